@@ -1,0 +1,213 @@
+export type IPFamily = 'ipv4' | 'ipv6';
+
+/** A network: base address bytes (4 or 16, host bits cleared) and prefix length. */
+export interface Cidr {
+  readonly family: IPFamily;
+  readonly bytes: Uint8Array;
+  readonly prefix: number;
+  /** Canonical text, for example "10.0.0.0/8". */
+  readonly text: string;
+}
+
+/** The bytes of an address in network order (4 or 16), or null when `text` is none. Zones ("%eth0") are refused. */
+export function addressBytes(text: string): Uint8Array | null {
+  return text.includes(':') ? ipv6Bytes(text) : ipv4Bytes(text, false);
+}
+
+/** The family of an address, or null when `text` is no address. */
+export function familyOf(text: string): IPFamily | null {
+  const bytes = addressBytes(text);
+  if (!bytes) return null;
+  return bytes.length === 4 ? 'ipv4' : 'ipv6';
+}
+
+/** Canonical text of an address (RFC 5952 for IPv6), or null when `text` is no address. */
+export function canonicalAddress(text: string): string | null {
+  const bytes = addressBytes(text);
+  return bytes && formatAddress(bytes);
+}
+
+/**
+ * Reads an address as Kubernetes reads those of old objects: surrounding white space and leading zeros
+ * (decimal, never octal: CVE-2021-29923) are accepted. Returns canonical text, or null.
+ */
+export function sloppyAddress(text: string): string | null {
+  const trimmed = text.trim();
+  const bytes = trimmed.includes(':') ? ipv6Bytes(trimmed) : ipv4Bytes(trimmed, true);
+  return bytes && formatAddress(bytes);
+}
+
+/** Text of 4 or 16 address bytes in network order; IPv6 by RFC 5952. */
+export function formatAddress(bytes: Uint8Array): string {
+  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length !== 16) throw new RangeError(`an address has 4 or 16 bytes, not ${bytes.length}`);
+  if (bytes.subarray(0, 10).every((b) => b === 0) && bytes[10] === 0xff && bytes[11] === 0xff) {
+    return `::ffff:${bytes.subarray(12).join('.')}`;
+  }
+  const groups: number[] = [];
+  for (let i = 0; i < 16; i += 2) groups.push(((bytes[i] ?? 0) << 8) | (bytes[i + 1] ?? 0));
+  let runStart = -1;
+  let runLength = 1;
+  for (let i = 0; i < 8; i++) {
+    let end = i;
+    while (end < 8 && groups[end] === 0) end++;
+    if (end - i > runLength) {
+      runStart = i;
+      runLength = end - i;
+    }
+    if (end > i) i = end;
+  }
+  const hex = (part: number[]) => part.map((group) => group.toString(16)).join(':');
+  if (runStart < 0) return hex(groups);
+  return `${hex(groups.slice(0, runStart))}::${hex(groups.slice(runStart + runLength))}`;
+}
+
+/** Reads "address/prefix"; host bits are cleared. Null when malformed. */
+export function parseCidr(text: string): Cidr | null {
+  return readCidr(text, addressBytes);
+}
+
+/** As `parseCidr`, with the leniency of `sloppyAddress`. */
+export function sloppyCidr(text: string): Cidr | null {
+  return readCidr(text.trim(), (address) => {
+    const canonical = sloppyAddress(address);
+    return canonical === null ? null : addressBytes(canonical);
+  });
+}
+
+/** The network of one address: /32 or /128. Null when `text` is no address. */
+export function hostCidr(text: string): Cidr | null {
+  const bytes = addressBytes(text);
+  return bytes && makeCidr(bytes, bytes.length * 8);
+}
+
+/** True when the address (text or bytes) lies in the network; false across families. */
+export function cidrContains(cidr: Cidr, address: string | Uint8Array): boolean {
+  const bytes = typeof address === 'string' ? addressBytes(address) : address;
+  return bytes !== null && bytes.length === cidr.bytes.length && samePrefix(bytes, cidr.bytes, cidr.prefix);
+}
+
+/** True when the two networks share an address. */
+export function cidrsOverlap(a: Cidr, b: Cidr): boolean {
+  return a.family === b.family && samePrefix(a.bytes, b.bytes, Math.min(a.prefix, b.prefix));
+}
+
+/** How many addresses a network has. */
+export function cidrSize(cidr: Cidr): bigint {
+  return 1n << BigInt(cidr.bytes.length * 8 - cidr.prefix);
+}
+
+/** The address at `index` (0 = the base). Throws RangeError outside the network. */
+export function addressAt(cidr: Cidr, index: bigint | number): string {
+  const offset = BigInt(index);
+  if (offset < 0n || offset >= cidrSize(cidr))
+    throw new RangeError(`${cidr.text} has no address number ${index}`);
+  return formatAddress(toBytes(toInteger(cidr.bytes) + offset, cidr.bytes.length));
+}
+
+/** Where an address lies in a network, counted from its base, or null when it lies outside. */
+export function indexInCidr(cidr: Cidr, address: string): bigint | null {
+  const bytes = addressBytes(address);
+  if (!bytes || !cidrContains(cidr, bytes)) return null;
+  return toInteger(bytes) - toInteger(cidr.bytes);
+}
+
+/** The `index`-th network of length `prefix` inside `cidr`. Throws RangeError when there is none. */
+export function subnetAt(cidr: Cidr, prefix: number, index: number): Cidr {
+  const bits = cidr.bytes.length * 8;
+  if (prefix < cidr.prefix || prefix > bits) throw new RangeError(`${cidr.text} has no /${prefix} inside`);
+  if (index < 0 || BigInt(index) >= 1n << BigInt(prefix - cidr.prefix)) {
+    throw new RangeError(`${cidr.text} has no /${prefix} number ${index}`);
+  }
+  const base = toInteger(cidr.bytes) + (BigInt(index) << BigInt(bits - prefix));
+  return makeCidr(toBytes(base, cidr.bytes.length), prefix);
+}
+
+/** Orders addresses by family, then by value. */
+export function compareAddresses(a: string, b: string): number {
+  const left = addressBytes(a);
+  const right = addressBytes(b);
+  if (!left || !right) return a < b ? -1 : a > b ? 1 : 0;
+  return left.length - right.length || Buffer.compare(left, right);
+}
+
+function readCidr(text: string, read: (address: string) => Uint8Array | null): Cidr | null {
+  const slash = text.indexOf('/');
+  if (slash < 0) return null;
+  const digits = text.slice(slash + 1);
+  if (!/^(0|[1-9][0-9]{0,2})$/.test(digits)) return null;
+  const bytes = read(text.slice(0, slash));
+  const prefix = Number(digits);
+  if (!bytes || prefix > bytes.length * 8) return null;
+  return makeCidr(bytes, prefix);
+}
+
+function makeCidr(address: Uint8Array, prefix: number): Cidr {
+  const bytes = Uint8Array.from(address, (byte, i) => {
+    const keep = Math.min(8, Math.max(0, prefix - i * 8));
+    return byte & (0xff << (8 - keep));
+  });
+  return {
+    family: bytes.length === 4 ? 'ipv4' : 'ipv6',
+    bytes,
+    prefix,
+    text: `${formatAddress(bytes)}/${prefix}`,
+  };
+}
+
+function samePrefix(a: Uint8Array, b: Uint8Array, prefix: number): boolean {
+  const whole = prefix >> 3;
+  for (let i = 0; i < whole; i++) if (a[i] !== b[i]) return false;
+  const rest = prefix & 7;
+  return rest === 0 || (((a[whole] ?? 0) ^ (b[whole] ?? 0)) & (0xff << (8 - rest)) & 0xff) === 0;
+}
+
+function toInteger(bytes: Uint8Array): bigint {
+  let value = 0n;
+  for (const byte of bytes) value = (value << 8n) | BigInt(byte);
+  return value;
+}
+
+function toBytes(value: bigint, length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  for (let i = length - 1, rest = value; i >= 0; i--, rest >>= 8n) bytes[i] = Number(rest & 0xffn);
+  return bytes;
+}
+
+function ipv4Bytes(text: string, leadingZeros: boolean): Uint8Array | null {
+  const parts = text.split('.');
+  if (parts.length !== 4) return null;
+  const bytes = new Uint8Array(4);
+  for (const [i, part] of parts.entries()) {
+    if (!(leadingZeros ? /^[0-9]{1,16}$/ : /^(0|[1-9][0-9]{0,2})$/).test(part)) return null;
+    const value = Number(part);
+    if (value > 255) return null;
+    bytes[i] = value;
+  }
+  return bytes;
+}
+
+function ipv6Bytes(text: string): Uint8Array | null {
+  let source = text;
+  const lastColon = source.lastIndexOf(':');
+  if (source.includes('.')) {
+    const tail = ipv4Bytes(source.slice(lastColon + 1), false);
+    if (!tail) return null;
+    const [a = 0, b = 0, c = 0, d = 0] = tail;
+    source = `${source.slice(0, lastColon + 1)}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
+  }
+  const halves = source.split('::');
+  if (halves.length > 2) return null;
+  const [head = [], tail = []] = halves.map((half) => (half === '' ? [] : half.split(':')));
+  const missing = 8 - head.length - tail.length;
+  if (halves.length === 1 ? missing !== 0 : missing < 1) return null;
+  const groups = [...head, ...Array<string>(halves.length === 1 ? 0 : missing).fill('0'), ...tail];
+  const bytes = new Uint8Array(16);
+  for (const [i, group] of groups.entries()) {
+    if (!/^[0-9a-fA-F]{1,4}$/.test(group)) return null;
+    const value = Number.parseInt(group, 16);
+    bytes[i * 2] = value >> 8;
+    bytes[i * 2 + 1] = value & 0xff;
+  }
+  return bytes;
+}

@@ -1,0 +1,195 @@
+import type { Cidr, IPFamily } from '../lib/address.ts';
+
+export type Protocol = 'TCP' | 'UDP' | 'SCTP';
+
+/**
+ * Where a packet to a Service comes from, which is all that a forwarding decision may depend on besides the
+ * destination, the source ranges and the affinity:
+ * `pod`: local traffic by the configured detection; `node`: this node's own processes; `external`: anything else.
+ */
+export type SourceClass = 'pod' | 'node' | 'external';
+
+export const SOURCE_CLASSES: readonly SourceClass[] = ['pod', 'node', 'external'];
+
+export type FrontendKind = 'ClusterIP' | 'NodePort' | 'LoadBalancer' | 'ExternalIP';
+
+/** The service port that something belongs to. */
+export interface PortRef {
+  readonly namespace: string;
+  readonly name: string;
+  /** Empty for an unnamed port. */
+  readonly portName: string;
+  readonly protocol: Protocol;
+}
+
+/** A backend of a pool. Text is canonical; equal endpoints are equal in every field. */
+export interface Endpoint {
+  readonly ip: string;
+  readonly port: number;
+  /** It runs on the node that this map is for. */
+  readonly local: boolean;
+  /** It serves only because nothing better does: terminating, still serving. */
+  readonly terminating: boolean;
+  readonly nodeName: string | null;
+  /** "namespace/pod" where the slice names one; for people and flows only. */
+  readonly target: string | null;
+}
+
+/**
+ * The endpoints that a route balances over: never empty (an empty choice is a `reject` or `drop` route),
+ * free of duplicates, ordered by address then port. Routes of one map that use the same endpoints share the
+ * same Pool object; `id` is unique in the map and stable while the service port exists.
+ */
+export interface Pool {
+  /** "namespace/name:portName/protocol/family/scope" where scope is "cluster" or "local". */
+  readonly id: string;
+  readonly endpoints: readonly Endpoint[];
+}
+
+export type Route =
+  | { readonly action: 'forward'; readonly pool: Pool; readonly masquerade: boolean }
+  /** TCP reset or ICMP port unreachable, at once. `reason` names the cause for `explain`. */
+  | { readonly action: 'reject'; readonly reason: NoRouteReason }
+  | { readonly action: 'drop'; readonly reason: NoRouteReason };
+
+export type NoRouteReason = 'no-endpoints' | 'no-local-endpoints';
+
+/** Unique in a map: "ipv4/10.96.0.1/TCP/443", and for node ports "ipv4/nodeport/TCP/30080". */
+export type FrontendKey = string;
+
+/** One virtual address and port, and what becomes of packets to it. */
+export interface Frontend {
+  readonly key: FrontendKey;
+  readonly kind: FrontendKind;
+  readonly family: IPFamily;
+  /** Canonical; null for a NodePort, which matches on `NodeView.nodePortAddresses`. */
+  readonly address: string | null;
+  readonly port: number;
+  readonly protocol: Protocol;
+  readonly owner: PortRef;
+  /** By class of source. Hairpin (an endpoint that reaches itself) is always masqueraded on top of this. */
+  readonly routes: Readonly<Record<SourceClass, Route>>;
+  /** ClientIP affinity: seconds since a client's last new connection, or null without affinity. */
+  readonly affinitySeconds: number | null;
+  /**
+   * LoadBalancer frontends with source ranges: only these may enter, whatever their class, before any
+   * translation; all else is dropped. Null: everyone may.
+   */
+  readonly allowedSources: readonly Cidr[] | null;
+  readonly options: ServiceOptions;
+}
+
+/** What a Service asks for by Fairlead's annotations. */
+export interface ServiceOptions {
+  /** `fairlead.dev/ipvs-scheduler`; null: the node's default. */
+  readonly ipvsScheduler: string | null;
+  /** `fairlead.dev/balance` (eBPF mode): random, least-connections of two, or consistent hashing. */
+  readonly balance: 'random' | 'least-connections' | 'maglev';
+  /** `fairlead.dev/failover: disabled` turns ejection off. */
+  readonly failover: boolean;
+}
+
+/** A `healthCheckNodePort` to serve. */
+export interface HealthCheck {
+  readonly namespace: string;
+  readonly name: string;
+  readonly port: number;
+  /** Distinct local ready endpoint addresses. */
+  readonly localEndpoints: number;
+}
+
+/** Which packets are this cluster's own pods', per family where it depends on addresses. */
+export type LocalDetection =
+  | { readonly mode: 'ClusterCIDR' | 'NodeCIDR'; readonly ipv4: Cidr | null; readonly ipv6: Cidr | null }
+  | { readonly mode: 'BridgeInterface'; readonly interface: string }
+  | { readonly mode: 'InterfaceNamePrefix'; readonly prefix: string };
+
+/** Addresses on which node ports answer, for one family: every local one, or these networks' local ones. */
+export type NodePortAddresses =
+  | { readonly all: true }
+  | { readonly all: false; readonly cidrs: readonly Cidr[] };
+
+/** What of this node and its configuration the forwarding depends on. */
+export interface NodeView {
+  readonly name: string;
+  /** `topology.kubernetes.io/zone`. */
+  readonly zone: string | null;
+  /** Primary address per family; null where the node has none. */
+  readonly ipv4: string | null;
+  readonly ipv6: string | null;
+  readonly nodePortAddresses: Readonly<Record<IPFamily, NodePortAddresses>>;
+  /** Node ports answer on loopback addresses too (all modes, both families). */
+  readonly localhostNodePorts: boolean;
+  readonly localDetection: LocalDetection;
+  /** Everything to a cluster IP is masqueraded. */
+  readonly masqueradeAll: boolean;
+  /** From ServiceCIDR objects or configuration: an unallocated address inside is dropped. */
+  readonly serviceCidrs: readonly Cidr[];
+  /** Bit of the packet mark that means "masquerade", 0 to 31; upstream's default is 14. */
+  readonly masqueradeBit: number;
+  /** Scheduler of the IPVS mode where a Service names none. */
+  readonly ipvsScheduler: string;
+}
+
+/** Something in the API objects that could not be used as written; never stops the rest. */
+export interface Finding {
+  readonly severity: 'warning' | 'error';
+  /** A CamelCase reason fit for an Event: "FrontendConflict", "InvalidEndpointAddress". */
+  readonly reason: string;
+  /** The object to blame and to attach an Event to. */
+  readonly object: {
+    readonly kind: 'Service' | 'EndpointSlice';
+    readonly namespace: string;
+    readonly name: string;
+  };
+  /** A sentence that names the field and the fix. */
+  readonly message: string;
+}
+
+/**
+ * The forwarding table of one node: what every mode renders and `decide` interprets. Immutable; a new map shares
+ * all unchanged objects with the one before, so that identity means "unchanged".
+ */
+export interface ServiceMap {
+  readonly node: NodeView;
+  readonly frontends: ReadonlyMap<FrontendKey, Frontend>;
+  /** By "namespace/name". */
+  readonly healthChecks: ReadonlyMap<string, HealthCheck>;
+  /** Every cluster IP in use → "namespace/name"; a wrong port on one of them is rejected. */
+  readonly clusterIPs: ReadonlyMap<string, string>;
+  /** Addresses of endpoints on this node: a connection from one of them to itself needs masquerading. */
+  readonly hairpinAddresses: ReadonlySet<string>;
+  readonly findings: readonly Finding[];
+}
+
+/** The difference of two maps, in the order in which it must be applied. */
+export interface Change {
+  /** Null when the node view is the same object. */
+  readonly node: { readonly before: NodeView | null; readonly after: NodeView } | null;
+  readonly frontends: readonly FrontendChange[];
+  readonly clusterIPs: { readonly added: readonly string[]; readonly removed: readonly string[] };
+  readonly hairpinAddresses: { readonly added: readonly string[]; readonly removed: readonly string[] };
+  readonly healthChecks: readonly {
+    readonly key: string;
+    readonly before: HealthCheck | null;
+    readonly after: HealthCheck | null;
+  }[];
+}
+
+export interface FrontendChange {
+  readonly key: FrontendKey;
+  /** Null: the frontend is new. */
+  readonly before: Frontend | null;
+  /** Null: the frontend is gone. Never null together with `before`. */
+  readonly after: Frontend | null;
+}
+
+/** A packet that opens a flow, as `decide` sees it. */
+export interface Packet {
+  readonly source: string;
+  readonly sourcePort?: number;
+  readonly sourceClass: SourceClass;
+  readonly destination: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+}
