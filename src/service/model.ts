@@ -125,6 +125,8 @@ export interface NodeView {
   readonly masqueradeAll: boolean;
   /** From ServiceCIDR objects or configuration: an unallocated address inside is dropped. */
   readonly serviceCidrs: readonly Cidr[];
+  /** Addresses inside the service networks that this node itself answers (its DNS); left alone in every mode. */
+  readonly ownServiceAddresses: readonly string[];
   /** Bit of the packet mark that means "masquerade", 0 to 31; upstream's default is 14. */
   readonly masqueradeBit: number;
   /** Scheduler of the IPVS mode where a Service names none. */
