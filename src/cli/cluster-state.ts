@@ -1,0 +1,153 @@
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Mode } from '../dataplane/dataplane.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+
+/** A process as its number and its start time (clock ticks since boot), since numbers are used again. */
+export interface ProcessIdentity {
+  readonly pid: number;
+  readonly startTime: string;
+}
+
+/** What `up` decided about a local cluster; kept in cluster.json until `down`. */
+export interface ClusterState {
+  readonly name: string;
+  readonly version: string;
+  readonly createdAt: string;
+  readonly mode: Mode;
+  readonly ipFamily: 'ipv4' | 'ipv6' | 'dual';
+  readonly clusterDomain: string;
+  /** One per family, primary family first. */
+  readonly podCidrs: readonly string[];
+  readonly serviceCidrs: readonly string[];
+  readonly wireCidrs: readonly string[];
+  readonly loadBalancerPools: readonly string[];
+  /** Addresses of the cluster's DNS, one per family. */
+  readonly dnsAddresses: readonly string[];
+  /** The control plane's own addresses on the wire. */
+  readonly controlPlaneAddresses: readonly string[];
+  readonly outsideAddresses: readonly string[];
+  /** Port of the API server, on loopback and on the wire. */
+  readonly apiPort: number;
+  readonly nodes: readonly NodeState[];
+  readonly controlPlane: ProcessIdentity | null;
+}
+
+export interface NodeState {
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly agent: ProcessIdentity | null;
+}
+
+export const DEFAULT_CLUSTER = 'default';
+
+/** The folder below which every local cluster keeps its state. */
+export function stateRoot(): string {
+  return process.env['FAIRLEAD_STATE'] ?? '/var/lib/fairlead';
+}
+
+/** Where a cluster's files lie. */
+export function clusterPaths(name: string) {
+  const root = join(stateRoot(), name);
+  return {
+    root,
+    state: join(root, 'cluster.json'),
+    kubeconfig: join(root, 'kubeconfig'),
+    pki: join(root, 'pki'),
+    data: join(root, 'data.db'),
+    logs: join(root, 'logs'),
+    log: (process: string) => join(root, 'logs', `${process}.log`),
+    node: (node: string) => join(root, 'nodes', node),
+  };
+}
+
+/** Refuses names that could not stand in a namespace's name or a path. */
+export function checkClusterName(name: string): string {
+  if (!/^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$/.test(name)) {
+    throw new FairleadError(`${JSON.stringify(name)} is no name for a cluster`, {
+      op: 'read --name',
+      code: 'bad-name',
+      hint: 'use 1 to 20 lower-case letters, digits and dashes, starting and ending with a letter or digit',
+    });
+  }
+  return name;
+}
+
+/** The state of a cluster, or null when there is none of that name. */
+export function readCluster(name: string): ClusterState | null {
+  try {
+    return JSON.parse(readFileSync(clusterPaths(name).state, 'utf8')) as ClusterState;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw new FairleadError(`cannot read the state of cluster ${name}`, {
+      op: 'read cluster state',
+      code: 'bad-state',
+      object: clusterPaths(name).state,
+      hint: `fairlead down --name ${name}`,
+      cause: error,
+    });
+  }
+}
+
+/** The state of a cluster that must exist. */
+export function requireCluster(name: string): ClusterState {
+  const state = readCluster(checkClusterName(name));
+  if (state) return state;
+  const others = listClusters();
+  throw new FairleadError(`there is no cluster ${JSON.stringify(name)}`, {
+    op: 'find cluster',
+    code: 'no-cluster',
+    hint: others.length > 0 ? `--name ${others.join(', or --name ')}` : 'start one: fairlead up',
+  });
+}
+
+/** Writes the state so that a reader sees either the old or the new one whole. */
+export function writeCluster(state: ClusterState): void {
+  const { root, state: file } = clusterPaths(state.name);
+  mkdirSync(root, { recursive: true, mode: 0o700 });
+  writeFileSync(`${file}.new`, `${JSON.stringify(state, null, 2)}\n`, { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}
+
+/** Names of the clusters that have a state folder, whole or broken. */
+export function listClusters(): string[] {
+  try {
+    return readdirSync(stateRoot(), { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => entry.name)
+      .sort();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/** Removes a cluster's folder, and the common one when it was the last. */
+export function removeClusterFolder(name: string): void {
+  rmSync(clusterPaths(name).root, { recursive: true, force: true });
+  try {
+    rmdirSync(stateRoot());
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY')) throw error;
+  }
+}
+
+/** The identity of a running process, or null when it is gone (or a zombie). */
+export function identify(pid: number): ProcessIdentity | null {
+  let stat: string;
+  try {
+    stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
+  }
+  // The command's name, in parentheses, may hold spaces: fields are counted behind its end (proc(5): 3 state, 22 starttime).
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const startTime = fields[19];
+  return fields[0] === 'Z' || startTime === undefined ? null : { pid, startTime };
+}
+
+/** True while that very process runs. */
+export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
+  return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
+}
