@@ -88,7 +88,10 @@ export function numberOption(
   const text = textOption(parsed, name, String(fallback));
   const value = Number(text);
   if (!/^[0-9]+$/.test(text) || value < least || value > most) {
-    throw usageError(command, `--${name} takes a whole number from ${least} to ${most}, not ${JSON.stringify(text)}`);
+    throw usageError(
+      command,
+      `--${name} takes a whole number from ${least} to ${most}, not ${JSON.stringify(text)}`,
+    );
   }
   return value;
 }
@@ -103,7 +106,8 @@ export function choiceOption<T extends string>(
 ): T {
   const text = textOption(parsed, name, fallback);
   const found = choices.find((choice) => choice === text);
-  if (!found) throw usageError(command, `--${name} takes one of ${choices.join(', ')}, not ${JSON.stringify(text)}`);
+  if (!found)
+    throw usageError(command, `--${name} takes one of ${choices.join(', ')}, not ${JSON.stringify(text)}`);
   return found;
 }
 
@@ -114,7 +118,9 @@ export function formatTable(rows: readonly (readonly string[])[]): string {
     for (const [i, cell] of row.entries()) widths[i] = Math.max(widths[i] ?? 0, cell.length);
   }
   return rows
-    .map((row) => row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0))).join('  '))
+    .map((row) =>
+      row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0))).join('  '),
+    )
     .map((line) => `${line.trimEnd()}\n`)
     .join('');
 }

@@ -49,7 +49,9 @@ client's address, so that one sees which pod answered and what address arrived t
     const socket = createSocket({ type: 'udp6', ipv6Only: false });
     socket.on('message', (data, from) => {
       const answer =
-        data.toString().trim() === 'hostname' ? name : `${name} ${bracketed(plain(from.address))}:${from.port}`;
+        data.toString().trim() === 'hostname'
+          ? name
+          : `${name} ${bracketed(plain(from.address))}:${from.port}`;
       socket.send(`${answer}\n`, from.port, from.address);
     });
     server.listen(port, '::');

@@ -1,4 +1,4 @@
-import { DEFAULT_CLUSTER, clusterPaths, requireCluster } from './cluster-state.ts';
+import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption } from './command.ts';
 
 export const command: Command = {
@@ -11,7 +11,12 @@ Prints the path of the cluster's kubeconfig, for:
   --name NAME   the cluster (default: default)
 `,
   async run(argv, output) {
-    const parsed = parseArguments('kubeconfig', argv, { name: { type: 'string' } }, { least: 0, most: 0, names: '' });
+    const parsed = parseArguments(
+      'kubeconfig',
+      argv,
+      { name: { type: 'string' } },
+      { least: 0, most: 0, names: '' },
+    );
     const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
     output.out(`${clusterPaths(state.name).kubeconfig}\n`);
     return 0;

@@ -13,12 +13,24 @@ interface Entry {
 const COMMANDS: readonly Entry[] = [
   { name: 'up', summary: 'start a local cluster', load: () => import('./up.ts') },
   { name: 'down', summary: 'stop it and leave nothing behind', load: () => import('./down.ts') },
-  { name: 'status', summary: 'nodes, Services, what is unhealthy and why', load: () => import('./status.ts') },
-  { name: 'kubeconfig', summary: "print the path of a cluster's kubeconfig", load: () => import('./kubeconfig.ts') },
+  {
+    name: 'status',
+    summary: 'nodes, Services, what is unhealthy and why',
+    load: () => import('./status.ts'),
+  },
+  {
+    name: 'kubeconfig',
+    summary: "print the path of a cluster's kubeconfig",
+    load: () => import('./kubeconfig.ts'),
+  },
   { name: 'exec', summary: 'run a command in a pod, a node or outside', load: () => import('./exec.ts') },
   { name: 'agent', summary: 'the node agent', load: () => import('./agent.ts') },
   { name: 'echo', summary: 'a small server that says who it is', load: () => import('./echo.ts') },
-  { name: 'request', summary: 'ask a server many times, count the answers', load: () => import('./request.ts') },
+  {
+    name: 'request',
+    summary: 'ask a server many times, count the answers',
+    load: () => import('./request.ts'),
+  },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
 ];
 

@@ -48,7 +48,9 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
       while (started < count) {
         started++;
         try {
-          const answer = await (target.protocol === 'http' ? askHttp(target, timeout) : askUdp(target, timeout));
+          const answer = await (target.protocol === 'http'
+            ? askHttp(target, timeout)
+            : askUdp(target, timeout));
           answers.set(answer, (answers.get(answer) ?? 0) + 1);
         } catch (error) {
           const text = messageOf(error);
@@ -69,7 +71,9 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
       const share = (n: number) => `${((100 * n) / count).toFixed(1)} %`;
       const byCount = [...answers].sort((a, b) => b[1] - a[1]);
       output.out(formatTable(byCount.map(([answer, n]) => [answer, String(n), share(n)])));
-      output.out(formatTable([...failures].map(([failure, n]) => [`failed: ${failure}`, String(n), share(n)])));
+      output.out(
+        formatTable([...failures].map(([failure, n]) => [`failed: ${failure}`, String(n), share(n)])),
+      );
     }
     return failures.size === 0 ? 0 : 1;
   },
@@ -81,7 +85,8 @@ function readTarget(text: string): Target {
   if (!url || (protocol !== 'http' && protocol !== 'udp') || url.hostname === '') {
     throw usageError('request', `${JSON.stringify(text)} is no http:// or udp:// address`);
   }
-  if (protocol === 'udp' && url.port === '') throw usageError('request', `${JSON.stringify(text)} lacks a port`);
+  if (protocol === 'udp' && url.port === '')
+    throw usageError('request', `${JSON.stringify(text)} lacks a port`);
   return {
     protocol,
     host: url.hostname.replace(/^\[|\]$/g, ''),
@@ -104,7 +109,9 @@ function askHttp(target: Target, timeout: number): Promise<string> {
       response.on('error', reject);
     });
     request.on('error', (error) => {
-      reject(error.name === 'AbortError' || error.name === 'TimeoutError' ? new Error('no answer in time') : error);
+      reject(
+        error.name === 'AbortError' || error.name === 'TimeoutError' ? new Error('no answer in time') : error,
+      );
     });
   });
 }

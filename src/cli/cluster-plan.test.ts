@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parseCidr } from '../lib/address.ts';
+import { type ClusterRequest, planCluster } from './cluster-plan.ts';
+
+const request: ClusterRequest = {
+  name: 'default',
+  nodes: 3,
+  mode: 'nftables',
+  ipFamily: 'ipv4',
+  podCidr: null,
+  serviceCidr: null,
+  lbPool: null,
+  apiPort: 6443,
+};
+
+const uplink = { cidr: network('192.168.1.0/24'), by: 'route via eth0' };
+
+function plan(changes: Partial<ClusterRequest>, occupied = [uplink]) {
+  return planCluster({ ...request, ...changes }, occupied, '0.0.0', new Date(0));
+}
+
+test('a plain cluster takes the usual networks', () => {
+  const state = plan({});
+  assert.deepEqual(state.podCidrs, ['10.244.0.0/16']);
+  assert.deepEqual(state.serviceCidrs, ['10.96.0.0/16']);
+  assert.deepEqual(state.dnsAddresses, ['10.96.0.10']);
+  assert.deepEqual(
+    state.nodes.map((node) => [node.name, ...node.addresses]),
+    [
+      ['node-1', '172.30.0.11'],
+      ['node-2', '172.30.0.12'],
+      ['node-3', '172.30.0.13'],
+    ],
+  );
+});
+
+test('a dual cluster has one network of each family, IPv4 first', () => {
+  const state = plan({ ipFamily: 'dual' });
+  assert.deepEqual(state.podCidrs, ['10.244.0.0/16', 'fd00:10:244::/56']);
+  assert.deepEqual(state.dnsAddresses, ['10.96.0.10', 'fd00:10:96::a']);
+  assert.deepEqual(state.nodes[0]?.addresses, ['172.30.0.11', 'fd00:172:30::b']);
+});
+
+test('the wire avoids networks that are in use', () => {
+  const state = plan({}, [uplink, { cidr: network('172.30.0.0/24'), by: 'cluster other' }]);
+  assert.deepEqual(state.wireCidrs, ['172.30.1.0/24']);
+});
+
+const refused: [string, Partial<ClusterRequest>, RegExp][] = [
+  ['text that is no network', { podCidr: 'ten' }, /--pod-cidr: "ten" is no network/],
+  ['host bits', { podCidr: '10.20.0.1/16' }, /did you mean 10\.20\.0\.0\/16/],
+  [
+    'a network of the machine',
+    { podCidr: '192.168.0.0/16' },
+    /192\.168\.0\.0\/16 is occupied: .* \(route via eth0\)/,
+  ],
+  ['pods inside the Services', { podCidr: '10.96.0.0/16' }, /overlaps the Services' network/],
+  ['too small for the nodes', { podCidr: '10.20.0.0/23' }, /no room for 3 nodes/],
+  ['Services without room', { serviceCidr: '10.9.0.0/30' }, /too small/],
+  ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
+  ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
+  ['a pool that is none', { lbPool: 'here-there' }, /--lb-pool: "here-there" is neither/],
+  ['a pool of another family', { lbPool: 'fd00::/120' }, /is ipv6, which this cluster lacks/],
+];
+for (const [what, changes, message] of refused) {
+  test(`refuses ${what}`, () => {
+    assert.throws(() => plan(changes), { name: 'FairleadError', message });
+  });
+}
+
+function network(text: string) {
+  const cidr = parseCidr(text);
+  assert.ok(cidr);
+  return cidr;
+}

@@ -1,0 +1,170 @@
+import type { Mode } from '../dataplane/dataplane.ts';
+import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import type { ClusterState } from './cluster-state.ts';
+
+/** What the user asked of `up`. */
+export interface ClusterRequest {
+  readonly name: string;
+  readonly nodes: number;
+  readonly mode: Mode;
+  readonly ipFamily: ClusterState['ipFamily'];
+  /** Comma-separated lists, one network per family; null: the defaults. */
+  readonly podCidr: string | null;
+  readonly serviceCidr: string | null;
+  readonly lbPool: string | null;
+  readonly apiPort: number;
+}
+
+/** A network that is in use already, and by what, in words: "route via eth0", "cluster demo". */
+export interface OccupiedNetwork {
+  readonly cidr: Cidr;
+  readonly by: string;
+}
+
+const DEFAULTS = {
+  pods: { ipv4: '10.244.0.0/16', ipv6: 'fd00:10:244::/56' },
+  services: { ipv4: '10.96.0.0/16', ipv6: 'fd00:10:96::/112' },
+} as const;
+
+/** Room for nodes: one /24 (IPv4) or /64 (IPv6) of the pods' network each. */
+export const NODE_PREFIX = { ipv4: 24, ipv6: 64 } as const;
+
+/** Hosts on the wire, counted from its base: the control plane, outside, the nodes, then load-balancer addresses. */
+const WIRE_HOST = { controlPlane: 1, outside: 2, firstNode: 11, loadBalancer: 200 } as const;
+
+export const MOST_NODES = 100;
+
+/**
+ * Decides a new cluster's networks and addresses. Networks that the user names must be well formed, of the families
+ * asked for, disjoint and not occupied; the wire's network is chosen so that none of this is a question.
+ * Throws FairleadError naming the option.
+ */
+export function planCluster(
+  request: ClusterRequest,
+  occupied: readonly OccupiedNetwork[],
+  version: string,
+  now: Date,
+): ClusterState {
+  const families: readonly IPFamily[] = request.ipFamily === 'dual' ? ['ipv4', 'ipv6'] : [request.ipFamily];
+  const pods = networks('--pod-cidr', request.podCidr, DEFAULTS.pods, families, occupied);
+  const services = networks('--service-cidr', request.serviceCidr, DEFAULTS.services, families, occupied);
+  for (const pod of pods) {
+    const room = NODE_PREFIX[pod.family] - pod.prefix;
+    if (room < 0 || 2 ** room < request.nodes) {
+      throw refusal(
+        '--pod-cidr',
+        `${pod.text} has no room for ${request.nodes} nodes with a /${NODE_PREFIX[pod.family]} each`,
+      );
+    }
+    const clash = services.find((service) => cidrsOverlap(pod, service));
+    if (clash) throw refusal('--pod-cidr', `${pod.text} overlaps the Services' network ${clash.text}`);
+  }
+  for (const service of services) {
+    if ((service.family === 'ipv4' ? 32 : 128) - service.prefix < 5) {
+      throw refusal('--service-cidr', `${service.text} is too small: it needs 32 addresses or more`);
+    }
+  }
+  const taken = [...occupied, ...[...pods, ...services].map((cidr) => ({ cidr, by: 'this cluster' }))];
+  const wires = families.map((family) => freeWire(family, taken));
+  const at = (host: number) => wires.map((wire) => addressAt(wire, host));
+  return {
+    name: request.name,
+    version,
+    createdAt: now.toISOString(),
+    mode: request.mode,
+    ipFamily: request.ipFamily,
+    clusterDomain: 'cluster.local',
+    podCidrs: pods.map((cidr) => cidr.text),
+    serviceCidrs: services.map((cidr) => cidr.text),
+    wireCidrs: wires.map((cidr) => cidr.text),
+    loadBalancerPools: poolTexts(request.lbPool, wires, families),
+    dnsAddresses: services.map((cidr) => addressAt(cidr, 10)),
+    controlPlaneAddresses: at(WIRE_HOST.controlPlane),
+    outsideAddresses: at(WIRE_HOST.outside),
+    apiPort: request.apiPort,
+    nodes: Array.from({ length: request.nodes }, (_, i) => ({
+      name: `node-${i + 1}`,
+      addresses: at(WIRE_HOST.firstNode + i),
+      agent: null,
+    })),
+    controlPlane: null,
+  };
+}
+
+function networks(
+  option: string,
+  given: string | null,
+  defaults: Readonly<Record<IPFamily, string>>,
+  families: readonly IPFamily[],
+  occupied: readonly OccupiedNetwork[],
+): Cidr[] {
+  const texts = given === null ? families.map((family) => defaults[family]) : given.split(',');
+  const cidrs = texts.map((text) => {
+    const cidr = parseCidr(text);
+    if (!cidr) throw refusal(option, `${JSON.stringify(text)} is no network such as 10.20.0.0/16`);
+    if (
+      cidr.text !== text.toLowerCase() &&
+      given !== null &&
+      cidr.text.split('/')[0] !== text.split('/')[0]?.toLowerCase()
+    ) {
+      throw refusal(option, `${text} has bits set behind its prefix; did you mean ${cidr.text}?`);
+    }
+    return cidr;
+  });
+  return families.map((family) => {
+    const ofFamily = cidrs.filter((cidr) => cidr.family === family);
+    const [cidr] = ofFamily;
+    if (!cidr || ofFamily.length > 1 || cidrs.length !== families.length) {
+      throw refusal(
+        option,
+        `one network for each of ${families.join(', ')} is needed, not ${JSON.stringify(texts.join(','))}`,
+      );
+    }
+    const clash = given === null ? undefined : occupied.find((other) => cidrsOverlap(other.cidr, cidr));
+    if (clash) throw refusal(option, `${cidr.text} is occupied: ${clash.cidr.text} is in use (${clash.by})`);
+    return cidr;
+  });
+}
+
+function freeWire(family: IPFamily, taken: readonly OccupiedNetwork[]): Cidr {
+  for (let i = 0; i < 256; i++) {
+    const cidr = parseCidr(family === 'ipv4' ? `172.30.${i}.0/24` : `fd00:172:30:${i.toString(16)}::/64`);
+    if (cidr && !taken.some((other) => cidrsOverlap(other.cidr, cidr))) return cidr;
+  }
+  throw new FairleadError(`every ${family} network that the nodes could be wired with is in use`, {
+    op: 'plan cluster',
+    code: 'cidr-occupied',
+    hint: 'stop clusters that are not needed: fairlead down --all',
+  });
+}
+
+function poolTexts(given: string | null, wires: readonly Cidr[], families: readonly IPFamily[]): string[] {
+  if (given === null) {
+    return wires.map(
+      (wire) => `${addressAt(wire, WIRE_HOST.loadBalancer)}-${addressAt(wire, WIRE_HOST.loadBalancer + 50)}`,
+    );
+  }
+  const texts = given.split(',');
+  for (const text of texts) {
+    const [first = '', last] = text.split('-');
+    const cidr =
+      last === undefined ? parseCidr(text) : parseCidr(`${first}/${first.includes(':') ? 128 : 32}`);
+    if (!cidr)
+      throw refusal(
+        '--lb-pool',
+        `${JSON.stringify(text)} is neither a network (10.0.0.0/28) nor a range (10.0.0.1-10.0.0.9)`,
+      );
+    if (!families.includes(cidr.family))
+      throw refusal('--lb-pool', `${text} is ${cidr.family}, which this cluster lacks`);
+  }
+  return texts;
+}
+
+function refusal(option: string, message: string): FairleadError {
+  return new FairleadError(`${option}: ${message}`, {
+    op: 'plan cluster',
+    code: message.includes('occupied') ? 'cidr-occupied' : 'bad-cidr',
+    hint: `give another ${option}, or leave it out`,
+  });
+}
