@@ -1,0 +1,136 @@
+import { createRequire } from 'node:module';
+import { constants as os } from 'node:os';
+import { FairleadError } from '../lib/errors.ts';
+
+type Koffi = typeof import('koffi');
+
+/** The C library's functions that Node.js itself lacks. All are synchronous unless named `…Async`. */
+export interface Libc {
+  socket(family: number, type: number, protocol: number): number;
+  bind(fd: number, address: Uint8Array, length: number): number;
+  connect(fd: number, address: Uint8Array, length: number): number;
+  listen(fd: number, backlog: number): number;
+  setsockopt(fd: number, level: number, option: number, value: Uint8Array, length: number): number;
+  getsockopt(fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array): number;
+  getsockname(fd: number, address: Uint8Array, length: Uint8Array): number;
+  send(fd: number, data: Uint8Array, length: number, flags: number): number;
+  recv(fd: number, data: Uint8Array, length: number, flags: number): number;
+  open(path: string, flags: number, mode: number): number;
+  close(fd: number): number;
+  ioctl(fd: number, request: number, argument: Uint8Array): number;
+  setns(fd: number, kind: number): number;
+  unshare(flags: number): number;
+  mount(source: string, target: string, type: string | null, flags: number, data: string | null): number;
+  umount2(target: string, flags: number): number;
+  prctl(option: number, a: number, b: number, c: number, d: number): number;
+  syscall(number: number, a: number, b: Uint8Array, c: number): number;
+  /** `send` on a thread of libuv's pool; resolves to [result, errno]. */
+  sendAsync(
+    fd: number,
+    data: Uint8Array,
+    length: number,
+    flags: number,
+  ): Promise<{ result: number; errno: number }>;
+  /** errno of the last call that failed, on this thread. */
+  errno(): number;
+  /** Calls `ready` whenever `fd` is readable; by libuv, so without a thread. */
+  poll(fd: number, ready: (error: Error | null) => void): Poll;
+}
+
+/** A descriptor watched by the event loop. */
+export interface Poll {
+  ref(): void;
+  unref(): void;
+  close(): void;
+}
+
+let loaded: Libc | undefined;
+
+/** The C library, loaded at the first call: commands that need no kernel start without it. */
+export function libc(): Libc {
+  loaded ??= load();
+  return loaded;
+}
+
+function load(): Libc {
+  const koffi = createRequire(import.meta.url)('koffi') as Koffi;
+  const library = koffi.load(null);
+  const declare = (prototype: string) => library.func(prototype);
+  const send = declare('long send(int fd, const uint8_t *data, size_t length, int flags)');
+  const node = (koffi as unknown as { node: { poll: PollFunction } }).node;
+  return {
+    socket: declare('int socket(int family, int type, int protocol)'),
+    bind: declare('int bind(int fd, const uint8_t *address, uint32_t length)'),
+    connect: declare('int connect(int fd, const uint8_t *address, uint32_t length)'),
+    listen: declare('int listen(int fd, int backlog)'),
+    setsockopt: declare(
+      'int setsockopt(int fd, int level, int option, const uint8_t *value, uint32_t length)',
+    ),
+    getsockopt: declare(
+      'int getsockopt(int fd, int level, int option, _Inout_ uint8_t *value, _Inout_ uint8_t *length)',
+    ),
+    getsockname: declare('int getsockname(int fd, _Inout_ uint8_t *address, _Inout_ uint8_t *length)'),
+    send,
+    recv: declare('long recv(int fd, _Out_ uint8_t *data, size_t length, int flags)'),
+    open: declare('int open(const char *path, int flags, int mode)'),
+    close: declare('int close(int fd)'),
+    ioctl: declare('int ioctl(int fd, unsigned long request, _Inout_ uint8_t *argument)'),
+    setns: declare('int setns(int fd, int kind)'),
+    unshare: declare('int unshare(int flags)'),
+    mount: declare(
+      'int mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data)',
+    ),
+    umount2: declare('int umount2(const char *target, int flags)'),
+    prctl: declare(
+      'int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)',
+    ),
+    syscall: declare('long syscall(long number, long a, _Inout_ uint8_t *b, unsigned long c)'),
+    sendAsync: (fd, data, length, flags) =>
+      new Promise((resolve) => {
+        send.async(fd, data, length, flags, (error: unknown, result: number) => {
+          resolve({ result: error ? -1 : result, errno: koffi.errno() });
+        });
+      }),
+    errno: () => koffi.errno(),
+    poll(fd, ready) {
+      const handle = node.poll(fd, { readable: true }, (error) => ready(error ?? null));
+      return { ref: () => handle.ref(), unref: () => handle.unref(), close: () => handle.close() };
+    },
+  };
+}
+
+type PollFunction = (
+  fd: number,
+  events: { readable: boolean },
+  callback: (error: Error | null | undefined) => void,
+) => { ref(): void; unref(): void; close(): void };
+
+const ERRNO_NAMES = new Map(Object.entries(os.errno).map(([name, value]) => [value, name]));
+// Linux values (asm-generic/errno.h) that Node.js does not list.
+const MORE_ERRNO_NAMES: Readonly<Record<number, string>> = {
+  85: 'ERESTART',
+  95: 'EOPNOTSUPP',
+  524: 'ENOTSUPP',
+};
+
+/** "EEXIST" for 17; "errno 4711" for a number without a name. */
+export function errnoName(errno: number): string {
+  return MORE_ERRNO_NAMES[errno] ?? ERRNO_NAMES.get(errno) ?? `errno ${errno}`;
+}
+
+/** An error for a call that just failed, with the errno of this thread. */
+export function systemError(op: string, object?: string, hint?: string): FairleadError {
+  return errnoError(libc().errno(), op, object, hint);
+}
+
+/** An error for an errno value. */
+export function errnoError(errno: number, op: string, object?: string, hint?: string): FairleadError {
+  const code = errnoName(errno);
+  const what = object === undefined ? op : `${op} ${object}`;
+  return new FairleadError(`${what}: ${code}`, {
+    op,
+    code,
+    ...(object === undefined ? {} : { object }),
+    ...(hint === undefined ? {} : { hint }),
+  });
+}

@@ -1,0 +1,274 @@
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { addressBytes } from '../lib/address.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { errnoError, libc, systemError } from './libc.ts';
+
+/** A network namespace: by the name under /run/netns, by a process inside it, or by a path such as /proc/1/ns/net. */
+export type NetnsRef = string | { readonly pid: number } | { readonly path: string };
+
+/** Where named namespaces are mounted, as iproute2 does (ip-netns(8)). */
+export const NETNS_DIR = '/run/netns';
+
+// linux/sched.h
+const CLONE_NEWUTS = 0x04000000;
+const CLONE_NEWIPC = 0x08000000;
+const CLONE_NEWNET = 0x40000000;
+// linux/mount.h
+const MS_BIND = 4096;
+const MS_REC = 16384;
+const MS_SHARED = 1 << 20;
+const MNT_DETACH = 2;
+
+/** The path of a namespace's file. */
+export function netnsPath(ref: NetnsRef): string {
+  if (typeof ref === 'string') return join(NETNS_DIR, ref);
+  return 'pid' in ref ? `/proc/${ref.pid}/ns/net` : ref.path;
+}
+
+/** Opens a namespace; the caller closes the descriptor. Throws when there is no such namespace. */
+export function openNetns(ref: NetnsRef): number {
+  try {
+    return openSync(netnsPath(ref), 'r');
+  } catch (error) {
+    throw new FairleadError(`there is no network namespace ${netnsPath(ref)}`, {
+      op: 'open network namespace',
+      code: hasCode(error, 'ENOENT') ? 'ENOENT' : 'EIO',
+      cause: error,
+    });
+  }
+}
+
+/**
+ * Runs `work` with this thread inside a namespace, and returns to the one before. A descriptor or child process
+ * made inside stays there. `work` must be synchronous: the thread's namespace is the whole event loop's.
+ */
+export function inNetns<T>(ref: NetnsRef, work: () => T): T {
+  const target = openNetns(ref);
+  try {
+    return withNamespaces(['net'], () => {
+      if (libc().setns(target, CLONE_NEWNET) !== 0)
+        throw systemError('enter network namespace', netnsPath(ref));
+      return refusePromise(work());
+    });
+  } finally {
+    closeSync(target);
+  }
+}
+
+/**
+ * Runs `work` in new network, IPC and UTS namespaces of its own, and returns to the ones before. They live on as
+ * long as a process started inside, or a mount or descriptor made of them.
+ */
+export function inNewNamespaces<T>(kinds: readonly ('net' | 'ipc' | 'uts')[], work: () => T): T {
+  const flags = kinds.reduce((sum, kind) => sum | KINDS[kind], 0);
+  return withNamespaces(kinds, () => {
+    if (libc().unshare(flags) !== 0) throw systemError('make namespaces', kinds.join(', '));
+    return refusePromise(work());
+  });
+}
+
+const KINDS = { net: CLONE_NEWNET, ipc: CLONE_NEWIPC, uts: CLONE_NEWUTS } as const;
+
+/** Runs `work` and puts this thread's namespaces of these kinds back, whatever `work` did. */
+function withNamespaces<T>(kinds: readonly (keyof typeof KINDS)[], work: () => T): T {
+  // /proc/self names the thread group's leader, which is the thread that runs JavaScript's main loop; a worker's
+  // namespaces are its own, hence thread-self.
+  const saved = kinds.map((kind) => ({ kind, fd: openSync(`/proc/thread-self/ns/${kind}`, 'r') }));
+  try {
+    return work();
+  } finally {
+    for (const { kind, fd } of saved) {
+      if (libc().setns(fd, KINDS[kind]) !== 0) {
+        // Going on in a foreign namespace would program the wrong machine.
+        console.error(`fairlead: cannot return to the ${kind} namespace: ${systemError('setns').message}`);
+        process.abort();
+      }
+      closeSync(fd);
+    }
+  }
+}
+
+function refusePromise<T>(value: T): T {
+  if (value instanceof Promise) throw new TypeError('work inside a namespace must be synchronous');
+  return value;
+}
+
+/** Makes a namespace with a name, as `ip netns add` does, and brings its loopback up with `prepare`. */
+export function createNetns(name: string): void {
+  mkdirSync(NETNS_DIR, { recursive: true, mode: 0o755 });
+  const path = join(NETNS_DIR, name);
+  try {
+    writeFileSync(path, '', { flag: 'wx', mode: 0o444 });
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error;
+    throw new FairleadError(`the network namespace ${name} exists already`, {
+      op: 'create network namespace',
+      code: 'EEXIST',
+      object: name,
+      hint: `ip netns delete ${name}`,
+    });
+  }
+  try {
+    shareNetnsDir();
+    inNewNamespaces(['net'], () => {
+      if (libc().mount('/proc/thread-self/ns/net', path, null, MS_BIND, null) !== 0) {
+        throw systemError('mount network namespace', name);
+      }
+    });
+  } catch (error) {
+    unlinkSync(path);
+    throw error;
+  }
+}
+
+/** iproute2 makes /run/netns a shared mount so that namespaces are seen, and can be removed, in every mount namespace. */
+function shareNetnsDir(): void {
+  const shared = () => libc().mount('', NETNS_DIR, 'none', MS_SHARED | MS_REC, null) === 0;
+  if (shared()) return;
+  if (libc().mount(NETNS_DIR, NETNS_DIR, 'none', MS_BIND | MS_REC, null) !== 0 || !shared()) {
+    throw systemError('share', NETNS_DIR);
+  }
+}
+
+/** Removes a named namespace; true when there was one. Its devices go when no process or socket is left inside. */
+export function removeNetns(name: string): boolean {
+  const path = join(NETNS_DIR, name);
+  const unmounted = libc().umount2(path, MNT_DETACH) === 0;
+  // EINVAL: a file without a mount, left by a crash between the two.
+  if (!unmounted && !['ENOENT', 'EINVAL'].includes(errnoCode()))
+    throw systemError('unmount network namespace', name);
+  try {
+    unlinkSync(path);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
+  }
+}
+
+function errnoCode(): string {
+  return systemError('').code;
+}
+
+/** Names of the namespaces under /run/netns. */
+export function listNetns(): string[] {
+  try {
+    return readdirSync(NETNS_DIR).sort();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+export function netnsExists(name: string): boolean {
+  return statSync(join(NETNS_DIR, name), { throwIfNoEntry: false }) !== undefined;
+}
+
+/** Starts a program inside a namespace: a child is born in the namespace of the thread that forks it. */
+export function spawnInNetns(
+  ref: NetnsRef,
+  file: string,
+  args: readonly string[],
+  options: SpawnOptions,
+): ChildProcess {
+  return inNetns(ref, () => spawn(file, args, options));
+}
+
+/** Starts a program in new network, IPC and UTS namespaces: the pause process of a pod. */
+export function spawnInNewNamespaces(
+  file: string,
+  args: readonly string[],
+  options: SpawnOptions,
+): ChildProcess {
+  return inNewNamespaces(['net', 'ipc', 'uts'], () => spawn(file, args, options));
+}
+
+// bits/socket.h, netinet/in.h
+const AF_INET = 2;
+const AF_INET6 = 10;
+const SOCK_STREAM = 1;
+const SOCK_DGRAM = 2;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+const SOL_SOCKET = 1;
+const SO_REUSEADDR = 2;
+const IPPROTO_IPV6 = 41;
+const IPV6_V6ONLY = 26;
+
+/** A struct sockaddr_in or sockaddr_in6 (ip(7), ipv6(7)). Throws on text that is no address. */
+export function socketAddress(address: string, port: number): Uint8Array {
+  const bytes = addressBytes(address);
+  if (!bytes)
+    throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+      op: 'make socket',
+      code: 'EINVAL',
+    });
+  const out = new Uint8Array(bytes.length === 4 ? 16 : 28);
+  const view = new DataView(out.buffer);
+  view.setUint16(0, bytes.length === 4 ? AF_INET : AF_INET6, true);
+  view.setUint16(2, port);
+  out.set(bytes, bytes.length === 4 ? 4 : 8);
+  return out;
+}
+
+/**
+ * A TCP socket listening inside a namespace; `server.listen({ fd })` takes it over. `null`: this namespace.
+ * Port 0 lets the kernel choose: see `localPort`.
+ */
+export function listenTcpIn(ref: NetnsRef | null, address: string, port: number): number {
+  return boundSocket(ref, SOCK_STREAM, address, port, (fd) => libc().listen(fd, 4096));
+}
+
+/** A UDP socket bound inside a namespace; `dgramSocket.bind({ fd })` takes it over. */
+export function bindUdpIn(ref: NetnsRef | null, address: string, port: number): number {
+  return boundSocket(ref, SOCK_DGRAM, address, port, () => 0);
+}
+
+/** An unconnected TCP socket inside a namespace; `new net.Socket({ fd }).connect(port, address)` uses it. */
+export function openTcpIn(ref: NetnsRef, family: 'ipv4' | 'ipv6'): number {
+  return inNetns(ref, () => {
+    const fd = libc().socket(
+      family === 'ipv4' ? AF_INET : AF_INET6,
+      SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+      0,
+    );
+    if (fd < 0) throw systemError('open socket');
+    return fd;
+  });
+}
+
+function boundSocket(
+  ref: NetnsRef | null,
+  type: number,
+  address: string,
+  port: number,
+  finish: (fd: number) => number,
+): number {
+  const open = () => {
+    const sockaddr = socketAddress(address, port);
+    const v6 = sockaddr.length === 28;
+    const fd = libc().socket(v6 ? AF_INET6 : AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) throw systemError('open socket');
+    const one = Uint8Array.of(1, 0, 0, 0);
+    const failed =
+      (type === SOCK_STREAM && libc().setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, one, 4) !== 0) ||
+      (v6 && libc().setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, one, 4) !== 0) ||
+      libc().bind(fd, sockaddr, sockaddr.length) !== 0 ||
+      finish(fd) !== 0;
+    if (!failed) return fd;
+    const errno = libc().errno();
+    libc().close(fd);
+    throw errnoError(errno, type === SOCK_STREAM ? 'listen on' : 'bind', `${address} port ${port}`);
+  };
+  return ref === null ? open() : inNetns(ref, open);
+}
+
+/** The port that a bound socket has. */
+export function localPort(fd: number): number {
+  const address = new Uint8Array(28);
+  const length = Uint8Array.of(28, 0, 0, 0);
+  if (libc().getsockname(fd, address, length) !== 0) throw systemError('read socket address');
+  return new DataView(address.buffer).getUint16(2);
+}
