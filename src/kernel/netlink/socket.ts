@@ -1,0 +1,329 @@
+import { FairleadError } from '../../lib/errors.ts';
+import { errnoError, errnoName, libc, type Poll, systemError } from '../libc.ts';
+import { inNetns, type NetnsRef } from '../netns.ts';
+import { MessageWriter, readAttributes, readI32, readText, readU16, readU32 } from './attributes.ts';
+
+// linux/netlink.h
+export const NETLINK_ROUTE = 0;
+export const NETLINK_SOCK_DIAG = 4;
+export const NETLINK_NETFILTER = 12;
+export const NETLINK_GENERIC = 16;
+
+export const NLM_F_REQUEST = 0x1;
+export const NLM_F_MULTI = 0x2;
+export const NLM_F_ACK = 0x4;
+export const NLM_F_ECHO = 0x8;
+export const NLM_F_DUMP_INTR = 0x10;
+export const NLM_F_ROOT = 0x100;
+export const NLM_F_MATCH = 0x200;
+export const NLM_F_DUMP = NLM_F_ROOT | NLM_F_MATCH;
+export const NLM_F_REPLACE = 0x100;
+export const NLM_F_EXCL = 0x200;
+export const NLM_F_CREATE = 0x400;
+export const NLM_F_APPEND = 0x800;
+
+const NLMSG_ERROR = 2;
+const NLMSG_DONE = 3;
+const NLM_F_CAPPED = 0x100;
+const NLM_F_ACK_TLVS = 0x200;
+const NLMSGERR_ATTR_MSG = 1;
+const NLMSGERR_ATTR_OFFS = 2;
+
+const AF_NETLINK = 16;
+const SOCK_RAW = 3;
+const SOCK_CLOEXEC = 0o2000000;
+const SOL_SOCKET = 1;
+const SO_SNDBUFFORCE = 32;
+const SO_RCVBUFFORCE = 33;
+const SOL_NETLINK = 270;
+const NETLINK_ADD_MEMBERSHIP = 1;
+const NETLINK_CAP_ACK = 10;
+const NETLINK_EXT_ACK = 11;
+const NETLINK_GET_STRICT_CHK = 12;
+const MSG_DONTWAIT = 0x40;
+const MSG_TRUNC = 0x20;
+
+const HEADER = 16;
+/** A dump that was interrupted by changes is asked for again this many times. */
+const DUMP_ATTEMPTS = 20;
+/** Longer batches are sent by a thread of libuv's pool, since a commit of theirs takes milliseconds. */
+const ASYNC_BYTES = 128 * 1024;
+
+/** One message from the kernel. `payload` is a copy, free to keep. */
+export interface NetlinkMessage {
+  readonly type: number;
+  readonly flags: number;
+  readonly sequence: number;
+  readonly payload: Uint8Array;
+}
+
+/** A message of a batch that the kernel refused. */
+export interface NetlinkRefusal {
+  readonly sequence: number;
+  /** Positive. */
+  readonly errno: number;
+  /** The kernel's own words, where it has some. */
+  readonly text: string | null;
+  /** Where in the message the offending attribute stands, where the kernel says so. */
+  readonly offset: number | null;
+}
+
+export interface NetlinkOptions {
+  readonly protocol: number;
+  /** Where to open the socket; it stays there. Default: the namespace of this thread. */
+  readonly netns?: NetnsRef;
+  /** Buffer sizes in bytes, beyond the system's limits (needs CAP_NET_ADMIN). */
+  readonly sendBuffer?: number;
+  readonly receiveBuffer?: number;
+}
+
+/**
+ * A netlink socket. Requests are synchronous: the kernel has queued its replies before send() returns, so that a
+ * request and its answer take microseconds; only large batches go through a thread.
+ */
+export class NetlinkSocket {
+  readonly #fd: number;
+  readonly #buffer = new Uint8Array(256 * 1024);
+  #sequence: number;
+  #poll: Poll | null = null;
+  #closed = false;
+
+  constructor(options: NetlinkOptions) {
+    const open = () => libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, options.protocol);
+    this.#fd = options.netns === undefined ? open() : inNetns(options.netns, open);
+    if (this.#fd < 0) throw systemError('open netlink socket', `protocol ${options.protocol}`);
+    const address = new Uint8Array(12);
+    address[0] = AF_NETLINK;
+    if (libc().bind(this.#fd, address, 12) !== 0) throw systemError('bind netlink socket');
+    const size = 64 * 1024 * 1024;
+    this.#option(SOL_SOCKET, SO_SNDBUFFORCE, options.sendBuffer ?? size);
+    this.#option(SOL_SOCKET, SO_RCVBUFFORCE, options.receiveBuffer ?? size);
+    this.#option(SOL_NETLINK, NETLINK_EXT_ACK, 1);
+    this.#option(SOL_NETLINK, NETLINK_CAP_ACK, 1);
+    // Lets rtnetlink filter dumps; kernels before 4.20 and other families do not know it.
+    this.#option(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+    this.#sequence = 1;
+  }
+
+  /** A fresh sequence number, for messages of a batch. */
+  nextSequence(): number {
+    this.#sequence = (this.#sequence % 0x7fffffff) + 1;
+    return this.#sequence;
+  }
+
+  /**
+   * Sends one request and returns what the kernel answered besides the acknowledgement.
+   * Throws FairleadError (errno name as code) naming `object`.
+   */
+  request(type: number, flags: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
+    const sequence = this.nextSequence();
+    this.#send(this.#message(type, flags | NLM_F_REQUEST | NLM_F_ACK, sequence, payload));
+    const { messages, refusals } = this.#collect(sequence);
+    const [refusal] = refusals;
+    if (refusal) throw refusalError(refusal, 'netlink request', object);
+    return messages;
+  }
+
+  /** Asks for every object of a kind; asks again when changes in the middle made the answer inconsistent. */
+  dump(type: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
+    for (let attempt = 1; ; attempt++) {
+      const sequence = this.nextSequence();
+      this.#send(this.#message(type, NLM_F_REQUEST | NLM_F_DUMP, sequence, payload));
+      const { messages, refusals, interrupted } = this.#collect(sequence);
+      const [refusal] = refusals;
+      if (refusal && refusal.errno !== EINTR) throw refusalError(refusal, 'netlink dump', object);
+      if (!interrupted && !refusal) return messages;
+      if (attempt === DUMP_ATTEMPTS) {
+        throw new FairleadError(`the kernel's ${object ?? 'objects'} kept changing while being listed`, {
+          op: 'netlink dump',
+          code: 'EINTR',
+          hint: 'something else on this machine is changing them without pause',
+        });
+      }
+    }
+  }
+
+  /**
+   * Sends messages that the caller built, the last of which (and no other need) asks for an acknowledgement, and
+   * returns every refusal; none means that all was done. `last` is the sequence number of that last message.
+   */
+  async batch(bytes: Uint8Array, last: number): Promise<NetlinkRefusal[]> {
+    if (bytes.length <= ASYNC_BYTES) return this.batchSync(bytes, last);
+    const { result, errno } = await libc().sendAsync(this.#fd, bytes, bytes.length, 0);
+    if (result !== bytes.length) throw errnoError(errno, 'send netlink batch', `${bytes.length} bytes`);
+    return this.#collect(last).refusals;
+  }
+
+  /** As `batch`, blocking this thread while the kernel works. */
+  batchSync(bytes: Uint8Array, last: number): NetlinkRefusal[] {
+    this.#send(bytes);
+    return this.#collect(last).refusals;
+  }
+
+  /**
+   * Joins multicast groups and calls `onMessage` for what comes; `onOverrun` when the kernel had to drop events
+   * (ENOBUFS), after which the listener must look at the whole state. Such a socket takes no requests.
+   */
+  subscribe(
+    groups: readonly number[],
+    onMessage: (message: NetlinkMessage) => void,
+    onOverrun: () => void,
+  ): void {
+    for (const group of groups) {
+      if (!this.#option(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)) {
+        throw systemError('join netlink group', String(group));
+      }
+    }
+    this.#poll ??= libc().poll(this.#fd, () => this.#drain(onMessage, onOverrun));
+  }
+
+  /** Lets the process end although this socket is subscribed. */
+  unref(): void {
+    this.#poll?.unref();
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#poll?.close();
+    libc().close(this.#fd);
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #drain(onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
+    while (!this.#closed) {
+      const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_DONTWAIT);
+      if (length < 0) {
+        const code = errnoName(libc().errno());
+        if (code === 'ENOBUFS') {
+          onOverrun();
+          continue;
+        }
+        if (code === 'EAGAIN' || code === 'EINTR') return;
+        throw systemError('read netlink events');
+      }
+      for (const message of parseMessages(this.#buffer.subarray(0, length))) onMessage(message);
+    }
+  }
+
+  #message(type: number, flags: number, sequence: number, payload: Uint8Array): Uint8Array {
+    const writer = new MessageWriter(HEADER + payload.length + 4);
+    const start = writer.beginMessage(type, flags, sequence);
+    writer.raw(payload);
+    writer.endMessage(start);
+    return writer.bytes();
+  }
+
+  #send(bytes: Uint8Array): void {
+    if (this.#closed)
+      throw new FairleadError('the netlink socket is closed', { op: 'netlink send', code: 'EBADF' });
+    const sent = libc().send(this.#fd, bytes, bytes.length, 0);
+    if (sent !== bytes.length) throw systemError('send netlink message', `${bytes.length} bytes`);
+  }
+
+  /**
+   * Reads what the kernel answered. It has queued every reply before send() returns (a dump's next part while the
+   * one before is read), so nothing here waits; a queue that ends early means that replies were lost.
+   */
+  #collect(last: number): { messages: NetlinkMessage[]; refusals: NetlinkRefusal[]; interrupted: boolean } {
+    const messages: NetlinkMessage[] = [];
+    const refusals: NetlinkRefusal[] = [];
+    let interrupted = false;
+    let ended = false;
+    for (;;) {
+      const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_TRUNC | MSG_DONTWAIT);
+      if (length < 0) {
+        const code = errnoName(libc().errno());
+        if (code === 'EAGAIN') break;
+        // ENOBUFS: acknowledgements were dropped, though what they answer was done; more may follow.
+        if (code === 'EINTR' || code === 'ENOBUFS') continue;
+        throw systemError('read netlink reply');
+      }
+      if (length > this.#buffer.length) throw errnoError(EMSGSIZE, 'read netlink reply', `${length} bytes`);
+      for (const message of parseMessages(this.#buffer.subarray(0, length))) {
+        interrupted ||= (message.flags & NLM_F_DUMP_INTR) !== 0;
+        const errno = endOf(message);
+        if (errno === null) {
+          messages.push(message);
+          continue;
+        }
+        if (errno !== 0) refusals.push(refusalOf(message, errno));
+        if (message.sequence === last) ended = true;
+      }
+    }
+    if (!ended && refusals.length === 0) {
+      refusals.push({
+        sequence: last,
+        errno: ENOBUFS,
+        text: 'replies were lost: outcome unknown',
+        offset: null,
+      });
+    }
+    return { messages, refusals, interrupted };
+  }
+
+  #option(level: number, option: number, value: number): boolean {
+    const bytes = new Uint8Array(4);
+    new DataView(bytes.buffer).setInt32(0, value, true);
+    return libc().setsockopt(this.#fd, level, option, bytes, 4) === 0;
+  }
+}
+
+const EINTR = 4;
+const EMSGSIZE = 90;
+const ENOBUFS = 105;
+
+/** Splits a datagram into its messages; a malformed rest is left out. */
+export function* parseMessages(bytes: Uint8Array): Generator<NetlinkMessage> {
+  let at = 0;
+  while (at + HEADER <= bytes.length) {
+    const length = readU32(bytes, at);
+    if (length < HEADER || at + length > bytes.length) return;
+    yield {
+      type: readU16(bytes, at + 4),
+      flags: readU16(bytes, at + 6),
+      sequence: readU32(bytes, at + 8),
+      payload: bytes.slice(at + HEADER, at + length),
+    };
+    at += (length + 3) & ~3;
+  }
+}
+
+/** The errno of a message that ends a request (0: success), or null when it is an answer. */
+function endOf(message: NetlinkMessage): number | null {
+  if (message.type !== NLMSG_ERROR && message.type !== NLMSG_DONE) return null;
+  return message.payload.length >= 4 ? -readI32(message.payload) || 0 : 0;
+}
+
+/** Reads struct nlmsgerr and its extended attributes; with NETLINK_CAP_ACK only the failed message's header is repeated. */
+function refusalOf(message: NetlinkMessage, errno: number): NetlinkRefusal {
+  const { payload, flags } = message;
+  if (message.type !== NLMSG_ERROR || !(flags & NLM_F_ACK_TLVS)) {
+    return { sequence: message.sequence, errno, text: null, offset: null };
+  }
+  const echoed = flags & NLM_F_CAPPED ? HEADER : (readU32(payload, 4) + 3) & ~3;
+  const attributes = readAttributes(payload.subarray(4 + echoed));
+  const text = attributes.get(NLMSGERR_ATTR_MSG);
+  const offset = attributes.get(NLMSGERR_ATTR_OFFS);
+  return {
+    sequence: message.sequence,
+    errno,
+    text: text ? readText(text) : null,
+    offset: offset ? readU32(offset) : null,
+  };
+}
+
+/** A refusal as an error that names what was being written. */
+export function refusalError(refusal: NetlinkRefusal, op: string, object?: string): FairleadError {
+  const code = errnoName(refusal.errno);
+  const where = refusal.offset === null ? '' : ` at byte ${refusal.offset}`;
+  const what = object === undefined ? op : `${op}: ${object}`;
+  return new FairleadError(`${what}: ${code}${refusal.text ? ` (${refusal.text})` : ''}${where}`, {
+    op,
+    code,
+    ...(object === undefined ? {} : { object }),
+  });
+}
