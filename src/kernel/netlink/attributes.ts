@@ -42,27 +42,32 @@ export class MessageWriter {
   }
 
   u8(value: number): this {
-    this.#view.setUint8(this.#reserve(1), value);
+    const at = this.#reserve(1);
+    this.#view.setUint8(at, value);
     return this;
   }
 
   u16(value: number): this {
-    this.#view.setUint16(this.#reserve(2), value, true);
+    const at = this.#reserve(2);
+    this.#view.setUint16(at, value, true);
     return this;
   }
 
   u32(value: number): this {
-    this.#view.setUint32(this.#reserve(4), value, true);
+    const at = this.#reserve(4);
+    this.#view.setUint32(at, value, true);
     return this;
   }
 
   be16(value: number): this {
-    this.#view.setUint16(this.#reserve(2), value);
+    const at = this.#reserve(2);
+    this.#view.setUint16(at, value);
     return this;
   }
 
   be32(value: number): this {
-    this.#view.setUint32(this.#reserve(4), value);
+    const at = this.#reserve(4);
+    this.#view.setUint32(at, value);
     return this;
   }
 
@@ -86,32 +91,38 @@ export class MessageWriter {
   }
 
   attributeU8(type: number, value: number): this {
-    this.#view.setUint8(this.#attribute(type, 1), value);
+    const at = this.#attribute(type, 1);
+    this.#view.setUint8(at, value);
     return this;
   }
 
   attributeU16(type: number, value: number): this {
-    this.#view.setUint16(this.#attribute(type, 2), value, true);
+    const at = this.#attribute(type, 2);
+    this.#view.setUint16(at, value, true);
     return this;
   }
 
   attributeU32(type: number, value: number): this {
-    this.#view.setUint32(this.#attribute(type, 4), value, true);
+    const at = this.#attribute(type, 4);
+    this.#view.setUint32(at, value, true);
     return this;
   }
 
   attributeBe16(type: number, value: number): this {
-    this.#view.setUint16(this.#attribute(type, 2), value);
+    const at = this.#attribute(type, 2);
+    this.#view.setUint16(at, value);
     return this;
   }
 
   attributeBe32(type: number, value: number): this {
-    this.#view.setUint32(this.#attribute(type, 4), value);
+    const at = this.#attribute(type, 4);
+    this.#view.setUint32(at, value);
     return this;
   }
 
   attributeBe64(type: number, value: bigint): this {
-    this.#view.setBigUint64(this.#attribute(type, 8), value);
+    const at = this.#attribute(type, 8);
+    this.#view.setBigUint64(at, value);
     return this;
   }
 
@@ -156,7 +167,7 @@ export class MessageWriter {
     this.#reserve((4 - (this.#length & 3)) & 3);
   }
 
-  /** Makes room for `count` zero bytes at the end; returns where they start. */
+  /** Makes room for `count` zero bytes at the end; returns where they start. May replace `#view`: call it first. */
   #reserve(count: number): number {
     const start = this.#length;
     this.#length += count;
