@@ -106,8 +106,9 @@ type PollFunction = (
 ) => { ref(): void; unref(): void; close(): void };
 
 const ERRNO_NAMES = new Map(Object.entries(os.errno).map(([name, value]) => [value, name]));
-// Linux values (asm-generic/errno.h) that Node.js does not list.
+// Linux values (asm-generic/errno.h) that Node.js does not list, or lists under two names.
 const MORE_ERRNO_NAMES: Readonly<Record<number, string>> = {
+  11: 'EAGAIN',
   85: 'ERESTART',
   95: 'EOPNOTSUPP',
   524: 'ENOTSUPP',
