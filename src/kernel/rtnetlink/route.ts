@@ -15,6 +15,7 @@ const RT_TABLE_MAIN = 254;
 const RTN_UNICAST = 1;
 const RT_SCOPE_UNIVERSE = 0;
 const RT_SCOPE_LINK = 253;
+const RT_SCOPE_NOWHERE = 255;
 const RTNH_F_ONLINK = 4;
 const RTM_F_CLONED = 0x200;
 
@@ -92,9 +93,10 @@ function request(socket: NetlinkSocket, type: number, flags: number, route: Rout
     .u8(0)
     .u8(RT_TABLE_MAIN)
     .u8(route.protocol ?? ROUTE_PROTOCOL);
-  writer
-    .u8(via === null && destination.family === 'ipv4' ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE)
-    .u8(RTN_UNICAST);
+  // A deletion matches on what it names; scope "nowhere" and type 0 match any.
+  const onLink = via === null && destination.family === 'ipv4';
+  if (type === RTM_DELROUTE) writer.u8(RT_SCOPE_NOWHERE).u8(0);
+  else writer.u8(onLink ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE).u8(RTN_UNICAST);
   writer.u32(route.onlink ? RTNH_F_ONLINK : 0);
   writer.attribute(RTA.DST, destination.bytes);
   writer.attributeU32(RTA.OIF, route.index);
