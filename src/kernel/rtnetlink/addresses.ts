@@ -1,0 +1,151 @@
+import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { MessageWriter, readAttributes, readU32 } from '../netlink/attributes.ts';
+import {
+  type NetlinkMessage,
+  type NetlinkSocket,
+  NLM_F_CREATE,
+  NLM_F_EXCL,
+  NLM_F_REPLACE,
+} from '../netlink/socket.ts';
+import {
+  AF_INET,
+  AF_INET6,
+  AF_UNSPEC,
+  IFA_ADDRESS,
+  IFA_BROADCAST,
+  IFA_F_NODAD,
+  IFA_F_NOPREFIXROUTE,
+  IFA_F_PERMANENT,
+  IFA_F_TENTATIVE,
+  IFA_FLAGS,
+  IFA_LOCAL,
+  RTM_DELADDR,
+  RTM_GETADDR,
+  RTM_NEWADDR,
+} from './constants.ts';
+
+/** An address of a device. */
+export interface InterfaceAddress {
+  /** The device's index. */
+  readonly device: number;
+  readonly address: string;
+  readonly prefix: number;
+  /** 0 global, 253 link, 254 host (enum rt_scope_t). */
+  readonly scope: number;
+  readonly permanent: boolean;
+  /** IPv6: duplicate address detection is not done yet, and the address cannot be used. */
+  readonly tentative: boolean;
+}
+
+export interface NewAddress {
+  readonly device: number;
+  readonly address: string;
+  readonly prefix: number;
+  /** Add a route to the address's own network; default true. */
+  readonly prefixRoute?: boolean;
+  readonly scope?: number;
+}
+
+/**
+ * Gives a device an address; one that it has already is no error. IPv6 addresses are usable at once, without
+ * duplicate address detection: whoever gives addresses out here knows that they are unique.
+ */
+export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
+  const bytes = checkedBytes(address.address);
+  const writer = header(bytes, address.prefix, address.device, address.scope ?? 0);
+  writer.attribute(IFA_LOCAL, bytes).attribute(IFA_ADDRESS, bytes);
+  if (bytes.length === 4 && address.prefix < 31)
+    writer.attribute(IFA_BROADCAST, broadcast(bytes, address.prefix));
+  const flags =
+    (bytes.length === 16 ? IFA_F_NODAD : 0) | (address.prefixRoute === false ? IFA_F_NOPREFIXROUTE : 0);
+  writer.attributeU32(IFA_FLAGS, flags);
+  // The kernel replaces an IPv4 address only when its prefix is the same as well: another prefix is another address.
+  const flagsOfRequest = NLM_F_CREATE | (bytes.length === 4 ? NLM_F_REPLACE : NLM_F_EXCL);
+  try {
+    socket.request(
+      RTM_NEWADDR,
+      flagsOfRequest,
+      writer.bytes(),
+      `add address ${address.address}/${address.prefix}`,
+    );
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error;
+  }
+}
+
+/** Takes an address from a device; false when it has none such. */
+export function deleteAddress(
+  socket: NetlinkSocket,
+  address: { readonly device: number; readonly address: string; readonly prefix: number },
+): boolean {
+  const bytes = checkedBytes(address.address);
+  const writer = header(bytes, address.prefix, address.device, 0);
+  writer.attribute(IFA_LOCAL, bytes).attribute(IFA_ADDRESS, bytes);
+  try {
+    socket.request(RTM_DELADDR, 0, writer.bytes(), `delete address ${address.address}/${address.prefix}`);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'EADDRNOTAVAIL', 'ENODEV')) return false;
+    throw error;
+  }
+}
+
+/** Addresses of one device or of all, of one family or of both. */
+export function listAddresses(
+  socket: NetlinkSocket,
+  filter: { readonly device?: number; readonly family?: IPFamily } = {},
+): InterfaceAddress[] {
+  const family = filter.family === undefined ? AF_UNSPEC : filter.family === 'ipv4' ? AF_INET : AF_INET6;
+  // Kernels filter a dump by device only under strict checking; filtering again costs nothing.
+  const writer = new MessageWriter(16)
+    .u8(family)
+    .u8(0)
+    .u8(0)
+    .u8(0)
+    .u32(filter.device ?? 0);
+  return socket
+    .dump(RTM_GETADDR, writer.bytes(), 'addresses')
+    .map(readAddress)
+    .filter((address) => filter.device === undefined || address.device === filter.device);
+}
+
+/** Reads an RTM_NEWADDR or RTM_DELADDR message (struct ifaddrmsg and attributes). */
+export function readAddress(message: NetlinkMessage): InterfaceAddress {
+  const { payload } = message;
+  const attributes = readAttributes(payload.subarray(8));
+  // IFA_ADDRESS is the peer's on point-to-point links; IPv6 leaves IFA_LOCAL out when there is no peer.
+  const bytes = attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS);
+  const flagBytes = attributes.get(IFA_FLAGS);
+  const flags = flagBytes ? readU32(flagBytes) : (payload[2] ?? 0);
+  return {
+    device: readU32(payload, 4),
+    address: bytes ? formatAddress(bytes) : '',
+    prefix: payload[1] ?? 0,
+    scope: payload[3] ?? 0,
+    permanent: (flags & IFA_F_PERMANENT) !== 0,
+    tentative: (flags & IFA_F_TENTATIVE) !== 0,
+  };
+}
+
+function header(bytes: Uint8Array, prefix: number, device: number, scope: number): MessageWriter {
+  return new MessageWriter(128)
+    .u8(bytes.length === 4 ? AF_INET : AF_INET6)
+    .u8(prefix)
+    .u8(0)
+    .u8(scope)
+    .u32(device);
+}
+
+function checkedBytes(address: string): Uint8Array {
+  const bytes = addressBytes(address);
+  if (bytes) return bytes;
+  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+    op: 'add address',
+    code: 'EINVAL',
+  });
+}
+
+function broadcast(bytes: Uint8Array, prefix: number): Uint8Array {
+  return Uint8Array.from(bytes, (byte, i) => byte | (0xff >> Math.min(8, Math.max(0, prefix - i * 8))));
+}

@@ -1,0 +1,64 @@
+import { NETLINK_ROUTE, NetlinkSocket } from '../netlink/socket.ts';
+import type { NetnsRef } from '../netns.ts';
+import { type InterfaceAddress, readAddress } from './addresses.ts';
+import {
+  RTM_DELADDR,
+  RTM_DELLINK,
+  RTM_DELROUTE,
+  RTM_NEWADDR,
+  RTM_NEWLINK,
+  RTM_NEWROUTE,
+  RTNLGRP,
+} from './constants.ts';
+import { type Link, readLink } from './links.ts';
+import { type Route, readRoute } from './routes.ts';
+
+/** A change of the network configuration; `overrun`: events were lost, list everything again. */
+export type NetworkEvent =
+  | { readonly kind: 'link'; readonly gone: boolean; readonly link: Link }
+  | { readonly kind: 'address'; readonly gone: boolean; readonly address: InterfaceAddress }
+  | { readonly kind: 'route'; readonly gone: boolean; readonly route: Route }
+  | { readonly kind: 'overrun' };
+
+export type NetworkEventKind = Exclude<NetworkEvent['kind'], 'overrun'>;
+
+const GROUPS: Readonly<Record<NetworkEventKind, readonly number[]>> = {
+  link: [RTNLGRP.link],
+  address: [RTNLGRP.ipv4Address, RTNLGRP.ipv6Address],
+  route: [RTNLGRP.ipv4Route, RTNLGRP.ipv6Route],
+};
+
+/**
+ * Calls `onEvent` for each change of links, addresses or routes in a namespace (default: this thread's) until the
+ * result is closed. A watch does not keep the process alive.
+ */
+export function watchNetwork(
+  kinds: readonly NetworkEventKind[],
+  onEvent: (event: NetworkEvent) => void,
+  netns?: NetnsRef,
+): Disposable & { close(): void } {
+  const socket = new NetlinkSocket({ protocol: NETLINK_ROUTE, ...(netns === undefined ? {} : { netns }) });
+  socket.subscribe(
+    kinds.flatMap((kind) => GROUPS[kind]),
+    (message) => {
+      switch (message.type) {
+        case RTM_NEWLINK:
+        case RTM_DELLINK:
+          onEvent({ kind: 'link', gone: message.type === RTM_DELLINK, link: readLink(message) });
+          return;
+        case RTM_NEWADDR:
+        case RTM_DELADDR:
+          onEvent({ kind: 'address', gone: message.type === RTM_DELADDR, address: readAddress(message) });
+          return;
+        case RTM_NEWROUTE:
+        case RTM_DELROUTE: {
+          const route = readRoute(message);
+          if (route) onEvent({ kind: 'route', gone: message.type === RTM_DELROUTE, route });
+        }
+      }
+    },
+    () => onEvent({ kind: 'overrun' }),
+  );
+  socket.unref();
+  return socket;
+}

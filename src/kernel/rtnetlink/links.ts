@@ -1,0 +1,375 @@
+import { addressBytes, formatAddress } from '../../lib/address.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import {
+  type Attributes,
+  MessageWriter,
+  readAttributes,
+  readBe16,
+  readText,
+  readU32,
+} from '../netlink/attributes.ts';
+import { type NetlinkMessage, type NetlinkSocket, NLM_F_CREATE, NLM_F_EXCL } from '../netlink/socket.ts';
+import {
+  AF_BRIDGE,
+  AF_INET6,
+  AF_UNSPEC,
+  IFF_LOWER_UP,
+  IFF_UP,
+  IFLA_ADDRESS,
+  IFLA_AF_SPEC,
+  IFLA_BR_MCAST_SNOOPING,
+  IFLA_BR_STP_STATE,
+  IFLA_BR_VLAN_FILTERING,
+  IFLA_BRPORT_ISOLATED,
+  IFLA_BRPORT_LEARNING,
+  IFLA_BRPORT_MODE,
+  IFLA_BRPORT_NEIGH_SUPPRESS,
+  IFLA_BRPORT_UNICAST_FLOOD,
+  IFLA_IFNAME,
+  IFLA_INET6_ADDR_GEN_MODE,
+  IFLA_INFO_DATA,
+  IFLA_INFO_KIND,
+  IFLA_LINK,
+  IFLA_LINKINFO,
+  IFLA_MASTER,
+  IFLA_MTU,
+  IFLA_NET_NS_FD,
+  IFLA_NET_NS_PID,
+  IFLA_OPERSTATE,
+  IFLA_PROTINFO,
+  IFLA_VXLAN_ID,
+  IFLA_VXLAN_LEARNING,
+  IFLA_VXLAN_LINK,
+  IFLA_VXLAN_LOCAL,
+  IFLA_VXLAN_LOCAL6,
+  IFLA_VXLAN_PORT,
+  IFLA_VXLAN_UDP_CSUM,
+  IFLA_VXLAN_UDP_ZERO_CSUM6_RX,
+  IFLA_VXLAN_UDP_ZERO_CSUM6_TX,
+  IN6_ADDR_GEN_MODE_NONE,
+  RTM_DELLINK,
+  RTM_GETLINK,
+  RTM_NEWLINK,
+  RTM_SETLINK,
+  VETH_INFO_PEER,
+} from './constants.ts';
+
+/** A network device, as the kernel describes it. */
+export interface Link {
+  readonly index: number;
+  readonly name: string;
+  /** "veth", "bridge", "vxlan", …; null for devices without a kind, as loopback and hardware. */
+  readonly kind: string | null;
+  readonly mac: string | null;
+  readonly mtu: number;
+  /** Whether it was set up (IFF_UP). */
+  readonly up: boolean;
+  /** Whether it has a carrier (IFF_LOWER_UP). */
+  readonly carrier: boolean;
+  /** Index of the bridge that it is a port of. */
+  readonly master: number | null;
+  /** Index of the device beneath it, or of a veth's peer, in the peer's namespace. */
+  readonly link: number | null;
+  /** What the kind has of its own, where this module knows it. */
+  readonly vxlan: VxlanState | null;
+}
+
+/** What the kernel says of a VXLAN device (RFC 7348). */
+export interface VxlanState {
+  readonly id: number;
+  readonly local: string | null;
+  readonly port: number;
+  readonly learning: boolean;
+  readonly device: number | null;
+}
+
+/** A namespace to put a device into: of a process, or of an open descriptor. */
+export type LinkNetns = { readonly pid: number } | { readonly fd: number };
+
+/** What every new device can have. */
+export interface LinkSettings {
+  readonly name: string;
+  readonly mtu?: number;
+  /** "02:00:00:00:00:01"; chosen by the kernel when left out. */
+  readonly mac?: string;
+  readonly up?: boolean;
+  /** Where the device is to live; default: the socket's namespace. */
+  readonly netns?: LinkNetns;
+}
+
+export interface VethSettings extends LinkSettings {
+  readonly kind: 'veth';
+  readonly master?: number;
+  readonly peer: LinkSettings;
+}
+
+export interface BridgeSettings extends LinkSettings {
+  readonly kind: 'bridge';
+  readonly stp?: boolean;
+  readonly vlanFiltering?: boolean;
+  readonly multicastSnooping?: boolean;
+}
+
+export interface VxlanSettings extends LinkSettings {
+  readonly kind: 'vxlan';
+  readonly master?: number;
+  /** VXLAN network identifier, 24 bits. */
+  readonly id: number;
+  /** Source address of the outer packets; its family is the tunnel's. */
+  readonly local: string;
+  /** UDP destination port; 4789 by RFC 7348. */
+  readonly port: number;
+  /** Whether the device learns remote addresses from what it receives. */
+  readonly learning: boolean;
+  /** Index of the device that carries the outer packets; left out, the routes decide. */
+  readonly device?: number;
+  /** UDP checksum of the outer packet over IPv4. */
+  readonly outerChecksum?: boolean;
+}
+
+export type NewLink = VethSettings | BridgeSettings | VxlanSettings;
+
+/** Makes a device, and a veth's peer with it, wherever they are to live, in one request. */
+export function addLink(socket: NetlinkSocket, link: NewLink): void {
+  const writer = linkHeader(AF_UNSPEC, 0, link.up);
+  writeSettings(writer, link);
+  if (link.kind !== 'bridge' && link.master !== undefined) writer.attributeU32(IFLA_MASTER, link.master);
+  writer.nested(IFLA_LINKINFO, () => {
+    writer.attributeText(IFLA_INFO_KIND, link.kind);
+    writer.nested(IFLA_INFO_DATA, () => writeKind(writer, link));
+  });
+  socket.request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, writer.bytes(), `add ${link.kind} ${link.name}`);
+}
+
+/** What can be changed of a device; what is left out stays. */
+export interface LinkChanges {
+  readonly name?: string;
+  readonly up?: boolean;
+  readonly mtu?: number;
+  readonly mac?: string;
+  /** Index of a bridge; 0 takes the device out of its bridge. */
+  readonly master?: number;
+  readonly netns?: LinkNetns;
+  /** False: the kernel makes no link-local address of its own for the device. */
+  readonly linkLocalAddress?: boolean;
+}
+
+export function setLink(socket: NetlinkSocket, index: number, changes: LinkChanges): void {
+  const writer = linkHeader(AF_UNSPEC, index, changes.up);
+  writeSettings(writer, changes);
+  if (changes.master !== undefined) writer.attributeU32(IFLA_MASTER, changes.master);
+  if (changes.linkLocalAddress !== undefined) {
+    const mode = changes.linkLocalAddress ? 0 : IN6_ADDR_GEN_MODE_NONE;
+    writer.nested(IFLA_AF_SPEC, () => {
+      writer.nested(AF_INET6, () => writer.attributeU8(IFLA_INET6_ADDR_GEN_MODE, mode));
+    });
+  }
+  socket.request(RTM_NEWLINK, 0, writer.bytes(), `change link ${changes.name ?? index}`);
+}
+
+/** How a bridge treats one of its ports. */
+export interface BridgePortChanges {
+  /** Whether a frame may leave by the port it came in by: a pod that reaches itself through a Service. */
+  readonly hairpin?: boolean;
+  readonly learning?: boolean;
+  /** Whether frames to unknown addresses go out here. */
+  readonly flood?: boolean;
+  readonly isolated?: boolean;
+  /** Whether the bridge answers ARP and ND from its neighbour table instead of flooding. */
+  readonly neighbourSuppression?: boolean;
+}
+
+/** Changes a bridge's port. */
+export function setBridgePort(socket: NetlinkSocket, index: number, changes: BridgePortChanges): void {
+  const writer = linkHeader(AF_BRIDGE, index, undefined);
+  const values: [type: number, value: boolean | undefined][] = [
+    [IFLA_BRPORT_MODE, changes.hairpin],
+    [IFLA_BRPORT_LEARNING, changes.learning],
+    [IFLA_BRPORT_UNICAST_FLOOD, changes.flood],
+    [IFLA_BRPORT_ISOLATED, changes.isolated],
+    [IFLA_BRPORT_NEIGH_SUPPRESS, changes.neighbourSuppression],
+  ];
+  writer.nested(IFLA_PROTINFO, () => {
+    for (const [type, value] of values) if (value !== undefined) writer.attributeU8(type, value ? 1 : 0);
+  });
+  socket.request(RTM_SETLINK, 0, writer.bytes(), `change bridge port ${index}`);
+}
+
+/** Removes a device, by name or index, and a veth's peer with it; false when there is none. */
+export function deleteLink(socket: NetlinkSocket, link: string | number): boolean {
+  const writer = linkHeader(AF_UNSPEC, typeof link === 'number' ? link : 0, undefined);
+  if (typeof link === 'string') writer.attributeText(IFLA_IFNAME, checkedName(link));
+  try {
+    socket.request(RTM_DELLINK, 0, writer.bytes(), `delete link ${link}`);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'ENODEV')) return false;
+    throw error;
+  }
+}
+
+/** The device of this name or index, or null. */
+export function findLink(socket: NetlinkSocket, link: string | number): Link | null {
+  const writer = linkHeader(AF_UNSPEC, typeof link === 'number' ? link : 0, undefined);
+  if (typeof link === 'string') writer.attributeText(IFLA_IFNAME, checkedName(link));
+  try {
+    const [message] = socket.request(RTM_GETLINK, 0, writer.bytes(), `link ${link}`);
+    return message ? readLink(message) : null;
+  } catch (error) {
+    if (hasCode(error, 'ENODEV')) return null;
+    throw error;
+  }
+}
+
+/** As `findLink`; throws FairleadError (ENODEV) when there is none. */
+export function getLink(socket: NetlinkSocket, link: string | number): Link {
+  const found = findLink(socket, link);
+  if (found) return found;
+  throw new FairleadError(`there is no network device ${link}`, {
+    op: 'find link',
+    code: 'ENODEV',
+    object: String(link),
+  });
+}
+
+export function listLinks(socket: NetlinkSocket): Link[] {
+  return socket.dump(RTM_GETLINK, linkHeader(AF_UNSPEC, 0, undefined).bytes(), 'links').map(readLink);
+}
+
+/** Reads an RTM_NEWLINK or RTM_DELLINK message (struct ifinfomsg and attributes). */
+export function readLink(message: NetlinkMessage): Link {
+  const { payload } = message;
+  const attributes = readAttributes(payload.subarray(16));
+  const flags = readU32(payload, 8);
+  const info = nested(attributes, IFLA_LINKINFO);
+  const kind = info && text(info, IFLA_INFO_KIND);
+  const data = info && nested(info, IFLA_INFO_DATA);
+  const mac = attributes.get(IFLA_ADDRESS);
+  return {
+    index: readU32(payload, 4),
+    name: text(attributes, IFLA_IFNAME) ?? '',
+    kind: kind ?? null,
+    mac: mac && mac.length === 6 ? formatMac(mac) : null,
+    mtu: number(attributes, IFLA_MTU) ?? 0,
+    up: (flags & IFF_UP) !== 0,
+    carrier: (flags & IFF_LOWER_UP) !== 0 && attributes.get(IFLA_OPERSTATE)?.[0] !== OPERSTATE_DOWN,
+    master: number(attributes, IFLA_MASTER) ?? null,
+    link: number(attributes, IFLA_LINK) ?? null,
+    vxlan: kind === 'vxlan' && data ? readVxlan(data) : null,
+  };
+}
+
+// IF_OPER_DOWN of linux/if.h
+const OPERSTATE_DOWN = 2;
+
+/** "02:00:00:00:00:01" of six bytes. */
+export function formatMac(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(':');
+}
+
+/** The six bytes of "02:00:00:00:00:01". Throws on anything else. */
+export function macBytes(mac: string): Uint8Array {
+  if (!/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i.test(mac)) {
+    throw new FairleadError(`${JSON.stringify(mac)} is no MAC address`, { op: 'read MAC', code: 'EINVAL' });
+  }
+  return Uint8Array.from(mac.split(':'), (part) => Number.parseInt(part, 16));
+}
+
+function linkHeader(family: number, index: number, up: boolean | undefined): MessageWriter {
+  return new MessageWriter(256)
+    .u8(family)
+    .u8(0)
+    .u16(0)
+    .u32(index)
+    .u32(up ? IFF_UP : 0)
+    .u32(up === undefined ? 0 : IFF_UP);
+}
+
+function writeSettings(writer: MessageWriter, settings: Partial<LinkSettings>): void {
+  if (settings.name !== undefined) writer.attributeText(IFLA_IFNAME, checkedName(settings.name));
+  if (settings.mtu !== undefined) writer.attributeU32(IFLA_MTU, settings.mtu);
+  if (settings.mac !== undefined) writer.attribute(IFLA_ADDRESS, macBytes(settings.mac));
+  const { netns } = settings;
+  if (netns !== undefined) {
+    if ('pid' in netns) writer.attributeU32(IFLA_NET_NS_PID, netns.pid);
+    else writer.attributeU32(IFLA_NET_NS_FD, netns.fd);
+  }
+}
+
+function writeKind(writer: MessageWriter, link: NewLink): void {
+  const flag = (type: number, value: boolean | undefined) => {
+    if (value !== undefined) writer.attributeU8(type, value ? 1 : 0);
+  };
+  switch (link.kind) {
+    case 'veth': {
+      writer.nested(VETH_INFO_PEER, () => {
+        writer.raw(linkHeader(AF_UNSPEC, 0, link.peer.up).bytes());
+        writeSettings(writer, link.peer);
+      });
+      return;
+    }
+    case 'bridge':
+      if (link.stp !== undefined) writer.attributeU32(IFLA_BR_STP_STATE, link.stp ? 1 : 0);
+      flag(IFLA_BR_VLAN_FILTERING, link.vlanFiltering);
+      flag(IFLA_BR_MCAST_SNOOPING, link.multicastSnooping);
+      return;
+    case 'vxlan': {
+      const local = addressBytes(link.local);
+      if (!local) throw new FairleadError(`vxlan ${link.name}: ${link.local} is no address`, BAD_LINK);
+      if (link.id < 0 || link.id > 0xffffff) {
+        throw new FairleadError(`vxlan ${link.name}: the id ${link.id} is outside 0-16777215`, BAD_LINK);
+      }
+      writer.attributeU32(IFLA_VXLAN_ID, link.id);
+      writer.attribute(local.length === 4 ? IFLA_VXLAN_LOCAL : IFLA_VXLAN_LOCAL6, local);
+      if (link.device !== undefined) writer.attributeU32(IFLA_VXLAN_LINK, link.device);
+      writer.attributeBe16(IFLA_VXLAN_PORT, link.port);
+      flag(IFLA_VXLAN_LEARNING, link.learning);
+      if (local.length === 4) flag(IFLA_VXLAN_UDP_CSUM, link.outerChecksum);
+      else if (link.outerChecksum !== undefined) {
+        flag(IFLA_VXLAN_UDP_ZERO_CSUM6_TX, !link.outerChecksum);
+        flag(IFLA_VXLAN_UDP_ZERO_CSUM6_RX, true);
+      }
+    }
+  }
+}
+
+const BAD_LINK = { op: 'add link', code: 'EINVAL' } as const;
+
+function readVxlan(data: Attributes): VxlanState {
+  const local = data.get(IFLA_VXLAN_LOCAL) ?? data.get(IFLA_VXLAN_LOCAL6);
+  const port = data.get(IFLA_VXLAN_PORT);
+  return {
+    id: number(data, IFLA_VXLAN_ID) ?? 0,
+    local: local ? formatAddress(local) : null,
+    port: port ? readBe16(port) : 0,
+    learning: data.get(IFLA_VXLAN_LEARNING)?.[0] === 1,
+    device: number(data, IFLA_VXLAN_LINK) ?? null,
+  };
+}
+
+/** IFNAMSIZ counts the closing zero. */
+function checkedName(name: string): string {
+  if (name.length >= 1 && Buffer.byteLength(name) <= 15 && !/[\s/]/.test(name)) return name;
+  throw new FairleadError(
+    `${JSON.stringify(name)} is no name for a network device: 1 to 15 bytes, no space or slash`,
+    {
+      op: 'name link',
+      code: 'EINVAL',
+    },
+  );
+}
+
+function nested(attributes: Attributes, type: number): Attributes | undefined {
+  const value = attributes.get(type);
+  return value && readAttributes(value);
+}
+
+function text(attributes: Attributes, type: number): string | undefined {
+  const value = attributes.get(type);
+  return value && readText(value);
+}
+
+function number(attributes: Attributes, type: number): number | undefined {
+  const value = attributes.get(type);
+  return value && readU32(value);
+}
