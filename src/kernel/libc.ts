@@ -33,8 +33,8 @@ export interface Libc {
   ): Promise<{ result: number; errno: number }>;
   /** errno of the last call that failed, on this thread. */
   errno(): number;
-  /** Calls `ready` whenever `fd` is readable; by libuv, so without a thread. */
-  poll(fd: number, ready: (error: Error | null) => void): Poll;
+  /** Calls `ready` whenever `fd` is readable or in error (the next recv says which); by libuv, without a thread. */
+  poll(fd: number, ready: () => void): Poll;
 }
 
 /** A descriptor watched by the event loop. */
@@ -93,7 +93,7 @@ function load(): Libc {
       }),
     errno: () => koffi.errno(),
     poll(fd, ready) {
-      const handle = node.poll(fd, { readable: true }, (error) => ready(error ?? null));
+      const handle = node.poll(fd, { readable: true }, () => ready());
       return { ref: () => handle.ref(), unref: () => handle.unref(), close: () => handle.close() };
     },
   };
@@ -102,7 +102,7 @@ function load(): Libc {
 type PollFunction = (
   fd: number,
   events: { readable: boolean },
-  callback: (error: Error | null | undefined) => void,
+  callback: (status: number) => void,
 ) => { ref(): void; unref(): void; close(): void };
 
 const ERRNO_NAMES = new Map(Object.entries(os.errno).map(([name, value]) => [value, name]));

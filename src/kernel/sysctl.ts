@@ -2,21 +2,15 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { inNetns, type NetnsRef } from './netns.ts';
 
-// Opened by the thread that is inside the namespace: /proc/sys/net shows the namespace of the opening task. Reached by
-// thread-self, since /proc/sys is that of the thread group's leader.
-const path = (name: string) => `/proc/sys/${name.replaceAll('.', '/')}`;
+/**
+ * The file of "net.ipv4.ip_forward". Written with slashes where a part has a dot of its own, as an interface's name
+ * may: "net/ipv4/conf/eth0.100/rp_filter". /proc/sys/net shows the namespace of the thread that looks it up.
+ */
+const path = (name: string) => `/proc/sys/${name.includes('/') ? name : name.replaceAll('.', '/')}`;
 
 /** A kernel setting such as "net.ipv4.ip_forward", or null when this kernel lacks it. */
 export function readSysctl(name: string, netns?: NetnsRef): string | null {
-  const read = () => {
-    try {
-      return readFileSync(path(name), 'utf8').trim();
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return null;
-      throw error;
-    }
-  };
-  return netns === undefined ? read() : inNetns(netns, read);
+  return within(netns, () => read(name));
 }
 
 /**
@@ -24,20 +18,47 @@ export function readSysctl(name: string, netns?: NetnsRef): string | null {
  * refuses (a read-only /proc/sys, a bad value).
  */
 export function writeSysctl(name: string, value: string | number, netns?: NetnsRef): boolean {
-  const write = () => {
-    try {
-      if (readFileSync(path(name), 'utf8').trim() !== String(value)) writeFileSync(path(name), String(value));
-      return true;
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return false;
-      throw new FairleadError(`cannot set ${name} to ${value}`, {
-        op: 'write sysctl',
-        code: hasCode(error, 'EROFS') ? 'EROFS' : hasCode(error, 'EACCES', 'EPERM') ? 'EPERM' : 'EIO',
-        object: name,
-        hint: 'run as root, with /proc/sys writable',
-        cause: error,
-      });
-    }
-  };
-  return netns === undefined ? write() : inNetns(netns, write);
+  return within(netns, () => write(name, String(value)));
+}
+
+/**
+ * Gives kernel settings their values, in this order; only those that differ are written, since a write to a
+ * forwarding switch walks every device. Returns the names of those that this kernel lacks.
+ */
+export function writeSysctls(values: Readonly<Record<string, string | number>>, netns?: NetnsRef): string[] {
+  return within(netns, () =>
+    Object.entries(values).flatMap(([name, value]) => (write(name, String(value)) ? [] : [name])),
+  );
+}
+
+function within<T>(netns: NetnsRef | undefined, work: () => T): T {
+  return netns === undefined ? work() : inNetns(netns, work);
+}
+
+function read(name: string): string | null {
+  try {
+    return readFileSync(path(name), 'utf8').trim();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+function write(name: string, value: string): boolean {
+  try {
+    const current = read(name);
+    if (current === null) return false;
+    if (current !== value) writeFileSync(path(name), value);
+    return true;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code ?? 'EIO';
+    throw new FairleadError(`cannot set ${name} to ${value}: ${code}`, {
+      op: 'write sysctl',
+      code,
+      object: name,
+      hint:
+        code === 'EINVAL' ? 'the kernel does not take this value' : 'run as root, with /proc/sys writable',
+      cause: error,
+    });
+  }
 }

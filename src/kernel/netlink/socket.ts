@@ -87,6 +87,8 @@ export class NetlinkSocket {
   #sequence: number;
   #poll: Poll | null = null;
   #closed = false;
+  /** A batch is with libuv's thread; its replies would be mixed with a request's. */
+  #sending: Promise<unknown> | null = null;
 
   constructor(options: NetlinkOptions) {
     const open = () => libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, options.protocol);
@@ -94,7 +96,11 @@ export class NetlinkSocket {
     if (this.#fd < 0) throw systemError('open netlink socket', `protocol ${options.protocol}`);
     const address = new Uint8Array(12);
     address[0] = AF_NETLINK;
-    if (libc().bind(this.#fd, address, 12) !== 0) throw systemError('bind netlink socket');
+    if (libc().bind(this.#fd, address, 12) !== 0) {
+      const error = systemError('bind netlink socket');
+      libc().close(this.#fd);
+      throw error;
+    }
     const size = 64 * 1024 * 1024;
     this.#option(SOL_SOCKET, SO_SNDBUFFORCE, options.sendBuffer ?? size);
     this.#option(SOL_SOCKET, SO_RCVBUFFORCE, options.receiveBuffer ?? size);
@@ -146,12 +152,22 @@ export class NetlinkSocket {
   /**
    * Sends messages that the caller built, the last of which (and no other need) asks for an acknowledgement, and
    * returns every refusal; none means that all was done. `last` is the sequence number of that last message.
+   * `bytes` must not change until then; requests made meanwhile throw EBUSY, batches wait their turn.
    */
   async batch(bytes: Uint8Array, last: number): Promise<NetlinkRefusal[]> {
+    while (this.#sending) await this.#sending;
     if (bytes.length <= ASYNC_BYTES) return this.batchSync(bytes, last);
-    const { result, errno } = await libc().sendAsync(this.#fd, bytes, bytes.length, 0);
-    if (result !== bytes.length) throw errnoError(errno, 'send netlink batch', `${bytes.length} bytes`);
-    return this.#collect(last).refusals;
+    this.#checkOpen();
+    const sending = libc().sendAsync(this.#fd, bytes, bytes.length, 0);
+    this.#sending = sending;
+    const { result, errno } = await sending;
+    this.#sending = null;
+    try {
+      if (result !== bytes.length) throw errnoError(errno, 'send netlink batch', `${bytes.length} bytes`);
+      return this.#collect(last).refusals;
+    } finally {
+      if (this.#closed) libc().close(this.#fd);
+    }
   }
 
   /** As `batch`, blocking this thread while the kernel works. */
@@ -186,7 +202,8 @@ export class NetlinkSocket {
     if (this.#closed) return;
     this.#closed = true;
     this.#poll?.close();
-    libc().close(this.#fd);
+    // The number must not be given to another file while a thread sends to it.
+    if (!this.#sending) libc().close(this.#fd);
   }
 
   [Symbol.dispose](): void {
@@ -194,7 +211,8 @@ export class NetlinkSocket {
   }
 
   #drain(onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
-    while (!this.#closed) {
+    // Bounded, so that a flood of events leaves the event loop time for others: it calls again for the rest.
+    for (let reads = 0; reads < 64 && !this.#closed; reads++) {
       const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_DONTWAIT);
       if (length < 0) {
         const code = errnoName(libc().errno());
@@ -205,7 +223,9 @@ export class NetlinkSocket {
         if (code === 'EAGAIN' || code === 'EINTR') return;
         throw systemError('read netlink events');
       }
-      for (const message of parseMessages(this.#buffer.subarray(0, length))) onMessage(message);
+      for (const message of parseMessages(this.#buffer.subarray(0, length))) {
+        if (!this.#closed) onMessage(message);
+      }
     }
   }
 
@@ -218,10 +238,21 @@ export class NetlinkSocket {
   }
 
   #send(bytes: Uint8Array): void {
-    if (this.#closed)
-      throw new FairleadError('the netlink socket is closed', { op: 'netlink send', code: 'EBADF' });
+    this.#checkOpen();
+    if (this.#sending) {
+      throw new FairleadError('the netlink socket is sending a batch', {
+        op: 'netlink send',
+        code: 'EBUSY',
+        hint: 'open a second socket for requests in the meantime',
+      });
+    }
     const sent = libc().send(this.#fd, bytes, bytes.length, 0);
     if (sent !== bytes.length) throw systemError('send netlink message', `${bytes.length} bytes`);
+  }
+
+  #checkOpen(): void {
+    if (this.#closed)
+      throw new FairleadError('the netlink socket is closed', { op: 'netlink send', code: 'EBADF' });
   }
 
   /**

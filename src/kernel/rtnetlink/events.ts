@@ -1,4 +1,3 @@
-import { NETLINK_ROUTE, NetlinkSocket } from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
 import { type InterfaceAddress, readAddress } from './addresses.ts';
 import {
@@ -10,7 +9,7 @@ import {
   RTM_NEWROUTE,
   RTNLGRP,
 } from './constants.ts';
-import { type Link, readLink } from './links.ts';
+import { type Link, openRouteSocket, readLink } from './links.ts';
 import { type Route, readRoute } from './routes.ts';
 
 /** A change of the network configuration; `overrun`: events were lost, list everything again. */
@@ -37,7 +36,7 @@ export function watchNetwork(
   onEvent: (event: NetworkEvent) => void,
   netns?: NetnsRef,
 ): Disposable & { close(): void } {
-  const socket = new NetlinkSocket({ protocol: NETLINK_ROUTE, ...(netns === undefined ? {} : { netns }) });
+  const socket = openRouteSocket(netns);
   socket.subscribe(
     kinds.flatMap((kind) => GROUPS[kind]),
     (message) => {

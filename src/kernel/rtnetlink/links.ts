@@ -8,7 +8,14 @@ import {
   readText,
   readU32,
 } from '../netlink/attributes.ts';
-import { type NetlinkMessage, type NetlinkSocket, NLM_F_CREATE, NLM_F_EXCL } from '../netlink/socket.ts';
+import {
+  NETLINK_ROUTE,
+  type NetlinkMessage,
+  NetlinkSocket,
+  NLM_F_CREATE,
+  NLM_F_EXCL,
+} from '../netlink/socket.ts';
+import type { NetnsRef } from '../netns.ts';
 import {
   AF_BRIDGE,
   AF_INET6,
@@ -53,6 +60,11 @@ import {
   RTM_SETLINK,
   VETH_INFO_PEER,
 } from './constants.ts';
+
+/** A netlink socket for links, addresses, routes, rules and neighbours of a namespace (default: this thread's). */
+export function openRouteSocket(netns?: NetnsRef): NetlinkSocket {
+  return new NetlinkSocket({ protocol: NETLINK_ROUTE, ...(netns === undefined ? {} : { netns }) });
+}
 
 /** A network device, as the kernel describes it. */
 export interface Link {
@@ -100,7 +112,8 @@ export interface LinkSettings {
 export interface VethSettings extends LinkSettings {
   readonly kind: 'veth';
   readonly master?: number;
-  readonly peer: LinkSettings;
+  /** The other end; it cannot be up yet when it is made (the kernel: ENOTCONN), so set it up afterwards. */
+  readonly peer: Omit<LinkSettings, 'up'>;
 }
 
 export interface BridgeSettings extends LinkSettings {
@@ -303,7 +316,7 @@ function writeKind(writer: MessageWriter, link: NewLink): void {
   switch (link.kind) {
     case 'veth': {
       writer.nested(VETH_INFO_PEER, () => {
-        writer.raw(linkHeader(AF_UNSPEC, 0, link.peer.up).bytes());
+        writer.raw(linkHeader(AF_UNSPEC, 0, undefined).bytes());
         writeSettings(writer, link.peer);
       });
       return;

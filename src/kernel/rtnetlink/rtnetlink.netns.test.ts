@@ -3,38 +3,39 @@ import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { afterEach, beforeEach, test } from 'node:test';
-import { type Cidr, parseCidr } from '../../lib/address.ts';
 import type { NetlinkSocket } from '../netlink/socket.ts';
 import { createNetns, openNetns, removeNetns } from '../netns.ts';
-import { readSysctl, writeSysctl } from '../sysctl.ts';
-import { addAddress, deleteAddress, listAddresses } from './address.ts';
+import { addAddress, deleteAddress, listAddresses } from './addresses.ts';
+import { type NetworkEvent, watchNetwork } from './events.ts';
 import {
-  createBridge,
-  createVeth,
-  createVxlan,
+  addLink,
   deleteLink,
+  findLink,
   getLink,
   listLinks,
   openRouteSocket,
-  requireLink,
   setBridgePort,
   setLink,
-} from './link.ts';
+} from './links.ts';
 import {
-  deleteForwarding,
-  listForwarding,
+  deleteForwardingEntry,
+  deleteNeighbour,
+  listForwardingEntries,
   listNeighbours,
-  replaceForwarding,
+  replaceForwardingEntry,
   replaceNeighbour,
-} from './neighbour.ts';
-import { deleteRoute, listRoutes, replaceRoute } from './route.ts';
+} from './neighbours.ts';
+import { addRoute, deleteRoute, listRoutes, type Route, replaceRoute } from './routes.ts';
+import { addRule, deleteRule, listRules, type RoutingRule } from './rules.ts';
 
-const id = randomBytes(3).toString('hex');
-const here = `flt-${id}-a`;
-const there = `flt-${id}-b`;
+let here = '';
+let there = '';
 let socket: NetlinkSocket;
 
 beforeEach(() => {
+  const id = randomBytes(3).toString('hex');
+  here = `flt-${id}-a`;
+  there = `flt-${id}-b`;
   createNetns(here);
   createNetns(there);
   socket = openRouteSocket(here);
@@ -46,186 +47,350 @@ afterEach(() => {
   removeNetns(there);
 });
 
-interface IpLink {
-  ifname: string;
-  mtu: number;
-  address: string;
-  flags: string[];
-  master?: string;
-  linkinfo?: {
-    info_kind?: string;
-    info_data?: Record<string, unknown>;
-    info_slave_data?: Record<string, unknown>;
-  };
-}
+// biome-ignore lint/suspicious/noExplicitAny: what the tools print is theirs
+const json = (tool: string, netns: string, ...args: string[]): any =>
+  JSON.parse(execFileSync(tool, ['-n', netns, '-j', '-d', ...args], { encoding: 'utf8' }) || '[]');
 
-const ip = <T>(netns: string, ...args: string[]): T =>
-  JSON.parse(execFileSync('ip', ['-n', netns, '-d', '-j', ...args], { encoding: 'utf8' })) as T;
-const link = (netns: string, name: string): IpLink => {
-  const [found] = ip<IpLink[]>(netns, 'link', 'show', 'dev', name);
-  assert.ok(found);
-  return found;
-};
-
-test('a bridge as ip shows it', () => {
-  createBridge(socket, { name: 'br0', address: '02:00:00:00:00:01', mtu: 1400, up: true });
-  const seen = link(here, 'br0');
-  assert.equal(seen.address, '02:00:00:00:00:01');
-  assert.equal(seen.mtu, 1400);
-  assert.ok(seen.flags.includes('UP'));
-  assert.equal(seen.linkinfo?.info_data?.['stp_state'], 0);
-  assert.equal(seen.linkinfo?.info_data?.['mcast_snooping'], 0);
-  const own = requireLink(socket, 'br0');
-  assert.deepEqual([own.kind, own.up, own.mtu, own.address], ['bridge', true, 1400, '02:00:00:00:00:01']);
-  assert.throws(() => createBridge(socket, { name: 'br0' }), { code: 'EEXIST', object: 'bridge br0' });
-  assert.throws(() => createBridge(socket, { name: 'a name of more than 15' }), { code: 'EINVAL' });
-});
-
-test('a veth pair across namespaces, on a bridge, with hairpin', () => {
-  createBridge(socket, { name: 'br0' });
-  const bridge = requireLink(socket, 'br0');
-  const netns = openNetns(there);
-  createVeth(socket, {
-    name: 'v0',
-    mtu: 1420,
-    master: bridge.index,
-    up: true,
-    peer: { name: 'eth0', netns, address: '02:00:00:00:00:07' },
-  });
-  closeSync(netns);
-  setBridgePort(socket, requireLink(socket, 'v0').index, { hairpin: true });
-  const seen = link(here, 'v0');
-  assert.equal(seen.master, 'br0');
-  assert.equal(seen.linkinfo?.info_slave_data?.['hairpin'], true);
-  const peer = link(there, 'eth0');
-  assert.equal(peer.address, '02:00:00:00:00:07');
-  assert.equal(peer.mtu, 1420);
-  setLink(socket, requireLink(socket, 'v0').index, { master: 0, up: false });
-  assert.equal(link(here, 'v0').master, undefined);
-  assert.equal(deleteLink(socket, 'v0'), true);
-  assert.equal(deleteLink(socket, 'v0'), false);
-  assert.equal(getLink(socket, 'v0'), null);
-});
-
-test('a VXLAN device that does not learn, and its entries', () => {
-  createVeth(socket, { name: 'up0', up: true, peer: { name: 'up1' } });
-  addAddress(socket, { index: requireLink(socket, 'up0').index, address: '192.0.2.1', prefix: 24 });
-  createVxlan(socket, {
-    name: 'vx0',
-    id: 77,
-    local: '192.0.2.1',
-    parent: requireLink(socket, 'up0').index,
-    port: 8472,
-    mtu: 1430,
-    up: true,
-  });
-  const data = link(here, 'vx0').linkinfo?.info_data;
-  assert.deepEqual(
-    [data?.['id'], data?.['local'], data?.['port'], data?.['learning'], data?.['link']],
-    [77, '192.0.2.1', 8472, false, 'up0'],
-  );
-  const { index } = requireLink(socket, 'vx0');
-  const entry = { index, hardware: '02:00:00:00:00:09', remote: '192.0.2.9' };
-  replaceForwarding(socket, entry);
-  replaceForwarding(socket, { ...entry, remote: '192.0.2.10' });
-  assert.deepEqual(listForwarding(socket, index), [{ ...entry, remote: '192.0.2.10' }]);
-  const shown = execFileSync('bridge', ['-n', here, 'fdb', 'show', 'dev', 'vx0'], { encoding: 'utf8' });
-  assert.match(shown, /02:00:00:00:00:09 dst 192\.0\.2\.10 self permanent/);
-  replaceNeighbour(socket, { index, address: '10.1.0.1', hardware: '02:00:00:00:00:09' });
-  assert.deepEqual(listNeighbours(socket, index), [
-    { index, address: '10.1.0.1', hardware: '02:00:00:00:00:09' },
-  ]);
-  assert.equal(deleteForwarding(socket, { ...entry, remote: '192.0.2.10' }), true);
-  assert.deepEqual(listForwarding(socket, index), []);
-});
-
-test('addresses of both families, at once usable', () => {
-  createBridge(socket, { name: 'br0', up: true });
-  const { index } = requireLink(socket, 'br0');
-  for (let twice = 0; twice < 2; twice++) {
-    addAddress(socket, { index, address: '10.1.0.1', prefix: 24 });
-    addAddress(socket, { index, address: 'fd00:1::1', prefix: 64 });
-  }
-  const shown = ip<{ addr_info: { local: string; prefixlen: number; nodad?: boolean }[] }[]>(
-    here,
-    'addr',
-    'show',
-    'dev',
-    'br0',
-  );
-  const v6 = shown[0]?.addr_info.find((info) => info.local === 'fd00:1::1');
-  assert.equal(v6?.prefixlen, 64);
-  assert.equal(v6?.nodad, true);
-  const own = listAddresses(socket).filter((a) => a.index === index && !a.address.startsWith('fe80'));
-  assert.deepEqual(own, [
-    { index, address: '10.1.0.1', prefix: 24 },
-    { index, address: 'fd00:1::1', prefix: 64 },
-  ]);
-  assert.equal(deleteAddress(socket, { index, address: '10.1.0.1', prefix: 24 }), true);
-  assert.equal(deleteAddress(socket, { index, address: '10.1.0.1', prefix: 24 }), false);
-});
-
-test('routes are replaced, listed and removed', () => {
-  createBridge(socket, { name: 'br0', up: true });
-  const { index } = requireLink(socket, 'br0');
-  addAddress(socket, { index, address: '192.0.2.1', prefix: 24 });
-  addAddress(socket, { index, address: 'fd00:1::1', prefix: 64 });
-  const destination = cidr('10.244.3.0/24');
-  replaceRoute(socket, { destination, via: '192.0.2.3', index });
-  replaceRoute(socket, { destination, via: '192.0.2.4', index });
-  replaceRoute(socket, { destination: cidr('fd00:10:244:3::/64'), via: 'fd00:1::4', index });
-  replaceRoute(socket, { destination: cidr('10.244.4.0/24'), via: '10.244.4.0', index, onlink: true });
-  const shown = ip<{ dst: string; gateway?: string; flags: string[] }[]>(here, 'route', 'show');
-  assert.equal(shown.find((route) => route.dst === '10.244.3.0/24')?.gateway, '192.0.2.4');
-  assert.deepEqual(shown.find((route) => route.dst === '10.244.4.0/24')?.flags, ['onlink']);
-  const own = listRoutes(socket).filter((route) => route.protocol === 0x46);
-  assert.deepEqual(own.map((route) => [route.destination.text, route.via]).sort(), [
-    ['10.244.3.0/24', '192.0.2.4'],
-    ['10.244.4.0/24', '10.244.4.0'],
-    ['fd00:10:244:3::/64', 'fd00:1::4'],
-  ]);
-  assert.equal(deleteRoute(socket, { destination, via: null, index }), true);
-  assert.equal(deleteRoute(socket, { destination, via: null, index }), false);
-  assert.throws(() => replaceRoute(socket, { destination, via: '203.0.113.1', index }), {
-    code: 'ENETUNREACH',
-    message: /route 10\.244\.3\.0\/24 via 203\.0\.113\.1: ENETUNREACH \(.*[Nn]exthop.*\)/,
-  });
-});
-
-test('link events arrive', async () => {
-  const RTNLGRP_LINK = 1;
-  const events = openRouteSocket(here);
+function veth(name: string, up = true): number {
+  const fd = openNetns(there);
   try {
-    const seen = new Promise<void>((resolve) => {
-      events.subscribe(
-        [RTNLGRP_LINK],
-        (message) => message.type === 16 && resolve(),
-        () => {},
-      );
-    });
-    createBridge(socket, { name: 'br0' });
-    await seen;
+    addLink(socket, { kind: 'veth', name, up, peer: { name: `${name}p`, netns: { fd } } });
   } finally {
-    events.close();
+    closeSync(fd);
+  }
+  using other = openRouteSocket(there);
+  setLink(other, getLink(other, `${name}p`).index, { up });
+  return getLink(socket, name).index;
+}
+
+test('a veth pair: one end here, the other with name, MTU and MAC in another namespace, in one request', () => {
+  const fd = openNetns(there);
+  try {
+    addLink(socket, {
+      kind: 'veth',
+      name: 'flpabc',
+      mtu: 1400,
+      up: true,
+      peer: { name: 'eth0', netns: { fd }, mtu: 1400, mac: '02:00:00:00:00:07' },
+    });
+  } finally {
+    closeSync(fd);
+  }
+  using other = openRouteSocket(there);
+  setLink(other, getLink(other, 'eth0').index, { up: true });
+  const [mine] = json('ip', here, 'link', 'show', 'flpabc');
+  assert.equal(mine.linkinfo.info_kind, 'veth');
+  assert.equal(mine.mtu, 1400);
+  assert.ok(mine.flags.includes('UP'));
+  const [peer] = json('ip', there, 'link', 'show', 'eth0');
+  assert.equal(peer.address, '02:00:00:00:00:07');
+  assert.equal(peer.mtu, 1400);
+  assert.ok(peer.flags.includes('LOWER_UP'));
+  const link = getLink(socket, 'flpabc');
+  assert.equal(link.index, mine.ifindex);
+  assert.equal(link.mac, mine.address);
+  assert.deepEqual(
+    [link.kind, link.mtu, link.up, link.carrier, link.link],
+    ['veth', 1400, true, true, peer.ifindex],
+  );
+});
+
+test('a bridge with a port in hairpin mode', () => {
+  addLink(socket, {
+    kind: 'bridge',
+    name: 'fl0',
+    mac: '02:00:00:00:00:01',
+    up: true,
+    stp: false,
+    multicastSnooping: false,
+  });
+  const bridge = getLink(socket, 'fl0');
+  const port = veth('port');
+  setLink(socket, port, { master: bridge.index });
+  setBridgePort(socket, port, { hairpin: true, learning: false });
+  const [shown] = json('ip', here, 'link', 'show', 'port');
+  assert.equal(shown.master, 'fl0');
+  assert.equal(shown.linkinfo.info_slave_data.hairpin, true);
+  assert.equal(shown.linkinfo.info_slave_data.learning, false);
+  assert.equal(json('ip', here, 'link', 'show', 'fl0')[0].linkinfo.info_data.mcast_snooping, 0);
+  assert.equal(getLink(socket, 'port').master, bridge.index);
+  setLink(socket, port, { master: 0 });
+  assert.equal(getLink(socket, 'port').master, null);
+});
+
+for (const [family, local] of [
+  ['IPv4', '192.0.2.1'],
+  ['IPv6', '2001:db8::1'],
+] as const) {
+  test(`a VXLAN device over ${family}, without learning`, () => {
+    const device = veth('eth0');
+    addLink(socket, {
+      kind: 'vxlan',
+      name: 'fl.vxlan',
+      id: 4242,
+      local,
+      port: 4789,
+      learning: false,
+      device,
+      mtu: 1400,
+      up: true,
+    });
+    const [shown] = json('ip', here, 'link', 'show', 'fl.vxlan');
+    const data = shown.linkinfo.info_data;
+    assert.deepEqual([data.id, data.port, data.learning, data.link], [4242, 4789, false, 'eth0']);
+    assert.equal(data.local ?? data.local6, local);
+    assert.deepEqual(getLink(socket, 'fl.vxlan').vxlan, {
+      id: 4242,
+      local,
+      port: 4789,
+      learning: false,
+      device,
+    });
+    const remote = family === 'IPv4' ? '192.0.2.9' : '2001:db8::9';
+    const vxlan = getLink(socket, 'fl.vxlan').index;
+    replaceForwardingEntry(socket, { device: vxlan, mac: '02:00:00:00:00:09', remote });
+    replaceForwardingEntry(socket, { device: vxlan, mac: '02:00:00:00:00:09', remote });
+    const entries = json('bridge', here, 'fdb', 'show', 'dev', 'fl.vxlan');
+    assert.deepEqual(
+      entries.map((entry: { mac: string; dst: string; state: string }) => [
+        entry.mac,
+        entry.dst,
+        entry.state,
+      ]),
+      [['02:00:00:00:00:09', remote, 'permanent']],
+    );
+    const [entry] = listForwardingEntries(socket, vxlan);
+    assert.deepEqual([entry?.mac, entry?.remote, entry?.permanent], ['02:00:00:00:00:09', remote, true]);
+    assert.equal(deleteForwardingEntry(socket, { device: vxlan, mac: '02:00:00:00:00:09', remote }), true);
+    assert.equal(deleteForwardingEntry(socket, { device: vxlan, mac: '02:00:00:00:00:09', remote }), false);
+    assert.deepEqual(listForwardingEntries(socket, vxlan), []);
+  });
+}
+
+test('a link can be renamed, set down, moved, deleted; what is not there says so', () => {
+  const index = veth('first');
+  setLink(socket, index, { up: false });
+  setLink(socket, index, { name: 'second', mtu: 1280 });
+  assert.deepEqual(
+    listLinks(socket)
+      .map((link) => link.name)
+      .sort(),
+    ['lo', 'second'],
+  );
+  assert.equal(getLink(socket, index).mtu, 1280);
+  const fd = openNetns(there);
+  setLink(socket, index, { netns: { fd } });
+  closeSync(fd);
+  assert.equal(findLink(socket, 'second'), null);
+  assert.equal(deleteLink(socket, 'second'), false);
+  assert.throws(() => getLink(socket, 'second'), { code: 'ENODEV', message: /second/ });
+  assert.throws(() => setLink(socket, 4711, { mtu: 1 }), { code: 'ENODEV' });
+  assert.throws(() => veth('a name too long for it'), { code: 'EINVAL' });
+  veth('third');
+  assert.throws(() => veth('third'), { code: 'EEXIST', message: /add veth third: EEXIST/ });
+  assert.equal(deleteLink(socket, 'third'), true);
+});
+
+test('addresses are usable at once, listed, and taken away', () => {
+  const device = veth('eth0');
+  addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+  addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+  addAddress(socket, { device, address: 'fd00::1', prefix: 64 });
+  addAddress(socket, { device, address: 'fd00::1', prefix: 64 });
+  addAddress(socket, { device, address: '10.9.9.9', prefix: 32, prefixRoute: false });
+  const [shown] = json('ip', here, 'address', 'show', 'eth0');
+  const info = shown.addr_info.filter((entry: { scope: string }) => entry.scope === 'global');
+  assert.deepEqual(
+    info.map((entry: { local: string; prefixlen: number }) => `${entry.local}/${entry.prefixlen}`),
+    ['10.0.0.1/24', '10.9.9.9/32', 'fd00::1/64'],
+  );
+  assert.equal(info[0].broadcast, '10.0.0.255');
+  assert.equal(info[2].tentative, undefined);
+  const listed = listAddresses(socket, { device });
+  assert.deepEqual(
+    listed
+      .filter((entry) => entry.scope === 0)
+      .map((entry) => [entry.address, entry.prefix, entry.tentative]),
+    [
+      ['10.0.0.1', 24, false],
+      ['10.9.9.9', 32, false],
+      ['fd00::1', 64, false],
+    ],
+  );
+  assert.deepEqual(
+    listAddresses(socket, { family: 'ipv4', device }).map((entry) => entry.address),
+    ['10.0.0.1', '10.9.9.9'],
+  );
+  assert.equal(deleteAddress(socket, { device, address: 'fd00::1', prefix: 64 }), true);
+  assert.equal(deleteAddress(socket, { device, address: 'fd00::1', prefix: 64 }), false);
+  assert.throws(() => addAddress(socket, { device, address: '10.0.0.300', prefix: 24 }), { code: 'EINVAL' });
+});
+
+const routes: [string, (device: number) => Route, string[]][] = [
+  [
+    'to a link',
+    (device) => ({ destination: '10.1.0.0/16', device }),
+    ['10.1.0.0/16', 'dev eth0', 'scope link'],
+  ],
+  [
+    'by a next hop',
+    () => ({ destination: '10.2.0.0/16', via: '10.0.0.2', protocol: 88 }),
+    ['10.2.0.0/16 via 10.0.0.2', 'proto 88'],
+  ],
+  ['the default route', () => ({ destination: '0.0.0.0/0', via: '10.0.0.2' }), ['default via 10.0.0.2']],
+  [
+    'with source, MTU and metric',
+    () => ({ destination: '10.3.0.0/16', via: '10.0.0.2', source: '10.0.0.1', mtu: 1400, metric: 7 }),
+    ['src 10.0.0.1', 'metric 7', 'mtu 1400'],
+  ],
+  [
+    'on-link next hop',
+    (device) => ({ destination: '10.4.0.0/16', via: '192.0.2.77', device, onlink: true }),
+    ['via 192.0.2.77', 'onlink'],
+  ],
+  ['blackhole', () => ({ destination: '10.5.0.0/16', type: 'blackhole' }), ['blackhole 10.5.0.0/16']],
+  [
+    'IPv6 by a next hop',
+    () => ({ destination: 'fd01::/64', via: 'fd00::2', mtu: 1400 }),
+    ['fd01::/64 via fd00::2', 'mtu 1400'],
+  ],
+  ['IPv6 default route', () => ({ destination: '::/0', via: 'fd00::2' }), ['default via fd00::2']],
+  [
+    'IPv6 on-link next hop',
+    (device) => ({ destination: 'fd02::/64', via: 'fd99::1', device, onlink: true }),
+    ['via fd99::1', 'onlink'],
+  ],
+  ['IPv6 unreachable', () => ({ destination: 'fd03::/64', type: 'unreachable' }), ['unreachable fd03::/64']],
+];
+for (const [name, make, expected] of routes) {
+  test(`a route: ${name}`, () => {
+    const device = veth('eth0');
+    addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+    addAddress(socket, { device, address: 'fd00::1', prefix: 64 });
+    const route = make(device);
+    addRoute(socket, route);
+    const v6 = route.destination.includes(':') ? ['-6'] : [];
+    const shown = () => execFileSync('ip', ['-n', here, ...v6, '-d', 'route', 'show'], { encoding: 'utf8' });
+    for (const part of expected) assert.ok(shown().includes(part), `${part} in\n${shown()}`);
+    const found = listRoutes(socket).find((other) => other.destination === route.destination);
+    for (const [key, value] of Object.entries(route)) assert.equal(found?.[key as keyof Route], value, key);
+    assert.throws(() => addRoute(socket, route), {
+      code: 'EEXIST',
+      message: new RegExp(`add route ${route.destination}`),
+    });
+    replaceRoute(socket, route);
+    assert.equal(deleteRoute(socket, route), true);
+    assert.equal(deleteRoute(socket, route), false);
+  });
+}
+
+test('a route of another table is seen only there; replacing changes the next hop in place', () => {
+  const device = veth('eth0');
+  addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+  addRoute(socket, { destination: '10.2.0.0/16', via: '10.0.0.2', table: 1000 });
+  assert.equal(listRoutes(socket, { table: 1000 }).length, 1);
+  assert.ok(!listRoutes(socket).some((route) => route.destination === '10.2.0.0/16'));
+  replaceRoute(socket, { destination: '10.2.0.0/16', via: '10.0.0.3', table: 1000 });
+  assert.deepEqual(
+    listRoutes(socket, { table: 1000 }).map((route) => route.via),
+    ['10.0.0.3'],
+  );
+  assert.deepEqual(listRoutes(socket, { table: 4000, family: 'ipv4' }), []);
+});
+
+test('an unreachable next hop is refused in the kernel’s own words', () => {
+  veth('eth0');
+  assert.throws(() => addRoute(socket, { destination: '10.2.0.0/16', via: '10.0.0.2' }), {
+    code: 'ENETUNREACH',
+    message: /add route 10\.2\.0\.0\/16 via 10\.0\.0\.2: ENETUNREACH \(Nexthop has invalid gateway\)/,
+  });
+  assert.throws(() => addRoute(socket, { destination: '10.2.0.0/16', via: 'fd00::1' }), {
+    code: 'EINVAL',
+    message: /via/,
+  });
+});
+
+test('routing rules', () => {
+  const rule: RoutingRule = {
+    family: 'ipv4',
+    priority: 1000,
+    table: 100,
+    mark: 0x4000,
+    markMask: 0x4000,
+    from: '10.1.0.0/16',
+    incoming: 'eth0',
+  };
+  addRule(socket, rule);
+  addRule(socket, rule);
+  const shown = json('ip', here, 'rule', 'show').filter(
+    (entry: { priority: number }) => entry.priority === 1000,
+  );
+  assert.equal(shown.length, 1);
+  assert.deepEqual(
+    [shown[0].table, shown[0].fwmark, shown[0].src, shown[0].iif],
+    ['100', '0x4000', '10.1.0.0', 'eth0'],
+  );
+  assert.deepEqual(
+    listRules(socket, 'ipv4').find((other) => other.priority === 1000),
+    rule,
+  );
+  addRule(socket, { family: 'ipv6', priority: 5, table: 254, suppressPrefixLength: 0 });
+  assert.equal(listRules(socket, 'ipv6').find((other) => other.priority === 5)?.suppressPrefixLength, 0);
+  assert.equal(deleteRule(socket, rule), true);
+  assert.equal(deleteRule(socket, rule), false);
+});
+
+test('permanent neighbours', () => {
+  const device = veth('eth0');
+  for (const address of ['10.0.0.9', 'fd00::9']) {
+    replaceNeighbour(socket, { device, address, mac: '02:00:00:00:00:08' });
+    replaceNeighbour(socket, { device, address, mac: '02:00:00:00:00:09' });
+    const [shown] = json('ip', here, 'neighbour', 'show', address);
+    assert.deepEqual([shown.dst, shown.lladdr, shown.state], [address, '02:00:00:00:00:09', ['PERMANENT']]);
+    const listed = listNeighbours(socket, { device }).filter((entry) => entry.permanent);
+    assert.deepEqual(
+      listed.map((entry) => [entry.address, entry.mac]),
+      [[address, '02:00:00:00:00:09']],
+    );
+    assert.equal(deleteNeighbour(socket, { device, address }), true);
+    assert.equal(deleteNeighbour(socket, { device, address }), false);
   }
 });
 
-test('many links are listed whole', () => {
-  for (let i = 0; i < 60; i++) createVeth(socket, { name: `a${i}`, peer: { name: `b${i}` } });
-  assert.equal(listLinks(socket).filter((one) => one.kind === 'veth').length, 120);
+test('changes are told as they happen', async () => {
+  const seen: string[] = [];
+  let done = () => {};
+  const finished = new Promise<void>((resolve) => {
+    done = resolve;
+  });
+  const watch = watchNetwork(
+    ['link', 'address', 'route'],
+    (event: NetworkEvent) => {
+      if (event.kind === 'link' && event.link.name === 'eth0') seen.push(event.gone ? 'link gone' : 'link');
+      if (event.kind === 'address') seen.push(`address ${event.address.address}${event.gone ? ' gone' : ''}`);
+      if (event.kind === 'route' && event.route.table === 254) seen.push(`route ${event.route.destination}`);
+      if (seen.includes('link gone')) done();
+    },
+    here,
+  );
+  const keepAlive = setTimeout(() => {}, 60_000);
+  try {
+    const device = veth('eth0');
+    addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+    deleteAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+    deleteLink(socket, device);
+    await finished;
+  } finally {
+    clearTimeout(keepAlive);
+    watch.close();
+  }
+  for (const expected of [
+    'link',
+    'address 10.0.0.1',
+    'address 10.0.0.1 gone',
+    'route 10.0.0.0/24',
+    'link gone',
+  ]) {
+    assert.ok(seen.includes(expected), `${expected} in ${seen}`);
+  }
 });
-
-test('settings are those of the namespace', () => {
-  const name = 'net.ipv4.ip_forward';
-  assert.equal(writeSysctl(name, 1, here), true);
-  assert.equal(readSysctl(name, here), '1');
-  assert.equal(readSysctl(name, there), '0');
-  assert.equal(readSysctl('net.ipv4.no_such_setting', here), null);
-  assert.equal(writeSysctl('net.ipv4.no_such_setting', 1, here), false);
-});
-
-function cidr(text: string): Cidr {
-  const parsed = parseCidr(text);
-  assert.ok(parsed);
-  return parsed;
-}
