@@ -1,0 +1,183 @@
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import { rcodeName, typeName } from './message.ts';
+
+export type Transport = 'udp' | 'tcp';
+
+/** One answered query. */
+export interface ServedQuery {
+  readonly transport: Transport;
+  readonly family: 'ipv4' | 'ipv6';
+  readonly type: number;
+  readonly dnssecOk: boolean;
+  readonly rcode: number;
+  readonly zone: string;
+  /** Who answered: "kubernetes", "forward", or "" for a refusal. */
+  readonly plugin: string;
+  readonly requestBytes: number;
+  readonly responseBytes: number;
+  readonly seconds: number;
+}
+
+export type CacheKind = 'success' | 'denial';
+
+/** What the server and the forwarder report. Names and labels are CoreDNS's, so that its dashboards work. */
+export interface DnsMetrics {
+  served(query: ServedQuery): void;
+  /** An answer could not be made because of a defect; SERVFAIL was sent. */
+  panicked(): void;
+  programmed(seconds: number): void;
+  cacheHit(kind: CacheKind): void;
+  cacheMiss(): void;
+  cacheEvicted(kind: CacheKind): void;
+  /** Called at each scrape. */
+  observeCacheEntries(count: (kind: CacheKind) => number): void;
+  forwarded(upstream: string, rcode: number, seconds: number): void;
+  healthCheckFailed(upstream: string): void;
+  allUpstreamsDown(): void;
+  forwardRejected(): void;
+}
+
+const SERVER = 'dns://:53';
+
+/** Registers CoreDNS's metrics in `registry`. */
+export function createDnsMetrics(registry: Registry): DnsMetrics {
+  const registers = [registry];
+  const counter = (name: string, help: string, labelNames: string[]) =>
+    new Counter({ name, help, labelNames, registers });
+  const histogram = (name: string, help: string, labelNames: string[], buckets: number[]) =>
+    new Histogram({ name, help, labelNames, buckets, registers });
+  const sizes = [100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3];
+  const times = Array.from({ length: 16 }, (_, i) => 0.00025 * 2 ** i);
+
+  const requests = counter(
+    'coredns_dns_requests_total',
+    'Counter of DNS requests made per zone, protocol and family.',
+    ['server', 'zone', 'view', 'proto', 'family', 'type'],
+  );
+  const dnssec = counter(
+    'coredns_dns_do_requests_total',
+    'Counter of DNS requests with DO bit set per zone.',
+    ['server', 'zone', 'view'],
+  );
+  const responses = counter('coredns_dns_responses_total', 'Counter of response status codes.', [
+    'server',
+    'zone',
+    'view',
+    'rcode',
+    'plugin',
+  ]);
+  const duration = histogram(
+    'coredns_dns_request_duration_seconds',
+    'Histogram of the time (in seconds) each request took per zone.',
+    ['server', 'zone', 'view'],
+    times,
+  );
+  const requestSize = histogram(
+    'coredns_dns_request_size_bytes',
+    'Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.',
+    ['server', 'zone', 'view', 'proto'],
+    sizes,
+  );
+  const responseSize = histogram(
+    'coredns_dns_response_size_bytes',
+    'Size of the returned response in bytes.',
+    ['server', 'zone', 'view', 'proto'],
+    sizes,
+  );
+  const panics = counter('coredns_panics_total', 'A metrics that counts the number of panics.', []);
+  const programming = histogram(
+    'coredns_kubernetes_dns_programming_duration_seconds',
+    'Histogram of the time (in seconds) it took to program a dns instance.',
+    ['service_kind'],
+    Array.from({ length: 20 }, (_, i) => 0.001 * 2 ** i),
+  );
+  const cacheRequests = counter('coredns_cache_requests_total', 'The count of cache requests.', [
+    'server',
+    'zones',
+    'view',
+  ]);
+  const cacheHits = counter('coredns_cache_hits_total', 'The count of cache hits.', [
+    'server',
+    'type',
+    'zones',
+    'view',
+  ]);
+  const cacheMisses = counter(
+    'coredns_cache_misses_total',
+    'The count of cache misses. Deprecated, derive misses from cache hits/requests counters.',
+    ['server', 'zones', 'view'],
+  );
+  const cacheEvictions = counter('coredns_cache_evictions_total', 'The count of cache evictions.', [
+    'server',
+    'type',
+    'zones',
+    'view',
+  ]);
+  const proxyDuration = histogram(
+    'coredns_proxy_request_duration_seconds',
+    'Histogram of the time each request took.',
+    ['proxy_name', 'to', 'rcode'],
+    times,
+  );
+  const healthFailures = counter(
+    'coredns_proxy_healthcheck_failures_total',
+    'Counter of the number of failed healthchecks.',
+    ['proxy_name', 'to'],
+  );
+  const healthBroken = counter(
+    'coredns_forward_healthcheck_broken_total',
+    'Counter of the number of complete failures of the healthchecks.',
+    [],
+  );
+  const rejects = counter(
+    'coredns_forward_max_concurrent_rejects_total',
+    'Counter of the number of queries rejected because the concurrent queries were at maximum.',
+    [],
+  );
+
+  const cacheLabels = { server: SERVER, zones: '.', view: '' };
+  return {
+    served(query) {
+      const labels = { server: SERVER, zone: query.zone, view: '' };
+      const proto = query.transport;
+      requests.inc({
+        ...labels,
+        proto,
+        family: query.family === 'ipv4' ? '1' : '2',
+        type: typeName(query.type),
+      });
+      if (query.dnssecOk) dnssec.inc(labels);
+      responses.inc({ ...labels, rcode: rcodeName(query.rcode), plugin: query.plugin });
+      duration.observe(labels, query.seconds);
+      requestSize.observe({ ...labels, proto }, query.requestBytes);
+      responseSize.observe({ ...labels, proto }, query.responseBytes);
+    },
+    panicked: () => panics.inc(),
+    programmed: (seconds) => programming.observe({ service_kind: 'headless_with_selector' }, seconds),
+    cacheHit(kind) {
+      cacheRequests.inc(cacheLabels);
+      cacheHits.inc({ ...cacheLabels, type: kind });
+    },
+    cacheMiss() {
+      cacheRequests.inc(cacheLabels);
+      cacheMisses.inc(cacheLabels);
+    },
+    cacheEvicted: (kind) => cacheEvictions.inc({ ...cacheLabels, type: kind }),
+    observeCacheEntries(count) {
+      new Gauge({
+        name: 'coredns_cache_entries',
+        help: 'The number of elements in the cache.',
+        labelNames: ['server', 'type', 'zones', 'view'],
+        registers,
+        collect() {
+          for (const type of ['success', 'denial'] as const) this.set({ ...cacheLabels, type }, count(type));
+        },
+      });
+    },
+    forwarded: (to, rcode, seconds) =>
+      proxyDuration.observe({ proxy_name: 'forward', to, rcode: rcodeName(rcode) }, seconds),
+    healthCheckFailed: (to) => healthFailures.inc({ proxy_name: 'forward', to }),
+    allUpstreamsDown: () => healthBroken.inc(),
+    forwardRejected: () => rejects.inc(),
+  };
+}

@@ -1,0 +1,113 @@
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { decodeHeader, decodeQuery } from './decode.ts';
+import { encodeMessage, MAX_MESSAGE_BYTES } from './encode.ts';
+import { type Answer, emptyAnswer, type Header, type Query, type Question, RCODE } from './message.ts';
+import type { DnsMetrics, Transport } from './metrics.ts';
+import type { Resolution } from './resolver.ts';
+
+/** Largest UDP answer: crosses every common path in one piece, and bounds amplification. */
+const MAX_UDP_BYTES = 1232;
+/** RFC 1035: what a client without EDNS takes. */
+const MIN_UDP_BYTES = 512;
+
+export interface ResponderOptions {
+  readonly resolve: (query: Query) => Resolution | Promise<Resolution>;
+  readonly recursionAvailable: boolean;
+  /** The cluster domain; the zone label of metrics. */
+  readonly domain: string;
+  readonly metrics: DnsMetrics | null;
+  readonly logger: Logger;
+}
+
+/** Turns a request's bytes into the response's, or null for what must not be answered. Never throws or rejects. */
+export type Responder = (
+  bytes: Uint8Array,
+  transport: Transport,
+  family: 'ipv4' | 'ipv6',
+) => Buffer | null | Promise<Buffer | null>;
+
+export function createResponder(options: ResponderOptions): Responder {
+  const { resolve, recursionAvailable, domain, metrics, logger } = options;
+
+  function encode(query: Query, answer: Answer, transport: Transport): Buffer {
+    const udpLimit = Math.min(MAX_UDP_BYTES, Math.max(MIN_UDP_BYTES, query.edns?.udpSize ?? 0));
+    return encodeMessage(
+      {
+        header: {
+          ...query,
+          response: true,
+          authoritative: answer.authoritative,
+          truncated: false,
+          recursionAvailable,
+          authenticData: answer.authenticData && (query.authenticData || query.edns?.dnssecOk === true),
+          rcode: answer.rcode,
+        },
+        question: query.question,
+        answers: answer.answers,
+        authorities: answer.authorities,
+        additionals: answer.additionals,
+        edns: query.edns && { udpSize: MAX_UDP_BYTES, version: 0, dnssecOk: query.edns.dnssecOk },
+      },
+      transport === 'udp' ? udpLimit : MAX_MESSAGE_BYTES,
+    );
+  }
+
+  function broke(error: unknown, query: Query): Resolution {
+    metrics?.panicked();
+    logger.error({ name: query.question.name, error: messageOf(error) }, 'could not answer a query');
+    return { answer: emptyAnswer(RCODE.SERVFAIL), plugin: '' };
+  }
+
+  return (bytes, transport, family) => {
+    const header = decodeHeader(bytes);
+    // Never answer a response: two servers would talk for ever.
+    if (!header || header.response) return null;
+    if (header.opcode !== 0) return refusal(header, RCODE.NOTIMP, null);
+    const query = decodeQuery(bytes, header);
+    if ('refuse' in query) return refusal(header, query.refuse, query.question);
+    const started = performance.now();
+    const finish = ({ answer, plugin }: Resolution): Buffer => {
+      const response = encode(query, answer, transport);
+      metrics?.served({
+        transport,
+        family,
+        type: query.question.type,
+        dnssecOk: query.edns?.dnssecOk ?? false,
+        rcode: answer.rcode,
+        zone: plugin === 'kubernetes' ? `${domain}.` : '.',
+        plugin,
+        requestBytes: bytes.length,
+        responseBytes: response.length,
+        seconds: (performance.now() - started) / 1000,
+      });
+      return response;
+    };
+    try {
+      const resolution = resolve(query);
+      if (!(resolution instanceof Promise)) return finish(resolution);
+      return resolution.then(finish).catch((error: unknown) => finish(broke(error, query)));
+    } catch (error) {
+      return finish(broke(error, query));
+    }
+  };
+}
+
+function refusal(header: Header, rcode: number, question: Question | null): Buffer {
+  return encodeMessage({
+    header: {
+      ...header,
+      response: true,
+      authoritative: false,
+      truncated: false,
+      recursionAvailable: false,
+      authenticData: false,
+      rcode,
+    },
+    question,
+    answers: [],
+    authorities: [],
+    additionals: [],
+    edns: rcode > 15 ? { udpSize: MAX_UDP_BYTES, version: 0, dnssecOk: false } : null,
+  });
+}

@@ -1,0 +1,182 @@
+import { createServer, type Server, type Socket } from 'node:net';
+import type { IPFamily } from '../lib/address.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { Responder } from './responder.ts';
+
+/** What one listener grants its clients. Durations in milliseconds. */
+export interface TcpLimits {
+  readonly maxConnections: number;
+  readonly maxConnectionsPerClient: number;
+  /** A connection without traffic is closed after this (RFC 7766, 6.2.3). */
+  readonly idleMs: number;
+  /** A query must be complete this long after its first byte. */
+  readonly messageMs: number;
+  /** Queries of one connection under way; beyond that it is not read. */
+  readonly maxPipelined: number;
+  /** Answers that a client has not yet taken; beyond that it is not read. */
+  readonly maxUnsentBytes: number;
+}
+
+export const DEFAULT_TCP_LIMITS: TcpLimits = {
+  maxConnections: 1000,
+  maxConnectionsPerClient: 200,
+  idleMs: 10_000,
+  messageMs: 5_000,
+  maxPipelined: 100,
+  maxUnsentBytes: 256 << 10,
+};
+
+export type TcpBinding =
+  | { readonly address: string; readonly port: number; readonly family: IPFamily }
+  | { readonly fd: number; readonly family: IPFamily };
+
+export interface TcpListener {
+  readonly port: number;
+  /** Ends all connections. */
+  close(): Promise<void>;
+}
+
+/** Answers queries over TCP. Rejects with the system's error when it cannot bind. */
+export async function listenTcp(
+  binding: TcpBinding,
+  respond: Responder,
+  logger: Logger,
+  limits: TcpLimits,
+): Promise<TcpListener> {
+  const open = new Set<Socket>();
+  const perClient = new Map<string, number>();
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    const client = socket.remoteAddress ?? '';
+    const count = (perClient.get(client) ?? 0) + 1;
+    if (open.size >= limits.maxConnections || count > limits.maxConnectionsPerClient) {
+      socket.destroy();
+      return;
+    }
+    open.add(socket);
+    perClient.set(client, count);
+    socket.once('close', () => {
+      open.delete(socket);
+      const left = (perClient.get(client) ?? 1) - 1;
+      if (left > 0) perClient.set(client, left);
+      else perClient.delete(client);
+    });
+    serve(socket, respond, binding.family, limits, logger);
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    const listening = () => {
+      server.off('error', reject);
+      resolve();
+    };
+    if ('fd' in binding) server.listen({ fd: binding.fd }, listening);
+    else {
+      server.listen(
+        { host: binding.address, port: binding.port, ipv6Only: binding.family === 'ipv6' },
+        listening,
+      );
+    }
+  });
+  server.on('error', (error) => logger.warn({ error: messageOf(error) }, 'TCP listener'));
+  return {
+    port: portOf(server),
+    async close() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      for (const socket of open) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+/** Reads length-prefixed queries from a connection and writes the answers as they become ready, in any order. */
+function serve(
+  socket: Socket,
+  respond: Responder,
+  family: IPFamily,
+  limits: TcpLimits,
+  logger: Logger,
+): void {
+  let pending: Buffer = Buffer.alloc(0);
+  let underWay = 0;
+  let ended = false;
+  let slow: NodeJS.Timeout | null = null;
+
+  const busy = () => underWay >= limits.maxPipelined || socket.writableLength > limits.maxUnsentBytes;
+  const endWhenDone = () => {
+    if (ended && underWay === 0 && (pending.length === 0 || !hasMessage(pending))) socket.end();
+  };
+
+  function write(response: Buffer): void {
+    if (socket.destroyed) return;
+    const framed = Buffer.allocUnsafe(response.length + 2);
+    framed.writeUInt16BE(response.length);
+    response.copy(framed, 2);
+    socket.write(framed);
+  }
+
+  function answered(response: Buffer | null): void {
+    underWay--;
+    if (response) write(response);
+    else socket.destroy();
+    drain();
+  }
+
+  function drain(): void {
+    while (hasMessage(pending) && !busy() && !socket.destroyed) {
+      const end = pending.readUInt16BE(0) + 2;
+      const message = pending.subarray(2, end);
+      pending = pending.subarray(end);
+      const response = respond(message, 'tcp', family);
+      if (response instanceof Promise) {
+        underWay++;
+        response.then(answered);
+      } else if (response) {
+        write(response);
+      } else {
+        // Not a query: whatever this client speaks, it is not DNS.
+        socket.destroy();
+      }
+    }
+    if (busy()) socket.pause();
+    else if (socket.isPaused()) socket.resume();
+    watchPartial();
+    endWhenDone();
+  }
+
+  function watchPartial(): void {
+    const partial = pending.length > 0 && !hasMessage(pending);
+    if (!partial && slow) {
+      clearTimeout(slow);
+      slow = null;
+    } else if (partial && !slow) {
+      slow = setTimeout(() => socket.destroy(), limits.messageMs);
+    }
+  }
+
+  socket.setTimeout(limits.idleMs, () => socket.destroy());
+  socket.on('data', (chunk) => {
+    pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk]);
+    if (slow && hasMessage(pending)) {
+      clearTimeout(slow);
+      slow = null;
+    }
+    drain();
+  });
+  socket.on('drain', drain);
+  socket.on('end', () => {
+    ended = true;
+    endWhenDone();
+  });
+  socket.on('close', () => {
+    if (slow) clearTimeout(slow);
+  });
+  socket.on('error', (error) => logger.debug({ error: messageOf(error) }, 'TCP connection'));
+}
+
+const hasMessage = (pending: Buffer): boolean =>
+  pending.length >= 2 && pending.length >= pending.readUInt16BE(0) + 2;
+
+function portOf(server: Server): number {
+  const address = server.address();
+  return typeof address === 'object' && address ? address.port : 0;
+}

@@ -1,0 +1,71 @@
+import { silentLogger } from '../../lib/log.ts';
+import { decodeHeader, decodeQuery } from '../decode.ts';
+import { encodeMessage } from '../encode.ts';
+import { type Answer, type Query, RCODE, TYPE } from '../message.ts';
+import type { Transport } from '../metrics.ts';
+import { DEFAULT_TCP_LIMITS, listenTcp } from '../tcp-listener.ts';
+import { listenUdp } from '../udp-listener.ts';
+
+export interface FakeUpstream {
+  readonly address: string;
+  /** "NAME TYPE/transport" of every query that arrived. */
+  readonly asked: string[];
+  close(): Promise<void>;
+}
+
+/** A name server on loopback that answers as told; null keeps silent, 'truncated' sets TC, and FORMERR comes
+ * without EDNS, as from servers older than it. */
+export async function startUpstream(
+  answer: (query: Query, transport: Transport) => Answer | 'truncated' | null,
+): Promise<FakeUpstream> {
+  const asked: string[] = [];
+  const respond = (bytes: Uint8Array, transport: Transport) => {
+    const header = decodeHeader(bytes);
+    const query = header && decodeQuery(bytes, header);
+    if (!query || 'refuse' in query) return null;
+    const type = Object.entries(TYPE).find(([, number]) => number === query.question.type)?.[0];
+    asked.push(`${query.question.name} ${type}/${transport}`);
+    const given = answer(query, transport);
+    if (given === null) return null;
+    return encodeMessage({
+      header: {
+        ...query,
+        response: true,
+        truncated: given === 'truncated',
+        recursionAvailable: true,
+        rcode: given === 'truncated' ? 0 : given.rcode,
+      },
+      question: query.question,
+      answers: given === 'truncated' ? [] : given.answers,
+      authorities: given === 'truncated' ? [] : given.authorities,
+      additionals: [],
+      edns:
+        given !== 'truncated' && given.rcode === RCODE.FORMERR
+          ? null
+          : query.edns && { udpSize: 1232, version: 0, dnssecOk: query.edns.dnssecOk },
+    });
+  };
+  for (;;) {
+    const udp = await listenUdp({ address: '127.0.0.1', port: 0, family: 'ipv4' }, respond, silentLogger);
+    const { port } = udp.address();
+    try {
+      const tcp = await listenTcp(
+        { address: '127.0.0.1', port, family: 'ipv4' },
+        respond,
+        silentLogger,
+        DEFAULT_TCP_LIMITS,
+      );
+      return {
+        address: `127.0.0.1:${port}`,
+        asked,
+        async close() {
+          await tcp.close();
+          await new Promise<void>((resolve) => udp.close(() => resolve()));
+        },
+      };
+    } catch {
+      // The port is taken for TCP: the next one.
+      udp.close();
+    }
+  }
+}

@@ -1,0 +1,310 @@
+import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { describe, test } from 'node:test';
+import { silentLogger } from '../lib/log.ts';
+import { decodeMessage } from './decode.ts';
+import { RCODE, TYPE } from './message.ts';
+import { type DnsServerOptions, startDnsServer } from './server.ts';
+import type { TcpLimits } from './tcp-listener.ts';
+import {
+  ask,
+  exchangeTcp,
+  exchangeUdp,
+  frame,
+  queryBytes,
+  type ServerAddress,
+  unframe,
+} from './testing/client.ts';
+import { service, shopZone, slice } from './testing/cluster.ts';
+import type { Zone } from './zone.ts';
+
+const WEB = 'web.shop.svc.cluster.local';
+
+async function withServer(
+  run: (server: ServerAddress, zone: Zone) => Promise<void>,
+  tcp: Partial<TcpLimits> = {},
+  options: Partial<DnsServerOptions> = {},
+): Promise<void> {
+  const zone = shopZone();
+  const server = await startDnsServer({
+    listeners: [{ address: '127.0.0.1', port: 0 }],
+    zone,
+    forwarder: null,
+    logger: silentLogger,
+    tcp,
+    ...options,
+  });
+  const [address] = server.addresses;
+  assert.ok(address);
+  try {
+    await run(address, zone);
+  } finally {
+    await server.close();
+  }
+}
+
+function crowd(zone: Zone, count: number): void {
+  zone.setService(service('crowd', { clusterIP: 'None' }));
+  const endpoints = Array.from({ length: count }, (_, i) => ({ addresses: [`10.244.${i >> 8}.${i & 255}`] }));
+  zone.setSlice(slice('crowd', 'a', endpoints));
+}
+
+describe('sizes of answers', () => {
+  const cases: { what: string; edns: number | null; most: number }[] = [
+    { what: 'without EDNS: 512 bytes', edns: null, most: 512 },
+    { what: 'EDNS asks for less than 512: 512 bytes', edns: 100, most: 512 },
+    { what: 'EDNS 1000', edns: 1000, most: 1000 },
+    { what: 'EDNS 65535: bounded to what crosses every path', edns: 65535, most: 1232 },
+  ];
+  for (const { what, edns, most } of cases) {
+    test(what, () =>
+      withServer(async (server, zone) => {
+        crowd(zone, 200);
+        const options = edns === null ? {} : { edns: { udpSize: edns, version: 0, dnssecOk: false } };
+        const bytes = await exchangeUdp(server, queryBytes('crowd.shop.svc.cluster.local A', options));
+        assert.ok(bytes && bytes.length <= most && bytes.length > most - 16, `${bytes?.length} bytes`);
+        const message = decodeMessage(bytes);
+        assert.ok(message?.truncated);
+        assert.ok(message.answers.length > 10, 'what fits is sent: some resolvers never ask again over TCP');
+        assert.equal(message.edns?.udpSize, edns === null ? undefined : 1232);
+        const whole = await ask(server, 'tcp', 'crowd.shop.svc.cluster.local A');
+        assert.equal(whole.answers.length, 200);
+        assert.ok(!whole.truncated);
+      }),
+    );
+  }
+
+  test('additional records that do not fit are left out without TC', () =>
+    withServer(async (server, zone) => {
+      zone.setService(service('wide', { clusterIP: 'None' }));
+      const endpoints = Array.from({ length: 6 }, (_, i) => ({ addresses: [`10.244.9.${i}`] }));
+      zone.setSlice(slice('wide', 'a', endpoints));
+      const message = await ask(server, 'udp', '_sql._tcp.wide.shop.svc.cluster.local SRV');
+      assert.equal(message.answers.length, 6);
+      assert.ok(message.additionals.length < 6);
+      assert.ok(!message.truncated);
+    }));
+
+  test('more addresses than a message holds: as many as fit, with TC', () =>
+    withServer(async (server, zone) => {
+      crowd(zone, 5000);
+      const message = await ask(server, 'tcp', 'crowd.shop.svc.cluster.local A');
+      assert.ok(message.truncated);
+      assert.ok(message.answers.length > 4000);
+    }));
+});
+
+describe('EDNS', () => {
+  test('DO is echoed', () =>
+    withServer(async (server) => {
+      const message = await ask(server, 'udp', `${WEB} A`, { udpSize: 4096, version: 0, dnssecOk: true });
+      assert.ok(message.edns?.dnssecOk);
+    }));
+  test('a version other than 0 is BADVERS', () =>
+    withServer(async (server) => {
+      const message = await ask(server, 'udp', `${WEB} A`, { udpSize: 4096, version: 1, dnssecOk: false });
+      assert.equal(message.rcode, RCODE.BADVERS);
+    }));
+  test('no EDNS in the question, none in the answer', () =>
+    withServer(async (server) => {
+      assert.equal((await ask(server, 'udp', `${WEB} A`)).edns, null);
+    }));
+});
+
+test('A and AAAA asked on one socket at once are both answered', () =>
+  withServer(async (server) => {
+    const socket = createSocket('udp4');
+    const seen = new Map<number, number>();
+    try {
+      const both = new Promise<void>((resolve) => {
+        socket.on('message', (bytes) => {
+          const message = decodeMessage(bytes);
+          assert.ok(message);
+          seen.set(message.id, message.answers[0]?.type ?? 0);
+          if (seen.size === 2) resolve();
+        });
+      });
+      socket.send(queryBytes(`${WEB} A`, { id: 1 }), server.port, server.address);
+      socket.send(queryBytes(`${WEB} AAAA`, { id: 2 }), server.port, server.address);
+      await both;
+    } finally {
+      socket.close();
+    }
+    assert.deepEqual([seen.get(1), seen.get(2)], [TYPE.A, TYPE.AAAA]);
+  }));
+
+describe('TCP', () => {
+  test('many queries on one connection, sent at once and in single bytes', () =>
+    withServer(async (server) => {
+      const queries = Array.from({ length: 500 }, (_, id) => queryBytes(`${WEB} A`, { id }));
+      const answers = await exchangeTcp(server, ...queries);
+      assert.deepEqual(
+        answers.map((bytes) => decodeMessage(bytes)?.id),
+        queries.map((_, id) => id),
+      );
+
+      const socket = connect(server.port, server.address);
+      const chunks: Buffer[] = [];
+      socket.on('data', (chunk) => chunks.push(chunk));
+      for (const byte of frame(queryBytes(`${WEB} A`))) {
+        socket.write(Buffer.of(byte));
+        await new Promise(setImmediate);
+      }
+      await once(socket, 'data');
+      socket.destroy();
+      assert.equal(unframe(Buffer.concat(chunks)).length, 1);
+    }));
+
+  test('an idle connection is closed', () =>
+    withServer(
+      async (server) => {
+        const socket = connect(server.port, server.address);
+        await once(socket, 'close');
+      },
+      { idleMs: 50 },
+    ));
+
+  test('a client that drips a query byte by byte is cut off', () =>
+    withServer(
+      async (server) => {
+        const socket = connect(server.port, server.address);
+        socket.on('error', () => {});
+        const bytes = frame(queryBytes(`${WEB} A`));
+        let at = 0;
+        const drip = setInterval(() => socket.write(bytes.subarray(at, ++at)), 30);
+        await once(socket, 'close');
+        clearInterval(drip);
+        assert.ok(at < bytes.length);
+      },
+      { messageMs: 150 },
+    ));
+
+  test('connections beyond the limit are closed, the others go on', () =>
+    withServer(
+      async (server) => {
+        const kept: Socket[] = [];
+        for (let i = 0; i < 3; i++) {
+          const socket = connect(server.port, server.address);
+          await once(socket, 'connect');
+          kept.push(socket);
+        }
+        await assert.rejects(async () => {
+          const extra = connect(server.port, server.address);
+          await once(extra, 'close');
+          throw new Error('closed');
+        });
+        const [first] = kept;
+        assert.ok(first);
+        first.write(frame(queryBytes(`${WEB} A`)));
+        await once(first, 'data');
+        for (const socket of kept) socket.destroy();
+      },
+      { maxConnectionsPerClient: 3 },
+    ));
+
+  test('a client that never reads is not read from', () =>
+    withServer(
+      async (server, zone) => {
+        crowd(zone, 2000);
+        const socket = connect(server.port, server.address);
+        socket.on('error', () => {});
+        socket.pause();
+        const query = frame(queryBytes('crowd.shop.svc.cluster.local A'));
+        let blocked = false;
+        for (let i = 0; i < 5000 && !blocked; i++) {
+          socket.write(query);
+          if (i % 100 === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+          blocked = socket.writableLength > 100_000;
+        }
+        assert.equal((await ask(server, 'udp', `${WEB} A`)).answers.length, 1, 'others are served');
+        socket.destroy();
+      },
+      { maxUnsentBytes: 64 << 10 },
+    ));
+
+  test('what is not DNS is hung up on', () =>
+    withServer(async (server) => {
+      const socket = connect(server.port, server.address);
+      socket.on('error', () => {});
+      socket.write(Buffer.of(0, 3, 1, 2, 3));
+      await once(socket, 'close');
+    }));
+});
+
+describe('what is no plain query', () => {
+  const base = queryBytes(`${WEB} A`);
+  const change = (edit: (bytes: Buffer) => Buffer | undefined) => {
+    const copy = Buffer.from(base);
+    return edit(copy) ?? copy;
+  };
+  const cases: { what: string; bytes: Buffer; rcode: number | null }[] = [
+    { what: 'a response is never answered', bytes: change((b) => void b.set([0x81], 2)), rcode: null },
+    { what: 'fewer bytes than a header', bytes: base.subarray(0, 11), rcode: null },
+    { what: 'a header alone', bytes: base.subarray(0, 12), rcode: RCODE.FORMERR },
+    { what: 'a question cut short', bytes: base.subarray(0, 20), rcode: RCODE.FORMERR },
+    { what: 'no question', bytes: change((b) => void b.set([0], 5)), rcode: RCODE.FORMERR },
+    { what: 'two questions', bytes: change((b) => void b.set([2], 5)), rcode: RCODE.FORMERR },
+    { what: 'an unknown operation', bytes: change((b) => void b.set([0x29], 2)), rcode: RCODE.NOTIMP },
+    {
+      what: 'a name that points at itself',
+      bytes: change((b) => void b.set([0xc0, 12], 12)),
+      rcode: RCODE.FORMERR,
+    },
+    { what: 'a label of unknown kind', bytes: change((b) => void b.set([0x80], 12)), rcode: RCODE.FORMERR },
+    {
+      what: 'additional records that are not there',
+      bytes: change((b) => void b.set([3], 11)),
+      rcode: RCODE.FORMERR,
+    },
+    { what: 'another class', bytes: queryBytes(`${WEB} A`, { class: 3 }), rcode: RCODE.REFUSED },
+    { what: 'bytes after the message', bytes: Buffer.concat([base, Buffer.alloc(9)]), rcode: RCODE.NOERROR },
+  ];
+  for (const { what, bytes, rcode } of cases) {
+    test(what, () =>
+      withServer(async (server) => {
+        const answer = await exchangeUdp(server, bytes, rcode === null ? 200 : 5000);
+        assert.equal(answer && decodeMessage(answer)?.rcode, rcode);
+        if (answer) assert.equal(answer.readUInt16BE(0), 0x1234);
+      }),
+    );
+  }
+});
+
+test('answers rotate among endpoints', async () => {
+  let next = 0;
+  const zone = shopZone({ random: () => (next++ % 4) / 4 });
+  crowd(zone, 4);
+  const firsts = new Set<string>();
+  for (let i = 0; i < 4; i++) {
+    const [first] = zone.lookup('crowd.shop.svc.cluster.local', TYPE.A)?.answers ?? [];
+    firsts.add(String(first?.data));
+  }
+  assert.equal(firsts.size, 4);
+});
+
+test('an address that is taken, and one that nobody has, are named in the error', () =>
+  withServer(async (server) => {
+    await assert.rejects(() => withServer(async () => {}, {}, { listeners: [server] }), {
+      code: 'EADDRINUSE',
+      message: new RegExp(`127.0.0.1 port ${server.port}`),
+    });
+    await assert.rejects(
+      () => withServer(async () => {}, {}, { listeners: [{ address: '192.0.2.1', port: 0 }] }),
+      {
+        hint: /add the address/,
+      },
+    );
+  }));
+
+test('IPv6 listeners answer', () =>
+  withServer(
+    async (server) => {
+      for (const transport of ['udp', 'tcp'] as const) {
+        assert.equal((await ask(server, transport, `${WEB} AAAA`)).answers.length, 1);
+      }
+    },
+    {},
+    { listeners: [{ address: '::1', port: 0 }] },
+  ));

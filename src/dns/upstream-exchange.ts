@@ -1,0 +1,147 @@
+import { createSocket } from 'node:dgram';
+import { connect, isIPv6 } from 'node:net';
+import { FairleadError } from '../lib/errors.ts';
+import { decodeMessage } from './decode.ts';
+import { encodeMessage } from './encode.ts';
+import { type Message, type Question, RCODE } from './message.ts';
+import type { UpstreamAddress } from './resolv-conf.ts';
+
+/** Asked of upstreams: fits the smallest common path (DNS Flag Day 2020). */
+const UDP_SIZE = 1232;
+
+export interface OutgoingQuery {
+  readonly question: Question;
+  readonly dnssecOk: boolean;
+  readonly checkingDisabled: boolean;
+}
+
+/**
+ * Asks one upstream over UDP, and over TCP when the answer was truncated. Each query leaves from a socket of its
+ * own, so that its port is as random as the kernel makes it (RFC 5452), and that a refusal (ICMP) is known at once.
+ * Rejects with the system's error, or FairleadError "ETIMEDOUT" after `timeoutMs`.
+ */
+export async function exchange(
+  upstream: UpstreamAddress,
+  query: OutgoingQuery,
+  timeoutMs: number,
+  random: () => number,
+): Promise<Message> {
+  let edns = true;
+  for (;;) {
+    const id = Math.floor(random() * 0x10000);
+    const bytes = encodeQuery(query, id, edns);
+    const reply = await exchangeUdp(upstream, query, id, bytes, timeoutMs);
+    // An upstream from before EDNS (RFC 6891, 7): ask again without.
+    if (edns && !reply.edns && (reply.rcode === RCODE.FORMERR || reply.rcode === RCODE.NOTIMP)) {
+      edns = false;
+      continue;
+    }
+    return reply.truncated ? exchangeTcp(upstream, query, id, bytes, timeoutMs) : reply;
+  }
+}
+
+function encodeQuery(query: OutgoingQuery, id: number, edns: boolean): Buffer {
+  return encodeMessage({
+    header: {
+      id,
+      response: false,
+      opcode: 0,
+      authoritative: false,
+      truncated: false,
+      recursionDesired: true,
+      recursionAvailable: false,
+      authenticData: query.dnssecOk,
+      checkingDisabled: query.checkingDisabled,
+      rcode: 0,
+    },
+    question: query.question,
+    answers: [],
+    authorities: [],
+    additionals: [],
+    edns: edns ? { udpSize: UDP_SIZE, version: 0, dnssecOk: query.dnssecOk } : null,
+  });
+}
+
+/** A reply counts only when it repeats the id and the question; all else may be forged or late. */
+function readReply(bytes: Uint8Array, query: OutgoingQuery, id: number): Message | null {
+  const reply = decodeMessage(bytes);
+  const question = reply?.questions[0];
+  if (!reply?.response || reply.id !== id || reply.questions.length !== 1 || !question) return null;
+  const { name, type } = query.question;
+  if (question.type !== type || question.class !== query.question.class) return null;
+  return question.name.toLowerCase() === name.toLowerCase() ? reply : null;
+}
+
+function exchangeUdp(
+  upstream: UpstreamAddress,
+  query: OutgoingQuery,
+  id: number,
+  bytes: Buffer,
+  timeoutMs: number,
+): Promise<Message> {
+  return new Promise((resolve, reject) => {
+    const socket = createSocket(isIPv6(upstream.address) ? 'udp6' : 'udp4');
+    const finish = (settle: () => void) => {
+      clearTimeout(timer);
+      socket.removeAllListeners();
+      socket.on('error', () => {});
+      socket.close();
+      settle();
+    };
+    const timer = setTimeout(() => finish(() => reject(timedOut(upstream, timeoutMs))), timeoutMs);
+    socket.once('error', (error) => finish(() => reject(error)));
+    socket.on('message', (data) => {
+      const reply = readReply(data, query, id);
+      if (reply) finish(() => resolve(reply));
+    });
+    socket.connect(upstream.port, upstream.address, () => socket.send(bytes));
+  });
+}
+
+function exchangeTcp(
+  upstream: UpstreamAddress,
+  query: OutgoingQuery,
+  id: number,
+  bytes: Buffer,
+  timeoutMs: number,
+): Promise<Message> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(upstream.port, upstream.address);
+    let received = Buffer.alloc(0);
+    const finish = (settle: () => void) => {
+      clearTimeout(timer);
+      socket.removeAllListeners();
+      socket.on('error', () => {});
+      socket.destroy();
+      settle();
+    };
+    const fail = (error: Error) => finish(() => reject(error));
+    const timer = setTimeout(() => fail(timedOut(upstream, timeoutMs)), timeoutMs);
+    socket.once('error', fail);
+    socket.once('close', () => fail(broken(upstream)));
+    socket.on('data', (chunk) => {
+      received = Buffer.concat([received, chunk]);
+      if (received.length < 2 || received.length < received.readUInt16BE(0) + 2) return;
+      const reply = readReply(received.subarray(2, received.readUInt16BE(0) + 2), query, id);
+      if (reply) finish(() => resolve(reply));
+      else fail(broken(upstream));
+    });
+    const length = Buffer.allocUnsafe(2);
+    length.writeUInt16BE(bytes.length);
+    socket.write(Buffer.concat([length, bytes]));
+  });
+}
+
+function timedOut({ address, port }: UpstreamAddress, timeoutMs: number): FairleadError {
+  return new FairleadError(`name server ${address} port ${port} did not answer within ${timeoutMs} ms`, {
+    op: 'ask a name server',
+    code: 'ETIMEDOUT',
+  });
+}
+
+function broken({ address, port }: UpstreamAddress): FairleadError {
+  return new FairleadError(`name server ${address} port ${port} broke off or answered something else`, {
+    op: 'ask a name server',
+    code: 'EPROTO',
+  });
+}

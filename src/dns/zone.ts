@@ -1,0 +1,267 @@
+import { familyOf, parseCidr } from '../lib/address.ts';
+import { type Answer, CLASS_IN, type Name, type ResourceRecord } from './message.ts';
+import {
+  type EndpointSliceObject,
+  LAST_CHANGE_ANNOTATION,
+  SERVICE_NAME_LABEL,
+  type ServiceObject,
+} from './objects.ts';
+import { reverseAddress } from './reverse.ts';
+import { type HostView, hostView, readService, type ServiceEntry, sliceAddresses } from './service-entry.ts';
+import { answerReverse, answerZone, type ZoneView } from './zone-answer.ts';
+
+/** Whether `a-b-c-d.<namespace>.pod.<zone>` exists: never, always, or when a pod has the address. */
+export type PodMode = 'disabled' | 'insecure' | 'verified';
+
+export interface ZoneOptions {
+  /** The cluster domain without the final dot; default "cluster.local". */
+  readonly domain?: string;
+  /** TTL of every record in seconds, 0 to 3600; default 5. */
+  readonly ttl?: number;
+  readonly podMode?: PodMode;
+  /** Networks of Services and pods ("10.96.0.0/12"): reverse names inside are answered here, never forwarded. */
+  readonly reverseCidrs?: readonly string[];
+  /** Addresses of the DNS server itself, for the zone's name server record. */
+  readonly serverAddresses?: readonly string[];
+  /** Milliseconds since 1970; for the SOA's serial number and programming latency. */
+  readonly now?: () => number;
+  /** Numbers in [0, 1) for the rotation of answers. */
+  readonly random?: () => number;
+  /** Called when a changed slice of a headless Service is visible: seconds since the change happened. */
+  readonly onProgrammed?: (seconds: number) => void;
+}
+
+/** What the zone says: an answer, perhaps ending in an alias that leads on, or nothing since the name is not its own. */
+export interface ZoneAnswer extends Answer {
+  /** The target of the last CNAME when its addresses are wanted and still unknown. */
+  readonly alias: Name | null;
+}
+
+/**
+ * The cluster's names, held in memory and changed one object at a time. A change is visible to the next query:
+ * nothing is precomputed but the index, nothing cached but views that each change drops.
+ */
+export interface Zone {
+  readonly domain: string;
+  setService(service: ServiceObject): void;
+  deleteService(namespace: string, name: string): void;
+  setSlice(slice: EndpointSliceObject): void;
+  deleteSlice(namespace: string, name: string): void;
+  /** For `podMode: verified`: all addresses of a pod. */
+  setPod(namespace: string, name: string, addresses: readonly string[]): void;
+  deletePod(namespace: string, name: string): void;
+  /** True once Services and EndpointSlices have been listed; until then every own name is SERVFAIL. */
+  setSynced(synced: boolean): void;
+  readonly synced: boolean;
+  /** Answers for a name in lower case; null when the name is outside the zone and its reverse networks. */
+  lookup(name: Name, type: number, asked?: Name): ZoneAnswer | null;
+}
+
+export function createZone(options: ZoneOptions = {}): Zone {
+  const {
+    ttl = 5,
+    podMode = 'disabled',
+    reverseCidrs = [],
+    serverAddresses = [],
+    now = Date.now,
+    random = Math.random,
+    onProgrammed,
+  } = options;
+  const domain = (options.domain ?? 'cluster.local').replace(/\.$/, '').toLowerCase();
+  if (!Number.isInteger(ttl) || ttl < 0 || ttl > 3600) {
+    throw new RangeError(`dns: ttl must be a whole number of seconds from 0 to 3600, not ${ttl}`);
+  }
+  const networks = reverseCidrs.map((text) => {
+    const cidr = parseCidr(text);
+    if (!cidr) throw new RangeError(`dns: reverseCidrs: "${text}" is not a network such as 10.96.0.0/12`);
+    return cidr;
+  });
+
+  const services = new Map<string, Map<string, ServiceEntry>>();
+  /** By "namespace/service", then by slice name: also of Services that are not known yet. */
+  const slices = new Map<string, Map<string, EndpointSliceObject>>();
+  /** Slice "namespace/name" → "namespace/service". */
+  const sliceOwners = new Map<string, string>();
+  const clusterIPs = createIndex<ServiceEntry>();
+  /** Endpoint addresses of headless Services → the Services. */
+  const endpoints = createIndex<string>();
+  const pods = new Map<string, readonly string[]>();
+  const podAddresses = createIndex<string>();
+  let synced = false;
+  let changed = now();
+
+  const view: ZoneView = {
+    domain,
+    ttl,
+    podMode,
+    networks,
+    serverAddresses,
+    random,
+    service: (namespace, name) => services.get(namespace)?.get(name) ?? null,
+    hasNamespace: (namespace) => services.has(namespace),
+    hosts: hostsOf,
+    servicesAt: (address) => clusterIPs.get(address),
+    headlessAt: (address) => endpoints.get(address).flatMap((key) => serviceByKey(key) ?? []),
+    podAt: (namespace, address) => podAddresses.get(address).includes(namespace),
+    soa: (owner) => soaRecord(owner),
+  };
+
+  function soaRecord(owner: Name): ResourceRecord {
+    return {
+      name: owner,
+      type: 6,
+      class: CLASS_IN,
+      ttl,
+      data: {
+        primary: `ns.dns.${domain}`,
+        mailbox: `hostmaster.${domain}`,
+        serial: Math.floor(changed / 1000) >>> 0,
+        refresh: 7200,
+        retry: 1800,
+        expire: 86400,
+        minimum: ttl,
+      },
+    };
+  }
+
+  function serviceByKey(key: string): ServiceEntry | null {
+    const slash = key.indexOf('/');
+    return services.get(key.slice(0, slash))?.get(key.slice(slash + 1)) ?? null;
+  }
+
+  function hostsOf(service: ServiceEntry): HostView {
+    service.hosts ??= hostView(service, slices.get(keyOf(service))?.values() ?? []);
+    return service.hosts;
+  }
+
+  function indexSlice(key: string, slice: EndpointSliceObject, change: 'add' | 'delete'): void {
+    for (const address of sliceAddresses(slice)) endpoints[change](address, key);
+  }
+
+  function indexSlices(service: ServiceEntry, change: 'add' | 'delete'): void {
+    if (!service.headless) return;
+    const key = keyOf(service);
+    for (const slice of slices.get(key)?.values() ?? []) indexSlice(key, slice, change);
+  }
+
+  function deleteService(namespace: string, name: string): void {
+    const known = services.get(namespace)?.get(name);
+    if (!known) return;
+    changed = now();
+    for (const address of known.clusterIPs) clusterIPs.delete(address, known);
+    indexSlices(known, 'delete');
+    const inNamespace = services.get(namespace);
+    inNamespace?.delete(name);
+    if (inNamespace?.size === 0) services.delete(namespace);
+  }
+
+  function deleteSlice(namespace: string, name: string): void {
+    const owner = sliceOwners.get(`${namespace}/${name}`);
+    if (owner === undefined) return;
+    changed = now();
+    sliceOwners.delete(`${namespace}/${name}`);
+    const siblings = slices.get(owner);
+    const slice = siblings?.get(name);
+    siblings?.delete(name);
+    if (siblings?.size === 0) slices.delete(owner);
+    const service = serviceByKey(owner);
+    if (!service?.headless || !slice) return;
+    service.hosts = null;
+    indexSlice(owner, slice, 'delete');
+  }
+
+  function deletePod(namespace: string, name: string): void {
+    const key = `${namespace}/${name}`;
+    for (const address of pods.get(key) ?? []) podAddresses.delete(address, namespace);
+    pods.delete(key);
+  }
+
+  return {
+    domain,
+    get synced() {
+      return synced;
+    },
+    setService(service) {
+      const entry = readService(service);
+      if (!entry) return;
+      deleteService(entry.namespace, entry.name);
+      changed = now();
+      const inNamespace = services.get(entry.namespace) ?? new Map<string, ServiceEntry>();
+      services.set(entry.namespace, inNamespace.set(entry.name, entry));
+      for (const address of entry.clusterIPs) clusterIPs.add(address, entry);
+      indexSlices(entry, 'add');
+    },
+    deleteService,
+    setSlice(slice) {
+      const { name, namespace, labels, annotations } = slice.metadata ?? {};
+      if (!name || !namespace) return;
+      deleteSlice(namespace, name);
+      const serviceName = labels?.[SERVICE_NAME_LABEL];
+      if (!serviceName) return;
+      changed = now();
+      const owner = `${namespace}/${serviceName}`;
+      sliceOwners.set(`${namespace}/${name}`, owner);
+      const siblings = slices.get(owner) ?? new Map<string, EndpointSliceObject>();
+      slices.set(owner, siblings.set(name, slice));
+      const service = serviceByKey(owner);
+      if (!service?.headless) return;
+      service.hosts = null;
+      indexSlice(owner, slice, 'add');
+      const since = Date.parse(annotations?.[LAST_CHANGE_ANNOTATION] ?? '');
+      if (synced && !Number.isNaN(since)) onProgrammed?.(Math.max(0, changed - since) / 1000);
+    },
+    deleteSlice,
+    setPod(namespace, name, addresses) {
+      deletePod(namespace, name);
+      const usable = addresses.filter((address) => familyOf(address) !== null);
+      pods.set(`${namespace}/${name}`, usable);
+      for (const address of usable) podAddresses.add(address, namespace);
+    },
+    deletePod,
+    setSynced(value) {
+      synced = value;
+    },
+    lookup(name, type, asked = name) {
+      if (name === domain || name.endsWith(`.${domain}`)) return answerZone(view, synced, name, type, asked);
+      const reverse = reverseAddress(name);
+      return reverse && answerReverse(view, synced, reverse, type, asked);
+    },
+  };
+}
+
+const keyOf = (service: ServiceEntry): string => `${service.namespace}/${service.name}`;
+
+/** A map to several values, counting how often each was added; the common single value takes no list of its own. */
+interface Index<V> {
+  get(key: string): readonly V[];
+  add(key: string, value: V): void;
+  delete(key: string, value: V): void;
+}
+
+function createIndex<V extends string | object>(): Index<V> {
+  const entries = new Map<string, V | V[]>();
+  return {
+    get(key) {
+      const found = entries.get(key);
+      if (found === undefined) return [];
+      return Array.isArray(found) ? [...new Set(found)] : [found];
+    },
+    add(key, value) {
+      const found = entries.get(key);
+      if (found === undefined) entries.set(key, value);
+      else if (Array.isArray(found)) found.push(value);
+      else entries.set(key, [found, value]);
+    },
+    delete(key, value) {
+      const found = entries.get(key);
+      if (found === value) {
+        entries.delete(key);
+      } else if (Array.isArray(found)) {
+        const at = found.indexOf(value);
+        if (at >= 0) found.splice(at, 1);
+        const [last] = found;
+        if (found.length === 1 && last !== undefined) entries.set(key, last);
+      }
+    },
+  };
+}
