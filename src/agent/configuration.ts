@@ -1,0 +1,174 @@
+import { hostname } from 'node:os';
+import type { Mode } from '../dataplane/dataplane.ts';
+import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { type FieldReader, fieldReader } from './field-reader.ts';
+import { readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
+
+export const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
+
+/** What one node's agent does. Each part has its own switch, so that it can stand beside others' software. */
+export interface AgentConfiguration {
+  readonly nodeName: string;
+  /** Null: the pod's service account (in-cluster). */
+  readonly kubeconfig: string | null;
+  readonly clusterDomain: string;
+  /** Folder for what must survive a restart of the agent. */
+  readonly stateDir: string;
+  readonly proxy: ProxyConfiguration | null;
+  readonly network: NetworkConfiguration | null;
+  readonly pods: PodsConfiguration | null;
+  readonly dns: DnsConfiguration | null;
+  /** "address:port" of the health and metrics servers; null: not served. */
+  readonly healthzBindAddress: string | null;
+  readonly metricsBindAddress: string | null;
+}
+
+export interface ProxyConfiguration {
+  readonly mode: Mode;
+  /** CIDRs and the words "primary", "localhost", "all". */
+  readonly nodePortAddresses: readonly string[];
+  readonly detectLocalMode: 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix';
+  readonly clusterCidrs: readonly Cidr[];
+  readonly bridgeInterface: string;
+  readonly interfaceNamePrefix: string;
+  readonly masqueradeAll: boolean;
+  readonly masqueradeBit: number;
+  readonly localhostNodePorts: boolean;
+  /** Where no ServiceCIDR object says so. */
+  readonly serviceCidrs: readonly Cidr[];
+  readonly ipvsScheduler: string;
+  /** Least time between two programmings, in milliseconds. */
+  readonly minSyncPeriodMs: number;
+  /** After this long without a change the kernel is compared with what it should be, in milliseconds. */
+  readonly syncPeriodMs: number;
+}
+
+export interface NetworkConfiguration {
+  readonly overlay: 'routes' | 'vxlan';
+  /** The interface that leads to the other nodes. */
+  readonly uplink: string;
+}
+
+export interface PodsConfiguration {
+  readonly cgroupParent: string;
+  /** Port of the kubelet's HTTPS server. */
+  readonly port: number;
+  /** Addresses that the Node object reports. */
+  readonly nodeAddresses: readonly string[];
+  /** PEM files of the kubelet's server and of the authority that its clients must come from. */
+  readonly tls: { readonly cert: string; readonly key: string; readonly clientCa: string };
+  /** Address and port that pods find in KUBERNETES_SERVICE_HOST and _PORT. */
+  readonly apiServiceHost: string;
+  readonly apiServicePort: number;
+}
+
+export interface DnsConfiguration {
+  /** Addresses on which this node answers the pods. */
+  readonly addresses: readonly string[];
+  /** Where names outside the cluster are asked for; empty: they are refused. */
+  readonly upstreams: readonly string[];
+  readonly ttlSeconds: number;
+  readonly podRecords: 'disabled' | 'insecure' | 'verified';
+}
+
+export const API_VERSION = 'fairlead.dev/v1alpha1';
+
+/**
+ * Reads an agent's configuration: Fairlead's own kind, or kube-proxy's (kubeproxy.config.k8s.io/v1alpha1), which
+ * turns on the proxy alone. Throws FairleadError that lists every field that is wrong, with what it should be.
+ */
+export function readConfiguration(document: unknown): AgentConfiguration {
+  const kind = (document as { kind?: unknown } | null)?.kind;
+  if (kind === 'KubeProxyConfiguration') return readKubeProxyConfiguration(document);
+  if (kind !== 'AgentConfiguration') {
+    throw new FairleadError(`kind: ${JSON.stringify(kind)} is no configuration of an agent`, {
+      op: 'read configuration',
+      code: 'bad-config',
+      hint: `use kind: AgentConfiguration (apiVersion: ${API_VERSION}) or kind: KubeProxyConfiguration`,
+    });
+  }
+  const root = fieldReader(document);
+  root.choice('apiVersion', [API_VERSION], API_VERSION);
+  root.text('kind', '');
+  const configuration: AgentConfiguration = {
+    nodeName: root.text('nodeName', hostname().toLowerCase()),
+    kubeconfig: root.optionalText('kubeconfig'),
+    clusterDomain: root.text('clusterDomain', 'cluster.local'),
+    stateDir: root.text('stateDir', '/var/lib/fairlead/agent'),
+    proxy: root.optionalObject('proxy', readProxy),
+    network: root.optionalObject('network', (reader) => ({
+      overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
+      uplink: reader.text('uplink', 'eth0'),
+    })),
+    pods: root.optionalObject('pods', readPods),
+    dns: root.optionalObject('dns', (reader) => ({
+      addresses: reader.texts('addresses', [], address),
+      upstreams: reader.texts('upstreams', []),
+      ttlSeconds: reader.number('ttlSeconds', 5, 0, 3600),
+      podRecords: reader.choice('podRecords', ['disabled', 'insecure', 'verified'], 'disabled'),
+    })),
+    healthzBindAddress: root.optionalText('healthzBindAddress'),
+    metricsBindAddress: root.optionalText('metricsBindAddress'),
+  };
+  root.finish('read configuration');
+  return configuration;
+}
+
+function readProxy(reader: FieldReader): ProxyConfiguration {
+  return {
+    mode: reader.choice('mode', MODES, 'nftables'),
+    nodePortAddresses: reader.texts('nodePortAddresses', [], nodePortAddress),
+    detectLocalMode: reader.choice(
+      'detectLocalMode',
+      ['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'],
+      'ClusterCIDR',
+    ),
+    clusterCidrs: cidrs(reader, 'clusterCIDRs'),
+    bridgeInterface: reader.text('bridgeInterface', ''),
+    interfaceNamePrefix: reader.text('interfaceNamePrefix', ''),
+    masqueradeAll: reader.flag('masqueradeAll', false),
+    masqueradeBit: reader.number('masqueradeBit', 14, 0, 31),
+    localhostNodePorts: reader.flag('localhostNodePorts', true),
+    serviceCidrs: cidrs(reader, 'serviceCIDRs'),
+    ipvsScheduler: reader.text('ipvsScheduler', 'rr'),
+    minSyncPeriodMs: reader.number('minSyncPeriodMs', 0, 0, 3_600_000),
+    syncPeriodMs: reader.number('syncPeriodMs', 30_000, 100, 86_400_000),
+  };
+}
+
+function readPods(reader: FieldReader): PodsConfiguration {
+  return {
+    cgroupParent: reader.text('cgroupParent', '/fairlead'),
+    port: reader.number('port', 10250, 1, 65535),
+    nodeAddresses: reader.texts('nodeAddresses', [], address),
+    tls: {
+      cert: reader.text('tlsCert', ''),
+      key: reader.text('tlsKey', ''),
+      clientCa: reader.text('clientCA', ''),
+    },
+    apiServiceHost: reader.text('apiServiceHost', ''),
+    apiServicePort: reader.number('apiServicePort', 443, 1, 65535),
+  };
+}
+
+function cidrs(reader: FieldReader, field: string): Cidr[] {
+  return reader.texts(field, [], cidr).flatMap((text) => parseCidr(text) ?? []);
+}
+
+/** What is wrong with a text as an address, or null. */
+export function address(text: string): string | null {
+  return familyOf(text) ? null : 'is no IP address';
+}
+
+/** What is wrong with a text as a network, or null. */
+export function cidr(text: string): string | null {
+  return parseCidr(text) ? null : 'is no network such as 10.244.0.0/16';
+}
+
+/** What is wrong with an entry of nodePortAddresses, or null. */
+export function nodePortAddress(text: string): string | null {
+  return ['primary', 'localhost', 'all'].includes(text) || parseCidr(text)
+    ? null
+    : 'is neither a network nor one of primary, localhost, all';
+}

@@ -1,0 +1,157 @@
+import { FairleadError } from '../lib/errors.ts';
+
+/**
+ * Reads the fields of a configuration object and collects everything that is wrong with them, so that the user
+ * sees all of it at once. Every reading method returns a usable value (the default where the field is wrong);
+ * `finish` throws when there was anything.
+ */
+export interface FieldReader {
+  text(field: string, fallback: string): string;
+  optionalText(field: string): string | null;
+  flag(field: string, fallback: boolean): boolean;
+  number(field: string, fallback: number, least: number, most: number): number;
+  choice<T extends string>(field: string, choices: readonly T[], fallback: T): T;
+  /** `check` says what is wrong with an item, or null. */
+  texts(field: string, fallback: readonly string[], check?: (item: string) => string | null): string[];
+  object<T>(field: string, read: (reader: FieldReader) => T): T;
+  optionalObject<T>(field: string, read: (reader: FieldReader) => T): T | null;
+  /** A duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
+  duration(field: string, fallbackMs: number): number;
+  /** Marks fields as known, whatever they hold. */
+  ignore(...fields: string[]): void;
+  /** Says that a field is wrong. */
+  problem(field: string, message: string): void;
+  /** Throws FairleadError "bad-config" with every problem found, unknown fields among them. */
+  finish(op: string): void;
+}
+
+export function fieldReader(document: unknown): FieldReader {
+  const problems: string[] = [];
+  const { reader, unknownFields } = nested(document, '', problems);
+  return {
+    ...reader,
+    finish(op) {
+      const all = [...problems, ...unknownFields()];
+      if (all.length === 0) return;
+      throw new FairleadError(all.join('; '), {
+        op,
+        code: 'bad-config',
+        hint: 'correct the configuration file',
+      });
+    },
+  };
+}
+
+function nested(document: unknown, path: string, problems: string[]) {
+  const isObject = typeof document === 'object' && document !== null && !Array.isArray(document);
+  if (!isObject) problems.push(`${path === '' ? 'the document' : path}: must be an object`);
+  const fields = (isObject ? document : {}) as Record<string, unknown>;
+  const known = new Set<string>();
+  const children: (() => string[])[] = [];
+  const name = (field: string) => (path === '' ? field : `${path}.${field}`);
+  const problem = (field: string, message: string) => {
+    problems.push(`${name(field)}: ${message}`);
+  };
+  const get = (field: string): unknown => {
+    known.add(field);
+    return fields[field] ?? undefined;
+  };
+  const child = <T>(field: string, value: unknown, read: (reader: FieldReader) => T): T => {
+    const { reader, unknownFields } = nested(value, name(field), problems);
+    children.push(unknownFields);
+    return read(reader);
+  };
+
+  const reader: FieldReader = {
+    text(field, fallback) {
+      const value = get(field);
+      if (value === undefined) return fallback;
+      if (typeof value === 'string') return value;
+      problem(field, `must be text, not ${JSON.stringify(value)}`);
+      return fallback;
+    },
+    optionalText(field) {
+      const value = reader.text(field, '');
+      return value === '' ? null : value;
+    },
+    flag(field, fallback) {
+      const value = get(field);
+      if (value === undefined) return fallback;
+      if (typeof value === 'boolean') return value;
+      problem(field, `must be true or false, not ${JSON.stringify(value)}`);
+      return fallback;
+    },
+    number(field, fallback, least, most) {
+      const value = get(field);
+      if (value === undefined) return fallback;
+      if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most)
+        return value;
+      problem(field, `must be a whole number from ${least} to ${most}, not ${JSON.stringify(value)}`);
+      return fallback;
+    },
+    choice(field, choices, fallback) {
+      const value = get(field);
+      if (value === undefined) return fallback;
+      const found = choices.find((choice) => choice === value);
+      if (found !== undefined) return found;
+      problem(field, `must be one of ${choices.join(', ')}, not ${JSON.stringify(value)}`);
+      return fallback;
+    },
+    texts(field, fallback, check) {
+      const value = get(field);
+      if (value === undefined) return [...fallback];
+      if (!Array.isArray(value)) {
+        problem(field, `must be a list, not ${JSON.stringify(value)}`);
+        return [...fallback];
+      }
+      return value.flatMap((item: unknown, i) => {
+        const wrong = typeof item === 'string' ? (check?.(item) ?? null) : 'must be text';
+        if (wrong !== null) {
+          problem(`${field}[${i}]`, `${JSON.stringify(item)} ${wrong}`);
+          return [];
+        }
+        return [item as string];
+      });
+    },
+    duration(field, fallbackMs) {
+      const value = get(field);
+      if (value === undefined) return fallbackMs;
+      const milliseconds = typeof value === 'string' ? parseDuration(value) : value === 0 ? 0 : null;
+      if (milliseconds !== null) return milliseconds;
+      problem(field, `must be a duration such as 30s or 1m30s, not ${JSON.stringify(value)}`);
+      return fallbackMs;
+    },
+    object(field, read) {
+      return child(field, get(field) ?? {}, read);
+    },
+    optionalObject(field, read) {
+      const value = get(field);
+      return value === undefined ? null : child(field, value, read);
+    },
+    ignore(...names) {
+      for (const field of names) known.add(field);
+    },
+    problem,
+    finish() {},
+  };
+  const unknownFields = (): string[] => [
+    ...Object.keys(fields)
+      .filter((field) => !known.has(field))
+      .map((field) => `${name(field)}: unknown field`),
+    ...children.flatMap((unknown) => unknown()),
+  ];
+  return { reader, unknownFields };
+}
+
+const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+/** Milliseconds of a duration in Go's notation ("1h2m3.5s"), or null. */
+export function parseDuration(text: string): number | null {
+  if (text === '0') return 0;
+  if (!/^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$/.test(text)) return null;
+  let total = 0;
+  for (const [, amount = '', , unit = ''] of text.matchAll(/([0-9]+(\.[0-9]+)?)(ms|s|m|h)/g)) {
+    total += Number(amount) * (UNITS[unit] ?? 0);
+  }
+  return total;
+}

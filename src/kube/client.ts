@@ -1,0 +1,289 @@
+import type { ApiRequest, ApiResponse, Transport } from './transport.ts';
+import { apiVersionOf, type KubeObject, type Resource } from './types.ts';
+
+/** A refusal by the API server, with the fields of meta/v1 Status. */
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  /** HTTP status code. */
+  readonly status: number;
+  /** "NotFound", "AlreadyExists", "Conflict", "Invalid", "Expired", … */
+  readonly reason: string;
+  readonly causes: readonly {
+    readonly field?: string;
+    readonly message?: string;
+    readonly reason?: string;
+  }[];
+  /** Seconds after which to try again, where the server says so. */
+  readonly retryAfter: number | null;
+  /** `reason`, as every error here has a code. */
+  readonly code: string;
+
+  constructor(status: number, body: unknown, retryAfter: number | null, request: string) {
+    const fields = (typeof body === 'object' && body !== null ? body : {}) as {
+      message?: string;
+      reason?: string;
+      details?: { causes?: { field?: string; message?: string; reason?: string }[] };
+    };
+    super(fields.message ?? `${request}: HTTP status ${status}`);
+    this.status = status;
+    this.reason = fields.reason ?? `HTTP${status}`;
+    this.code = this.reason;
+    this.causes = fields.details?.causes ?? [];
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** True for an ApiError with one of these reasons. */
+export function hasReason(error: unknown, ...reasons: string[]): error is ApiError {
+  return error instanceof ApiError && reasons.includes(error.reason);
+}
+
+export interface ListOptions {
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  readonly resourceVersion?: string;
+  /** Objects per page; pages are fetched until there is no more. */
+  readonly limit?: number;
+  readonly signal?: AbortSignal;
+}
+
+export interface KubeList<T> {
+  readonly items: T[];
+  readonly resourceVersion: string;
+}
+
+export interface WatchOptions extends Omit<ListOptions, 'limit'> {
+  readonly timeoutSeconds?: number;
+}
+
+export type WatchEvent<T> =
+  | { readonly type: 'ADDED' | 'MODIFIED' | 'DELETED'; readonly object: T }
+  | { readonly type: 'BOOKMARK'; readonly object: KubeObject };
+
+export interface WriteOptions {
+  readonly namespace?: string;
+  readonly subresource?: string;
+  readonly fieldManager?: string;
+  readonly dryRun?: boolean;
+  /** "Strict" refuses unknown fields, as kubectl asks for. */
+  readonly fieldValidation?: 'Strict' | 'Warn' | 'Ignore';
+  readonly signal?: AbortSignal;
+}
+
+export interface DeleteOptions {
+  readonly namespace?: string;
+  readonly gracePeriodSeconds?: number;
+  readonly propagationPolicy?: 'Background' | 'Foreground' | 'Orphan';
+  readonly uid?: string;
+  readonly resourceVersion?: string;
+}
+
+export type PatchType = 'json' | 'merge' | 'strategic' | 'apply';
+
+const PATCH_CONTENT: Readonly<Record<PatchType, string>> = {
+  json: 'application/json-patch+json',
+  merge: 'application/merge-patch+json',
+  strategic: 'application/strategic-merge-patch+json',
+  apply: 'application/apply-patch+yaml',
+};
+
+/** A client of a Kubernetes API server. Every call throws ApiError when the server refuses. */
+export interface Client {
+  list<T extends KubeObject>(resource: Resource<T>, options?: ListOptions): Promise<KubeList<T>>;
+  get<T extends KubeObject>(resource: Resource<T>, name: string, namespace?: string): Promise<T>;
+  create<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
+  /** Replaces the object; a stale metadata.resourceVersion is a Conflict. */
+  update<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
+  patch<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    type: PatchType,
+    patch: unknown,
+    options?: WriteOptions & { readonly force?: boolean },
+  ): Promise<T>;
+  delete(resource: Resource, name: string, options?: DeleteOptions): Promise<void>;
+  deleteCollection(resource: Resource, options?: ListOptions & DeleteOptions): Promise<void>;
+  /** Events after `resourceVersion`; ends when the server ends it. A 410 is thrown as ApiError "Expired". */
+  watch<T extends KubeObject>(resource: Resource<T>, options: WatchOptions): AsyncGenerator<WatchEvent<T>>;
+  /** Any other request, for instance POST of a subresource; resolves to the decoded JSON answer. */
+  request(method: ApiRequest['method'], path: string, body?: unknown): Promise<unknown>;
+}
+
+/** The path of a resource's collection, or of one object in it. */
+export function pathOf(resource: Resource, namespace?: string, name?: string, subresource?: string): string {
+  const root = resource.group === '' ? '/api' : `/apis/${resource.group}`;
+  const scope = resource.namespaced && namespace ? `/namespaces/${encodeURIComponent(namespace)}` : '';
+  const object = name === undefined ? '' : `/${encodeURIComponent(name)}`;
+  return `${root}/${resource.version}${scope}/${resource.plural}${object}${subresource ? `/${subresource}` : ''}`;
+}
+
+export function createClient(transport: Transport, userAgent: string): Client {
+  const send = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<ApiResponse> => {
+    const response = await transport({
+      ...request,
+      headers: {
+        accept: 'application/json',
+        'user-agent': userAgent,
+        ...(contentType === undefined ? {} : { 'content-type': contentType }),
+      },
+    });
+    if (response.status < 400) return response;
+    const text = await readBody(response.body);
+    const retryAfter = Number(response.headers['retry-after']);
+    throw new ApiError(
+      response.status,
+      parseJson(text),
+      Number.isFinite(retryAfter) && retryAfter > 0 ? retryAfter : null,
+      `${request.method} ${request.path.split('?')[0]}`,
+    );
+  };
+  const call = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<unknown> =>
+    JSON.parse((await readBody((await send(request, contentType)).body)) || 'null');
+  const write = <T extends KubeObject>(
+    method: 'POST' | 'PUT',
+    resource: Resource<T>,
+    object: T,
+    options: WriteOptions,
+  ): Promise<T> => {
+    const namespace = options.namespace ?? object.metadata?.namespace;
+    const name = method === 'PUT' || options.subresource ? (object.metadata?.name ?? '') : undefined;
+    const body = JSON.stringify({ apiVersion: apiVersionOf(resource), kind: resource.kind, ...object });
+    const path = pathOf(resource, namespace, name, options.subresource) + query(writeQuery(options));
+    return call({ method, path, body, ...signalOf(options) }, 'application/json') as Promise<T>;
+  };
+
+  return {
+    async list<T extends KubeObject>(resource: Resource<T>, options: ListOptions = {}): Promise<KubeList<T>> {
+      const items: T[] = [];
+      for (let token = ''; ; ) {
+        const path =
+          pathOf(resource, options.namespace) +
+          query({
+            ...selectors(options),
+            limit: options.limit,
+            continue: token,
+            resourceVersion: token === '' ? options.resourceVersion : undefined,
+          });
+        const page = (await call({ method: 'GET', path, ...signalOf(options) })) as {
+          items?: T[];
+          metadata?: { resourceVersion?: string; continue?: string };
+        };
+        for (const item of page.items ?? []) items.push(item);
+        token = page.metadata?.continue ?? '';
+        if (token === '') return { items, resourceVersion: page.metadata?.resourceVersion ?? '' };
+      }
+    },
+    get: <T extends KubeObject>(resource: Resource<T>, name: string, namespace?: string) =>
+      call({ method: 'GET', path: pathOf(resource, namespace, name) }) as Promise<T>,
+    create: (resource, object, options = {}) => write('POST', resource, object, options),
+    update: (resource, object, options = {}) => write('PUT', resource, object, options),
+    patch: <T extends KubeObject>(
+      resource: Resource<T>,
+      name: string,
+      type: PatchType,
+      patch: unknown,
+      options: WriteOptions & { force?: boolean } = {},
+    ) => {
+      const path =
+        pathOf(resource, options.namespace, name, options.subresource) +
+        query({ ...writeQuery(options), force: options.force });
+      return call(
+        { method: 'PATCH', path, body: JSON.stringify(patch), ...signalOf(options) },
+        PATCH_CONTENT[type],
+      ) as Promise<T>;
+    },
+    async delete(resource, name, options = {}) {
+      const path = pathOf(resource, options.namespace, name);
+      await call({ method: 'DELETE', path, body: JSON.stringify(deleteBody(options)) }, 'application/json');
+    },
+    async deleteCollection(resource, options = {}) {
+      const path = pathOf(resource, options.namespace) + query(selectors(options));
+      await call({ method: 'DELETE', path, body: JSON.stringify(deleteBody(options)) }, 'application/json');
+    },
+    async *watch<T extends KubeObject>(resource: Resource<T>, options: WatchOptions) {
+      const path =
+        pathOf(resource, options.namespace) +
+        query({
+          ...selectors(options),
+          watch: true,
+          allowWatchBookmarks: true,
+          resourceVersion: options.resourceVersion,
+          timeoutSeconds: options.timeoutSeconds,
+        });
+      const response = await send({ method: 'GET', path, ...signalOf(options) });
+      for await (const line of lines(response.body)) {
+        const event = JSON.parse(line) as WatchEvent<T> | { type: 'ERROR'; object: { code?: number } };
+        if (event.type === 'ERROR')
+          throw new ApiError(event.object.code ?? 500, event.object, null, `watch ${path}`);
+        yield event;
+      }
+    },
+    request: (method, path, body) =>
+      call(
+        { method, path, ...(body === undefined ? {} : { body: JSON.stringify(body) }) },
+        body === undefined ? undefined : 'application/json',
+      ),
+  };
+}
+
+function selectors(options: ListOptions) {
+  return { labelSelector: options.labelSelector, fieldSelector: options.fieldSelector };
+}
+
+function writeQuery(options: WriteOptions) {
+  return {
+    fieldManager: options.fieldManager,
+    fieldValidation: options.fieldValidation,
+    dryRun: options.dryRun ? 'All' : undefined,
+  };
+}
+
+function deleteBody(options: DeleteOptions) {
+  const { gracePeriodSeconds, propagationPolicy, uid, resourceVersion } = options;
+  const preconditions = uid || resourceVersion ? { preconditions: { uid, resourceVersion } } : {};
+  return { apiVersion: 'v1', kind: 'DeleteOptions', gracePeriodSeconds, propagationPolicy, ...preconditions };
+}
+
+function signalOf(options: { readonly signal?: AbortSignal }) {
+  return options.signal ? { signal: options.signal } : {};
+}
+
+function query(fields: Record<string, string | number | boolean | undefined>): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(fields)) {
+    if (value !== undefined && value !== '') search.set(name, String(value));
+  }
+  const text = search.toString();
+  return text === '' ? '' : `?${text}`;
+}
+
+async function readBody(body: AsyncIterable<Uint8Array>): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of body) chunks.push(chunk);
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+/** The lines of a stream, as text; a line may be cut anywhere between chunks. */
+async function* lines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  let pending: Buffer[] = [];
+  for await (const chunk of body) {
+    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
+      pending.push(rest.subarray(0, end));
+      const line = Buffer.concat(pending).toString('utf8');
+      pending = [];
+      rest = rest.subarray(end + 1);
+      if (line.trim() !== '') yield line;
+    }
+    if (rest.length > 0) pending.push(rest);
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return { message: text.slice(0, 500) };
+  }
+}

@@ -1,0 +1,240 @@
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { type Client, hasReason } from './client.ts';
+import { type KubeObject, keyOf, type Resource } from './types.ts';
+
+export interface InformerOptions<T extends KubeObject> {
+  readonly client: Client;
+  readonly resource: Resource<T>;
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  /** Drops what nobody reads before an object is kept: memory at scale. */
+  readonly transform?: (object: T) => T;
+  readonly clock: Clock;
+  /** 0 ≤ n < 1; spreads reconnections. */
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+export interface Handlers<T> {
+  onAdd?(object: T): void;
+  onUpdate?(object: T, before: T): void;
+  onDelete?(object: T): void;
+}
+
+/** A local copy of a kind's objects that follows the API server through disconnects. */
+export interface Informer<T> {
+  get(key: string): T | undefined;
+  list(): T[];
+  /** Objects by an index made with `addIndex`. */
+  byIndex(index: string, value: string): T[];
+  /** Call before the first objects arrive. */
+  addIndex(name: string, values: (object: T) => readonly string[]): void;
+  /** Handlers are called for objects that are there already, then for every change. The result removes them. */
+  handle(handlers: Handlers<T>): () => void;
+  /** Resolves after the first full list has been handled; rejects when the signal aborts before. */
+  readonly synced: Promise<void>;
+  readonly hasSynced: boolean;
+  /** When the server was last heard of, in the clock's milliseconds: the staleness of this copy. */
+  readonly lastContact: number;
+}
+
+/** A watch that says nothing, not even a bookmark (sent each minute), for this long is dead. */
+const SILENCE_MS = 150_000;
+const FIRST_BACKOFF_MS = 50;
+const MOST_BACKOFF_MS = 30_000;
+
+/** Starts following; ends with the signal. */
+export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
+  const { client, resource, clock, signal, logger } = options;
+  const objects = new Map<string, T>();
+  const indices = new Map<
+    string,
+    { values: (object: T) => readonly string[]; keys: Map<string, Set<string>> }
+  >();
+  const handlers = new Set<Handlers<T>>();
+  const synced = Promise.withResolvers<void>();
+  synced.promise.catch(() => {});
+  let hasSynced = false;
+  let lastContact = clock.now();
+
+  const index = (key: string, object: T | undefined, change: 'add' | 'delete') => {
+    if (!object) return;
+    for (const { values, keys } of indices.values()) {
+      for (const value of values(object)) {
+        if (change === 'add') {
+          const set = keys.get(value);
+          if (set) set.add(key);
+          else keys.set(value, new Set([key]));
+        } else {
+          const set = keys.get(value);
+          set?.delete(key);
+          if (set?.size === 0) keys.delete(value);
+        }
+      }
+    }
+  };
+  // A handler that throws must not stop the others, nor the informer.
+  const notify = (call: (handler: Handlers<T>) => void) => {
+    for (const handler of [...handlers]) {
+      try {
+        call(handler);
+      } catch (error) {
+        logger.error({ resource: resource.plural, err: error }, `handler failed: ${messageOf(error)}`);
+      }
+    }
+  };
+  const put = (raw: T) => {
+    const object = options.transform ? options.transform(raw) : raw;
+    const key = keyOf(object);
+    const before = objects.get(key);
+    if (before && before.metadata?.resourceVersion === object.metadata?.resourceVersion) return;
+    index(key, before, 'delete');
+    objects.set(key, object);
+    index(key, object, 'add');
+    if (!before) notify((handler) => handler.onAdd?.(object));
+    else if (before.metadata?.uid !== object.metadata?.uid) {
+      // Deleted and made anew while nobody was looking: two objects, so two events.
+      notify((handler) => handler.onDelete?.(before));
+      notify((handler) => handler.onAdd?.(object));
+    } else notify((handler) => handler.onUpdate?.(object, before));
+  };
+  const remove = (key: string, last?: T) => {
+    const before = objects.get(key);
+    if (!before) return;
+    objects.delete(key);
+    index(key, before, 'delete');
+    notify((handler) => handler.onDelete?.(last ?? before));
+  };
+
+  const listAll = async (): Promise<string> => {
+    const list = await client.list(resource, { ...scope(options), limit: 500, signal });
+    lastContact = clock.now();
+    const present = new Set(list.items.map(keyOf));
+    for (const key of [...objects.keys()]) if (!present.has(key)) remove(key);
+    for (const object of list.items) put(object);
+    if (!hasSynced) {
+      hasSynced = true;
+      synced.resolve();
+    }
+    return list.resourceVersion;
+  };
+  const watchFrom = async (start: string): Promise<string> => {
+    let version = start;
+    const silent = new AbortController();
+    let cancelSilence = () => {};
+    const heard = () => {
+      lastContact = clock.now();
+      cancelSilence();
+      cancelSilence = clock.after(SILENCE_MS, () => silent.abort(new Error('the watch has gone silent')));
+    };
+    heard();
+    try {
+      const events = client.watch(resource, {
+        ...scope(options),
+        resourceVersion: version,
+        // Between 5 and 10 minutes, so that reconnections are spread.
+        timeoutSeconds: 300 + Math.floor(options.random() * 300),
+        signal: AbortSignal.any([signal, silent.signal]),
+      });
+      for await (const event of events) {
+        heard();
+        version = event.object.metadata?.resourceVersion ?? version;
+        if (event.type === 'BOOKMARK') continue;
+        if (event.type === 'DELETED') {
+          const object = options.transform ? options.transform(event.object) : event.object;
+          remove(keyOf(object), object);
+        } else put(event.object);
+      }
+      return version;
+    } catch (error) {
+      // What was seen before the connection broke need not be asked for again.
+      if (!hasReason(error, 'Expired', 'Gone') && version !== start) return version;
+      throw error;
+    } finally {
+      cancelSilence();
+    }
+  };
+  const run = async () => {
+    let version: string | null = null;
+    let backoff = FIRST_BACKOFF_MS;
+    while (!signal.aborted) {
+      const startedAt = clock.now();
+      try {
+        if (version === null) {
+          version = await listAll();
+          backoff = FIRST_BACKOFF_MS;
+        }
+        version = await watchFrom(version);
+        if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
+        // A server that ends watches at once would otherwise be asked without pause.
+        if (clock.now() - startedAt < 1000) await sleep(clock, FIRST_BACKOFF_MS, signal);
+      } catch (error) {
+        if (signal.aborted) break;
+        if (hasReason(error, 'Expired', 'Gone')) {
+          logger.info({ resource: resource.plural }, 'watch expired; listing again');
+          version = null;
+          continue;
+        }
+        const delay = backoff * (0.5 + options.random() / 2);
+        logger.warn(
+          { resource: resource.plural, delayMs: Math.round(delay) },
+          `lost the API server: ${messageOf(error)}`,
+        );
+        await sleep(clock, delay, signal);
+        backoff = Math.min(backoff * 2, MOST_BACKOFF_MS);
+      }
+    }
+    synced.reject(signal.reason);
+  };
+  void run();
+
+  return {
+    get: (key) => objects.get(key),
+    list: () => [...objects.values()],
+    byIndex(name, value) {
+      const found = indices.get(name)?.keys.get(value);
+      return found ? [...found].flatMap((key) => objects.get(key) ?? []) : [];
+    },
+    addIndex(name, values) {
+      indices.set(name, { values, keys: new Map() });
+      for (const [key, object] of objects) index(key, object, 'add');
+    },
+    handle(handler) {
+      handlers.add(handler);
+      for (const object of objects.values()) handler.onAdd?.(object);
+      return () => handlers.delete(handler);
+    },
+    synced: synced.promise,
+    get hasSynced() {
+      return hasSynced;
+    },
+    get lastContact() {
+      return lastContact;
+    },
+  };
+}
+
+function scope(options: { namespace?: string; labelSelector?: string; fieldSelector?: string }) {
+  const { namespace, labelSelector, fieldSelector } = options;
+  return {
+    ...(namespace === undefined ? {} : { namespace }),
+    ...(labelSelector === undefined ? {} : { labelSelector }),
+    ...(fieldSelector === undefined ? {} : { fieldSelector }),
+  };
+}
+
+function sleep(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const finish = () => {
+      cancel();
+      signal.removeEventListener('abort', finish);
+      resolve();
+    };
+    const cancel = clock.after(ms, finish);
+    signal.addEventListener('abort', finish);
+  });
+}
