@@ -1,0 +1,117 @@
+import { equal, isObject, type Json, type JsonObject } from './object.ts';
+import { badRequest, StatusError } from './status-error.ts';
+
+/** Applies a JSON patch (RFC 6902) to a copy. Throws StatusError: 400 for what is no patch, 422 when it does not apply. */
+export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject {
+  if (!Array.isArray(patch)) throw badRequest('json patch must be a list of operations');
+  let result: Json = structuredClone(document);
+  for (const [i, operation] of patch.entries()) {
+    if (!isObject(operation)) throw badRequest(`json patch: operation ${i} is no object`);
+    const { op, path, from, value } = operation;
+    if (typeof op !== 'string' || typeof path !== 'string') {
+      throw badRequest(`json patch: operation ${i} needs "op" and "path"`);
+    }
+    const target = pointer(path);
+    switch (op) {
+      case 'add':
+        result = add(result, target, required(value, op, path), path);
+        break;
+      case 'replace':
+        read(result, target, path);
+        result = add(remove(result, target, path), target, required(value, op, path), path);
+        break;
+      case 'remove':
+        result = remove(result, target, path);
+        break;
+      case 'move':
+      case 'copy': {
+        if (typeof from !== 'string') throw badRequest(`json patch: operation ${i} needs "from"`);
+        const moved = structuredClone(read(result, pointer(from), from));
+        if (op === 'move') result = remove(result, pointer(from), from);
+        result = add(result, target, moved, path);
+        break;
+      }
+      case 'test':
+        if (!equal(read(result, target, path), value ?? null)) throw doesNotApply(`test of ${path} failed`);
+        break;
+      default:
+        throw badRequest(`json patch: unknown operation ${JSON.stringify(op)}`);
+    }
+  }
+  if (!isObject(result)) throw doesNotApply('the result is no object');
+  return result;
+}
+
+/** Applies a JSON merge patch (RFC 7386) to a copy. */
+export function applyMergePatch(document: JsonObject, patch: unknown): JsonObject {
+  if (!isObject(patch)) throw badRequest('merge patch must be an object');
+  const result: JsonObject = { ...document };
+  for (const [field, value] of Object.entries(patch)) {
+    if (value === null) delete result[field];
+    else if (isObject(value))
+      result[field] = applyMergePatch(isObject(result[field]) ? result[field] : {}, value);
+    else if (value !== undefined) result[field] = value;
+  }
+  return result;
+}
+
+function doesNotApply(message: string): StatusError {
+  return new StatusError(
+    422,
+    'Invalid',
+    `the server rejected our request due to an error in our request: ${message}`,
+  );
+}
+
+function required(value: Json | undefined, op: string, path: string): Json {
+  if (value === undefined) throw badRequest(`json patch: ${op} ${path} needs "value"`);
+  return structuredClone(value);
+}
+
+/** The tokens of a JSON pointer (RFC 6901). */
+function pointer(text: string): string[] {
+  if (text === '') return [];
+  if (!text.startsWith('/')) throw badRequest(`json patch: path ${JSON.stringify(text)} must begin with "/"`);
+  return text
+    .slice(1)
+    .split('/')
+    .map((token) => token.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
+
+function read(document: Json, path: readonly string[], text: string): Json {
+  let value: Json | undefined = document;
+  for (const token of path) {
+    if (Array.isArray(value)) value = value[index(token, value.length - 1, text)];
+    else value = isObject(value) && Object.hasOwn(value, token) ? value[token] : undefined;
+    if (value === undefined) throw doesNotApply(`there is nothing at ${text}`);
+  }
+  return value;
+}
+
+function add(document: Json, path: readonly string[], value: Json, text: string): Json {
+  const last = path.at(-1);
+  if (last === undefined) return value;
+  const parent = read(document, path.slice(0, -1), text);
+  if (Array.isArray(parent))
+    parent.splice(last === '-' ? parent.length : index(last, parent.length, text), 0, value);
+  else if (isObject(parent)) parent[last] = value;
+  else throw doesNotApply(`${text} is not inside an object or a list`);
+  return document;
+}
+
+function remove(document: Json, path: readonly string[], text: string): Json {
+  const last = path.at(-1);
+  if (last === undefined) return {};
+  read(document, path, text);
+  const parent = read(document, path.slice(0, -1), text);
+  if (Array.isArray(parent)) parent.splice(index(last, parent.length - 1, text), 1);
+  else if (isObject(parent)) delete parent[last];
+  return document;
+}
+
+function index(token: string, most: number, text: string): number {
+  const value = Number(token);
+  if (!/^(0|[1-9][0-9]*)$/.test(token) || value > most)
+    throw doesNotApply(`${text}: there is no item ${token}`);
+  return value;
+}

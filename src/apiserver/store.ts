@@ -1,0 +1,179 @@
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import type { ApiObject } from './object.ts';
+
+/** An object as it is kept: decoded once, serialised once. Neither may be changed. */
+export interface StoredObject {
+  readonly collection: string;
+  /** "namespace/name", or "/name" without a namespace. Orders lists as upstream does. */
+  readonly key: string;
+  readonly version: number;
+  readonly object: ApiObject;
+  readonly json: string;
+}
+
+/** A change of one object; `before` is null for a creation, `after` for a deletion (then `last` bears the new version). */
+export interface StoreEvent {
+  readonly version: number;
+  readonly collection: string;
+  readonly before: StoredObject | null;
+  readonly after: StoredObject | null;
+  /** The object as watchers see it: `after`, or the deleted object with the version of its deletion. */
+  readonly last: StoredObject;
+}
+
+/** How many changes a watch may lie behind before it must list again. */
+const HISTORY = 20_000;
+
+/**
+ * Every object of the API server: in memory for reading, in SQLite so that nothing acknowledged is lost when the
+ * process dies. Calls are synchronous, so that a reader-then-writer is atomic.
+ */
+export class Store {
+  readonly #database: DatabaseSync;
+  readonly #upsert: StatementSync;
+  readonly #delete: StatementSync;
+  readonly #setVersion: StatementSync;
+  readonly #collections = new Map<string, Map<string, StoredObject>>();
+  readonly #listeners = new Map<string, Set<(event: StoreEvent) => void>>();
+  readonly #history: StoreEvent[] = [];
+  #version = 1;
+  /** Changes up to this version are no longer known one by one. */
+  #compacted: number;
+
+  /** `file`: path of the database, or ":memory:". */
+  constructor(file: string) {
+    this.#database = new DatabaseSync(file);
+    // WAL with NORMAL survives the death of the process without a flush per write (sqlite.org/wal.html).
+    this.#database.exec(`
+      PRAGMA journal_mode = WAL;
+      PRAGMA synchronous = NORMAL;
+      CREATE TABLE IF NOT EXISTS object (collection TEXT, key TEXT, version INTEGER, json TEXT, PRIMARY KEY (collection, key)) WITHOUT ROWID;
+      CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER);
+    `);
+    this.#upsert = this.#database.prepare('INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)');
+    this.#delete = this.#database.prepare('DELETE FROM object WHERE collection = ? AND key = ?');
+    this.#setVersion = this.#database.prepare("INSERT OR REPLACE INTO counter VALUES ('version', ?)");
+    const saved = this.#database.prepare("SELECT value FROM counter WHERE name = 'version'").get();
+    if (typeof saved?.['value'] === 'number') this.#version = saved['value'];
+    for (const row of this.#database.prepare('SELECT collection, key, version, json FROM object').iterate()) {
+      const { collection, key, version, json } = row as {
+        collection: string;
+        key: string;
+        version: number;
+        json: string;
+      };
+      this.#collection(collection).set(key, { collection, key, version, json, object: JSON.parse(json) });
+    }
+    this.#compacted = this.#version;
+  }
+
+  /** The version of the last change: what lists report and watches start from. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Watches may start from this version on. */
+  get oldestWatchable(): number {
+    return this.#compacted;
+  }
+
+  get(collection: string, key: string): StoredObject | undefined {
+    return this.#collections.get(collection)?.get(key);
+  }
+
+  /** A collection's objects, of one namespace when given, in the order of their keys. */
+  list(collection: string, namespace?: string): StoredObject[] {
+    const all = [...(this.#collections.get(collection)?.values() ?? [])];
+    const chosen =
+      namespace === undefined ? all : all.filter((stored) => stored.key.startsWith(`${namespace}/`));
+    return chosen.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+  }
+
+  /** How many objects a collection has. */
+  count(collection: string): number {
+    return this.#collections.get(collection)?.size ?? 0;
+  }
+
+  /** Creates or replaces an object; sets its metadata.resourceVersion. The object is the store's from then on. */
+  put(collection: string, key: string, object: ApiObject): StoredObject {
+    const version = this.#version + 1;
+    object.metadata.resourceVersion = String(version);
+    const stored: StoredObject = { collection, key, version, object, json: JSON.stringify(object) };
+    this.#write(() => this.#upsert.run(collection, key, version, stored.json), version);
+    const objects = this.#collection(collection);
+    const before = objects.get(key) ?? null;
+    objects.set(key, stored);
+    this.#publish({ version, collection, before, after: stored, last: stored });
+    return stored;
+  }
+
+  /** Deletes an object; returns it with the version of its deletion, or undefined when there is none. */
+  remove(collection: string, key: string): StoredObject | undefined {
+    const before = this.get(collection, key);
+    if (!before) return undefined;
+    const version = this.#version + 1;
+    this.#write(() => this.#delete.run(collection, key), version);
+    this.#collection(collection).delete(key);
+    const object = {
+      ...before.object,
+      metadata: { ...before.object.metadata, resourceVersion: String(version) },
+    };
+    const last = { ...before, version, object, json: JSON.stringify(object) };
+    this.#publish({ version, collection, before, after: null, last });
+    return last;
+  }
+
+  /** Calls `listener` for every later change of a collection; the result ends it. */
+  listen(collection: string, listener: (event: StoreEvent) => void): () => void {
+    let listeners = this.#listeners.get(collection);
+    if (!listeners) {
+      listeners = new Set();
+      this.#listeners.set(collection, listeners);
+    }
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  }
+
+  /** The changes of a collection after a version, or null when it lies too far back. */
+  since(collection: string, version: number): StoreEvent[] | null {
+    if (version < this.#compacted) return null;
+    let start = this.#history.length;
+    while (start > 0 && (this.#history[start - 1]?.version ?? 0) > version) start--;
+    return this.#history.slice(start).filter((event) => event.collection === collection);
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+
+  #collection(name: string): Map<string, StoredObject> {
+    let objects = this.#collections.get(name);
+    if (!objects) {
+      objects = new Map();
+      this.#collections.set(name, objects);
+    }
+    return objects;
+  }
+
+  #write(change: () => void, version: number): void {
+    this.#database.exec('BEGIN');
+    try {
+      change();
+      this.#setVersion.run(version);
+      this.#database.exec('COMMIT');
+    } catch (error) {
+      this.#database.exec('ROLLBACK');
+      throw error;
+    }
+    this.#version = version;
+  }
+
+  #publish(event: StoreEvent): void {
+    this.#history.push(event);
+    if (this.#history.length > HISTORY * 1.5) {
+      const dropped = this.#history.splice(0, this.#history.length - HISTORY);
+      this.#compacted = dropped[dropped.length - 1]?.version ?? this.#compacted;
+    }
+    for (const listener of [...(this.#listeners.get(event.collection) ?? [])]) listener(event);
+  }
+}
