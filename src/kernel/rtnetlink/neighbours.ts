@@ -122,26 +122,23 @@ export interface ForwardingEntry {
 }
 
 /**
- * Writes a permanent entry of a VXLAN device: frames to `mac` go to the tunnel endpoint `remote`. The all-zero MAC
- * is the list of endpoints for everything unknown; entries of it are added beside each other.
+ * Writes a permanent entry: of a VXLAN device, that frames to `mac` go to the tunnel endpoint `remote`; of a bridge's
+ * port (without `remote`), that `mac` is behind it. The all-zero MAC of a VXLAN device is the list of endpoints for
+ * everything unknown; entries of it are added beside each other.
  */
 export function replaceForwardingEntry(
   socket: NetlinkSocket,
-  entry: { readonly device: number; readonly mac: string; readonly remote: string },
+  entry: { readonly device: number; readonly mac: string; readonly remote?: string },
 ): void {
-  const writer = forwardingEntry(entry, NUD_PERMANENT | NUD_NOARP);
+  const writer = forwardingEntry(entry, entry.remote === undefined ? NUD_NOARP : NUD_PERMANENT | NUD_NOARP);
   const flags = entry.mac === ALL_ZERO ? NLM_F_APPEND : NLM_F_REPLACE;
-  socket.request(
-    RTM_NEWNEIGH,
-    NLM_F_CREATE | flags,
-    writer.bytes(),
-    `fdb entry ${entry.mac} dst ${entry.remote}`,
-  );
+  const object = `fdb entry ${entry.mac}${entry.remote === undefined ? '' : ` dst ${entry.remote}`}`;
+  socket.request(RTM_NEWNEIGH, NLM_F_CREATE | flags, writer.bytes(), object);
 }
 
 const ALL_ZERO = '00:00:00:00:00:00';
 
-/** Removes an entry of a VXLAN device; false when there is none. */
+/** Removes an entry of a VXLAN device, or (without `remote`) of a bridge's port; false when there is none. */
 export function deleteForwardingEntry(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly mac: string; readonly remote?: string },

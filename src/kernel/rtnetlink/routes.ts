@@ -41,8 +41,8 @@ const TYPES = {
 
 export type RouteType = keyof typeof TYPES;
 
-/** RTPROT_*: who made a route. `fairlead` is a number that nobody has registered. */
-export const ROUTE_PROTOCOL = { kernel: 2, boot: 3, static: 4, fairlead: 88 } as const;
+/** RTPROT_*: who made a route. `fairlead` is a number that nobody has registered (70 is "F"). */
+export const ROUTE_PROTOCOL = { kernel: 2, boot: 3, static: 4, fairlead: 70 } as const;
 
 /** A route. */
 export interface Route {

@@ -234,8 +234,8 @@ const routes: [string, (device: number) => Route, string[]][] = [
   ],
   [
     'by a next hop',
-    () => ({ destination: '10.2.0.0/16', via: '10.0.0.2', protocol: 88 }),
-    ['10.2.0.0/16 via 10.0.0.2', 'proto 88'],
+    () => ({ destination: '10.2.0.0/16', via: '10.0.0.2', protocol: 70 }),
+    ['10.2.0.0/16 via 10.0.0.2', 'proto 70'],
   ],
   ['the default route', () => ({ destination: '0.0.0.0/0', via: '10.0.0.2' }), ['default via 10.0.0.2']],
   [

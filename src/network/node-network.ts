@@ -1,0 +1,440 @@
+import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { addAddress, deleteAddress, listAddresses } from '../kernel/rtnetlink/addresses.ts';
+import {
+  addLink,
+  deleteLink,
+  findLink,
+  getLink,
+  type Link,
+  openRouteSocket,
+  setLink,
+} from '../kernel/rtnetlink/links.ts';
+import {
+  deleteForwardingEntry,
+  deleteNeighbour,
+  listForwardingEntries,
+  listNeighbours,
+  replaceForwardingEntry,
+  replaceNeighbour,
+} from '../kernel/rtnetlink/neighbours.ts';
+import {
+  deleteRoute,
+  listRoutes,
+  ROUTE_PROTOCOL,
+  type Route,
+  replaceRoute,
+} from '../kernel/rtnetlink/routes.ts';
+import { readSysctl, writeSysctl, writeSysctls } from '../kernel/sysctl.ts';
+import { addressAt, type Cidr, cidrContains, type IPFamily, parseCidr } from '../lib/address.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
+import { addressOf, type PeerNode } from './peer-node.ts';
+
+/** The bridge that a node's pods are plugged into. */
+export const POD_BRIDGE = 'fl0';
+/** The VXLAN device. */
+export const TUNNEL = 'fl.vxlan';
+
+/** Bytes that VXLAN adds to a packet: outer IP, UDP, VXLAN and inner Ethernet headers. */
+const TUNNEL_OVERHEAD = { ipv4: 50, ipv6: 70 } as const;
+
+export interface NodeNetworkOptions {
+  readonly node: string;
+  /** Addresses of this node (InternalIP). */
+  readonly addresses: readonly string[];
+  /** Networks of this node's pods, one per family. */
+  readonly podCidrs: readonly string[];
+  readonly overlay: Overlay;
+  /**
+   * Networks of Services that this node's own processes are to reach. A packet needs a route before the rules that
+   * redirect it see it; a node with a default route needs none of these. Default: none.
+   */
+  readonly serviceCidrs?: readonly string[];
+  /** VXLAN network identifier and UDP port; default 4242 and 4789 (RFC 7348). */
+  readonly vxlan?: { readonly id?: number; readonly port?: number };
+  /** The node's namespace; default: that of this thread. */
+  readonly netns?: NetnsRef;
+}
+
+/** A route that could not be written; the others were. */
+export interface RouteFailure {
+  readonly node: string;
+  readonly destination: string;
+  readonly error: FairleadError;
+}
+
+/** A gateway of the pods: the bridge's address in one of the pods' networks. */
+export interface PodGateway {
+  readonly cidr: Cidr;
+  readonly address: string;
+}
+
+/**
+ * A node's part of the pod network: the bridge of its pods and the routes to those of other nodes. It stays when
+ * this object is closed, and the next one adopts what it finds: nothing is flushed.
+ */
+export class NodeNetwork {
+  /** Index of the bridge. */
+  readonly bridge: number;
+  readonly bridgeMac: string;
+  readonly gateways: readonly PodGateway[];
+  /** Largest packet that pods can send to pods of other nodes. */
+  readonly mtu: number;
+  readonly netns: NetnsRef | undefined;
+  /** For those who plug into the bridge. */
+  readonly socket: NetlinkSocket;
+  readonly #options: NodeNetworkOptions;
+  readonly #tunnelFamily: IPFamily;
+  readonly #tunnel: number | null;
+  /** Routes as the kernel has them, by destination; null: to be read. */
+  #routes: Map<string, PodRoute> | null = null;
+
+  /** Makes what is missing, adopts what is there. Throws FairleadError naming what the kernel refused. */
+  constructor(options: NodeNetworkOptions) {
+    this.#options = options;
+    this.netns = options.netns;
+    this.gateways = options.podCidrs.map(gatewayOf);
+    this.#tunnelFamily = addressOf(options.addresses, 'ipv4') === null ? 'ipv6' : 'ipv4';
+    this.bridgeMac = localMac(`bridge ${options.node}`);
+    this.socket = openRouteSocket(options.netns);
+    try {
+      const uplink = findUplink(this.socket, options.addresses);
+      enableForwarding(uplink, options);
+      this.mtu = uplink.mtu - (options.overlay === 'vxlan' ? TUNNEL_OVERHEAD[this.#tunnelFamily] : 0);
+      this.bridge = this.#ensureBridge();
+      this.#tunnel = this.#ensureTunnel(uplink);
+      this.#ensureServiceRoutes();
+    } catch (error) {
+      this.socket.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Writes the routes to the pods of these nodes (this one may be among them) and removes those of nodes that are
+   * gone. Only differences are written: other nodes' traffic is not disturbed. Returns what could not be written;
+   * it is tried again by the next call.
+   */
+  syncRoutes(nodes: readonly PeerNode[]): RouteFailure[] {
+    const wanted = podRoutes(
+      {
+        name: this.#options.node,
+        podCidrs: this.gateways.map((gateway) => gateway.cidr.text),
+        overlay: this.#options.overlay,
+        tunnelFamily: this.#tunnelFamily,
+      },
+      nodes,
+    );
+    const present = this.#routes ?? this.#readRoutes();
+    this.#routes = present;
+    const failures: RouteFailure[] = [];
+    const attempt = (route: PodRoute, work: () => void) => {
+      try {
+        work();
+        return true;
+      } catch (error) {
+        // What the kernel has is not known any more.
+        this.#routes = null;
+        failures.push({
+          node: route.node,
+          destination: route.destination,
+          error: this.#routeError(route, error),
+        });
+        return false;
+      }
+    };
+    for (const [destination, route] of wanted) {
+      const current = present.get(destination);
+      if (current && sameRoute(current, route)) continue;
+      if (attempt(route, () => this.#writeRoute(route, current))) present.set(destination, route);
+    }
+    for (const [destination, route] of present) {
+      if (wanted.has(destination)) continue;
+      if (attempt(route, () => this.#removeRoute(route, wanted))) present.delete(destination);
+    }
+    return failures;
+  }
+
+  /** As `syncRoutes`, after reading from the kernel what is there: repairs what others changed. */
+  repairRoutes(nodes: readonly PeerNode[]): RouteFailure[] {
+    this.#routes = null;
+    return this.syncRoutes(nodes);
+  }
+
+  /** Removes all that a node network is made of, and closes. Pods on the bridge lose their network. */
+  remove(): void {
+    for (const family of ['ipv4', 'ipv6'] as const) {
+      for (const route of listRoutes(this.socket, { family, protocol: ROUTE_PROTOCOL.fairlead })) {
+        deleteRoute(this.socket, route);
+      }
+    }
+    deleteLink(this.socket, TUNNEL);
+    deleteLink(this.socket, POD_BRIDGE);
+    this.close();
+  }
+
+  /** Stops; the network stays as it is. */
+  close(): void {
+    this.socket.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #ensureBridge(): number {
+    const { socket } = this;
+    const found = findLink(socket, POD_BRIDGE);
+    if (found && found.kind !== 'bridge') {
+      throw new FairleadError(
+        `the network device ${POD_BRIDGE} is no bridge but ${found.kind ?? 'something else'}`,
+        {
+          op: 'prepare node network',
+          code: 'EEXIST',
+          object: POD_BRIDGE,
+          hint: `ip link delete ${POD_BRIDGE}`,
+        },
+      );
+    }
+    if (!found) {
+      // A bridge without a MAC of its own takes the lowest of its ports', which changes as pods come and go.
+      addLink(socket, {
+        kind: 'bridge',
+        name: POD_BRIDGE,
+        mac: this.bridgeMac,
+        mtu: this.mtu,
+        stp: false,
+        multicastSnooping: false,
+      });
+    }
+    const bridge = getLink(socket, POD_BRIDGE);
+    writeSysctls(
+      {
+        [`net/ipv4/conf/${POD_BRIDGE}/rp_filter`]: 2,
+        [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
+        [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
+      },
+      this.netns,
+    );
+    if (bridge.mtu !== this.mtu || bridge.mac !== this.bridgeMac || !bridge.up) {
+      setLink(socket, bridge.index, { mtu: this.mtu, mac: this.bridgeMac, up: true });
+    }
+    const addresses = new Map(
+      listAddresses(socket, { device: bridge.index })
+        .filter((address) => address.scope === SCOPE_GLOBAL)
+        .map((address) => [`${address.address}/${address.prefix}`, address]),
+    );
+    for (const { address, cidr } of this.gateways) {
+      const present = addresses.delete(`${address}/${cidr.prefix}`);
+      if (!present) addAddress(socket, { device: bridge.index, address, prefix: cidr.prefix });
+    }
+    // Left by a pod network that this node had before.
+    for (const address of addresses.values()) deleteAddress(socket, address);
+    return bridge.index;
+  }
+
+  /** The VXLAN device, or null without one; one that differs in what cannot be changed is made anew. */
+  #ensureTunnel(uplink: Link): number | null {
+    const { socket } = this;
+    const { overlay, vxlan, node, addresses } = this.#options;
+    const found = findLink(socket, TUNNEL);
+    if (overlay !== 'vxlan') {
+      if (found) deleteLink(socket, found.index);
+      return null;
+    }
+    const id = vxlan?.id ?? 4242;
+    const port = vxlan?.port ?? 4789;
+    const local = addressOf(addresses, this.#tunnelFamily) ?? '';
+    const mac = tunnelMac(node);
+    const fits =
+      found?.vxlan?.id === id &&
+      found.vxlan.port === port &&
+      found.vxlan.local === local &&
+      found.vxlan.device === uplink.index &&
+      !found.vxlan.learning;
+    if (found && !fits) deleteLink(socket, found.index);
+    if (!found || !fits) {
+      addLink(socket, {
+        kind: 'vxlan',
+        name: TUNNEL,
+        id,
+        port,
+        local,
+        device: uplink.index,
+        learning: false,
+        mac,
+        mtu: this.mtu,
+        // The inner packets carry checksums of their own.
+        outerChecksum: false,
+      });
+    }
+    const tunnel = getLink(socket, TUNNEL);
+    writeSysctls(
+      {
+        [`net/ipv4/conf/${TUNNEL}/rp_filter`]: 2,
+        [`net/ipv6/conf/${TUNNEL}/accept_ra`]: 0,
+        [`net/ipv6/conf/${TUNNEL}/accept_dad`]: 0,
+      },
+      this.netns,
+    );
+    if (tunnel.mtu !== this.mtu || tunnel.mac !== mac || !tunnel.up) {
+      setLink(socket, tunnel.index, { mtu: this.mtu, mac, up: true });
+    }
+    return tunnel.index;
+  }
+
+  #ensureServiceRoutes(): void {
+    for (const text of this.#options.serviceCidrs ?? []) {
+      const cidr = parseCidr(text);
+      if (!cidr) throw badNetwork('serviceCidrs', text);
+      const source = this.#sourceAddress(cidr.family);
+      replaceRoute(this.socket, {
+        destination: cidr.text,
+        device: this.bridge,
+        protocol: ROUTE_PROTOCOL.fairlead,
+        ...(source === null ? {} : { source }),
+      });
+    }
+  }
+
+  /**
+   * The address that this node's own packets to pods carry. Through a tunnel it must be one whose answers come back
+   * through the tunnel: the bridge's.
+   */
+  #sourceAddress(family: IPFamily): string | null {
+    const gateway = this.gateways.find((other) => other.cidr.family === family)?.address ?? null;
+    return this.#options.overlay === 'vxlan'
+      ? gateway
+      : (addressOf(this.#options.addresses, family) ?? gateway);
+  }
+
+  #kernelRoute(route: PodRoute): Route {
+    const cidr = parseCidr(route.destination);
+    const source = cidr && this.#sourceAddress(cidr.family);
+    return {
+      destination: route.destination,
+      via: route.via,
+      protocol: ROUTE_PROTOCOL.fairlead,
+      ...(source ? { source } : {}),
+      ...(this.#tunnel === null ? {} : { device: this.#tunnel, onlink: true }),
+    };
+  }
+
+  #writeRoute(route: PodRoute, current: PodRoute | undefined): void {
+    if (route.tunnel && this.#tunnel !== null) {
+      const device = this.#tunnel;
+      // From the far end to the near: when the route is there, all that it needs is.
+      replaceForwardingEntry(this.socket, { device, mac: route.tunnel.mac, remote: route.tunnel.remote });
+      replaceNeighbour(this.socket, { device, address: route.via, mac: route.tunnel.mac });
+    }
+    if (current?.via !== route.via) replaceRoute(this.socket, this.#kernelRoute(route));
+  }
+
+  #removeRoute(route: PodRoute, wanted: ReadonlyMap<string, PodRoute>): void {
+    deleteRoute(this.socket, { destination: route.destination, protocol: ROUTE_PROTOCOL.fairlead });
+    if (!route.tunnel || this.#tunnel === null) return;
+    deleteNeighbour(this.socket, { device: this.#tunnel, address: route.via });
+    const { mac } = route.tunnel;
+    // A node has an entry for its device, however many networks it has.
+    if ([...wanted.values()].some((other) => other.tunnel?.mac === mac)) return;
+    deleteForwardingEntry(this.socket, { device: this.#tunnel, mac, remote: route.tunnel.remote });
+  }
+
+  /** Reads which routes are there. One that is incomplete (no neighbour, no tunnel) is shown with what it lacks. */
+  #readRoutes(): Map<string, PodRoute> {
+    const { socket } = this;
+    const device = this.#tunnel;
+    const macs = new Map(
+      device === null
+        ? []
+        : listNeighbours(socket, { device }).map((entry) => [entry.address, entry.mac ?? '']),
+    );
+    const remotes = new Map(
+      device === null
+        ? []
+        : listForwardingEntries(socket, device).map((entry) => [entry.mac, entry.remote ?? '']),
+    );
+    const routes = new Map<string, PodRoute>();
+    for (const family of ['ipv4', 'ipv6'] as const) {
+      for (const route of listRoutes(socket, { family, protocol: ROUTE_PROTOCOL.fairlead })) {
+        if (route.device === this.bridge) continue;
+        const mac = macs.get(route.via ?? '') ?? '';
+        const inTunnel = device !== null && route.device === device;
+        routes.set(route.destination, {
+          destination: route.destination,
+          // A route that is in the wrong device is to be written again.
+          via: device === null || inTunnel ? (route.via ?? '') : '',
+          node: '',
+          tunnel: inTunnel ? { mac, remote: remotes.get(mac) ?? '' } : null,
+        });
+      }
+    }
+    return routes;
+  }
+
+  #routeError(route: PodRoute, error: unknown): FairleadError {
+    const code = error instanceof FairleadError ? error.code : 'EIO';
+    const offLink = this.#options.overlay === 'routes' && (code === 'ENETUNREACH' || code === 'EHOSTUNREACH');
+    return new FairleadError(
+      `no route to the pods of ${route.node} (${route.destination}): ${messageOf(error)}`,
+      {
+        op: 'write pod route',
+        code,
+        object: route.node,
+        cause: error,
+        ...(offLink ? { hint: `${route.via} is not on a link of this node: use --overlay vxlan` } : {}),
+      },
+    );
+  }
+}
+
+const SCOPE_GLOBAL = 0;
+
+function gatewayOf(text: string): PodGateway {
+  const cidr = parseCidr(text);
+  if (!cidr) throw badNetwork('podCidrs', text);
+  if (cidr.bytes.length * 8 - cidr.prefix < 2) {
+    throw new FairleadError(`podCidrs: ${text} has no room for a gateway and a pod`, {
+      op: 'prepare node network',
+      code: 'bad-cidr',
+      hint: 'give the node a network of /30 or larger (IPv6: /126)',
+    });
+  }
+  return { cidr, address: addressAt(cidr, 1) };
+}
+
+function badNetwork(field: string, text: string): FairleadError {
+  return new FairleadError(`${field}: ${JSON.stringify(text)} is no network such as 10.244.1.0/24`, {
+    op: 'prepare node network',
+    code: 'bad-cidr',
+  });
+}
+
+/** The device that has the node's first address. */
+function findUplink(socket: NetlinkSocket, addresses: readonly string[]): Link {
+  const [first] = addresses;
+  const found = listAddresses(socket).find((entry) => entry.address === first);
+  if (found) return getLink(socket, found.device);
+  throw new FairleadError(`no network device has the node's address ${first ?? '(none given)'}`, {
+    op: 'prepare node network',
+    code: 'EADDRNOTAVAIL',
+    hint: 'give the node an address that this machine has',
+  });
+}
+
+/** Lets the node pass packets on, in the families of its pods. */
+function enableForwarding(uplink: Link, options: NodeNetworkOptions): void {
+  const families = new Set(options.podCidrs.map((text) => gatewayOf(text).cidr.family));
+  if (families.has('ipv4')) writeSysctl('net.ipv4.ip_forward', 1, options.netns);
+  if (!families.has('ipv6')) return;
+  // A router ignores router advertisements unless told 2: a node that has its default route from them would lose it.
+  const acceptRa = `net/ipv6/conf/${uplink.name}/accept_ra`;
+  if (readSysctl(acceptRa, options.netns) === '1') writeSysctl(acceptRa, 2, options.netns);
+  writeSysctl('net.ipv6.conf.all.forwarding', 1, options.netns);
+}
+
+/** True when an address is one that this node's pods can have. */
+export function isPodAddress(gateways: readonly PodGateway[], address: string): boolean {
+  return gateways.some((gateway) => cidrContains(gateway.cidr, address));
+}

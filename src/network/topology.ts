@@ -1,0 +1,239 @@
+import { createHash } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
+import { createNetns, listNetns, netnsExists, openNetns, removeNetns } from '../kernel/netns.ts';
+import { addAddress } from '../kernel/rtnetlink/addresses.ts';
+import { addLink, deleteLink, getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
+import { replaceRoute } from '../kernel/rtnetlink/routes.ts';
+import { writeSysctls } from '../kernel/sysctl.ts';
+import { cidrContains, parseCidr } from '../lib/address.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+
+/** A host on the wire. */
+export interface WireHost {
+  readonly name: string;
+  /** One per family of the wire. */
+  readonly addresses: readonly string[];
+}
+
+/** What a local cluster's wire looks like: networks, one per family, and who is on it. */
+export interface Topology {
+  readonly cluster: string;
+  /** "172.30.0.0/24", "fd00:172:30::/64" */
+  readonly wireCidrs: readonly string[];
+  /** Addresses of the wire's own namespace, where the control plane lives. */
+  readonly controlPlaneAddresses: readonly string[];
+  readonly outsideAddresses: readonly string[];
+  readonly nodes: readonly WireHost[];
+}
+
+/** The bridge in the wire's namespace. */
+export const WIRE_BRIDGE = 'wire0';
+/** The device of every host on the wire. */
+export const UPLINK = 'eth0';
+
+export const wireNetns = (cluster: string) => `fl-${cluster}-wire`;
+export const outsideNetns = (cluster: string) => `fl-${cluster}-outside`;
+export const nodeNetns = (cluster: string, node: string) => `fl-${cluster}-${node}`;
+
+/**
+ * Makes the namespaces of a local cluster and the wire between them. Nothing leads from it to the machine's own
+ * network. On any error all that was made is removed again. Throws EEXIST when a part is there already.
+ */
+export function createTopology(topology: Topology): void {
+  const { cluster } = topology;
+  for (const host of topology.nodes) checkNodeName(host.name);
+  const left = listTopology(cluster);
+  if (left.length > 0) {
+    throw new FairleadError(`the cluster ${cluster} has network namespaces already: ${left.join(', ')}`, {
+      op: 'create topology',
+      code: 'EEXIST',
+      object: cluster,
+      hint: `fairlead down --name ${cluster}`,
+    });
+  }
+  try {
+    // The wire comes first and goes last: that it exists says whose the others are (see listTopology).
+    createNetns(wireNetns(cluster));
+    prepareNetns(wireNetns(cluster));
+    using wire = openRouteSocket(wireNetns(cluster));
+    // Snooping would hold back neighbour discovery until reports were seen.
+    addLink(wire, { kind: 'bridge', name: WIRE_BRIDGE, stp: false, multicastSnooping: false, up: true });
+    const bridge = getLink(wire, WIRE_BRIDGE).index;
+    for (const address of topology.controlPlaneAddresses) {
+      addAddress(wire, { device: bridge, address, prefix: prefixOf(address, topology.wireCidrs) });
+    }
+    const hosts = [{ name: 'outside', addresses: topology.outsideAddresses }, ...topology.nodes];
+    for (const host of hosts) plugHost(wire, cluster, host, topology.wireCidrs);
+  } catch (error) {
+    removeTopology(cluster);
+    throw error;
+  }
+}
+
+/** Adds a node to a wire that exists. */
+export function addTopologyNode(cluster: string, node: WireHost, wireCidrs: readonly string[]): void {
+  checkNodeName(node.name);
+  using wire = openRouteSocket(wireNetns(cluster));
+  try {
+    plugHost(wire, cluster, node, wireCidrs);
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) removeTopologyNode(cluster, node.name);
+    throw error;
+  }
+}
+
+/** Takes a node from the wire, with its namespace; true when there was one. */
+export function removeTopologyNode(cluster: string, node: string): boolean {
+  const wireName = wireNetns(cluster);
+  if (netnsExists(wireName)) {
+    // At once, and not when the last process inside has gone.
+    using wire = openRouteSocket(wireName);
+    deleteLink(wire, wirePort(node));
+  }
+  return removeNetns(nodeNetns(cluster, node));
+}
+
+/**
+ * Removes all of a cluster's namespaces, whatever of them is there, and returns their names. Devices go with them as
+ * soon as no process is left inside: stop those first.
+ */
+export function removeTopology(cluster: string): string[] {
+  const names = listTopology(cluster);
+  const wire = wireNetns(cluster);
+  for (const name of names) if (name !== wire) removeNetns(name);
+  if (names.includes(wire)) removeNetns(wire);
+  return names;
+}
+
+/** Names of a cluster's namespaces that exist. Those of a cluster whose name begins with this one's are not its. */
+export function listTopology(cluster: string): string[] {
+  const prefix = `fl-${cluster}-`;
+  const names = listNetns().filter((name) => name.startsWith(prefix));
+  const others = names
+    .filter((name) => name.endsWith('-wire') && name !== wireNetns(cluster))
+    .map((name) => name.slice(0, -'wire'.length));
+  return names.filter((name) => !others.some((other) => name.startsWith(other)));
+}
+
+/** Lets `outside` reach a network by a node: pods or Services, which it knows nothing of by default. */
+export function routeOutside(cluster: string, destination: string, via: string): void {
+  using socket = openRouteSocket(outsideNetns(cluster));
+  replaceRoute(socket, { destination, via });
+}
+
+/**
+ * Plugs the machine itself into the wire, so that its programs reach node and load-balancer addresses: a device with
+ * addresses of the wire's networks, no route besides theirs. `machine` is the namespace it goes into.
+ */
+export function plugMachine(
+  cluster: string,
+  addresses: readonly string[],
+  wireCidrs: readonly string[],
+  machine: string | { readonly path: string } = { path: '/proc/thread-self/ns/net' },
+): void {
+  using wire = openRouteSocket(wireNetns(cluster));
+  const name = machineDevice(cluster);
+  const target = openNetns(machine);
+  try {
+    addLink(wire, {
+      kind: 'veth',
+      name: 'machine',
+      master: getLink(wire, WIRE_BRIDGE).index,
+      up: true,
+      peer: { name, netns: { fd: target } },
+    });
+  } finally {
+    closeSync(target);
+  }
+  using socket = openRouteSocket(machine);
+  const device = getLink(socket, name).index;
+  writeSysctls({ [`net/ipv6/conf/${name}/accept_dad`]: 0, [`net/ipv6/conf/${name}/accept_ra`]: 0 }, machine);
+  setLink(socket, device, { up: true });
+  for (const address of addresses)
+    addAddress(socket, { device, address, prefix: prefixOf(address, wireCidrs) });
+}
+
+/** Takes the machine from the wire; true when it was on it. */
+export function unplugMachine(
+  cluster: string,
+  machine: string | { readonly path: string } = { path: '/proc/thread-self/ns/net' },
+): boolean {
+  using socket = openRouteSocket(machine);
+  return deleteLink(socket, machineDevice(cluster));
+}
+
+/** The device in the machine's own namespace that `plugMachine` makes; a device's name has 15 bytes at most. */
+export const machineDevice = (cluster: string) => `fl-${digest(cluster, 10)}`;
+
+function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidrs: readonly string[]): void {
+  const netns = nodeNetns(cluster, host.name);
+  createNetns(netns);
+  prepareNetns(netns);
+  const target = openNetns(netns);
+  try {
+    addLink(wire, {
+      kind: 'veth',
+      name: wirePort(host.name),
+      master: getLink(wire, WIRE_BRIDGE).index,
+      up: true,
+      peer: { name: UPLINK, netns: { fd: target } },
+    });
+  } finally {
+    closeSync(target);
+  }
+  using socket = openRouteSocket(netns);
+  const device = getLink(socket, UPLINK).index;
+  setLink(socket, device, { up: true });
+  for (const address of host.addresses)
+    addAddress(socket, { device, address, prefix: prefixOf(address, wireCidrs) });
+}
+
+/**
+ * Sets what devices made afterwards inherit, and the loopback up. Nobody here sends router advertisements or uses an
+ * address twice; without detection, link-local addresses are usable at once.
+ */
+function prepareNetns(netns: string): void {
+  writeSysctls(
+    {
+      'net.ipv6.conf.all.accept_ra': 0,
+      'net.ipv6.conf.default.accept_ra': 0,
+      'net.ipv6.conf.all.accept_dad': 0,
+      'net.ipv6.conf.default.accept_dad': 0,
+    },
+    netns,
+  );
+  using socket = openRouteSocket(netns);
+  setLink(socket, getLink(socket, 'lo').index, { up: true });
+}
+
+/** The bridge's port of a host: its name, where that is short enough for a device. */
+function wirePort(host: string): string {
+  return host.length <= 15 && host !== WIRE_BRIDGE && host !== 'lo' && host !== 'machine'
+    ? host
+    : `h${digest(host, 12)}`;
+}
+
+const digest = (text: string, length: number) =>
+  createHash('sha256').update(text).digest('hex').slice(0, length);
+
+function prefixOf(address: string, cidrs: readonly string[]): number {
+  for (const text of cidrs) {
+    const cidr = parseCidr(text);
+    if (cidr && cidrContains(cidr, address)) return cidr.prefix;
+  }
+  throw new FairleadError(`${address} lies in none of the wire's networks: ${cidrs.join(', ')}`, {
+    op: 'create topology',
+    code: 'EINVAL',
+  });
+}
+
+/** Namespaces are told apart by name alone, so a node cannot be called like another part of a cluster. */
+function checkNodeName(name: string): void {
+  if (/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(name) && !/(^|-)wire$/.test(name) && name !== 'outside') return;
+  throw new FairleadError(`${JSON.stringify(name)} cannot be a node's name`, {
+    op: 'create topology',
+    code: 'EINVAL',
+    hint: 'small letters, digits, "-" and "."; not "outside", and not ending in "wire"',
+  });
+}
