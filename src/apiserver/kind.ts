@@ -1,0 +1,107 @@
+import { type ApiObject, at, textAt } from './object.ts';
+import type { FieldError } from './status-error.ts';
+
+/** What the strategies of a kind may look at besides the object. */
+export interface StrategyContext {
+  readonly now: Date;
+  /** The stored object of a kind, for checks across objects. */
+  get(collection: string, key: string): ApiObject | undefined;
+}
+
+/** A kind of the API: everything that distinguishes it from another. */
+export interface Kind {
+  readonly group: string;
+  readonly version: string;
+  readonly kind: string;
+  readonly plural: string;
+  readonly singular: string;
+  readonly shortNames: readonly string[];
+  readonly categories: readonly string[];
+  readonly namespaced: boolean;
+  /** Where its objects are kept; two kinds may share (events). */
+  readonly collection: string;
+  /** Has a status subresource: writes to the object leave status alone, writes to the status leave the rest alone. */
+  readonly status: boolean;
+  readonly scale: boolean;
+  /** Changes of these top-level fields count as a new generation. */
+  readonly generationFields: readonly string[];
+  /** Fields that selectors may ask for besides metadata.name and metadata.namespace. */
+  readonly fields: Readonly<Record<string, (object: ApiObject) => string>>;
+  /** Fills in what was left out; also for objects that are updated. */
+  readonly defaults?: (object: ApiObject) => void;
+  /** Brings a new object into its first state. */
+  readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
+  readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
+  readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
+  /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path". */
+  readonly names: 'subdomain' | 'label' | 'label1035' | 'path';
+  /** Objects cannot be changed after creation, only their metadata. */
+  readonly immutable?: boolean;
+}
+
+export interface KindOptions extends Partial<Omit<Kind, 'group' | 'version' | 'kind' | 'plural'>> {}
+
+/** Builds an entry of the table of kinds. */
+export function defineKind(
+  apiVersion: string,
+  kind: string,
+  plural: string,
+  options: KindOptions = {},
+): Kind {
+  const [group, version] = apiVersion.includes('/') ? apiVersion.split('/') : ['', apiVersion];
+  return {
+    group: group ?? '',
+    version: version ?? '',
+    kind,
+    plural,
+    singular: kind.toLowerCase(),
+    shortNames: [],
+    categories: [],
+    namespaced: true,
+    collection: group ? `${plural}.${group}` : plural,
+    status: false,
+    scale: false,
+    generationFields: options.status ? ['spec'] : [],
+    fields: {},
+    names: 'subdomain',
+    ...options,
+  };
+}
+
+/** "v1" or "apps/v1". */
+export function apiVersionOf(kind: Kind): string {
+  return kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
+}
+
+/** The names that field selectors of a kind may use. */
+export function fieldNames(kind: Kind): string[] {
+  return ['metadata.name', ...(kind.namespaced ? ['metadata.namespace'] : []), ...Object.keys(kind.fields)];
+}
+
+/** The values that field selectors compare. */
+export function fieldsOf(kind: Kind, object: ApiObject): Record<string, string> {
+  const values: Record<string, string> = {
+    'metadata.name': object.metadata.name ?? '',
+    'metadata.namespace': object.metadata.namespace ?? '',
+  };
+  for (const [field, read] of Object.entries(kind.fields)) values[field] = read(object);
+  return values;
+}
+
+/** Readers for fields that are plain text at their own path. */
+export function pathFields(...paths: string[]): Record<string, (object: ApiObject) => string> {
+  return Object.fromEntries(
+    paths.map((path) => {
+      const parts = path.split('.');
+      return [
+        path,
+        (object: ApiObject) => {
+          const value = at(object, ...parts);
+          return typeof value === 'boolean' || typeof value === 'number'
+            ? String(value)
+            : textAt(object, ...parts);
+        },
+      ];
+    }),
+  );
+}

@@ -1,0 +1,240 @@
+import { defaultPod } from './defaults/pod.ts';
+import { defaultService } from './defaults/service.ts';
+import {
+  defaultDaemonSet,
+  defaultDeployment,
+  defaultJob,
+  defaultReplicaSet,
+  defaultStatefulSet,
+} from './defaults/workloads.ts';
+import { defineKind, type Kind, pathFields } from './kind.ts';
+import { type ApiObject, isObject, textAt } from './object.ts';
+import {
+  validateEndpointSlice,
+  validateLease,
+  validateNamespace,
+  validateNode,
+  validateSecret,
+} from './validation/plain.ts';
+import { validatePod } from './validation/pod.ts';
+import { validateService } from './validation/service.ts';
+import { validateJob, validateWorkload } from './validation/workloads.ts';
+
+const workload = { status: true, scale: true, categories: ['all'] } as const;
+const eventFields = {
+  ...pathFields(
+    'involvedObject.kind',
+    'involvedObject.namespace',
+    'involvedObject.name',
+    'involvedObject.uid',
+    'involvedObject.apiVersion',
+    'involvedObject.resourceVersion',
+    'involvedObject.fieldPath',
+    'reason',
+    'reportingComponent',
+    'type',
+  ),
+  source: (event: ApiObject) => textAt(event, 'source', 'component') || textAt(event, 'reportingComponent'),
+};
+
+/** Every kind that the server serves; discovery lists them in this order within their group. */
+export const KINDS: readonly Kind[] = [
+  defineKind('v1', 'ConfigMap', 'configmaps', { shortNames: ['cm'] }),
+  defineKind('v1', 'Endpoints', 'endpoints', { shortNames: ['ep'] }),
+  defineKind('v1', 'Event', 'events', { shortNames: ['ev'], fields: eventFields, collection: 'events' }),
+  defineKind('v1', 'LimitRange', 'limitranges', { shortNames: ['limits'] }),
+  defineKind('v1', 'Namespace', 'namespaces', {
+    shortNames: ['ns'],
+    namespaced: false,
+    status: true,
+    generationFields: [],
+    names: 'label',
+    fields: pathFields('status.phase'),
+    prepareCreate(namespace) {
+      namespace.metadata.labels = {
+        ...namespace.metadata.labels,
+        'kubernetes.io/metadata.name': namespace.metadata.name ?? '',
+      };
+      namespace['spec'] = { finalizers: ['kubernetes'] };
+      namespace['status'] = { phase: 'Active' };
+    },
+    prepareUpdate(namespace, before) {
+      // Finalizers of the spec change by the finalize subresource alone.
+      namespace['spec'] = before['spec'];
+    },
+    validate: validateNamespace,
+  }),
+  defineKind('v1', 'Node', 'nodes', {
+    shortNames: ['no'],
+    namespaced: false,
+    status: true,
+    generationFields: [],
+    fields: pathFields('spec.unschedulable'),
+    validate: validateNode,
+  }),
+  defineKind('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims', { shortNames: ['pvc'], status: true }),
+  defineKind('v1', 'Pod', 'pods', {
+    shortNames: ['po'],
+    categories: ['all'],
+    status: true,
+    fields: pathFields(
+      'spec.nodeName',
+      'spec.restartPolicy',
+      'spec.schedulerName',
+      'spec.serviceAccountName',
+      'spec.hostNetwork',
+      'status.phase',
+      'status.podIP',
+      'status.nominatedNodeName',
+    ),
+    defaults: defaultPod,
+    prepareCreate(pod) {
+      pod['status'] = { phase: 'Pending', qosClass: qosClass(pod) };
+    },
+    validate: validatePod,
+  }),
+  defineKind('v1', 'PodTemplate', 'podtemplates'),
+  defineKind('v1', 'ReplicationController', 'replicationcontrollers', { shortNames: ['rc'], ...workload }),
+  defineKind('v1', 'ResourceQuota', 'resourcequotas', { shortNames: ['quota'], status: true }),
+  defineKind('v1', 'Secret', 'secrets', {
+    fields: pathFields('type'),
+    defaults(secret) {
+      secret['type'] ??= 'Opaque';
+    },
+    prepareCreate: mergeStringData,
+    prepareUpdate: mergeStringData,
+    validate: validateSecret,
+  }),
+  defineKind('v1', 'Service', 'services', {
+    shortNames: ['svc'],
+    categories: ['all'],
+    status: true,
+    generationFields: [],
+    names: 'label1035',
+    fields: pathFields('spec.clusterIP', 'spec.type'),
+    defaults: defaultService,
+    prepareCreate(service) {
+      service['status'] = { loadBalancer: {} };
+    },
+    validate: validateService,
+  }),
+  defineKind('v1', 'ServiceAccount', 'serviceaccounts', { shortNames: ['sa'] }),
+  defineKind('apps/v1', 'ControllerRevision', 'controllerrevisions'),
+  defineKind('apps/v1', 'DaemonSet', 'daemonsets', {
+    ...workload,
+    scale: false,
+    shortNames: ['ds'],
+    defaults: defaultDaemonSet,
+    prepareCreate: emptyStatus,
+    validate: validateWorkload,
+  }),
+  defineKind('apps/v1', 'Deployment', 'deployments', {
+    ...workload,
+    shortNames: ['deploy'],
+    defaults: defaultDeployment,
+    prepareCreate: emptyStatus,
+    validate: validateWorkload,
+  }),
+  defineKind('apps/v1', 'ReplicaSet', 'replicasets', {
+    ...workload,
+    shortNames: ['rs'],
+    fields: pathFields('status.replicas'),
+    defaults: defaultReplicaSet,
+    prepareCreate(set) {
+      set['status'] = { replicas: 0 };
+    },
+    validate: validateWorkload,
+  }),
+  defineKind('apps/v1', 'StatefulSet', 'statefulsets', {
+    ...workload,
+    shortNames: ['sts'],
+    defaults: defaultStatefulSet,
+    prepareCreate(set) {
+      set['status'] = { replicas: 0, availableReplicas: 0 };
+    },
+    validate: validateWorkload,
+  }),
+  defineKind('batch/v1', 'CronJob', 'cronjobs', { shortNames: ['cj'], categories: ['all'], status: true }),
+  defineKind('batch/v1', 'Job', 'jobs', {
+    categories: ['all'],
+    status: true,
+    fields: pathFields('status.successful'),
+    defaults: defaultJob,
+    prepareCreate: emptyStatus,
+    validate: validateJob,
+  }),
+  defineKind('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers', {
+    shortNames: ['hpa'],
+    categories: ['all'],
+    status: true,
+  }),
+  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { validate: validateLease }),
+  defineKind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
+    generationFields: ['endpoints', 'ports', 'addressType'],
+    defaults(slice) {
+      for (const port of Array.isArray(slice['ports']) ? slice['ports'] : []) {
+        if (!isObject(port)) continue;
+        port['name'] ??= '';
+        port['protocol'] ??= 'TCP';
+      }
+    },
+    validate: validateEndpointSlice,
+  }),
+  defineKind('events.k8s.io/v1', 'Event', 'events', { shortNames: ['ev'], collection: 'events' }),
+  defineKind('networking.k8s.io/v1', 'IPAddress', 'ipaddresses', { shortNames: ['ip'], namespaced: false }),
+  defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', { shortNames: ['ing'], status: true }),
+  defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', { namespaced: false }),
+  defineKind('networking.k8s.io/v1', 'NetworkPolicy', 'networkpolicies', {
+    shortNames: ['netpol'],
+    generationFields: ['spec'],
+  }),
+  defineKind('networking.k8s.io/v1', 'ServiceCIDR', 'servicecidrs', { namespaced: false, status: true }),
+  defineKind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets', {
+    shortNames: ['pdb'],
+    status: true,
+  }),
+  defineKind('rbac.authorization.k8s.io/v1', 'ClusterRole', 'clusterroles', {
+    namespaced: false,
+    names: 'path',
+  }),
+  defineKind('rbac.authorization.k8s.io/v1', 'ClusterRoleBinding', 'clusterrolebindings', {
+    namespaced: false,
+    names: 'path',
+  }),
+  defineKind('rbac.authorization.k8s.io/v1', 'Role', 'roles', { names: 'path' }),
+  defineKind('rbac.authorization.k8s.io/v1', 'RoleBinding', 'rolebindings', { names: 'path' }),
+];
+
+function emptyStatus(object: ApiObject): void {
+  object['status'] = {};
+}
+
+/** stringData is write-only: it is merged into data, base64-encoded. */
+function mergeStringData(secret: ApiObject): void {
+  const plain = secret['stringData'];
+  if (!isObject(plain)) return;
+  const data: Record<string, unknown> = isObject(secret['data']) ? { ...secret['data'] } : {};
+  for (const [key, value] of Object.entries(plain)) data[key] = Buffer.from(String(value)).toString('base64');
+  secret['data'] = data;
+  delete secret['stringData'];
+}
+
+/** Guaranteed, Burstable or BestEffort, by the containers' requests and limits of CPU and memory. */
+function qosClass(pod: ApiObject): string {
+  const spec = isObject(pod['spec']) ? pod['spec'] : {};
+  const containers = [spec['containers'], spec['initContainers']].flatMap((list) =>
+    Array.isArray(list) ? list : [],
+  );
+  let any = false;
+  let guaranteed = true;
+  for (const container of containers) {
+    const resources = isObject(container) && isObject(container['resources']) ? container['resources'] : {};
+    const requests = isObject(resources['requests']) ? resources['requests'] : {};
+    const limits = isObject(resources['limits']) ? resources['limits'] : {};
+    for (const name of ['cpu', 'memory']) {
+      if (requests[name] !== undefined || limits[name] !== undefined) any = true;
+      if (limits[name] === undefined || (requests[name] ?? limits[name]) !== limits[name]) guaranteed = false;
+    }
+  }
+  return !any ? 'BestEffort' : guaranteed ? 'Guaranteed' : 'Burstable';
+}
