@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
+import { bindUdpIn, listenTcpIn, localPort } from '../kernel/netns.ts';
 import { silentLogger } from '../lib/log.ts';
 import { decodeMessage } from './decode.ts';
 import { RCODE, TYPE } from './message.ts';
@@ -308,3 +309,19 @@ test('IPv6 listeners answer', () =>
     {},
     { listeners: [{ address: '::1', port: 0 }] },
   ));
+
+test('sockets that were opened elsewhere, in another namespace say, are taken over', async () => {
+  const tcpFd = listenTcpIn(null, '127.0.0.1', 0);
+  const port = localPort(tcpFd);
+  const listener = { udpFd: bindUdpIn(null, '127.0.0.1', port), tcpFd, family: 'ipv4' } as const;
+  await withServer(
+    async (server) => {
+      assert.equal(server.port, port);
+      for (const transport of ['udp', 'tcp'] as const) {
+        assert.equal((await ask(server, transport, `${WEB} A`)).answers.length, 1);
+      }
+    },
+    {},
+    { listeners: [listener] },
+  );
+});
