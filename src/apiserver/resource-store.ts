@@ -1,0 +1,458 @@
+import type { Clock } from '../lib/clock.ts';
+import type { PropagationPolicy } from './delete-options.ts';
+import { apiVersionOf, fieldNames, fieldsOf, type Kind } from './kind.ts';
+import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
+import { type FieldMatcher, type LabelMatcher, parseFieldSelector, parseLabelSelector } from './selectors.ts';
+import type { ServiceAllocator } from './service-allocator.ts';
+import {
+  alreadyExists,
+  badRequest,
+  conflict,
+  expired,
+  type FieldError,
+  forbidden,
+  invalid,
+  invalidObject,
+  notFound,
+  required,
+  StatusError,
+} from './status-error.ts';
+import type { Store, StoredObject } from './store.ts';
+import { nameProblem, validateAnnotations, validateLabels } from './validation/names.ts';
+
+export interface DeleteRequest {
+  readonly gracePeriodSeconds?: number;
+  readonly propagationPolicy?: PropagationPolicy;
+  readonly uid?: string;
+  readonly resourceVersion?: string;
+  readonly dryRun?: boolean;
+}
+
+export interface ListRequest {
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  readonly limit?: number;
+  readonly continue?: string;
+}
+
+export interface Page {
+  readonly items: readonly StoredObject[];
+  readonly version: number;
+  readonly continue: string | null;
+  /** How many come after this page; null where selectors make that unknown. */
+  readonly remaining: number | null;
+}
+
+/** Which objects a list or watch is about. */
+export interface Filter {
+  readonly namespace: string | undefined;
+  matches(object: ApiObject): boolean;
+}
+
+interface Snapshot {
+  readonly items: readonly StoredObject[];
+  readonly version: number;
+  readonly counted: boolean;
+  readonly madeAt: number;
+}
+
+/** Lists that were begun are remembered this long, and so many of them. */
+const SNAPSHOT_MS = 300_000;
+const SNAPSHOTS = 64;
+
+/**
+ * The verbs of the API on stored objects: what is the same for every kind. Every method is atomic; refusals are
+ * StatusErrors.
+ */
+export class ResourceStore {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #randomUuid: () => string;
+  readonly #services: ServiceAllocator;
+  readonly #snapshots = new Map<string, Snapshot>();
+
+  constructor(store: Store, services: ServiceAllocator, clock: Clock, randomUuid: () => string) {
+    this.#store = store;
+    this.#services = services;
+    this.#clock = clock;
+    this.#randomUuid = randomUuid;
+  }
+
+  get(kind: Kind, namespace: string, name: string): StoredObject {
+    const stored = this.#store.get(kind.collection, `${namespace}/${name}`);
+    if (!stored) throw notFound(kind, name);
+    return stored;
+  }
+
+  filter(kind: Kind, request: ListRequest): Filter {
+    const labels: LabelMatcher | null = request.labelSelector
+      ? parseLabelSelector(request.labelSelector)
+      : null;
+    const fields: FieldMatcher | null = request.fieldSelector
+      ? parseFieldSelector(request.fieldSelector, fieldNames(kind))
+      : null;
+    return {
+      namespace: request.namespace,
+      matches: (object) =>
+        (!labels || labels((object.metadata.labels as Record<string, string> | undefined) ?? {})) &&
+        (!fields || fields(fieldsOf(kind, object))),
+    };
+  }
+
+  list(kind: Kind, request: ListRequest): Page {
+    const limit = request.limit ?? 0;
+    if (request.continue) return this.#nextPage(request.continue, limit);
+    const filter = this.filter(kind, request);
+    const items = this.#store
+      .list(kind.collection, request.namespace)
+      .filter((stored) => filter.matches(stored.object));
+    const counted = !request.labelSelector && !request.fieldSelector;
+    const snapshot = { items, version: this.#store.version, counted, madeAt: this.#clock.now() };
+    return this.#page(snapshot, 0, limit);
+  }
+
+  create(kind: Kind, namespace: string, object: ApiObject, dryRun = false): StoredObject {
+    const { metadata } = object;
+    const errors: FieldError[] = [];
+    if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.#suffix();
+    if (!metadata.name) {
+      throw invalidObject(kind, '', [required('metadata.name', 'name or generateName is required')]);
+    }
+    const problem = nameProblem(metadata.name, kind.names);
+    if (problem) errors.push(invalid('metadata.name', metadata.name, problem));
+    const key = `${namespace}/${metadata.name}`;
+    if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, metadata.name);
+    if (kind.namespaced) this.#checkNamespace(kind, namespace, metadata.name);
+
+    metadata.namespace = namespace;
+    if (!kind.namespaced) delete metadata.namespace;
+    metadata.uid = this.#randomUuid();
+    metadata.creationTimestamp = this.#timestamp();
+    delete metadata.deletionTimestamp;
+    delete metadata.deletionGracePeriodSeconds;
+    delete metadata.selfLink;
+    delete metadata.resourceVersion;
+    delete metadata.generation;
+    if (kind.generationFields.length > 0) metadata.generation = 1;
+    if (kind.status) delete object['status'];
+    const context = this.#context();
+    kind.prepareCreate?.(object, context);
+    kind.defaults?.(object);
+    errors.push(...this.#validate(kind, object, null));
+    if (errors.length > 0) throw invalidObject(kind, metadata.name, errors);
+    const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
+    if (allocation && allocation.errors.length > 0)
+      throw invalidObject(kind, metadata.name, allocation.errors);
+    if (dryRun) {
+      allocation?.release();
+      return this.#unstored(kind, key, object);
+    }
+    return this.#store.put(kind.collection, key, object);
+  }
+
+  /**
+   * Replaces an object, or its status (`subresource: 'status'`). `change` builds the new object from the current one,
+   * so that a patch is applied to what is there now.
+   */
+  update(
+    kind: Kind,
+    namespace: string,
+    name: string,
+    change: (current: ApiObject) => ApiObject,
+    options: { readonly subresource?: 'status' | 'finalize'; readonly dryRun?: boolean } = {},
+  ): StoredObject {
+    const before = this.get(kind, namespace, name);
+    const current = before.object;
+    const object = change(structuredClone(current));
+    const { metadata } = object;
+    if (metadata.resourceVersion && metadata.resourceVersion !== current.metadata.resourceVersion) {
+      throw conflict(
+        kind,
+        name,
+        'the object has been modified; please apply your changes to the latest version and try again',
+      );
+    }
+    if (metadata.uid && metadata.uid !== current.metadata.uid) {
+      throw conflict(
+        kind,
+        name,
+        `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`,
+      );
+    }
+    if (metadata.name && metadata.name !== name) {
+      throw badRequest(
+        `the name of the object (${metadata.name}) does not match the name on the URL (${name})`,
+      );
+    }
+    object.apiVersion = apiVersionOf(kind);
+    object.kind = kind.kind;
+    this.#keepSystemMetadata(object, current);
+    const context = this.#context();
+    if (options.subresource === 'status') {
+      const status = object['status'];
+      const { labels, annotations } = current.metadata;
+      for (const field of Object.keys(object)) if (!(field in current)) delete object[field];
+      Object.assign(object, current, { metadata: { ...object.metadata, labels, annotations }, status });
+      if (status === undefined) delete object['status'];
+    } else if (options.subresource === 'finalize') {
+      const finalizers = at(object, 'spec', 'finalizers');
+      Object.assign(object, current, { spec: { ...(current['spec'] as object), finalizers } });
+    } else {
+      if (kind.status) {
+        if (current['status'] === undefined) delete object['status'];
+        else object['status'] = current['status'];
+      }
+      kind.prepareUpdate?.(object, current, context);
+      kind.defaults?.(object);
+    }
+    const changed = kind.generationFields.some((field) => !equal(object[field], current[field]));
+    if (changed && !options.subresource) object.metadata.generation = (current.metadata.generation ?? 0) + 1;
+    const errors = options.subresource ? [] : this.#validate(kind, object, current);
+    if (errors.length > 0) throw invalidObject(kind, name, errors);
+    const allocation =
+      kind.collection === 'services' && !options.subresource
+        ? this.#services.allocate(object, current)
+        : null;
+    if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
+    if (options.dryRun) {
+      allocation?.release();
+      return this.#unstored(kind, before.key, object);
+    }
+    if (this.#isGone(object)) {
+      this.#services.forget(kind, current);
+      return this.#store.remove(kind.collection, before.key) ?? before;
+    }
+    // A write that changes nothing makes no new version (as upstream), so that nobody wakes up for it.
+    if (equal(object, current)) return before;
+    allocation?.commit();
+    return this.#store.put(kind.collection, before.key, object);
+  }
+
+  /** Deletes an object or begins its deletion; the result says which. */
+  delete(
+    kind: Kind,
+    namespace: string,
+    name: string,
+    request: DeleteRequest,
+  ): { stored: StoredObject; gone: boolean } {
+    const before = this.get(kind, namespace, name);
+    const current = before.object;
+    if (request.uid && request.uid !== current.metadata.uid) {
+      throw conflict(
+        kind,
+        name,
+        `Precondition failed: UID in precondition: ${request.uid}, UID in object meta: ${current.metadata.uid}`,
+      );
+    }
+    if (request.resourceVersion && request.resourceVersion !== current.metadata.resourceVersion) {
+      throw conflict(kind, name, 'Precondition failed: ResourceVersion in precondition does not match');
+    }
+    if (request.dryRun) return { stored: before, gone: true };
+    const finalizers = new Set(current.metadata.finalizers ?? []);
+    if (request.propagationPolicy === 'Foreground') finalizers.add('foregroundDeletion');
+    if (request.propagationPolicy === 'Orphan') finalizers.add('orphan');
+    const grace = gracePeriod(kind, current, request.gracePeriodSeconds);
+    const pending = kind.collection === 'namespaces' && finalizersOf(current).length > 0;
+    if (finalizers.size === 0 && grace === 0 && !pending) {
+      this.#services.forget(kind, current);
+      const last = this.#store.remove(kind.collection, before.key);
+      return { stored: last ?? before, gone: true };
+    }
+    const running = current.metadata.deletionTimestamp !== undefined;
+    const left = current.metadata.deletionGracePeriodSeconds ?? 0;
+    if (
+      running &&
+      finalizers.size === (current.metadata.finalizers ?? []).length &&
+      grace >= left &&
+      !pending
+    ) {
+      return { stored: before, gone: false };
+    }
+    const object = structuredClone(current);
+    if (finalizers.size > 0) object.metadata.finalizers = [...finalizers];
+    if (!running || grace < left) {
+      object.metadata.deletionTimestamp = this.#timestamp(grace);
+      object.metadata.deletionGracePeriodSeconds = grace;
+      if (kind.generationFields.length > 0)
+        object.metadata.generation = (current.metadata.generation ?? 0) + 1;
+    }
+    if (pending) object['status'] = { ...(object['status'] as object), phase: 'Terminating' };
+    if (equal(object, current)) return { stored: before, gone: false };
+    return { stored: this.#store.put(kind.collection, before.key, object), gone: false };
+  }
+
+  #isGone(object: ApiObject): boolean {
+    const { deletionTimestamp, deletionGracePeriodSeconds, finalizers } = object.metadata;
+    if (deletionTimestamp === undefined || (finalizers ?? []).length > 0) return false;
+    if (object.kind === 'Namespace') return finalizersOf(object).length === 0;
+    return (deletionGracePeriodSeconds ?? 0) === 0;
+  }
+
+  #validate(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
+    const errors = [
+      ...validateLabels(object.metadata.labels, 'metadata.labels'),
+      ...validateAnnotations(object.metadata.annotations, 'metadata.annotations'),
+      ...(kind.validate?.(object, before) ?? []),
+    ];
+    if (before?.metadata.deletionTimestamp !== undefined) {
+      const old = before.metadata.finalizers ?? [];
+      const added = (object.metadata.finalizers ?? []).filter((finalizer) => !old.includes(finalizer));
+      if (added.length > 0) {
+        errors.push(
+          forbidden('metadata.finalizers', 'no new finalizers can be added if the object is being deleted'),
+        );
+      }
+    }
+    if (
+      kind.collection === 'configmaps' &&
+      before?.['immutable'] === true &&
+      !equal(before['data'], object['data'])
+    ) {
+      errors.push(forbidden('data', 'field is immutable when `immutable` is set'));
+    }
+    return errors;
+  }
+
+  /** What only the server sets stays as it is, whatever the client sent. */
+  #keepSystemMetadata(object: ApiObject, current: ApiObject): void {
+    const { metadata } = object;
+    const kept = current.metadata;
+    for (const field of [
+      'name',
+      'namespace',
+      'uid',
+      'creationTimestamp',
+      'generation',
+      'generateName',
+    ] as const) {
+      delete metadata[field];
+      if (kept[field] !== undefined) Object.assign(metadata, { [field]: kept[field] });
+    }
+    for (const field of ['deletionTimestamp', 'deletionGracePeriodSeconds'] as const) {
+      delete metadata[field];
+      if (kept[field] !== undefined) Object.assign(metadata, { [field]: kept[field] });
+    }
+    if (kept.resourceVersion !== undefined) metadata.resourceVersion = kept.resourceVersion;
+    delete metadata.selfLink;
+    if (metadata.managedFields === undefined && kept.managedFields !== undefined)
+      metadata.managedFields = kept.managedFields;
+  }
+
+  #checkNamespace(kind: Kind, namespace: string, name: string): void {
+    const stored = this.#store.get('namespaces', `/${namespace}`);
+    if (!stored) {
+      throw notFound({ group: '', kind: 'Namespace', plural: 'namespaces' }, namespace);
+    }
+    if (stored.object.metadata.deletionTimestamp === undefined) return;
+    throw new StatusError(
+      403,
+      'Forbidden',
+      `${kind.plural} ${JSON.stringify(name)} is forbidden: unable to create new content in namespace ${namespace} because it is being terminated`,
+      {
+        name,
+        kind: kind.plural,
+        causes: [
+          {
+            reason: 'NamespaceTerminating',
+            message: `namespace ${namespace} is being terminated`,
+            field: 'metadata.namespace',
+          },
+        ],
+      },
+    );
+  }
+
+  #nextPage(token: string, limit: number): Page {
+    const [id = '', start = ''] = Buffer.from(token, 'base64url').toString().split(':');
+    const snapshot = this.#snapshots.get(id);
+    if (!snapshot || this.#clock.now() - snapshot.madeAt > SNAPSHOT_MS) {
+      throw expired(
+        'The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.',
+      );
+    }
+    return this.#page(snapshot, Number(start), limit, id);
+  }
+
+  #page(snapshot: Snapshot, start: number, limit: number, known?: string): Page {
+    const { items, version, counted } = snapshot;
+    const end = limit > 0 ? start + limit : items.length;
+    if (end >= items.length) return { items: items.slice(start), version, continue: null, remaining: null };
+    const id = known ?? this.#randomUuid();
+    if (!known) {
+      this.#snapshots.set(id, snapshot);
+      const oldest = this.#snapshots.keys().next().value;
+      if (this.#snapshots.size > SNAPSHOTS && oldest !== undefined) this.#snapshots.delete(oldest);
+    }
+    return {
+      items: items.slice(start, end),
+      version,
+      continue: Buffer.from(`${id}:${end}`).toString('base64url'),
+      remaining: counted ? items.length - end : null,
+    };
+  }
+
+  #unstored(kind: Kind, key: string, object: ApiObject): StoredObject {
+    return {
+      collection: kind.collection,
+      key,
+      version: this.#store.version,
+      object,
+      json: JSON.stringify(object),
+    };
+  }
+
+  #context() {
+    return {
+      now: new Date(this.#clock.now()),
+      get: (collection: string, key: string) => this.#store.get(collection, key)?.object,
+    };
+  }
+
+  #timestamp(afterSeconds = 0): string {
+    return `${new Date(this.#clock.now() + afterSeconds * 1000).toISOString().slice(0, 19)}Z`;
+  }
+
+  /** Five characters without vowels and look-alikes, as upstream's names.SimpleNameGenerator. */
+  #suffix(): string {
+    const alphabet = 'bcdfghjklmnpqrstvwxz2456789';
+    const bytes = Buffer.from(this.#randomUuid().replaceAll('-', ''), 'hex');
+    return [...bytes.subarray(0, 5)].map((byte) => alphabet[byte % alphabet.length]).join('');
+  }
+}
+
+function finalizersOf(namespace: ApiObject): unknown[] {
+  const finalizers = at(namespace, 'spec', 'finalizers');
+  return Array.isArray(finalizers) ? finalizers : [];
+}
+
+/** Seconds that an object may take to go: pods that run somewhere get their time, all else goes at once. */
+function gracePeriod(kind: Kind, object: ApiObject, asked: number | undefined): number {
+  if (kind.collection !== 'pods') return 0;
+  const phase = textAt(object, 'status', 'phase');
+  if (textAt(object, 'spec', 'nodeName') === '' || phase === 'Succeeded' || phase === 'Failed') return 0;
+  const own = at(object, 'spec', 'terminationGracePeriodSeconds');
+  return Math.max(0, asked ?? (typeof own === 'number' ? own : 30));
+}
+
+/** Checks that a request's body is an object of the kind and namespace that the path names. */
+export function checkBody(kind: Kind, namespace: string, body: unknown): ApiObject {
+  if (!isObject(body)) throw badRequest('the body of the request must be an object');
+  const expected = apiVersionOf(kind);
+  if (body['apiVersion'] !== undefined && body['apiVersion'] !== expected) {
+    throw badRequest(
+      `the API version in the data (${String(body['apiVersion'])}) does not match the expected API version (${expected})`,
+    );
+  }
+  if (body['kind'] !== undefined && body['kind'] !== kind.kind) {
+    throw badRequest(
+      `${String(body['kind'])} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`,
+    );
+  }
+  const metadata = isObject(body['metadata']) ? body['metadata'] : {};
+  if (kind.namespaced && metadata['namespace'] && metadata['namespace'] !== namespace) {
+    throw badRequest(`the namespace of the provided object does not match the namespace sent on the request`);
+  }
+  const { apiVersion: _version, kind: _kind, metadata: _metadata, ...rest } = body as JsonObject;
+  return { apiVersion: expected, kind: kind.kind, metadata: metadata as ApiObject['metadata'], ...rest };
+}
