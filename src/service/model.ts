@@ -73,7 +73,8 @@ export interface Frontend {
   readonly affinitySeconds: number | null;
   /**
    * LoadBalancer frontends with source ranges: only these may enter, whatever their class, before any
-   * translation; all else is dropped. Null: everyone may.
+   * translation; all else is dropped. Null: everyone may. Empty: nobody, because no range of this family that the
+   * Service has can be read.
    */
   readonly allowedSources: readonly Cidr[] | null;
   readonly options: ServiceOptions;
@@ -94,7 +95,7 @@ export interface HealthCheck {
   readonly namespace: string;
   readonly name: string;
   readonly port: number;
-  /** Distinct local ready endpoint addresses. */
+  /** Distinct local ready endpoint addresses, of the family that has more: a dual-stack pod counts once. */
   readonly localEndpoints: number;
 }
 
@@ -125,7 +126,10 @@ export interface NodeView {
   readonly masqueradeAll: boolean;
   /** From ServiceCIDR objects or configuration: an unallocated address inside is dropped. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Addresses inside the service networks that this node itself answers (its DNS); left alone in every mode. */
+  /**
+   * Addresses inside the service networks that this node itself answers (its DNS); left alone in every mode: they
+   * have no frontends, and the guard rails pass them.
+   */
   readonly ownServiceAddresses: readonly string[];
   /** Bit of the packet mark that means "masquerade", 0 to 31; upstream's default is 14. */
   readonly masqueradeBit: number;
@@ -149,8 +153,12 @@ export interface Finding {
 }
 
 /**
- * The forwarding table of one node: what every mode renders and `decide` interprets. Immutable; a new map shares
- * all unchanged objects with the one before, so that identity means "unchanged".
+ * The forwarding table of one node: what every mode renders and `decide` interprets.
+ *
+ * Frontends, routes, pools and endpoints are immutable, and unchanged ones keep their identity from one map to the
+ * next. The containers of a map that a `ServiceTable` committed are views of the table (a copy of them would make
+ * every commit cost as much as the cluster is large): such a map is valid until the table's next commit. `compile`
+ * and `snapshot` give maps that nothing changes any more.
  */
 export interface ServiceMap {
   readonly node: NodeView;
@@ -159,7 +167,10 @@ export interface ServiceMap {
   readonly healthChecks: ReadonlyMap<string, HealthCheck>;
   /** Every cluster IP in use → "namespace/name"; a wrong port on one of them is rejected. */
   readonly clusterIPs: ReadonlyMap<string, string>;
-  /** Addresses of endpoints on this node: a connection from one of them to itself needs masquerading. */
+  /**
+   * Addresses of endpoints in use that are on this node, or that name no node and so may be: a connection from one
+   * of them to itself needs masquerading.
+   */
   readonly hairpinAddresses: ReadonlySet<string>;
   readonly findings: readonly Finding[];
 }
@@ -168,6 +179,7 @@ export interface ServiceMap {
 export interface Change {
   /** Null when the node view is the same object. */
   readonly node: { readonly before: NodeView | null; readonly after: NodeView } | null;
+  /** Additions and changes first, then removals. */
   readonly frontends: readonly FrontendChange[];
   readonly clusterIPs: { readonly added: readonly string[]; readonly removed: readonly string[] };
   readonly hairpinAddresses: { readonly added: readonly string[]; readonly removed: readonly string[] };
@@ -192,6 +204,11 @@ export interface Packet {
   readonly sourcePort?: number;
   readonly sourceClass: SourceClass;
   readonly destination: string;
+  /**
+   * The destination is an address of this node, so that node ports may match. Default: true for the node's primary
+   * addresses and for loopback.
+   */
+  readonly destinationIsLocal?: boolean;
   readonly port: number;
   readonly protocol: Protocol;
 }
