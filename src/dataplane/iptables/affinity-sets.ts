@@ -1,0 +1,112 @@
+import { MessageWriter, readAttributes, readText } from '../../kernel/netlink/attributes.ts';
+import { NETLINK_NETFILTER, NetlinkSocket, NLM_F_CREATE } from '../../kernel/netlink/socket.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import { hasCode } from '../../lib/errors.ts';
+import { SET_PREFIX } from './chain-names.ts';
+import type { AffinitySet } from './service-chains.ts';
+
+/**
+ * ipset's netlink interface, as far as affinity needs it: one set of client addresses, with a timeout, for each
+ * endpoint. xt_recent, which kube-proxy uses, forgets all but 100 clients for each endpoint, and its limit is fixed
+ * when the module is loaded.
+ */
+
+// linux/netfilter/nfnetlink.h, linux/netfilter/ipset/ip_set.h
+const NFNL_SUBSYS_IPSET = 6;
+const IPSET_CMD_CREATE = 2;
+const IPSET_CMD_DESTROY = 3;
+const IPSET_CMD_LIST = 7;
+const IPSET_ATTR_PROTOCOL = 1;
+const IPSET_ATTR_SETNAME = 2;
+const IPSET_ATTR_TYPENAME = 3;
+const IPSET_ATTR_REVISION = 4;
+const IPSET_ATTR_FAMILY = 5;
+const IPSET_ATTR_FLAGS = 6;
+const IPSET_ATTR_DATA = 7;
+const IPSET_ATTR_TIMEOUT = 6;
+const IPSET_ATTR_MAXELEM = 19;
+const IPSET_FLAG_LIST_SETNAME = 1 << 1;
+const IPSET_PROTOCOL = 7;
+const NLA_F_NET_BYTEORDER = 0x4000;
+const AF_INET = 2;
+const AF_INET6 = 10;
+
+/** Clients that an endpoint can hold; the kernel grows a set's memory as it fills. */
+const MAX_CLIENTS = 1_000_000;
+
+export interface AffinitySets {
+  /** Creates those that are missing. */
+  create(sets: Iterable<AffinitySet>): void;
+  /** Removes sets that no rule uses any more. */
+  destroy(names: Iterable<string>): void;
+  /** Our sets in the kernel. */
+  list(): string[];
+  close(): void;
+}
+
+export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
+  const socket = new NetlinkSocket({
+    protocol: NETLINK_NETFILTER,
+    sendBuffer: 1 << 18,
+    receiveBuffer: 1 << 22,
+    ...(netns === undefined ? {} : { netns }),
+  });
+  const type = (command: number) => (NFNL_SUBSYS_IPSET << 8) | command;
+
+  function payload(family: number, write: (writer: MessageWriter) => void): Uint8Array {
+    const writer = new MessageWriter(256);
+    writer.u8(family).u8(0).be16(0);
+    writer.attribute(IPSET_ATTR_PROTOCOL, Uint8Array.of(IPSET_PROTOCOL));
+    write(writer);
+    return writer.bytes();
+  }
+
+  return {
+    create(sets) {
+      for (const { name, family, seconds } of sets) {
+        const af = family === 'ipv4' ? AF_INET : AF_INET6;
+        const message = payload(af, (writer) => {
+          writer.attribute(IPSET_ATTR_SETNAME, zeroEnded(name));
+          writer.attribute(IPSET_ATTR_TYPENAME, zeroEnded('hash:ip'));
+          writer.attribute(IPSET_ATTR_REVISION, Uint8Array.of(0));
+          writer.attribute(IPSET_ATTR_FAMILY, Uint8Array.of(af));
+          writer.nested(IPSET_ATTR_DATA, () => {
+            writer.attribute(IPSET_ATTR_TIMEOUT | NLA_F_NET_BYTEORDER, be32(seconds));
+            writer.attribute(IPSET_ATTR_MAXELEM | NLA_F_NET_BYTEORDER, be32(MAX_CLIENTS));
+          });
+        });
+        // Without NLM_F_EXCL: an equal set that an earlier run left is adopted with its clients.
+        socket.request(type(IPSET_CMD_CREATE), NLM_F_CREATE, message, `ipset ${name}`);
+      }
+    },
+    destroy(names) {
+      for (const name of names) {
+        const message = payload(0, (writer) => writer.attribute(IPSET_ATTR_SETNAME, zeroEnded(name)));
+        try {
+          socket.request(type(IPSET_CMD_DESTROY), 0, message, `ipset ${name}`);
+        } catch (error) {
+          if (!hasCode(error, 'ENOENT')) throw error;
+        }
+      }
+    },
+    list() {
+      const message = payload(0, (writer) =>
+        writer.attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, be32(IPSET_FLAG_LIST_SETNAME)),
+      );
+      return socket.dump(type(IPSET_CMD_LIST), message, 'ipsets').flatMap(({ payload: bytes }) => {
+        const name = readAttributes(bytes.subarray(4)).get(IPSET_ATTR_SETNAME);
+        const text = name ? readText(name) : '';
+        return text.startsWith(SET_PREFIX) ? [text] : [];
+      });
+    },
+    close: () => socket.close(),
+  };
+}
+
+const zeroEnded = (text: string): Uint8Array => Buffer.from(`${text}\0`, 'latin1');
+
+function be32(value: number): Uint8Array {
+  const bytes = new Uint8Array(4);
+  new DataView(bytes.buffer).setUint32(0, value);
+  return bytes;
+}

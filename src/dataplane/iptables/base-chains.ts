@@ -1,0 +1,177 @@
+import type { IPFamily } from '../../lib/address.ts';
+import type { HealthCheck, NodeView } from '../../service/model.ts';
+import { CHAIN, TREE, treeChain } from './chain-names.ts';
+import { hostNetwork, jump, type Match, NEW, type Rule, rule, TO_NODE } from './rule.ts';
+
+export type Table = 'nat' | 'filter';
+
+export const TABLES: readonly Table[] = ['filter', 'nat'];
+
+/** A rule in one of the kernel's own chains that leads to one of ours. */
+export interface Hook {
+  readonly table: Table;
+  readonly chain: string;
+  readonly rule: Rule;
+}
+
+/** What the node, as opposed to its Services, determines. */
+export interface BaseSettings {
+  readonly node: NodeView;
+  readonly family: IPFamily;
+  readonly healthChecks: readonly HealthCheck[];
+  /** `nf_conntrack_tcp_be_liberal` is off: packets that connection tracking calls invalid would pass untranslated. */
+  readonly dropInvalid: boolean;
+}
+
+const portals = (match: Match, chain: string) => rule(match, jump(chain));
+
+/** In the order in which packets meet them. */
+export const HOOKS: readonly Hook[] = [
+  hook('nat', 'PREROUTING', { comment: 'kubernetes service portals' }, CHAIN.services),
+  hook('nat', 'OUTPUT', { comment: 'kubernetes service portals' }, CHAIN.services),
+  hook('nat', 'POSTROUTING', { comment: 'kubernetes postrouting rules' }, CHAIN.postrouting),
+  hook('filter', 'INPUT', { comment: 'kubernetes load balancer firewall', more: NEW }, CHAIN.proxyFirewall),
+  hook('filter', 'INPUT', { comment: 'kubernetes health check service ports' }, CHAIN.nodePorts),
+  hook(
+    'filter',
+    'INPUT',
+    { comment: 'kubernetes externally-visible service portals', more: NEW },
+    CHAIN.externalServices,
+  ),
+  hook('filter', 'INPUT', { comment: 'guard loopback addresses' }, CHAIN.localnet),
+  hook('filter', 'FORWARD', { comment: 'kubernetes load balancer firewall', more: NEW }, CHAIN.proxyFirewall),
+  hook('filter', 'FORWARD', { comment: 'kubernetes forwarding rules' }, CHAIN.forward),
+  hook('filter', 'FORWARD', { comment: 'kubernetes service portals', more: NEW }, CHAIN.services),
+  hook(
+    'filter',
+    'FORWARD',
+    { comment: 'kubernetes externally-visible service portals', more: NEW },
+    CHAIN.externalServices,
+  ),
+  hook('filter', 'OUTPUT', { comment: 'kubernetes load balancer firewall', more: NEW }, CHAIN.proxyFirewall),
+  hook('filter', 'OUTPUT', { comment: 'kubernetes service portals', more: NEW }, CHAIN.services),
+  hook(
+    'filter',
+    'OUTPUT',
+    { comment: 'kubernetes externally-visible service portals', more: NEW },
+    CHAIN.externalServices,
+  ),
+];
+
+function hook(table: Table, chain: string, match: Match, target: string): Hook {
+  return { table, chain, rule: portals(match, target) };
+}
+
+/** The chains that exist whatever Services there are, each table's own. */
+export function baseChains(settings: BaseSettings): Record<Table, Map<string, readonly Rule[]>> {
+  const { node, family, healthChecks, dropInvalid } = settings;
+  const mark = `0x${(2 ** node.masqueradeBit).toString(16)}`;
+  const own = node.ownServiceAddresses
+    .filter((address) => address.includes(':') === (family === 'ipv6'))
+    .map((address) =>
+      rule({ destination: hostNetwork(address), comment: 'answered by this node itself' }, '-j RETURN'),
+    );
+  const tree = (prefix: string) => jump(treeChain(prefix, ''));
+  const toNodePorts = nodePortMatches(node, family);
+  const nat = new Map<string, readonly Rule[]>([
+    [
+      CHAIN.services,
+      [
+        ...own,
+        rule({ comment: 'kubernetes services, by address' }, tree(TREE.address)),
+        ...toNodePorts.map((match) =>
+          rule({ ...match, comment: 'kubernetes service nodeports' }, jump(CHAIN.nodePorts)),
+        ),
+      ],
+    ],
+    [CHAIN.nodePorts, [rule({}, tree(TREE.nodePort))]],
+    [CHAIN.markMasquerade, [rule({}, `-j MARK --set-xmark ${mark}/${mark}`)]],
+    [
+      CHAIN.postrouting,
+      [
+        rule({ more: `-m mark ! --mark ${mark}/${mark}` }, '-j RETURN'),
+        rule({}, `-j MARK --set-xmark ${mark}/0x0`),
+        rule({ comment: 'kubernetes service traffic requiring SNAT' }, '-j MASQUERADE --random-fully'),
+      ],
+    ],
+  ]);
+  const networks = node.serviceCidrs.filter((cidr) => cidr.family === family).map((cidr) => cidr.text);
+  const filter = new Map<string, readonly Rule[]>([
+    [CHAIN.proxyFirewall, [rule({}, tree(TREE.firewall))]],
+    [
+      CHAIN.services,
+      [
+        ...own,
+        rule({}, tree(TREE.address)),
+        ...networks.map((destination) =>
+          rule({ destination, comment: 'no such port of a service' }, tree(TREE.clusterIP)),
+        ),
+        ...networks.map((destination) =>
+          rule({ destination, comment: 'no service has this address' }, '-j DROP'),
+        ),
+      ],
+    ],
+    [
+      CHAIN.externalServices,
+      [rule({}, tree(TREE.externalAddress)), ...toNodePorts.map((match) => rule(match, tree(TREE.nodePort)))],
+    ],
+    [
+      CHAIN.nodePorts,
+      healthChecks.map((check) =>
+        rule(
+          {
+            protocol: 'TCP',
+            comment: `${check.namespace}/${check.name} health check node port`,
+            port: check.port,
+          },
+          '-j ACCEPT',
+        ),
+      ),
+    ],
+    [
+      CHAIN.forward,
+      [
+        ...(dropInvalid ? [rule({ more: '-m conntrack --ctstate INVALID' }, '-j DROP')] : []),
+        rule({ comment: 'kubernetes forwarding rules', more: `-m mark --mark ${mark}/${mark}` }, '-j ACCEPT'),
+        rule(
+          {
+            comment: 'kubernetes forwarding conntrack rule',
+            more: '-m conntrack --ctstate RELATED,ESTABLISHED',
+          },
+          '-j ACCEPT',
+        ),
+      ],
+    ],
+    [CHAIN.localnet, guardsLoopback(node, family) ? [LOOPBACK_GUARD] : []],
+  ]);
+  return { nat, filter };
+}
+
+/** `route_localnet` lets packets for 127.0.0.0/8 in from outside (CVE-2020-8558); this keeps them out. */
+const LOOPBACK_GUARD = rule(
+  {
+    source: '! 127.0.0.0/8',
+    destination: '127.0.0.0/8',
+    comment: 'block incoming localnet connections',
+    more: '-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT',
+  },
+  '-j DROP',
+);
+
+/** True when node ports answer on 127.0.0.0/8, which needs `route_localnet`. */
+export const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
+  family === 'ipv4' && node.localhostNodePorts;
+
+/** Destinations that are this node's, as far as node ports answer there. */
+function nodePortMatches(node: NodeView, family: IPFamily): Match[] {
+  const addresses = node.nodePortAddresses[family];
+  const loopback = family === 'ipv4' ? '127.0.0.0/8' : '::1/128';
+  if (addresses.all) {
+    return [{ ...(node.localhostNodePorts ? {} : { destination: `! ${loopback}` }), more: TO_NODE }];
+  }
+  const networks = addresses.cidrs
+    .filter((cidr) => cidr.family === family)
+    .map((cidr) => (cidr.prefix === 0 ? undefined : cidr.text));
+  if (node.localhostNodePorts && !networks.includes(loopback)) networks.push(loopback);
+  return networks.map((destination) => ({ destination, more: TO_NODE }));
+}

@@ -1,0 +1,93 @@
+import { createHash } from 'node:crypto';
+import type { Endpoint, PortRef } from '../../service/model.ts';
+
+/**
+ * Names of chains. Those of Services, their endpoints and the fixed chains are kube-proxy's, hash for hash, so that
+ * people's knowledge and tools go on working, and so that a node taken over from kube-proxy is adopted in place.
+ * The dispatch chains (see dispatch-tree.ts) are Fairlead's own.
+ */
+export const CHAIN = {
+  services: 'KUBE-SERVICES',
+  externalServices: 'KUBE-EXTERNAL-SERVICES',
+  nodePorts: 'KUBE-NODEPORTS',
+  forward: 'KUBE-FORWARD',
+  proxyFirewall: 'KUBE-PROXY-FIREWALL',
+  markMasquerade: 'KUBE-MARK-MASQ',
+  postrouting: 'KUBE-POSTROUTING',
+  /** Guards 127.0.0.0/8 when node ports answer there. kube-proxy puts this rule into kubelet's KUBE-FIREWALL. */
+  localnet: 'KUBE-PROXY-LOCALNET',
+} as const;
+
+/** Beginnings of the names of dispatch chains; the table says which of the trees. */
+export const TREE = {
+  address: 'KUBE-IP-',
+  externalAddress: 'KUBE-XIP-',
+  nodePort: 'KUBE-NP-',
+  clusterIP: 'KUBE-CIP-',
+  firewall: 'KUBE-FWIP-',
+} as const;
+
+export const SET_PREFIX = 'KUBE-AFF-';
+
+/** XT_EXTENSION_MAXNAMELEN (linux/netfilter/x_tables.h) without the final zero. */
+export const MAX_CHAIN_NAME = 28;
+
+const FIXED = new Set<string>(Object.values(CHAIN));
+const OWN_PREFIXES = [
+  'KUBE-SVC-',
+  'KUBE-SVL-',
+  'KUBE-EXT-',
+  'KUBE-FW-',
+  'KUBE-SEP-',
+  ...Object.values(TREE),
+  // Left by kube-proxy, which watches for their loss.
+  'KUBE-PROXY-CANARY',
+];
+
+/** True for the chains that this mode, or kube-proxy's iptables mode before it, makes; kubelet's are others. */
+export const isOwnChain = (name: string): boolean =>
+  FIXED.has(name) || OWN_PREFIXES.some((prefix) => name.startsWith(prefix));
+
+/** "namespace/name:port", as kube-proxy writes it in comments and hashes. */
+export const portName = (owner: PortRef): string =>
+  owner.portName === ''
+    ? `${owner.namespace}/${owner.name}`
+    : `${owner.namespace}/${owner.name}:${owner.portName}`;
+
+/** "10.0.0.1:80", "[fd00::1]:80". */
+export const hostPort = (endpoint: Pick<Endpoint, 'ip' | 'port'>): string =>
+  endpoint.ip.includes(':') ? `[${endpoint.ip}]:${endpoint.port}` : `${endpoint.ip}:${endpoint.port}`;
+
+/** kube-proxy's chain name: a prefix, and 16 characters of base32(sha256(port name, protocol, rest)). */
+export function serviceChain(
+  prefix: 'KUBE-SVC-' | 'KUBE-SVL-' | 'KUBE-EXT-' | 'KUBE-FW-' | 'KUBE-SEP-' | typeof SET_PREFIX,
+  owner: PortRef,
+  rest = '',
+): string {
+  return prefix + hash(portName(owner) + owner.protocol.toLowerCase() + rest);
+}
+
+/** A prefix and a bit string's hexadecimal digits, or their hash where the kernel allows no such length. */
+export function treeChain(prefix: string, digits: string): string {
+  if (digits === '') return `${prefix}ALL`;
+  const name = prefix + digits;
+  return name.length <= MAX_CHAIN_NAME ? name : prefix + hash(digits);
+}
+
+function hash(text: string): string {
+  const digest = createHash('sha256').update(text).digest();
+  let bits = 0;
+  let value = 0;
+  let out = '';
+  for (const byte of digest) {
+    value = (value << 8) | byte;
+    bits += 8;
+    while (bits >= 5) {
+      bits -= 5;
+      out += 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'[(value >> bits) & 31];
+      if (out.length === 16) return out;
+    }
+    value &= (1 << bits) - 1;
+  }
+  return out;
+}

@@ -1,0 +1,358 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { type Logger, silentLogger } from '../../lib/log.ts';
+import type { FrontendKey, ServiceMap } from '../../service/model.ts';
+import type { ApplyReport, Dataplane, Drift } from '../dataplane.ts';
+import { type AffinitySets, openAffinitySets } from './affinity-sets.ts';
+import { guardsLoopback, HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
+import { portName } from './chain-names.ts';
+import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
+import { locateSteps } from './locate.ts';
+import {
+  command,
+  type LiveTable,
+  readTables,
+  restore,
+  restoreInput,
+  sameRule,
+  sameRules,
+  type TableInput,
+  type Tool,
+  type Variant,
+} from './restore.ts';
+import type { Rule } from './rule.ts';
+import { createRuleset, type Ruleset, type RulesetChange } from './ruleset.ts';
+import type { AffinitySet } from './service-chains.ts';
+
+export interface IptablesOptions {
+  readonly families: readonly IPFamily[];
+  /** Default "auto": what the machine's own `iptables` is. */
+  readonly variant?: Variant;
+  /** Where to program; default: the namespace of this process. */
+  readonly netns?: NetnsRef;
+  readonly logger?: Logger;
+  /** Called when somebody else has changed the tables `nat` or `filter`: call `verify`, then `sync`. */
+  readonly onForeignChange?: () => void;
+}
+
+const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
+/** Service ports that iptables refuses are left out one by one, at most this many. */
+const MAX_EXCLUDED = 16;
+
+/** The iptables mode: chains of kube-proxy's names, found through a tree of chains instead of one by one. */
+export function createIptables(options: IptablesOptions): Dataplane {
+  const { families, netns, variant = 'auto', logger = silentLogger, onForeignChange } = options;
+  const tools = new Map(
+    families.map((family): [IPFamily, Tool] => [
+      family,
+      { family, variant, netns, onProcess: (pid) => watch?.ownProcess(pid) },
+    ]),
+  );
+  const rulesets = new Map<IPFamily, Ruleset>();
+  let current: ServiceMap | null = null;
+  let sets: AffinitySets | null = null;
+  let setsMissing = false;
+  let watch: DriftWatch | null = null;
+
+  function openSets(): AffinitySets | null {
+    if (sets || setsMissing) return sets;
+    try {
+      const opened = openAffinitySets(netns);
+      opened.list();
+      sets = opened;
+    } catch (error) {
+      setsMissing = true;
+      logger.warn(
+        { error: messageOf(error) },
+        'this kernel has no ipset (ip_set, ip_set_hash_ip, xt_set): session affinity is off in iptables mode',
+      );
+    }
+    return sets;
+  }
+
+  async function openWatch(): Promise<void> {
+    if (watch || !onForeignChange) return;
+    const nft = variant === 'auto' ? await isNft() : variant === 'nft';
+    const settings = { families, netns, onChange: onForeignChange };
+    watch = nft ? watchNftEvents(settings) : watchLegacyTables(settings);
+  }
+
+  async function isNft(): Promise<boolean> {
+    const { stdout } = await promisify(execFile)('iptables', ['--version']);
+    return stdout.includes('nf_tables');
+  }
+
+  /** Programs `map`, leaving out what iptables refuses, and reports that. */
+  async function program(map: ServiceMap): Promise<ApplyReport> {
+    const excluded = new Map<string, Error>();
+    for (;;) {
+      const wanted = without(map, excluded);
+      try {
+        const report = await programAll(wanted);
+        return { ...report, failed: failures(map, excluded) };
+      } catch (error) {
+        const owner = error instanceof FairleadError ? blame(error) : null;
+        if (owner === null || excluded.has(owner) || excluded.size >= MAX_EXCLUDED) throw error;
+        excluded.set(owner, error as Error);
+        logger.error({ service: owner, error: messageOf(error) }, 'iptables refuses a service port');
+      }
+    }
+  }
+
+  async function programAll(map: ServiceMap): Promise<ApplyReport> {
+    const started = performance.now();
+    const affinity = openSets() !== null;
+    const dropInvalid = readSysctl('net.netfilter.nf_conntrack_tcp_be_liberal', netns) !== '1';
+    let kernelMs = 0;
+    let operations = 0;
+    const before = sets?.list() ?? [];
+    const perFamily = async ([family, tool]: [IPFamily, Tool]) => {
+      const ruleset = createRuleset(map, family, { dropInvalid, affinity });
+      rulesets.set(family, ruleset);
+      const reading = performance.now();
+      const live = await readTables(tool);
+      kernelMs += performance.now() - reading;
+      const rendered = ruleset.render(map);
+      const input = restoreInput({
+        nat: difference('nat', rendered.nat, live.nat),
+        filter: difference('filter', rendered.filter, live.filter),
+      });
+      const writing = performance.now();
+      sets?.create(missingSets(ruleset.sets, before));
+      if (input.text !== '') await restore(tool, input.text);
+      kernelMs += performance.now() - writing;
+      operations += input.lines;
+    };
+    await Promise.all([...tools].map(perFamily));
+    const wanted = new Set([...rulesets.values()].flatMap((ruleset) => [...ruleset.sets.keys()]));
+    sets?.destroy(before.filter((name) => !wanted.has(name)));
+    allowLocalnet(map);
+    return {
+      encodeMs: Math.max(0, performance.now() - started - kernelMs),
+      kernelMs,
+      operations,
+      failed: [],
+    };
+  }
+
+  /** Only after the guard against packets from outside is in place. */
+  function allowLocalnet(map: ServiceMap): void {
+    if (families.includes('ipv4') && guardsLoopback(map.node, 'ipv4')) writeSysctl(ROUTE_LOCALNET, 1, netns);
+  }
+
+  /** The service port to blame for a restore that failed: the one whose line iptables names. */
+  function blame(error: FairleadError): string | null {
+    const line = error.object ?? '';
+    const chain = /^(?:-A |:)(KUBE-\S+)/.exec(line)?.[1];
+    for (const ruleset of rulesets.values()) {
+      const owner = chain === undefined ? null : ruleset.ownerOf(chain);
+      if (owner) return owner;
+    }
+    const named = /-p (tcp|udp|sctp) .*--comment "([^ "]+\/[^ "]+)/.exec(line);
+    return named ? `${named[2]}/${named[1]?.toUpperCase()}` : null;
+  }
+
+  async function changing<T>(work: () => Promise<T>): Promise<T> {
+    await openWatch();
+    watch?.begin();
+    try {
+      return await work();
+    } finally {
+      watch?.end();
+    }
+  }
+
+  async function applyChanges(
+    changes: readonly [Tool, RulesetChange][],
+    started: number,
+  ): Promise<ApplyReport> {
+    const inputs = changes.map(([tool, change]) => ({ tool, change, ...restoreInput(tablesOf(change)) }));
+    const encoded = performance.now();
+    for (const { change } of inputs) sets?.create(change.setsAdded);
+    await Promise.all(inputs.flatMap(({ tool, text }) => (text === '' ? [] : [restore(tool, text)])));
+    for (const { change } of inputs) sets?.destroy(change.setsRemoved);
+    return {
+      encodeMs: encoded - started,
+      kernelMs: performance.now() - encoded,
+      operations: inputs.reduce((sum, { lines }) => sum + lines, 0),
+      failed: [],
+    };
+  }
+
+  return {
+    mode: 'iptables',
+    families,
+    sync(map) {
+      return changing(async () => {
+        current = map;
+        return program(map);
+      });
+    },
+    apply(change, map) {
+      return changing(async () => {
+        const programmed = current !== null && rulesets.size === families.length;
+        current = map;
+        if (change.node || !programmed) return program(map);
+        const started = performance.now();
+        const changes = [...tools].flatMap(([family, tool]): [Tool, RulesetChange][] => {
+          const ruleset = rulesets.get(family);
+          return ruleset ? [[tool, ruleset.apply(change, map)]] : [];
+        });
+        try {
+          return await applyChanges(changes, started);
+        } catch (error) {
+          // The kernel is no longer what the rulesets assume: compare with what is there.
+          logger.warn({ error: messageOf(error) }, 'iptables refused a change; programming as a whole');
+          return program(map);
+        }
+      });
+    },
+    async verify() {
+      const map = current;
+      if (!map) return [];
+      const drifts: Drift[] = [];
+      for (const [family, tool] of tools) {
+        const ruleset = rulesets.get(family);
+        if (!ruleset) continue;
+        const live = await readTables(tool);
+        const rendered = ruleset.render(map);
+        for (const table of TABLES) drifts.push(...driftsOf(tool, table, rendered[table], live[table]));
+      }
+      const present = new Set(sets?.list());
+      for (const ruleset of rulesets.values()) {
+        for (const name of ruleset.sets.keys()) {
+          if (!present.has(name)) drifts.push({ object: `ipset ${name}`, kind: 'missing' });
+        }
+      }
+      return drifts;
+    },
+    locate(frontend, packet) {
+      const ruleset = rulesets.get(frontend.family);
+      return ruleset && current ? locateSteps(frontend, packet, ruleset, current) : [];
+    },
+    async close() {
+      watch?.close();
+      watch = null;
+      sets?.close();
+      sets = null;
+    },
+    remove() {
+      return changing(async () => {
+        let guarded = false;
+        for (const tool of tools.values()) {
+          const live = await readTables(tool);
+          guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
+          const input = restoreInput({ nat: removal(live.nat), filter: removal(live.filter) });
+          if (input.text !== '') await restore(tool, input.text);
+        }
+        if (openSets()) sets?.destroy(sets.list());
+        if (guarded) writeSysctl(ROUTE_LOCALNET, 0, netns);
+        rulesets.clear();
+        current = null;
+      });
+    },
+  };
+}
+
+const EMPTY: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
+
+const tablesOf = (change: RulesetChange): Record<Table, TableInput> => ({
+  nat: { ...EMPTY, written: change.written.nat, deleted: change.deleted.nat },
+  filter: { ...EMPTY, written: change.written.filter, deleted: change.deleted.filter },
+});
+
+/** What makes `live` equal to `wanted`. */
+function difference(table: Table, wanted: ReadonlyMap<string, readonly Rule[]>, live: LiveTable): TableInput {
+  const written = new Map<string, readonly Rule[]>();
+  for (const [chain, rules] of wanted) {
+    const there = live.chains.get(chain);
+    if (!there || !sameRules(there, rules)) written.set(chain, rules);
+  }
+  return {
+    written,
+    deleted: [...live.chains.keys()].filter((chain) => !wanted.has(chain)),
+    hooks: missingHooks(table, live),
+    unhooked: foreignHooks(table, live),
+  };
+}
+
+const missingHooks = (table: Table, live: LiveTable): Hook[] =>
+  HOOKS.filter(
+    (hook) =>
+      hook.table === table && !live.builtin.get(hook.chain)?.some((line) => sameRule(line, hook.rule)),
+  );
+
+/** Rules that lead to our chains but are not ours as written: of an earlier version, or kube-proxy's. */
+function foreignHooks(table: Table, live: LiveTable): { chain: string; rule: Rule }[] {
+  return [...live.builtin].flatMap(([chain, rules]) =>
+    rules
+      .filter((line) => live.chains.has(/-[jg] (KUBE-\S+)/.exec(line)?.[1] ?? ''))
+      .filter(
+        (line) =>
+          !HOOKS.some((hook) => hook.table === table && hook.chain === chain && sameRule(hook.rule, line)),
+      )
+      .map((rule) => ({ chain, rule })),
+  );
+}
+
+function removal(live: LiveTable): TableInput {
+  const unhooked = [...live.builtin].flatMap(([chain, rules]) =>
+    rules
+      .filter((line) => live.chains.has(/-[jg] (KUBE-\S+)/.exec(line)?.[1] ?? ''))
+      .map((rule) => ({ chain, rule })),
+  );
+  return { ...EMPTY, deleted: [...live.chains.keys()], unhooked };
+}
+
+function driftsOf(
+  tool: Tool,
+  table: Table,
+  wanted: ReadonlyMap<string, readonly Rule[]>,
+  live: LiveTable,
+): Drift[] {
+  const object = (chain: string) => `${command(tool, '')} -t ${table} chain ${chain}`;
+  const { written, deleted, hooks, unhooked } = difference(table, wanted, live);
+  return [
+    ...[...written.keys()].map(
+      (chain): Drift => ({
+        object: object(chain),
+        kind: live.chains.has(chain) ? 'different' : 'missing',
+      }),
+    ),
+    ...deleted.map((chain): Drift => ({ object: object(chain), kind: 'unexpected' })),
+    ...hooks.map((hook): Drift => ({ object: `${object(hook.chain)} rule ${hook.rule}`, kind: 'missing' })),
+    ...unhooked.map(
+      ({ chain, rule }): Drift => ({ object: `${object(chain)} rule ${rule}`, kind: 'unexpected' }),
+    ),
+  ];
+}
+
+function missingSets(wanted: ReadonlyMap<string, AffinitySet>, present: readonly string[]): AffinitySet[] {
+  const known = new Set(present);
+  return [...wanted.values()].filter((set) => !known.has(set.name));
+}
+
+const ownerKey = (map: ServiceMap, key: FrontendKey): string => {
+  const owner = map.frontends.get(key)?.owner;
+  return owner ? `${portName(owner)}/${owner.protocol}` : '';
+};
+
+function without(map: ServiceMap, excluded: ReadonlyMap<string, Error>): ServiceMap {
+  if (excluded.size === 0) return map;
+  return {
+    ...map,
+    frontends: new Map([...map.frontends].filter(([key]) => !excluded.has(ownerKey(map, key)))),
+  };
+}
+
+function failures(map: ServiceMap, excluded: ReadonlyMap<string, Error>): ApplyReport['failed'] {
+  if (excluded.size === 0) return [];
+  return [...map.frontends.keys()].flatMap((key) => {
+    const error = excluded.get(ownerKey(map, key));
+    return error ? [{ key, error }] : [];
+  });
+}

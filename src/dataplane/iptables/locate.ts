@@ -1,0 +1,83 @@
+import type { Frontend, Packet, ServiceMap } from '../../service/model.ts';
+import type { KernelStep } from '../dataplane.ts';
+import { CHAIN, hostPort, portName, serviceChain } from './chain-names.ts';
+import { dispatchKey } from './dispatch-tree.ts';
+import type { Ruleset } from './ruleset.ts';
+
+/** The chains that a packet to a frontend passes, in order, with the chances of each endpoint. */
+export function locateSteps(
+  frontend: Frontend,
+  packet: Packet,
+  ruleset: Ruleset,
+  map: ServiceMap,
+): readonly KernelStep[] {
+  const tool = frontend.family === 'ipv4' ? 'iptables' : 'ip6tables';
+  const chain = (table: string, name: string) => `${tool} -t ${table} chain ${name}`;
+  const key = dispatchKey(frontend.address, frontend.protocol, frontend.port);
+  const name = portName(frontend.owner);
+  const steps: KernelStep[] = [];
+  const route = frontend.routes[packet.sourceClass];
+
+  const dispatch = ruleset.locate(frontend.address === null ? 'nodePort' : 'address', key);
+  const first = packet.sourceClass === 'node' ? 'OUTPUT' : 'PREROUTING';
+  steps.push({ object: chain('nat', first), effect: `jumps to ${CHAIN.services}` });
+  if (frontend.address === null) {
+    steps.push({
+      object: chain('nat', CHAIN.services),
+      effect: `destination is this node: ${CHAIN.nodePorts}`,
+    });
+  }
+  const rules = dispatch?.rules ?? [];
+  if (dispatch) {
+    steps.push({
+      object: chain('nat', dispatch.chains.at(-1) ?? ''),
+      effect: `found by way of ${dispatch.chains.join(' → ')}: ${rules.join('; ')}`,
+    });
+  }
+  if (route.action !== 'forward') {
+    const tree =
+      frontend.address === null
+        ? 'rejectNodePort'
+        : frontend.kind === 'ClusterIP'
+          ? 'rejectAddress'
+          : 'rejectExternal';
+    const refusal = ruleset.locate(tree, key);
+    steps.push({
+      object: chain('filter', refusal?.chains.at(-1) ?? CHAIN.services),
+      effect: `${route.action}: ${route.reason} (${refusal?.rules.join('; ') ?? ''})`,
+    });
+    return steps;
+  }
+  const chains = ruleset.chainsOf(frontend.owner, map);
+  let target = rules[0]?.match(/-j (\S+)$/)?.[1];
+  while (target?.startsWith('KUBE-FW-') || target?.startsWith('KUBE-EXT-')) {
+    const lines = chains.get(target) ?? [];
+    steps.push({
+      object: chain('nat', target),
+      effect: target.startsWith('KUBE-FW-')
+        ? 'lets allowed sources on; all others are dropped in filter KUBE-PROXY-FIREWALL'
+        : `${packet.sourceClass} traffic${route.masquerade ? ' is marked for masquerading and' : ''} goes on to the endpoints`,
+    });
+    target = target.startsWith('KUBE-FW-')
+      ? lines[0]?.match(/-j (\S+)$/)?.[1]
+      : serviceChain(route.pool.id.endsWith('/local') ? 'KUBE-SVL-' : 'KUBE-SVC-', frontend.owner);
+  }
+  const { endpoints } = route.pool;
+  const affinity =
+    frontend.affinitySeconds === null ? '' : `; clients stay for ${frontend.affinitySeconds} s`;
+  steps.push({
+    object: chain('nat', target ?? ''),
+    effect: `picks one of ${endpoints.length} endpoints of ${name}, each with chance 1/${endpoints.length}${affinity}`,
+  });
+  for (const endpoint of endpoints) {
+    const hairpin = endpoint.ip === packet.source ? ', masqueraded since it is the client itself' : '';
+    steps.push({
+      object: chain('nat', serviceChain('KUBE-SEP-', frontend.owner, hostPort(endpoint))),
+      effect: `destination becomes ${hostPort(endpoint)}${hairpin}`,
+    });
+  }
+  if (route.masquerade) {
+    steps.push({ object: chain('nat', CHAIN.postrouting), effect: "source becomes this node's address" });
+  }
+  return steps;
+}

@@ -1,0 +1,161 @@
+import { spawn } from 'node:child_process';
+import { type NetnsRef, spawnInNetns } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { type Hook, TABLES, type Table } from './base-chains.ts';
+import { isOwnChain } from './chain-names.ts';
+import type { Rule } from './rule.ts';
+
+/** Which of the two kernel mechanisms behind the command's name; "auto": what the machine's own `iptables` is. */
+export type Variant = 'auto' | 'legacy' | 'nft';
+
+/** The commands of one family and where they run. */
+export interface Tool {
+  readonly family: IPFamily;
+  readonly variant: Variant;
+  /** Default: the namespace of this process. */
+  readonly netns?: NetnsRef | undefined;
+  /** Told the process id of each command that changes rules, so that its events can be told from others'. */
+  readonly onProcess?: ((pid: number) => void) | undefined;
+}
+
+/** What is in the kernel of ours: our chains, and the rules of the kernel's own chains, in every table. */
+export interface LiveTable {
+  readonly chains: Map<string, Rule[]>;
+  readonly builtin: Map<string, Rule[]>;
+}
+
+export function command({ family, variant }: Tool, verb: '' | '-restore' | '-save'): string {
+  const middle = variant === 'auto' ? '' : `-${variant}`;
+  return `${family === 'ipv4' ? 'iptables' : 'ip6tables'}${middle}${verb}`;
+}
+
+/** Reads both tables. Throws FairleadError when the command is missing or fails. */
+export async function readTables(tool: Tool): Promise<Record<Table, LiveTable>> {
+  const tables = {
+    nat: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
+    filter: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
+  };
+  for (const table of TABLES) {
+    parseSave(await run(tool, command(tool, '-save'), ['-t', table], null), tables[table]);
+  }
+  return tables;
+}
+
+/** Reads one table of iptables-save's output, keeping what concerns us. */
+export function parseSave(text: string, table: LiveTable): void {
+  for (let from = 0; from < text.length; ) {
+    const newline = text.indexOf('\n', from);
+    const end = newline < 0 ? text.length : newline;
+    if (text[from] === ':') {
+      const name = text.slice(from + 1, text.indexOf(' ', from));
+      if (isOwnChain(name)) table.chains.set(name, []);
+      else if (/^[A-Z]+ [A-Z]/.test(text.slice(from + 1, end))) table.builtin.set(name, []);
+    } else if (text.startsWith('-A ', from)) {
+      const space = text.indexOf(' ', from + 3);
+      const name = text.slice(from + 3, space);
+      (table.chains.get(name) ?? table.builtin.get(name))?.push(text.slice(space + 1, end));
+    }
+    from = end + 1;
+  }
+}
+
+/** Rules that mean the same: versions of iptables differ in when they quote a comment. */
+export const sameRule = (a: Rule, b: Rule): boolean =>
+  a === b || a.replaceAll('"', '') === b.replaceAll('"', '');
+
+export function sameRules(a: readonly Rule[], b: readonly Rule[]): boolean {
+  return a.length === b.length && a.every((line, i) => sameRule(line, b[i] ?? ''));
+}
+
+/** One table's part of a restore. */
+export interface TableInput {
+  readonly written: ReadonlyMap<string, readonly Rule[]>;
+  readonly deleted: readonly string[];
+  /** To put at the head of their chains, in this order. */
+  readonly hooks: readonly Hook[];
+  /** Rules to take out of the kernel's own chains. */
+  readonly unhooked: readonly { readonly chain: string; readonly rule: Rule }[];
+}
+
+/** The input of iptables-restore --noflush, and how many lines of rules it has; empty when there is nothing to do. */
+export function restoreInput(tables: Readonly<Record<Table, TableInput>>): { text: string; lines: number } {
+  const parts: string[] = [];
+  let lines = 0;
+  for (const table of TABLES) {
+    const { written, deleted, hooks, unhooked } = tables[table];
+    if (written.size + deleted.length + hooks.length + unhooked.length === 0) continue;
+    parts.push(`*${table}`);
+    // Naming a chain creates it or, under --noflush, empties it.
+    for (const chain of written.keys()) parts.push(`:${chain} - [0:0]`);
+    for (const chain of deleted) if (!written.has(chain)) parts.push(`:${chain} - [0:0]`);
+    for (const { chain, rule } of unhooked) parts.push(`-D ${chain} ${rule}`);
+    for (const { chain, rule } of hooks.toReversed()) parts.push(`-I ${chain} 1 ${rule}`);
+    for (const [chain, rules] of written) {
+      for (const rule of rules) parts.push(`-A ${chain} ${rule}`);
+      lines += rules.length;
+    }
+    for (const chain of deleted) if (!written.has(chain)) parts.push(`-X ${chain}`);
+    parts.push('COMMIT');
+    lines += deleted.length + hooks.length + unhooked.length;
+  }
+  return { text: parts.length === 0 ? '' : `${parts.join('\n')}\n`, lines };
+}
+
+/** Applies a restore; each table as a whole or not at all. Throws FairleadError with the offending line. */
+export async function restore(tool: Tool, input: string): Promise<void> {
+  // Legacy takes a lock that other users of iptables share.
+  const args = ['--noflush', '--counters', '--wait', '5'];
+  try {
+    await run(tool, command(tool, '-restore'), args, input);
+  } catch (error) {
+    const line = /line:? (\d+)/.exec(messageOf(error))?.[1];
+    if (!(error instanceof FairleadError) || line === undefined) throw error;
+    throw new FairleadError(error.message, {
+      op: error.op,
+      code: error.code,
+      object: input.split('\n')[Number(line) - 1] ?? `line ${line}`,
+      cause: error,
+    });
+  }
+}
+
+/** Runs a command to its end and returns its output. */
+function run(tool: Tool, file: string, args: readonly string[], input: string | null): Promise<string> {
+  const failed = (message: string, code: string, hint?: string, cause?: unknown) =>
+    new FairleadError(`${file}: ${message}`, {
+      op: 'program iptables',
+      code,
+      ...(hint === undefined ? {} : { hint }),
+      cause,
+    });
+  return new Promise((resolve, reject) => {
+    const stdio = ['pipe', 'pipe', 'pipe'] as const;
+    const child =
+      tool.netns === undefined
+        ? spawn(file, args, { stdio: [...stdio] })
+        : spawnInNetns(tool.netns, file, args, { stdio: [...stdio] });
+    if (input !== null && child.pid !== undefined) tool.onProcess?.(child.pid);
+    const output: Buffer[] = [];
+    const errors: Buffer[] = [];
+    child.stdout?.on('data', (chunk: Buffer) => output.push(chunk));
+    child.stderr?.on('data', (chunk: Buffer) => errors.push(chunk));
+    child.once('error', (error: NodeJS.ErrnoException) =>
+      reject(
+        error.code === 'ENOENT'
+          ? failed('the command is not installed', 'ENOENT', 'install the package "iptables"', error)
+          : failed(error.message, error.code ?? 'EIO', undefined, error),
+      ),
+    );
+    child.once('close', (status, signal) => {
+      if (status === 0) resolve(Buffer.concat(output).toString('latin1'));
+      else {
+        const text = Buffer.concat(errors).toString().trim();
+        reject(failed(text || `ended with ${signal ?? `status ${status}`}`, 'iptables-failed'));
+      }
+    });
+    // A command that fails early closes its input; its status tells.
+    child.stdin?.on('error', () => {});
+    child.stdin?.end(input ?? '');
+  });
+}

@@ -1,0 +1,108 @@
+import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
+import type { LocalDetection, PortRef, Protocol } from '../../service/model.ts';
+import { portName } from './chain-names.ts';
+
+/**
+ * A rule without "-A CHAIN ", written in the order and form in which iptables-save prints it, so that what was
+ * written can be compared with what is there as text.
+ */
+export type Rule = string;
+
+/** What a rule matches on; fields come out in iptables-save's order. */
+export interface Match {
+  /** "10.0.0.0/8", with a leading "! " to negate. */
+  readonly source?: string | undefined;
+  readonly destination?: string | undefined;
+  readonly inInterface?: string | undefined;
+  readonly protocol?: Protocol | undefined;
+  readonly comment?: string | undefined;
+  /** Port, or range "30000:30063". */
+  readonly port?: number | string | undefined;
+  /** Further matches, ready made: "-m addrtype --src-type LOCAL". */
+  readonly more?: string | undefined;
+}
+
+export function rule(match: Match, target: string): Rule {
+  let text = option('-s', match.source) + option('-d', match.destination) + option('-i', match.inInterface);
+  const protocol = match.protocol?.toLowerCase();
+  if (protocol) text += `-p ${protocol} `;
+  if (match.comment) text += `-m comment --comment "${commentText(match.comment)}" `;
+  if (match.more) text += `${match.more} `;
+  if (protocol && match.port !== undefined) text += `-m ${protocol} --dport ${match.port} `;
+  return text + target;
+}
+
+function option(name: string, value: string | undefined): string {
+  if (value === undefined) return '';
+  return value.startsWith('! ') ? `! ${name} ${value.slice(2)} ` : `${name} ${value} `;
+}
+
+/** xt_comment holds 256 bytes; quotes and line ends would end the argument or the rule. */
+const commentText = (text: string): string => text.replace(/[^\w .:/>-]/g, '?').slice(0, 250);
+
+export const jump = (chain: string): string => `-j ${chain}`;
+
+/** Continues in another chain and does not come back to this one. */
+export const go = (chain: string): string => `-g ${chain}`;
+
+/** "10.0.0.1/32", "fd00::1/128". */
+export const hostNetwork = (address: string): string => `${address}/${address.includes(':') ? 128 : 32}`;
+
+/** A 1/n chance, in the units in which xt_statistic keeps it (2^-31) and the digits in which iptables prints it. */
+export function chance(n: number): string {
+  const units = Math.round(0x8000_0000 / n);
+  return `-m statistic --mode random --probability ${(units / 0x8000_0000).toFixed(11)}`;
+}
+
+export const NEW = '-m conntrack --ctstate NEW';
+export const FROM_NODE = '-m addrtype --src-type LOCAL';
+export const TO_NODE = '-m addrtype --dst-type LOCAL';
+
+/** Refuses at once. TCP by reset: the kernel limits ICMP errors to about one a second for each client. */
+export function rejectRules(match: Match, family: IPFamily): Rule[] {
+  const unreachable = `-j REJECT --reject-with ${family === 'ipv4' ? 'icmp' : 'icmp6'}-port-unreachable`;
+  if (match.protocol === 'TCP') return [rule(match, '-j REJECT --reject-with tcp-reset')];
+  if (match.protocol) return [rule(match, unreachable)];
+  return [rule({ ...match, protocol: 'TCP' }, '-j REJECT --reject-with tcp-reset'), rule(match, unreachable)];
+}
+
+/** Matches this cluster's own pods, and everything else; null where the configuration tells no pods of this family. */
+export interface PodMatch {
+  readonly pods: Match;
+  readonly others: Match;
+}
+
+export function podMatch(detection: LocalDetection, family: IPFamily): PodMatch | null {
+  switch (detection.mode) {
+    case 'ClusterCIDR':
+    case 'NodeCIDR': {
+      const cidr = detection[family];
+      return cidr && { pods: { source: cidr.text }, others: { source: `! ${cidr.text}` } };
+    }
+    case 'BridgeInterface':
+      return interfaceMatch(detection.interface);
+    case 'InterfaceNamePrefix':
+      return interfaceMatch(`${detection.prefix}+`);
+  }
+}
+
+const interfaceMatch = (name: string): PodMatch => ({
+  pods: { inInterface: name },
+  others: { inInterface: `! ${name}` },
+});
+
+/** Words for a comment: "shop/web:http cluster IP". */
+export const commentFor = (owner: PortRef, words = ''): string => `${portName(owner)} ${words}`.trim();
+
+/** A network from the first hexadecimal digits of its address. */
+export function networkOf(digits: string, family: IPFamily): string {
+  const bytes = new Uint8Array(family === 'ipv4' ? 4 : 16);
+  const padded = digits.padEnd(bytes.length * 2, '0');
+  for (let i = 0; i < bytes.length; i++) bytes[i] = Number.parseInt(padded.slice(i * 2, i * 2 + 2), 16);
+  return `${formatAddress(bytes)}/${digits.length * 4}`;
+}
+
+/** An address's hexadecimal digits: 8 or 32. */
+export function addressDigits(address: string): string {
+  return Buffer.from(addressBytes(address) ?? new Uint8Array(0)).toString('hex');
+}

@@ -1,0 +1,251 @@
+import type { IPFamily } from '../../lib/address.ts';
+import type { Change, Frontend, FrontendKey, PortRef, ServiceMap } from '../../service/model.ts';
+import { type BaseSettings, baseChains, type Table } from './base-chains.ts';
+import { CHAIN, portName, TREE } from './chain-names.ts';
+import { createDispatchTree, type DispatchTree, dispatchKey } from './dispatch-tree.ts';
+import { hostNetwork, type Rule, rejectRules } from './rule.ts';
+import { type AffinitySet, type ServiceChains, serviceChains, type TreeName } from './service-chains.ts';
+
+/** What to write into the kernel: whole chains to fill, and chains to remove. */
+export interface RulesetChange {
+  readonly written: Readonly<Record<Table, Map<string, readonly Rule[]>>>;
+  readonly deleted: Readonly<Record<Table, string[]>>;
+  readonly setsAdded: AffinitySet[];
+  readonly setsRemoved: string[];
+}
+
+/** A service port's chains as they are in the kernel. */
+interface OwnerState {
+  readonly frontends: Map<FrontendKey, Frontend>;
+  /** Chain → its rules joined; for an endpoint's chain, whose contents follow from its name, the affinity alone. */
+  chains: Map<string, string>;
+  sets: Map<string, AffinitySet>;
+  keys: Record<TreeName, readonly string[]>;
+}
+
+type TreeKey = TreeName | 'clusterIP';
+
+const TREES: Readonly<Record<TreeKey, { table: Table; prefix: string; addressed: boolean }>> = {
+  address: { table: 'nat', prefix: TREE.address, addressed: true },
+  nodePort: { table: 'nat', prefix: TREE.nodePort, addressed: false },
+  rejectAddress: { table: 'filter', prefix: TREE.address, addressed: true },
+  rejectExternal: { table: 'filter', prefix: TREE.externalAddress, addressed: true },
+  rejectNodePort: { table: 'filter', prefix: TREE.nodePort, addressed: false },
+  firewall: { table: 'filter', prefix: TREE.firewall, addressed: true },
+  clusterIP: { table: 'filter', prefix: TREE.clusterIP, addressed: true },
+};
+const TREE_KEYS = Object.keys(TREES) as TreeKey[];
+const ENTRY_TREES = TREE_KEYS.filter((key): key is TreeName => key !== 'clusterIP');
+
+/** One family's rules for a ServiceMap, changed along with it. */
+export interface Ruleset {
+  readonly family: IPFamily;
+  /** Applies a change whose node is the same; returns only what it touches. */
+  apply(change: Change, map: ServiceMap): RulesetChange;
+  /** Every chain with its rules. */
+  render(map: ServiceMap): Record<Table, Map<string, readonly Rule[]>>;
+  readonly sets: ReadonlyMap<string, AffinitySet>;
+  /** The service port ("namespace/name:port/TCP") whose chain this is. */
+  ownerOf(chain: string): string | null;
+  /** The dispatch chains that lead to a frontend, and the rules at their end; null where it has none in this tree. */
+  locate(
+    tree: TreeName,
+    key: string,
+  ): { readonly chains: readonly string[]; readonly rules: readonly Rule[] } | null;
+  /** One service port's chains as they are rendered. */
+  chainsOf(owner: PortRef, map: ServiceMap): ReadonlyMap<string, readonly Rule[]>;
+}
+
+export interface RulesetOptions {
+  /** See BaseSettings. */
+  readonly dropInvalid: boolean;
+  /** False where the kernel has no ipset: clients then do not stay with an endpoint. */
+  readonly affinity: boolean;
+}
+
+/** Builds the rules of a whole map. */
+export function createRuleset(map: ServiceMap, family: IPFamily, options: RulesetOptions): Ruleset {
+  const { dropInvalid, affinity } = options;
+  const owners = new Map<string, OwnerState>();
+  const trees = Object.fromEntries(
+    TREE_KEYS.map((key) => [key, createDispatchTree(TREES[key].prefix, family, TREES[key].addressed)]),
+  ) as Record<TreeKey, DispatchTree>;
+  const sets = new Map<string, AffinitySet>();
+  const own = new Set(map.node.ownServiceAddresses);
+
+  const mine = (frontend: Frontend | null): frontend is Frontend =>
+    frontend !== null &&
+    frontend.family === family &&
+    !(frontend.address !== null && own.has(frontend.address));
+
+  function emptyChange(): RulesetChange {
+    return {
+      written: { nat: new Map(), filter: new Map() },
+      deleted: { nat: [], filter: [] },
+      setsAdded: [],
+      setsRemoved: [],
+    };
+  }
+
+  function settings(current: ServiceMap): BaseSettings {
+    return { node: current.node, family, healthChecks: [...current.healthChecks.values()], dropInvalid };
+  }
+
+  function ownerState(owner: PortRef): OwnerState {
+    const key = ownerKey(owner);
+    const known = owners.get(key);
+    if (known) return known;
+    const fresh: OwnerState = { frontends: new Map(), chains: new Map(), sets: new Map(), keys: noKeys() };
+    owners.set(key, fresh);
+    return fresh;
+  }
+
+  /** Brings one owner's chains, sets and tree entries in line with its frontends. */
+  function refresh(
+    key: string,
+    current: ServiceMap,
+    out: RulesetChange,
+    edits: Record<TreeKey, Map<string, readonly Rule[] | null>>,
+  ): void {
+    const state = owners.get(key);
+    if (!state) return;
+    const rendered = serviceChains([...state.frontends.values()], current.node, family, affinity);
+    const chains = new Map<string, string>();
+    for (const [chain, rules] of rendered.chains) {
+      const signature = chain.startsWith('KUBE-SEP-') ? endpointSignature(rules) : rules.join('\n');
+      chains.set(chain, signature);
+      if (state.chains.get(chain) !== signature) out.written.nat.set(chain, rules);
+    }
+    for (const chain of state.chains.keys()) if (!chains.has(chain)) out.deleted.nat.push(chain);
+    const wanted = new Map(rendered.sets.map((set) => [set.name, set]));
+    for (const set of rendered.sets) {
+      if (state.sets.has(set.name)) continue;
+      out.setsAdded.push(set);
+      sets.set(set.name, set);
+    }
+    for (const name of state.sets.keys()) {
+      if (wanted.has(name)) continue;
+      out.setsRemoved.push(name);
+      sets.delete(name);
+    }
+    state.chains = chains;
+    state.sets = wanted;
+    for (const tree of ENTRY_TREES) {
+      const entries = rendered.entries[tree];
+      // A key that passes from one owner to another in this change may be set already: only the unset are cleared.
+      for (const old of state.keys[tree]) {
+        if (!entries.has(old) && !edits[tree].has(old)) edits[tree].set(old, null);
+      }
+      for (const [entry, rules] of entries) edits[tree].set(entry, rules);
+    }
+    state.keys = keysOf(rendered);
+    if (state.frontends.size === 0) owners.delete(key);
+  }
+
+  function noEdits(): Record<TreeKey, Map<string, readonly Rule[] | null>> {
+    return Object.fromEntries(TREE_KEYS.map((key) => [key, new Map()])) as Record<
+      TreeKey,
+      Map<string, readonly Rule[] | null>
+    >;
+  }
+
+  function clusterIPEdits(
+    added: Iterable<string>,
+    removed: Iterable<string>,
+    edits: Map<string, readonly Rule[] | null>,
+  ): void {
+    for (const address of removed) {
+      if (address.includes(':') === (family === 'ipv6')) edits.set(dispatchKey(address), null);
+    }
+    for (const address of added) {
+      if (address.includes(':') !== (family === 'ipv6') || own.has(address)) continue;
+      edits.set(dispatchKey(address), rejectRules({ destination: hostNetwork(address) }, family));
+    }
+  }
+
+  function updateTrees(
+    edits: Record<TreeKey, Map<string, readonly Rule[] | null>>,
+    out: RulesetChange,
+  ): void {
+    for (const tree of TREE_KEYS) {
+      if (edits[tree].size === 0) continue;
+      const { table } = TREES[tree];
+      const { written, deleted } = trees[tree].update(edits[tree]);
+      for (const [chain, rules] of written) out.written[table].set(chain, rules);
+      out.deleted[table].push(...deleted);
+    }
+  }
+
+  const initial = emptyChange();
+  const edits = noEdits();
+  for (const [key, frontend] of map.frontends) {
+    if (mine(frontend)) ownerState(frontend.owner).frontends.set(key, frontend);
+  }
+  for (const key of [...owners.keys()]) refresh(key, map, initial, edits);
+  clusterIPEdits(map.clusterIPs.keys(), [], edits.clusterIP);
+  updateTrees(edits, initial);
+
+  return {
+    family,
+    sets,
+    apply(change, current) {
+      const out = emptyChange();
+      const pending = noEdits();
+      const dirty = new Set<string>();
+      for (const { key, before, after } of change.frontends) {
+        if (mine(before)) {
+          owners.get(ownerKey(before.owner))?.frontends.delete(key);
+          dirty.add(ownerKey(before.owner));
+        }
+        if (mine(after)) {
+          ownerState(after.owner).frontends.set(key, after);
+          dirty.add(ownerKey(after.owner));
+        }
+      }
+      for (const key of dirty) refresh(key, current, out, pending);
+      clusterIPEdits(change.clusterIPs.added, change.clusterIPs.removed, pending.clusterIP);
+      updateTrees(pending, out);
+      if (change.healthChecks.length > 0) {
+        const rules = baseChains(settings(current)).filter.get(CHAIN.nodePorts);
+        if (rules) out.written.filter.set(CHAIN.nodePorts, rules);
+      }
+      return out;
+    },
+    render(current) {
+      const out = baseChains(settings(current));
+      for (const tree of TREE_KEYS) {
+        for (const [chain, rules] of trees[tree].render()) out[TREES[tree].table].set(chain, rules);
+      }
+      for (const state of owners.values()) {
+        const { chains } = serviceChains([...state.frontends.values()], current.node, family, affinity);
+        for (const [chain, rules] of chains) out.nat.set(chain, rules);
+      }
+      return out;
+    },
+    locate: (tree, key) => trees[tree].locate(key),
+    chainsOf(owner, current) {
+      const state = owners.get(ownerKey(owner));
+      if (!state) return new Map();
+      return serviceChains([...state.frontends.values()], current.node, family, affinity).chains;
+    },
+    ownerOf(chain) {
+      for (const [key, state] of owners) if (state.chains.has(chain)) return key;
+      return null;
+    },
+  };
+}
+
+const ownerKey = (owner: PortRef): string => `${portName(owner)}/${owner.protocol}`;
+
+/** What may differ between two chains of the same endpoint of the same service port. */
+const endpointSignature = (rules: readonly Rule[]): string =>
+  rules.find((line) => line.includes('--add-set')) ?? '';
+
+const keysOf = ({ entries }: ServiceChains): Record<TreeName, readonly string[]> =>
+  Object.fromEntries(ENTRY_TREES.map((tree) => [tree, [...entries[tree].keys()]])) as unknown as Record<
+    TreeName,
+    readonly string[]
+  >;
+
+const noKeys = (): Record<TreeName, readonly string[]> =>
+  Object.fromEntries(ENTRY_TREES.map((tree) => [tree, []])) as unknown as Record<TreeName, readonly string[]>;

@@ -1,0 +1,303 @@
+import type { IPFamily } from '../../lib/address.ts';
+import type { Endpoint, Frontend, NodeView, Pool, PortRef, Route, SourceClass } from '../../service/model.ts';
+import { CHAIN, hostPort, portName, SET_PREFIX, serviceChain } from './chain-names.ts';
+import { dispatchKey } from './dispatch-tree.ts';
+import {
+  chance,
+  commentFor,
+  FROM_NODE,
+  hostNetwork,
+  jump,
+  type Match,
+  type PodMatch,
+  podMatch,
+  type Rule,
+  rejectRules,
+  rule,
+} from './rule.ts';
+
+/** The trees that frontends have entries in. */
+export type TreeName =
+  | 'address'
+  | 'nodePort'
+  | 'rejectAddress'
+  | 'rejectExternal'
+  | 'rejectNodePort'
+  | 'firewall';
+
+/** A set of clients that stay with an endpoint. */
+export interface AffinitySet {
+  readonly name: string;
+  readonly family: IPFamily;
+  readonly seconds: number;
+}
+
+/** Everything that carries out one service port in one family. */
+export interface ServiceChains {
+  /** Chains of the nat table. */
+  readonly chains: ReadonlyMap<string, readonly Rule[]>;
+  readonly sets: readonly AffinitySet[];
+  readonly entries: Readonly<Record<TreeName, ReadonlyMap<string, readonly Rule[]>>>;
+}
+
+const KIND_WORDS: Readonly<Record<Frontend['kind'], string>> = {
+  ClusterIP: 'cluster IP',
+  NodePort: '',
+  LoadBalancer: 'loadbalancer IP',
+  ExternalIP: 'external IP',
+};
+
+/**
+ * Renders the frontends of one service port; all are of the same owner and family. Without `withAffinity` clients
+ * do not stay with an endpoint.
+ */
+export function serviceChains(
+  frontends: readonly Frontend[],
+  node: NodeView,
+  family: IPFamily,
+  withAffinity: boolean,
+): ServiceChains {
+  const pods = podMatch(node.localDetection, family);
+  const chains = new Map<string, readonly Rule[]>();
+  const entries = {
+    address: new Map<string, readonly Rule[]>(),
+    nodePort: new Map<string, readonly Rule[]>(),
+    rejectAddress: new Map<string, readonly Rule[]>(),
+    rejectExternal: new Map<string, readonly Rule[]>(),
+    rejectNodePort: new Map<string, readonly Rule[]>(),
+    firewall: new Map<string, readonly Rule[]>(),
+  };
+  const pools = new Map<string, { pool: Pool; affinity: number | null; marks: Rule[] }>();
+  const sets = new Map<string, AffinitySet>();
+
+  for (const frontend of frontends) {
+    for (const route of routesOf(frontend)) {
+      if (route.action !== 'forward') continue;
+      const name = poolChain(frontend.owner, route.pool);
+      if (!pools.has(name))
+        pools.set(name, {
+          pool: route.pool,
+          affinity: withAffinity ? frontend.affinitySeconds : null,
+          marks: [],
+        });
+    }
+    const key = dispatchKey(frontend.address, frontend.protocol, frontend.port);
+    const entry = enter(frontend);
+    if (entry) entries[frontend.address === null ? 'nodePort' : 'address'].set(key, entry);
+    const refusal = refuse(frontend, pods);
+    if (refusal.length > 0) {
+      const tree =
+        frontend.address === null
+          ? 'rejectNodePort'
+          : frontend.kind === 'ClusterIP'
+            ? 'rejectAddress'
+            : 'rejectExternal';
+      entries[tree].set(key, refusal);
+    }
+    if (frontend.allowedSources) entries.firewall.set(key, firewallRules(frontend, refusal.length > 0));
+  }
+  for (const [name, { pool, affinity, marks }] of pools) {
+    const [frontend] = frontends;
+    if (frontend) renderPool(frontend.owner, name, pool, affinity, marks);
+  }
+  return { chains, sets: [...sets.values()], entries };
+
+  /** The rule that leads packets to this frontend into its chains; null when no class of source is forwarded. */
+  function enter(frontend: Frontend): Rule[] | null {
+    const { owner, kind } = frontend;
+    const forwards = routesOf(frontend).filter((route) => route.action === 'forward');
+    const [first] = forwards;
+    if (!first) return null;
+    let target: string;
+    const samePool = forwards.length === 3 && forwards.every((route) => route.pool === first.pool);
+    const marks = kind === 'ClusterIP' && samePool ? masqueradeRules(frontend, pods) : null;
+    if (marks) {
+      target = poolChain(owner, first.pool);
+      pools.get(target)?.marks.push(...marks);
+    } else {
+      const rules = classRules(frontend, pods);
+      target = ownChain('KUBE-EXT-', owner, rules);
+    }
+    if (frontend.allowedSources) {
+      const allowed = allowedNetworks(frontend).map((source) =>
+        rule({ source, comment: commentFor(owner, KIND_WORDS[kind]) }, jump(target)),
+      );
+      target = ownChain('KUBE-FW-', owner, allowed);
+    }
+    return [rule(frontendMatch(frontend), jump(target))];
+  }
+
+  /** Adds a chain, under the owner's usual name unless frontends of one owner need different ones. */
+  function ownChain(prefix: 'KUBE-EXT-' | 'KUBE-FW-', owner: PortRef, rules: readonly Rule[]): string {
+    let name = serviceChain(prefix, owner);
+    const known = chains.get(name);
+    if (known && known.join('\n') !== rules.join('\n')) name = serviceChain(prefix, owner, rules.join('\n'));
+    chains.set(name, rules);
+    return name;
+  }
+
+  function renderPool(
+    owner: PortRef,
+    name: string,
+    pool: Pool,
+    affinity: number | null,
+    marks: readonly Rule[],
+  ): void {
+    const targets = pool.endpoints.map((endpoint) => ({
+      endpoint,
+      chain: serviceChain('KUBE-SEP-', owner, hostPort(endpoint)),
+      comment: `${portName(owner)} -> ${hostPort(endpoint)}`,
+      set:
+        affinity === null
+          ? null
+          : {
+              name: serviceChain(SET_PREFIX, owner, `${hostPort(endpoint)} ${affinity}`),
+              family,
+              seconds: affinity,
+            },
+    }));
+    const lines: Rule[] = [...marks];
+    for (const { set, chain, comment } of targets) {
+      if (set) lines.push(rule({ comment, more: `-m set --match-set ${set.name} src` }, jump(chain)));
+    }
+    for (const [i, { chain, comment }] of targets.entries()) {
+      const left = targets.length - i;
+      lines.push(rule(left > 1 ? { comment, more: chance(left) } : { comment }, jump(chain)));
+    }
+    chains.set(name, lines);
+    for (const { endpoint, chain, set } of targets) {
+      if (set) sets.set(set.name, set);
+      chains.set(chain, endpointRules(owner, endpoint, set));
+    }
+  }
+}
+
+const poolChain = (owner: PortRef, pool: Pool): string =>
+  serviceChain(pool.id.endsWith('/local') ? 'KUBE-SVL-' : 'KUBE-SVC-', owner);
+
+const routesOf = ({ routes }: Frontend): readonly Route[] => [routes.pod, routes.node, routes.external];
+
+const frontendMatch = (frontend: Frontend): Match => ({
+  destination: frontend.address === null ? undefined : hostNetwork(frontend.address),
+  protocol: frontend.protocol,
+  comment: commentFor(frontend.owner, KIND_WORDS[frontend.kind]),
+  port: frontend.port,
+});
+
+function endpointRules(owner: PortRef, endpoint: Endpoint, set: AffinitySet | null): Rule[] {
+  const comment = portName(owner);
+  const lines = [rule({ source: hostNetwork(endpoint.ip), comment }, jump(CHAIN.markMasquerade))];
+  if (set) lines.push(rule({ comment }, `-j SET --add-set ${set.name} src --exist`));
+  const protocol = owner.protocol;
+  const more = `-m ${protocol.toLowerCase()}`;
+  lines.push(rule({ protocol, comment, more }, `-j DNAT --to-destination ${hostPort(endpoint)}`));
+  return lines;
+}
+
+/** The sources that a rule for a class matches, tried in the order pod, node, external; null: none can be told. */
+function classMatch(source: SourceClass, pods: PodMatch | null): Match | null {
+  switch (source) {
+    case 'pod':
+      return pods?.pods ?? null;
+    case 'node':
+      return { more: FROM_NODE };
+    case 'external':
+      return {};
+  }
+}
+
+/** Classes with the condition that tells them, those at the end that fare alike joined into "everything else". */
+function distinctClasses(
+  frontend: Frontend,
+  pods: PodMatch | null,
+): { match: Match; route: Route; source: SourceClass }[] {
+  const all = (['pod', 'node', 'external'] as const).flatMap((source) => {
+    const match = classMatch(source, pods);
+    return match ? [{ match, route: frontend.routes[source], source }] : [];
+  });
+  while (all.length > 1 && sameRoute(all.at(-1)?.route, all.at(-2)?.route)) all.splice(-2, 1);
+  return all;
+}
+
+function sameRoute(a: Route | undefined, b: Route | undefined): boolean {
+  if (a?.action !== 'forward' || b?.action !== 'forward') return a?.action === b?.action;
+  return a.pool === b.pool && a.masquerade === b.masquerade;
+}
+
+/** The contents of KUBE-EXT: what becomes of each class of source. */
+function classRules(frontend: Frontend, pods: PodMatch | null): Rule[] {
+  const { owner } = frontend;
+  const words: Record<SourceClass, [mark: string, route: string]> = {
+    pod: [
+      `masquerade pod traffic for ${portName(owner)} external destinations`,
+      `pod traffic for ${portName(owner)} external destinations`,
+    ],
+    node: [
+      `masquerade LOCAL traffic for ${portName(owner)} external destinations`,
+      `route LOCAL traffic for ${portName(owner)} external destinations`,
+    ],
+    external: [`masquerade traffic for ${portName(owner)} external destinations`, ''],
+  };
+  return distinctClasses(frontend, pods).flatMap(({ match, route, source }) => {
+    if (route.action !== 'forward') return [rule(match, '-j RETURN')];
+    const [mark, comment] = words[source];
+    const onward = rule(comment ? { ...match, comment } : match, jump(poolChain(owner, route.pool)));
+    return route.masquerade
+      ? [rule({ ...match, comment: mark }, jump(CHAIN.markMasquerade)), onward]
+      : [onward];
+  });
+}
+
+/**
+ * For a cluster IP whose classes differ in masquerading alone: marks at the head of the pool's chain, as kube-proxy
+ * has them. Null where it takes more than one condition.
+ */
+function masqueradeRules(frontend: Frontend, pods: PodMatch | null): Rule[] | null {
+  const marks = (source: SourceClass): boolean => {
+    const route = frontend.routes[source];
+    return route.action === 'forward' && route.masquerade;
+  };
+  const mark = (match: Match) => rule({ ...frontendMatch(frontend), ...match }, jump(CHAIN.markMasquerade));
+  if (marks('node') !== marks('external')) return null;
+  if (!pods || marks('pod') === marks('node')) return marks('node') ? [mark({})] : [];
+  return marks('pod') ? [mark(pods.pods)] : [mark(pods.others)];
+}
+
+/**
+ * What the filter table does with packets that no class rule translated, and so still have this destination.
+ * Where all refused classes fare alike no condition is needed: the others' packets have their new destination.
+ */
+function refuse(frontend: Frontend, pods: PodMatch | null): Rule[] {
+  const refused = routesOf(frontend).filter((route) => route.action !== 'forward');
+  const [first] = refused;
+  if (!first) return [];
+  const base = frontendMatch(frontend);
+  if (refused.every((route) => route.action === first.action)) return verdict(base, first, frontend);
+  return distinctClasses(frontend, pods).flatMap(({ match, route }) =>
+    route.action === 'forward' ? [] : verdict({ ...base, ...match }, route, frontend),
+  );
+}
+
+function verdict(match: Match, route: Route, frontend: Frontend): Rule[] {
+  if (route.action === 'forward') return [];
+  const why = route.reason === 'no-endpoints' ? 'has no endpoints' : 'has no local endpoints';
+  const explained = { ...match, comment: commentFor(frontend.owner, why) };
+  return route.action === 'reject' ? rejectRules(explained, frontend.family) : [rule(explained, '-j DROP')];
+}
+
+/** Of the frontend's family; undefined for the one that holds every address, which iptables prints as no condition. */
+function allowedNetworks({ allowedSources, family }: Frontend): (string | undefined)[] {
+  return (allowedSources ?? [])
+    .filter((cidr) => cidr.family === family)
+    .map((cidr) => (cidr.prefix === 0 ? undefined : cidr.text));
+}
+
+/** Sources outside the ranges were not translated and are dropped here; allowed ones may still be refused later. */
+function firewallRules(frontend: Frontend, refused: boolean): Rule[] {
+  const match = frontendMatch(frontend);
+  const returns = refused
+    ? allowedNetworks(frontend).map((source) => rule({ ...match, source }, '-j RETURN'))
+    : [];
+  const comment = `${portName(frontend.owner)} traffic not accepted by ${serviceChain('KUBE-FW-', frontend.owner)}`;
+  return [...returns, rule({ ...match, comment }, '-j DROP')];
+}
