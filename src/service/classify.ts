@@ -1,0 +1,50 @@
+import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
+import type { NodeView, SourceClass } from './model.ts';
+
+/** What is known of a packet when its source is classified. */
+export interface SourceFacts {
+  readonly source: string;
+  /** The interface it came in by; absent for what this node's own processes send. */
+  readonly inInterface?: string;
+  /** The source is an address of this node. */
+  readonly isNodeAddress: boolean;
+}
+
+/**
+ * The class of a packet's source. Detection comes first, the node's own addresses second, as in upstream's rules: a
+ * node address inside the detected network (a bridge's, say) counts as the pods'.
+ */
+export function classify(node: NodeView, facts: SourceFacts): SourceClass {
+  return isDetected(node, facts) ? 'pod' : facts.isNodeAddress ? 'node' : 'external';
+}
+
+/** True when this node can tell the cluster's own pods from strangers in this family. */
+export function hasLocalDetection(node: NodeView, family: IPFamily): boolean {
+  const detection = node.localDetection;
+  switch (detection.mode) {
+    case 'ClusterCIDR':
+    case 'NodeCIDR':
+      return detection[family] !== null;
+    case 'BridgeInterface':
+      return detection.interface !== '';
+    case 'InterfaceNamePrefix':
+      return detection.prefix !== '';
+  }
+}
+
+function isDetected(node: NodeView, facts: SourceFacts): boolean {
+  const detection = node.localDetection;
+  const { inInterface } = facts;
+  switch (detection.mode) {
+    case 'ClusterCIDR':
+    case 'NodeCIDR': {
+      const family = familyOf(facts.source);
+      const cidr = family && detection[family];
+      return cidr !== null && cidrContains(cidr, facts.source);
+    }
+    case 'BridgeInterface':
+      return detection.interface !== '' && inInterface === detection.interface;
+    case 'InterfaceNamePrefix':
+      return detection.prefix !== '' && inInterface?.startsWith(detection.prefix) === true;
+  }
+}

@@ -1,0 +1,36 @@
+import type { LostClaim } from './claims.ts';
+import type { Finding, Frontend, FrontendKind } from './model.ts';
+
+const FIELD: Readonly<Record<FrontendKind, string>> = {
+  ClusterIP: 'spec.clusterIPs',
+  NodePort: 'spec.ports[].nodePort',
+  LoadBalancer: 'status.loadBalancer.ingress',
+  ExternalIP: 'spec.externalIPs',
+};
+
+/** What the Service is told that asked for an address and port that another one holds. */
+export function conflictFinding({ winner, loser, value }: LostClaim<Frontend>): Finding {
+  const where = value.address === null ? `node port ${value.port}` : `${value.address} port ${value.port}`;
+  const age = winner.createdAt === loser.createdAt ? 'comes first by name' : 'is older';
+  return {
+    severity: 'warning',
+    reason: 'FrontendConflict',
+    object: { kind: 'Service', namespace: value.owner.namespace, name: value.owner.name },
+    message:
+      `${FIELD[value.kind]}: ${where}/${value.protocol} (${value.family}) belongs to Service ${winner.owner}, ` +
+      `which ${age}: use another address or port here`,
+  };
+}
+
+/** Equal for equal findings. */
+export function findingKey({ severity, reason, object, message }: Finding): string {
+  return [object.namespace, object.name, object.kind, reason, severity, message].join('\n');
+}
+
+/** By object, reason and message: the order does not tell how the map came about. */
+export function sortFindings(findings: readonly Finding[]): readonly Finding[] {
+  return findings
+    .map((finding) => ({ finding, key: findingKey(finding) }))
+    .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0))
+    .map(({ finding }) => finding);
+}

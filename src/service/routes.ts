@@ -1,0 +1,58 @@
+import type { IPFamily } from '../lib/address.ts';
+import { hasLocalDetection } from './classify.ts';
+import type { Frontend, NodeView, Pool, Route } from './model.ts';
+
+/** The endpoint sets of a service port in one family; null: empty. */
+export interface EndpointSets {
+  /** Anywhere in the cluster. Empty means that the Service has no usable endpoint at all. */
+  readonly cluster: Pool | null;
+  readonly local: Pool | null;
+}
+
+/**
+ * What becomes of packets to a cluster IP. Endpoints follow internalTrafficPolicy. Masqueraded are strangers to
+ * the pod network, whose replies could miss this node; without a way to tell them apart nobody is.
+ */
+export function internalRoutes(
+  sets: EndpointSets,
+  internalLocal: boolean,
+  node: NodeView,
+  family: IPFamily,
+): Frontend['routes'] {
+  const route = (masquerade: boolean) =>
+    internalLocal ? toLocal(sets, masquerade) : toCluster(sets, masquerade);
+  const strangers = node.masqueradeAll || hasLocalDetection(node, family);
+  return { pod: route(node.masqueradeAll), node: route(strangers), external: route(strangers) };
+}
+
+/**
+ * What becomes of packets to a node port, load balancer address or external IP. By externalTrafficPolicy Cluster
+ * all are masqueraded, since the reply must come back through this node. By Local, outsiders keep their address and
+ * reach this node's endpoints only, while this node and the cluster's own pods take a short cut to all of them.
+ */
+export function externalRoutes(
+  sets: EndpointSets,
+  externalLocal: boolean,
+  node: NodeView,
+  family: IPFamily,
+): Frontend['routes'] {
+  if (!externalLocal) {
+    const route = toCluster(sets, true);
+    return { pod: route, node: route, external: route };
+  }
+  const external = toLocal(sets, false);
+  const pod = hasLocalDetection(node, family) ? toCluster(sets, false) : external;
+  return { pod, node: toCluster(sets, true), external };
+}
+
+function toCluster(sets: EndpointSets, masquerade: boolean): Route {
+  if (!sets.cluster) return { action: 'reject', reason: 'no-endpoints' };
+  return { action: 'forward', pool: sets.cluster, masquerade };
+}
+
+/** Without any endpoint a refusal tells the client; without a local one, silence lets it try another node. */
+function toLocal(sets: EndpointSets, masquerade: boolean): Route {
+  if (!sets.cluster) return { action: 'reject', reason: 'no-endpoints' };
+  if (!sets.local) return { action: 'drop', reason: 'no-local-endpoints' };
+  return { action: 'forward', pool: sets.local, masquerade };
+}

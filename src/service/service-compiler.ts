@@ -1,0 +1,215 @@
+import type { Cidr } from '../lib/address.ts';
+import { cidrContains, hostCidr, type IPFamily } from '../lib/address.ts';
+import { addressFamily } from './address-text.ts';
+import type { EndpointKey } from './endpoint-key.ts';
+import {
+  type Candidate,
+  clusterEndpoints,
+  localEndpoints,
+  mergeEndpoints,
+  withoutEjected,
+} from './endpoint-selection.ts';
+import { sameFrontend, samePool } from './equality.ts';
+import type { Endpoint, Frontend, FrontendKey, HealthCheck, NodeView, Pool } from './model.ts';
+import { type EndpointSets, externalRoutes, internalRoutes } from './routes.ts';
+import type { ParsedService, ServicePort } from './service-reader.ts';
+import type { ParsedSlice } from './slice-reader.ts';
+
+/** What every Service is compiled with. */
+export interface CompileContext {
+  readonly node: NodeView;
+  readonly ejected: ReadonlySet<EndpointKey>;
+}
+
+/** What one Service asks to be in the map; other Services may contest it. */
+export interface CompiledService {
+  readonly createdAt: number;
+  /** Keys are unique. */
+  readonly frontends: readonly Frontend[];
+  readonly clusterIPs: readonly string[];
+  readonly healthCheck: HealthCheck | null;
+}
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+
+/** The key under which a frontend stands in the map; `address` null: node port. */
+export function frontendKey(
+  family: IPFamily,
+  address: string | null,
+  protocol: Frontend['protocol'],
+  port: number,
+): FrontendKey {
+  return `${family}/${address ?? 'nodeport'}/${protocol}/${port}`;
+}
+
+/**
+ * All frontends of a Service. `slices` are its own, ordered by name. Frontends, pools and endpoints equal to those
+ * of `previous` are taken from it.
+ */
+export function compileService(
+  service: ParsedService,
+  slices: readonly ParsedSlice[],
+  context: CompileContext,
+  previous: CompiledService | null,
+): CompiledService {
+  const frontends = new Map<FrontendKey, Frontend>();
+  const before = new Map(previous?.frontends.map((frontend) => [frontend.key, frontend]));
+  const poolsBefore = new Map(poolsOf(previous).map((pool) => [pool.id, pool]));
+  const add = (frontend: Frontend) => {
+    if (frontends.has(frontend.key)) return;
+    const old = before.get(frontend.key);
+    frontends.set(frontend.key, old && sameFrontend(old, frontend) ? old : frontend);
+  };
+  for (const family of FAMILIES) {
+    const clusterIP = service.clusterIP[family];
+    if (clusterIP === null) continue;
+    for (const port of service.ports) {
+      const sets = endpointSets(service, port, slices, family, context, poolsBefore);
+      addFrontends(service, port, family, clusterIP, sets, context.node, add);
+    }
+  }
+  const own = context.node.ownServiceAddresses;
+  const clusterIPs = FAMILIES.flatMap((family) => service.clusterIP[family] ?? []);
+  return {
+    createdAt: service.createdAt,
+    frontends: [...frontends.values()],
+    clusterIPs: own.length === 0 ? clusterIPs : clusterIPs.filter((address) => !own.includes(address)),
+    healthCheck: healthCheck(service, slices, context.node.name),
+  };
+}
+
+/** The pools that a Service's frontends forward to, each once. */
+export function poolsOf(compiled: CompiledService | null): Pool[] {
+  const pools = new Set<Pool>();
+  for (const { routes } of compiled?.frontends ?? []) {
+    for (const route of [routes.pod, routes.node, routes.external]) {
+      if (route.action === 'forward') pools.add(route.pool);
+    }
+  }
+  return [...pools];
+}
+
+/** Addresses from which a connection to the Service may come back to where it began, on this node. */
+export function hairpinAddressesOf(compiled: CompiledService | null): Set<string> {
+  const addresses = new Set<string>();
+  for (const pool of poolsOf(compiled)) {
+    for (const endpoint of pool.endpoints) {
+      if (endpoint.local || endpoint.nodeName === null) addresses.add(endpoint.ip);
+    }
+  }
+  return addresses;
+}
+
+function endpointSets(
+  service: ParsedService,
+  port: ServicePort,
+  slices: readonly ParsedSlice[],
+  family: IPFamily,
+  context: CompileContext,
+  poolsBefore: ReadonlyMap<string, Pool>,
+): EndpointSets {
+  const { namespace, name, portName, protocol } = port.owner;
+  const id = `${namespace}/${name}:${portName}/${protocol}/${family}`;
+  const clusterBefore = poolsBefore.get(`${id}/cluster`);
+  const localBefore = poolsBefore.get(`${id}/local`);
+  const known =
+    clusterBefore && localBefore
+      ? [...new Set([...clusterBefore.endpoints, ...localBefore.endpoints])]
+      : ((clusterBefore ?? localBefore)?.endpoints ?? []);
+  const wanted = { name: portName, protocol };
+  const candidates: readonly Candidate[] = mergeEndpoints(slices, wanted, family, context.node.name, known);
+  const pool = (scope: 'cluster' | 'local', before: Pool | undefined, endpoints: readonly Endpoint[]) => {
+    if (endpoints.length === 0) return null;
+    const left = service.options.failover ? withoutEjected(endpoints, protocol, context.ejected) : endpoints;
+    const fresh: Pool = { id: `${id}/${scope}`, endpoints: left };
+    return before && samePool(before, fresh) ? before : fresh;
+  };
+  const needsLocal = service.externalLocal || service.internalLocal;
+  return {
+    cluster: pool('cluster', clusterBefore, clusterEndpoints(candidates, context.node)),
+    local: needsLocal ? pool('local', localBefore, localEndpoints(candidates)) : null,
+  };
+}
+
+function addFrontends(
+  service: ParsedService,
+  port: ServicePort,
+  family: IPFamily,
+  clusterIP: string,
+  sets: EndpointSets,
+  node: NodeView,
+  add: (frontend: Frontend) => void,
+): void {
+  const { owner } = port;
+  const internal = internalRoutes(sets, service.internalLocal, node, family);
+  const external = externalRoutes(sets, service.externalLocal, node, family);
+  const frontend = (
+    kind: Frontend['kind'],
+    address: string | null,
+    number: number,
+    allowedSources: readonly Cidr[] | null,
+  ) => {
+    // An address that the node answers itself is none of the proxy's.
+    if (address !== null && node.ownServiceAddresses.includes(address)) return;
+    add({
+      key: frontendKey(family, address, owner.protocol, number),
+      kind,
+      family,
+      address,
+      port: number,
+      protocol: owner.protocol,
+      owner,
+      routes: kind === 'ClusterIP' ? internal : external,
+      affinitySeconds: service.affinitySeconds,
+      allowedSources,
+      options: service.options,
+    });
+  };
+  frontend('ClusterIP', clusterIP, port.port, null);
+  // Before the external IPs: an address that is both stays behind its source ranges.
+  for (const vip of service.loadBalancerIPs) {
+    if (addressFamily(vip) !== family) continue;
+    frontend('LoadBalancer', vip, port.port, allowedSources(service.sourceRanges[family], vip, node[family]));
+  }
+  for (const address of service.externalIPs) {
+    if (addressFamily(address) === family) frontend('ExternalIP', address, port.port, null);
+  }
+  if (port.nodePort !== 0) frontend('NodePort', null, port.nodePort, null);
+}
+
+/**
+ * Who may enter by a load balancer address. A node that may, may also come from the address itself: where the
+ * address is bound on the node, its own connections have it as their source.
+ */
+function allowedSources(
+  ranges: readonly Cidr[] | null,
+  vip: string,
+  nodeAddress: string | null,
+): readonly Cidr[] | null {
+  if (ranges === null || nodeAddress === null) return ranges;
+  if (!ranges.some((range) => cidrContains(range, nodeAddress))) return ranges;
+  const self = hostCidr(vip);
+  return self && !ranges.some((range) => cidrContains(range, vip)) ? [...ranges, self] : ranges;
+}
+
+/** Load balancers count what is ready here; what terminates still serves, but is no reason to send more. */
+function healthCheck(
+  service: ParsedService,
+  slices: readonly ParsedSlice[],
+  nodeName: string,
+): HealthCheck | null {
+  if (service.healthCheckNodePort === 0) return null;
+  const ready = { ipv4: new Set<string>(), ipv6: new Set<string>() };
+  for (const { family, ports, members } of slices) {
+    if (ports.length === 0 || service.clusterIP[family] === null) continue;
+    for (const member of members) {
+      if (member.ready && member.nodeName === nodeName) ready[family].add(member.ip);
+    }
+  }
+  return {
+    namespace: service.namespace,
+    name: service.name,
+    port: service.healthCheckNodePort,
+    localEndpoints: Math.max(ready.ipv4.size, ready.ipv6.size),
+  };
+}

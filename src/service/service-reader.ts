@@ -1,0 +1,357 @@
+import { type Cidr, type IPFamily, sloppyCidr } from '../lib/address.ts';
+import { addressFamily, readAddress, unusableAs } from './address-text.ts';
+import { asRecord, FindingList, type Raw, show } from './finding-list.ts';
+import type { Finding, PortRef, Protocol, ServiceOptions } from './model.ts';
+import {
+  BALANCE_ANNOTATION,
+  FAILOVER_ANNOTATION,
+  IGNORE_LABELS,
+  IPVS_SCHEDULER_ANNOTATION,
+  type ServiceObject,
+} from './objects.ts';
+
+/** A port of a Service that can be forwarded to. */
+export interface ServicePort {
+  readonly owner: PortRef;
+  readonly port: number;
+  /** 0: none. */
+  readonly nodePort: number;
+}
+
+/** What forwarding needs of a Service; everything in it is valid. */
+export interface ParsedService {
+  readonly namespace: string;
+  readonly name: string;
+  /** Milliseconds since 1970; Infinity where the object does not say. */
+  readonly createdAt: number;
+  readonly clusterIP: Readonly<Record<IPFamily, string | null>>;
+  readonly externalIPs: readonly string[];
+  /** Addresses of load balancers that deliver to the node with the address kept (ipMode VIP). */
+  readonly loadBalancerIPs: readonly string[];
+  readonly ports: readonly ServicePort[];
+  readonly affinitySeconds: number | null;
+  readonly externalLocal: boolean;
+  readonly internalLocal: boolean;
+  /** Null per family: everyone. */
+  readonly sourceRanges: Readonly<Record<IPFamily, readonly Cidr[] | null>>;
+  /** 0: none. */
+  readonly healthCheckNodePort: number;
+  readonly options: ServiceOptions;
+}
+
+export const DEFAULT_OPTIONS: ServiceOptions = { ipvsScheduler: null, balance: 'random', failover: true };
+const NOT_OPEN: ParsedService['sourceRanges'] = { ipv4: null, ipv6: null };
+const IPVS_SCHEDULERS = [
+  'rr',
+  'wrr',
+  'lc',
+  'wlc',
+  'lblc',
+  'lblcr',
+  'sh',
+  'dh',
+  'sed',
+  'nq',
+  'mh',
+  'fo',
+  'ovf',
+];
+const BALANCES: readonly ServiceOptions['balance'][] = ['random', 'least-connections', 'maglev'];
+/** The API's default and bound of clientIP.timeoutSeconds. */
+const AFFINITY_DEFAULT = 10_800;
+const AFFINITY_MAX = 86_400;
+
+/**
+ * Reads a Service. `service` is null when it is not for the proxy: headless, without an address, ExternalName, or
+ * labelled away. Never throws; what is unusable is left out and found.
+ */
+export function readService(object: ServiceObject): {
+  service: ParsedService | null;
+  findings: readonly Finding[];
+} {
+  const raw = object as Raw;
+  const meta = asRecord(raw['metadata']) ?? {};
+  const namespace = typeof meta['namespace'] === 'string' ? meta['namespace'] : '';
+  const name = typeof meta['name'] === 'string' ? meta['name'] : '';
+  const findings = new FindingList('Service', namespace, name);
+  const service = read(raw, meta, namespace, name, findings);
+  return { service, findings: findings.result() };
+}
+
+function read(
+  raw: Raw,
+  meta: Raw,
+  namespace: string,
+  name: string,
+  findings: FindingList,
+): ParsedService | null {
+  if (hasIgnoreLabel(meta)) return null;
+  if (namespace === '' || name === '') {
+    findings.add('InvalidName', 'metadata', 'a Service needs a name and a namespace', 'error');
+    return null;
+  }
+  const spec = findings.record(raw, 'spec', 'spec');
+  const type = findings.text(spec, 'type', 'spec.type') || 'ClusterIP';
+  if (type === 'ExternalName') return null;
+  const clusterIP = readClusterIPs(spec, findings);
+  if (!clusterIP) return null;
+  const externalIPs = readAddresses(spec, 'externalIPs', 'spec.externalIPs', 'InvalidExternalIP', findings);
+  const external = readPolicy(spec, 'externalTrafficPolicy', findings) === 'Local';
+  const reachable = type === 'NodePort' || type === 'LoadBalancer' || externalIPs.length > 0;
+  const loadBalancerIPs = readIngress(raw, findings);
+  return {
+    namespace,
+    name,
+    createdAt: readTime(meta['creationTimestamp']),
+    clusterIP,
+    externalIPs,
+    loadBalancerIPs,
+    ports: readPorts(spec, namespace, name, findings),
+    affinitySeconds: readAffinity(spec, findings),
+    externalLocal: external && reachable,
+    internalLocal: readPolicy(spec, 'internalTrafficPolicy', findings) === 'Local',
+    sourceRanges: readSourceRanges(spec, loadBalancerIPs, findings),
+    healthCheckNodePort: type === 'LoadBalancer' && external ? readHealthCheckPort(spec, findings) : 0,
+    options: readOptions(meta, findings),
+  };
+}
+
+/** True when a label takes the object away from the proxy, whatever its value. */
+export function hasIgnoreLabel(meta: Raw): boolean {
+  const labels = asRecord(meta['labels']);
+  return labels !== null && IGNORE_LABELS.some((label) => label in labels);
+}
+
+/** A protocol of the API ("TCP" where absent), or null when it is none. */
+export function readProtocol(value: unknown): Protocol | null {
+  if (value === undefined || value === null || value === '') return 'TCP';
+  return value === 'TCP' || value === 'UDP' || value === 'SCTP' ? value : null;
+}
+
+/** True for a number that a port can have. */
+export function isPort(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 65535;
+}
+
+function readClusterIPs(spec: Raw, findings: FindingList): ParsedService['clusterIP'] | null {
+  const several = findings.list(spec, 'clusterIPs', 'spec.clusterIPs');
+  const path = several.length > 0 ? 'spec.clusterIPs' : 'spec.clusterIP';
+  const values = several.length > 0 ? several : [findings.text(spec, 'clusterIP', 'spec.clusterIP')];
+  const found: Record<IPFamily, string | null> = { ipv4: null, ipv6: null };
+  for (const value of values) {
+    if (value === '' || value === 'None') continue;
+    const address = readAddress(value);
+    if (address === null || unusableAs(address) !== null) {
+      findings.add('InvalidClusterIP', path, `${show(value)} is no address that a Service can have`, 'error');
+    } else found[addressFamily(address)] ??= address;
+  }
+  return found.ipv4 === null && found.ipv6 === null ? null : found;
+}
+
+function readAddresses(
+  parent: Raw,
+  field: string,
+  path: string,
+  reason: string,
+  findings: FindingList,
+): string[] {
+  const found = new Set<string>();
+  for (const [i, value] of findings.list(parent, field, path).entries()) {
+    const address = readAddress(value);
+    const unusable = address === null ? 'no IP address' : unusableAs(address);
+    if (address === null || unusable !== null) {
+      findings.add(reason, `${path}[${i}]`, `${show(value)} is ${unusable}: replace or remove it`);
+    } else found.add(address);
+  }
+  return [...found];
+}
+
+function readIngress(raw: Raw, findings: FindingList): string[] {
+  const status = findings.record(raw, 'status', 'status');
+  const balancer = findings.record(status, 'loadBalancer', 'status.loadBalancer');
+  const path = 'status.loadBalancer.ingress';
+  const vips: { ip: unknown; at: number }[] = [];
+  for (const [at, item] of findings.list(balancer, 'ingress', path).entries()) {
+    const ingress = asRecord(item);
+    if (!ingress) {
+      findings.add('InvalidField', `${path}[${at}]`, 'an object with ip or hostname belongs here');
+      continue;
+    }
+    const { ip, ipMode } = ingress;
+    // Entries with a hostname only, and balancers that translate to the node port themselves, need nothing here.
+    if (ip === undefined || ip === null || ip === '' || ipMode === 'Proxy') continue;
+    if (ipMode !== undefined && ipMode !== null && ipMode !== 'VIP') {
+      findings.add('InvalidField', `${path}[${at}].ipMode`, `${show(ipMode)} is unknown: use VIP or Proxy`);
+      continue;
+    }
+    vips.push({ ip, at });
+  }
+  const found = new Set<string>();
+  for (const { ip, at } of vips) {
+    const address = readAddress(ip);
+    const unusable = address === null ? 'no IP address' : unusableAs(address);
+    if (address === null || (unusable !== null && unusable !== 'a link-local address')) {
+      findings.add(
+        'InvalidLoadBalancerIP',
+        `${path}[${at}].ip`,
+        `${show(ip)} is ${unusable}: replace or remove it`,
+      );
+    } else found.add(address);
+  }
+  return [...found];
+}
+
+function readPorts(spec: Raw, namespace: string, name: string, findings: FindingList): ServicePort[] {
+  const ports: ServicePort[] = [];
+  const names = new Set<string>();
+  const numbers = new Set<string>();
+  for (const [i, item] of findings.list(spec, 'ports', 'spec.ports').entries()) {
+    const path = `spec.ports[${i}]`;
+    const raw = asRecord(item);
+    if (!raw) {
+      findings.add('InvalidField', path, `${show(item)} is no port: an object with a port belongs here`);
+      continue;
+    }
+    const portName = findings.text(raw, 'name', `${path}.name`);
+    const protocol = readProtocol(raw['protocol']);
+    const { port, nodePort = 0 } = raw;
+    if (!protocol) {
+      const problem = `${show(raw['protocol'])} is unknown: use TCP, UDP or SCTP`;
+      findings.add('UnknownProtocol', `${path}.protocol`, problem, 'error');
+    } else if (!isPort(port)) {
+      findings.add('InvalidPort', `${path}.port`, `${show(port)} is no port number: use 1 to 65535`, 'error');
+    } else if (names.has(`${portName} ${protocol}`)) {
+      const problem = `${show(portName)} is the name of an earlier ${protocol} port too: give each port its own`;
+      findings.add('DuplicatePortName', `${path}.name`, problem, 'error');
+    } else if (numbers.has(`${port} ${protocol}`)) {
+      const problem = `${port}/${protocol} is listed twice: remove one; the first is served`;
+      findings.add('DuplicatePort', `${path}.port`, problem, 'error');
+    } else {
+      names.add(`${portName} ${protocol}`);
+      numbers.add(`${port} ${protocol}`);
+      const usable = isPort(nodePort) ? nodePort : 0;
+      if (usable === 0 && nodePort !== 0 && nodePort !== null) {
+        findings.add(
+          'InvalidPort',
+          `${path}.nodePort`,
+          `${show(nodePort)} is no port number: use 1 to 65535`,
+        );
+      }
+      ports.push({ owner: { namespace, name, portName, protocol }, port, nodePort: usable });
+    }
+  }
+  return ports;
+}
+
+function readPolicy(spec: Raw, field: string, findings: FindingList): 'Cluster' | 'Local' {
+  const value = findings.text(spec, field, `spec.${field}`);
+  if (value === 'Local') return 'Local';
+  if (value !== '' && value !== 'Cluster') {
+    const problem = `${show(value)} is unknown: use Cluster or Local; Cluster is assumed`;
+    findings.add('InvalidTrafficPolicy', `spec.${field}`, problem);
+  }
+  return 'Cluster';
+}
+
+function readAffinity(spec: Raw, findings: FindingList): number | null {
+  const affinity = findings.text(spec, 'sessionAffinity', 'spec.sessionAffinity');
+  if (affinity === '' || affinity === 'None') return null;
+  if (affinity !== 'ClientIP') {
+    const problem = `${show(affinity)} is unknown: use None or ClientIP; None is assumed`;
+    findings.add('InvalidSessionAffinity', 'spec.sessionAffinity', problem);
+    return null;
+  }
+  const config = findings.record(spec, 'sessionAffinityConfig', 'spec.sessionAffinityConfig');
+  const clientIP = findings.record(config, 'clientIP', 'spec.sessionAffinityConfig.clientIP');
+  const seconds = clientIP['timeoutSeconds'] ?? AFFINITY_DEFAULT;
+  if (typeof seconds === 'number' && Number.isInteger(seconds) && seconds >= 1 && seconds <= AFFINITY_MAX) {
+    return seconds;
+  }
+  findings.add(
+    'InvalidSessionAffinity',
+    'spec.sessionAffinityConfig.clientIP.timeoutSeconds',
+    `${show(seconds)} is no time: use 1 to ${AFFINITY_MAX} seconds; ${AFFINITY_DEFAULT} is assumed`,
+  );
+  return AFFINITY_DEFAULT;
+}
+
+/**
+ * The ranges per family. A family without a range of its own is open to everyone, as upstream has it (and told); one
+ * whose ranges cannot be read is closed.
+ */
+function readSourceRanges(
+  spec: Raw,
+  vips: readonly string[],
+  findings: FindingList,
+): ParsedService['sourceRanges'] {
+  const path = 'spec.loadBalancerSourceRanges';
+  const values = findings.list(spec, 'loadBalancerSourceRanges', path);
+  if (values.length === 0) return NOT_OPEN;
+  const ranges: Record<IPFamily, Map<string, Cidr> | null> = { ipv4: null, ipv6: null };
+  for (const [i, value] of values.entries()) {
+    const cidr = typeof value === 'string' ? sloppyCidr(value) : null;
+    const family = cidr?.family ?? (String(value).includes(':') ? 'ipv6' : 'ipv4');
+    const known = ranges[family] ?? new Map<string, Cidr>();
+    ranges[family] = known;
+    if (cidr) known.set(cidr.text, cidr);
+    else {
+      const problem = `${show(value)} is no network: write it as 10.0.0.0/8; it lets nobody in`;
+      findings.add('InvalidSourceRange', `${path}[${i}]`, problem, 'error');
+    }
+  }
+  for (const family of new Set(vips.map(addressFamily))) {
+    if (ranges[family]) continue;
+    const [label, all] = family === 'ipv4' ? ['IPv4', '0.0.0.0/0'] : ['IPv6', '::/0'];
+    findings.add(
+      'SourceRangesMissFamily',
+      path,
+      `names no ${label} range, so everyone may enter over ${label}: add ${all} if that is meant, else a range`,
+    );
+  }
+  return {
+    ipv4: ranges.ipv4 && [...ranges.ipv4.values()],
+    ipv6: ranges.ipv6 && [...ranges.ipv6.values()],
+  };
+}
+
+function readHealthCheckPort(spec: Raw, findings: FindingList): number {
+  const port = spec['healthCheckNodePort'];
+  if (isPort(port)) return port;
+  if (port !== undefined && port !== null && port !== 0) {
+    findings.add(
+      'InvalidPort',
+      'spec.healthCheckNodePort',
+      `${show(port)} is no port number: use 1 to 65535`,
+    );
+  }
+  return 0;
+}
+
+function readOptions(meta: Raw, findings: FindingList): ServiceOptions {
+  const annotations = findings.record(meta, 'annotations', 'metadata.annotations');
+  const choose = <T extends string>(
+    annotation: string,
+    choices: readonly T[],
+    fallback: string,
+  ): T | null => {
+    const value = annotations[annotation];
+    if (value === undefined) return null;
+    const chosen = choices.find((choice) => choice === value);
+    if (chosen !== undefined) return chosen;
+    const problem = `${show(value)} is unknown: use one of ${choices.join(', ')}; ${fallback} is assumed`;
+    findings.add('UnknownAnnotationValue', `metadata.annotations[${annotation}]`, problem);
+    return null;
+  };
+  const ipvsScheduler = choose(IPVS_SCHEDULER_ANNOTATION, IPVS_SCHEDULERS, "the node's default");
+  const balance = choose(BALANCE_ANNOTATION, BALANCES, DEFAULT_OPTIONS.balance) ?? DEFAULT_OPTIONS.balance;
+  const failover = choose(FAILOVER_ANNOTATION, ['enabled', 'disabled'], 'enabled') !== 'disabled';
+  return ipvsScheduler === null && balance === DEFAULT_OPTIONS.balance && failover
+    ? DEFAULT_OPTIONS
+    : { ipvsScheduler, balance, failover };
+}
+
+function readTime(value: unknown): number {
+  const time =
+    typeof value === 'string' ? Date.parse(value) : value instanceof Date ? value.getTime() : Number.NaN;
+  return Number.isNaN(time) ? Number.POSITIVE_INFINITY : time;
+}

@@ -1,0 +1,300 @@
+import { Claims } from './claims.ts';
+import { compareFrontendChanges } from './diff.ts';
+import type { EndpointKey } from './endpoint-key.ts';
+import { sameForRoutes, sameHealthCheck, sameNodeView } from './equality.ts';
+import { conflictFinding, findingKey, sortFindings } from './findings.ts';
+import type { Change, Finding, Frontend, HealthCheck, NodeView, ServiceMap } from './model.ts';
+import type { EndpointSliceObject, ServiceObject } from './objects.ts';
+import { type CompiledService, compileService, hairpinAddressesOf } from './service-compiler.ts';
+import { type ParsedService, readService } from './service-reader.ts';
+import { createInterner, type ParsedSlice, readSlice } from './slice-reader.ts';
+
+export interface Commit {
+  /** Its containers are the table's own: valid until the next commit. */
+  readonly map: ServiceMap;
+  /** What differs from the map of the commit before; from an empty one at first. */
+  readonly change: Change;
+  /** The findings that came and went; for events. */
+  readonly findings: { readonly added: readonly Finding[]; readonly removed: readonly Finding[] };
+}
+
+/**
+ * A ServiceMap that follows the API objects. Setting marks; `commit` compiles what was marked, so that its cost
+ * depends on what changed and not on the cluster. Objects are not kept, only what forwarding needs of them.
+ */
+export interface ServiceTable {
+  setService(service: ServiceObject): void;
+  deleteService(namespace: string, name: string): void;
+  setSlice(slice: EndpointSliceObject): void;
+  deleteSlice(namespace: string, name: string): void;
+  setNode(node: NodeView): void;
+  /**
+   * The endpoints that failure detection wants out of use, all of them, by `endpointKey`; where a pool may not lose
+   * that many, the first named go first. Services that opt out of failover keep theirs.
+   */
+  setEjected(endpoints: ReadonlySet<EndpointKey>): void;
+  /** True when a commit may change something. */
+  readonly dirty: boolean;
+  commit(): Commit;
+}
+
+interface Entry {
+  service: ParsedService | null;
+  serviceFindings: readonly Finding[];
+  /** Ordered by name. */
+  slices: readonly ParsedSlice[];
+  sliceFindings: ReadonlyMap<string, readonly Finding[]> | null;
+  compiled: CompiledService | null;
+}
+
+const NO_FINDINGS: readonly Finding[] = [];
+const NONE: ReadonlySet<EndpointKey> = new Set();
+
+/** An empty table for one node. Pure: no clock, no I/O, no randomness. */
+export function createServiceTable(initialNode: NodeView): ServiceTable {
+  let node = initialNode;
+  let committedNode: NodeView | null = null;
+  let ejected: ReadonlySet<EndpointKey> = NONE;
+  const interner = createInterner();
+  const entries = new Map<string, Entry>();
+  /** "namespace/slice" → "namespace/service". */
+  const owners = new Map<string, string>();
+  const dirty = new Set<string>();
+
+  const rankOf = (owner: string) => {
+    const createdAt = entries.get(owner)?.compiled?.createdAt ?? Number.POSITIVE_INFINITY;
+    return { createdAt, owner };
+  };
+  const frontends = new Claims<Frontend>(({ owner }) => rankOf(`${owner.namespace}/${owner.name}`));
+  const clusterIPs = new Claims<string>(rankOf);
+  const healthChecks = new Map<string, HealthCheck>();
+  const hairpinUses = new Map<string, number>();
+  const hairpinAddresses = new Set<string>();
+  const entryFindings = new Map<string, readonly Finding[]>();
+  let findings: readonly Finding[] = NO_FINDINGS;
+
+  const entryOf = (key: string): Entry => {
+    const known = entries.get(key);
+    if (known) return known;
+    const entry = {
+      service: null,
+      serviceFindings: NO_FINDINGS,
+      slices: [],
+      sliceFindings: null,
+      compiled: null,
+    };
+    entries.set(key, entry);
+    return entry;
+  };
+
+  const dropSlice = (sliceKey: string, name: string) => {
+    const owner = owners.get(sliceKey);
+    const entry = owner === undefined ? undefined : entries.get(owner);
+    if (owner === undefined || !entry) return;
+    owners.delete(sliceKey);
+    entry.slices = entry.slices.filter((slice) => slice.name !== name);
+    entry.sliceFindings = withFindings(entry.sliceFindings, name, NO_FINDINGS);
+    dirty.add(owner);
+  };
+
+  /** Compiles one Service again and lays its claims; returns what its findings are. */
+  const refresh = (key: string, changes: ChangeParts) => {
+    const entry = entries.get(key);
+    if (!entry) return;
+    const before = entry.compiled;
+    const context = { node, ejected };
+    const after = entry.service && compileService(entry.service, entry.slices, context, before);
+    entry.compiled = after;
+    const rank = { createdAt: after?.createdAt ?? Number.POSITIVE_INFINITY, owner: key };
+    const sameRank = before !== null && after !== null && before.createdAt === after.createdAt;
+
+    const gone = new Map(before?.frontends.map((frontend) => [frontend.key, frontend]));
+    for (const frontend of after?.frontends ?? []) {
+      if (gone.get(frontend.key) !== frontend || !sameRank) frontends.set(frontend.key, rank, frontend);
+      gone.delete(frontend.key);
+    }
+    for (const frontendKey of gone.keys()) frontends.delete(frontendKey, key);
+
+    const goneAddresses = new Set(before?.clusterIPs);
+    for (const address of after?.clusterIPs ?? []) {
+      if (!goneAddresses.delete(address) || !sameRank) clusterIPs.set(address, rank, key);
+    }
+    for (const address of goneAddresses) clusterIPs.delete(address, key);
+
+    const wasHairpin = hairpinAddressesOf(before);
+    for (const address of hairpinAddressesOf(after)) {
+      if (!wasHairpin.delete(address)) useHairpin(address, 1, changes);
+    }
+    for (const address of wasHairpin) useHairpin(address, -1, changes);
+
+    setHealthCheck(key, before?.healthCheck ?? null, after?.healthCheck ?? null, changes);
+
+    const found = [entry.serviceFindings, ...(entry.sliceFindings?.values() ?? [])].flat();
+    if (found.length > 0) entryFindings.set(key, found);
+    else entryFindings.delete(key);
+    if (entry.service === null && entry.slices.length === 0 && found.length === 0) entries.delete(key);
+  };
+
+  const useHairpin = (address: string, by: 1 | -1, changes: ChangeParts) => {
+    const uses = (hairpinUses.get(address) ?? 0) + by;
+    if (!changes.hairpins.has(address)) changes.hairpins.set(address, hairpinAddresses.has(address));
+    if (uses > 0) hairpinUses.set(address, uses);
+    else hairpinUses.delete(address);
+    if (uses > 0) hairpinAddresses.add(address);
+    else hairpinAddresses.delete(address);
+  };
+
+  const setHealthCheck = (
+    key: string,
+    before: HealthCheck | null,
+    after: HealthCheck | null,
+    changes: ChangeParts,
+  ) => {
+    if (before === after || (before && after && sameHealthCheck(before, after))) return;
+    if (after) healthChecks.set(key, after);
+    else healthChecks.delete(key);
+    changes.healthChecks.push({ key, before, after });
+  };
+
+  const collectFindings = (): Commit['findings'] => {
+    if (entryFindings.size === 0 && !frontends.isContested && findings.length === 0) {
+      return { added: NO_FINDINGS, removed: NO_FINDINGS };
+    }
+    const now = [...entryFindings.values()].flat();
+    for (const lost of frontends.lost()) now.push(conflictFinding(lost));
+    const known = new Map(findings.map((finding) => [findingKey(finding), finding]));
+    const added: Finding[] = [];
+    const kept = sortFindings(now).map((finding) => {
+      const old = known.get(findingKey(finding));
+      if (old) known.delete(findingKey(finding));
+      else added.push(finding);
+      return old ?? finding;
+    });
+    findings = kept;
+    return { added, removed: [...known.values()] };
+  };
+
+  return {
+    setService(object) {
+      const { service, findings: found } = readService(object);
+      const key = keyOf(object);
+      const entry = entryOf(key);
+      entry.service = service;
+      entry.serviceFindings = found;
+      dirty.add(key);
+    },
+    deleteService(namespace, name) {
+      const entry = entries.get(`${namespace}/${name}`);
+      if (!entry) return;
+      entry.service = null;
+      entry.serviceFindings = NO_FINDINGS;
+      dirty.add(`${namespace}/${name}`);
+    },
+    setSlice(object) {
+      const { namespace, name } = nameOf(object);
+      const sliceKey = `${namespace}/${name}`;
+      const { service, slice, findings: found } = readSlice(object, interner);
+      const owner = service === null ? null : `${namespace}/${service}`;
+      if (owners.get(sliceKey) !== owner) dropSlice(sliceKey, name);
+      if (owner === null) return;
+      owners.set(sliceKey, owner);
+      const entry = entryOf(owner);
+      const others = entry.slices.filter((other) => other.name !== name);
+      entry.slices = slice ? [...others, slice].sort((a, b) => (a.name < b.name ? -1 : 1)) : others;
+      entry.sliceFindings = withFindings(entry.sliceFindings, name, found);
+      dirty.add(owner);
+    },
+    deleteSlice(namespace, name) {
+      dropSlice(`${namespace}/${name}`, name);
+    },
+    setNode(next) {
+      if (sameNodeView(node, next)) return;
+      if (!sameForRoutes(node, next)) for (const key of entries.keys()) dirty.add(key);
+      node = next;
+    },
+    setEjected(next) {
+      const changed = changedAddresses(ejected, next);
+      ejected = new Set(next);
+      if (changed.size === 0) return;
+      for (const [key, { slices }] of entries) {
+        if (slices.some(({ members }) => members.some(({ ip }) => changed.has(ip)))) dirty.add(key);
+      }
+    },
+    get dirty() {
+      return dirty.size > 0 || node !== committedNode;
+    },
+    commit() {
+      const changes: ChangeParts = { hairpins: new Map(), healthChecks: [] };
+      const anything = dirty.size > 0;
+      for (const key of dirty) refresh(key, changes);
+      dirty.clear();
+      const change: Change = {
+        node: node === committedNode ? null : { before: committedNode, after: node },
+        frontends: frontends.takeChanges().sort(compareFrontendChanges),
+        clusterIPs: addressChanges(clusterIPs.takeChanges()),
+        hairpinAddresses: {
+          added: [...changes.hairpins].flatMap(([a, was]) => (!was && hairpinAddresses.has(a) ? [a] : [])),
+          removed: [...changes.hairpins].flatMap(([a, was]) => (was && !hairpinAddresses.has(a) ? [a] : [])),
+        },
+        healthChecks: changes.healthChecks,
+      };
+      committedNode = node;
+      const found = anything ? collectFindings() : { added: NO_FINDINGS, removed: NO_FINDINGS };
+      const map: ServiceMap = {
+        node,
+        frontends: frontends.held,
+        healthChecks,
+        clusterIPs: clusterIPs.held,
+        hairpinAddresses,
+        findings,
+      };
+      return { map, change, findings: found };
+    },
+  };
+}
+
+interface ChangeParts {
+  /** Address → whether it was in the set before. */
+  readonly hairpins: Map<string, boolean>;
+  readonly healthChecks: { key: string; before: HealthCheck | null; after: HealthCheck | null }[];
+}
+
+/** The addresses of endpoints that came into, went out of, or moved within the list of the ejected. */
+function changedAddresses(before: ReadonlySet<EndpointKey>, after: ReadonlySet<EndpointKey>): Set<string> {
+  const changed = [...before.symmetricDifference(after)];
+  const kept = [...before.intersection(after)];
+  const keptAfter = [...after].filter((key) => before.has(key));
+  const keptBefore = [...before].filter((key) => after.has(key));
+  if (keptBefore.some((key, i) => key !== keptAfter[i])) changed.push(...kept);
+  return new Set(changed.map((key) => key.slice(0, key.lastIndexOf(':')).replace(/^\[(.*)\]$/, '$1')));
+}
+
+function addressChanges(changes: readonly { key: string; before: unknown; after: unknown }[]) {
+  return {
+    added: changes.filter(({ before }) => before === null).map(({ key }) => key),
+    removed: changes.filter(({ after }) => after === null).map(({ key }) => key),
+  };
+}
+
+function withFindings(
+  all: ReadonlyMap<string, readonly Finding[]> | null,
+  name: string,
+  found: readonly Finding[],
+): ReadonlyMap<string, readonly Finding[]> | null {
+  if (all === null && found.length === 0) return null;
+  const next = new Map(all);
+  if (found.length > 0) next.set(name, found);
+  else next.delete(name);
+  return next.size > 0 ? next : null;
+}
+
+function nameOf(object: ServiceObject | EndpointSliceObject): { namespace: string; name: string } {
+  const meta: { readonly name?: unknown; readonly namespace?: unknown } = object.metadata ?? {};
+  const text = (value: unknown) => (typeof value === 'string' ? value : '');
+  return { namespace: text(meta.namespace), name: text(meta.name) };
+}
+
+function keyOf(object: ServiceObject): string {
+  const { namespace, name } = nameOf(object);
+  return [namespace, name].join('/');
+}
