@@ -1,3 +1,4 @@
+import { type Clock, pause, systemClock } from '../lib/clock.ts';
 import type { ApiRequest, ApiResponse, Transport } from './transport.ts';
 import { apiVersionOf, type KubeObject, type Resource } from './types.ts';
 
@@ -13,6 +14,8 @@ export class ApiError extends Error {
     readonly message?: string;
     readonly reason?: string;
   }[];
+  /** What the refusal is about: the object's name, its plural kind and its uid. */
+  readonly details: { readonly name?: string; readonly kind?: string; readonly uid?: string };
   /** Seconds after which to try again, where the server says so. */
   readonly retryAfter: number | null;
   /** `reason`, as every error here has a code. */
@@ -22,14 +25,21 @@ export class ApiError extends Error {
     const fields = (typeof body === 'object' && body !== null ? body : {}) as {
       message?: string;
       reason?: string;
-      details?: { causes?: { field?: string; message?: string; reason?: string }[] };
+      details?: {
+        name?: string;
+        kind?: string;
+        uid?: string;
+        retryAfterSeconds?: number;
+        causes?: { field?: string; message?: string; reason?: string }[];
+      };
     };
     super(fields.message ?? `${request}: HTTP status ${status}`);
     this.status = status;
     this.reason = fields.reason ?? `HTTP${status}`;
     this.code = this.reason;
     this.causes = fields.details?.causes ?? [];
-    this.retryAfter = retryAfter;
+    this.details = fields.details ?? {};
+    this.retryAfter = retryAfter ?? fields.details?.retryAfterSeconds ?? null;
   }
 }
 
@@ -77,6 +87,7 @@ export interface DeleteOptions {
   readonly propagationPolicy?: 'Background' | 'Foreground' | 'Orphan';
   readonly uid?: string;
   readonly resourceVersion?: string;
+  readonly signal?: AbortSignal;
 }
 
 export type PatchType = 'json' | 'merge' | 'strategic' | 'apply';
@@ -91,10 +102,17 @@ const PATCH_CONTENT: Readonly<Record<PatchType, string>> = {
 /** A client of a Kubernetes API server. Every call throws ApiError when the server refuses. */
 export interface Client {
   list<T extends KubeObject>(resource: Resource<T>, options?: ListOptions): Promise<KubeList<T>>;
-  get<T extends KubeObject>(resource: Resource<T>, name: string, namespace?: string): Promise<T>;
+  get<T extends KubeObject>(
+    resource: Resource<T>,
+    name: string,
+    namespace?: string,
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<T>;
   create<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
   /** Replaces the object; a stale metadata.resourceVersion is a Conflict. */
   update<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
+  /** Replaces the object's status and nothing else. */
+  updateStatus<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
   patch<T extends KubeObject>(
     resource: Resource<T>,
     name: string,
@@ -102,13 +120,25 @@ export interface Client {
     patch: unknown,
     options?: WriteOptions & { readonly force?: boolean },
   ): Promise<T>;
-  delete(resource: Resource, name: string, options?: DeleteOptions): Promise<void>;
+  /** Resolves to the server's answer: the object while it lingers, else a Status. */
+  delete(resource: Resource, name: string, options?: DeleteOptions): Promise<KubeObject>;
+  /** Sets the number of replicas through the scale subresource. */
+  scale(resource: Resource, name: string, namespace: string, replicas: number): Promise<void>;
   deleteCollection(resource: Resource, options?: ListOptions & DeleteOptions): Promise<void>;
   /** Events after `resourceVersion`; ends when the server ends it. A 410 is thrown as ApiError "Expired". */
   watch<T extends KubeObject>(resource: Resource<T>, options: WatchOptions): AsyncGenerator<WatchEvent<T>>;
   /** Any other request, for instance POST of a subresource; resolves to the decoded JSON answer. */
-  request(method: ApiRequest['method'], path: string, body?: unknown): Promise<unknown>;
+  request(
+    method: ApiRequest['method'],
+    path: string,
+    body?: unknown,
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<unknown>;
 }
+
+/** How often a request that the server is too busy for (429, or 503 with Retry-After) is sent again. */
+const BUSY_RETRIES = 4;
+const MOST_BUSY_WAIT_MS = 10_000;
 
 /** The path of a resource's collection, or of one object in it. */
 export function pathOf(resource: Resource, namespace?: string, name?: string, subresource?: string): string {
@@ -118,25 +148,33 @@ export function pathOf(resource: Resource, namespace?: string, name?: string, su
   return `${root}/${resource.version}${scope}/${resource.plural}${object}${subresource ? `/${subresource}` : ''}`;
 }
 
-export function createClient(transport: Transport, userAgent: string): Client {
+/** A client that speaks through `transport`; `clock` times the pauses that a busy server asks for. */
+export function createClient(transport: Transport, userAgent: string, clock: Clock = systemClock): Client {
   const send = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<ApiResponse> => {
-    const response = await transport({
-      ...request,
-      headers: {
-        accept: 'application/json',
-        'user-agent': userAgent,
-        ...(contentType === undefined ? {} : { 'content-type': contentType }),
-      },
-    });
-    if (response.status < 400) return response;
-    const text = await readBody(response.body);
-    const retryAfter = Number(response.headers['retry-after']);
-    throw new ApiError(
-      response.status,
-      parseJson(text),
-      Number.isFinite(retryAfter) && retryAfter > 0 ? retryAfter : null,
-      `${request.method} ${request.path.split('?')[0]}`,
-    );
+    for (let attempt = 0; ; attempt++) {
+      const response = await transport({
+        ...request,
+        headers: {
+          accept: 'application/json',
+          'user-agent': userAgent,
+          ...(contentType === undefined ? {} : { 'content-type': contentType }),
+        },
+      });
+      if (response.status < 400) return response;
+      const text = await readBody(response.body);
+      const header = Number(response.headers['retry-after']);
+      const error = new ApiError(
+        response.status,
+        parseJson(text),
+        Number.isFinite(header) && header > 0 ? header : null,
+        `${request.method} ${request.path.split('?')[0]}`,
+      );
+      // Priority and fairness (KEP-1040) turns requests away before it looks at them: sending again is safe.
+      const busy = error.status === 429 && error.details.kind === undefined;
+      const starting = error.status === 503 && error.retryAfter !== null;
+      if (!(busy || starting) || attempt >= BUSY_RETRIES) throw error;
+      await pause(clock, Math.min((error.retryAfter ?? 1) * 1000, MOST_BUSY_WAIT_MS), request.signal);
+    }
   };
   const call = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<unknown> =>
     JSON.parse((await readBody((await send(request, contentType)).body)) || 'null');
@@ -174,10 +212,16 @@ export function createClient(transport: Transport, userAgent: string): Client {
         if (token === '') return { items, resourceVersion: page.metadata?.resourceVersion ?? '' };
       }
     },
-    get: <T extends KubeObject>(resource: Resource<T>, name: string, namespace?: string) =>
-      call({ method: 'GET', path: pathOf(resource, namespace, name) }) as Promise<T>,
+    get: <T extends KubeObject>(
+      resource: Resource<T>,
+      name: string,
+      namespace?: string,
+      options: { signal?: AbortSignal } = {},
+    ) => call({ method: 'GET', path: pathOf(resource, namespace, name), ...signalOf(options) }) as Promise<T>,
     create: (resource, object, options = {}) => write('POST', resource, object, options),
     update: (resource, object, options = {}) => write('PUT', resource, object, options),
+    updateStatus: (resource, object, options = {}) =>
+      write('PUT', resource, object, { ...options, subresource: 'status' }),
     patch: <T extends KubeObject>(
       resource: Resource<T>,
       name: string,
@@ -195,11 +239,19 @@ export function createClient(transport: Transport, userAgent: string): Client {
     },
     async delete(resource, name, options = {}) {
       const path = pathOf(resource, options.namespace, name);
-      await call({ method: 'DELETE', path, body: JSON.stringify(deleteBody(options)) }, 'application/json');
+      const body = JSON.stringify(deleteBody(options));
+      const answer = await call({ method: 'DELETE', path, body, ...signalOf(options) }, 'application/json');
+      return (answer ?? {}) as KubeObject;
+    },
+    async scale(resource, name, namespace, replicas) {
+      const path = pathOf(resource, namespace, name, 'scale');
+      const body = JSON.stringify({ spec: { replicas } });
+      await call({ method: 'PATCH', path, body }, PATCH_CONTENT.merge);
     },
     async deleteCollection(resource, options = {}) {
       const path = pathOf(resource, options.namespace) + query(selectors(options));
-      await call({ method: 'DELETE', path, body: JSON.stringify(deleteBody(options)) }, 'application/json');
+      const body = JSON.stringify(deleteBody(options));
+      await call({ method: 'DELETE', path, body, ...signalOf(options) }, 'application/json');
     },
     async *watch<T extends KubeObject>(resource: Resource<T>, options: WatchOptions) {
       const path =
@@ -219,9 +271,9 @@ export function createClient(transport: Transport, userAgent: string): Client {
         yield event;
       }
     },
-    request: (method, path, body) =>
+    request: (method, path, body, options = {}) =>
       call(
-        { method, path, ...(body === undefined ? {} : { body: JSON.stringify(body) }) },
+        { method, path, ...(body === undefined ? {} : { body: JSON.stringify(body) }), ...signalOf(options) },
         body === undefined ? undefined : 'application/json',
       ),
   };
@@ -271,7 +323,7 @@ async function* lines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
     let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
       pending.push(rest.subarray(0, end));
-      const line = Buffer.concat(pending).toString('utf8');
+      const line = (pending.length === 1 ? (pending[0] ?? rest) : Buffer.concat(pending)).toString('utf8');
       pending = [];
       rest = rest.subarray(end + 1);
       if (line.trim() !== '') yield line;

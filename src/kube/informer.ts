@@ -1,4 +1,4 @@
-import type { Clock } from '../lib/clock.ts';
+import { type Clock, pause } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { type Client, hasReason } from './client.ts';
@@ -38,12 +38,19 @@ export interface Informer<T> {
   /** Resolves after the first full list has been handled; rejects when the signal aborts before. */
   readonly synced: Promise<void>;
   readonly hasSynced: boolean;
+  /**
+   * Takes the answer of one's own write into the copy without waiting for the watch, so that the next look at the copy
+   * sees it. What the watch has told already, or a later version, is left alone.
+   */
+  record(object: T): void;
   /** When the server was last heard of, in the clock's milliseconds: the staleness of this copy. */
   readonly lastContact: number;
 }
 
 /** A watch that says nothing, not even a bookmark (sent each minute), for this long is dead. */
 const SILENCE_MS = 150_000;
+/** A list that takes longer is given up. */
+const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
 const MOST_BACKOFF_MS = 30_000;
 
@@ -60,6 +67,11 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   synced.promise.catch(() => {});
   let hasSynced = false;
   let lastContact = clock.now();
+
+  /** The version up to which the server has told its changes. */
+  let seen = '';
+  /** Keys whose object stands in the copy by `record`, ahead of the watch. */
+  const recorded = new Set<string>();
 
   const index = (key: string, object: T | undefined, change: 'add' | 'delete') => {
     if (!object) return;
@@ -106,16 +118,29 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     const before = objects.get(key);
     if (!before) return;
     objects.delete(key);
+    recorded.delete(key);
     index(key, before, 'delete');
     notify((handler) => handler.onDelete?.(last ?? before));
   };
 
   const listAll = async (): Promise<string> => {
-    const list = await client.list(resource, { ...scope(options), limit: 500, signal });
+    const late = new AbortController();
+    const cancel = clock.after(LIST_MS, () => late.abort(new Error('the list takes too long')));
+    const list = await client
+      .list(resource, { ...scope(options), limit: 500, signal: AbortSignal.any([signal, late.signal]) })
+      .finally(cancel);
     lastContact = clock.now();
+    seen = list.resourceVersion;
     const present = new Set(list.items.map(keyOf));
-    for (const key of [...objects.keys()]) if (!present.has(key)) remove(key);
-    for (const object of list.items) put(object);
+    for (const [key, object] of [...objects]) {
+      // What was recorded after the list was made is in the watch that follows.
+      if (!present.has(key) && !(recorded.has(key) && isLater(versionOf(object), seen))) remove(key);
+    }
+    for (const object of list.items) {
+      const known = objects.get(keyOf(object));
+      if (known && recorded.has(keyOf(object)) && isLater(versionOf(known), versionOf(object))) continue;
+      put(object);
+    }
     if (!hasSynced) {
       hasSynced = true;
       synced.resolve();
@@ -143,10 +168,15 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       for await (const event of events) {
         heard();
         version = event.object.metadata?.resourceVersion ?? version;
+        seen = version;
         if (event.type === 'BOOKMARK') continue;
+        const key = keyOf(event.object);
+        const known = objects.get(key);
+        // Recorded ahead of the watch, or an event that came twice.
+        if (known && isLater(versionOf(known), version)) continue;
+        recorded.delete(key);
         if (event.type === 'DELETED') {
-          const object = options.transform ? options.transform(event.object) : event.object;
-          remove(keyOf(object), object);
+          remove(key, options.transform ? options.transform(event.object) : event.object);
         } else put(event.object);
       }
       return version;
@@ -161,21 +191,27 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   const run = async () => {
     let version: string | null = null;
     let backoff = FIRST_BACKOFF_MS;
+    let expired = false;
     while (!signal.aborted) {
       const startedAt = clock.now();
       try {
         if (version === null) {
           version = await listAll();
-          backoff = FIRST_BACKOFF_MS;
+          if (!expired) backoff = FIRST_BACKOFF_MS;
         }
         version = await watchFrom(version);
+        expired = false;
         if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
         // A server that ends watches at once would otherwise be asked without pause.
-        if (clock.now() - startedAt < 1000) await sleep(clock, FIRST_BACKOFF_MS, signal);
+        if (clock.now() - startedAt < 1000) await pause(clock, FIRST_BACKOFF_MS, signal);
       } catch (error) {
         if (signal.aborted) break;
         if (hasReason(error, 'Expired', 'Gone')) {
           logger.info({ resource: resource.plural }, 'watch expired; listing again');
+          // A first 410 is answered at once; a server that says nothing else is not asked without pause.
+          if (version === null || expired) await pause(clock, backoff * (0.5 + options.random() / 2), signal);
+          backoff = Math.min(backoff * 2, MOST_BACKOFF_MS);
+          expired = true;
           version = null;
           continue;
         }
@@ -184,7 +220,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           { resource: resource.plural, delayMs: Math.round(delay) },
           `lost the API server: ${messageOf(error)}`,
         );
-        await sleep(clock, delay, signal);
+        await pause(clock, delay, signal);
         backoff = Math.min(backoff * 2, MOST_BACKOFF_MS);
       }
     }
@@ -208,6 +244,15 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       for (const object of objects.values()) handler.onAdd?.(object);
       return () => handlers.delete(handler);
     },
+    record(raw) {
+      // Without a list there is nothing to be ahead of.
+      if (seen === '' || !isLater(versionOf(raw), seen)) return;
+      const key = keyOf(raw);
+      const known = objects.get(key);
+      if (known && !isLater(versionOf(raw), versionOf(known))) return;
+      recorded.add(key);
+      put(raw);
+    },
     synced: synced.promise,
     get hasSynced() {
       return hasSynced;
@@ -218,6 +263,16 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   };
 }
 
+function versionOf(object: KubeObject): string {
+  return object.metadata?.resourceVersion ?? '';
+}
+
+/** Versions are comparable as numbers (KEP-5504); one that is no number is never later. */
+function isLater(version: string, than: string): boolean {
+  if (version.length === 0 || !/^[0-9]+$/.test(version) || !/^[0-9]+$/.test(than)) return false;
+  return version.length === than.length ? version > than : version.length > than.length;
+}
+
 function scope(options: { namespace?: string; labelSelector?: string; fieldSelector?: string }) {
   const { namespace, labelSelector, fieldSelector } = options;
   return {
@@ -225,16 +280,4 @@ function scope(options: { namespace?: string; labelSelector?: string; fieldSelec
     ...(labelSelector === undefined ? {} : { labelSelector }),
     ...(fieldSelector === undefined ? {} : { fieldSelector }),
   };
-}
-
-function sleep(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const finish = () => {
-      cancel();
-      signal.removeEventListener('abort', finish);
-      resolve();
-    };
-    const cancel = clock.after(ms, finish);
-    signal.addEventListener('abort', finish);
-  });
 }

@@ -35,6 +35,8 @@ export interface Credentials {
 }
 
 const TOKEN_FILE_MS = 60_000;
+/** A server that has not begun to answer by then is taken for dead; watches answer at once and then last. */
+const ANSWER_MS = 30_000;
 
 /** A transport over HTTP or HTTPS with kept connections. */
 export function httpTransport(
@@ -95,6 +97,17 @@ export function httpTransport(
           });
         },
       );
+      const late = setTimeout(() => {
+        outgoing.destroy(
+          new FairleadError(`${credentials.server} does not answer`, {
+            op: 'connect to API server',
+            code: 'ETIMEDOUT',
+            object: `${request.method} ${request.path.split('?')[0]}`,
+          }),
+        );
+      }, ANSWER_MS);
+      outgoing.on('response', () => clearTimeout(late));
+      outgoing.on('close', () => clearTimeout(late));
       outgoing.on('error', reject);
       outgoing.end(request.body);
     });

@@ -7,19 +7,26 @@ export type {
   DeploymentCondition,
   ReplicaSet,
   StatefulSet,
+  StatefulSetCondition,
 } from 'kubernetes-types/apps/v1';
-export type { Job } from 'kubernetes-types/batch/v1';
+export type { Job, JobCondition } from 'kubernetes-types/batch/v1';
 export type { Lease } from 'kubernetes-types/coordination/v1';
 export type {
   ConfigMap,
   Container,
   ContainerStatus,
+  EndpointAddress,
+  EndpointPort as EndpointsPort,
+  EndpointSubset,
   Endpoints,
   Event,
   Namespace,
   Node,
   NodeCondition,
+  NodeSelector,
+  NodeSelectorTerm,
   Pod,
+  PodAffinityTerm,
   PodCondition,
   PodSpec,
   PodTemplateSpec,

@@ -14,6 +14,20 @@ export const systemClock: Clock = {
   },
 };
 
+/** Resolves after `ms` milliseconds, or at once when `signal` aborts; never rejects. */
+export function pause(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const finish = () => {
+      cancel();
+      signal?.removeEventListener('abort', finish);
+      resolve();
+    };
+    const cancel = clock.after(ms, finish);
+    signal?.addEventListener('abort', finish);
+  });
+}
+
 /** A clock that stands still until `advance` moves it, running what falls due, in order. */
 export interface ManualClock extends Clock {
   advance(ms: number): void;
