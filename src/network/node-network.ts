@@ -212,6 +212,7 @@ export class NodeNetwork {
     writeSysctls(
       {
         [`net/ipv4/conf/${POD_BRIDGE}/rp_filter`]: 2,
+        [`net/ipv4/conf/${POD_BRIDGE}/send_redirects`]: 0,
         [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
         [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
       },
@@ -220,17 +221,10 @@ export class NodeNetwork {
     if (bridge.mtu !== this.mtu || bridge.mac !== this.bridgeMac || !bridge.up) {
       setLink(socket, bridge.index, { mtu: this.mtu, mac: this.bridgeMac, up: true });
     }
-    const addresses = new Map(
-      listAddresses(socket, { device: bridge.index })
-        .filter((address) => address.scope === SCOPE_GLOBAL)
-        .map((address) => [`${address.address}/${address.prefix}`, address]),
+    this.#ensureAddresses(
+      bridge.index,
+      this.gateways.map(({ address, cidr }) => ({ address, prefix: cidr.prefix })),
     );
-    for (const { address, cidr } of this.gateways) {
-      const present = addresses.delete(`${address}/${cidr.prefix}`);
-      if (!present) addAddress(socket, { device: bridge.index, address, prefix: cidr.prefix });
-    }
-    // Left by a pod network that this node had before.
-    for (const address of addresses.values()) deleteAddress(socket, address);
     return bridge.index;
   }
 
@@ -281,7 +275,29 @@ export class NodeNetwork {
     if (tunnel.mtu !== this.mtu || tunnel.mac !== mac || !tunnel.up) {
       setLink(socket, tunnel.index, { mtu: this.mtu, mac, up: true });
     }
+    // The tunnel's own end of the next hops that the others have. Needed by no packet, but the kernel's check of
+    // sources, even a loose one, refuses everything that comes by a device without an IPv4 address.
+    this.#ensureAddresses(
+      tunnel.index,
+      this.gateways
+        .filter(({ cidr }) => cidr.family === 'ipv4')
+        .map(({ cidr }) => ({ address: addressAt(cidr, 0), prefix: 32 })),
+    );
     return tunnel.index;
+  }
+
+  /** Gives a device of ours these addresses and no others, but for link-local ones of IPv6. */
+  #ensureAddresses(device: number, wanted: readonly { address: string; prefix: number }[]): void {
+    const present = new Map(
+      listAddresses(this.socket, { device })
+        .filter((entry) => !entry.address.startsWith('fe80:'))
+        .map((entry) => [`${entry.address}/${entry.prefix}`, entry]),
+    );
+    for (const { address, prefix } of wanted) {
+      if (!present.delete(`${address}/${prefix}`)) addAddress(this.socket, { device, address, prefix });
+    }
+    // Left by a pod network that this node had before.
+    for (const address of present.values()) deleteAddress(this.socket, address);
   }
 
   #ensureServiceRoutes(): void {
@@ -317,7 +333,9 @@ export class NodeNetwork {
       via: route.via,
       protocol: ROUTE_PROTOCOL.fairlead,
       ...(source ? { source } : {}),
-      ...(this.#tunnel === null ? {} : { device: this.#tunnel, onlink: true }),
+      ...(this.#tunnel === null ? {} : { device: this.#tunnel }),
+      // An IPv6 next hop is link-local, which every device has a route to.
+      ...(this.#tunnel === null || cidr?.family === 'ipv6' ? {} : { onlink: true }),
     };
   }
 
@@ -334,10 +352,13 @@ export class NodeNetwork {
   #removeRoute(route: PodRoute, wanted: ReadonlyMap<string, PodRoute>): void {
     deleteRoute(this.socket, { destination: route.destination, protocol: ROUTE_PROTOCOL.fairlead });
     if (!route.tunnel || this.#tunnel === null) return;
-    deleteNeighbour(this.socket, { device: this.#tunnel, address: route.via });
     const { mac } = route.tunnel;
-    // A node has an entry for its device, however many networks it has.
-    if ([...wanted.values()].some((other) => other.tunnel?.mac === mac)) return;
+    const others = [...wanted.values()];
+    if (!others.some((other) => other.via === route.via)) {
+      deleteNeighbour(this.socket, { device: this.#tunnel, address: route.via });
+    }
+    // A node has one entry for its device, however many networks it has.
+    if (others.some((other) => other.tunnel?.mac === mac)) return;
     deleteForwardingEntry(this.socket, { device: this.#tunnel, mac, remote: route.tunnel.remote });
   }
 
@@ -361,10 +382,12 @@ export class NodeNetwork {
         if (route.device === this.bridge) continue;
         const mac = macs.get(route.via ?? '') ?? '';
         const inTunnel = device !== null && route.device === device;
+        const expected = this.#sourceAddress(family);
+        // A route that is in the wrong device, or with an address that this node had before, is to be written again.
+        const right = (device === null || inTunnel) && (expected === null || route.source === expected);
         routes.set(route.destination, {
           destination: route.destination,
-          // A route that is in the wrong device is to be written again.
-          via: device === null || inTunnel ? (route.via ?? '') : '',
+          via: right ? (route.via ?? '') : '',
           node: '',
           tunnel: inTunnel ? { mac, remote: remotes.get(mac) ?? '' } : null,
         });
@@ -388,8 +411,6 @@ export class NodeNetwork {
     );
   }
 }
-
-const SCOPE_GLOBAL = 0;
 
 function gatewayOf(text: string): PodGateway {
   const cidr = parseCidr(text);
@@ -427,11 +448,25 @@ function findUplink(socket: NetlinkSocket, addresses: readonly string[]): Link {
 function enableForwarding(uplink: Link, options: NodeNetworkOptions): void {
   const families = new Set(options.podCidrs.map((text) => gatewayOf(text).cidr.family));
   if (families.has('ipv4')) writeSysctl('net.ipv4.ip_forward', 1, options.netns);
+  // Pods of this node reach each other by the device that they came in by, and are not to be told of a shorter way.
+  // The kernel sends redirects where this or the device's own switch is on, so other devices keep to their own.
+  if (families.has('ipv4')) writeSysctl('net.ipv4.conf.all.send_redirects', 0, options.netns);
+  if (families.has('ipv4') && options.overlay === 'vxlan') loosenSourceCheck(uplink.name, options.netns);
   if (!families.has('ipv6')) return;
   // A router ignores router advertisements unless told 2: a node that has its default route from them would lose it.
   const acceptRa = `net/ipv6/conf/${uplink.name}/accept_ra`;
   if (readSysctl(acceptRa, options.netns) === '1') writeSysctl(acceptRa, 2, options.netns);
   writeSysctl('net.ipv6.conf.all.forwarding', 1, options.netns);
+}
+
+/**
+ * A pod that speaks to this node's own address comes by the uplink, while the way back to it is the tunnel: a strict
+ * check of sources would drop it. The kernel takes the stricter of "all" and the device's own, but 2 (loose) beats 1.
+ */
+function loosenSourceCheck(device: string, netns: NetnsRef | undefined): void {
+  const own = `net/ipv4/conf/${device}/rp_filter`;
+  const values = [readSysctl(own, netns), readSysctl('net.ipv4.conf.all.rp_filter', netns)];
+  if (values.includes('1') && !values.includes('2')) writeSysctl(own, 2, netns);
 }
 
 /** True when an address is one that this node's pods can have. */

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { addressAt, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
+import { addressAt, cidrsOverlap, formatAddress, type IPFamily, parseCidr } from '../lib/address.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
 
 /** How packets travel from node to node: plainly, where the nodes share a link, or in VXLAN (RFC 7348). */
@@ -9,7 +9,10 @@ export type Overlay = 'routes' | 'vxlan';
 export interface PodRoute {
   /** The pods' network. */
   readonly destination: string;
-  /** Next hop: the node's own address, or with VXLAN the first address of its pods' network. */
+  /**
+   * Next hop: the node's own address. With VXLAN one that stands for the node's device: the first address of its
+   * pods' network (IPv4), or the device's link-local address (IPv6, which wants a next hop that no other route covers).
+   */
   readonly via: string;
   readonly node: string;
   /** VXLAN: the MAC of the node's device, and the address of the tunnel's other end. */
@@ -77,7 +80,19 @@ function routeTo(
   }
   const remote = addressOf(node.addresses, self.tunnelFamily);
   if (remote === null) return null;
-  return { destination, via: first, node: node.name, tunnel: { mac: tunnelMac(node.name), remote } };
+  const mac = tunnelMac(node.name);
+  return {
+    destination,
+    via: family === 'ipv4' ? first : linkLocal(mac),
+    node: node.name,
+    tunnel: { mac, remote },
+  };
+}
+
+/** The link-local address that follows from a MAC (modified EUI-64, RFC 4291 appendix A). */
+export function linkLocal(mac: string): string {
+  const [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0] = mac.split(':').map((part) => Number.parseInt(part, 16));
+  return formatAddress(Uint8Array.of(0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f));
 }
 
 /** True when two routes are the same in the kernel. */

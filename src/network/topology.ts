@@ -8,6 +8,7 @@ import { replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { cidrContains, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
+import { localMac } from './overlay-routes.ts';
 
 /** A host on the wire. */
 export interface WireHost {
@@ -177,7 +178,8 @@ function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidr
       name: wirePort(host.name),
       master: getLink(wire, WIRE_BRIDGE).index,
       up: true,
-      peer: { name: UPLINK, netns: { fd: target } },
+      // A host that is removed and made again has the same MAC, so that nobody holds a stale one.
+      peer: { name: UPLINK, mac: localMac(`wire ${cluster} ${host.name}`), netns: { fd: target } },
     });
   } finally {
     closeSync(target);

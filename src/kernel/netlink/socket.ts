@@ -68,6 +68,14 @@ export interface NetlinkRefusal {
   readonly offset: number | null;
 }
 
+/** All that the kernel answered to what was sent. */
+interface Replies {
+  readonly messages: NetlinkMessage[];
+  readonly refusals: NetlinkRefusal[];
+  /** A dump: something changed in the middle. */
+  readonly interrupted: boolean;
+}
+
 export interface NetlinkOptions {
   readonly protocol: number;
   /** Where to open the socket; it stays there. Default: the namespace of this thread. */
@@ -130,6 +138,25 @@ export class NetlinkSocket {
     return messages;
   }
 
+  /**
+   * As `request`, by a thread of libuv's pool: for what takes the kernel milliseconds. Until it is answered, requests
+   * on this socket throw EBUSY, and others of this kind wait their turn.
+   */
+  async requestAsync(
+    type: number,
+    flags: number,
+    payload: Uint8Array,
+    object?: string,
+  ): Promise<NetlinkMessage[]> {
+    while (this.#sending) await this.#sending;
+    const sequence = this.nextSequence();
+    const bytes = this.#message(type, flags | NLM_F_REQUEST | NLM_F_ACK, sequence, payload);
+    const { messages, refusals } = await this.#sendByThread(bytes, sequence);
+    const [refusal] = refusals;
+    if (refusal) throw refusalError(refusal, 'netlink request', object);
+    return messages;
+  }
+
   /** Asks for every object of a kind; asks again when changes in the middle made the answer inconsistent. */
   dump(type: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
     for (let attempt = 1; ; attempt++) {
@@ -157,17 +184,7 @@ export class NetlinkSocket {
   async batch(bytes: Uint8Array, last: number): Promise<NetlinkRefusal[]> {
     while (this.#sending) await this.#sending;
     if (bytes.length <= ASYNC_BYTES) return this.batchSync(bytes, last);
-    this.#checkOpen();
-    const sending = libc().sendAsync(this.#fd, bytes, bytes.length, 0);
-    this.#sending = sending;
-    const { result, errno } = await sending;
-    this.#sending = null;
-    try {
-      if (result !== bytes.length) throw errnoError(errno, 'send netlink batch', `${bytes.length} bytes`);
-      return this.#collect(last).refusals;
-    } finally {
-      if (this.#closed) libc().close(this.#fd);
-    }
+    return (await this.#sendByThread(bytes, last)).refusals;
   }
 
   /** As `batch`, blocking this thread while the kernel works. */
@@ -250,6 +267,20 @@ export class NetlinkSocket {
     if (sent !== bytes.length) throw systemError('send netlink message', `${bytes.length} bytes`);
   }
 
+  async #sendByThread(bytes: Uint8Array, last: number): Promise<Replies> {
+    this.#checkOpen();
+    const sending = libc().sendAsync(this.#fd, bytes, bytes.length, 0);
+    this.#sending = sending;
+    const { result, errno } = await sending;
+    this.#sending = null;
+    try {
+      if (result !== bytes.length) throw errnoError(errno, 'send netlink batch', `${bytes.length} bytes`);
+      return this.#collect(last);
+    } finally {
+      if (this.#closed) libc().close(this.#fd);
+    }
+  }
+
   #checkOpen(): void {
     if (this.#closed)
       throw new FairleadError('the netlink socket is closed', { op: 'netlink send', code: 'EBADF' });
@@ -259,7 +290,7 @@ export class NetlinkSocket {
    * Reads what the kernel answered. It has queued every reply before send() returns (a dump's next part while the
    * one before is read), so nothing here waits; a queue that ends early means that replies were lost.
    */
-  #collect(last: number): { messages: NetlinkMessage[]; refusals: NetlinkRefusal[]; interrupted: boolean } {
+  #collect(last: number): Replies {
     const messages: NetlinkMessage[] = [];
     const refusals: NetlinkRefusal[] = [];
     let interrupted = false;

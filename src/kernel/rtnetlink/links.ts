@@ -32,6 +32,7 @@ import {
   IFLA_BRPORT_MODE,
   IFLA_BRPORT_NEIGH_SUPPRESS,
   IFLA_BRPORT_UNICAST_FLOOD,
+  IFLA_GROUP,
   IFLA_IFNAME,
   IFLA_INET6_ADDR_GEN_MODE,
   IFLA_INFO_DATA,
@@ -163,6 +164,8 @@ export interface LinkChanges {
   /** Index of a bridge; 0 takes the device out of its bridge. */
   readonly master?: number;
   readonly netns?: LinkNetns;
+  /** A number that devices can be addressed by together; the kernel puts new ones into 0. */
+  readonly group?: number;
   /** False: the kernel makes no link-local address of its own for the device. */
   readonly linkLocalAddress?: boolean;
 }
@@ -171,6 +174,7 @@ export function setLink(socket: NetlinkSocket, index: number, changes: LinkChang
   const writer = linkHeader(AF_UNSPEC, index, changes.up);
   writeSettings(writer, changes);
   if (changes.master !== undefined) writer.attributeU32(IFLA_MASTER, changes.master);
+  if (changes.group !== undefined) writer.attributeU32(IFLA_GROUP, changes.group);
   if (changes.linkLocalAddress !== undefined) {
     const mode = changes.linkLocalAddress ? 0 : IN6_ADDR_GEN_MODE_NONE;
     writer.nested(IFLA_AF_SPEC, () => {
@@ -218,6 +222,19 @@ export function deleteLink(socket: NetlinkSocket, link: string | number): boolea
   } catch (error) {
     if (hasCode(error, 'ENODEV')) return false;
     throw error;
+  }
+}
+
+/**
+ * Removes all devices of a group (see `LinkChanges.group`) by a thread: the kernel waits for readers (RCU) tens of
+ * milliseconds, once for all of them. The socket takes no requests meanwhile. No device in the group is no error.
+ */
+export async function deleteLinkGroup(socket: NetlinkSocket, group: number): Promise<void> {
+  const writer = linkHeader(AF_UNSPEC, 0, undefined).attributeU32(IFLA_GROUP, group);
+  try {
+    await socket.requestAsync(RTM_DELLINK, 0, writer.bytes(), `delete link group ${group}`);
+  } catch (error) {
+    if (!hasCode(error, 'ENODEV')) throw error;
   }
 }
 

@@ -10,6 +10,7 @@ import { type NetworkEvent, watchNetwork } from './events.ts';
 import {
   addLink,
   deleteLink,
+  deleteLinkGroup,
   findLink,
   getLink,
   listLinks,
@@ -189,6 +190,21 @@ test('a link can be renamed, set down, moved, deleted; what is not there says so
   veth('third');
   assert.throws(() => veth('third'), { code: 'EEXIST', message: /add veth third: EEXIST/ });
   assert.equal(deleteLink(socket, 'third'), true);
+});
+
+test('a group of links is deleted at once, and no other', async () => {
+  for (const name of ['one', 'two', 'three']) veth(name);
+  for (const name of ['one', 'two']) setLink(socket, getLink(socket, name).index, { group: 0x1234 });
+  const deleting = deleteLinkGroup(socket, 0x1234);
+  assert.throws(() => listLinks(socket), { code: 'EBUSY' });
+  await deleting;
+  assert.deepEqual(
+    listLinks(socket)
+      .map((link) => link.name)
+      .sort(),
+    ['lo', 'three'],
+  );
+  await deleteLinkGroup(socket, 0x1234);
 });
 
 test('addresses are usable at once, listed, and taken away', () => {

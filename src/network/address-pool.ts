@@ -1,0 +1,68 @@
+import { addressAt, type Cidr, cidrSize, indexInCidr } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+
+/** Of an IPv6 network, this many addresses are given out before they begin to repeat. */
+const MOST = 1n << 32n;
+
+/**
+ * Addresses of one network, given out in turn: one that was returned comes again only after all others, so that
+ * what still speaks to its last owner does not reach the next. The network's own address, the gateway (number 1)
+ * and an IPv4 network's broadcast address are never given out.
+ */
+export class AddressPool {
+  readonly cidr: Cidr;
+  readonly #taken = new Set<bigint>();
+  /** One past the last address that may be given out. */
+  readonly #end: bigint;
+  #last = FIRST - 1n;
+
+  constructor(cidr: Cidr) {
+    this.cidr = cidr;
+    const size = cidrSize(cidr) - (cidr.family === 'ipv4' ? 1n : 0n);
+    this.#end = size < MOST ? size : MOST;
+  }
+
+  /** How many addresses the pool can give out. */
+  get size(): bigint {
+    return this.#end > FIRST ? this.#end - FIRST : 0n;
+  }
+
+  get taken(): number {
+    return this.#taken.size;
+  }
+
+  /** The next free address. Throws FairleadError (addresses-exhausted) when there is none. */
+  take(): string {
+    if (BigInt(this.#taken.size) >= this.size) {
+      throw new FairleadError(`all ${this.size} addresses of ${this.cidr.text} are in use`, {
+        op: 'allocate pod address',
+        code: 'addresses-exhausted',
+        object: this.cidr.text,
+        hint: 'delete pods on this node, or give nodes larger pod networks',
+      });
+    }
+    let index = this.#last;
+    do {
+      index = index + 1n < this.#end ? index + 1n : FIRST;
+    } while (this.#taken.has(index));
+    this.#taken.add(index);
+    this.#last = index;
+    return addressAt(this.cidr, index);
+  }
+
+  /** Marks an address as in use and as the last that was given out; false when it is not of this pool. */
+  claim(address: string): boolean {
+    const index = indexInCidr(this.cidr, address);
+    if (index === null || index < FIRST || index >= this.#end) return false;
+    this.#taken.add(index);
+    this.#last = index;
+    return true;
+  }
+
+  release(address: string): void {
+    const index = indexInCidr(this.cidr, address);
+    if (index !== null) this.#taken.delete(index);
+  }
+}
+
+const FIRST = 2n;

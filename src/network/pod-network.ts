@@ -1,0 +1,271 @@
+import { createHash } from 'node:crypto';
+import { closeSync } from 'node:fs';
+import { join } from 'node:path';
+import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
+import { type NetnsRef, openNetns } from '../kernel/netns.ts';
+import { addAddress, listAddresses } from '../kernel/rtnetlink/addresses.ts';
+import {
+  addLink,
+  findLink,
+  getLink,
+  listLinks,
+  openRouteSocket,
+  setBridgePort,
+  setLink,
+} from '../kernel/rtnetlink/links.ts';
+import { deleteNeighbour, replaceForwardingEntry, replaceNeighbour } from '../kernel/rtnetlink/neighbours.ts';
+import { replaceRoute } from '../kernel/rtnetlink/routes.ts';
+import { writeSysctls } from '../kernel/sysctl.ts';
+import { cidrContains, familyOf } from '../lib/address.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { AddressJournal } from './address-journal.ts';
+import { AddressPool } from './address-pool.ts';
+import type { NodeNetwork, PodGateway } from './node-network.ts';
+import { localMac } from './overlay-routes.ts';
+import { openPortRemoval } from './port-removal.ts';
+
+/** A pod, as far as its network goes. */
+export interface NetworkPod {
+  readonly uid: string;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** Plugs pods into a node's network. */
+export interface PodNetwork {
+  /**
+   * Gives the namespace of a pod's sandbox an `eth0` with an address of each of the node's pod networks, and returns
+   * the addresses, in the order of the networks. A pod that has addresses keeps them; done already is no error.
+   * On an error nothing half-done is left.
+   */
+  attach(pod: NetworkPod, netns: NetnsRef): Promise<{ ips: string[] }>;
+  /** Unplugs a pod and frees its addresses; a pod that is not known is no error. */
+  detach(uid: string): Promise<void>;
+  /** A pod's addresses, or null. */
+  addresses(uid: string): string[] | null;
+  /** Unplugs all but these pods, and removes devices of pods that nobody knows. Returns the uids. */
+  collect(keep: ReadonlySet<string>): Promise<string[]>;
+  /** Stops; pods stay plugged in. */
+  close(): void;
+}
+
+export interface PodNetworkOptions {
+  readonly network: NodeNetwork;
+  /** A folder of the node's own, where "pod-addresses.jsonl" is kept. */
+  readonly stateDir: string;
+}
+
+/** The device inside a pod. */
+export const POD_DEVICE = 'eth0';
+const PORT_PREFIX = 'flp';
+
+/** The name of a pod's device on the node. */
+export function podPort(uid: string): string {
+  return `${PORT_PREFIX}${createHash('sha256').update(uid).digest('hex').slice(0, 10)}`;
+}
+
+/** Opens the pod network of a node, with the addresses that its pods have. */
+export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNetwork {
+  const journal = new AddressJournal(join(stateDir, 'pod-addresses.jsonl'));
+  const removal = openPortRemoval(network.netns);
+  const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
+  const poolOf = (address: string) => pools.find((pool) => cidrContains(pool.cidr, address));
+  for (const record of journal.records.values()) for (const ip of record.ips) poolOf(ip)?.claim(ip);
+  // Claimed last, so that the turn goes on behind what was given out last, and freed if it is not in use.
+  for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
+  if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
+
+  function release(ips: readonly string[]): void {
+    for (const ip of ips) poolOf(ip)?.release(ip);
+  }
+
+  function allocate(pod: NetworkPod): { ips: string[]; fresh: boolean } {
+    const known = journal.records.get(pod.uid);
+    // Addresses of a network that the node has no more are of no use.
+    if (known && known.ips.length === pools.length && known.ips.every(poolOf)) {
+      return { ips: [...known.ips], fresh: false };
+    }
+    if (known) free(pod.uid);
+    const ips: string[] = [];
+    try {
+      for (const pool of pools) ips.push(pool.take());
+    } catch (error) {
+      release(ips);
+      throw error;
+    }
+    journal.take({ uid: pod.uid, pod: `${pod.namespace}/${pod.name}`, ips });
+    return { ips, fresh: true };
+  }
+
+  function free(uid: string): void {
+    const record = journal.records.get(uid);
+    if (!record) return;
+    journal.free(uid);
+    release(record.ips);
+  }
+
+  /** Unpluggings under way, by uid. */
+  const leaving = new Map<string, Promise<void>>();
+
+  function unplug(uid: string): Promise<void> {
+    const started = leaving.get(uid);
+    if (started) return started;
+    const leave = async () => {
+      for (const address of journal.records.get(uid)?.ips ?? []) {
+        deleteNeighbour(network.socket, { device: network.bridge, address });
+      }
+      await removal.remove(podPort(uid));
+      free(uid);
+    };
+    const done = leave().finally(() => leaving.delete(uid));
+    leaving.set(uid, done);
+    return done;
+  }
+
+  return {
+    async attach(pod, netns) {
+      await leaving.get(pod.uid);
+      const { ips, fresh } = allocate(pod);
+      try {
+        const port = podPort(pod.uid);
+        if (findLink(network.socket, port) && !isPlugged(network, pod.uid, netns)) {
+          // The sandbox that it led to is gone.
+          await removal.remove(port);
+        }
+        plug(network, pod.uid, netns, ips);
+        return { ips };
+      } catch (error) {
+        if (fresh) await unplug(pod.uid);
+        else await removal.remove(podPort(pod.uid));
+        throw plugError(pod, error);
+      }
+    },
+    detach: unplug,
+    addresses(uid) {
+      const record = journal.records.get(uid);
+      return record ? [...record.ips] : null;
+    },
+    async collect(keep) {
+      const gone = [...journal.records.keys()].filter((uid) => !keep.has(uid));
+      const ports = new Set([...keep, ...gone].map(podPort));
+      const strays = listLinks(network.socket)
+        .filter((link) => link.kind === 'veth' && link.master === network.bridge)
+        .map((link) => link.name)
+        .filter((name) => name.startsWith(PORT_PREFIX) && !ports.has(name));
+      await Promise.all([...gone.map(unplug), ...strays.map((name) => removal.remove(name))]);
+      return gone;
+    },
+    close() {
+      journal.close();
+      removal.close();
+    },
+  };
+}
+
+/** True when a pod's device on the node leads into this namespace. */
+function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef): boolean {
+  const port = findLink(network.socket, podPort(uid));
+  using inside = openRouteSocket(netns);
+  const device = findLink(inside, POD_DEVICE);
+  return port !== null && device !== null && device.link === port.index && device.mac === podMac(uid);
+}
+
+const podMac = (uid: string) => localMac(`pod ${uid}`);
+
+/** Makes the veth pair and sets up both ends, unless that was done. */
+function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly string[]): void {
+  const { socket, bridge } = network;
+  const name = podPort(uid);
+  const mac = podMac(uid);
+  if (!findLink(socket, name)) {
+    writeSysctls(POD_SYSCTLS, netns);
+    const target = openNetns(netns);
+    try {
+      addLink(socket, {
+        kind: 'veth',
+        name,
+        mtu: network.mtu,
+        master: bridge,
+        peer: { name: POD_DEVICE, mtu: network.mtu, mac, netns: { fd: target } },
+      });
+    } finally {
+      closeSync(target);
+    }
+    // A bridge's port speaks for nobody; link-local addresses of hundreds of ports would fill the tables.
+    writeSysctls({ [`net/ipv6/conf/${name}/disable_ipv6`]: 1 }, network.netns);
+  }
+  const port = getLink(socket, name);
+  if (!port.up) setLink(socket, port.index, { up: true });
+  // Pods speak to each other by way of the node (see setUpInside), and where a pod is, is known: there is nothing
+  // to learn, to flood or to take from port to port.
+  setBridgePort(socket, port.index, { isolated: true, learning: false, flood: false });
+  replaceForwardingEntry(socket, { device: port.index, mac });
+  using inside = openRouteSocket(netns);
+  setUpInside(network, inside, ips);
+  for (const address of ips) replaceNeighbour(socket, { device: bridge, address, mac });
+}
+
+/**
+ * Gives the pod's end its addresses and routes. There is no route to the pod's own network besides the gateway's:
+ * packets to pods of the same node go through the node's IP layer like all others, and back. So the answer of a
+ * Service's endpoint on the client's own node meets the rules that put the Service's address back; switched by the
+ * bridge, it would not (unless br_netfilter were loaded and on).
+ */
+function setUpInside(network: NodeNetwork, inside: NetlinkSocket, ips: readonly string[]): void {
+  setLink(inside, getLink(inside, 'lo').index, { up: true });
+  const link = getLink(inside, POD_DEVICE);
+  const device = link.index;
+  if (!link.up) setLink(inside, device, { up: true });
+  const present = new Set(
+    listAddresses(inside, { device }).map((entry) => `${entry.address}/${entry.prefix}`),
+  );
+  for (const address of ips) {
+    const gateway = gatewayFor(network, address);
+    const { prefix, family } = gateway.cidr;
+    if (!present.has(`${address}/${prefix}`))
+      addAddress(inside, { device, address, prefix, prefixRoute: false });
+    replaceNeighbour(inside, { device, address: gateway.address, mac: network.bridgeMac });
+    const host = family === 'ipv4' ? 32 : 128;
+    replaceRoute(inside, { destination: `${gateway.address}/${host}`, device, source: address });
+    replaceRoute(inside, {
+      destination: family === 'ipv4' ? '0.0.0.0/0' : '::/0',
+      via: gateway.address,
+      device,
+      source: address,
+    });
+  }
+}
+
+/**
+ * Before the device is made, since it inherits them. The gateway is told apart from a better way by the node's rules
+ * alone, so its ICMP redirects (the way in is the way out) must not count.
+ */
+const POD_SYSCTLS = {
+  'net.ipv4.conf.all.accept_redirects': 0,
+  'net.ipv4.conf.default.accept_redirects': 0,
+  'net.ipv6.conf.all.accept_redirects': 0,
+  'net.ipv6.conf.default.accept_redirects': 0,
+  'net.ipv6.conf.all.accept_ra': 0,
+  'net.ipv6.conf.default.accept_ra': 0,
+  'net.ipv6.conf.all.accept_dad': 0,
+  'net.ipv6.conf.default.accept_dad': 0,
+} as const;
+
+function gatewayFor(network: NodeNetwork, address: string): PodGateway {
+  const gateway = network.gateways.find((other) => cidrContains(other.cidr, address));
+  if (gateway) return gateway;
+  throw new FairleadError(`the node has no ${familyOf(address)} network for the address ${address}`, {
+    op: 'attach pod',
+    code: 'EADDRNOTAVAIL',
+  });
+}
+
+function plugError(pod: NetworkPod, error: unknown): unknown {
+  if (!(error instanceof FairleadError) || hasCode(error, 'addresses-exhausted')) return error;
+  return new FairleadError(`attach pod ${pod.namespace}/${pod.name} to the network: ${error.message}`, {
+    op: 'attach pod',
+    code: error.code,
+    object: `${pod.namespace}/${pod.name}`,
+    cause: error,
+  });
+}
