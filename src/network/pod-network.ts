@@ -196,9 +196,9 @@ function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly 
   }
   const port = getLink(socket, name);
   if (!port.up) setLink(socket, port.index, { up: true });
-  // Pods speak to each other by way of the node (see setUpInside), and where a pod is, is known: there is nothing
-  // to learn, to flood or to take from port to port.
-  setBridgePort(socket, port.index, { isolated: true, learning: false, flood: false });
+  // Where a pod is, is known: there is nothing to learn or to flood. With br_netfilter on, a frame whose destination
+  // the rules turned into a pod is switched at once, and may have to leave by the port it came in by (hairpin).
+  setBridgePort(socket, port.index, { hairpin: true, learning: false, flood: false });
   replaceForwardingEntry(socket, { device: port.index, mac });
   using inside = openRouteSocket(netns);
   setUpInside(network, inside, ips);
@@ -209,7 +209,7 @@ function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly 
  * Gives the pod's end its addresses and routes. There is no route to the pod's own network besides the gateway's:
  * packets to pods of the same node go through the node's IP layer like all others, and back. So the answer of a
  * Service's endpoint on the client's own node meets the rules that put the Service's address back; switched by the
- * bridge, it would not (unless br_netfilter were loaded and on).
+ * bridge, it would not (unless br_netfilter were loaded and on, which must neither be needed nor disturb).
  */
 function setUpInside(network: NodeNetwork, inside: NetlinkSocket, ips: readonly string[]): void {
   setLink(inside, getLink(inside, 'lo').index, { up: true });

@@ -178,8 +178,12 @@ function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidr
       name: wirePort(host.name),
       master: getLink(wire, WIRE_BRIDGE).index,
       up: true,
-      // A host that is removed and made again has the same MAC, so that nobody holds a stale one.
-      peer: { name: UPLINK, mac: localMac(`wire ${cluster} ${host.name}`), netns: { fd: target } },
+      // Whoever has this address next has the same MAC, so that nobody holds a stale one.
+      peer: {
+        name: UPLINK,
+        mac: localMac(`wire ${cluster} ${host.addresses.join()}`),
+        netns: { fd: target },
+      },
     });
   } finally {
     closeSync(target);
@@ -202,6 +206,11 @@ function prepareNetns(netns: string): void {
       'net.ipv6.conf.default.accept_ra': 0,
       'net.ipv6.conf.all.accept_dad': 0,
       'net.ipv6.conf.default.accept_dad': 0,
+      // Where br_netfilter is loaded, its default is to show every bridged frame to the IP rules. The pod network does
+      // not need it (see pod-network.ts), and a wire has no business with it.
+      'net.bridge.bridge-nf-call-iptables': 0,
+      'net.bridge.bridge-nf-call-ip6tables': 0,
+      'net.bridge.bridge-nf-call-arptables': 0,
     },
     netns,
   );

@@ -1,0 +1,240 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, test } from 'node:test';
+import { removeNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
+import { findLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
+import { writeSysctl } from '../kernel/sysctl.ts';
+import { NodeNetwork } from './node-network.ts';
+import {
+  connectFrom,
+  echoBytes,
+  echoServer,
+  netnsOf,
+  sandbox,
+  testNode,
+  testTopology,
+  Undo,
+} from './packets.testing.ts';
+import { openPodNetwork, type PodNetwork, podPort } from './pod-network.ts';
+
+const undo = new Undo();
+let stateDir = '';
+let node = '';
+
+beforeEach(() => {
+  stateDir = mkdtempSync(join(tmpdir(), 'flt-'));
+  undo.add(() => rmSync(stateDir, { recursive: true, force: true }));
+  node = netnsOf(testTopology(undo, 1), 1);
+});
+afterEach(() => undo.run());
+
+function open(podCidrs = ['10.244.1.0/24', 'fd00:10:244:1::/64']): {
+  network: NodeNetwork;
+  pods: PodNetwork;
+} {
+  const network = new NodeNetwork({
+    node: 'node-1',
+    addresses: testNode(1).addresses,
+    podCidrs,
+    overlay: 'routes',
+    netns: node,
+    serviceCidrs: ['10.96.0.0/16', 'fd00:10:96::/112'],
+  });
+  undo.add(() => network.close());
+  const pods = openPodNetwork({ network, stateDir });
+  undo.add(() => pods.close());
+  return { network, pods };
+}
+
+const pod = (uid: string) => ({ uid, namespace: 'default', name: `pod-${uid}` });
+const ports = (network: NodeNetwork) =>
+  listLinks(network.socket)
+    .map((link) => link.name)
+    .filter((name) => name.startsWith('flp'))
+    .sort();
+
+test('a pod gets eth0 with an address of each network, and is unplugged without a trace', async () => {
+  const { network, pods } = open();
+  const netns = sandbox(undo);
+  const { ips } = await pods.attach(pod('a'), netns);
+  assert.deepEqual(ips, ['10.244.1.2', 'fd00:10:244:1::2']);
+  assert.deepEqual(pods.addresses('a'), ips);
+  const [device] = JSON.parse(
+    execFileSync('ip', ['-n', netns, '-j', 'addr', 'show', 'eth0'], { encoding: 'utf8' }),
+  );
+  assert.deepEqual(
+    device.addr_info
+      .filter((entry: { scope: string }) => entry.scope === 'global')
+      .map((entry: { local: string; prefixlen: number }) => `${entry.local}/${entry.prefixlen}`),
+    ['10.244.1.2/24', 'fd00:10:244:1::2/64'],
+  );
+  assert.equal(device.mtu, network.mtu);
+  assert.deepEqual(ports(network), [podPort('a')]);
+  await pods.detach('a');
+  await pods.detach('a');
+  await pods.detach('never seen');
+  assert.deepEqual(ports(network), []);
+  assert.equal(pods.addresses('a'), null);
+  assert.deepEqual(
+    listNeighbours(network.socket, { device: network.bridge }).filter((entry) => entry.permanent),
+    [],
+  );
+  using inside = openRouteSocket(netns);
+  assert.equal(findLink(inside, 'eth0'), null);
+});
+
+test('pods of a node, the node and its Services’ network reach each other by the addresses that they have', async () => {
+  const { network, pods } = open();
+  const [a, b] = [sandbox(undo), sandbox(undo)];
+  const { ips } = await pods.attach(pod('a'), a);
+  const other = await pods.attach(pod('b'), b);
+  for (const [i, address] of other.ips.entries()) {
+    const server = await echoServer(undo, b, address);
+    for (const from of [a, b, node]) {
+      assert.ok(await echoBytes(await connectFrom(undo, from, address, server.port), 100_000));
+    }
+    assert.deepEqual(server.peers.slice(0, 2), [ips[i], address]);
+    const gateway = network.gateways[i]?.address ?? '';
+    const onNode = await echoServer(undo, node, gateway);
+    assert.ok(await echoBytes(await connectFrom(undo, a, gateway, onNode.port), 1000));
+    assert.deepEqual(onNode.peers, [ips[i]]);
+  }
+});
+
+for (const bridgeRules of [0, 1]) {
+  test(`a Service’s answer within one node comes from the Service’s address (br_netfilter ${bridgeRules})`, async (t) => {
+    const set = ['ip', 'ip6'].every((family) =>
+      writeSysctl(`net.bridge.bridge-nf-call-${family}tables`, bridgeRules, node),
+    );
+    if (!set && bridgeRules === 1) return t.skip('this kernel has no br_netfilter');
+    const { pods } = open();
+    const [a, b] = [sandbox(undo), sandbox(undo)];
+    await pods.attach(pod('a'), a);
+    const { ips } = await pods.attach(pod('b'), b);
+    for (const [i, vip] of ['10.96.0.10', 'fd00:10:96::10'].entries()) {
+      const server = await echoServer(undo, b, ips[i] ?? '');
+      const family = i === 0 ? 'ip' : 'ip6';
+      const target = i === 0 ? ips[i] : `[${ips[i]}]`;
+      execFileSync('ip', ['netns', 'exec', node, 'nft', '-f', '-'], {
+        input: `table ${family} service {
+        chain pre {
+          type nat hook prerouting priority -100
+          ${family} daddr ${vip} tcp dport 80 dnat to ${target}:${server.port}
+        }
+        chain out {
+          type nat hook output priority -100
+          ${family} daddr ${vip} tcp dport 80 dnat to ${target}:${server.port}
+        }
+        chain post {
+          type nat hook postrouting priority 100
+          ${family} saddr ${ips[i]} ${family} daddr ${ips[i]} masquerade
+        }
+      }`,
+      });
+      for (const from of [a, b, node]) {
+        assert.ok(await echoBytes(await connectFrom(undo, from, vip, 80), 10_000), `${from} through ${vip}`);
+      }
+    }
+  });
+}
+
+test('attaching again is no error and keeps everything; a new sandbox of the pod gets the same address', async () => {
+  const { network, pods } = open();
+  const first = sandbox(undo);
+  const { ips } = await pods.attach(pod('a'), first);
+  const index = findLink(network.socket, podPort('a'))?.index;
+  assert.deepEqual((await pods.attach(pod('a'), first)).ips, ips);
+  assert.equal(findLink(network.socket, podPort('a'))?.index, index);
+  const second = sandbox(undo);
+  assert.deepEqual((await pods.attach(pod('a'), second)).ips, ips);
+  const server = await echoServer(undo, second, ips[0] ?? '');
+  assert.ok(await echoBytes(await connectFrom(undo, node, ips[0] ?? '', server.port), 100));
+  removeNetns(second);
+  const third = sandbox(undo);
+  assert.deepEqual((await pods.attach(pod('a'), third)).ips, ips);
+  assert.deepEqual(ports(network), [podPort('a')]);
+});
+
+test('a sandbox may be given by its process', async () => {
+  const { pods } = open();
+  const pause = spawnInNewNamespaces('sleep', ['60'], { stdio: 'ignore' });
+  undo.add(() => pause.kill('SIGKILL'));
+  assert.ok(pause.pid);
+  const { ips } = await pods.attach(pod('a'), { pid: pause.pid });
+  const server = await echoServer(undo, { pid: pause.pid }, ips[0] ?? '');
+  assert.ok(await echoBytes(await connectFrom(undo, node, ips[0] ?? '', server.port), 100));
+});
+
+test('addresses are not used again at once, nor by two, also after a restart', async () => {
+  const seen: string[] = [];
+  for (let round = 0; round < 3; round++) {
+    const { network, pods } = open();
+    for (let i = 0; i < 4; i++) {
+      const uid = `pod-${round}-${i}`;
+      const { ips } = await pods.attach(pod(uid), sandbox(undo));
+      seen.push(...ips);
+      if (i % 2 === 0) await pods.detach(uid);
+    }
+    if (round === 1) assert.deepEqual(pods.addresses('pod-0-1'), ['10.244.1.3', 'fd00:10:244:1::3']);
+    // Started again, with the last line cut off by a crash.
+    pods.close();
+    network.close();
+    appendFileSync(join(stateDir, 'pod-addresses.jsonl'), '{"take":{"uid":"cut');
+  }
+  assert.equal(new Set(seen).size, 24);
+});
+
+test('when all addresses are taken, that is said, and nothing half-done is left', async () => {
+  const { network, pods } = open(['10.244.1.0/29', 'fd00:10:244:1::/64']);
+  for (let i = 0; i < 5; i++) await pods.attach(pod(String(i)), sandbox(undo));
+  await assert.rejects(pods.attach(pod('one too many'), sandbox(undo)), {
+    code: 'addresses-exhausted',
+    message: /all 5 addresses of 10\.244\.1\.0\/29 are in use/,
+  });
+  assert.equal(ports(network).length, 5);
+  assert.equal(pods.addresses('one too many'), null);
+  await pods.detach('2');
+  assert.equal((await pods.attach(pod('again'), sandbox(undo))).ips[0], '10.244.1.4');
+});
+
+test('a sandbox that is not there is refused by the pod’s name, and its address is free again', async () => {
+  const { network, pods } = open();
+  await assert.rejects(pods.attach(pod('a'), 'flt-no-such'), {
+    code: 'ENOENT',
+    message: /default\/pod-a.*flt-no-such/,
+  });
+  assert.equal(pods.addresses('a'), null);
+  assert.deepEqual(ports(network), []);
+});
+
+test('what nobody keeps is collected, also devices without a record; many as fast as one', async () => {
+  const { network, pods } = open();
+  for (let i = 0; i < 12; i++) await pods.attach(pod(String(i)), sandbox(undo));
+  rmSync(join(stateDir, 'pod-addresses.jsonl'));
+  pods.close();
+  const again = openPodNetwork({ network, stateDir });
+  undo.add(() => again.close());
+  const kept = await again.attach(pod('kept'), sandbox(undo));
+  await again.attach(pod('gone'), sandbox(undo));
+  assert.deepEqual(await again.collect(new Set(['kept', '3'])), ['gone']);
+  assert.deepEqual(ports(network), [podPort('kept'), podPort('3')].sort());
+  assert.deepEqual(again.addresses('kept'), kept.ips);
+});
+
+test('pods come and go at the same time', async () => {
+  const { network, pods } = open();
+  const uids = Array.from({ length: 20 }, (_, i) => `pod-${i}`);
+  const all = await Promise.all(uids.map((uid) => pods.attach(pod(uid), sandbox(undo))));
+  assert.equal(new Set(all.flatMap((one) => one.ips)).size, 40);
+  const sameAgain = sandbox(undo);
+  const work = uids.map((uid) => pods.detach(uid));
+  const back = await pods.attach(pod('pod-0'), sameAgain);
+  await Promise.all(work);
+  assert.deepEqual(ports(network), [podPort('pod-0')]);
+  assert.deepEqual(pods.addresses('pod-0'), back.ips);
+  assert.ok(!all.some((one) => one.ips[0] === back.ips[0]), 'a pod made again has a new address');
+});
