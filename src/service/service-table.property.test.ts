@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { compile } from './compile.ts';
+import { decide } from './decide.ts';
+import { diff, snapshot } from './diff.ts';
+import { endpointKey } from './endpoint-key.ts';
+import type { Change, Frontend, ServiceMap } from './model.ts';
+import { createServiceTable } from './service-table.ts';
+import { applyEdit, randomCluster } from './testing/random-cluster.ts';
+
+const CLUSTERS = 30;
+const EDITS = 60;
+
+test('increments give the map that a fresh compile gives, and changes that lead from map to map', () => {
+  for (let seed = 1; seed <= CLUSTERS; seed++) {
+    const cluster = randomCluster(seed);
+    const table = createServiceTable(cluster.node);
+    for (const service of cluster.services.values()) table.setService(service);
+    for (const slice of cluster.slices.values()) table.setSlice(slice);
+    let before: ServiceMap | null = null;
+    for (let round = 0; round < EDITS; round++) {
+      const { map, change } = table.commit();
+      const after = snapshot(map);
+      const fresh = compile({
+        node: cluster.node,
+        services: cluster.services.values(),
+        slices: cluster.slices.values(),
+        ejected: cluster.ejected,
+      });
+      assert.deepEqual(after, fresh, `seed ${seed} round ${round}`);
+      assert.deepEqual(sorted(change), sorted(diff(before, fresh)), `seed ${seed} round ${round}`);
+      if (before) assertSharing(before, after, change);
+      before = after;
+      for (let i = 0; i < 1 + (round % 3); i++) applyEdit(table, cluster.edit());
+    }
+  }
+});
+
+test('the order in which objects arrive does not matter', () => {
+  for (let seed = 1; seed <= CLUSTERS; seed++) {
+    const cluster = randomCluster(seed);
+    const objects = {
+      node: cluster.node,
+      services: [...cluster.services.values()],
+      slices: [...cluster.slices.values()],
+    };
+    const backwards = {
+      node: cluster.node,
+      services: [...objects.services].reverse(),
+      slices: [...objects.slices].reverse(),
+    };
+    assert.deepEqual(compile(objects), compile(backwards), `seed ${seed}`);
+  }
+});
+
+test('every packet has a verdict, whose odds add up and whose endpoints are those of the route', () => {
+  for (let seed = 1; seed <= CLUSTERS; seed++) {
+    const cluster = randomCluster(seed);
+    for (let i = 0; i < 40; i++) cluster.edit();
+    const map = compile({
+      node: cluster.node,
+      services: cluster.services.values(),
+      slices: cluster.slices.values(),
+      ejected: cluster.ejected,
+    });
+    for (let i = 0; i < 200; i++) {
+      const packet = cluster.packet(map);
+      const verdict = decide(map, packet);
+      const odds = verdict.candidates.reduce((sum, candidate) => sum + candidate.odds, 0);
+      assert.ok(
+        verdict.action === 'forward' ? Math.abs(odds - 1) < 1e-9 : odds === 0,
+        JSON.stringify(packet),
+      );
+      if (verdict.action !== 'forward') continue;
+      assert.ok(verdict.frontend);
+      const route = verdict.frontend.routes[packet.sourceClass];
+      assert.ok(route.action === 'forward' && route.pool.endpoints.length === verdict.candidates.length);
+    }
+  }
+});
+
+test('pools are never empty, hold no endpoint twice, and are ordered', () => {
+  for (let seed = 1; seed <= CLUSTERS; seed++) {
+    const cluster = randomCluster(seed);
+    const map = compile({
+      node: cluster.node,
+      services: cluster.services.values(),
+      slices: cluster.slices.values(),
+    });
+    const ids = new Map<string, unknown>();
+    for (const frontend of map.frontends.values()) {
+      for (const pool of poolsOf(frontend)) {
+        assert.ok(pool.endpoints.length > 0, pool.id);
+        const keys = pool.endpoints.map(({ ip, port }) => endpointKey(ip, port, 'TCP'));
+        assert.equal(new Set(keys).size, keys.length, pool.id);
+        assert.equal(ids.get(pool.id) ?? pool, pool, `two pools are called ${pool.id}`);
+        ids.set(pool.id, pool);
+      }
+    }
+  }
+});
+
+/** What the change does not name is the same object as before. */
+function assertSharing(before: ServiceMap, after: ServiceMap, change: Change): void {
+  const changed = new Set(change.frontends.map(({ key }) => key));
+  for (const [key, frontend] of after.frontends) {
+    if (!changed.has(key)) assert.equal(before.frontends.get(key), frontend, key);
+  }
+}
+
+function poolsOf({ routes }: Frontend) {
+  return [routes.pod, routes.node, routes.external].flatMap((route) =>
+    route.action === 'forward' ? [route.pool] : [],
+  );
+}
+
+function sorted(change: Change): Change {
+  const by = (a: { key: string }, b: { key: string }) => (a.key < b.key ? -1 : 1);
+  const lists = (part: Change['clusterIPs']) => ({
+    added: [...part.added].sort(),
+    removed: [...part.removed].sort(),
+  });
+  return {
+    ...change,
+    frontends: [...change.frontends].sort(by),
+    healthChecks: [...change.healthChecks].sort(by),
+    clusterIPs: lists(change.clusterIPs),
+    hairpinAddresses: lists(change.hairpinAddresses),
+  };
+}

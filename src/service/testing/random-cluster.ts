@@ -1,0 +1,400 @@
+import { endpointKey } from '../endpoint-key.ts';
+import type { LocalDetection, NodeView, Packet, Protocol, ServiceMap } from '../model.ts';
+import type { EndpointSliceObject, ServiceObject, SliceEndpoint } from '../objects.ts';
+import type { ServiceTable } from '../service-table.ts';
+import { nastyService, nastySlice } from './nasty-objects.ts';
+import { createRandom, type Random } from './random.ts';
+import { network, testNode } from './test-node.ts';
+
+/** One change to the objects of a cluster, as a watch or the agent would bring it. */
+export type Edit =
+  | { readonly kind: 'set-service'; readonly object: ServiceObject }
+  | { readonly kind: 'delete-service'; readonly namespace: string; readonly name: string }
+  | { readonly kind: 'set-slice'; readonly object: EndpointSliceObject }
+  | { readonly kind: 'delete-slice'; readonly namespace: string; readonly name: string }
+  | { readonly kind: 'set-node'; readonly node: NodeView }
+  | { readonly kind: 'set-ejected'; readonly ejected: ReadonlySet<string> };
+
+/** A cluster that changes at random, and always the same way for the same seed. */
+export interface RandomCluster {
+  readonly node: NodeView;
+  readonly services: ReadonlyMap<string, ServiceObject>;
+  readonly slices: ReadonlyMap<string, EndpointSliceObject>;
+  readonly ejected: ReadonlySet<string>;
+  /** Makes the next edit, with the cluster changed by it already. */
+  edit(): Edit;
+  /** A packet that is likely to meet a frontend of the map, one of its guard rails, or just to miss. */
+  packet(map: ServiceMap): Packet;
+}
+
+export interface RandomClusterOptions {
+  /** Services at the start; default 20. */
+  readonly services?: number;
+  /** Objects that no API server would accept are among the edits; default true. */
+  readonly nasty?: boolean;
+  /** The node's settings change among the edits; default true. Without, the view stays that of `node`. */
+  readonly nodeEdits?: boolean;
+  readonly node?: NodeView;
+  /** The protocols in use; default all. */
+  readonly protocols?: readonly Protocol[];
+  /** IPv4 alone, or both. Default both. */
+  readonly families?: 'ipv4' | 'dual';
+}
+
+const PROTOCOLS: readonly Protocol[] = ['TCP', 'TCP', 'TCP', 'UDP', 'UDP', 'SCTP'];
+const NODES = ['node-1', 'node-2', 'node-3'];
+const ZONES = ['zone-a', 'zone-b'];
+const NAMESPACES = ['default', 'shop'];
+
+/**
+ * Makes a cluster of Services of every kind and policy with their slices. Addresses and ports come from small
+ * ranges, so that Services collide, share and hand over. Cluster IPs: 10.96.0.0/16 and fd00:96::/112; pods:
+ * 10.244.NODE.0/24 and fd00:244:0:NODE::/64; load balancers and external IPs: 203.0.113.0/24 and 2001:db8::/64.
+ */
+export function randomCluster(seed: number, options: RandomClusterOptions = {}): RandomCluster {
+  const random = createRandom(seed);
+  const protocols = options.protocols ?? PROTOCOLS;
+  const dual = options.families !== 'ipv4';
+  const services = new Map<string, ServiceObject>();
+  const slices = new Map<string, EndpointSliceObject>();
+  let node = options.node ?? testNode();
+  let ejected: ReadonlySet<string> = new Set();
+  let born = 0;
+
+  const setService = (object: ServiceObject): Edit => {
+    services.set(keyOf(object), object);
+    return { kind: 'set-service', object };
+  };
+  const setSlice = (object: EndpointSliceObject): Edit => {
+    slices.set(keyOf(object), object);
+    return { kind: 'set-slice', object };
+  };
+  const serviceNames = () => [...services.values()].map(nameOf);
+  const someService = () => random.pick(serviceNames());
+  const newService = () => {
+    const identity = { namespace: random.pick(NAMESPACES), name: `svc-${random.integer(30)}` };
+    return randomService(random, identity, ++born, protocols, dual);
+  };
+  const newSlice = () => {
+    const { namespace, name } = services.size > 0 ? someService() : { namespace: 'default', name: 'svc-0' };
+    const family = dual && random.chance(0.4) ? 'ipv6' : 'ipv4';
+    return randomSlice(random, namespace, name, family, protocols, services.get(`${namespace}/${name}`));
+  };
+
+  const edits: readonly [weight: number, make: () => Edit | null][] = [
+    [6, () => setService(newService())],
+    [12, () => setSlice(newSlice())],
+    [10, () => mutateSlice(random, slices, setSlice)],
+    [
+      3,
+      () => {
+        if (services.size < 2) return null;
+        const { namespace, name } = someService();
+        services.delete(`${namespace}/${name}`);
+        return { kind: 'delete-service', namespace, name };
+      },
+    ],
+    [
+      3,
+      () => {
+        if (slices.size === 0) return null;
+        const { namespace, name } = nameOf(random.pick([...slices.values()]));
+        slices.delete(`${namespace}/${name}`);
+        return { kind: 'delete-slice', namespace, name };
+      },
+    ],
+    [
+      options.nodeEdits === false ? 0 : 1,
+      () => {
+        node = randomNode(random);
+        return { kind: 'set-node', node };
+      },
+    ],
+    [
+      2,
+      () => {
+        ejected = randomEjected(random, slices.values());
+        return { kind: 'set-ejected', ejected };
+      },
+    ],
+    [options.nasty === false ? 0 : 3, () => setService(nastyService(random, random.pick(NAMESPACES)))],
+    [options.nasty === false ? 0 : 3, () => setSlice(nastySlice(random, random.pick(NAMESPACES)))],
+  ];
+  const total = edits.reduce((sum, [weight]) => sum + weight, 0);
+
+  for (let i = 0; i < (options.services ?? 20); i++) {
+    setService(newService());
+    setSlice(newSlice());
+    setSlice(newSlice());
+  }
+  return {
+    get node() {
+      return node;
+    },
+    services,
+    slices,
+    get ejected() {
+      return ejected;
+    },
+    edit() {
+      for (;;) {
+        let at = random.integer(total);
+        const entry = edits.find(([weight]) => {
+          at -= weight;
+          return at < 0;
+        });
+        const edit = entry?.[1]();
+        if (edit) return edit;
+      }
+    },
+    packet: (map) => randomPacket(random, map, dual),
+  };
+}
+
+/** Brings an edit to a table, as the agent does with what it watches. */
+export function applyEdit(table: ServiceTable, edit: Edit): void {
+  switch (edit.kind) {
+    case 'set-service':
+      table.setService(edit.object);
+      return;
+    case 'delete-service':
+      table.deleteService(edit.namespace, edit.name);
+      return;
+    case 'set-slice':
+      table.setSlice(edit.object);
+      return;
+    case 'delete-slice':
+      table.deleteSlice(edit.namespace, edit.name);
+      return;
+    case 'set-node':
+      table.setNode(edit.node);
+      return;
+    case 'set-ejected':
+      table.setEjected(edit.ejected);
+      return;
+  }
+}
+
+function randomService(
+  random: Random,
+  identity: { namespace: string; name: string },
+  born: number,
+  protocols: readonly Protocol[],
+  dual: boolean,
+): ServiceObject {
+  const type = random.pick(['ClusterIP', 'ClusterIP', 'NodePort', 'LoadBalancer', 'LoadBalancer']);
+  const host = random.integer(40) + 1;
+  const clusterIPs = [`10.96.0.${host}`];
+  if (dual && random.chance(0.7)) clusterIPs.push(`fd00:96::${host.toString(16)}`);
+  if (dual && random.chance(0.2)) clusterIPs.reverse();
+  const outside = () => {
+    const v4 = `203.0.113.${random.integer(8) + 1}`;
+    return dual && random.chance(0.4) ? `2001:db8::${random.integer(8) + 1}` : v4;
+  };
+  const names = random.chance(0.3) ? [''] : ['http', 'dns', 'metrics'].slice(0, 1 + random.integer(3));
+  const labels = random.chance(0.05)
+    ? { [random.pick(['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'])]: 'x' }
+    : {};
+  const annotations: Record<string, string> = {};
+  if (random.chance(0.1))
+    annotations['fairlead.dev/failover'] = random.pick(['disabled', 'enabled', 'maybe']);
+  if (random.chance(0.1)) annotations['fairlead.dev/balance'] = random.pick(['maglev', 'least-connections']);
+  if (random.chance(0.1)) annotations['fairlead.dev/ipvs-scheduler'] = random.pick(['sh', 'lc', 'nope']);
+  const headless = random.chance(0.05);
+  return {
+    metadata: {
+      ...identity,
+      labels,
+      annotations,
+      creationTimestamp: new Date(1_700_000_000_000 + Math.floor(born / 3) * 1000).toISOString(),
+    },
+    spec: {
+      type: random.chance(0.03) ? 'ExternalName' : type,
+      clusterIP: headless ? 'None' : (clusterIPs[0] ?? ''),
+      clusterIPs: headless ? ['None'] : clusterIPs,
+      externalIPs: random.chance(0.2) ? [outside()] : [],
+      ports: names.map((name, i) => ({
+        name,
+        protocol: random.pick(protocols),
+        port: 80 + i,
+        ...(type === 'ClusterIP' || random.chance(0.1) ? {} : { nodePort: 30_000 + random.integer(60) }),
+      })),
+      sessionAffinity: random.chance(0.2) ? 'ClientIP' : 'None',
+      ...(random.chance(0.5) ? { sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } } } : {}),
+      externalTrafficPolicy: random.pick(['Cluster', 'Local']),
+      internalTrafficPolicy: random.pick(['Cluster', 'Cluster', 'Local']),
+      loadBalancerSourceRanges: random.chance(0.3)
+        ? random.pick([
+            ['198.51.100.0/24'],
+            [' 192.168.000.0/16 '],
+            ['10.0.0.0/8', '2001:db8:1::/48'],
+            ['::/0'],
+          ])
+        : [],
+      healthCheckNodePort: random.chance(0.5) ? 31_000 + random.integer(100) : 0,
+    },
+    status: {
+      loadBalancer:
+        type === 'LoadBalancer'
+          ? {
+              ingress: [
+                { ip: outside(), ...(random.chance(0.2) ? { ipMode: random.pick(['VIP', 'Proxy']) } : {}) },
+                ...(random.chance(0.2) ? [{ hostname: 'lb.example.com' }] : []),
+              ],
+            }
+          : {},
+    },
+  };
+}
+
+function randomSlice(
+  random: Random,
+  namespace: string,
+  service: string,
+  family: 'ipv4' | 'ipv6',
+  protocols: readonly Protocol[],
+  object: ServiceObject | undefined,
+): EndpointSliceObject {
+  const declared = Array.isArray(object?.spec?.ports) ? object.spec.ports : [];
+  // A Service from the nasty ones may list anything.
+  const sound = declared.filter(
+    (port) => typeof port?.name === 'string' && typeof port.protocol === 'string',
+  );
+  const ports = sound.length > 0 ? sound : [{ name: 'http', protocol: random.pick(protocols) }];
+  const target = 8080 + random.integer(3);
+  const hinted = random.pick(['none', 'none', 'zones', 'nodes', 'some']);
+  return {
+    metadata: {
+      namespace,
+      name: `${service}-${random.integer(3)}-${family}`,
+      labels: { 'kubernetes.io/service-name': service },
+    },
+    addressType: family === 'ipv4' ? 'IPv4' : 'IPv6',
+    ports: ports.map(({ name = '', protocol = 'TCP' }, i) => ({ name, protocol, port: target + i })),
+    endpoints: Array.from({ length: random.integer(6) }, () => randomEndpoint(random, family, hinted)),
+  };
+}
+
+function randomEndpoint(random: Random, family: 'ipv4' | 'ipv6', hinted: string): SliceEndpoint {
+  const node = random.integer(NODES.length);
+  const host = random.integer(12) + 2;
+  const address =
+    family === 'ipv4' ? `10.244.${node + 1}.${host}` : `fd00:244:0:${node + 1}::${host.toString(16)}`;
+  const hint = hinted === 'some' ? random.pick(['none', 'zones', 'nodes']) : hinted;
+  const condition = random.pick([
+    'ready',
+    'ready',
+    'ready',
+    'unset',
+    'not-ready',
+    'terminating',
+    'dying',
+    'dead',
+  ]);
+  const conditions = {
+    ready: { ready: true, serving: true, terminating: false },
+    unset: random.pick([{}, { ready: null }]),
+    'not-ready': { ready: false, serving: false, terminating: false },
+    terminating: { ready: false, serving: true, terminating: true },
+    dying: { ready: true, serving: true, terminating: true },
+    dead: { ready: false, serving: false, terminating: true },
+  }[condition];
+  return {
+    addresses: [address],
+    ...(conditions ? { conditions } : {}),
+    nodeName: random.chance(0.05) ? null : (NODES[node] ?? null),
+    ...(random.chance(0.8)
+      ? { targetRef: { kind: 'Pod', namespace: 'default', name: `pod-${node}-${host}` } }
+      : {}),
+    hints: {
+      ...(hint === 'zones' ? { forZones: [{ name: random.pick(ZONES) }] } : {}),
+      ...(hint === 'nodes' ? { forNodes: [{ name: random.pick(NODES) }] } : {}),
+    },
+  };
+}
+
+/** One endpoint more, less, or in another condition: what a running cluster sees most. */
+function mutateSlice(
+  random: Random,
+  slices: ReadonlyMap<string, EndpointSliceObject>,
+  setSlice: (slice: EndpointSliceObject) => Edit,
+): Edit | null {
+  if (slices.size === 0) return null;
+  const slice = random.pick([...slices.values()]);
+  if (!Array.isArray(slice.endpoints)) return null;
+  const endpoints: SliceEndpoint[] = [...slice.endpoints];
+  const family = slice.addressType === 'IPv6' ? 'ipv6' : 'ipv4';
+  const at = random.integer(Math.max(1, endpoints.length));
+  const change = random.pick(['add', 'remove', 'replace']);
+  if (change === 'add') endpoints.push(randomEndpoint(random, family, 'none'));
+  else if (change === 'remove') endpoints.splice(at, 1);
+  else if (endpoints.length > 0) endpoints[at] = randomEndpoint(random, family, 'none');
+  return setSlice({ ...slice, endpoints });
+}
+
+function randomEjected(random: Random, slices: Iterable<EndpointSliceObject>): ReadonlySet<string> {
+  const ejected = new Set<string>();
+  for (const { endpoints, ports } of slices) {
+    if (!Array.isArray(endpoints) || !Array.isArray(ports)) continue;
+    for (const endpoint of endpoints as readonly (SliceEndpoint | null)[]) {
+      const address: unknown = Array.isArray(endpoint?.addresses) ? endpoint.addresses[0] : null;
+      const port = ports[0]?.port;
+      if (typeof address !== 'string' || typeof port !== 'number' || !random.chance(0.1)) continue;
+      ejected.add(endpointKey(address, port, random.pick(PROTOCOLS)));
+    }
+  }
+  return ejected;
+}
+
+function randomNode(random: Random): NodeView {
+  const detections: readonly LocalDetection[] = [
+    { mode: 'ClusterCIDR', ipv4: network('10.244.0.0/16'), ipv6: network('fd00:244::/48') },
+    { mode: 'ClusterCIDR', ipv4: network('10.244.0.0/16'), ipv6: null },
+    { mode: 'NodeCIDR', ipv4: null, ipv6: network('fd00:244:0:1::/64') },
+    { mode: 'BridgeInterface', interface: 'fl0' },
+    { mode: 'InterfaceNamePrefix', prefix: 'flp' },
+  ];
+  return testNode({
+    zone: random.pick([...ZONES, null]),
+    localDetection: random.pick(detections),
+    masqueradeAll: random.chance(0.2),
+    localhostNodePorts: random.chance(0.7),
+    ownServiceAddresses: random.chance(0.3) ? ['10.96.0.10'] : [],
+    nodePortAddresses: random.chance(0.5)
+      ? { ipv4: { all: true }, ipv6: { all: true } }
+      : { ipv4: { all: false, cidrs: [network('192.168.0.0/24')] }, ipv6: { all: false, cidrs: [] } },
+  });
+}
+
+function randomPacket(random: Random, map: ServiceMap, dual: boolean): Packet {
+  const frontends = [...map.frontends.values()];
+  const frontend = frontends.length > 0 && random.chance(0.9) ? random.pick(frontends) : null;
+  const family = frontend?.family ?? (dual && random.chance(0.4) ? 'ipv6' : 'ipv4');
+  const sourceClass = random.pick(['pod', 'node', 'external'] as const);
+  const nodeAddress = map.node[family] ?? (family === 'ipv4' ? '192.168.0.1' : 'fd00:168::1');
+  const pods = family === 'ipv4' ? '10.244.1.' : 'fd00:244:0:1::';
+  const strangers =
+    family === 'ipv4' ? ['198.51.100.7', '203.0.113.200'] : ['2001:db8:1::7', '2001:db8:ff::1'];
+  const unallocated = family === 'ipv4' ? '10.96.200.1' : 'fd00:96::ff01';
+  return {
+    source: {
+      pod: `${pods}${(random.integer(12) + 2).toString(family === 'ipv4' ? 10 : 16)}`,
+      node: nodeAddress,
+      external: random.pick(strangers),
+    }[sourceClass],
+    sourceClass,
+    destination: frontend ? (frontend.address ?? nodeAddress) : random.pick([unallocated, nodeAddress]),
+    port: (frontend?.port ?? 80) + (random.chance(0.1) ? 1 : 0),
+    protocol: frontend?.protocol ?? random.pick(PROTOCOLS),
+  };
+}
+
+function nameOf(object: ServiceObject | EndpointSliceObject): { namespace: string; name: string } {
+  const { namespace, name } = object.metadata ?? {};
+  return { namespace: String(namespace ?? ''), name: String(name ?? '') };
+}
+
+function keyOf(object: ServiceObject | EndpointSliceObject): string {
+  const { namespace, name } = nameOf(object);
+  return `${namespace}/${name}`;
+}
