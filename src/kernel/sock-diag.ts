@@ -1,0 +1,101 @@
+import { formatAddress, type IPFamily } from '../lib/address.ts';
+import { hasCode } from '../lib/errors.ts';
+import { MessageWriter, readBe16 } from './netlink/attributes.ts';
+import type { NetlinkMessage, NetlinkSocket } from './netlink/socket.ts';
+
+// linux/sock_diag.h, linux/inet_diag.h
+const SOCK_DIAG_BY_FAMILY = 20;
+const SOCK_DESTROY = 21;
+const AF_INET = 2;
+const AF_INET6 = 10;
+/** Where struct inet_diag_sockid stands in an answer (struct inet_diag_msg), and its length. */
+const ID_AT = 4;
+const ID_LENGTH = 48;
+
+/** Protocols whose sockets can be listed. */
+export const SOCKET_PROTOCOL = { tcp: 6, udp: 17 } as const;
+
+/** Bits of `states`: 1 << TCP_ESTABLISHED and so on (net/tcp_states.h). */
+export const TCP_STATE = {
+  established: 1 << 1,
+  synSent: 1 << 2,
+  synReceived: 1 << 3,
+  listen: 1 << 10,
+} as const;
+const EVERY_STATE = 0xffffffff;
+
+/** A socket of a namespace. */
+export interface InetSocket {
+  readonly family: IPFamily;
+  readonly protocol: keyof typeof SOCKET_PROTOCOL;
+  readonly local: string;
+  readonly localPort: number;
+  readonly remote: string;
+  readonly remotePort: number;
+  /** Number of net/tcp_states.h; 1 is established. */
+  readonly state: number;
+  /** The kernel's name for it: struct inet_diag_sockid with its cookie. */
+  readonly id: Uint8Array;
+}
+
+/** Sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every state. */
+export function listSockets(
+  socket: NetlinkSocket,
+  family: IPFamily,
+  protocol: keyof typeof SOCKET_PROTOCOL,
+  states: number = EVERY_STATE,
+): InetSocket[] {
+  const payload = request(family, protocol, states, new Uint8Array(ID_LENGTH));
+  return socket
+    .dump(SOCK_DIAG_BY_FAMILY, payload, `${protocol} sockets`)
+    .map((message) => readSocket(message, protocol));
+}
+
+/**
+ * Ends a connection at once: its owner reads ECONNABORTED, and the other side gets a reset. False when it is gone
+ * already. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
+ */
+export function destroySocket(socket: NetlinkSocket, target: InetSocket): boolean {
+  const payload = request(target.family, target.protocol, EVERY_STATE, target.id);
+  const object = `${target.protocol} connection to ${target.remote} port ${target.remotePort}`;
+  try {
+    socket.request(SOCK_DESTROY, 0, payload, object);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
+  }
+}
+
+/** struct inet_diag_req_v2 */
+function request(
+  family: IPFamily,
+  protocol: keyof typeof SOCKET_PROTOCOL,
+  states: number,
+  id: Uint8Array,
+): Uint8Array {
+  return new MessageWriter(64)
+    .u8(family === 'ipv4' ? AF_INET : AF_INET6)
+    .u8(SOCKET_PROTOCOL[protocol])
+    .u8(0)
+    .u8(0)
+    .u32(states)
+    .raw(id)
+    .bytes();
+}
+
+function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTOCOL): InetSocket {
+  const { payload } = message;
+  const v4 = payload[0] === AF_INET;
+  const address = (at: number) => formatAddress(payload.subarray(at, at + (v4 ? 4 : 16)));
+  return {
+    family: v4 ? 'ipv4' : 'ipv6',
+    protocol,
+    state: payload[1] ?? 0,
+    localPort: readBe16(payload, ID_AT),
+    remotePort: readBe16(payload, ID_AT + 2),
+    local: address(ID_AT + 4),
+    remote: address(ID_AT + 20),
+    id: payload.slice(ID_AT, ID_AT + ID_LENGTH),
+  };
+}
