@@ -26,7 +26,7 @@ import {
   replaceRoute,
 } from '../kernel/rtnetlink/routes.ts';
 import { readSysctl, writeSysctl, writeSysctls } from '../kernel/sysctl.ts';
-import { addressAt, type Cidr, cidrContains, type IPFamily, parseCidr } from '../lib/address.ts';
+import { addressAt, type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
@@ -467,9 +467,4 @@ function loosenSourceCheck(device: string, netns: NetnsRef | undefined): void {
   const own = `net/ipv4/conf/${device}/rp_filter`;
   const values = [readSysctl(own, netns), readSysctl('net.ipv4.conf.all.rp_filter', netns)];
   if (values.includes('1') && !values.includes('2')) writeSysctl(own, 2, netns);
-}
-
-/** True when an address is one that this node's pods can have. */
-export function isPodAddress(gateways: readonly PodGateway[], address: string): boolean {
-  return gateways.some((gateway) => cidrContains(gateway.cidr, address));
 }
