@@ -1,0 +1,99 @@
+import { randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
+import type { Transport } from '../kube/transport.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import { createApiHandler } from './api-handler.ts';
+import type { IncomingRequest } from './api-request.ts';
+import { installBuiltins } from './builtins.ts';
+import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
+import { KINDS } from './kinds.ts';
+import { createNodeTunnel } from './node-tunnel.ts';
+import { ResourceStore } from './resource-store.ts';
+import type { SchemaService, TableService } from './schema-service.ts';
+import { createTokenIssuer } from './service-account-tokens.ts';
+import { ServiceAllocator } from './service-allocator.ts';
+import { Store } from './store.ts';
+
+export interface ApiServerOptions {
+  /** Path of the database, or ":memory:". */
+  readonly dataFile: string;
+  /** The Services' networks, primary family first. */
+  readonly serviceCidrs: readonly string[];
+  readonly nodePorts: { readonly first: number; readonly last: number };
+  /** Where pods reach this server, behind the Service default/kubernetes. Empty: no such Service. */
+  readonly advertise: { readonly addresses: readonly string[]; readonly port: number };
+  readonly tls: TlsMaterial;
+  /** The server's identity towards the nodes, and their authority. PEM. */
+  readonly nodeTls: { readonly cert: string; readonly key: string; readonly ca: string };
+  /** EC P-256 private key that signs service-account tokens. PEM. */
+  readonly tokenKey: string;
+  readonly schema: SchemaService;
+  readonly tables: TableService;
+  /** "v1.33.0+fairlead" */
+  readonly version: string;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+}
+
+export interface ApiServer {
+  /** Requests of this very process, with full rights and without a network between. */
+  readonly transport: Transport;
+  listen(listeners: readonly Listener[]): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Opens the store and prepares to serve; nothing listens yet. */
+export function createApiServer(options: ApiServerOptions): ApiServer {
+  const { clock, random, logger } = options;
+  const store = new Store(options.dataFile);
+  const allocator = new ServiceAllocator(store, options.serviceCidrs, options.nodePorts, random);
+  const resources = new ResourceStore(store, allocator, clock, randomUUID);
+  const tokens = createTokenIssuer(options.tokenKey, clock, randomUUID);
+  const tunnel = createNodeTunnel({ store, tls: options.nodeTls });
+  const [, major = '1', minor = '33'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
+  const handle = createApiHandler({
+    store,
+    resources,
+    kinds: KINDS,
+    schema: options.schema,
+    tables: options.tables,
+    tokens,
+    clock,
+    random,
+    logger,
+    version: { gitVersion: options.version, major, minor },
+    nodeRequest: tunnel.request,
+  });
+  installBuiltins(resources, store, KINDS, options);
+  const servers: { close(): Promise<void> }[] = [];
+  return {
+    async transport(request) {
+      const incoming: IncomingRequest = {
+        method: request.method,
+        url: request.path,
+        headers: request.headers,
+        body: request.body === undefined ? new Uint8Array() : Buffer.from(request.body),
+        user: { name: 'system:controller', groups: ['system:masters', 'system:authenticated'] },
+        signal: request.signal ?? new AbortController().signal,
+      };
+      const { status, headers, body } = await handle(incoming);
+      return { status, headers, body: body instanceof Readable ? body : once(Buffer.from(body)) };
+    },
+    async listen(listeners) {
+      servers.push(
+        await serveHttps(listeners, { tls: options.tls, tokens, handle, upgrade: tunnel.upgrade }),
+      );
+    },
+    async close() {
+      await Promise.all(servers.map((server) => server.close()));
+      tunnel.close();
+      store.close();
+    },
+  };
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}

@@ -1,0 +1,99 @@
+import { addressAt, familyOf, parseCidr } from '../lib/address.ts';
+import { apiVersionOf, type Kind } from './kind.ts';
+import { type ApiObject, at, equal } from './object.ts';
+import type { ResourceStore } from './resource-store.ts';
+import type { Store } from './store.ts';
+
+/** What every cluster has from the first moment. */
+const NAMESPACES = ['default', 'kube-system', 'kube-public', 'kube-node-lease'];
+
+/** Makes the namespaces, the cluster's ServiceCIDR, and the Service by which pods reach this server. */
+export function installBuiltins(
+  resources: ResourceStore,
+  store: Store,
+  kinds: readonly Kind[],
+  options: {
+    readonly serviceCidrs: readonly string[];
+    readonly advertise: { readonly addresses: readonly string[]; readonly port: number };
+  },
+): void {
+  const kindOf = (collection: string): Kind => {
+    const found = kinds.find((kind) => kind.collection === collection);
+    if (!found) throw new Error(`no kind is kept in ${collection}`);
+    return found;
+  };
+  /** Creates the object, or brings the one that is there into this state. */
+  const ensure = (
+    collection: string,
+    namespace: string,
+    name: string,
+    fields: Omit<ApiObject, 'metadata' | 'apiVersion' | 'kind'>,
+    labels?: Record<string, string>,
+  ) => {
+    const kind = kindOf(collection);
+    const metadata = { name, ...(labels ? { labels } : {}) };
+    const existing = store.get(collection, `${namespace}/${name}`)?.object;
+    if (!existing) {
+      resources.create(kind, namespace, {
+        ...fields,
+        apiVersion: apiVersionOf(kind),
+        kind: kind.kind,
+        metadata,
+      });
+      return;
+    }
+    if (Object.entries(fields).every(([field, value]) => equal(existing[field], value))) return;
+    resources.update(kind, namespace, name, (current) => ({ ...current, ...fields }));
+  };
+
+  for (const name of NAMESPACES) {
+    if (!store.get('namespaces', `/${name}`)) ensure('namespaces', '', name, {});
+  }
+  const cidrs = options.serviceCidrs;
+  if (!store.get('servicecidrs.networking.k8s.io', '/kubernetes')) {
+    ensure('servicecidrs.networking.k8s.io', '', 'kubernetes', { spec: { cidrs: [...cidrs] } });
+  }
+  const { addresses, port } = options.advertise;
+  const primary = parseCidr(cidrs[0] ?? '');
+  if (!primary || addresses.length === 0) return;
+  if (!store.get('services', 'default/kubernetes')) {
+    ensure(
+      'services',
+      'default',
+      'kubernetes',
+      {
+        spec: {
+          type: 'ClusterIP',
+          clusterIP: addressAt(primary, 1),
+          ports: [{ name: 'https', port: 443, protocol: 'TCP', targetPort: port }],
+        },
+      },
+      { component: 'apiserver', provider: 'kubernetes' },
+    );
+  }
+  const family =
+    at(store.get('services', 'default/kubernetes')?.object, 'spec', 'ipFamilies', 0) === 'IPv6'
+      ? 'ipv6'
+      : 'ipv4';
+  const own = addresses.filter((address) => familyOf(address) === family);
+  ensure(
+    'endpoints',
+    'default',
+    'kubernetes',
+    {
+      subsets: [{ addresses: own.map((ip) => ({ ip })), ports: [{ name: 'https', port, protocol: 'TCP' }] }],
+    },
+    { 'endpointslice.kubernetes.io/skip-mirror': 'true' },
+  );
+  ensure(
+    'endpointslices.discovery.k8s.io',
+    'default',
+    'kubernetes',
+    {
+      addressType: family === 'ipv6' ? 'IPv6' : 'IPv4',
+      endpoints: own.map((address) => ({ addresses: [address], conditions: { ready: true } })),
+      ports: [{ name: 'https', port, protocol: 'TCP' }],
+    },
+    { 'kubernetes.io/service-name': 'kubernetes' },
+  );
+}

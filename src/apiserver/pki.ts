@@ -1,0 +1,175 @@
+import { createHash, generateKeyPairSync, type KeyObject, randomBytes, sign } from 'node:crypto';
+import { addressBytes } from '../lib/address.ts';
+
+/** A certificate and its private key, PEM. */
+export interface KeyedCertificate {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** An authority that signs certificates. */
+export interface CertificateAuthority extends KeyedCertificate {
+  issue(request: CertificateRequest): KeyedCertificate;
+}
+
+export interface CertificateRequest {
+  readonly commonName: string;
+  /** Groups, in Kubernetes's reading. */
+  readonly organizations?: readonly string[];
+  /** Names and addresses that a server answers to. */
+  readonly names?: readonly string[];
+  readonly usage: 'server' | 'client' | 'both';
+}
+
+const YEARS = 10;
+
+/** Makes a new authority: an ECDSA P-256 key and a certificate signed with it (RFC 5280). */
+export function createAuthority(commonName: string, now: Date): CertificateAuthority {
+  const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const subject = { commonName };
+  const keyId = createHash('sha1')
+    .update(publicKey.export({ type: 'spki', format: 'der' }))
+    .digest();
+  const cert = certificate(subject, subject, publicKey, privateKey, now, [
+    extension(OID.basicConstraints, true, sequence(boolean(true))),
+    extension(OID.keyUsage, true, bitString(Buffer.of(0x06), 1)),
+    extension(OID.subjectKeyIdentifier, false, octetString(keyId)),
+  ]);
+  return {
+    cert,
+    key: pemKey(privateKey),
+    issue(request) {
+      const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      const usages =
+        request.usage === 'both'
+          ? [OID.serverAuth, OID.clientAuth]
+          : [request.usage === 'server' ? OID.serverAuth : OID.clientAuth];
+      const names = (request.names ?? []).map((name) => {
+        const address = addressBytes(name);
+        return address ? tagged(0x87, Buffer.from(address)) : tagged(0x82, Buffer.from(name, 'ascii'));
+      });
+      const issued = certificate(
+        {
+          commonName: request.commonName,
+          ...(request.organizations ? { organizations: request.organizations } : {}),
+        },
+        subject,
+        pair.publicKey,
+        privateKey,
+        now,
+        [
+          extension(OID.basicConstraints, true, sequence()),
+          extension(OID.keyUsage, true, bitString(Buffer.of(0xa0), 5)),
+          extension(OID.extKeyUsage, false, sequence(...usages.map(objectIdentifier))),
+          extension(OID.authorityKeyIdentifier, false, sequence(tagged(0x80, keyId))),
+          ...(names.length > 0 ? [extension(OID.subjectAltName, false, sequence(...names))] : []),
+        ],
+      );
+      return { cert: issued, key: pemKey(pair.privateKey) };
+    },
+  };
+}
+
+/** An EC P-256 private key for signing tokens, PEM. */
+export function createSigningKey(): string {
+  return pemKey(generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey);
+}
+
+interface Subject {
+  readonly commonName: string;
+  readonly organizations?: readonly string[];
+}
+
+const OID = {
+  ecdsaWithSha256: '1.2.840.10045.4.3.2',
+  commonName: '2.5.4.3',
+  organization: '2.5.4.10',
+  subjectKeyIdentifier: '2.5.29.14',
+  keyUsage: '2.5.29.15',
+  subjectAltName: '2.5.29.17',
+  basicConstraints: '2.5.29.19',
+  authorityKeyIdentifier: '2.5.29.35',
+  extKeyUsage: '2.5.29.37',
+  serverAuth: '1.3.6.1.5.5.7.3.1',
+  clientAuth: '1.3.6.1.5.5.7.3.2',
+} as const;
+
+/** Builds and signs a v3 certificate (RFC 5280, section 4.1). */
+function certificate(
+  subject: Subject,
+  issuer: Subject,
+  publicKey: KeyObject,
+  issuerKey: KeyObject,
+  now: Date,
+  extensions: Buffer[],
+): string {
+  const algorithm = sequence(objectIdentifier(OID.ecdsaWithSha256));
+  const serial = randomBytes(16);
+  serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40;
+  // Clocks differ: valid from an hour ago.
+  const from = new Date(now.getTime() - 3_600_000);
+  const until = new Date(now);
+  until.setUTCFullYear(until.getUTCFullYear() + YEARS);
+  const body = sequence(
+    tagged(0xa0, tagged(0x02, Buffer.of(2))),
+    tagged(0x02, serial),
+    algorithm,
+    name(issuer),
+    sequence(time(from), time(until)),
+    name(subject),
+    publicKey.export({ type: 'spki', format: 'der' }),
+    tagged(0xa3, sequence(...extensions)),
+  );
+  const der = sequence(body, algorithm, bitString(sign('sha256', body, issuerKey), 0));
+  const base64 = der.toString('base64').replace(/.{64}/g, '$&\n').trimEnd();
+  return `-----BEGIN CERTIFICATE-----\n${base64}\n-----END CERTIFICATE-----\n`;
+}
+
+function name(subject: Subject): Buffer {
+  const part = (oid: string, text: string) =>
+    tagged(0x31, sequence(objectIdentifier(oid), tagged(0x0c, Buffer.from(text, 'utf8'))));
+  return sequence(
+    ...(subject.organizations ?? []).map((text) => part(OID.organization, text)),
+    part(OID.commonName, subject.commonName),
+  );
+}
+
+function extension(oid: string, critical: boolean, value: Buffer): Buffer {
+  return sequence(objectIdentifier(oid), ...(critical ? [boolean(true)] : []), octetString(value));
+}
+
+// Distinguished encoding rules (ITU-T X.690): tag, length, value.
+function tagged(tag: number, value: Buffer): Buffer {
+  const { length } = value;
+  if (length < 0x80) return Buffer.concat([Buffer.of(tag, length), value]);
+  const bytes = length < 0x100 ? [length] : [length >> 8, length & 0xff];
+  return Buffer.concat([Buffer.of(tag, 0x80 | bytes.length, ...bytes), value]);
+}
+
+const sequence = (...parts: Buffer[]) => tagged(0x30, Buffer.concat(parts));
+const boolean = (value: boolean) => tagged(0x01, Buffer.of(value ? 0xff : 0));
+const octetString = (value: Buffer) => tagged(0x04, value);
+const bitString = (value: Buffer, unused: number) => tagged(0x03, Buffer.concat([Buffer.of(unused), value]));
+
+function objectIdentifier(text: string): Buffer {
+  const [first = 0, second = 0, ...rest] = text.split('.').map(Number);
+  const bytes = [first * 40 + second];
+  for (const number of rest) {
+    const groups = [number & 0x7f];
+    for (let left = number >> 7; left > 0; left >>= 7) groups.unshift((left & 0x7f) | 0x80);
+    bytes.push(...groups);
+  }
+  return tagged(0x06, Buffer.from(bytes));
+}
+
+/** UTCTime until 2049, GeneralizedTime after (RFC 5280, section 4.1.2.5). */
+function time(date: Date): Buffer {
+  const digits = date.toISOString().replace(/[-:T]/g, '').slice(0, 14);
+  return date.getUTCFullYear() < 2050
+    ? tagged(0x17, Buffer.from(`${digits.slice(2)}Z`, 'ascii'))
+    : tagged(0x18, Buffer.from(`${digits}Z`, 'ascii'));
+}
+
+function pemKey(key: KeyObject): string {
+  return key.export({ type: 'pkcs8', format: 'pem' }) as string;
+}
