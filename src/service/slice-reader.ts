@@ -135,6 +135,7 @@ function readMembers(
     }
     const addresses = findings.list(entry, 'addresses', `${path}.addresses`);
     if (addresses.length === 0) {
+      if (entry['addresses'] && !Array.isArray(entry['addresses'])) continue;
       findings.add('InvalidEndpointAddress', `${path}.addresses`, 'is empty: an endpoint needs an address');
       continue;
     }
