@@ -146,7 +146,11 @@ function suite(variant: Variant): void {
       }
     }
     test('node ports answer on the loopback address', async () => {
-      for (const protocol of PROTOCOLS) await expectPlaces('node', protocol, ['127.0.0.1', 30020], ALL, true);
+      for (const protocol of PROTOCOLS) {
+        for (const address of ['127.0.0.1', '::1']) {
+          await expectPlaces('node', protocol, [address, 30020], ALL, true);
+        }
+      }
     });
     test('but packets from outside to a loopback address are dropped', {
       skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed',
@@ -369,6 +373,10 @@ function suite(variant: Variant): void {
     const own = left.split('\n').filter((line) => /KUBE/.test(line));
     assert.deepEqual(own, [':KUBE-FIREWALL - [0:0]']);
     assert.match(left, /-A PREROUTING -j THEIRS/);
+    assert.doesNotMatch(
+      topology.run('node', 'ip', '-6', 'route', 'show', 'table', 'local'),
+      / ::1 dev (v1|eth0)/,
+    );
     assert.equal(topology.run('node', 'sysctl', '-n', 'net.ipv4.conf.all.route_localnet').trim(), '0');
   });
 }

@@ -7,6 +7,7 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, Drift } from '../dataplane.ts';
+import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
 import { type AffinitySets, openAffinitySets } from './affinity-sets.ts';
 import { guardsLoopback, HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
 import { portName } from './chain-names.ts';
@@ -57,6 +58,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
   let sets: AffinitySets | null = null;
   let setsMissing = false;
   let watch: DriftWatch | null = null;
+  let loopback: LoopbackRoutes | null = null;
 
   function openSets(): AffinitySets | null {
     if (sets || setsMissing) return sets;
@@ -139,8 +141,10 @@ export function createIptables(options: IptablesOptions): Dataplane {
     };
   }
 
-  /** Only after the guard against packets from outside is in place. */
+  /** Lets node ports answer on loopback addresses; IPv4's only after the guard against packets from outside. */
   function allowLocalnet(map: ServiceMap): void {
+    if (!map.node.localhostNodePorts) return;
+    if (families.includes('ipv6')) loopback ??= keepLoopbackRoutes(netns);
     if (families.includes('ipv4') && guardsLoopback(map.node, 'ipv4')) writeSysctl(ROUTE_LOCALNET, 1, netns);
   }
 
@@ -237,6 +241,8 @@ export function createIptables(options: IptablesOptions): Dataplane {
     async close() {
       watch?.close();
       watch = null;
+      loopback?.close();
+      loopback = null;
       sets?.close();
       sets = null;
     },
@@ -251,6 +257,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
         }
         if (openSets()) sets?.destroy(sets.list());
         if (guarded) writeSysctl(ROUTE_LOCALNET, 0, netns);
+        loopback?.close();
+        loopback = null;
+        if (families.includes('ipv6')) removeLoopbackRoutes(netns);
         rulesets.clear();
         current = null;
       });
