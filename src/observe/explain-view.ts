@@ -1,0 +1,84 @@
+import type { KernelStep } from '../dataplane/dataplane.ts';
+import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import type { Frontend, Packet, Protocol, ServiceMap, SourceClass } from '../service/model.ts';
+
+/** Where a flow begins. */
+export interface Origin {
+  readonly kind: 'pod' | 'node' | 'outside' | 'address';
+  /** As a person names it: "pod default/client". */
+  readonly label: string;
+  readonly addresses: readonly string[];
+  /** The node whose tables its packets meet; null: decided by where they enter. */
+  readonly node: string | null;
+  readonly pod: Pod | null;
+}
+
+/** What `explain` reads; functions, so that caches, an API client or a test's lists serve alike. */
+export interface ExplainView {
+  services(): Iterable<Service>;
+  slices(): Iterable<EndpointSlice>;
+  pods(): Iterable<Pod>;
+  nodes(): Iterable<Node>;
+  /** The forwarding table of a node, or null where it is not known. */
+  map(node: string): ServiceMap | null;
+  /** `Dataplane.locate` of the node's active mode; nothing where that is not known. */
+  locate(node: string, frontend: Frontend, packet: Packet): readonly KernelStep[];
+  /** What a name resolves to where the flow begins, search path included; empty: it does not exist. */
+  lookup(name: string, origin: Origin): Promise<readonly string[]> | readonly string[];
+  readonly outsideAddresses: readonly string[];
+  /** The node by which packets to an address enter the cluster (who announces it); null: unknown. */
+  entryNode?(address: string): string | null;
+}
+
+export interface ExplainStep {
+  /** The API object behind the step: "Service default/web", "Node node-1"; null where there is none. */
+  readonly object: string | null;
+  /** The kernel rule or map key, or the field, that decides it. */
+  readonly ruleOrKey: string | null;
+  readonly text: string;
+}
+
+export interface ExplainedEndpoint {
+  readonly address: string;
+  readonly port: number;
+  readonly pod: string | null;
+  readonly node: string | null;
+  /** 0 to 1. */
+  readonly odds: number;
+  readonly terminating: boolean;
+  /** The server sees the node's address instead of the client's. */
+  readonly masquerade: boolean;
+  readonly hairpin: boolean;
+  /** "bridge of this node" or "route to node-2 (192.168.0.2)". */
+  readonly nextHop: string;
+}
+
+/** Why a flow fails, and what to change. The likeliest comes first. */
+export interface Cause {
+  readonly text: string;
+  /** "Service default/web". */
+  readonly object: string | null;
+  /** "spec.selector". */
+  readonly field: string | null;
+  readonly fix: string | null;
+}
+
+export interface Explanation {
+  readonly from: string;
+  readonly to: string;
+  /** Null where no packet comes to be: the name does not resolve, or the Service has no address. */
+  readonly packet: {
+    readonly source: string;
+    readonly sourceClass: SourceClass;
+    readonly destination: string;
+    readonly port: number;
+    readonly protocol: Protocol;
+    readonly node: string | null;
+  } | null;
+  readonly steps: readonly ExplainStep[];
+  readonly endpoints: readonly ExplainedEndpoint[];
+  /** `delivered`: handed to an endpoint or, without a Service, to the address itself. */
+  readonly verdict: 'delivered' | 'rejected' | 'dropped' | 'unresolved' | 'unknown';
+  readonly reason: string;
+  readonly causes: readonly Cause[];
+}
