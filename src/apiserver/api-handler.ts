@@ -7,6 +7,7 @@ import { readDeleteOptions } from './delete-options.ts';
 import { aggregatedDiscovery, groupDiscovery, groupList, REVIEWS, resourceList } from './discovery.ts';
 import { applyJsonPatch, applyMergePatch } from './json-patch.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
+import { readVersionOptions } from './list-options.ts';
 import { decodeBody, jsonResponse } from './negotiation.ts';
 import { type ApiObject, at, isObject, type JsonObject, textAt } from './object.ts';
 import { checkBody, type ResourceStore } from './resource-store.ts';
@@ -31,6 +32,8 @@ export interface ApiHandlerOptions {
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
+  /** Aborts when the server closes: watches end. */
+  readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   /** Carries out requests that a node answers (logs, proxies); upgrades take another way. */
   readonly nodeRequest: (path: ApiPath, request: IncomingRequest) => Promise<OutgoingResponse>;
@@ -200,7 +203,9 @@ async function collection(
   switch (request.method) {
     case 'GET': {
       const table = tableRequest(request, options.tables, kind, query, new Date(options.clock.now()));
-      if (query.get('watch') === 'true' || query.get('watch') === '1') {
+      const watching = query.get('watch') === 'true' || query.get('watch') === '1';
+      const versions = readVersionOptions(query, watching);
+      if (watching) {
         const seconds = Number(query.get('timeoutSeconds') ?? 0);
         const body = watch(options.store, options.clock, kind, {
           filter: resources.filter(kind, scope),
@@ -209,18 +214,20 @@ async function collection(
           bookmarks: query.get('allowWatchBookmarks') === 'true',
           timeoutMs: (seconds > 0 ? seconds : 1800 + options.random() * 1800) * 1000,
           encode: table
-            ? (object, _json, first) => JSON.stringify(table.single(presented(kind, object), first))
-            : (object, json) => presentedJson(kind, object, json),
-          signal: request.signal,
+            ? (object, first) => JSON.stringify(table.single(presented(kind, object), first))
+            : options.kinds.some((other) => other !== kind && other.collection === kind.collection)
+              ? (object) => JSON.stringify(presented(kind, object))
+              : null,
+          signal: AbortSignal.any([request.signal, options.closing]),
         });
         return { status: 200, headers: { 'content-type': 'application/json' }, body };
       }
-      await waitForVersion(options, query.get('resourceVersion'));
+      await waitForVersion(options, versions.atLeast);
       const limit = Number(query.get('limit') ?? 0);
-      const unlimited = query.get('resourceVersion') === '0';
       const page = resources.list(kind, {
         ...scope,
-        ...(limit > 0 && !unlimited ? { limit } : {}),
+        ...(limit > 0 && !versions.any ? { limit } : {}),
+        ...(versions.exactly === null ? {} : { exactly: versions.exactly }),
         ...text(query, 'continue'),
       });
       const metadata = {
@@ -282,7 +289,7 @@ async function single(
   const dryRun = query.has('dryRun');
   switch (request.method) {
     case 'GET':
-      await waitForVersion(options, query.get('resourceVersion'));
+      await waitForVersion(options, readVersionOptions(query, false).atLeast);
       return objectResponse(options, kind, 200, resources.get(kind, namespace, name), request, query);
     case 'PUT': {
       const body = decodeBody(request, options.schema);
@@ -593,9 +600,7 @@ function presentedJson(kind: Kind, object: ApiObject, json: string): string {
 }
 
 /** A reader that has seen a later version than ours waits a little for it, then is told to come again. */
-async function waitForVersion(options: ApiHandlerOptions, text: string | null): Promise<void> {
-  const wanted = Number(text ?? 0);
-  if (!Number.isFinite(wanted)) throw badRequest(`invalid resource version: ${JSON.stringify(text)}`);
+async function waitForVersion(options: ApiHandlerOptions, wanted: number): Promise<void> {
   if (wanted <= options.store.version) return;
   await new Promise<void>((resolve) => {
     options.clock.after(3000, resolve);

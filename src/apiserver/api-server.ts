@@ -52,6 +52,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const resources = new ResourceStore(store, allocator, clock, randomUUID);
   const tokens = createTokenIssuer(options.tokenKey, clock, randomUUID);
   const tunnel = createNodeTunnel({ store, tls: options.nodeTls });
+  const closing = new AbortController();
   const [, major = '1', minor = '33'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
   const handle = createApiHandler({
     store,
@@ -63,6 +64,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     clock,
     random,
     logger,
+    closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
     nodeRequest: tunnel.request,
   });
@@ -87,6 +89,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       );
     },
     async close() {
+      closing.abort();
       await Promise.all(servers.map((server) => server.close()));
       tunnel.close();
       store.close();

@@ -28,7 +28,8 @@ export interface HttpServerOptions {
 const MOST_BODY_BYTES = 8 * 1024 * 1024;
 /** Shorter answers are not worth compressing (upstream's limit). */
 const GZIP_BYTES = 128 * 1024;
-const OPEN_PATHS = new Set(['/healthz', '/livez', '/readyz', '/version']);
+/** Open to everybody: whether the server is well. */
+const OPEN_PATHS = new Set(['/healthz', '/livez', '/readyz']);
 
 /** Serves the API over HTTPS on every listener. Resolves when all of them listen. */
 export async function serveHttps(
@@ -52,6 +53,7 @@ export async function serveHttps(
       listener,
     ),
   );
+  const upgraded = new Set<Duplex>();
   await Promise.all(
     servers.map((server, i) => {
       // A watch is silent for a minute, and lives for an hour.
@@ -59,6 +61,8 @@ export async function serveHttps(
       server.headersTimeout = 30_000;
       server.keepAliveTimeout = 90_000;
       server.on('upgrade', (request, socket, head) => {
+        upgraded.add(socket);
+        socket.on('close', () => upgraded.delete(socket));
         if (authenticate(request, options.tokens)) options.upgrade(request, socket, head);
         else socket.end('HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n\r\n');
       });
@@ -67,6 +71,7 @@ export async function serveHttps(
   );
   return {
     async close() {
+      for (const socket of upgraded) socket.destroy();
       await Promise.all(
         servers.map((server) => {
           server.closeAllConnections();

@@ -9,6 +9,7 @@ import {
 } from './defaults/workloads.ts';
 import { defineKind, type Kind, pathFields } from './kind.ts';
 import { type ApiObject, isObject, textAt } from './object.ts';
+import { prepareServiceUpdate } from './service-update.ts';
 import {
   validateEndpointSlice,
   validateLease,
@@ -116,6 +117,7 @@ export const KINDS: readonly Kind[] = [
     prepareCreate(service) {
       service['status'] = { loadBalancer: {} };
     },
+    prepareUpdate: prepareServiceUpdate,
     validate: validateService,
   }),
   defineKind('v1', 'ServiceAccount', 'serviceaccounts', { shortNames: ['sa'] }),

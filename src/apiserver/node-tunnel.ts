@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
-import { type Duplex, Readable } from 'node:stream';
+import type { Duplex } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
 import { statusResponse } from './api-handler.ts';
 import { type ApiPath, type IncomingRequest, type OutgoingResponse, parseApiPath } from './api-request.ts';
@@ -21,6 +21,7 @@ interface NodeTarget {
   readonly node: string;
 }
 
+const CONNECT_MS = 5000;
 const PODS = { group: '', kind: 'Pod', plural: 'pods' };
 const NODES = { group: '', kind: 'Node', plural: 'nodes' };
 
@@ -28,7 +29,13 @@ const NODES = { group: '', kind: 'Node', plural: 'nodes' };
 export function createNodeTunnel(options: NodeTunnelOptions) {
   const agent = new Agent({ keepAlive: true, ...options.tls, checkServerIdentity: () => undefined });
   const open = (target: NodeTarget, method: string, headers: Record<string, string>): ClientRequest =>
-    httpsRequest({ agent, host: target.host, port: target.port, path: target.path, method, headers });
+    httpsRequest({ agent, host: target.host, port: target.port, path: target.path, method, headers })
+      // A node that is gone drops packets; one that is there accepts at once. Answers may take their time.
+      .on('socket', (socket) => {
+        if (!socket.connecting) return;
+        const late = setTimeout(() => socket.destroy(new Error('no connection within 5 s')), CONNECT_MS);
+        socket.once('connect', () => clearTimeout(late)).once('close', () => clearTimeout(late));
+      });
 
   return {
     /** Plain requests: logs, and what nodes/proxy asks for. */
@@ -45,7 +52,7 @@ export function createNodeTunnel(options: NodeTunnelOptions) {
       return {
         status: response.statusCode ?? 502,
         headers: { 'content-type': type },
-        body: Readable.from(response),
+        body: response,
       };
     },
     /** Upgrades: after the node's 101 the two sockets are joined, byte by byte; the node speaks the protocol. */
@@ -76,7 +83,9 @@ export function createNodeTunnel(options: NodeTunnelOptions) {
         return;
       }
       const outgoing = open(target, request.method ?? 'GET', forwarded(request));
+      let answered = false;
       outgoing.on('upgrade', (response: IncomingMessage, nodeSocket: Duplex, nodeHead: Buffer) => {
+        answered = true;
         socket.write(responseHead(response));
         if (nodeHead.length > 0) socket.write(nodeHead);
         if (head.length > 0) nodeSocket.write(head);
@@ -90,10 +99,15 @@ export function createNodeTunnel(options: NodeTunnelOptions) {
         socket.on('close', end);
       });
       outgoing.on('response', (response: IncomingMessage) => {
+        answered = true;
         socket.write(responseHead(response));
         response.pipe(socket);
       });
-      outgoing.on('error', (error) => refuse(unreachable(target, error)));
+      outgoing.on('error', (error) => {
+        if (answered) socket.destroy();
+        else refuse(unreachable(target, error));
+      });
+      socket.on('close', () => outgoing.destroy());
       outgoing.end();
     },
     close: () => agent.destroy(),

@@ -1,6 +1,7 @@
 import type { Clock } from '../lib/clock.ts';
 import type { PropagationPolicy } from './delete-options.ts';
 import { apiVersionOf, fieldNames, fieldsOf, type Kind } from './kind.ts';
+import { listPage, type Page } from './list-page.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
 import { type FieldMatcher, type LabelMatcher, parseFieldSelector, parseLabelSelector } from './selectors.ts';
 import type { ServiceAllocator } from './service-allocator.ts';
@@ -8,7 +9,6 @@ import {
   alreadyExists,
   badRequest,
   conflict,
-  expired,
   type FieldError,
   forbidden,
   invalid,
@@ -34,14 +34,8 @@ export interface ListRequest {
   readonly fieldSelector?: string;
   readonly limit?: number;
   readonly continue?: string;
-}
-
-export interface Page {
-  readonly items: readonly StoredObject[];
-  readonly version: number;
-  readonly continue: string | null;
-  /** How many come after this page; null where selectors make that unknown. */
-  readonly remaining: number | null;
+  /** The version to list at; absent: the latest. */
+  readonly exactly?: number;
 }
 
 /** Which objects a list or watch is about. */
@@ -49,17 +43,6 @@ export interface Filter {
   readonly namespace: string | undefined;
   matches(object: ApiObject): boolean;
 }
-
-interface Snapshot {
-  readonly items: readonly StoredObject[];
-  readonly version: number;
-  readonly counted: boolean;
-  readonly madeAt: number;
-}
-
-/** Lists that were begun are remembered this long, and so many of them. */
-const SNAPSHOT_MS = 300_000;
-const SNAPSHOTS = 64;
 
 /**
  * The verbs of the API on stored objects: what is the same for every kind. Every method is atomic; refusals are
@@ -70,7 +53,6 @@ export class ResourceStore {
   readonly #clock: Clock;
   readonly #randomUuid: () => string;
   readonly #services: ServiceAllocator;
-  readonly #snapshots = new Map<string, Snapshot>();
 
   constructor(store: Store, services: ServiceAllocator, clock: Clock, randomUuid: () => string) {
     this.#store = store;
@@ -101,15 +83,16 @@ export class ResourceStore {
   }
 
   list(kind: Kind, request: ListRequest): Page {
-    const limit = request.limit ?? 0;
-    if (request.continue) return this.#nextPage(request.continue, limit);
     const filter = this.filter(kind, request);
-    const items = this.#store
-      .list(kind.collection, request.namespace)
-      .filter((stored) => filter.matches(stored.object));
-    const counted = !request.labelSelector && !request.fieldSelector;
-    const snapshot = { items, version: this.#store.version, counted, madeAt: this.#clock.now() };
-    return this.#page(snapshot, 0, limit);
+    return listPage(this.#store, {
+      collection: kind.collection,
+      namespace: request.namespace,
+      matches: filter.matches,
+      everything: !request.labelSelector && !request.fieldSelector,
+      limit: request.limit ?? 0,
+      continue: request.continue ?? '',
+      exactly: request.exactly ?? null,
+    });
   }
 
   create(kind: Kind, namespace: string, object: ApiObject, dryRun = false): StoredObject {
@@ -361,35 +344,6 @@ export class ResourceStore {
         ],
       },
     );
-  }
-
-  #nextPage(token: string, limit: number): Page {
-    const [id = '', start = ''] = Buffer.from(token, 'base64url').toString().split(':');
-    const snapshot = this.#snapshots.get(id);
-    if (!snapshot || this.#clock.now() - snapshot.madeAt > SNAPSHOT_MS) {
-      throw expired(
-        'The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.',
-      );
-    }
-    return this.#page(snapshot, Number(start), limit, id);
-  }
-
-  #page(snapshot: Snapshot, start: number, limit: number, known?: string): Page {
-    const { items, version, counted } = snapshot;
-    const end = limit > 0 ? start + limit : items.length;
-    if (end >= items.length) return { items: items.slice(start), version, continue: null, remaining: null };
-    const id = known ?? this.#randomUuid();
-    if (!known) {
-      this.#snapshots.set(id, snapshot);
-      const oldest = this.#snapshots.keys().next().value;
-      if (this.#snapshots.size > SNAPSHOTS && oldest !== undefined) this.#snapshots.delete(oldest);
-    }
-    return {
-      items: items.slice(start, end),
-      version,
-      continue: Buffer.from(`${id}:${end}`).toString('base64url'),
-      remaining: counted ? items.length - end : null,
-    };
   }
 
   #unstored(kind: Kind, key: string, object: ApiObject): StoredObject {

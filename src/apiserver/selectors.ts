@@ -23,8 +23,8 @@ function parseLabelTerm(term: string): LabelMatcher {
     checkKey(key, refuse);
     for (const value of values) checkValue(value, refuse);
     return operator === 'in'
-      ? (labels) => key in labels && values.has(labels[key] ?? '')
-      : (labels) => !(key in labels) || !values.has(labels[key] ?? '');
+      ? (labels) => Object.hasOwn(labels, key) && values.has(labels[key] ?? '')
+      : (labels) => !Object.hasOwn(labels, key) || !values.has(labels[key] ?? '');
   }
   const comparison = /^([^=!<>\s]+)\s*(==|=|!=|>|<)\s*([^=!<>\s]*)$/.exec(term);
   if (comparison) {
@@ -39,12 +39,18 @@ function parseLabelTerm(term: string): LabelMatcher {
       };
     }
     checkValue(value, refuse);
-    return operator === '!=' ? (labels) => labels[key] !== value : (labels) => labels[key] === value;
+    return operator === '!='
+      ? (labels) => own(labels, key) !== value
+      : (labels) => own(labels, key) === value;
   }
   const absent = term.startsWith('!');
   const key = absent ? term.slice(1).trim() : term;
   checkKey(key, refuse);
-  return (labels) => key in labels !== absent;
+  return (labels) => Object.hasOwn(labels, key) !== absent;
+}
+
+function own(labels: Labels, key: string): string | undefined {
+  return Object.hasOwn(labels, key) ? labels[key] : undefined;
 }
 
 function checkKey(key: string, refuse: (detail: string) => Error): void {

@@ -32,7 +32,7 @@ export class ServiceAllocator {
   readonly #random: () => number;
   /** Address → "namespace/name". */
   readonly #addresses = new Map<string, string>();
-  /** "TCP/30080" → "namespace/name". */
+  /** "30080" → "namespace/name". A port is one Service's for every protocol, as upstream. */
   readonly #ports = new Map<string, string>();
 
   /** `cidrs`: the Services' networks, primary family first. `random`: 0 ≤ n < 1. */
@@ -63,13 +63,9 @@ export class ServiceAllocator {
       return true;
     };
     const spec = isObject(service['spec']) ? service['spec'] : {};
-    const oldSpec = before && isObject(before['spec']) ? before['spec'] : null;
     if (spec['type'] === 'ExternalName') {
-      for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy', 'healthCheckNodePort'])
-        delete spec[field];
-      for (const port of listAt(spec, 'ports')) delete port['nodePort'];
+      for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy']) delete spec[field];
     } else {
-      inherit(spec, oldSpec);
       this.#families(spec, errors);
       if (errors.length === 0) this.#clusterIps(spec, take, errors);
     }
@@ -212,19 +208,12 @@ export class ServiceAllocator {
    */
   #freeAddress(cidr: Cidr): string | null {
     const size = Number(cidrSize(cidr) > 65536n ? 65536n : cidrSize(cidr));
-    const band = Math.min(Math.max(16, Math.floor(size / 16)), 256);
+    const band = size <= 16 ? 0 : Math.min(Math.max(16, Math.floor(size / 16)), 256);
     const lastUsable = cidr.family === ('ipv4' satisfies IPFamily) ? size - 2 : size - 1;
-    const search = (first: number, last: number): string | null => {
-      const count = last - first + 1;
-      if (count <= 0) return null;
-      const start = Math.floor(this.#random() * count);
-      for (let i = 0; i < count; i++) {
-        const address = addressAt(cidr, first + ((start + i) % count));
-        if (!this.#addresses.has(address)) return address;
-      }
-      return null;
-    };
-    return search(band + 1, lastUsable) ?? search(1, Math.min(band, lastUsable));
+    const isFree = (index: number) => !this.#addresses.has(addressAt(cidr, index));
+    const index =
+      this.#search(band + 1, lastUsable, isFree) ?? this.#search(1, Math.min(band, lastUsable), isFree);
+    return index === null ? null : addressAt(cidr, index);
   }
 
   #nodePortsOf(
@@ -240,11 +229,6 @@ export class ServiceAllocator {
     for (const [i, port] of ports.entries()) {
       const number = port['nodePort'];
       if (typeof number !== 'number' || number === 0) continue;
-      if (type === 'ClusterIP' || type === undefined) {
-        delete port['nodePort'];
-        continue;
-      }
-      const protocol = String(port['protocol'] ?? 'TCP');
       if (number < this.#nodePorts.first || number > this.#nodePorts.last) {
         errors.push(
           invalid(
@@ -253,20 +237,17 @@ export class ServiceAllocator {
             `provided port is not in the valid range. The range of valid ports is ${this.#nodePorts.first}-${this.#nodePorts.last}`,
           ),
         );
-      } else if (!take(this.#ports, `${protocol}/${number}`)) {
+      } else if (!take(this.#ports, String(number))) {
         errors.push(invalid(`spec.ports[${i}].nodePort`, number, 'provided port is already allocated'));
       } else chosen.set(`${String(port['port'])}`, number);
     }
     if (wanted && errors.length === 0) {
       for (const port of ports) {
         if (typeof port['nodePort'] === 'number' && port['nodePort'] !== 0) continue;
-        const protocol = String(port['protocol'] ?? 'TCP');
         // The same port for TCP and UDP gets the same node port where that is free.
         const sibling = chosen.get(String(port['port']));
         const number =
-          sibling !== undefined && take(this.#ports, `${protocol}/${sibling}`)
-            ? sibling
-            : this.#freePort(protocol);
+          sibling !== undefined && take(this.#ports, String(sibling)) ? sibling : this.#freePort();
         if (number === null) {
           errors.push({
             field: 'spec.ports',
@@ -275,7 +256,7 @@ export class ServiceAllocator {
           });
           break;
         }
-        take(this.#ports, `${protocol}/${number}`);
+        take(this.#ports, String(number));
         chosen.set(String(port['port']), number);
         port['nodePort'] = number;
       }
@@ -297,7 +278,7 @@ export class ServiceAllocator {
       if (
         given < this.#nodePorts.first ||
         given > this.#nodePorts.last ||
-        !take(this.#ports, `TCP/${given}`)
+        !take(this.#ports, String(given))
       ) {
         errors.push(
           invalid(
@@ -309,49 +290,31 @@ export class ServiceAllocator {
       }
       return;
     }
-    const free = this.#freePort('TCP');
+    const free = this.#freePort();
     if (free === null) return;
-    take(this.#ports, `TCP/${free}`);
+    take(this.#ports, String(free));
     spec['healthCheckNodePort'] = free;
   }
 
-  #freePort(protocol: string): number | null {
+  /** A free port: from the upper band first, as with addresses (KEP-3668). */
+  #freePort(): number | null {
     const { first, last } = this.#nodePorts;
+    const size = last - first + 1;
+    const band = size <= 16 ? 0 : Math.min(Math.max(16, Math.floor(size / 32)), 128);
+    const isFree = (port: number) => !this.#ports.has(String(port));
+    return this.#search(first + band, last, isFree) ?? this.#search(first, first + band - 1, isFree);
+  }
+
+  /** A number from first to last that is free, sought from a random one on; null when none is. */
+  #search(first: number, last: number, isFree: (number: number) => boolean): number | null {
     const count = last - first + 1;
+    if (count <= 0) return null;
     const start = Math.floor(this.#random() * count);
     for (let i = 0; i < count; i++) {
-      const port = first + ((start + i) % count);
-      if (!this.#ports.has(`${protocol}/${port}`)) return port;
+      const number = first + ((start + i) % count);
+      if (isFree(number)) return number;
     }
     return null;
-  }
-}
-
-/** An update that leaves out what was allocated keeps it. */
-function inherit(spec: JsonObject, old: JsonObject | null): void {
-  if (!old || old['type'] === 'ExternalName') return;
-  const had = Array.isArray(old['clusterIPs']) ? old['clusterIPs'] : [];
-  if (!spec['clusterIP'] && had.length > 0) spec['clusterIP'] = had[0];
-  if (!Array.isArray(spec['clusterIPs']) || spec['clusterIPs'].length === 0) spec['clusterIPs'] = [...had];
-  if (!Array.isArray(spec['ipFamilies']) && Array.isArray(old['ipFamilies']))
-    spec['ipFamilies'] = [...old['ipFamilies']];
-  if (spec['ipFamilyPolicy'] === undefined && old['ipFamilyPolicy'] !== undefined)
-    spec['ipFamilyPolicy'] = old['ipFamilyPolicy'];
-  const families = spec['ipFamilies'];
-  if (spec['ipFamilyPolicy'] === 'SingleStack' && Array.isArray(families) && families.length > 1) {
-    spec['ipFamilies'] = families.slice(0, 1);
-    spec['clusterIPs'] = (spec['clusterIPs'] as string[]).slice(0, 1);
-  }
-  if (typeof old['healthCheckNodePort'] === 'number')
-    spec['healthCheckNodePort'] ??= old['healthCheckNodePort'];
-  const external = spec['type'] === 'NodePort' || spec['type'] === 'LoadBalancer';
-  const oldPorts = listAt(old, 'ports');
-  for (const port of external ? listAt(spec, 'ports') : []) {
-    if (port['nodePort']) continue;
-    const same = oldPorts.find(
-      (other) => other['port'] === port['port'] && other['protocol'] === port['protocol'],
-    );
-    if (same?.['nodePort']) port['nodePort'] = same['nodePort'];
   }
 }
 
@@ -374,11 +337,9 @@ function addressesOf(service: ApiObject): string[] {
 
 function portsOf(service: ApiObject): string[] {
   const ports = listAt(service, 'spec', 'ports').flatMap((port) =>
-    typeof port['nodePort'] === 'number' && port['nodePort'] !== 0
-      ? [`${String(port['protocol'] ?? 'TCP')}/${port['nodePort']}`]
-      : [],
+    typeof port['nodePort'] === 'number' && port['nodePort'] !== 0 ? [String(port['nodePort'])] : [],
   );
   const spec = isObject(service['spec']) ? service['spec'] : {};
   const health = spec['healthCheckNodePort'];
-  return typeof health === 'number' && health !== 0 ? [...ports, `TCP/${health}`] : ports;
+  return typeof health === 'number' && health !== 0 ? [...ports, String(health)] : ports;
 }

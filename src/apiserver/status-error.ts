@@ -38,12 +38,21 @@ export class StatusError extends Error {
   readonly code: number;
   readonly reason: string;
   readonly details: Readonly<Record<string, unknown>> | undefined;
+  /** meta/v1 ListMeta of the Status: an expired list's token to go on with. */
+  readonly metadata: Readonly<Record<string, string>>;
 
-  constructor(code: number, reason: string, message: string, details?: Readonly<Record<string, unknown>>) {
+  constructor(
+    code: number,
+    reason: string,
+    message: string,
+    details?: Readonly<Record<string, unknown>>,
+    metadata: Readonly<Record<string, string>> = {},
+  ) {
     super(message);
     this.code = code;
     this.reason = reason;
     this.details = details;
+    this.metadata = metadata;
   }
 
   /** The Status object. */
@@ -51,7 +60,7 @@ export class StatusError extends Error {
     return {
       kind: 'Status',
       apiVersion: 'v1',
-      metadata: {},
+      metadata: this.metadata,
       status: 'Failure',
       message: this.message,
       reason: this.reason,
@@ -96,7 +105,8 @@ export const conflict = (kind: KindNames, name: string, message: string) =>
     `Operation cannot be fulfilled on ${qualified(kind)} ${JSON.stringify(name)}: ${message}`,
     details(kind, name),
   );
-export const expired = (message: string) => new StatusError(410, 'Expired', message);
+export const expired = (message: string, metadata?: Readonly<Record<string, string>>) =>
+  new StatusError(410, 'Expired', message, undefined, metadata);
 export const methodNotAllowed = (message: string) => new StatusError(405, 'MethodNotAllowed', message);
 
 /** 422 with one cause per field, in upstream's words. */

@@ -21,6 +21,8 @@ export interface StoreEvent {
   readonly last: StoredObject;
 }
 
+export type EventType = 'ADDED' | 'MODIFIED' | 'DELETED';
+
 /** How many changes a watch may lie behind before it must list again. */
 const HISTORY = 20_000;
 
@@ -34,8 +36,15 @@ export class Store {
   readonly #delete: StatementSync;
   readonly #setVersion: StatementSync;
   readonly #collections = new Map<string, Map<string, StoredObject>>();
+  /** Each collection in the order of its keys, while it does not change. */
+  readonly #sorted = new Map<string, readonly StoredObject[]>();
   readonly #listeners = new Map<string, Set<(event: StoreEvent) => void>>();
   readonly #history: StoreEvent[] = [];
+  readonly #lines = {
+    ADDED: new WeakMap<StoredObject, Buffer>(),
+    MODIFIED: new WeakMap<StoredObject, Buffer>(),
+    DELETED: new WeakMap<StoredObject, Buffer>(),
+  };
   #version = 1;
   /** Changes up to this version are no longer known one by one. */
   #compacted: number;
@@ -82,11 +91,26 @@ export class Store {
   }
 
   /** A collection's objects, of one namespace when given, in the order of their keys. */
-  list(collection: string, namespace?: string): StoredObject[] {
-    const all = [...(this.#collections.get(collection)?.values() ?? [])];
-    const chosen =
-      namespace === undefined ? all : all.filter((stored) => stored.key.startsWith(`${namespace}/`));
-    return chosen.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+  list(collection: string, namespace?: string): readonly StoredObject[] {
+    let all = this.#sorted.get(collection);
+    if (!all) {
+      all = sortedByKey(this.#collections.get(collection)?.values() ?? []);
+      this.#sorted.set(collection, all);
+    }
+    return ofNamespace(all, namespace);
+  }
+
+  /** As `list`, as it was at an earlier version; null when that lies too far back. */
+  listAt(version: number, collection: string, namespace?: string): readonly StoredObject[] | null {
+    if (version >= this.#version) return this.list(collection, namespace);
+    const later = this.since(collection, version);
+    if (later === null) return null;
+    const objects = new Map(this.#collections.get(collection));
+    for (const { before, last } of later.reverse()) {
+      if (before) objects.set(last.key, before);
+      else objects.delete(last.key);
+    }
+    return ofNamespace(sortedByKey(objects.values()), namespace);
   }
 
   /** How many objects a collection has. */
@@ -142,6 +166,15 @@ export class Store {
     return this.#history.slice(start).filter((event) => event.collection === collection);
   }
 
+  /** An object's line in a watch, encoded once for all watchers. */
+  eventLine(type: EventType, stored: StoredObject): Buffer {
+    const known = this.#lines[type].get(stored);
+    if (known) return known;
+    const line = Buffer.from(`{"type":"${type}","object":${stored.json}}\n`);
+    this.#lines[type].set(stored, line);
+    return line;
+  }
+
   close(): void {
     this.#database.close();
   }
@@ -169,6 +202,7 @@ export class Store {
   }
 
   #publish(event: StoreEvent): void {
+    this.#sorted.delete(event.collection);
     this.#history.push(event);
     if (this.#history.length > HISTORY * 1.5) {
       const dropped = this.#history.splice(0, this.#history.length - HISTORY);
@@ -176,4 +210,12 @@ export class Store {
     }
     for (const listener of [...(this.#listeners.get(event.collection) ?? [])]) listener(event);
   }
+}
+
+function sortedByKey(objects: Iterable<StoredObject>): StoredObject[] {
+  return [...objects].sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+}
+
+function ofNamespace(all: readonly StoredObject[], namespace: string | undefined): readonly StoredObject[] {
+  return namespace === undefined ? all : all.filter((stored) => stored.key.startsWith(`${namespace}/`));
 }

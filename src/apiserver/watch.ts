@@ -4,7 +4,7 @@ import { apiVersionOf, type Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { Filter } from './resource-store.ts';
 import { badRequest, expired, StatusError } from './status-error.ts';
-import type { Store, StoreEvent } from './store.ts';
+import type { EventType, Store, StoredObject, StoreEvent } from './store.ts';
 
 export interface WatchRequest {
   readonly filter: Filter;
@@ -13,8 +13,8 @@ export interface WatchRequest {
   readonly sendInitialEvents: boolean;
   readonly bookmarks: boolean;
   readonly timeoutMs: number;
-  /** How an object stands in an event: as it is, or as a row of a table. */
-  readonly encode: (object: ApiObject, json: string, first: boolean) => string;
+  /** How an object stands in an event, where not as it is: as a row of a table, for example. */
+  readonly encode: ((object: ApiObject, first: boolean) => string) | null;
   readonly signal: AbortSignal;
 }
 
@@ -32,8 +32,12 @@ export function watch(store: Store, clock: Clock, kind: Kind, request: WatchRequ
 
   const stream = new Readable({ read() {} });
   let first = true;
-  const send = (type: string, object: ApiObject, json: string) => {
-    stream.push(`{"type":"${type}","object":${request.encode(object, json, first)}}\n`);
+  const send = (type: EventType, stored: StoredObject) => {
+    stream.push(
+      request.encode
+        ? `{"type":"${type}","object":${request.encode(stored.object, first)}}\n`
+        : store.eventLine(type, stored),
+    );
     first = false;
     if (stream.readableLength > MOST_UNREAD_BYTES) stream.destroy();
   };
@@ -52,21 +56,21 @@ export function watch(store: Store, clock: Clock, kind: Kind, request: WatchRequ
     if (!inScope(last.key)) return;
     const was = before !== null && filter.matches(before.object);
     const is = after !== null && filter.matches(after.object);
-    if (is && after) send(was ? 'MODIFIED' : 'ADDED', after.object, after.json);
+    if (is && after) send(was ? 'MODIFIED' : 'ADDED', after);
     else if (was && before) {
       // An object that leaves a selector is deleted for this watcher, as it last matched, with the new version.
-      if (after === null) send('DELETED', last.object, last.json);
+      if (after === null) send('DELETED', last);
       else {
         const metadata = { ...before.object.metadata, resourceVersion: String(last.version) };
         const object = { ...before.object, metadata };
-        send('DELETED', object, JSON.stringify(object));
+        send('DELETED', { ...before, version: last.version, object, json: JSON.stringify(object) });
       }
     }
   };
 
   if (initial) {
     for (const stored of store.list(kind.collection, filter.namespace)) {
-      if (filter.matches(stored.object)) send('ADDED', stored.object, stored.json);
+      if (filter.matches(stored.object)) send('ADDED', stored);
     }
     if (request.sendInitialEvents) bookmark({ 'k8s.io/initial-events-end': 'true' });
   }
@@ -93,6 +97,7 @@ export function watch(store: Store, clock: Clock, kind: Kind, request: WatchRequ
     request.signal.removeEventListener('abort', abort);
   };
   const abort = () => stream.destroy();
+  if (request.signal.aborted) stream.destroy();
   request.signal.addEventListener('abort', abort);
   stream.on('close', stop);
   return stream;

@@ -1,0 +1,74 @@
+import { badRequest, expired } from './status-error.ts';
+import type { Store, StoredObject } from './store.ts';
+
+export interface PageRequest {
+  readonly collection: string;
+  readonly namespace: string | undefined;
+  readonly matches: (object: StoredObject['object']) => boolean;
+  /** Nothing is filtered out, so that what remains can be counted. */
+  readonly everything: boolean;
+  /** 0: no limit. */
+  readonly limit: number;
+  /** The token of the page before, or "". */
+  readonly continue: string;
+  /** The version to list at; null: the latest. */
+  readonly exactly: number | null;
+}
+
+export interface Page {
+  readonly items: readonly StoredObject[];
+  readonly version: number;
+  readonly continue: string | null;
+  /** How many come after this page; null where selectors make that unknown. */
+  readonly remaining: number | null;
+}
+
+/** Where a list goes on: after this key, at this version (-1: at whatever is the latest by then). */
+interface Position {
+  readonly version: number;
+  readonly after: string;
+}
+
+const TOO_OLD =
+  'The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.';
+
+/**
+ * One page of a list. All pages of a list show one version, rebuilt from the store's history; when that no longer
+ * reaches back, 410 with a token that goes on at the latest version (as upstream's handling of compaction).
+ */
+export function listPage(store: Store, request: PageRequest): Page {
+  const position = request.continue === '' ? null : decode(request.continue);
+  const wanted = position ? position.version : (request.exactly ?? store.version);
+  const version = wanted < 0 ? store.version : wanted;
+  const all = store.listAt(version, request.collection, request.namespace);
+  if (all === null) {
+    if (!position) throw expired(`The resourceVersion for the provided list is too old: ${version}`);
+    throw expired(TOO_OLD, { continue: encode({ version: -1, after: position.after }) });
+  }
+  const rest = position ? all.filter((stored) => stored.key > position.after) : all;
+  const items: StoredObject[] = [];
+  for (const [i, stored] of rest.entries()) {
+    if (request.limit > 0 && items.length === request.limit) {
+      const more = request.everything || rest.slice(i).some((one) => request.matches(one.object));
+      const after = items.at(-1)?.key ?? '';
+      return {
+        items,
+        version,
+        continue: more ? encode({ version, after }) : null,
+        remaining: request.everything ? rest.length - i : null,
+      };
+    }
+    if (request.matches(stored.object)) items.push(stored);
+  }
+  return { items, version, continue: null, remaining: null };
+}
+
+function encode(position: Position): string {
+  return Buffer.from(`${position.version}:${position.after}`).toString('base64url');
+}
+
+function decode(token: string): Position {
+  const [, version, after] = /^(-?[0-9]+):(.*)$/s.exec(Buffer.from(token, 'base64url').toString()) ?? [];
+  if (version === undefined || after === undefined) throw badRequest('continue key is not valid');
+  return { version: Number(version), after };
+}
