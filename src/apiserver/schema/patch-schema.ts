@@ -1,0 +1,69 @@
+import type { Field, FieldType, ListType, TypeRegistry } from './type-schema.ts';
+
+/** How patches treat the value at one place of an object. */
+export interface FieldSchema {
+  /** "any": free-form JSON below. */
+  readonly kind: 'object' | 'map' | 'list' | 'scalar' | 'any';
+  /** The schema of a member of an object or map; null when there is no such field. */
+  field(name: string): FieldSchema | null;
+  /** The schema of a list's items or a map's values. */
+  readonly items: FieldSchema | null;
+  /** Strategic merge: "merge", "replace", "retainKeys". */
+  readonly patchStrategies: readonly string[];
+  /** Strategic merge: the field that identifies an item of a merged list. */
+  readonly mergeKey: string | null;
+  /** Server-side apply; a list without any is atomic. */
+  readonly listType: ListType;
+  readonly listKeys: readonly string[];
+  /** Server-side apply replaces this object or map whole. */
+  readonly atomic: boolean;
+}
+
+/** The schemas that strategic merge patches and server-side apply of kinds go by; null for unknown kinds. */
+export function createPatchSchemas(
+  types: TypeRegistry,
+): (apiVersion: string, kind: string) => FieldSchema | null {
+  const known = new Map<Field | FieldType, FieldSchema>();
+
+  function schemaOf(type: FieldType, field: Field | null): FieldSchema {
+    const found = known.get(field ?? type);
+    if (found) return found;
+    const objectType = type.kind === 'object' ? types.type(type.name) : null;
+    const itemType = type.kind === 'list' ? type.items : type.kind === 'map' ? type.values : null;
+    const schema: FieldSchema = {
+      kind: kindOf(type),
+      field(name) {
+        const member = objectType?.fields.get(name);
+        return member ? schemaOf(member.type, member) : schema.items;
+      },
+      get items() {
+        return itemType ? schemaOf(itemType, null) : null;
+      },
+      patchStrategies: field?.patchStrategies ?? [],
+      mergeKey: field?.patchMergeKey ?? null,
+      listType: field?.listType ?? 'atomic',
+      listKeys: field?.listMapKeys ?? [],
+      atomic: (field?.atomic ?? false) || (objectType?.atomic ?? false),
+    };
+    known.set(field ?? type, schema);
+    return schema;
+  }
+
+  const roots = new Map<string, FieldSchema>();
+  return (apiVersion, kind) => {
+    const type = types.kind(apiVersion, kind);
+    if (!type) return null;
+    let root = roots.get(type.name);
+    if (!root) {
+      root = schemaOf({ kind: 'object', name: type.name }, null);
+      roots.set(type.name, root);
+    }
+    return root;
+  };
+}
+
+function kindOf(type: FieldType): FieldSchema['kind'] {
+  if (type.kind !== 'scalar') return type.kind;
+  if (type.scalar === '@RawExtension' || type.scalar === '@FieldsV1') return 'any';
+  return type.scalar === '@ExtraValue' ? 'list' : 'scalar';
+}

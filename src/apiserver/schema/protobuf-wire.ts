@@ -1,0 +1,140 @@
+/** Reads Protobuf's wire format from a slice of bytes. Every method throws Error on malformed input. */
+export class WireReader {
+  readonly bytes: Buffer;
+  readonly end: number;
+  at: number;
+
+  constructor(bytes: Buffer, start = 0, end = bytes.length) {
+    this.bytes = bytes;
+    this.at = start;
+    this.end = end;
+  }
+
+  get done(): boolean {
+    return this.at >= this.end;
+  }
+
+  /** A varint as a number; 64-bit values are taken as signed, those beyond 2^53 lose precision as they do in JSON. */
+  varint(): number {
+    let low = 0;
+    let multiplier = 1;
+    for (let shift = 0; shift < 28; shift += 7) {
+      const byte = this.byte();
+      low += (byte & 0x7f) * multiplier;
+      if (byte < 0x80) return low;
+      multiplier *= 128;
+    }
+    let value = BigInt(low);
+    for (let shift = 28n; shift < 70n; shift += 7n) {
+      const byte = this.byte();
+      value |= BigInt(byte & 0x7f) << shift;
+      if (byte < 0x80) return Number(BigInt.asIntN(64, value));
+    }
+    throw new Error('a varint is longer than ten bytes');
+  }
+
+  double(): number {
+    this.need(8);
+    const value = this.bytes.readDoubleLE(this.at);
+    this.at += 8;
+    return value;
+  }
+
+  /** A length-delimited value as a reader of its own. */
+  nested(): WireReader {
+    const length = this.varint();
+    if (length < 0) throw new Error('a length is negative');
+    this.need(length);
+    const start = this.at;
+    this.at += length;
+    return new WireReader(this.bytes, start, this.at);
+  }
+
+  text(): string {
+    const { at, end } = this.nested();
+    return this.bytes.toString('utf8', at, end);
+  }
+
+  slice(): Buffer {
+    const { at, end } = this.nested();
+    return this.bytes.subarray(at, end);
+  }
+
+  skip(wireType: number): void {
+    switch (wireType) {
+      case VARINT:
+        this.varint();
+        return;
+      case FIXED64:
+        this.need(8);
+        this.at += 8;
+        return;
+      case DELIMITED:
+        this.nested();
+        return;
+      case FIXED32:
+        this.need(4);
+        this.at += 4;
+        return;
+      default:
+        throw new Error(`wire type ${wireType} is not known`);
+    }
+  }
+
+  private byte(): number {
+    this.need(1);
+    return this.bytes[this.at++] ?? 0;
+  }
+
+  private need(count: number): void {
+    if (this.at + count > this.end) throw new Error('the message ends within a value');
+  }
+}
+
+/** Writes Protobuf's wire format. */
+export class WireWriter {
+  private readonly parts: Uint8Array[] = [];
+  private length = 0;
+
+  varint(value: number | bigint): void {
+    const bytes: number[] = [];
+    let rest = BigInt.asUintN(64, BigInt(value));
+    while (rest > 127n) {
+      bytes.push(Number(rest & 127n) | 128);
+      rest >>= 7n;
+    }
+    bytes.push(Number(rest));
+    this.raw(Uint8Array.from(bytes));
+  }
+
+  tag(number: number, wireType: number): void {
+    this.varint(number * 8 + wireType);
+  }
+
+  double(value: number): void {
+    const bytes = Buffer.alloc(8);
+    bytes.writeDoubleLE(value);
+    this.raw(bytes);
+  }
+
+  /** A field with a length-delimited value. */
+  delimited(number: number, bytes: Uint8Array): void {
+    this.tag(number, DELIMITED);
+    this.varint(bytes.length);
+    this.raw(bytes);
+  }
+
+  raw(bytes: Uint8Array): void {
+    this.parts.push(bytes);
+    this.length += bytes.length;
+  }
+
+  finish(): Buffer {
+    return Buffer.concat(this.parts, this.length);
+  }
+}
+
+export const VARINT = 0;
+export const FIXED64 = 1;
+export const DELIMITED = 2;
+export const FIXED32 = 5;

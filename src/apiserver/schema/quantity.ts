@@ -1,0 +1,76 @@
+const BINARY = ['', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei'];
+const DECIMAL: Readonly<Record<string, number>> = {
+  n: -9,
+  u: -6,
+  m: -3,
+  '': 0,
+  k: 3,
+  M: 6,
+  G: 9,
+  T: 12,
+  P: 15,
+  E: 18,
+};
+const SUFFIXES = Object.fromEntries(Object.entries(DECIMAL).map(([suffix, power]) => [power, suffix]));
+
+/**
+ * The canonical form of a quantity ("0.5" is "500m", "1024Mi" is "1Gi", 1.5 is "1500m"), as
+ * k8s.io/apimachinery/pkg/api/resource writes it: no fraction, the largest suffix that allows it, binary and decimal
+ * and exponent notation kept. Null when the text is no quantity.
+ */
+export function canonicalQuantity(value: string | number): string | null {
+  const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
+    String(value),
+  );
+  if (!match) return null;
+  const [, sign = '', whole = '', fraction = '', suffix = ''] = match;
+  if (whole === '' && fraction === '') return null;
+  const digits = BigInt(`${whole}${fraction}` || '0');
+  if (digits === 0n) return '0';
+  const minus = sign === '-' ? '-' : '';
+  const binary = BINARY.indexOf(suffix);
+  if (binary > 0) {
+    const scale = 10n ** BigInt(fraction.length);
+    const bytes = digits * 1024n ** BigInt(binary);
+    if (bytes % scale !== 0n) return minus + decimal(bytes * 1000n, scale, -3, false);
+    return minus + binaryText(bytes / scale);
+  }
+  const exponent = /^[eE]/.test(suffix) && suffix.length > 1;
+  const power = exponent ? Number(suffix.slice(1)) : (DECIMAL[suffix] ?? 0);
+  return minus + decimal(digits, 1n, power - fraction.length, exponent);
+}
+
+function binaryText(bytes: bigint): string {
+  let amount = bytes;
+  let step = 0;
+  while (step < BINARY.length - 1 && amount % 1024n === 0n) {
+    amount /= 1024n;
+    step++;
+  }
+  return `${amount}${BINARY[step]}`;
+}
+
+/** `digits`/`divisor` × 10^`power` without fraction and with the largest suffix, rounded up to nano. */
+function decimal(digits: bigint, divisor: bigint, power: number, exponent: boolean): string {
+  let amount = ceil(digits, divisor);
+  let at = power;
+  if (at < -9) {
+    amount = ceil(amount, 10n ** BigInt(-9 - at));
+    at = -9;
+  }
+  while (amount % 10n === 0n && amount !== 0n) {
+    amount /= 10n;
+    at++;
+  }
+  // Suffixes go by thousands.
+  while (at % 3 !== 0 || at > 18) {
+    amount *= 10n;
+    at--;
+  }
+  if (exponent) return at === 0 ? `${amount}` : `${amount}e${at}`;
+  return `${amount}${SUFFIXES[at] ?? ''}`;
+}
+
+function ceil(amount: bigint, divisor: bigint): bigint {
+  return (amount + divisor - 1n) / divisor;
+}
