@@ -1,0 +1,144 @@
+import type { Verdict } from '../service/decide.ts';
+import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
+import { SERVICE_NAME_LABEL } from '../service/objects.ts';
+import { familyName } from './explain-places.ts';
+import type { ExplainStep, ExplainView } from './explain-view.ts';
+
+/** The table entry that the packet meets, and the kernel objects that carry it out in the node's mode. */
+export function kernelSteps(
+  view: ExplainView,
+  node: string,
+  map: ServiceMap,
+  packet: Packet,
+  { frontend, reason }: Verdict,
+): ExplainStep[] {
+  const { destination, port, protocol } = packet;
+  if (!frontend) {
+    const rail = {
+      'wrong-port': `${destination} is a cluster IP of ${map.clusterIPs.get(destination)}, but has no ${port}/${protocol}`,
+      'unallocated-cluster-ip': `${destination} lies in the Services' network ${map.node.serviceCidrs.map(({ text }) => text).join(', ')}`,
+    };
+    const text = reason === 'wrong-port' || reason === 'unallocated-cluster-ip' ? rail[reason] : null;
+    return [
+      {
+        object: null,
+        ruleOrKey: `no entry for ${destination} port ${port}/${protocol}`,
+        text: text ?? `${destination} port ${port}/${protocol} belongs to no Service`,
+      },
+    ];
+  }
+  const matched: ExplainStep = {
+    object: ownerOf(frontend),
+    ruleOrKey: frontend.key,
+    text: `${kindText(frontend)} ${frontend.address ?? destination} port ${port}/${protocol} belongs to ${ownerOf(frontend)}${frontend.owner.portName ? `, port ${frontend.owner.portName}` : ''}`,
+  };
+  const kernel = view.locate(node, frontend, packet).map(({ object, effect }): ExplainStep => {
+    return { object: ownerOf(frontend), ruleOrKey: object, text: effect };
+  });
+  return [matched, ...kernel];
+}
+
+/** Which endpoints may get the packet, and why these. */
+export function endpointStep(
+  view: ExplainView,
+  map: ServiceMap,
+  packet: Packet,
+  verdict: Verdict,
+): ExplainStep {
+  const { frontend, candidates, affinitySeconds } = verdict;
+  const object = frontend && ownerOf(frontend);
+  const route = frontend?.routes[packet.sourceClass];
+  if (!frontend || route?.action !== 'forward') return { object, ruleOrKey: null, text: 'no endpoints' };
+  const isInternal = frontend.kind === 'ClusterIP';
+  const field = isInternal ? 'internalTrafficPolicy' : 'externalTrafficPolicy';
+  const count = `${candidates.length} endpoint${candidates.length === 1 ? '' : 's'}`;
+  const odds = candidates.length === 1 ? '' : `, each with odds 1/${candidates.length}`;
+  const affinity =
+    affinitySeconds === null
+      ? ''
+      : `; a client keeps its endpoint until ${affinitySeconds} s after its last new connection (sessionAffinity)`;
+  const local = route.pool.id.endsWith('/local');
+  const ready = readyEndpoints(view, frontend, local ? map.node.name : null);
+  const why: string[] = [];
+  let ruleOrKey = `EndpointSlices, ${familyName(frontend.family)}`;
+  if (local) {
+    ruleOrKey = `spec.${field}: Local`;
+    why.push(`on ${map.node.name} only`);
+  } else if (!isInternal && hasLocalPolicy(frontend)) {
+    ruleOrKey = 'spec.externalTrafficPolicy: Local';
+    why.push('all of the cluster: its own pods and nodes take a short cut past externalTrafficPolicy');
+  } else why.push('of the whole cluster');
+  if (candidates.some(({ endpoint }) => endpoint.terminating)) {
+    why.push('none is ready, so terminating ones that still serve are used');
+  } else if (candidates.length < ready) {
+    const zone = map.node.zone === null ? '' : ` (this node: zone ${map.node.zone})`;
+    why.push(`of ${ready} ready ones: topology hints${zone} or failed ones taken out leave these`);
+  }
+  return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
+}
+
+/** What the server sees as the client. */
+export function sourceStep(map: ServiceMap, packet: Packet, { frontend, candidates }: Verdict): ExplainStep {
+  const object = `Node ${map.node.name}`;
+  const address = map.node[frontend?.family ?? 'ipv4'] ?? 'an address of the node';
+  if (candidates.every(({ hairpin }) => !hairpin) && candidates.every(({ masquerade }) => masquerade)) {
+    const why =
+      frontend?.kind !== 'ClusterIP'
+        ? 'so that replies come back through this node'
+        : packet.sourceClass === 'pod'
+          ? 'masqueradeAll'
+          : 'a client outside the pod network';
+    return {
+      object,
+      ruleOrKey: `mark bit ${map.node.masqueradeBit}`,
+      text: `source rewritten: the server sees the node (${address}), not ${packet.source}; ${why}`,
+    };
+  }
+  const hairpin = candidates.find((candidate) => candidate.hairpin);
+  if (hairpin) {
+    return {
+      object,
+      ruleOrKey: `hairpin address ${packet.source}`,
+      text: `source rewritten to the node's where ${packet.source} gets its own packet back`,
+    };
+  }
+  return { object, ruleOrKey: null, text: `source kept: the server sees ${packet.source}` };
+}
+
+function kindText({ kind }: Frontend): string {
+  return {
+    ClusterIP: 'cluster IP',
+    NodePort: 'node port',
+    LoadBalancer: 'load balancer address',
+    ExternalIP: 'external IP',
+  }[kind];
+}
+
+function ownerOf({ owner }: Frontend): string {
+  return `Service ${owner.namespace}/${owner.name}`;
+}
+
+/** Strangers are kept to this node's endpoints. */
+function hasLocalPolicy({ routes }: Frontend): boolean {
+  const { external } = routes;
+  return external.action === 'forward'
+    ? external.pool.id.endsWith('/local')
+    : external.reason === 'no-local-endpoints';
+}
+
+/** How many distinct ready endpoints the slices list for the frontend's port, on one node or everywhere. */
+function readyEndpoints(view: ExplainView, { owner, family }: Frontend, node: string | null): number {
+  const ready = new Set<string>();
+  for (const { metadata, addressType, ports, endpoints } of view.slices()) {
+    if (metadata?.namespace !== owner.namespace || addressType !== familyName(family)) continue;
+    if (metadata.labels?.[SERVICE_NAME_LABEL] !== owner.name) continue;
+    for (const port of ports ?? []) {
+      if ((port.name ?? '') !== owner.portName || (port.protocol ?? 'TCP') !== owner.protocol) continue;
+      for (const { addresses, conditions, nodeName } of endpoints ?? []) {
+        if (conditions?.ready !== false && (node === null || nodeName === node))
+          ready.add(`${addresses[0]} ${port.port}`);
+      }
+    }
+  }
+  return ready.size;
+}

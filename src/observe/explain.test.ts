@@ -1,0 +1,408 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import { compile } from '../service/compile.ts';
+import type { ServiceMap } from '../service/model.ts';
+import { testNode } from '../service/testing/test-node.ts';
+import { explain } from './explain.ts';
+import { renderExplanation } from './explain-text.ts';
+import type { ExplainView } from './explain-view.ts';
+
+type Ports = NonNullable<NonNullable<Service['spec']>['ports']>;
+
+function service(
+  name: string,
+  clusterIP: string,
+  spec: Partial<NonNullable<Service['spec']>> = {},
+  ip?: string,
+): Service {
+  return {
+    metadata: { namespace: 'shop', name },
+    spec: {
+      type: 'ClusterIP',
+      clusterIP,
+      clusterIPs: [clusterIP],
+      selector: { app: name },
+      ports: [{ name: 'http', port: 80, targetPort: 8080, protocol: 'TCP' }],
+      ...spec,
+    },
+    status: { loadBalancer: ip ? { ingress: [{ ip }] } : {} },
+  };
+}
+
+function pod(
+  name: string,
+  ip: string,
+  node: string,
+  change: { labels?: object; ready?: boolean; spec?: object; status?: object } = {},
+): Pod {
+  const { labels = { app: name.split('-')[0] }, ready = true, spec, status } = change;
+  return {
+    metadata: { namespace: 'shop', name, labels: labels as Record<string, string> },
+    spec: {
+      nodeName: node,
+      containers: [{ name: 'main', image: 'host', ports: [{ name: 'web', containerPort: 8080 }], ...spec }],
+    },
+    status: {
+      phase: 'Running',
+      podIP: ip,
+      podIPs: [{ ip }],
+      conditions: [{ type: 'Ready', status: ready ? 'True' : 'False' }],
+      containerStatuses: [
+        { name: 'main', image: 'host', imageID: '', ready, restartCount: 0, state: { running: {} } },
+      ],
+      ...status,
+    },
+  };
+}
+
+function slice(
+  owner: string,
+  endpoints: readonly [ip: string, node: string, pod: string, ready?: boolean][],
+): EndpointSlice {
+  return {
+    metadata: { namespace: 'shop', name: `${owner}-x`, labels: { 'kubernetes.io/service-name': owner } },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', port: 8080, protocol: 'TCP' }],
+    endpoints: endpoints.map(([ip, nodeName, name, ready = true]) => ({
+      addresses: [ip],
+      nodeName,
+      conditions: { ready, serving: ready, terminating: false },
+      targetRef: { kind: 'Pod', namespace: 'shop', name },
+    })),
+  };
+}
+
+const ports = (...list: Ports) => ({ ports: list });
+const SERVICES: Service[] = [
+  service(
+    'web',
+    '10.96.0.1',
+    {
+      type: 'LoadBalancer',
+      ...ports(
+        { name: 'http', port: 80, targetPort: 8080, nodePort: 30_080 },
+        { name: 'tls', port: 443, targetPort: 8443 },
+      ),
+      loadBalancerSourceRanges: ['198.51.100.0/24'],
+    },
+    '203.0.113.1',
+  ),
+  service(
+    'local',
+    '10.96.0.2',
+    { type: 'LoadBalancer', externalTrafficPolicy: 'Local', selector: { app: 'web' } },
+    '203.0.113.2',
+  ),
+  service('inside', '10.96.0.3', { internalTrafficPolicy: 'Local', selector: { app: 'far' } }),
+  service('typo', '10.96.0.4', { selector: { app: 'webb', tier: 'x' } }),
+  service('slow', '10.96.0.5'),
+  service('named', '10.96.0.6', {
+    selector: { app: 'web' },
+    ...ports({ name: 'http', port: 80, targetPort: 'http' }),
+  }),
+  service('bare', '10.96.0.7', { selector: {} }),
+  service('crash', '10.96.0.8'),
+  service('pending', '10.96.0.10', { type: 'LoadBalancer' }),
+  service('sticky', '10.96.0.11', { selector: { app: 'web' }, sessionAffinity: 'ClientIP' }),
+];
+const PODS: Pod[] = [
+  pod('client-1', '10.244.1.9', 'node-1'),
+  pod('web-1', '10.244.1.2', 'node-1', { labels: { app: 'web', tier: 'x' } }),
+  pod('web-2', '10.244.2.2', 'node-2', { labels: { app: 'web', tier: 'y' } }),
+  pod('far-1', '10.244.2.3', 'node-2'),
+  pod('slow-1', '10.244.2.4', 'node-2', {
+    ready: false,
+    spec: { readinessProbe: { httpGet: { port: 8080, path: '/healthz' } } },
+  }),
+  pod('crash-1', '10.244.2.5', 'node-2', {
+    ready: false,
+    status: {
+      containerStatuses: [
+        {
+          name: 'main',
+          image: 'host',
+          imageID: '',
+          ready: false,
+          restartCount: 3,
+          state: { waiting: { reason: 'CrashLoopBackOff', message: 'back-off 40s' } },
+        },
+      ],
+    },
+  }),
+];
+const WEB: [string, string, string][] = [
+  ['10.244.1.2', 'node-1', 'web-1'],
+  ['10.244.2.2', 'node-2', 'web-2'],
+];
+const SLICES: EndpointSlice[] = [
+  slice('web', WEB),
+  slice('local', [['10.244.2.2', 'node-2', 'web-2']]),
+  slice('inside', [['10.244.2.3', 'node-2', 'far-1']]),
+  slice('slow', [['10.244.2.4', 'node-2', 'slow-1', false]]),
+  slice('sticky', WEB),
+];
+const NODES: Node[] = ['1', '2'].map((number) => ({
+  metadata: { name: `node-${number}` },
+  status: { addresses: [{ type: 'InternalIP', address: `192.168.0.${number}` }] },
+}));
+
+function view(change: Partial<ExplainView> = {}): ExplainView {
+  const maps = new Map<string, ServiceMap>();
+  for (const number of ['1', '2']) {
+    const node = testNode({ name: `node-${number}`, ipv4: `192.168.0.${number}`, ipv6: null });
+    maps.set(node.name, compile({ node, services: SERVICES, slices: SLICES }));
+  }
+  const names: Record<string, string[]> = { 'web.shop': ['10.96.0.1'], 'six.example': ['2001:db8::1'] };
+  return {
+    services: () => SERVICES,
+    slices: () => SLICES,
+    pods: () => PODS,
+    nodes: () => NODES,
+    map: (node) => maps.get(node) ?? null,
+    locate: (_, frontend) => [{ object: `map svc ${frontend.address}`, effect: 'the map sends it on' }],
+    lookup: (name) => names[name] ?? [],
+    outsideAddresses: ['198.51.100.7'],
+    ...change,
+  };
+}
+
+/** FROM, TO; the verdict and what the text must say, in this order. */
+const rows: Record<string, readonly [from: string, to: string, verdict: string, ...says: RegExp[]]> = {
+  'a pod to a Service': [
+    'shop/client-1',
+    'svc/shop/web:80',
+    'delivered',
+    /Service shop\/web is 10\.96\.0\.1/,
+    /counts as a pod of this cluster/,
+    /cluster IP 10\.96\.0\.1 port 80\/TCP belongs to Service shop\/web, port http/,
+    /ipv4\/10\.96\.0\.1\/TCP\/80/,
+    /the map sends it on/,
+    /map svc 10\.96\.0\.1/,
+    /2 endpoints of the whole cluster, each with odds 1\/2/,
+    /source kept: the server sees 10\.244\.1\.9/,
+    /10\.244\.1\.2:8080 +50\.0 % +shop\/web-1 +bridge of node-1/,
+    /10\.244\.2\.2:8080 +50\.0 % +shop\/web-2 +route to node-2 \(192\.168\.0\.2\)/,
+  ],
+  'a pod named by its beginning, a port by its name': [
+    'shop/client',
+    'svc/shop/web:http',
+    'delivered',
+    /client-1/,
+  ],
+  'by DNS name': ['shop/client-1', 'web.shop:80', 'delivered', /web\.shop is 10\.96\.0\.1/, /DNS web\.shop/],
+  'an endpoint to its own Service': [
+    'shop/web-1',
+    '10.96.0.1:80/tcp',
+    'delivered',
+    /rewritten to the node's where 10\.244\.1\.2 gets its own packet back/,
+    /10\.244\.1\.2:8080 .*hairpin/,
+  ],
+  'a node to a Service': [
+    'node/node-2',
+    'svc/shop/web:80',
+    'delivered',
+    /counts as the node's own/,
+    /the server sees the node \(192\.168\.0\.2\), not 192\.168\.0\.2; a client outside/,
+  ],
+  'outside to a load balancer address': [
+    'outside',
+    'svc/shop/web:80',
+    'delivered',
+    /203\.0\.113\.1/,
+    /load balancer address/,
+  ],
+  'outside to a node port': [
+    'outside',
+    'node/node-2:30080',
+    'delivered',
+    /meets the tables of node-2/,
+    /node port 192\.168\.0\.2/,
+  ],
+  'affinity is told': ['shop/client-1', 'svc/shop/sticky', 'delivered', /keeps its endpoint until 10800 s/],
+  'a short cut past externalTrafficPolicy': [
+    'shop/client-1',
+    '203.0.113.2:80',
+    'delivered',
+    /1 endpoint all of the cluster: .*short cut past externalTrafficPolicy/,
+  ],
+  'a pod to a pod': [
+    'shop/client-1',
+    'shop/far-1',
+    'delivered',
+    /10\.244\.2\.3 is pod shop\/far-1: route to node-2/,
+  ],
+  'a pod to the internet': [
+    'shop/client-1',
+    '8.8.8.8:53/udp',
+    'delivered',
+    /no pod and no node: it is routed on/,
+  ],
+
+  'a wrong port': [
+    'shop/client-1',
+    'svc/shop/web:81',
+    'rejected',
+    /no entry for 10\.96\.0\.1 port 81\/TCP/,
+    /because port 81 not in spec\.ports: 80 \(http\), 443 \(tls\)/,
+    /at {2}Service shop\/web spec\.ports/,
+  ],
+  'the pods’ port instead of the Service’s': [
+    'shop/client-1',
+    '10.96.0.1:8443',
+    'rejected',
+    /8443 is the pods' port/,
+    /fix connect to port 443/,
+  ],
+  'the node port at the cluster IP': ['shop/client-1', '10.96.0.1:30080', 'rejected', /its node port/],
+  'a wrong protocol': [
+    'shop/client-1',
+    '10.96.0.1:80/udp',
+    'rejected',
+    /port 80\/UDP not in spec\.ports/,
+    /fix use TCP/,
+  ],
+  'a wrong port of a load balancer address': [
+    'outside',
+    '203.0.113.1:81',
+    'unknown',
+    /port 81 not in spec\.ports/,
+  ],
+  'the service port at a node': ['outside', '192.168.0.1:80', 'unknown', /has node port 30080 for it/],
+  'no Service has the address': [
+    'shop/client-1',
+    '10.96.9.9:80',
+    'dropped',
+    /belongs to no Service/,
+    /use the name/,
+  ],
+  'a selector that matches nothing': [
+    'shop/client-1',
+    'svc/shop/typo',
+    'rejected',
+    /selector app=webb,tier=x matches 0 pods in namespace shop; closest: app=web on pod shop\/web-1/,
+    /Service shop\/typo spec\.selector/,
+    /set spec\.selector\.app to web/,
+  ],
+  'pods that are not ready': [
+    'shop/client-1',
+    'svc/shop/slow',
+    'rejected',
+    /Pod shop\/slow-1 is not ready: readiness probe of container main \(httpGet :8080\/healthz\)/,
+    /spec\.containers\[0\]\.readinessProbe/,
+  ],
+  'pods that crash': [
+    'shop/client-1',
+    'svc/shop/crash',
+    'rejected',
+    /container main is CrashLoopBackOff: back-off 40s/,
+  ],
+  'a port name that the pods do not have': [
+    'shop/client-1',
+    'svc/shop/named',
+    'rejected',
+    /targetPort http is no TCP port name in pod shop\/web-1: web \(8080\)/,
+    /spec\.ports\[0\]\.targetPort/,
+  ],
+  'a Service without selector': [
+    'shop/client-1',
+    'svc/shop/bare',
+    'rejected',
+    /no selector and no EndpointSlice/,
+  ],
+  'no local endpoint for a stranger': [
+    '198.51.100.7',
+    '203.0.113.2:80',
+    'dropped',
+    /externalTrafficPolicy: Local and no endpoint on node-1; there are on node-2/,
+    /spec\.externalTrafficPolicy/,
+  ],
+  'no local endpoint at the cluster IP': [
+    'shop/client-1',
+    'svc/shop/inside',
+    'dropped',
+    /internalTrafficPolicy: Local and no endpoint on node-1/,
+    /set it to Cluster/,
+  ],
+  'outside the source ranges': [
+    '192.0.2.9',
+    '203.0.113.1:80',
+    'dropped',
+    /192\.0\.2\.9 is in none of the source ranges 198\.51\.100\.0\/24/,
+    /loadBalancerSourceRanges/,
+    /add 192\.0\.2\.9\/32/,
+  ],
+  'a name that does not exist': [
+    'shop/client-1',
+    'web.default:80',
+    'unresolved',
+    /web\.default does not exist/,
+    /use web\.shop/,
+  ],
+  'a name of the other family': ['shop/client-1', 'six.example:80', 'unresolved', /only 2001:db8::1/],
+  'a ClusterIP Service from outside': [
+    'outside',
+    'svc/shop/slow',
+    'unresolved',
+    /not reachable from outside/,
+    /spec\.type/,
+  ],
+  'a load balancer address that is pending': [
+    'outside',
+    'svc/shop/pending',
+    'unresolved',
+    /no load balancer address yet/,
+  ],
+};
+
+for (const [name, [from, to, verdict, ...says]] of Object.entries(rows)) {
+  test(name, async () => {
+    const explanation = await explain(view(), from, to);
+    const text = renderExplanation(explanation);
+    assert.equal(explanation.verdict, verdict, text);
+    let at = 0;
+    for (const pattern of says) {
+      const found = pattern.exec(text.slice(at));
+      assert.ok(found, `${pattern} is missing, or out of order, in\n${text}`);
+      at += found.index;
+    }
+    assert.deepEqual(JSON.parse(JSON.stringify(explanation)), explanation, 'it is plain data');
+    assert.ok(['delivered', 'unknown'].includes(verdict) || explanation.causes.length > 0);
+  });
+}
+
+const refused: Record<string, readonly [from: string, to: string, code: string, hint: RegExp]> = {
+  'a pod that does not exist': ['shop/cleint-1', 'web.shop', 'not-found', /did you mean shop\/client-1/],
+  'a Service that does not exist': ['outside', 'svc/shop/wbe', 'not-found', /did you mean shop\/web/],
+  'a node that does not exist': ['node/mars', 'web.shop', 'not-found', /node-1, node-2/],
+  'a Service as FROM': ['svc/shop/web', 'web.shop', 'bad-argument', /begin with a pod/],
+  'a Service with several ports and none named': [
+    'outside',
+    'svc/shop/web',
+    'bad-argument',
+    /80 \(http\), 443 \(tls\)/,
+  ],
+  'a port name that the Service does not have': [
+    'outside',
+    'svc/shop/web:dns',
+    'bad-argument',
+    /80 \(http\)/,
+  ],
+  'an address without a port': ['shop/client-1', '8.8.8.8', 'bad-argument', /:PORT/],
+};
+for (const [name, [from, to, code, hint]] of Object.entries(refused)) {
+  test(`refused: ${name}`, () => assert.rejects(explain(view(), from, to), { code, hint }));
+}
+
+test('a node whose table is not known is said to be so', async () => {
+  const explanation = await explain(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
+  assert.equal(explanation.verdict, 'unknown');
+  assert.match(explanation.reason, /table of node-1 is not known/);
+});
+
+test('traffic from outside meets the node that announces the address', async () => {
+  const announced = view({ entryNode: () => 'node-2' });
+  const explanation = await explain(announced, 'outside', '203.0.113.2:80');
+  assert.equal(explanation.packet?.node, 'node-2');
+  assert.equal(explanation.verdict, 'delivered');
+});

@@ -1,0 +1,203 @@
+import { familyOf } from '../lib/address.ts';
+import { classify } from '../service/classify.ts';
+import { decide, type Verdict } from '../service/decide.ts';
+import type { LocalDetection, Packet, ServiceMap } from '../service/model.ts';
+import { findCauses, serviceAt } from './explain-causes.ts';
+import { findDestination } from './explain-destination.ts';
+import { endpointStep, kernelSteps, sourceStep } from './explain-forwarding.ts';
+import { findNode, findOrigin, nameOf, nodeAddresses, nodeAt, podAt } from './explain-places.ts';
+import { parseTarget } from './explain-target.ts';
+import type {
+  Cause,
+  ExplainedEndpoint,
+  ExplainStep,
+  ExplainView,
+  Explanation,
+  Origin,
+} from './explain-view.ts';
+
+/**
+ * What would happen to a packet that opens a flow: each step with the object and the rule or map key behind it, and,
+ * where it fails, why and what to change. Nothing is sent. Throws FairleadError where FROM or TO cannot be understood
+ * ("bad-argument") or name what does not exist ("not-found").
+ */
+export async function explain(view: ExplainView, from: string, to: string): Promise<Explanation> {
+  const origin = findOrigin(view, parseTarget(from));
+  const destination = await findDestination(view, origin, parseTarget(to));
+  const base = { from: origin.label, to };
+  const steps: ExplainStep[] = [...destination.steps];
+  const unresolved = (reason: string, causes: readonly Cause[]): Explanation => {
+    return { ...base, packet: null, steps, endpoints: [], verdict: 'unresolved', reason, causes };
+  };
+  if (!destination.found) return unresolved('no packet is sent', destination.causes);
+  const { address, port, protocol } = destination;
+  const source = origin.addresses.find((candidate) => familyOf(candidate) === familyOf(address));
+  if (source === undefined) {
+    const text = `${origin.label} has no address of the family of ${address}`;
+    return unresolved('no packet is sent', [{ text, object: null, field: null, fix: 'use another address' }]);
+  }
+  const node = tablesOf(view, origin, address);
+  const map = node === null ? null : view.map(node);
+  if (node === null || map === null) {
+    const reason = `the forwarding table of ${node === null ? 'the node it enters by' : node} is not known`;
+    const packet = { source, sourceClass: 'external' as const, destination: address, port, protocol, node };
+    return { ...base, packet, steps, endpoints: [], verdict: 'unknown', reason, causes: [] };
+  }
+  const packet: Packet = {
+    source,
+    sourceClass: classOf(map, origin, source),
+    destination: address,
+    destinationIsLocal: isNodeAddress(view, node, address),
+    port,
+    protocol,
+  };
+  steps.push(classStep(origin, packet, node, map.node.localDetection));
+  const verdict = decide(map, packet);
+  steps.push(...kernelSteps(view, node, map, packet, verdict));
+  const endpoints = verdict.candidates.map((candidate): ExplainedEndpoint => {
+    const { endpoint, odds, masquerade, hairpin } = candidate;
+    return {
+      address: endpoint.ip,
+      port: endpoint.port,
+      pod: endpoint.target,
+      node: endpoint.nodeName,
+      odds,
+      terminating: endpoint.terminating,
+      masquerade,
+      hairpin,
+      nextHop: nextHop(view, map, endpoint.ip, endpoint.nodeName),
+    };
+  });
+  if (verdict.action === 'forward') {
+    steps.push(endpointStep(view, map, packet, verdict), sourceStep(map, packet, verdict));
+  }
+  const causes = verdict.action === 'forward' ? [] : findCauses(view, map, packet, verdict);
+  return {
+    ...base,
+    packet: { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node },
+    steps: verdict.action === 'pass' ? [...steps, passStep(view, map, packet)] : steps,
+    endpoints,
+    verdict: outcome(view, packet, verdict, causes),
+    reason: reasonText(verdict),
+    causes,
+  };
+}
+
+/** The node whose tables the packet meets first. */
+function tablesOf(view: ExplainView, origin: Origin, destination: string): string | null {
+  if (origin.node !== null) return origin.node;
+  const owner = nodeAt(view, destination);
+  if (owner) return nameOf(owner);
+  const entry = view.entryNode?.(destination) ?? podAt(view, destination)?.spec?.nodeName;
+  if (entry) return entry;
+  for (const node of view.nodes()) if (view.map(nameOf(node))) return nameOf(node);
+  return null;
+}
+
+function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourceClass'] {
+  const isNodeAddress = origin.kind === 'node';
+  const detection = map.node.localDetection;
+  if (origin.kind !== 'pod') return classify(map.node, { source, isNodeAddress });
+  // A pod's packets come in by the bridge or by its own interface, whichever the detection is set to know.
+  const inInterface =
+    detection.mode === 'BridgeInterface'
+      ? detection.interface
+      : detection.mode === 'InterfaceNamePrefix'
+        ? detection.prefix
+        : '';
+  return classify(map.node, { source, inInterface, isNodeAddress });
+}
+
+function isNodeAddress(view: ExplainView, node: string, address: string): boolean {
+  const owner = nodeAt(view, address);
+  return address.startsWith('127.') || address === '::1' || (owner !== null && nameOf(owner) === node);
+}
+
+function classStep(origin: Origin, packet: Packet, node: string, detection: LocalDetection): ExplainStep {
+  const means = {
+    pod: 'it counts as a pod of this cluster',
+    node: "it counts as the node's own",
+    external: 'it counts as a stranger from outside',
+  }[packet.sourceClass];
+  return {
+    object: `Node ${node}`,
+    ruleOrKey: `detectLocalMode ${detection.mode}`,
+    text: `${packet.source} (${origin.label}) meets the tables of ${node}; ${means}`,
+  };
+}
+
+function passStep(view: ExplainView, map: ServiceMap, { destination }: Packet): ExplainStep {
+  const pod = podAt(view, destination);
+  if (pod) {
+    const text = `${destination} is pod ${nameOf(pod)}: ${nextHop(view, map, destination, pod.spec?.nodeName ?? null)}`;
+    return { object: `Pod ${nameOf(pod)}`, ruleOrKey: null, text };
+  }
+  if (map.node.ownServiceAddresses.includes(destination)) {
+    return {
+      object: `Node ${map.node.name}`,
+      ruleOrKey: null,
+      text: `${destination} is answered by this node itself`,
+    };
+  }
+  const node = nodeAt(view, destination);
+  if (node) {
+    const text = `${destination} is node ${nameOf(node)}: a process there answers, or nobody`;
+    return { object: `Node ${nameOf(node)}`, ruleOrKey: null, text };
+  }
+  return {
+    object: null,
+    ruleOrKey: 'routes of the node',
+    text: `${destination} is no pod and no node: it is routed on`,
+  };
+}
+
+function nextHop(view: ExplainView, map: ServiceMap, ip: string, nodeName: string | null): string {
+  if (nodeName === map.node.name) return `bridge of ${nodeName}`;
+  if (nodeName === null) return "by the node's routes";
+  const known = [...view.nodes()].some(({ metadata }) => metadata?.name === nodeName);
+  const addresses = known ? nodeAddresses(findNode(view, nodeName)) : [];
+  const address = addresses.find((candidate) => familyOf(candidate) === familyOf(ip));
+  return `route to ${nodeName}${address ? ` (${address})` : ''}`;
+}
+
+function outcome(
+  view: ExplainView,
+  packet: Packet,
+  verdict: Verdict,
+  causes: readonly Cause[],
+): Explanation['verdict'] {
+  switch (verdict.action) {
+    case 'forward':
+      return 'delivered';
+    case 'reject':
+      return 'rejected';
+    case 'drop':
+      return 'dropped';
+    case 'pass':
+      // Routed on though an object was meant: whether anything answers, the tables do not say.
+      return causes.length > 0 || serviceAt(view, packet.destination) ? 'unknown' : 'delivered';
+  }
+}
+
+function reasonText({ reason, action }: Verdict): string {
+  switch (reason) {
+    case 'forwarded':
+      return 'an endpoint of the Service gets it';
+    case 'no-endpoints':
+      return 'the Service has no endpoint that could serve: refused at once';
+    case 'no-local-endpoints':
+      return 'the Service has endpoints, but none on this node: dropped in silence';
+    case 'source-range':
+      return 'the load balancer does not admit this source: dropped in silence';
+    case 'wrong-port':
+      return 'a cluster IP, but no port of its Service: refused at once';
+    case 'unallocated-cluster-ip':
+      return "an address of the Services' network that no Service has: dropped in silence";
+    case 'own-service-address':
+      return 'an address that the node answers itself';
+    case 'martian':
+      return 'a loopback address, from elsewhere: dropped in silence';
+    case 'no-service':
+      return action === 'pass' ? 'no Service is involved' : reason;
+  }
+}
