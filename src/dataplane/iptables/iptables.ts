@@ -28,6 +28,7 @@ import {
 import type { Rule } from './rule.ts';
 import { createRuleset, type Ruleset, type RulesetChange } from './ruleset.ts';
 import type { AffinitySet } from './service-chains.ts';
+import { stages } from './staging.ts';
 
 export interface IptablesOptions {
   readonly families: readonly IPFamily[];
@@ -59,6 +60,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
   let setsMissing = false;
   let watch: DriftWatch | null = null;
   let loopback: LoopbackRoutes | null = null;
+  let nft: boolean | null = null;
 
   function openSets(): AffinitySets | null {
     if (sets || setsMissing) return sets;
@@ -76,9 +78,13 @@ export function createIptables(options: IptablesOptions): Dataplane {
     return sets;
   }
 
+  function divided(input: TableInput, isLive: (chain: string) => boolean): TableInput[] {
+    return nft ? stages(input, isLive) : [input];
+  }
+
   async function openWatch(): Promise<void> {
+    nft ??= variant === 'auto' ? await isNft() : variant === 'nft';
     if (watch || !onForeignChange) return;
-    const nft = variant === 'auto' ? await isNft() : variant === 'nft';
     const settings = { families, netns, onChange: onForeignChange };
     watch = nft ? watchNftEvents(settings) : watchLegacyTables(settings);
   }
@@ -119,10 +125,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
       const live = await readTables(tool);
       kernelMs += performance.now() - reading;
       const rendered = ruleset.render(map);
-      const input = restoreInput({
-        nat: difference('nat', rendered.nat, live.nat),
-        filter: difference('filter', rendered.filter, live.filter),
-      });
+      const staged = (table: Table) =>
+        divided(difference(table, rendered[table], live[table]), (chain) => live[table].chains.has(chain));
+      const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
       const writing = performance.now();
       sets?.create(missingSets(ruleset.sets, before));
       if (input.text !== '') await restore(tool, input.text);
@@ -174,7 +179,16 @@ export function createIptables(options: IptablesOptions): Dataplane {
     changes: readonly [Tool, RulesetChange][],
     started: number,
   ): Promise<ApplyReport> {
-    const inputs = changes.map(([tool, change]) => ({ tool, change, ...restoreInput(tablesOf(change)) }));
+    // Of the chains that a change writes only new endpoints' and Services' are certainly not in use.
+    const isLive = (chain: string) => !/^KUBE-S(EP|VC|VL)-/.test(chain);
+    const inputs = changes.map(([tool, change]) => {
+      const { nat, filter } = tablesOf(change);
+      return {
+        tool,
+        change,
+        ...restoreInput({ nat: divided(nat, isLive), filter: divided(filter, isLive) }),
+      };
+    });
     const encoded = performance.now();
     for (const { change } of inputs) sets?.create(change.setsAdded);
     await Promise.all(inputs.flatMap(({ tool, text }) => (text === '' ? [] : [restore(tool, text)])));
@@ -252,7 +266,8 @@ export function createIptables(options: IptablesOptions): Dataplane {
         for (const tool of tools.values()) {
           const live = await readTables(tool);
           guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
-          const input = restoreInput({ nat: removal(live.nat), filter: removal(live.filter) });
+          const staged = (table: Table) => divided(removal(live[table]), () => true);
+          const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
           if (input.text !== '') await restore(tool, input.text);
         }
         if (openSets()) sets?.destroy(sets.list());

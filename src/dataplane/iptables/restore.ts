@@ -79,27 +79,35 @@ export interface TableInput {
 }
 
 /** The input of iptables-restore --noflush, and how many lines of rules it has; empty when there is nothing to do. */
-export function restoreInput(tables: Readonly<Record<Table, TableInput>>): { text: string; lines: number } {
+export function restoreInput(tables: Readonly<Record<Table, readonly TableInput[]>>): {
+  text: string;
+  lines: number;
+} {
   const parts: string[] = [];
   let lines = 0;
   for (const table of TABLES) {
-    const { written, deleted, hooks, unhooked } = tables[table];
-    if (written.size + deleted.length + hooks.length + unhooked.length === 0) continue;
-    parts.push(`*${table}`);
-    // Naming a chain creates it or, under --noflush, empties it.
-    for (const chain of written.keys()) parts.push(`:${chain} - [0:0]`);
-    for (const chain of deleted) if (!written.has(chain)) parts.push(`:${chain} - [0:0]`);
-    for (const { chain, rule } of unhooked) parts.push(`-D ${chain} ${rule}`);
-    for (const { chain, rule } of hooks.toReversed()) parts.push(`-I ${chain} 1 ${rule}`);
-    for (const [chain, rules] of written) {
-      for (const rule of rules) parts.push(`-A ${chain} ${rule}`);
-      lines += rules.length;
-    }
-    for (const chain of deleted) if (!written.has(chain)) parts.push(`-X ${chain}`);
-    parts.push('COMMIT');
-    lines += deleted.length + hooks.length + unhooked.length;
+    for (const input of tables[table]) lines += writeTable(table, input, parts);
   }
   return { text: parts.length === 0 ? '' : `${parts.join('\n')}\n`, lines };
+}
+
+function writeTable(table: Table, input: TableInput, parts: string[]): number {
+  const { written, deleted, hooks, unhooked } = input;
+  let lines = deleted.length + hooks.length + unhooked.length;
+  if (lines + written.size === 0) return 0;
+  parts.push(`*${table}`);
+  // Naming a chain creates it or, under --noflush, empties it.
+  for (const chain of written.keys()) parts.push(`:${chain} - [0:0]`);
+  for (const chain of deleted) if (!written.has(chain)) parts.push(`:${chain} - [0:0]`);
+  for (const { chain, rule } of unhooked) parts.push(`-D ${chain} ${rule}`);
+  for (const { chain, rule } of hooks.toReversed()) parts.push(`-I ${chain} 1 ${rule}`);
+  for (const [chain, rules] of written) {
+    for (const rule of rules) parts.push(`-A ${chain} ${rule}`);
+    lines += rules.length;
+  }
+  for (const chain of deleted) if (!written.has(chain)) parts.push(`-X ${chain}`);
+  parts.push('COMMIT');
+  return lines;
 }
 
 /** Applies a restore; each table as a whole or not at all. Throws FairleadError with the offending line. */

@@ -38,7 +38,7 @@ function option(name: string, value: string | undefined): string {
 }
 
 /** xt_comment holds 256 bytes; quotes and line ends would end the argument or the rule. */
-const commentText = (text: string): string => text.replace(/[^\w .:/>-]/g, '?').slice(0, 250);
+const commentText = (text: string): string => text.replace(/[^\w .,:/>[\]-]/g, '?').slice(0, 250);
 
 export const jump = (chain: string): string => `-j ${chain}`;
 
