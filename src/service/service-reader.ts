@@ -1,6 +1,5 @@
-import { type Cidr, type IPFamily, sloppyCidr } from '../lib/address.ts';
-import { addressFamily, readAddress, unusableAs } from './address-text.ts';
-import { asRecord, FindingList, type Raw, show } from './finding-list.ts';
+import type { Cidr, IPFamily } from '../lib/address.ts';
+import { asRecord, createFindingList, type FindingList, type Raw, show } from './finding-list.ts';
 import type { Finding, PortRef, Protocol, ServiceOptions } from './model.ts';
 import {
   BALANCE_ANNOTATION,
@@ -9,6 +8,7 @@ import {
   IPVS_SCHEDULER_ANNOTATION,
   type ServiceObject,
 } from './objects.ts';
+import { readAddresses, readClusterIPs, readIngress, readSourceRanges } from './service-addresses.ts';
 
 /** A port of a Service that can be forwarded to. */
 export interface ServicePort {
@@ -40,7 +40,6 @@ export interface ParsedService {
 }
 
 export const DEFAULT_OPTIONS: ServiceOptions = { ipvsScheduler: null, balance: 'random', failover: true };
-const NOT_OPEN: ParsedService['sourceRanges'] = { ipv4: null, ipv6: null };
 const IPVS_SCHEDULERS = [
   'rr',
   'wrr',
@@ -73,7 +72,7 @@ export function readService(object: ServiceObject): {
   const meta = asRecord(raw['metadata']) ?? {};
   const namespace = typeof meta['namespace'] === 'string' ? meta['namespace'] : '';
   const name = typeof meta['name'] === 'string' ? meta['name'] : '';
-  const findings = new FindingList('Service', namespace, name);
+  const findings = createFindingList('Service', namespace, name);
   const service = read(raw, meta, namespace, name, findings);
   return { service, findings: findings.result() };
 }
@@ -131,74 +130,6 @@ export function readProtocol(value: unknown): Protocol | null {
 /** True for a number that a port can have. */
 export function isPort(value: unknown): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 65535;
-}
-
-function readClusterIPs(spec: Raw, findings: FindingList): ParsedService['clusterIP'] | null {
-  const several = findings.list(spec, 'clusterIPs', 'spec.clusterIPs');
-  const path = several.length > 0 ? 'spec.clusterIPs' : 'spec.clusterIP';
-  const values = several.length > 0 ? several : [findings.text(spec, 'clusterIP', 'spec.clusterIP')];
-  const found: Record<IPFamily, string | null> = { ipv4: null, ipv6: null };
-  for (const value of values) {
-    if (value === '' || value === 'None') continue;
-    const address = readAddress(value);
-    if (address === null || unusableAs(address) !== null) {
-      findings.add('InvalidClusterIP', path, `${show(value)} is no address that a Service can have`, 'error');
-    } else found[addressFamily(address)] ??= address;
-  }
-  return found.ipv4 === null && found.ipv6 === null ? null : found;
-}
-
-function readAddresses(
-  parent: Raw,
-  field: string,
-  path: string,
-  reason: string,
-  findings: FindingList,
-): string[] {
-  const found = new Set<string>();
-  for (const [i, value] of findings.list(parent, field, path).entries()) {
-    const address = readAddress(value);
-    const unusable = address === null ? 'no IP address' : unusableAs(address);
-    if (address === null || unusable !== null) {
-      findings.add(reason, `${path}[${i}]`, `${show(value)} is ${unusable}: replace or remove it`);
-    } else found.add(address);
-  }
-  return [...found];
-}
-
-function readIngress(raw: Raw, findings: FindingList): string[] {
-  const status = findings.record(raw, 'status', 'status');
-  const balancer = findings.record(status, 'loadBalancer', 'status.loadBalancer');
-  const path = 'status.loadBalancer.ingress';
-  const vips: { ip: unknown; at: number }[] = [];
-  for (const [at, item] of findings.list(balancer, 'ingress', path).entries()) {
-    const ingress = asRecord(item);
-    if (!ingress) {
-      findings.add('InvalidField', `${path}[${at}]`, 'an object with ip or hostname belongs here');
-      continue;
-    }
-    const { ip, ipMode } = ingress;
-    // Entries with a hostname only, and balancers that translate to the node port themselves, need nothing here.
-    if (ip === undefined || ip === null || ip === '' || ipMode === 'Proxy') continue;
-    if (ipMode !== undefined && ipMode !== null && ipMode !== 'VIP') {
-      findings.add('InvalidField', `${path}[${at}].ipMode`, `${show(ipMode)} is unknown: use VIP or Proxy`);
-      continue;
-    }
-    vips.push({ ip, at });
-  }
-  const found = new Set<string>();
-  for (const { ip, at } of vips) {
-    const address = readAddress(ip);
-    const unusable = address === null ? 'no IP address' : unusableAs(address);
-    if (address === null || (unusable !== null && unusable !== 'a link-local address')) {
-      findings.add(
-        'InvalidLoadBalancerIP',
-        `${path}[${at}].ip`,
-        `${show(ip)} is ${unusable}: replace or remove it`,
-      );
-    } else found.add(address);
-  }
-  return [...found];
 }
 
 function readPorts(spec: Raw, namespace: string, name: string, findings: FindingList): ServicePort[] {
@@ -273,45 +204,6 @@ function readAffinity(spec: Raw, findings: FindingList): number | null {
     `${show(seconds)} is no time: use 1 to ${AFFINITY_MAX} seconds; ${AFFINITY_DEFAULT} is assumed`,
   );
   return AFFINITY_DEFAULT;
-}
-
-/**
- * The ranges per family. A family without a range of its own is open to everyone, as upstream has it (and told); one
- * whose ranges cannot be read is closed.
- */
-function readSourceRanges(
-  spec: Raw,
-  vips: readonly string[],
-  findings: FindingList,
-): ParsedService['sourceRanges'] {
-  const path = 'spec.loadBalancerSourceRanges';
-  const values = findings.list(spec, 'loadBalancerSourceRanges', path);
-  if (values.length === 0) return NOT_OPEN;
-  const ranges: Record<IPFamily, Map<string, Cidr> | null> = { ipv4: null, ipv6: null };
-  for (const [i, value] of values.entries()) {
-    const cidr = typeof value === 'string' ? sloppyCidr(value) : null;
-    const family = cidr?.family ?? (String(value).includes(':') ? 'ipv6' : 'ipv4');
-    const known = ranges[family] ?? new Map<string, Cidr>();
-    ranges[family] = known;
-    if (cidr) known.set(cidr.text, cidr);
-    else {
-      const problem = `${show(value)} is no network: write it as 10.0.0.0/8; it lets nobody in`;
-      findings.add('InvalidSourceRange', `${path}[${i}]`, problem, 'error');
-    }
-  }
-  for (const family of new Set(vips.map(addressFamily))) {
-    if (ranges[family]) continue;
-    const [label, all] = family === 'ipv4' ? ['IPv4', '0.0.0.0/0'] : ['IPv6', '::/0'];
-    findings.add(
-      'SourceRangesMissFamily',
-      path,
-      `names no ${label} range, so everyone may enter over ${label}: add ${all} if that is meant, else a range`,
-    );
-  }
-  return {
-    ipv4: ranges.ipv4 && [...ranges.ipv4.values()],
-    ipv6: ranges.ipv6 && [...ranges.ipv6.values()],
-  };
 }
 
 function readHealthCheckPort(spec: Raw, findings: FindingList): number {

@@ -1,4 +1,4 @@
-import { Claims } from './claims.ts';
+import { createClaims } from './claims.ts';
 import { compareFrontendChanges } from './diff.ts';
 import type { EndpointKey } from './endpoint-key.ts';
 import { sameForRoutes, sameHealthCheck, sameNodeView } from './equality.ts';
@@ -65,8 +65,8 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
     const createdAt = entries.get(owner)?.compiled?.createdAt ?? Number.POSITIVE_INFINITY;
     return { createdAt, owner };
   };
-  const frontends = new Claims<Frontend>(({ owner }) => rankOf(`${owner.namespace}/${owner.name}`));
-  const clusterIPs = new Claims<string>(rankOf);
+  const frontends = createClaims<Frontend>(({ owner }) => rankOf(`${owner.namespace}/${owner.name}`));
+  const clusterIPs = createClaims<string>(rankOf);
   const healthChecks = new Map<string, HealthCheck>();
   const hairpinUses = new Map<string, number>();
   const hairpinAddresses = new Set<string>();

@@ -1,6 +1,6 @@
 import type { IPFamily } from '../lib/address.ts';
 import { addressFamily, readAddress, unusableAs } from './address-text.ts';
-import { asRecord, FindingList, type Raw, show } from './finding-list.ts';
+import { asRecord, createFindingList, type FindingList, type Raw, show } from './finding-list.ts';
 import type { Finding, Protocol } from './model.ts';
 import { type EndpointSliceObject, SERVICE_NAME_LABEL } from './objects.ts';
 import { hasIgnoreLabel, isPort, readProtocol } from './service-reader.ts';
@@ -70,7 +70,7 @@ export function readSlice(
   if (typeof service !== 'string' || service === '' || hasIgnoreLabel(meta)) {
     return { service: null, slice: null, findings: [] };
   }
-  const findings = new FindingList('EndpointSlice', namespace, name);
+  const findings = createFindingList('EndpointSlice', namespace, name);
   if (namespace === '' || name === '') {
     findings.add('InvalidName', 'metadata', 'an EndpointSlice needs a name and a namespace', 'error');
     return { service: null, slice: null, findings: findings.result() };
