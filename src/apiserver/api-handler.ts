@@ -1,43 +1,23 @@
-import { createHash } from 'node:crypto';
-import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { Logger } from '../lib/log.ts';
 import { type ApiPath, type IncomingRequest, type OutgoingResponse, parseApiPath } from './api-request.ts';
+import { bind } from './bind-pod.ts';
 import { readDeleteOptions } from './delete-options.ts';
-import { aggregatedDiscovery, groupDiscovery, groupList, REVIEWS, resourceList } from './discovery.ts';
-import { applyJsonPatch, applyMergePatch } from './json-patch.ts';
+import { REVIEWS } from './discovery.ts';
+import type { ApiHandlerOptions } from './handler-options.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
 import { readVersionOptions } from './list-options.ts';
 import { decodeBody, jsonResponse } from './negotiation.ts';
-import { type ApiObject, at, isObject, type JsonObject, textAt } from './object.ts';
-import { checkBody, type ResourceStore } from './resource-store.ts';
+import { nonResource } from './non-resource.ts';
+import { type ApiObject, isObject, type JsonObject } from './object.ts';
+import { patch, patchedBy } from './patch-object.ts';
+import { checkBody } from './resource-store.ts';
 import { review } from './reviews.ts';
 import { scaleOf, withScale } from './scale.ts';
-import type { SchemaService, TableService } from './schema-service.ts';
-import { applyServerSide } from './server-side-apply.ts';
-import type { TokenIssuer } from './service-account-tokens.ts';
-import { badRequest, methodNotAllowed, StatusError } from './status-error.ts';
-import type { Store, StoredObject } from './store.ts';
-import { applyStrategicPatch } from './strategic-patch.ts';
+import { methodNotAllowed, StatusError } from './status-error.ts';
+import type { StoredObject } from './store.ts';
 import { tableRequest } from './table.ts';
 import { watch } from './watch.ts';
-
-export interface ApiHandlerOptions {
-  readonly store: Store;
-  readonly resources: ResourceStore;
-  readonly kinds: readonly Kind[];
-  readonly schema: SchemaService;
-  readonly tables: TableService;
-  readonly tokens: TokenIssuer;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly logger: Logger;
-  /** Aborts when the server closes: watches end. */
-  readonly closing: AbortSignal;
-  readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
-  /** Carries out requests that a node answers (logs, proxies); upgrades take another way. */
-  readonly nodeRequest: (path: ApiPath, request: IncomingRequest) => Promise<OutgoingResponse>;
-}
+import { checkFields, writeOptions } from './write-options.ts';
 
 /** Answers every request that is no upgrade. Never throws: refusals become Status objects. */
 export function createApiHandler(
@@ -93,98 +73,6 @@ async function route(options: ApiHandlerOptions, request: IncomingRequest): Prom
   return target.name === ''
     ? collection(options, kind, target, request, url.searchParams)
     : single(options, kind, target, request, url.searchParams);
-}
-
-/** Version, health, discovery and OpenAPI; null for everything else. */
-async function nonResource(
-  options: ApiHandlerOptions,
-  request: IncomingRequest,
-  path: string,
-  query: URLSearchParams,
-): Promise<OutgoingResponse | null> {
-  const { kinds, schema } = options;
-  const accept = request.headers['accept'] ?? '';
-  switch (path) {
-    case '/':
-      return jsonResponse(200, {
-        paths: ['/api', '/api/v1', '/apis', '/healthz', '/livez', '/openapi/v3', '/readyz', '/version'],
-      });
-    case '/version':
-      return jsonResponse(200, {
-        ...options.version,
-        platform: 'linux/amd64',
-        goVersion: '',
-        compiler: '',
-        gitCommit: '',
-        gitTreeState: 'clean',
-        buildDate: '1970-01-01T00:00:00Z',
-      });
-    case '/healthz':
-    case '/livez':
-    case '/readyz':
-      return {
-        status: 200,
-        headers: { 'content-type': 'text/plain; charset=utf-8' },
-        body: query.has('verbose') ? `[+]ping ok\n[+]store ok\n${path.slice(1)} check passed\n` : 'ok',
-      };
-    case '/api':
-    case '/apis': {
-      const aggregated = /as=APIGroupDiscoveryList/.test(accept)
-        ? /v=(v2beta1|v2)\b/.exec(accept)?.[1]
-        : undefined;
-      if (aggregated === 'v2' || aggregated === 'v2beta1') {
-        return cacheable(
-          request,
-          aggregatedDiscovery(kinds, path === '/api', aggregated),
-          `application/json;g=apidiscovery.k8s.io;v=${aggregated};as=APIGroupDiscoveryList`,
-        );
-      }
-      return jsonResponse(
-        200,
-        path === '/api'
-          ? { kind: 'APIVersions', versions: ['v1'], serverAddressByClientCIDRs: [] }
-          : groupList(kinds),
-      );
-    }
-    case '/openapi/v3':
-      return jsonResponse(200, schema.openapiIndex());
-  }
-  if (path.startsWith('/openapi/v3/')) {
-    const document = await schema.openapiDocument(path.slice('/openapi/v3/'.length));
-    if (!document) return null;
-    const headers: Record<string, string> = {
-      'content-type': 'application/json',
-      etag: `"${document.hash}"`,
-      vary: 'Accept-Encoding',
-    };
-    if (query.get('hash') === document.hash) {
-      headers['cache-control'] = 'public, immutable';
-      headers['expires'] = new Date(options.clock.now() + 365 * 86_400_000).toUTCString();
-    }
-    if (request.headers['if-none-match'] === headers['etag']) return { status: 304, headers, body: '' };
-    const gzip = /\bgzip\b/.test(request.headers['accept-encoding'] ?? '');
-    if (gzip) headers['content-encoding'] = 'gzip';
-    return { status: 200, headers, body: gzip ? document.gzip : document.json };
-  }
-  const list = /^\/api\/(v1)$|^\/apis\/([^/]+)\/([^/]+)$/.exec(path);
-  if (list) {
-    const found = list[1]
-      ? resourceList(kinds, '', list[1])
-      : resourceList(kinds, list[2] ?? '', list[3] ?? '');
-    return found ? jsonResponse(200, found) : null;
-  }
-  const group = /^\/apis\/([^/]+)$/.exec(path);
-  const found = group ? groupDiscovery(kinds, group[1] ?? '') : null;
-  return found ? jsonResponse(200, found) : null;
-}
-
-function cacheable(request: IncomingRequest, value: object, contentType: string): OutgoingResponse {
-  const body = JSON.stringify(value);
-  const etag = `"${createHash('sha256').update(body).digest('hex').slice(0, 32)}"`;
-  const headers = { 'content-type': contentType, etag, vary: 'Accept', 'cache-control': 'public' };
-  return request.headers['if-none-match'] === etag
-    ? { status: 304, headers, body: '' }
-    : { status: 200, headers, body };
 }
 
 async function collection(
@@ -252,7 +140,7 @@ async function collection(
       const namespace = kind.namespaced ? target.namespace || 'default' : '';
       const warnings = checkFields(options, kind, body, query);
       const object = checkBody(kind, namespace, body.object);
-      const stored = resources.create(kind, namespace, object, query.has('dryRun'));
+      const stored = resources.create(kind, namespace, object, writeOptions(options, kind, request, query));
       return objectResponse(options, kind, 201, stored, request, query, warnings);
     }
     case 'DELETE': {
@@ -286,7 +174,6 @@ async function single(
   const { resources } = options;
   const namespace = kind.namespaced ? target.namespace : '';
   const { name } = target;
-  const dryRun = query.has('dryRun');
   switch (request.method) {
     case 'GET':
       await waitForVersion(options, readVersionOptions(query, false).atLeast);
@@ -295,7 +182,8 @@ async function single(
       const body = decodeBody(request, options.schema);
       const warnings = checkFields(options, kind, body, query);
       const object = checkBody(kind, namespace, body.object);
-      const stored = resources.update(kind, namespace, name, () => object, { dryRun });
+      const write = writeOptions(options, kind, request, query);
+      const stored = resources.update(kind, namespace, name, () => object, write);
       return objectResponse(options, kind, 200, stored, request, query, warnings);
     }
     case 'PATCH': {
@@ -340,7 +228,6 @@ async function subresource(
   const { resources } = options;
   const namespace = kind.namespaced ? target.namespace : '';
   const { name } = target;
-  const dryRun = query.has('dryRun');
   const missing = () =>
     new StatusError(404, 'NotFound', 'the server could not find the requested resource', {});
   const write = request.method === 'PUT' || request.method === 'PATCH';
@@ -351,11 +238,17 @@ async function subresource(
       return objectResponse(options, kind, 200, resources.get(kind, namespace, name), request, query);
     if (!write) throw methodNotAllowed(`${request.method} is not supported on ${which}`);
     if (request.method === 'PATCH') {
-      const patched = patch(options, kind, namespace, name, request, query, 'status');
+      const patched = patch(options, kind, namespace, name, request, query, which);
       return objectResponse(options, kind, 200, patched.stored, request, query, patched.warnings);
     }
     const object = checkBody(kind, namespace, decodeBody(request, options.schema).object);
-    const stored = resources.update(kind, namespace, name, () => object, { subresource: which, dryRun });
+    const stored = resources.update(
+      kind,
+      namespace,
+      name,
+      () => object,
+      writeOptions(options, kind, request, query, which),
+    );
     return objectResponse(options, kind, 200, stored, request, query);
   }
   if (which === 'scale' && kind.scale) {
@@ -370,11 +263,13 @@ async function subresource(
       (current) => {
         const before = scaleOf(current);
         const after =
-          request.method === 'PUT' ? body.object : patchedBy(request, before as JsonObject, body.object);
+          request.method === 'PUT'
+            ? body.object
+            : patchedBy(request, before as JsonObject, body.object, null);
         const scale = { ...(after as ApiObject), metadata: (after as ApiObject).metadata ?? {} };
         return withScale(kind, current, scale);
       },
-      { dryRun },
+      writeOptions(options, kind, request, query),
     );
     return jsonResponse(200, scaleOf(stored.object));
   }
@@ -404,170 +299,6 @@ async function subresource(
     return options.nodeRequest(target, request);
   }
   throw missing();
-}
-
-/** Puts a pod on a node: what a scheduler does. */
-function bind(
-  options: ApiHandlerOptions,
-  kind: Kind,
-  namespace: string,
-  name: string,
-  body: unknown,
-): OutgoingResponse {
-  const node = textAt(body, 'target', 'name');
-  if (node === '') throw badRequest('target.name: the node is missing');
-  options.resources.update(kind, namespace, name, (pod) => {
-    if (pod.metadata.deletionTimestamp !== undefined) {
-      throw new StatusError(
-        409,
-        'Conflict',
-        `pod ${name} is being deleted, cannot be assigned to a host`,
-        {},
-      );
-    }
-    const current = textAt(pod, 'spec', 'nodeName');
-    if (current !== '')
-      throw new StatusError(
-        409,
-        'Conflict',
-        `pod ${name} is already assigned to node ${JSON.stringify(current)}`,
-        {},
-      );
-    pod['spec'] = { ...(pod['spec'] as object), nodeName: node };
-    return pod;
-  });
-  options.resources.update(
-    kind,
-    namespace,
-    name,
-    (pod) => {
-      const conditions = (at(pod, 'status', 'conditions') as JsonObject[] | undefined) ?? [];
-      const scheduled = {
-        type: 'PodScheduled',
-        status: 'True',
-        lastProbeTime: null,
-        lastTransitionTime: `${new Date(options.clock.now()).toISOString().slice(0, 19)}Z`,
-      };
-      const others = conditions.filter((condition) => condition['type'] !== 'PodScheduled');
-      pod['status'] = { ...(pod['status'] as object), conditions: [...others, scheduled] };
-      return pod;
-    },
-    { subresource: 'status' },
-  );
-  return jsonResponse(201, { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success' });
-}
-
-const PATCHES = [
-  'application/json-patch+json',
-  'application/merge-patch+json',
-  'application/strategic-merge-patch+json',
-  'application/apply-patch+yaml',
-];
-
-function patch(
-  options: ApiHandlerOptions,
-  kind: Kind,
-  namespace: string,
-  name: string,
-  request: IncomingRequest,
-  query: URLSearchParams,
-  subresource: 'status' | null,
-): { stored: StoredObject; warnings: string[]; created: boolean } {
-  const body = decodeBody(request, options.schema);
-  const type = contentType(request);
-  const dryRun = query.has('dryRun');
-  const exists = options.store.get(kind.collection, `${namespace}/${name}`) !== undefined;
-  let warnings: string[] = [];
-  const check = (object: ApiObject): ApiObject => {
-    warnings = checkFields(options, kind, { object, json: null }, query);
-    return object;
-  };
-  if (type === 'application/apply-patch+yaml') {
-    const manager = query.get('fieldManager');
-    if (!manager)
-      throw badRequest(
-        'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
-      );
-    const applied = checkBody(kind, namespace, body.object);
-    warnings = checkFields(options, kind, { object: applied, json: body.json }, query);
-    const now = new Date(options.clock.now());
-    const apply = { manager, force: query.get('force') === 'true', subresource: subresource ?? '', now };
-    if (!exists) {
-      if (subresource) options.resources.get(kind, namespace, name);
-      applied.metadata.name = name;
-      const created = applyServerSide(kind, null, applied, apply);
-      return { stored: options.resources.create(kind, namespace, created, dryRun), warnings, created: true };
-    }
-    const stored = options.resources.update(
-      kind,
-      namespace,
-      name,
-      (current) => applyServerSide(kind, current, applied, apply),
-      {
-        dryRun,
-        ...(subresource ? { subresource } : {}),
-      },
-    );
-    return { stored, warnings, created: false };
-  }
-  const stored = options.resources.update(
-    kind,
-    namespace,
-    name,
-    (current) => {
-      const patched = patchedBy(request, current as JsonObject, body.object);
-      // A patch that names no version applies to whatever is there.
-      return check(checkBody(kind, namespace, patched));
-    },
-    { dryRun, ...(subresource ? { subresource } : {}) },
-  );
-  return { stored, warnings, created: false };
-}
-
-function patchedBy(request: IncomingRequest, document: JsonObject, body: unknown): JsonObject {
-  switch (contentType(request)) {
-    case 'application/json-patch+json':
-      return applyJsonPatch(document, body);
-    case 'application/merge-patch+json':
-      return applyMergePatch(document, body);
-    case 'application/strategic-merge-patch+json':
-      return applyStrategicPatch(document, body);
-    default:
-      throw new StatusError(
-        415,
-        'UnsupportedMediaType',
-        `the body of the request was in an unknown format - accepted media types include: ${PATCHES.join(', ')}`,
-        {},
-      );
-  }
-}
-
-function contentType(request: IncomingRequest): string {
-  return (request.headers['content-type'] ?? '').split(';')[0]?.trim() ?? '';
-}
-
-/** Unknown and duplicate fields: refused, warned of or passed over, as `fieldValidation` asks. */
-function checkFields(
-  options: ApiHandlerOptions,
-  kind: Kind,
-  body: { readonly object: unknown; readonly json: string | null },
-  query: URLSearchParams,
-): string[] {
-  if (!isObject(body.object)) return [];
-  const wrong = options.schema.typeError(apiVersionOf(kind), kind.kind, body.object);
-  if (wrong !== null) {
-    throw badRequest(
-      `${kind.kind} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}: ${wrong}`,
-    );
-  }
-  const problems = options.schema.prune(apiVersionOf(kind), kind.kind, body.object, body.json);
-  const mode = query.get('fieldValidation') ?? 'Warn';
-  if (problems.length === 0 || mode === 'Ignore') return [];
-  if (mode === 'Strict')
-    throw badRequest(
-      `${kind.kind} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}: strict decoding error: ${problems.join(', ')}`,
-    );
-  return problems;
 }
 
 function objectResponse(

@@ -16,6 +16,8 @@ export interface IncomingRequest {
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly body: Uint8Array;
   readonly user: User;
+  /** From this very process. */
+  readonly internal?: boolean;
   /** Aborts when the client has gone. */
   readonly signal: AbortSignal;
 }

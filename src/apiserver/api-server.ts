@@ -78,6 +78,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
         headers: request.headers,
         body: request.body === undefined ? new Uint8Array() : Buffer.from(request.body),
         user: { name: 'system:controller', groups: ['system:masters', 'system:authenticated'] },
+        internal: true,
         signal: request.signal ?? new AbortController().signal,
       };
       const { status, headers, body } = await handle(incoming);

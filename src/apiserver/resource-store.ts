@@ -38,6 +38,15 @@ export interface ListRequest {
   readonly exactly?: number;
 }
 
+export interface WriteOptions {
+  /** Check and answer, but store nothing. */
+  readonly dryRun?: boolean;
+  /** Update only this part. */
+  readonly subresource?: 'status' | 'finalize';
+  /** Notes in the object, before it is stored, who changed what. */
+  readonly record?: (before: ApiObject | null, after: ApiObject) => void;
+}
+
 /** Which objects a list or watch is about. */
 export interface Filter {
   readonly namespace: string | undefined;
@@ -95,7 +104,7 @@ export class ResourceStore {
     });
   }
 
-  create(kind: Kind, namespace: string, object: ApiObject, dryRun = false): StoredObject {
+  create(kind: Kind, namespace: string, object: ApiObject, options: WriteOptions = {}): StoredObject {
     const { metadata } = object;
     const errors: FieldError[] = [];
     if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.#suffix();
@@ -127,7 +136,8 @@ export class ResourceStore {
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
     if (allocation && allocation.errors.length > 0)
       throw invalidObject(kind, metadata.name, allocation.errors);
-    if (dryRun) {
+    options.record?.(null, object);
+    if (options.dryRun) {
       allocation?.release();
       return this.#unstored(kind, key, object);
     }
@@ -143,7 +153,7 @@ export class ResourceStore {
     namespace: string,
     name: string,
     change: (current: ApiObject) => ApiObject,
-    options: { readonly subresource?: 'status' | 'finalize'; readonly dryRun?: boolean } = {},
+    options: WriteOptions = {},
   ): StoredObject {
     const before = this.get(kind, namespace, name);
     const current = before.object;
@@ -198,6 +208,7 @@ export class ResourceStore {
         ? this.#services.allocate(object, current)
         : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
+    options.record?.(current, object);
     if (options.dryRun) {
       allocation?.release();
       return this.#unstored(kind, before.key, object);

@@ -1,3 +1,5 @@
+import type { FieldSchema } from './schema/patch-schema.ts';
+
 export interface OpenapiDocument {
   readonly json: Buffer;
   readonly gzip: Buffer;
@@ -17,6 +19,8 @@ export interface SchemaService {
   prune(apiVersion: string, kind: string, object: object, json: string | null): string[];
   /** What a decoder that knows the fields' types refuses: `json: cannot unmarshal string into …`; null when all fit. */
   typeError(apiVersion: string, kind: string, object: object): string | null;
+  /** How patches treat a kind's fields; null for a kind without a schema. */
+  patchSchema(apiVersion: string, kind: string): FieldSchema | null;
   /** Decodes a Protobuf body (runtime.Unknown envelope) into the object's JSON form. Throws Error when malformed. */
   decodeProtobuf(bytes: Uint8Array): object;
 }

@@ -1,252 +1,207 @@
-import { apiVersionOf, type Kind } from './kind.ts';
-import { listKeys } from './list-keys.ts';
+import {
+  covers,
+  type FieldPath,
+  type FieldSet,
+  fieldSetOf,
+  keyElement,
+  listMerge,
+  members,
+  pathText,
+  remove,
+  removeValue,
+  valueAt,
+} from './field-set.ts';
+import {
+  type FieldManager,
+  type ManagedFields,
+  managedFieldsOf,
+  setManagedFields,
+  timeText,
+} from './managed-fields.ts';
 import { type ApiObject, equal, isObject, type Json, type JsonObject } from './object.ts';
+import type { FieldSchema } from './schema/patch-schema.ts';
 import { StatusError } from './status-error.ts';
 
 export interface ApplyOptions {
-  readonly manager: string;
+  readonly manager: FieldManager;
   readonly force: boolean;
-  readonly subresource: string;
-  readonly now: Date;
+  /** Status has a subresource of its own. */
+  readonly hasStatus: boolean;
 }
 
-/** A FieldsV1 tree: "f:NAME", "k:{KEYS}" and "v:VALUE" lead to subtrees; "." is the node itself. */
-interface FieldTree {
-  [element: string]: FieldTree;
+interface FieldConflict {
+  readonly entry: ManagedFields;
+  readonly path: FieldPath;
 }
 
-interface ManagedFields {
-  manager: string;
-  operation: string;
-  apiVersion: string;
-  time?: string;
-  fieldsType: string;
-  fieldsV1: FieldTree;
-  subresource?: string;
-}
-
-/** Belong to the server or to identity, never to a manager. */
-const UNMANAGED = new Set([
-  'f:apiVersion',
-  'f:kind',
-  'f:metadata/f:name',
-  'f:metadata/f:namespace',
-  'f:metadata/f:uid',
-  'f:metadata/f:resourceVersion',
-  'f:metadata/f:creationTimestamp',
-  'f:metadata/f:generation',
-  'f:metadata/f:managedFields',
-  'f:metadata/f:selfLink',
-]);
+const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
+/** Entries that `kubectl apply --server-side` takes over from `kubectl apply` without a conflict. */
+const CLIENT_SIDE = ['kubectl-client-side-apply', 'before-first-apply'];
 
 /**
  * Server-side apply (KEP-555): merges what a manager applies into the current object (null: there is none), takes out
  * what it applied before and no longer does, and records what it owns. Throws StatusError 409 listing the fields that
- * another applier set to other values, unless forced.
+ * others have set to other values, unless forced.
  */
 export function applyServerSide(
-  kind: Kind,
   current: ApiObject | null,
   applied: ApiObject,
+  schema: FieldSchema | null,
   options: ApplyOptions,
 ): ApiObject {
-  const { managedFields: _given, ...metadata } = applied.metadata;
-  const config = { ...applied, metadata } as unknown as JsonObject;
-  const entries = structuredClone((current?.metadata.managedFields ?? []) as unknown as ManagedFields[]);
+  const { manager } = options;
+  const config = configOf(applied, options);
+  const own = fieldSetOf(config, schema);
+  const entries = current ? managedFieldsOf(current) : [];
+  if (current && entries.length === 0) entries.push(beforeFirstApply(current, schema, options));
   const isOurs = (entry: ManagedFields) =>
-    entry.manager === options.manager &&
+    entry.manager === manager.name &&
     entry.operation === 'Apply' &&
-    (entry.subresource ?? '') === options.subresource;
-  const own = fieldsOf(config, []);
-  const others = entries.filter((entry) => !isOurs(entry) && entry.operation === 'Apply');
-  const conflicts = others.flatMap((entry) =>
-    overlaps(own, entry.fieldsV1)
-      .filter((path) => !equal(valueAt(config, path), valueAt(current as unknown as JsonObject, path)))
-      .map((path) => ({ entry, path })),
-  );
-  if (conflicts.length > 0 && !options.force) {
-    const causes = conflicts.map(({ entry, path }) => ({
-      reason: 'FieldManagerConflict',
-      message: `conflict with ${JSON.stringify(entry.manager)} using ${entry.apiVersion}`,
-      field: pathText(path),
-    }));
-    const plural = causes.length === 1 ? 'conflict' : 'conflicts';
-    throw new StatusError(
-      409,
-      'Conflict',
-      `Apply failed with ${causes.length} ${plural}: ${causes.map((cause) => `${cause.message}: ${cause.field}`).join(', ')}`,
-      { causes },
-    );
-  }
-  for (const { entry, path } of conflicts) removePath(entry.fieldsV1, path);
+    (entry.subresource ?? '') === manager.subresource;
+  const others = entries.filter((entry) => !isOurs(entry));
+  const conflicts = findConflicts(own, others, config, current);
+  const serious = conflicts.filter(({ entry }) => !isTakenOver(entry, manager, current));
+  if (serious.length > 0 && !options.force) throw conflictError(serious);
+  for (const { entry, path } of conflicts) remove(entry.fieldsV1, path);
 
-  let result = (current
-    ? structuredClone(current)
-    : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} }) as unknown as JsonObject;
-  const before = entries.find(isOurs);
-  if (before) {
-    for (const path of leaves(before.fieldsV1)) {
-      const stillOwned = hasPath(own, path) || others.some((entry) => hasPath(entry.fieldsV1, path));
-      if (!stillOwned) removeValue(result, path);
+  const start: JsonObject = current
+    ? (structuredClone(current) as JsonObject)
+    : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} };
+  const previous = entries.find(isOurs);
+  if (previous) {
+    // Deepest first, so that an item goes after its fields.
+    for (const path of members(previous.fieldsV1).reverse()) {
+      const stillOwned = covers(own, path) || others.some((entry) => covers(entry.fieldsV1, path));
+      if (!stillOwned) removeValue(start, path);
     }
   }
-  result = merge(result, config, []) as JsonObject;
-  const object = result as unknown as ApiObject;
-  const kept = entries.filter((entry) => !isOurs(entry) && Object.keys(entry.fieldsV1).length > 0);
+  const object = merge(start, config, schema) as ApiObject;
   const unchanged =
-    before &&
-    equal(before.fieldsV1, own) &&
+    previous &&
     current &&
-    equal(
-      { ...object, metadata: { ...object.metadata, managedFields: null } },
-      { ...current, metadata: { ...current.metadata, managedFields: null } },
-    );
-  object.metadata.managedFields = [
-    ...kept,
+    equal(previous.fieldsV1, own) &&
+    equal(withoutManagers(object), withoutManagers(current));
+  setManagedFields(object, [
+    ...others,
     {
-      manager: options.manager,
+      manager: manager.name,
       operation: 'Apply',
-      apiVersion: apiVersionOf(kind),
-      time: unchanged && before.time ? before.time : `${options.now.toISOString().slice(0, 19)}Z`,
+      apiVersion: manager.apiVersion,
+      time: unchanged && previous.time ? previous.time : timeText(manager.now),
       fieldsType: 'FieldsV1',
       fieldsV1: own,
-      ...(options.subresource ? { subresource: options.subresource } : {}),
+      ...(manager.subresource ? { subresource: manager.subresource } : {}),
     },
-  ] as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
+  ]);
   return object;
 }
 
-/** The fields that an applied object names. */
-function fieldsOf(value: JsonObject, path: readonly string[]): FieldTree {
-  const tree: FieldTree = {};
-  for (const [field, child] of Object.entries(value)) {
-    if (child === undefined) continue;
-    const element = `f:${field}`;
-    if (UNMANAGED.has([...path, element].join('/'))) continue;
-    const keys = Array.isArray(child) ? listKeys(field, path) : null;
-    if (isObject(child) && Object.keys(child).length > 0) tree[element] = fieldsOf(child, [...path, element]);
-    else if (Array.isArray(child) && keys === 'set') {
-      tree[element] = Object.fromEntries(child.map((item) => [`v:${JSON.stringify(item)}`, {}]));
-    } else if (Array.isArray(child) && keys && keys !== 'set') {
-      tree[element] = Object.fromEntries(
-        child.filter(isObject).map((item) => {
-          const id = keyElement(item, keys);
-          return [id, { '.': {}, ...fieldsOf(item, [...path, element, id]) }];
-        }),
-      );
-    } else tree[element] = {};
+/** What of the applied object counts: status only through its own door, and nothing else there. */
+function configOf(applied: ApiObject, options: ApplyOptions): JsonObject {
+  const { managedFields: _given, ...metadata } = applied.metadata;
+  const config = { ...applied, metadata } as unknown as JsonObject;
+  if (options.manager.subresource === 'status') {
+    return config['status'] === undefined ? {} : { status: config['status'] };
   }
-  return tree;
+  if (options.hasStatus) delete config['status'];
+  return config;
 }
 
-function keyElement(item: JsonObject, keys: readonly string[]): string {
-  const id = Object.fromEntries(keys.filter((key) => item[key] !== undefined).map((key) => [key, item[key]]));
-  if (keys.includes('protocol')) id['protocol'] ??= 'TCP';
-  return `k:${JSON.stringify(id)}`;
+/** The owner of what was there before anybody applied. */
+function beforeFirstApply(
+  current: ApiObject,
+  schema: FieldSchema | null,
+  options: ApplyOptions,
+): ManagedFields {
+  const { apiVersion, now } = options.manager;
+  return {
+    manager: 'before-first-apply',
+    operation: 'Update',
+    apiVersion,
+    time: timeText(now),
+    fieldsType: 'FieldsV1',
+    fieldsV1: fieldSetOf(current as JsonObject, schema),
+  };
 }
 
-/** Paths of the leaves of a tree. */
-function leaves(tree: FieldTree, path: readonly string[] = []): string[][] {
-  const entries = Object.entries(tree);
-  if (entries.length === 0) return path.length > 0 ? [[...path]] : [];
-  return entries.flatMap(([element, child]) =>
-    element === '.' ? [[...path]] : leaves(child, [...path, element]),
+function findConflicts(
+  own: FieldSet,
+  others: readonly ManagedFields[],
+  config: JsonObject,
+  current: ApiObject | null,
+): FieldConflict[] {
+  // Items of lists may be shared; their fields may not.
+  const paths = members(own).filter((path) => path.at(-1)?.startsWith('f:'));
+  const differing = paths.filter(
+    (path) => !equal(valueAt(config, path), valueAt(current as JsonObject | null, path)),
+  );
+  return others.flatMap((entry) =>
+    differing.filter((path) => covers(entry.fieldsV1, path)).map((path) => ({ entry, path })),
   );
 }
 
-function hasPath(tree: FieldTree, path: readonly string[]): boolean {
-  let node: FieldTree | undefined = tree;
-  for (const element of path) {
-    node = node?.[element];
-    if (!node) return false;
-  }
-  return true;
-}
-
-/** Leaves that both trees own, or where one owns a leaf above the other's. List items themselves may be shared. */
-function overlaps(a: FieldTree, b: FieldTree): string[][] {
-  return leaves(a).filter(
-    (path) => !path.at(-1)?.startsWith('k:') && !path.at(-1)?.startsWith('v:') && hasPath(b, path),
+/** `kubectl apply --server-side` goes on where `kubectl apply` was used before. */
+function isTakenOver(entry: ManagedFields, manager: FieldManager, current: ApiObject | null): boolean {
+  const annotations = current?.metadata.annotations as Record<string, string> | undefined;
+  return (
+    manager.name === 'kubectl' &&
+    entry.operation === 'Update' &&
+    CLIENT_SIDE.includes(entry.manager) &&
+    annotations?.[LAST_APPLIED] !== undefined
   );
 }
 
-function removePath(tree: FieldTree, path: readonly string[]): void {
-  const [element, ...rest] = path;
-  if (element === undefined) return;
-  const child = tree[element];
-  if (!child) return;
-  if (rest.length > 0) removePath(child, rest);
-  if (rest.length === 0 || Object.keys(child).length === 0) delete tree[element];
+function conflictError(conflicts: readonly FieldConflict[]): StatusError {
+  const causes = conflicts.map(({ entry, path }) => ({
+    reason: 'FieldManagerConflict',
+    message: `conflict with ${managerText(entry)}`,
+    field: pathText(path),
+  }));
+  const byManager = Map.groupBy(causes, (cause) => cause.message);
+  const texts = [...byManager].map(([message, list]) =>
+    list.length === 1
+      ? `${message}: ${list[0]?.field}`
+      : `${message}:\n${list.map((cause) => `- ${cause.field}`).join('\n')}`,
+  );
+  const count = `${causes.length} ${causes.length === 1 ? 'conflict' : 'conflicts'}`;
+  return new StatusError(409, 'Conflict', `Apply failed with ${count}: ${texts.join('\n')}`, { causes });
 }
 
-function merge(current: Json | undefined, applied: Json, path: readonly string[]): Json {
+function managerText(entry: ManagedFields): string {
+  const door = entry.subresource ? ` with subresource ${JSON.stringify(entry.subresource)}` : '';
+  const name = `${JSON.stringify(entry.manager)}${door}`;
+  if (entry.operation === 'Apply') return name;
+  return `${name} using ${entry.apiVersion}${entry.time ? ` at ${entry.time}` : ''}`;
+}
+
+const withoutManagers = (object: ApiObject) => ({
+  ...object,
+  metadata: { ...object.metadata, managedFields: undefined },
+});
+
+function merge(current: Json | undefined, applied: Json, schema: FieldSchema | null): Json {
   if (isObject(applied)) {
+    if (schema?.atomic) return applied;
     const result: JsonObject = isObject(current) ? { ...current } : {};
     for (const [field, value] of Object.entries(applied)) {
       if (value === null) delete result[field];
-      else if (value !== undefined) result[field] = merge(result[field], value, [...path, `f:${field}`]);
+      else if (value !== undefined) result[field] = merge(result[field], value, schema?.field(field) ?? null);
     }
     return result;
   }
-  const field = path.at(-1)?.slice(2) ?? '';
-  const keys = Array.isArray(applied) ? listKeys(field, path.slice(0, -1)) : null;
+  const keys = Array.isArray(applied) ? listMerge(schema) : null;
   if (!Array.isArray(applied) || !keys || !Array.isArray(current)) return applied;
-  if (keys === 'set')
+  if (keys === 'set') {
     return [...current, ...applied.filter((item) => !current.some((other) => equal(item, other)))];
+  }
   const result = [...current];
   for (const item of applied) {
     if (!isObject(item)) continue;
     const id = keyElement(item, keys);
-    const at = result.findIndex((other) => isObject(other) && keyElement(other, keys) === id);
-    const merged = merge(result[at], item, [...path, id]);
-    if (at >= 0) result[at] = merged;
+    const index = result.findIndex((other) => isObject(other) && keyElement(other, keys) === id);
+    const merged = merge(index < 0 ? undefined : result[index], item, schema?.items ?? null);
+    if (index >= 0) result[index] = merged;
     else result.push(merged);
   }
   return result;
-}
-
-function stepInto(value: Json | undefined, element: string): Json | undefined {
-  if (element.startsWith('f:')) return isObject(value) ? value[element.slice(2)] : undefined;
-  if (!Array.isArray(value)) return undefined;
-  const id = JSON.parse(element.slice(2)) as Json;
-  if (element.startsWith('v:')) return value.find((item) => equal(item, id));
-  return value.find((item) => isObject(item) && isObject(id) && matchesKey(item, id));
-}
-
-function matchesKey(item: JsonObject, id: JsonObject): boolean {
-  return Object.entries(id).every(([key, wanted]) =>
-    equal(item[key] ?? (key === 'protocol' ? 'TCP' : undefined), wanted),
-  );
-}
-
-function valueAt(object: JsonObject | null, path: readonly string[]): Json | undefined {
-  let value: Json | undefined = object ?? undefined;
-  for (const element of path) value = stepInto(value, element);
-  return value;
-}
-
-function removeValue(object: JsonObject, path: readonly string[]): void {
-  const parent = valueAt(object, path.slice(0, -1));
-  const last = path.at(-1) ?? '';
-  if (last.startsWith('f:') && isObject(parent)) delete parent[last.slice(2)];
-  else if (Array.isArray(parent)) {
-    const item = stepInto(parent, last);
-    const index = item === undefined ? -1 : parent.indexOf(item);
-    if (index >= 0) parent.splice(index, 1);
-  }
-}
-
-/** ".spec.containers[name="web"].image", as upstream prints paths. */
-function pathText(path: readonly string[]): string {
-  return path
-    .map((element) => {
-      if (element.startsWith('f:')) return `.${element.slice(2)}`;
-      const id = JSON.parse(element.slice(2)) as Json;
-      return isObject(id)
-        ? `[${Object.entries(id)
-            .map(([key, value]) => `${key}=${JSON.stringify(value)}`)
-            .join(',')}]`
-        : `[=${JSON.stringify(id)}]`;
-    })
-    .join('');
 }

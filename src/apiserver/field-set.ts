@@ -1,0 +1,158 @@
+import { equal, isObject, type Json, type JsonObject } from './object.ts';
+import type { FieldSchema } from './schema/patch-schema.ts';
+
+/**
+ * A set of fields in the form of meta/v1 FieldsV1: "f:NAME", "k:{KEYS}" and "v:VALUE" lead to subtrees; "." is the
+ * node itself.
+ */
+export interface FieldSet {
+  [element: string]: FieldSet;
+}
+
+/** The elements that lead to one field. */
+export type FieldPath = readonly string[];
+
+/** Belong to the server or to identity, never to a manager. */
+const UNMANAGED = new Set([
+  'f:apiVersion',
+  'f:kind',
+  'f:metadata/f:name',
+  'f:metadata/f:namespace',
+  'f:metadata/f:uid',
+  'f:metadata/f:resourceVersion',
+  'f:metadata/f:creationTimestamp',
+  'f:metadata/f:deletionTimestamp',
+  'f:metadata/f:deletionGracePeriodSeconds',
+  'f:metadata/f:generation',
+  'f:metadata/f:managedFields',
+  'f:metadata/f:selfLink',
+]);
+
+/** How a list merges: by the key fields of its items, as a set of values, or not at all. */
+export function listMerge(schema: FieldSchema | null): readonly string[] | 'set' | null {
+  if (schema?.kind !== 'list') return null;
+  if (schema.listType === 'set') return 'set';
+  return schema.listType === 'map' && schema.listKeys.length > 0 ? schema.listKeys : null;
+}
+
+/** The fields that an object names; lists and maps that are replaced whole are single fields. */
+export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: FieldPath = []): FieldSet {
+  const set: FieldSet = {};
+  for (const [field, child] of Object.entries(value)) {
+    if (child === undefined) continue;
+    const element = `f:${field}`;
+    if (path.length < 2 && UNMANAGED.has([...path, element].join('/'))) continue;
+    set[element] = subset(child, schema?.field(field) ?? null, [...path, element]);
+  }
+  return set;
+}
+
+function subset(value: Json, schema: FieldSchema | null, path: FieldPath): FieldSet {
+  if (isObject(value)) return schema?.atomic ? {} : fieldSetOf(value, schema, path);
+  if (!Array.isArray(value)) return {};
+  const keys = listMerge(schema);
+  if (keys === 'set') return Object.fromEntries(value.map((item) => [`v:${JSON.stringify(item)}`, {}]));
+  if (keys === null) return {};
+  return Object.fromEntries(
+    value.filter(isObject).map((item) => {
+      const id = keyElement(item, keys);
+      return [id, { '.': {}, ...fieldSetOf(item, schema?.items ?? null, [...path, id]) }];
+    }),
+  );
+}
+
+/** "k:{…}": what identifies an item of a list. */
+export function keyElement(item: JsonObject, keys: readonly string[]): string {
+  const id: JsonObject = {};
+  for (const key of [...keys].sort()) {
+    // The one key field that has a default (the protocol of ports).
+    const value = item[key] ?? (key === 'protocol' ? 'TCP' : undefined);
+    if (value !== undefined) id[key] = value;
+  }
+  return `k:${JSON.stringify(id)}`;
+}
+
+/** The paths of a set's members. */
+export function members(set: FieldSet, path: FieldPath = []): string[][] {
+  const entries = Object.entries(set);
+  if (entries.length === 0) return path.length > 0 ? [[...path]] : [];
+  return entries.flatMap(([element, child]) =>
+    element === '.' ? [[...path]] : members(child, [...path, element]),
+  );
+}
+
+/** True when the set holds the field, something below it, or the whole of what the field is part of. */
+export function covers(set: FieldSet, path: FieldPath): boolean {
+  let node: FieldSet | undefined = set;
+  for (const element of path) {
+    if (node !== set && Object.keys(node).length === 0) return true;
+    node = node[element];
+    if (!node) return false;
+  }
+  return true;
+}
+
+/** Adds a field. */
+export function insert(set: FieldSet, path: FieldPath): void {
+  let node = set;
+  for (const element of path) {
+    node[element] ??= {};
+    node = node[element];
+  }
+  if (path.at(-1)?.startsWith('k:')) node['.'] = {};
+}
+
+/** Takes a field out, and what is below it. */
+export function remove(set: FieldSet, path: FieldPath): void {
+  const [element, ...rest] = path;
+  const child = element === undefined ? undefined : set[element];
+  if (element === undefined || !child) return;
+  if (rest.length > 0) remove(child, rest);
+  if (rest.length === 0 || Object.keys(child).length === 0) delete set[element];
+}
+
+/** The value of a field, undefined where there is none. */
+export function valueAt(object: JsonObject | null, path: FieldPath): Json | undefined {
+  let value: Json | undefined = object ?? undefined;
+  for (const element of path) value = stepInto(value, element);
+  return value;
+}
+
+/** Takes the value of a field out of an object. */
+export function removeValue(object: JsonObject, path: FieldPath): void {
+  const parent = valueAt(object, path.slice(0, -1));
+  const last = path.at(-1) ?? '';
+  if (last.startsWith('f:') && isObject(parent)) delete parent[last.slice(2)];
+  else if (Array.isArray(parent)) {
+    const item = stepInto(parent, last);
+    const index = item === undefined ? -1 : parent.indexOf(item);
+    if (index >= 0) parent.splice(index, 1);
+  }
+}
+
+function stepInto(value: Json | undefined, element: string): Json | undefined {
+  if (element.startsWith('f:')) return isObject(value) ? value[element.slice(2)] : undefined;
+  if (!Array.isArray(value)) return undefined;
+  const id = JSON.parse(element.slice(2)) as Json;
+  if (element.startsWith('v:')) return value.find((item) => equal(item, id));
+  return value.find((item) => isObject(item) && isObject(id) && hasKey(item, id));
+}
+
+function hasKey(item: JsonObject, id: JsonObject): boolean {
+  return Object.entries(id).every(([key, wanted]) =>
+    equal(item[key] ?? (key === 'protocol' ? 'TCP' : undefined), wanted),
+  );
+}
+
+/** `.spec.containers[name="web"].image`, as upstream prints paths. */
+export function pathText(path: FieldPath): string {
+  return path
+    .map((element) => {
+      if (element.startsWith('f:')) return `.${element.slice(2)}`;
+      const id = JSON.parse(element.slice(2)) as Json;
+      if (!isObject(id)) return `[=${JSON.stringify(id)}]`;
+      const keys = Object.entries(id).map(([key, value]) => `${key}=${JSON.stringify(value)}`);
+      return `[${keys.join(',')}]`;
+    })
+    .join('');
+}
