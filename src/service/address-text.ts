@@ -50,16 +50,19 @@ export function endpointOrder(ip: string, port: number): number | string {
 
 /** Why nothing can be reached at this address from elsewhere, in words for a message, or null. */
 export function unusableAs(address: string): string | null {
+  const value = ipv4Number(address);
+  if (value >= 0) {
+    const first = Math.floor(value / 0x1_00_00_00);
+    if (value === 0) return 'the unspecified address';
+    if (first === 127) return 'a loopback address';
+    if (first >= 224 && first < 240) return 'a multicast address';
+    return Math.floor(value / 0x1_00_00) === 0xa9fe ? 'a link-local address' : null;
+  }
   const bytes = addressBytes(address);
   if (!bytes) return 'no address';
-  const [a = 0, b = 0] = bytes;
   if (bytes.every((byte) => byte === 0)) return 'the unspecified address';
-  if (bytes.length === 4) {
-    if (a === 127) return 'a loopback address';
-    if (a >= 224 && a < 240) return 'a multicast address';
-    return a === 169 && b === 254 ? 'a link-local address' : null;
-  }
   if (bytes.every((byte, i) => byte === (i === 15 ? 1 : 0))) return 'a loopback address';
+  const [a = 0, b = 0] = bytes;
   if (a === 0xff) return 'a multicast address';
   return a === 0xfe && (b & 0xc0) === 0x80 ? 'a link-local address' : null;
 }

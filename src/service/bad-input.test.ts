@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { compile } from './compile.ts';
 import type { ServiceMap } from './model.ts';
 import type { EndpointSliceObject, ServiceObject } from './objects.ts';
+import { JUNK } from './testing/nasty-objects.ts';
 import { webService, webSlice } from './testing/objects.ts';
 import { testNode } from './testing/test-node.ts';
 
@@ -270,6 +271,34 @@ test('two Services that want one address and port: the older has it, the other i
     map.findings[0]?.message ?? '',
     /spec\.externalIPs: 203\.0\.113\.1 port 80\/TCP \(ipv4\) belongs to Service default\/b-twin, which is older/,
   );
+});
+
+test('junk in place of objects, of any part of them, never throws and never stops the rest', () => {
+  const labels = { 'kubernetes.io/service-name': 'web' };
+  const junk = JUNK.flatMap((value) => [
+    value,
+    { metadata: value },
+    { metadata: { namespace: value, name: 'x', labels } },
+    { metadata: { namespace: 'default', name: value, labels } },
+    { metadata: { namespace: 'default', name: 'x', labels: value, annotations: value } },
+    { metadata: { namespace: 'default', name: 'x', labels: { 'kubernetes.io/service-name': value } } },
+    { metadata: { namespace: 'default', name: 'x', labels }, spec: value, status: value },
+    {
+      metadata: { namespace: 'default', name: 'x', labels },
+      addressType: value,
+      endpoints: value,
+      ports: value,
+    },
+  ]);
+  const map = compile({
+    node: testNode(),
+    services: [...(junk as readonly ServiceObject[]), service({})],
+    slices: [...(junk as readonly EndpointSliceObject[]), GOOD],
+  });
+  const route = map.frontends.get(WEB)?.routes.pod;
+  assert.equal(route?.action === 'forward' && route.pool.endpoints.length, 1);
+  for (const { message, reason } of map.findings)
+    assert.match(`${reason} ${message}`, /^[A-Z][A-Za-z]+ [a-zA-Z]/);
 });
 
 test('5,000 endpoints in one Service', () => {

@@ -5,6 +5,7 @@ import type { ParsedService } from './service-reader.ts';
 
 const NOT_OPEN: ParsedService['sourceRanges'] = { ipv4: null, ipv6: null };
 
+/** The cluster IP of each family, the first that can be read; null where there is none at all. */
 export function readClusterIPs(spec: Raw, findings: FindingList): ParsedService['clusterIP'] | null {
   const several = findings.list(spec, 'clusterIPs', 'spec.clusterIPs');
   const path = several.length > 0 ? 'spec.clusterIPs' : 'spec.clusterIP';
@@ -20,6 +21,7 @@ export function readClusterIPs(spec: Raw, findings: FindingList): ParsedService[
   return found.ipv4 === null && found.ipv6 === null ? null : found;
 }
 
+/** The usable addresses of a list, canonical, each once. */
 export function readAddresses(
   parent: Raw,
   field: string,
@@ -38,6 +40,7 @@ export function readAddresses(
   return [...found];
 }
 
+/** Load balancer addresses whose packets arrive here unchanged (ipMode VIP, or none). */
 export function readIngress(raw: Raw, findings: FindingList): string[] {
   const status = findings.record(raw, 'status', 'status');
   const balancer = findings.record(status, 'loadBalancer', 'status.loadBalancer');

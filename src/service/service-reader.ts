@@ -68,7 +68,7 @@ export function readService(object: ServiceObject): {
   service: ParsedService | null;
   findings: readonly Finding[];
 } {
-  const raw = object as Raw;
+  const raw = asRecord(object) ?? {};
   const meta = asRecord(raw['metadata']) ?? {};
   const namespace = typeof meta['namespace'] === 'string' ? meta['namespace'] : '';
   const name = typeof meta['name'] === 'string' ? meta['name'] : '';

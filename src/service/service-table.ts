@@ -2,6 +2,7 @@ import { createClaims } from './claims.ts';
 import { compareFrontendChanges } from './diff.ts';
 import type { EndpointKey } from './endpoint-key.ts';
 import { sameForRoutes, sameHealthCheck, sameNodeView } from './equality.ts';
+import { asRecord } from './finding-list.ts';
 import { conflictFinding, findingKey, sortFindings } from './findings.ts';
 import type { Change, Finding, Frontend, HealthCheck, NodeView, ServiceMap } from './model.ts';
 import type { EndpointSliceObject, ServiceObject } from './objects.ts';
@@ -289,9 +290,9 @@ function withFindings(
 }
 
 function nameOf(object: ServiceObject | EndpointSliceObject): { namespace: string; name: string } {
-  const meta: { readonly name?: unknown; readonly namespace?: unknown } = object.metadata ?? {};
+  const meta = asRecord(asRecord(object)?.['metadata']);
   const text = (value: unknown) => (typeof value === 'string' ? value : '');
-  return { namespace: text(meta.namespace), name: text(meta.name) };
+  return { namespace: text(meta?.['namespace']), name: text(meta?.['name']) };
 }
 
 function keyOf(object: ServiceObject): string {

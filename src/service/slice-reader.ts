@@ -62,7 +62,7 @@ export function readSlice(
   object: EndpointSliceObject,
   interner: Interner,
 ): { service: string | null; slice: ParsedSlice | null; findings: readonly Finding[] } {
-  const raw = object as Raw;
+  const raw = asRecord(object) ?? {};
   const meta = asRecord(raw['metadata']) ?? {};
   const namespace = typeof meta['namespace'] === 'string' ? meta['namespace'] : '';
   const name = typeof meta['name'] === 'string' ? meta['name'] : '';

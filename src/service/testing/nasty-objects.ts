@@ -2,7 +2,7 @@ import type { EndpointSliceObject, ServiceObject } from '../objects.ts';
 import type { Random } from './random.ts';
 
 /** Values that belong nowhere. */
-const JUNK: readonly unknown[] = [
+export const JUNK: readonly unknown[] = [
   null,
   undefined,
   '',
