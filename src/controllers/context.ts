@@ -1,0 +1,101 @@
+import type { Client } from '../kube/client.ts';
+import { hasReason } from '../kube/client.ts';
+import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
+import type {
+  ConfigMap,
+  ControllerRevision,
+  DaemonSet,
+  Deployment,
+  EndpointSlice,
+  Endpoints,
+  Job,
+  Lease,
+  Namespace,
+  Node,
+  Pod,
+  ReplicaSet,
+  Secret,
+  Service,
+  ServiceAccount,
+  StatefulSet,
+} from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { createWorkQueue, type WorkQueue } from '../lib/work-queue.ts';
+import type { Cache } from './cache.ts';
+
+export interface ControllerOptions {
+  /** The pods' networks, primary family first: nodes get their podCIDRs from them. Empty: nodes bring their own. */
+  readonly clusterCidrs: readonly string[];
+  /** Prefix lengths of the nodes' parts: /24 and /64 unless told otherwise. */
+  readonly nodeMaskSizes?: { readonly ipv4?: number; readonly ipv6?: number };
+  /** PEM of the API server's authority, put into each namespace as kube-root-ca.crt. */
+  readonly caBundle?: string;
+  /** How long a node without a Lease, or with one that is not renewed, counts as alive. Default: the lease's duration. */
+  readonly nodeGraceSeconds?: number;
+}
+
+/** Every kind that controllers follow. */
+export interface Caches {
+  readonly namespaces: Cache<Namespace>;
+  readonly nodes: Cache<Node>;
+  readonly pods: Cache<Pod>;
+  readonly services: Cache<Service>;
+  readonly endpoints: Cache<Endpoints>;
+  readonly endpointSlices: Cache<EndpointSlice>;
+  readonly configMaps: Cache<ConfigMap>;
+  readonly secrets: Cache<Secret>;
+  readonly serviceAccounts: Cache<ServiceAccount>;
+  readonly deployments: Cache<Deployment>;
+  readonly replicaSets: Cache<ReplicaSet>;
+  readonly daemonSets: Cache<DaemonSet>;
+  readonly statefulSets: Cache<StatefulSet>;
+  readonly controllerRevisions: Cache<ControllerRevision>;
+  readonly jobs: Cache<Job>;
+  readonly leases: Cache<Lease>;
+}
+
+/** What a controller works with. */
+export interface ControllerContext {
+  readonly client: Client;
+  readonly caches: Caches;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+  readonly options: ControllerOptions;
+}
+
+export function recorderFor(context: ControllerContext, component: string): EventRecorder {
+  return createEventRecorder({ ...context, component });
+}
+
+/** A controller's queue: conflicts and losses are retried quietly, everything else is logged. */
+export function controllerQueue(
+  context: ControllerContext,
+  name: string,
+  process: (key: string) => Promise<void>,
+  concurrency = 16,
+): WorkQueue {
+  const logger = context.logger.child({ controller: name });
+  return createWorkQueue({
+    process,
+    concurrency,
+    clock: context.clock,
+    random: context.random,
+    signal: context.signal,
+    onError(key, error, attempt) {
+      // Somebody else wrote first, or took the object away: the watch brings what they wrote.
+      const expected = hasReason(error, 'Conflict', 'NotFound', 'AlreadyExists');
+      if (expected && attempt <= 5) logger.debug({ key, attempt }, messageOf(error));
+      else logger.warn({ key, attempt }, `${name}: ${messageOf(error)}`);
+    },
+  });
+}
+
+/** Runs the writes at once; throws the first failure after all have ended, so that none is left running unseen. */
+export async function all(writes: Iterable<Promise<unknown>>): Promise<void> {
+  const results = await Promise.allSettled(writes);
+  for (const result of results) if (result.status === 'rejected') throw result.reason;
+}

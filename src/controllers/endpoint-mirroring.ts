@@ -1,0 +1,118 @@
+import {
+  type EndpointAddress,
+  type EndpointPort,
+  type EndpointSlice,
+  type Endpoints,
+  keyOf,
+  RESOURCES,
+  type Service,
+  type SliceEndpoint,
+  splitKey,
+} from '../kube/types.ts';
+import { familyOf } from '../lib/address.ts';
+import { canonical } from './canonical.ts';
+import { all, type ControllerContext, controllerQueue } from './context.ts';
+import { hasSelector, MANAGED_BY, SERVICE_NAME } from './endpoint-slice.ts';
+import { ENDPOINTS_MANAGED_BY } from './endpoints.ts';
+import { controllerReference } from './ownership.ts';
+import { packSlices, type SliceGroup, type SliceWrites } from './slice-packing.ts';
+
+const MIRRORER = 'endpointslicemirroring-controller.k8s.io';
+const SKIP = 'endpointslice.kubernetes.io/skip-mirror';
+const LEADER = 'control-plane.alpha.kubernetes.io/leader';
+/** Upstream mirrors that many addresses of a subset. */
+const MOST_PER_SUBSET = 1000;
+
+/** True for Endpoints that somebody wrote by hand and that want to be mirrored. */
+export function isMirrored(
+  endpoints: Endpoints | undefined,
+  service: Service | undefined,
+): endpoints is Endpoints {
+  if (!endpoints || !service || hasSelector(service)) return false;
+  const { labels = {}, annotations = {}, deletionTimestamp } = endpoints.metadata ?? {};
+  return (
+    deletionTimestamp === undefined &&
+    labels[SKIP] !== 'true' &&
+    labels[ENDPOINTS_MANAGED_BY] === undefined &&
+    annotations[LEADER] === undefined
+  );
+}
+
+/** The writes that bring the mirrored slices of hand-made Endpoints up to date; null Endpoints: none should be. Pure. */
+export function reconcileMirror(endpoints: Endpoints | null, slices: readonly EndpointSlice[]): SliceWrites {
+  if (!endpoints) return { create: [], update: [], delete: [...slices] };
+  const groups = new Map<
+    string,
+    { addressType: 'IPv4' | 'IPv6'; ports: EndpointPort[]; endpoints: SliceEndpoint[] }
+  >();
+  const taken = new Set<string>();
+  for (const subset of endpoints.subsets ?? []) {
+    const ports = (subset.ports ?? []).map(
+      (port): EndpointPort => ({
+        name: port.name ?? '',
+        port: port.port,
+        protocol: port.protocol ?? 'TCP',
+        ...(port.appProtocol ? { appProtocol: port.appProtocol } : {}),
+      }),
+    );
+    let room = MOST_PER_SUBSET;
+    const add = (address: EndpointAddress, ready: boolean) => {
+      const family = familyOf(address.ip);
+      if (!family || room-- <= 0) return;
+      const addressType = family === 'ipv6' ? 'IPv6' : 'IPv4';
+      const key = `${addressType} ${canonical(ports)}`;
+      // Twice in the same ports: the first, which is the ready one, counts.
+      if (taken.has(`${key} ${address.ip}`)) return;
+      taken.add(`${key} ${address.ip}`);
+      const group = groups.get(key) ?? { addressType, ports, endpoints: [] };
+      groups.set(key, group);
+      group.endpoints.push({
+        addresses: [address.ip],
+        conditions: { ready },
+        ...(address.hostname ? { hostname: address.hostname } : {}),
+        ...(address.nodeName ? { nodeName: address.nodeName } : {}),
+        ...(address.targetRef ? { targetRef: address.targetRef } : {}),
+      });
+    };
+    for (const address of subset.addresses ?? []) add(address, true);
+    for (const address of subset.notReadyAddresses ?? []) add(address, false);
+  }
+  const { name = '', namespace, labels } = endpoints.metadata ?? {};
+  return packSlices([...groups.values()] satisfies SliceGroup[], slices, {
+    ...(namespace ? { namespace } : {}),
+    generateName: `${name}-`,
+    labels: { ...labels, [SERVICE_NAME]: name, [MANAGED_BY]: MIRRORER },
+    ownerReferences: [controllerReference(endpoints, RESOURCES.endpoints)],
+  });
+}
+
+/** Mirrors hand-made Endpoints into slices: proxies and DNS read slices alone. */
+export function startEndpointMirroring(context: ControllerContext): void {
+  const { services, endpoints, endpointSlices } = context.caches;
+  const INDEX = 'mirror of';
+  const isOurs = (slice: EndpointSlice) => slice.metadata?.labels?.[MANAGED_BY] === MIRRORER;
+  const mirroredOf = (slice: EndpointSlice) =>
+    `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME] ?? ''}`;
+  endpointSlices.informer.addIndex(INDEX, (slice) => (isOurs(slice) ? [mirroredOf(slice)] : []));
+  const queue = controllerQueue(context, 'endpointslicemirroring', async (key) => {
+    const { namespace, name } = splitKey(key);
+    const source = endpoints.get(namespace, name);
+    const slices = endpointSlices.informer
+      .byIndex(INDEX, key)
+      .filter((slice) => !endpointSlices.isDeleting(slice));
+    const mirrored = isMirrored(source, services.get(namespace, name));
+    const writes = reconcileMirror(mirrored ? source : null, slices);
+    await all([
+      ...writes.create.map((slice) => endpointSlices.create(slice)),
+      ...writes.update.map((slice) => endpointSlices.update(slice)),
+    ]);
+    await all(writes.delete.map((slice) => endpointSlices.delete(slice)));
+  });
+  const changed = { add: (object: Service | Endpoints) => queue.add(keyOf(object)) };
+  services.informer.handle({ onAdd: changed.add, onUpdate: changed.add, onDelete: changed.add });
+  endpoints.informer.handle({ onAdd: changed.add, onUpdate: changed.add, onDelete: changed.add });
+  const sliceChanged = (slice: EndpointSlice) => {
+    if (isOurs(slice)) queue.add(mirroredOf(slice));
+  };
+  endpointSlices.informer.handle({ onAdd: sliceChanged, onUpdate: sliceChanged, onDelete: sliceChanged });
+}

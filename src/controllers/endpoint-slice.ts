@@ -1,0 +1,198 @@
+import {
+  type EndpointSlice,
+  keyOf,
+  type Node,
+  type Pod,
+  RESOURCES,
+  type Service,
+  splitKey,
+} from '../kube/types.ts';
+import { all, type ControllerContext, controllerQueue } from './context.ts';
+import { controllerReference } from './ownership.ts';
+import { conditionOf, timeOf } from './pods.ts';
+import { hasLabels } from './selector.ts';
+import { isHeadless, serviceGroups, ZONE_LABEL } from './service-endpoints.ts';
+import { packSlices, type SliceMetadata, type SliceWrites } from './slice-packing.ts';
+import { withHints, zoneShares } from './topology-hints.ts';
+
+export const SERVICE_NAME = 'kubernetes.io/service-name';
+export const MANAGED_BY = 'endpointslice.kubernetes.io/managed-by';
+export const HEADLESS = 'service.kubernetes.io/headless';
+const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
+const CONTROLLER = 'endpointslice-controller.k8s.io';
+
+export interface EndpointSliceView {
+  readonly service: Service;
+  /** Pods that its selector selects. */
+  readonly pods: readonly Pod[];
+  /** Slices of this Service that this controller manages. */
+  readonly slices: readonly EndpointSlice[];
+  readonly nodeOf: (name: string) => Node | undefined;
+  readonly shares: ReadonlyMap<string, number> | null;
+  /** When what led to this reconcile happened; null when unknown. */
+  readonly triggeredAt: string | null;
+}
+
+/** The writes that bring a Service's slices up to date. Pure. */
+export function reconcileEndpointSlices(view: EndpointSliceView): SliceWrites {
+  const { service } = view;
+  const groups = withHints(service, serviceGroups(service, view.pods, view.nodeOf), view.shares);
+  return packSlices(groups, view.slices, sliceMetadata(service, view.triggeredAt));
+}
+
+function sliceMetadata(service: Service, triggeredAt: string | null): SliceMetadata {
+  const { name = '', namespace } = service.metadata ?? {};
+  const { [HEADLESS]: _headless, ...labels } = service.metadata?.labels ?? {};
+  return {
+    ...(namespace ? { namespace } : {}),
+    generateName: `${name}-`,
+    labels: {
+      ...labels,
+      [SERVICE_NAME]: name,
+      [MANAGED_BY]: CONTROLLER,
+      ...(isHeadless(service) ? { [HEADLESS]: '' } : {}),
+    },
+    ...(triggeredAt === null ? {} : { annotations: { [TRIGGER_TIME]: triggeredAt } }),
+    ownerReferences: [controllerReference(service, RESOURCES.services)],
+  };
+}
+
+/** True for Services whose endpoints follow from pods. */
+export function hasSelector(service: Service): boolean {
+  return service.spec?.type !== 'ExternalName' && Object.keys(service.spec?.selector ?? {}).length > 0;
+}
+
+/** True when the change of a pod makes a difference to the endpoints it stands for. */
+export function endpointChanged(pod: Pod, before: Pod): boolean {
+  return (
+    conditionOf(pod, 'Ready')?.status !== conditionOf(before, 'Ready')?.status ||
+    (pod.metadata?.deletionTimestamp === undefined) !== (before.metadata?.deletionTimestamp === undefined) ||
+    pod.status?.phase !== before.status?.phase ||
+    pod.spec?.nodeName !== before.spec?.nodeName ||
+    pod.spec?.hostname !== before.spec?.hostname ||
+    JSON.stringify(pod.status?.podIPs) !== JSON.stringify(before.status?.podIPs) ||
+    pod.status?.podIP !== before.status?.podIP ||
+    JSON.stringify(pod.metadata?.labels) !== JSON.stringify(before.metadata?.labels)
+  );
+}
+
+/** Keeps the EndpointSlices of Services with selectors. */
+export function startEndpointSlices(context: ControllerContext): void {
+  const { services, pods, nodes, endpointSlices } = context.caches;
+  const bySelector = selectorIndex(services.informer);
+  endpointSlices.informer.addIndex(SERVICE_NAME, (slice) => [
+    `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME] ?? ''}`,
+  ]);
+  /** Ready transitions that the slices of a Service show already, by pod. */
+  const shown = new Map<string, Map<string, number>>();
+
+  const queue = controllerQueue(context, 'endpointslice', async (key) => {
+    const { namespace, name } = splitKey(key);
+    const service = services.get(namespace, name);
+    const slices = endpointSlices.informer
+      .byIndex(SERVICE_NAME, key)
+      .filter(
+        (slice) => slice.metadata?.labels?.[MANAGED_BY] === CONTROLLER && !endpointSlices.isDeleting(slice),
+      );
+    // Those of a deleted Service are the garbage collector's.
+    if (!service) return void shown.delete(key);
+    if (service.metadata?.deletionTimestamp !== undefined) return;
+    // Upstream leaves the slices of a Service that lost its selector to whoever writes them now.
+    if (!hasSelector(service)) {
+      if (service.spec?.type === 'ExternalName')
+        await all(slices.map((slice) => endpointSlices.delete(slice)));
+      return;
+    }
+    const selected = pods
+      .inNamespace(namespace)
+      .filter((pod) => hasLabels(service.spec?.selector ?? {}, pod.metadata?.labels));
+    const times = new Map(selected.map((pod) => [pod.metadata?.uid ?? '', readyTime(pod)]));
+    const auto = service.metadata?.annotations?.['service.kubernetes.io/topology-mode'] !== undefined;
+    const writes = reconcileEndpointSlices({
+      service,
+      pods: selected,
+      slices,
+      nodeOf: (node) => nodes.get(undefined, node),
+      shares: auto ? zoneShares(nodes.informer.list()) : null,
+      triggeredAt: triggerTime(service, times, shown.get(key)),
+    });
+    await all([
+      ...writes.create.map((slice) => endpointSlices.create(slice)),
+      ...writes.update.map((slice) => endpointSlices.update(slice)),
+    ]);
+    await all(writes.delete.map((slice) => endpointSlices.delete(slice)));
+    shown.set(key, times);
+  });
+
+  services.informer.handle({
+    onAdd: (service) => queue.add(keyOf(service)),
+    onUpdate: (service) => queue.add(keyOf(service)),
+    onDelete: (service) => queue.add(keyOf(service)),
+  });
+  const podChanged = (pod: Pod) => {
+    for (const service of bySelector(pod)) queue.add(keyOf(service));
+  };
+  pods.informer.handle({
+    onAdd: podChanged,
+    onUpdate(pod, before) {
+      if (!endpointChanged(pod, before)) return;
+      podChanged(pod);
+      podChanged(before);
+    },
+    onDelete: podChanged,
+  });
+  endpointSlices.informer.handle({
+    // Somebody else's hand in our slices: put right.
+    onUpdate: (slice) => ownSliceChanged(slice),
+    onDelete: (slice) => ownSliceChanged(slice),
+  });
+  const ownSliceChanged = (slice: EndpointSlice) => {
+    if (slice.metadata?.labels?.[MANAGED_BY] !== CONTROLLER) return;
+    queue.add(`${slice.metadata.namespace}/${slice.metadata.labels[SERVICE_NAME]}`);
+  };
+  const nodeChanged = () => {
+    for (const service of services.informer.list()) if (hasSelector(service)) queue.add(keyOf(service));
+  };
+  nodes.informer.handle({
+    onAdd: nodeChanged,
+    onDelete: nodeChanged,
+    onUpdate(node, before) {
+      if (node.metadata?.labels?.[ZONE_LABEL] !== before.metadata?.labels?.[ZONE_LABEL]) nodeChanged();
+    },
+  });
+}
+
+/** Finds the Services that select a pod without walking through all of them: by one label of their selector. */
+export function selectorIndex(services: {
+  addIndex(name: string, values: (service: Service) => readonly string[]): void;
+  byIndex(name: string, value: string): Service[];
+}): (pod: Pod) => Service[] {
+  const INDEX = 'first selector label';
+  services.addIndex(INDEX, (service) => {
+    const first = hasSelector(service) ? Object.entries(service.spec?.selector ?? {})[0] : undefined;
+    return first ? [`${service.metadata?.namespace}\0${first[0]}=${first[1]}`] : [];
+  });
+  return (pod) =>
+    Object.entries(pod.metadata?.labels ?? {}).flatMap(([key, value]) =>
+      services
+        .byIndex(INDEX, `${pod.metadata?.namespace}\0${key}=${value}`)
+        .filter((service) => hasLabels(service.spec?.selector ?? {}, pod.metadata?.labels)),
+    );
+}
+
+function readyTime(pod: Pod): number {
+  return timeOf(conditionOf(pod, 'Ready')?.lastTransitionTime);
+}
+
+/** The earliest change that the slices do not show yet: programming latency is measured from it. */
+export function triggerTime(
+  service: Service,
+  times: ReadonlyMap<string, number>,
+  shown: ReadonlyMap<string, number> | undefined,
+): string | null {
+  if (!shown) return service.metadata?.creationTimestamp ?? null;
+  const changes = [...times]
+    .filter(([uid, time]) => time > 0 && shown.get(uid) !== time)
+    .map(([, time]) => time);
+  return changes.length === 0 ? null : `${new Date(Math.min(...changes)).toISOString().slice(0, 19)}Z`;
+}

@@ -1,0 +1,159 @@
+import {
+  type EndpointAddress,
+  type EndpointSubset,
+  type Endpoints,
+  keyOf,
+  type Node,
+  type Pod,
+  type Service,
+  splitKey,
+} from '../kube/types.ts';
+import { same } from './canonical.ts';
+import { type ControllerContext, controllerQueue } from './context.ts';
+import { endpointChanged, HEADLESS, hasSelector, selectorIndex, triggerTime } from './endpoint-slice.ts';
+import { conditionOf, timeOf } from './pods.ts';
+import { hasLabels } from './selector.ts';
+import { addressTypesOf, isHeadless, serviceGroups } from './service-endpoints.ts';
+
+export const ENDPOINTS_MANAGED_BY = 'endpoints.kubernetes.io/managed-by';
+const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
+const OVER_CAPACITY = 'endpoints.kubernetes.io/over-capacity';
+/** Upstream cuts the legacy object off here. */
+const MOST_ADDRESSES = 1000;
+
+/** The legacy Endpoints' subsets of a Service: its primary family, without pods that are going. Pure. */
+export function endpointSubsets(
+  service: Service,
+  pods: readonly Pod[],
+  nodeOf: (name: string) => Node | undefined,
+): { subsets: EndpointSubset[]; truncated: boolean } {
+  const addressType = addressTypesOf(service)[0];
+  let room = MOST_ADDRESSES;
+  let truncated = false;
+  const subsets = serviceGroups(service, pods, nodeOf)
+    .filter((group) => group.addressType === addressType)
+    .flatMap((group): EndpointSubset[] => {
+      const lists: Record<'addresses' | 'notReadyAddresses', EndpointAddress[]> = {
+        addresses: [],
+        notReadyAddresses: [],
+      };
+      // Ready ones first, so that they are the last to be cut off.
+      const endpoints = group.endpoints
+        .filter(({ conditions }) => !conditions?.terminating)
+        .sort((a, b) => Number(b.conditions?.ready) - Number(a.conditions?.ready));
+      for (const { addresses, conditions, hostname, nodeName, targetRef } of endpoints) {
+        if (room-- <= 0) {
+          truncated = true;
+          break;
+        }
+        lists[conditions?.ready ? 'addresses' : 'notReadyAddresses'].push({
+          ip: addresses[0] ?? '',
+          ...(hostname ? { hostname } : {}),
+          ...(nodeName ? { nodeName } : {}),
+          ...(targetRef ? { targetRef } : {}),
+        });
+      }
+      const { addresses, notReadyAddresses } = lists;
+      if (addresses.length + notReadyAddresses.length === 0) return [];
+      const byAddress = (a: EndpointAddress, b: EndpointAddress) => (a.ip < b.ip ? -1 : 1);
+      return [
+        {
+          ...(addresses.length > 0 ? { addresses: addresses.sort(byAddress) } : {}),
+          ...(notReadyAddresses.length > 0 ? { notReadyAddresses: notReadyAddresses.sort(byAddress) } : {}),
+          ports: group.ports.map(({ name, port, protocol, appProtocol }) => ({
+            ...(name ? { name } : {}),
+            port: port ?? 0,
+            protocol: protocol ?? 'TCP',
+            ...(appProtocol ? { appProtocol } : {}),
+          })),
+        },
+      ];
+    });
+  return { subsets, truncated };
+}
+
+/** The Endpoints object of a Service, or null when the one that is there will do. Pure. */
+export function reconcileEndpoints(view: {
+  readonly service: Service;
+  readonly pods: readonly Pod[];
+  readonly nodeOf: (name: string) => Node | undefined;
+  readonly current: Endpoints | undefined;
+  readonly triggeredAt: string | null;
+}): Endpoints | null {
+  const { service, current, triggeredAt } = view;
+  const { subsets, truncated } = endpointSubsets(service, view.pods, view.nodeOf);
+  const labels = {
+    ...service.metadata?.labels,
+    [ENDPOINTS_MANAGED_BY]: 'endpoint-controller',
+    ...(isHeadless(service) ? { [HEADLESS]: '' } : {}),
+  };
+  if (current && same(current.subsets ?? [], subsets) && same(current.metadata?.labels ?? {}, labels))
+    return null;
+  const { [OVER_CAPACITY]: _over, ...kept } = current?.metadata?.annotations ?? {};
+  const annotations = {
+    ...kept,
+    ...(triggeredAt === null ? {} : { [TRIGGER_TIME]: triggeredAt }),
+    ...(truncated ? { [OVER_CAPACITY]: 'truncated' } : {}),
+  };
+  const { name = '', namespace } = service.metadata ?? {};
+  return {
+    ...current,
+    metadata: { ...current?.metadata, name, ...(namespace ? { namespace } : {}), labels, annotations },
+    subsets,
+  };
+}
+
+/** Keeps the legacy Endpoints of Services with selectors, for the clients that still read them. */
+export function startEndpoints(context: ControllerContext): void {
+  const { services, pods, nodes, endpoints } = context.caches;
+  const bySelector = selectorIndex(services.informer);
+  const shown = new Map<string, Map<string, number>>();
+  const queue = controllerQueue(context, 'endpoints', async (key) => {
+    const { namespace, name } = splitKey(key);
+    const service = services.get(namespace, name);
+    const current = endpoints.get(namespace, name);
+    if (!service) {
+      shown.delete(key);
+      // Hand-made Endpoints go with their Service too, as upstream.
+      if (current) await endpoints.delete(current);
+      return;
+    }
+    if (service.metadata?.deletionTimestamp !== undefined || !hasSelector(service)) return;
+    const selected = pods
+      .inNamespace(namespace)
+      .filter((pod) => hasLabels(service.spec?.selector ?? {}, pod.metadata?.labels));
+    const times = new Map(
+      selected.map((pod) => [pod.metadata?.uid ?? '', timeOf(conditionOf(pod, 'Ready')?.lastTransitionTime)]),
+    );
+    const wanted = reconcileEndpoints({
+      service,
+      pods: selected,
+      nodeOf: (node) => nodes.get(undefined, node),
+      current,
+      triggeredAt: triggerTime(service, times, shown.get(key)),
+    });
+    if (wanted) await (current ? endpoints.update(wanted) : endpoints.create(wanted));
+    shown.set(key, times);
+  });
+  services.informer.handle({
+    onAdd: (service) => queue.add(keyOf(service)),
+    onUpdate: (service) => queue.add(keyOf(service)),
+    onDelete: (service) => queue.add(keyOf(service)),
+  });
+  const podChanged = (pod: Pod) => {
+    for (const service of bySelector(pod)) queue.add(keyOf(service));
+  };
+  pods.informer.handle({
+    onAdd: podChanged,
+    onUpdate(pod, before) {
+      if (!endpointChanged(pod, before)) return;
+      podChanged(pod);
+      podChanged(before);
+    },
+    onDelete: podChanged,
+  });
+  endpoints.informer.handle({
+    onUpdate: (object) => queue.add(keyOf(object)),
+    onDelete: (object) => queue.add(keyOf(object)),
+  });
+}

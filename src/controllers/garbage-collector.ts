@@ -1,0 +1,188 @@
+import { hasReason } from '../kube/client.ts';
+import { apiVersionOf, type KubeObject, keyOf, type OwnerReference, type Resource } from '../kube/types.ts';
+import type { Cache } from './cache.ts';
+import { type ControllerContext, controllerQueue } from './context.ts';
+
+const FOREGROUND = 'foregroundDeletion';
+const ORPHAN = 'orphan';
+
+/** An owner as its dependents see it. */
+export type OwnerState = 'solid' | 'absent' | 'waiting' | 'unknown';
+
+export type Verdict =
+  | { readonly action: 'keep' }
+  | { readonly action: 'delete'; readonly policy: 'Background' | 'Foreground' }
+  /** Owners that are gone are struck from the references. */
+  | { readonly action: 'unlink'; readonly references: OwnerReference[] };
+
+/**
+ * What becomes of an object by the state of its owners (upstream's attemptToDeleteItem): it lives while one is solid,
+ * goes in the background when all are absent, in the foreground when one waits for its dependents to go. Pure.
+ */
+export function verdictOf(
+  object: KubeObject,
+  stateOf: (owner: OwnerReference) => OwnerState,
+  hasDependents: boolean,
+): Verdict {
+  const references = object.metadata?.ownerReferences ?? [];
+  if (references.length === 0 || object.metadata?.deletionTimestamp !== undefined) return { action: 'keep' };
+  const states = references.map(stateOf);
+  if (states.includes('unknown')) return { action: 'keep' };
+  if (states.includes('solid')) {
+    const left = references.filter((_, i) => states[i] === 'solid');
+    return left.length === references.length ? { action: 'keep' } : { action: 'unlink', references: left };
+  }
+  if (states.includes('waiting') && hasDependents) return { action: 'delete', policy: 'Foreground' };
+  return { action: 'delete', policy: 'Background' };
+}
+
+interface Tracked {
+  readonly cache: Cache<KubeObject>;
+  readonly resource: Resource;
+}
+
+/** Deletes what belongs to owners that are gone, and carries out foreground and orphan deletions. */
+export function startGarbageCollector(
+  context: ControllerContext,
+  followed: readonly Cache<KubeObject>[],
+): void {
+  const { client, signal } = context;
+  const kinds = new Map<string, Tracked>();
+  const BY_OWNER = 'owner';
+  for (const cache of followed) {
+    const { resource, informer } = cache;
+    kinds.set(`${apiVersionOf(resource)}/${resource.kind}`, { cache, resource });
+    informer.addIndex(BY_OWNER, (object) => (object.metadata?.ownerReferences ?? []).map(({ uid }) => uid));
+  }
+  const dependentsOf = (uid: string) =>
+    followed.flatMap((cache) => cache.informer.byIndex(BY_OWNER, uid).map((object) => ({ cache, object })));
+  const find = (owner: OwnerReference, namespace: string | undefined) => {
+    const kind = kinds.get(`${owner.apiVersion}/${owner.kind}`);
+    if (!kind) return { kind, object: undefined };
+    return { kind, object: kind.cache.get(kind.resource.namespaced ? namespace : undefined, owner.name) };
+  };
+  /** Absence is only believed when the server says so too: copies of different kinds run at different speeds. */
+  const stateOf = async (owner: OwnerReference, namespace: string | undefined): Promise<OwnerState> => {
+    const { kind, object } = find(owner, namespace);
+    if (!kind) return 'unknown';
+    const current =
+      object?.metadata?.uid === owner.uid ? object : await live(kind.resource, owner, namespace);
+    if (!current) return 'absent';
+    const { deletionTimestamp, finalizers = [] } = current.metadata ?? {};
+    return deletionTimestamp !== undefined && finalizers.includes(FOREGROUND) ? 'waiting' : 'solid';
+  };
+  const live = async (resource: Resource, owner: OwnerReference, namespace: string | undefined) => {
+    try {
+      const scope = resource.namespaced ? namespace : undefined;
+      const found = await client.get(resource, owner.name, scope, { signal });
+      return found.metadata?.uid === owner.uid ? found : null;
+    } catch (error) {
+      if (hasReason(error, 'NotFound')) return null;
+      throw error;
+    }
+  };
+
+  const queue = controllerQueue(context, 'garbage-collector', async (id) => {
+    const [kindKey = '', key = ''] = id.split(' ');
+    const cache = kinds.get(kindKey)?.cache;
+    const object = cache?.informer.get(key);
+    if (!cache || !object) return;
+    if (object.metadata?.deletionTimestamp !== undefined) {
+      await finish(cache, object);
+      return;
+    }
+    const references = object.metadata?.ownerReferences ?? [];
+    if (references.length === 0 || cache.isDeleting(object)) return;
+    const states = new Map<OwnerReference, OwnerState>();
+    for (const owner of references) states.set(owner, await stateOf(owner, object.metadata?.namespace));
+    const uid = object.metadata?.uid ?? '';
+    const verdict = verdictOf(
+      object,
+      (owner) => states.get(owner) ?? 'unknown',
+      dependentsOf(uid).length > 0,
+    );
+    switch (verdict.action) {
+      case 'keep':
+        return;
+      case 'delete':
+        await cache.delete(object, { propagationPolicy: verdict.policy });
+        return;
+      case 'unlink': {
+        const { resourceVersion } = object.metadata ?? {};
+        const metadata = { uid, resourceVersion, ownerReferences: verdict.references };
+        await cache.patch(object, 'merge', { metadata });
+      }
+    }
+  });
+  /** Lets an owner go whose deletion waits for its dependents or for their release. */
+  const finish = async (cache: Cache<KubeObject>, owner: KubeObject) => {
+    const { uid = '', finalizers = [] } = owner.metadata ?? {};
+    const dependents = dependentsOf(uid);
+    if (finalizers.includes(ORPHAN)) {
+      await Promise.all(
+        dependents.map(({ cache: theirs, object }) => {
+          const { resourceVersion, uid: own, ownerReferences = [] } = object.metadata ?? {};
+          const left = ownerReferences.filter((reference) => reference.uid !== uid);
+          return theirs.patch(object, 'merge', {
+            metadata: { uid: own, resourceVersion, ownerReferences: left },
+          });
+        }),
+      );
+      await withoutFinalizer(cache, owner, ORPHAN);
+    } else if (finalizers.includes(FOREGROUND)) {
+      const blocking = dependents.filter(({ object }) =>
+        object.metadata?.ownerReferences?.some(
+          (reference) => reference.uid === uid && reference.blockOwnerDeletion,
+        ),
+      );
+      if (blocking.length === 0) await withoutFinalizer(cache, owner, FOREGROUND);
+      for (const { cache: theirs, object } of dependents) add(theirs, object);
+    }
+  };
+  const withoutFinalizer = (cache: Cache<KubeObject>, object: KubeObject, finalizer: string) => {
+    const { uid, resourceVersion, finalizers = [] } = object.metadata ?? {};
+    const left = finalizers.filter((other) => other !== finalizer);
+    return client.patch(
+      cache.resource,
+      object.metadata?.name ?? '',
+      'merge',
+      { metadata: { uid, resourceVersion, finalizers: left } },
+      { ...(object.metadata?.namespace ? { namespace: object.metadata.namespace } : {}), signal },
+    );
+  };
+  const add = (cache: Cache<KubeObject>, object: KubeObject) => {
+    queue.add(`${apiVersionOf(cache.resource)}/${cache.resource.kind} ${keyOf(object)}`);
+  };
+  const needsLook = (object: KubeObject) => {
+    const { deletionTimestamp, finalizers = [], ownerReferences = [] } = object.metadata ?? {};
+    if (deletionTimestamp !== undefined)
+      return finalizers.includes(FOREGROUND) || finalizers.includes(ORPHAN);
+    return ownerReferences.some((owner) => {
+      const { kind, object: found } = find(owner, object.metadata?.namespace);
+      return kind !== undefined && (found?.metadata?.uid !== owner.uid || isWaiting(found));
+    });
+  };
+  const isWaiting = (object: KubeObject) =>
+    object.metadata?.deletionTimestamp !== undefined &&
+    (object.metadata.finalizers ?? []).includes(FOREGROUND);
+  for (const cache of followed) {
+    cache.informer.handle({
+      onAdd(object) {
+        if (needsLook(object)) add(cache, object);
+      },
+      onUpdate(object) {
+        if (needsLook(object)) add(cache, object);
+      },
+      onDelete(object) {
+        for (const { cache: theirs, object: dependent } of dependentsOf(object.metadata?.uid ?? '')) {
+          add(theirs, dependent);
+        }
+        // An owner that waits for its dependents may be able to go now.
+        for (const owner of object.metadata?.ownerReferences ?? []) {
+          const { kind, object: waiting } = find(owner, object.metadata?.namespace);
+          if (kind && waiting?.metadata?.uid === owner.uid && isWaiting(waiting)) add(kind.cache, waiting);
+        }
+      },
+    });
+  }
+}

@@ -1,0 +1,167 @@
+import { hasReason } from '../kube/client.ts';
+import { type KubeObject, type Namespace, RESOURCES, type Resource } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { same } from './canonical.ts';
+import { all, type ControllerContext, controllerQueue } from './context.ts';
+import { timestamp } from './pods.ts';
+
+const FINALIZER = 'kubernetes';
+
+/** What still stands in a namespace that is being deleted: how many objects of which kind, and what went wrong. */
+export interface NamespaceRest {
+  readonly counts: ReadonlyMap<string, number>;
+  /** Finalizers that hold objects back, with how many. */
+  readonly finalizers: ReadonlyMap<string, number>;
+  readonly failure: string | null;
+}
+
+/** The conditions by which a namespace says why it is not gone yet (upstream's NamespaceConditionUpdater). Pure. */
+export function namespaceConditions(namespace: Namespace, rest: NamespaceRest, now: number) {
+  const list = (counts: ReadonlyMap<string, number>, unit: string) =>
+    [...counts].map(([name, count]) => `${name} ${unit} ${count} resource instances`).join(', ');
+  const rows = [
+    [
+      'NamespaceDeletionContentFailure',
+      rest.failure !== null,
+      'ContentDeletionFailed',
+      rest.failure ?? '',
+      'ContentDeleted',
+      'All content successfully deleted, may be waiting on finalization',
+    ],
+    [
+      'NamespaceContentRemaining',
+      rest.counts.size > 0,
+      'SomeResourcesRemain',
+      `Some resources are remaining: ${list(rest.counts, 'has')}`,
+      'ContentRemoved',
+      'All content successfully removed',
+    ],
+    [
+      'NamespaceFinalizersRemaining',
+      rest.finalizers.size > 0,
+      'SomeFinalizersRemain',
+      `Some content in the namespace has finalizers remaining: ${list(rest.finalizers, 'in')}`,
+      'ContentHasNoFinalizers',
+      'All content-preserving finalizers finished',
+    ],
+  ] as const;
+  return rows.map(([type, bad, badReason, badMessage, goodReason, goodMessage]) => {
+    const status = bad ? 'True' : 'False';
+    const before = namespace.status?.conditions?.find((condition) => condition.type === type);
+    return {
+      type,
+      status,
+      reason: bad ? badReason : goodReason,
+      message: bad ? badMessage : goodMessage,
+      lastTransitionTime:
+        before?.status === status ? (before.lastTransitionTime ?? timestamp(now)) : timestamp(now),
+    };
+  });
+}
+
+/** Empties namespaces that are being deleted, then lets them go. */
+export function startNamespaces(context: ControllerContext): void {
+  const { client, caches, clock, signal } = context;
+  const { namespaces, pods } = caches;
+
+  const empty = async (namespace: string): Promise<NamespaceRest> => {
+    const counts = new Map<string, number>();
+    const finalizers = new Map<string, number>();
+    const failures: string[] = [];
+    const resources = await namespacedResources(context);
+    await all(
+      resources.map(async (resource) => {
+        const kind = resource.group ? `${resource.plural}.${resource.group}` : resource.plural;
+        try {
+          let { items } = await client.list(resource, { namespace, signal });
+          if (items.length === 0) return;
+          await client.deleteCollection(resource, { namespace, propagationPolicy: 'Background', signal });
+          items = (await client.list(resource, { namespace, signal })).items;
+          if (items.length > 0) counts.set(`${kind}.`, items.length);
+          for (const item of items) {
+            for (const finalizer of item.metadata?.finalizers ?? []) {
+              finalizers.set(finalizer, (finalizers.get(finalizer) ?? 0) + 1);
+            }
+          }
+        } catch (error) {
+          // Kinds that a server lists but does not serve.
+          if (hasReason(error, 'NotFound', 'MethodNotAllowed')) return;
+          failures.push(`${kind}: ${messageOf(error)}`);
+        }
+      }),
+    );
+    return { counts, finalizers, failure: failures.length > 0 ? failures.sort().join('; ') : null };
+  };
+
+  const queue = controllerQueue(context, 'namespace', async (name) => {
+    const namespace = namespaces.get(undefined, name);
+    if (!namespace || namespace.metadata?.deletionTimestamp === undefined) return;
+    const held = namespace.spec?.finalizers ?? [];
+    if (!held.includes(FINALIZER)) return;
+    const rest = await empty(name);
+    if (rest.counts.size === 0 && rest.failure === null) {
+      const finalizers = held.filter((finalizer) => finalizer !== FINALIZER);
+      const object = { ...namespace, spec: { ...namespace.spec, finalizers } };
+      await client.update(RESOURCES.namespaces, object, { subresource: 'finalize', signal });
+      return;
+    }
+    const conditions = namespaceConditions(namespace, rest, clock.now());
+    const status = { ...namespace.status, phase: 'Terminating', conditions };
+    if (!same(status, namespace.status)) await namespaces.updateStatus({ ...namespace, status });
+    // The last pod's end is heard of at once; what nobody here follows is looked at again.
+    queue.addAfter(name, 1000);
+  });
+  namespaces.informer.handle({
+    onAdd: (namespace) => queue.add(namespace.metadata?.name ?? ''),
+    onUpdate: (namespace) => queue.add(namespace.metadata?.name ?? ''),
+  });
+  pods.informer.handle({
+    onDelete(pod) {
+      const name = pod.metadata?.namespace ?? '';
+      if (namespaces.get(undefined, name)?.metadata?.deletionTimestamp === undefined) return;
+      if (pods.inNamespace(name).length === 0) queue.add(name);
+    },
+  });
+}
+
+interface ApiResourceList {
+  readonly resources?: readonly {
+    readonly name: string;
+    readonly kind: string;
+    readonly namespaced: boolean;
+    readonly verbs?: readonly string[];
+  }[];
+}
+
+/** Every namespaced kind that the server can list and delete, by discovery. */
+async function namespacedResources({ client, signal }: ControllerContext): Promise<Resource<KubeObject>[]> {
+  const groups = (await client.request('GET', '/apis', undefined, { signal })) as {
+    groups?: { name: string; preferredVersion?: { version: string } }[];
+  };
+  const versions = [
+    { group: '', version: 'v1', path: '/api/v1' },
+    ...(groups.groups ?? []).map(({ name, preferredVersion }) => {
+      const version = preferredVersion?.version ?? 'v1';
+      return { group: name, version, path: `/apis/${name}/${version}` };
+    }),
+  ];
+  const lists = await Promise.all(
+    versions.map(async ({ group, version, path }) => {
+      const list = (await client.request('GET', path, undefined, { signal })) as ApiResourceList;
+      return (
+        (list.resources ?? [])
+          .filter(
+            ({ name, namespaced, verbs = [] }) =>
+              namespaced &&
+              !name.includes('/') &&
+              verbs.includes('list') &&
+              verbs.includes('deletecollection'),
+          )
+          // The same objects as the core group's.
+          .filter(({ name }) => !(group === 'events.k8s.io' && name === 'events'))
+          .map(({ name, kind }) => ({ group, version, plural: name, kind, namespaced: true }))
+      );
+    }),
+  );
+  return lists.flat();
+}

@@ -1,0 +1,312 @@
+import type { LabelSelector, Node, NodeSelectorTerm, Pod, PodAffinityTerm } from '../kube/types.ts';
+import { isFinished } from './pods.ts';
+import { parseQuantity } from './quantity.ts';
+import { hasLabels, matchesExpression, selects } from './selector.ts';
+import { nodeTaints, untolerated } from './taints.ts';
+
+/** A node with the pods that are on it or on their way to it. */
+export interface NodeLoad {
+  readonly node: Node;
+  readonly pods: readonly Pod[];
+}
+
+export type Selection =
+  | { readonly node: string }
+  /** Why each node was turned down: upstream's words, with how many nodes they hold for. */
+  | { readonly node: null; readonly reasons: ReadonlyMap<string, number> };
+
+/**
+ * The node for a pod: of those that can take it, the best by preferred affinities, spread and load. Equally good ones
+ * are chosen among by `random`. Pure but for it.
+ */
+export function selectNode(pod: Pod, nodes: readonly NodeLoad[], random: () => number): Selection {
+  const reasons = new Map<string, number>();
+  const fitting: NodeLoad[] = [];
+  const spread = spreadCounts(pod, nodes);
+  for (const load of nodes) {
+    const reason = refusal(pod, load, nodes) ?? spreadRefusal(load, spread);
+    if (reason === null) fitting.push(load);
+    else reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  }
+  let best: string | null = null;
+  let bestScore = Number.NEGATIVE_INFINITY;
+  let ties = 0;
+  for (const load of fitting) {
+    const value = score(pod, load, nodes, spread);
+    if (value > bestScore) {
+      bestScore = value;
+      best = nameOf(load.node);
+      ties = 1;
+    } else if (value === bestScore && random() < 1 / ++ties) best = nameOf(load.node);
+  }
+  return best === null ? { node: null, reasons } : { node: best };
+}
+
+/** "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable." */
+export function failureMessage(count: number, reasons: ReadonlyMap<string, number>): string {
+  const list = [...reasons].map(([reason, times]) => `${times} ${reason}`).sort();
+  return `0/${count} nodes are available${list.length > 0 ? `: ${list.join(', ')}` : ''}.`;
+}
+
+function nameOf(node: Node): string {
+  return node.metadata?.name ?? '';
+}
+
+/** Why the node cannot take the pod, or null when it can. */
+export function refusal(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[]): string | null {
+  return (
+    nodeRefusal(pod, load.node) ??
+    portRefusal(pod, load) ??
+    resourceRefusal(pod, load) ??
+    affinityRefusal(pod, load, nodes)
+  );
+}
+
+/** What follows from the node alone: its labels and taints. DaemonSets ask only this and the rest that is theirs. */
+export function nodeRefusal(pod: Pod, node: Node): string | null {
+  const taint = untolerated(nodeTaints(node), pod.spec?.tolerations ?? [], ['NoSchedule', 'NoExecute']);
+  if (taint?.key === 'node.kubernetes.io/unschedulable') return 'node(s) were unschedulable';
+  if (taint) return `node(s) had untolerated taint {${taint.key}: ${taint.value ?? ''}}`;
+  return matchesNode(pod, node) ? null : "node(s) didn't match Pod's node affinity/selector";
+}
+
+/** nodeSelector and required node affinity. */
+export function matchesNode(pod: Pod, node: Node): boolean {
+  if (!hasLabels(pod.spec?.nodeSelector ?? {}, node.metadata?.labels)) return false;
+  const required = pod.spec?.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
+  return !required || required.nodeSelectorTerms.some((term) => matchesTerm(term, node));
+}
+
+function matchesTerm(term: NodeSelectorTerm, node: Node): boolean {
+  const { matchExpressions = [], matchFields = [] } = term;
+  // A term without requirements matches nothing (core/v1).
+  if (matchExpressions.length + matchFields.length === 0) return false;
+  return (
+    matchExpressions.every(({ key, operator, values = [] }) =>
+      matchesExpression(operator, node.metadata?.labels?.[key], values),
+    ) &&
+    matchFields.every(
+      ({ key, operator, values = [] }) =>
+        key === 'metadata.name' && matchesExpression(operator, nameOf(node), values),
+    )
+  );
+}
+
+interface HostPort {
+  readonly ip: string;
+  readonly protocol: string;
+  readonly port: number;
+}
+
+function hostPorts(pod: Pod): HostPort[] {
+  return (pod.spec?.containers ?? []).flatMap(({ ports = [] }) =>
+    ports.flatMap(({ hostPort, hostIP, protocol }) =>
+      hostPort ? [{ ip: hostIP || '0.0.0.0', protocol: protocol ?? 'TCP', port: hostPort }] : [],
+    ),
+  );
+}
+
+function portRefusal(pod: Pod, { pods }: NodeLoad): string | null {
+  const wanted = hostPorts(pod);
+  if (wanted.length === 0) return null;
+  const any = (ip: string) => ip === '0.0.0.0' || ip === '::';
+  const clash = pods.some((other) =>
+    hostPorts(other).some((taken) =>
+      wanted.some(
+        ({ ip, protocol, port }) =>
+          port === taken.port && protocol === taken.protocol && (ip === taken.ip || any(ip) || any(taken.ip)),
+      ),
+    ),
+  );
+  return clash ? "node(s) didn't have free ports for the requested pod ports" : null;
+}
+
+/** What a pod asks for: its containers together, or more where an init container needs more. */
+export function requestsOf(pod: Pod): Map<string, number> {
+  const sum = new Map<string, number>();
+  for (const container of pod.spec?.containers ?? []) add(sum, container.resources?.requests);
+  let sidecars = new Map<string, number>();
+  const peak = new Map<string, number>();
+  for (const container of pod.spec?.initContainers ?? []) {
+    if (container.restartPolicy === 'Always') {
+      add(sum, container.resources?.requests);
+      sidecars = new Map(sidecars);
+      add(sidecars, container.resources?.requests);
+      continue;
+    }
+    for (const [name, text] of Object.entries(container.resources?.requests ?? {})) {
+      peak.set(name, Math.max(peak.get(name) ?? 0, parseQuantity(text) + (sidecars.get(name) ?? 0)));
+    }
+  }
+  for (const [name, value] of peak) sum.set(name, Math.max(sum.get(name) ?? 0, value));
+  add(sum, pod.spec?.overhead);
+  return sum;
+}
+
+function add(sum: Map<string, number>, amounts: Readonly<Record<string, string>> | undefined): void {
+  for (const [name, text] of Object.entries(amounts ?? {})) {
+    sum.set(name, (sum.get(name) ?? 0) + parseQuantity(text));
+  }
+}
+
+function resourceRefusal(pod: Pod, { node, pods }: NodeLoad): string | null {
+  const allocatable = node.status?.allocatable ?? node.status?.capacity;
+  // A node that does not say what it has is not asked.
+  if (!allocatable) return null;
+  const most = allocatable['pods'];
+  if (most !== undefined && pods.length + 1 > parseQuantity(most)) return 'Too many pods';
+  const wanted = requestsOf(pod);
+  if (wanted.size === 0) return null;
+  const used = new Map<string, number>();
+  for (const other of pods)
+    for (const [name, value] of requestsOf(other)) used.set(name, (used.get(name) ?? 0) + value);
+  for (const [name, value] of wanted) {
+    // A thousandth of slack for the rounding of decimal fractions.
+    if (value > 0 && (used.get(name) ?? 0) + value > parseQuantity(allocatable[name]) * (1 + 1e-9)) {
+      return `Insufficient ${name}`;
+    }
+  }
+  return null;
+}
+
+/** Nodes that share the value of a label with this one. */
+function domain(key: string, node: Node, nodes: readonly NodeLoad[]): readonly NodeLoad[] {
+  const value = node.metadata?.labels?.[key];
+  return value === undefined ? [] : nodes.filter((other) => other.node.metadata?.labels?.[key] === value);
+}
+
+/** True when `other` is one of those that a term of `pod` speaks of. */
+function isMeant(term: PodAffinityTerm, pod: Pod, other: Pod): boolean {
+  const namespaces = term.namespaces ?? [];
+  const namespace = other.metadata?.namespace ?? '';
+  // An empty namespaceSelector means all of them; others would need the namespaces' labels.
+  const everywhere = term.namespaceSelector !== undefined;
+  const inScope =
+    everywhere ||
+    (namespaces.length > 0 ? namespaces.includes(namespace) : namespace === pod.metadata?.namespace);
+  return inScope && selects(term.labelSelector, other.metadata?.labels);
+}
+
+function affinityRefusal(pod: Pod, { node }: NodeLoad, nodes: readonly NodeLoad[]): string | null {
+  const affinity = pod.spec?.affinity;
+  for (const term of affinity?.podAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? []) {
+    const here = domain(term.topologyKey, node, nodes);
+    if (here.some(({ pods }) => pods.some((other) => isMeant(term, pod, other)))) continue;
+    // The first of a group that wants to be together may go anywhere.
+    const first =
+      isMeant(term, pod, pod) && !nodes.some(({ pods }) => pods.some((other) => isMeant(term, pod, other)));
+    if (!first || here.length === 0) return "node(s) didn't match pod affinity rules";
+  }
+  for (const term of affinity?.podAntiAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? []) {
+    const here = domain(term.topologyKey, node, nodes);
+    if (here.some(({ pods }) => pods.some((other) => isMeant(term, pod, other)))) {
+      return "node(s) didn't match pod anti-affinity rules";
+    }
+  }
+  for (const load of nodes) {
+    for (const other of load.pods) {
+      const terms =
+        other.spec?.affinity?.podAntiAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? [];
+      for (const term of terms) {
+        const theirs = load.node.metadata?.labels?.[term.topologyKey];
+        if (theirs === undefined || theirs !== node.metadata?.labels?.[term.topologyKey]) continue;
+        if (isMeant(term, other, pod)) return "node(s) didn't satisfy existing pods anti-affinity rules";
+      }
+    }
+  }
+  return null;
+}
+
+interface Spread {
+  readonly key: string;
+  readonly maxSkew: number;
+  readonly hard: boolean;
+  readonly counts: ReadonlyMap<string, number>;
+  readonly least: number;
+  /** 1 when the pod counts among those that are spread. */
+  readonly own: number;
+}
+
+/** For each of the pod's spread constraints: how many pods each domain has now. */
+function spreadCounts(pod: Pod, nodes: readonly NodeLoad[]): Spread[] {
+  return (pod.spec?.topologySpreadConstraints ?? []).map((constraint) => {
+    const counts = new Map<string, number>();
+    const selector = withKeys(constraint.labelSelector, constraint.matchLabelKeys ?? [], pod);
+    for (const { node, pods } of nodes) {
+      const value = node.metadata?.labels?.[constraint.topologyKey];
+      if (value === undefined) continue;
+      if (constraint.nodeAffinityPolicy !== 'Ignore' && !matchesNode(pod, node)) continue;
+      if (constraint.nodeTaintsPolicy === 'Honor' && nodeRefusal(pod, node)) continue;
+      const matching = pods.filter(
+        (other) =>
+          other.metadata?.namespace === pod.metadata?.namespace &&
+          other.metadata?.deletionTimestamp === undefined &&
+          selects(selector, other.metadata?.labels),
+      );
+      counts.set(value, (counts.get(value) ?? 0) + matching.length);
+    }
+    const least = counts.size < (constraint.minDomains ?? 1) ? 0 : Math.min(...counts.values());
+    return {
+      key: constraint.topologyKey,
+      maxSkew: constraint.maxSkew,
+      hard: constraint.whenUnsatisfiable === 'DoNotSchedule',
+      counts,
+      least: Number.isFinite(least) ? least : 0,
+      own: selects(selector, pod.metadata?.labels) ? 1 : 0,
+    };
+  });
+}
+
+function withKeys(selector: LabelSelector | undefined, keys: readonly string[], pod: Pod): LabelSelector {
+  const pairs = keys.flatMap((key) => {
+    const value = pod.metadata?.labels?.[key];
+    return value === undefined ? [] : [[key, value] as const];
+  });
+  return { ...selector, matchLabels: { ...selector?.matchLabels, ...Object.fromEntries(pairs) } };
+}
+
+function spreadRefusal({ node }: NodeLoad, spreads: readonly Spread[]): string | null {
+  for (const { key, maxSkew, hard, counts, least, own } of spreads) {
+    if (!hard) continue;
+    const value = node.metadata?.labels?.[key];
+    if (value === undefined)
+      return "node(s) didn't match pod topology spread constraints (missing required label)";
+    if ((counts.get(value) ?? 0) + own - least > maxSkew) {
+      return "node(s) didn't match pod topology spread constraints";
+    }
+  }
+  return null;
+}
+
+/** Preferred affinities weigh most, then soft spread, then siblings on the node, then its number of pods. */
+function score(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[], spreads: readonly Spread[]): number {
+  let value = 0;
+  const { node, pods } = load;
+  const affinity = pod.spec?.affinity;
+  for (const { weight, preference } of affinity?.nodeAffinity
+    ?.preferredDuringSchedulingIgnoredDuringExecution ?? []) {
+    if (matchesTerm(preference, node)) value += weight * 1000;
+  }
+  const near = (terms: readonly { weight: number; podAffinityTerm: PodAffinityTerm }[], sign: number) => {
+    for (const { weight, podAffinityTerm: term } of terms) {
+      for (const { pods: theirs } of domain(term.topologyKey, node, nodes)) {
+        for (const other of theirs) if (isMeant(term, pod, other)) value += sign * weight * 1000;
+      }
+    }
+  };
+  near(affinity?.podAffinity?.preferredDuringSchedulingIgnoredDuringExecution ?? [], 1);
+  near(affinity?.podAntiAffinity?.preferredDuringSchedulingIgnoredDuringExecution ?? [], -1);
+  for (const { key, hard, counts } of spreads) {
+    const domainCount = counts.get(node.metadata?.labels?.[key] ?? '');
+    value -= (domainCount ?? (hard ? 0 : 1000)) * 500;
+  }
+  if (untolerated(nodeTaints(node), pod.spec?.tolerations ?? [], ['PreferNoSchedule'])) value -= 10_000;
+  const owner = pod.metadata?.ownerReferences?.find(({ controller }) => controller)?.uid;
+  if (owner) {
+    const siblings = pods.filter(({ metadata }) =>
+      metadata?.ownerReferences?.some(({ uid }) => uid === owner),
+    );
+    value -= siblings.length * 100;
+  }
+  return value - pods.filter((other) => !isFinished(other)).length;
+}

@@ -1,0 +1,65 @@
+import type { ControllerRevision, KubeObject, PodTemplateSpec, Resource } from '../kube/types.ts';
+import { canonical, hashOf } from './canonical.ts';
+import { controllerReference } from './ownership.ts';
+
+export const REVISION_LABEL = 'controller-revision-hash';
+
+/** What a revision of a DaemonSet or StatefulSet keeps: a patch that brings its template back (kubectl rollout undo). */
+function dataOf(template: PodTemplateSpec | undefined) {
+  return { spec: { template: { ...template, $patch: 'replace' } } };
+}
+
+export interface History {
+  /** The revision of the template as it is; without uid while it has to be created. */
+  readonly current: ControllerRevision;
+  readonly isNew: boolean;
+  /** The current one came back from the past: its number has to be raised to this. */
+  readonly raiseTo: number | null;
+  /** Beyond the limit, oldest first, without those in use. */
+  readonly outdated: readonly ControllerRevision[];
+}
+
+/** The revisions of a workload as they should be. `inUse`: names that pods still run by. Pure. */
+export function revisionHistory(
+  owner: KubeObject & { readonly spec?: { template?: PodTemplateSpec; revisionHistoryLimit?: number } },
+  resource: Resource,
+  revisions: readonly ControllerRevision[],
+  inUse: ReadonlySet<string>,
+  collisions = 0,
+): History {
+  const template = owner.spec?.template;
+  const data = dataOf(template);
+  const wanted = canonical(data);
+  const sorted = [...revisions].sort((a, b) => a.revision - b.revision);
+  const found = sorted.filter((revision) => canonical(revision.data) === wanted).at(-1);
+  const last = sorted.at(-1)?.revision ?? 0;
+  const limit = owner.spec?.revisionHistoryLimit ?? 10;
+  const idle = sorted.filter((revision) => revision !== found && !inUse.has(revision.metadata?.name ?? ''));
+  const outdated = idle.slice(0, Math.max(0, idle.length - limit));
+  if (found) {
+    return { current: found, isNew: false, raiseTo: found.revision < last ? last + 1 : null, outdated };
+  }
+  const hash = hashOf(template, collisions);
+  const { name = '', namespace, annotations } = owner.metadata ?? {};
+  const cause = annotations?.['kubernetes.io/change-cause'];
+  const current: ControllerRevision = {
+    metadata: {
+      name: `${name}-${hash}`,
+      ...(namespace ? { namespace } : {}),
+      labels: { ...template?.metadata?.labels, [REVISION_LABEL]: hash },
+      ...(cause ? { annotations: { 'kubernetes.io/change-cause': cause } } : {}),
+      ownerReferences: [controllerReference(owner, resource)],
+    },
+    data,
+    revision: last + 1,
+  };
+  return { current, isNew: true, raiseTo: null, outdated };
+}
+
+/** The template that a revision keeps. */
+export function templateOf(revision: ControllerRevision): PodTemplateSpec | undefined {
+  const data = revision.data as { spec?: { template?: PodTemplateSpec & { $patch?: string } } } | undefined;
+  if (!data?.spec?.template) return undefined;
+  const { $patch: _patch, ...template } = data.spec.template;
+  return template;
+}

@@ -1,0 +1,44 @@
+import type { LabelSelector } from '../kube/types.ts';
+
+type Labels = Readonly<Record<string, string>> | undefined;
+
+/** A meta/v1 LabelSelector as a predicate. Null selects nothing, an empty selector everything. */
+export function selects(selector: LabelSelector | null | undefined, labels: Labels): boolean {
+  if (!selector) return false;
+  return (
+    hasLabels(selector.matchLabels ?? {}, labels) &&
+    (selector.matchExpressions ?? []).every(({ key, operator, values = [] }) =>
+      matchesExpression(operator, labels?.[key], values),
+    )
+  );
+}
+
+/** True when each of `wanted` stands in `labels`: the selector of a Service. */
+export function hasLabels(wanted: Readonly<Record<string, string>>, labels: Labels): boolean {
+  for (const key in wanted) if (labels?.[key] !== wanted[key]) return false;
+  return true;
+}
+
+/** One expression of a label selector or of a node selector (which also knows Gt and Lt). */
+export function matchesExpression(
+  operator: string,
+  value: string | undefined,
+  values: readonly string[],
+): boolean {
+  switch (operator) {
+    case 'In':
+      return value !== undefined && values.includes(value);
+    case 'NotIn':
+      return value === undefined || !values.includes(value);
+    case 'Exists':
+      return value !== undefined;
+    case 'DoesNotExist':
+      return value === undefined;
+    case 'Gt':
+      return value !== undefined && Number(value) > Number(values[0]);
+    case 'Lt':
+      return value !== undefined && Number(value) < Number(values[0]);
+    default:
+      return false;
+  }
+}

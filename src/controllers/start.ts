@@ -1,0 +1,128 @@
+import type { Client } from '../kube/client.ts';
+import { startInformer } from '../kube/informer.ts';
+import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import { type Cache, createCache } from './cache.ts';
+import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
+import { startDaemonSets } from './daemon-set.ts';
+import { startDeployments } from './deployment.ts';
+import { startEndpointMirroring } from './endpoint-mirroring.ts';
+import { startEndpointSlices } from './endpoint-slice.ts';
+import { startEndpoints } from './endpoints.ts';
+import { startGarbageCollector } from './garbage-collector.ts';
+import { startJobs } from './job.ts';
+import { startNamespaces } from './namespace.ts';
+import { startNodeIpam } from './node-ipam.ts';
+import { startNodeLifecycle } from './node-lifecycle.ts';
+import { startReplicaSets } from './replica-set.ts';
+import { startScheduler } from './scheduler.ts';
+import { startServiceAccounts } from './service-account.ts';
+import { startStatefulSets } from './stateful-set.ts';
+
+export interface StartOptions {
+  readonly client: Client;
+  readonly clock: Clock;
+  /** 0 ≤ n < 1 */
+  readonly random: () => number;
+  readonly logger: Logger;
+  /** Ends all controllers. */
+  readonly signal: AbortSignal;
+  readonly options: ControllerOptions;
+}
+
+/** Kinds that only the garbage collector follows, besides those of `Caches`. */
+const OTHERS: readonly Resource[] = [
+  { group: 'batch', version: 'v1', plural: 'cronjobs', kind: 'CronJob', namespaced: true },
+  { group: 'networking.k8s.io', version: 'v1', plural: 'ingresses', kind: 'Ingress', namespaced: true },
+  {
+    group: 'networking.k8s.io',
+    version: 'v1',
+    plural: 'networkpolicies',
+    kind: 'NetworkPolicy',
+    namespaced: true,
+  },
+  {
+    group: 'policy',
+    version: 'v1',
+    plural: 'poddisruptionbudgets',
+    kind: 'PodDisruptionBudget',
+    namespaced: true,
+  },
+];
+
+/**
+ * Starts every controller on shared informers. `ready` resolves when all copies are complete and all controllers work;
+ * it rejects when the signal aborts before.
+ */
+export function startControllers(start: StartOptions): { readonly ready: Promise<void> } {
+  const { client, clock, random, logger, signal } = start;
+  const follow = <T extends KubeObject>(resource: Resource<T>, transform = dropManagedFields<T>): Cache<T> =>
+    createCache(
+      client,
+      resource,
+      startInformer({ client, resource, clock, random, logger, signal, transform }),
+      signal,
+    );
+  const caches: Caches = {
+    namespaces: follow(RESOURCES.namespaces),
+    nodes: follow(RESOURCES.nodes),
+    pods: follow(RESOURCES.pods),
+    services: follow(RESOURCES.services),
+    endpoints: follow(RESOURCES.endpoints),
+    endpointSlices: follow(RESOURCES.endpointSlices),
+    configMaps: follow(RESOURCES.configMaps, (map) =>
+      map.metadata?.name === 'kube-root-ca.crt' ? dropManagedFields(map) : metadataOnly(map),
+    ),
+    secrets: follow(RESOURCES.secrets, metadataOnly),
+    serviceAccounts: follow(RESOURCES.serviceAccounts),
+    deployments: follow(RESOURCES.deployments),
+    replicaSets: follow(RESOURCES.replicaSets),
+    daemonSets: follow(RESOURCES.daemonSets),
+    statefulSets: follow(RESOURCES.statefulSets),
+    controllerRevisions: follow(RESOURCES.controllerRevisions),
+    jobs: follow(RESOURCES.jobs),
+    leases: follow(RESOURCES.leases),
+  };
+  const others = OTHERS.map((resource) => follow(resource, metadataOnly));
+  const followed = [...Object.values(caches), ...others] as Cache<KubeObject>[];
+  const context: ControllerContext = {
+    client,
+    caches,
+    clock,
+    random,
+    logger,
+    signal,
+    options: start.options,
+  };
+  const ready = Promise.all(followed.map(({ informer }) => informer.synced)).then(() => {
+    signal.throwIfAborted();
+    startNamespaces(context);
+    startServiceAccounts(context);
+    startNodeIpam(context);
+    startNodeLifecycle(context);
+    startScheduler(context);
+    startReplicaSets(context);
+    startDeployments(context);
+    startDaemonSets(context);
+    startStatefulSets(context);
+    startJobs(context);
+    startEndpointSlices(context);
+    startEndpoints(context);
+    startEndpointMirroring(context);
+    startGarbageCollector(context, followed);
+  });
+  return { ready };
+}
+
+/** Half of an object's size, and nobody here reads it. A write without them leaves the server's as they are. */
+function dropManagedFields<T extends KubeObject>(object: T): T {
+  const { managedFields: _dropped, ...metadata } = object.metadata ?? {};
+  return { ...object, metadata };
+}
+
+/** For kinds of which only names and owners matter here. */
+function metadataOnly<T extends KubeObject>(object: T): T {
+  const { apiVersion, kind, metadata } = object;
+  return dropManagedFields({ apiVersion, kind, metadata } as T);
+}

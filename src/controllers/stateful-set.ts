@@ -1,0 +1,265 @@
+import { hasReason } from '../kube/client.ts';
+import {
+  type ControllerRevision,
+  keyOf,
+  type Pod,
+  type PodTemplateSpec,
+  RESOURCES,
+  type StatefulSet,
+  splitKey,
+} from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { same } from './canonical.ts';
+import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
+import { availableIn, isReady, podFrom } from './pods.ts';
+import { REVISION_LABEL, revisionHistory, templateOf } from './revision-history.ts';
+import { selects } from './selector.ts';
+
+export interface StatefulSetView {
+  readonly set: StatefulSet;
+  /** Pods that it controls or selects, also those that are going. */
+  readonly pods: readonly Pod[];
+  /** The revision that pods below the partition run by, and its template. */
+  readonly current: { readonly name: string; readonly template: PodTemplateSpec | undefined };
+  /** The revision of the set as it is. */
+  readonly update: { readonly name: string; readonly template: PodTemplateSpec | undefined };
+  readonly now: number;
+}
+
+export interface StatefulSetPlan {
+  readonly adopt: readonly Pod[];
+  readonly release: readonly Pod[];
+  readonly create: readonly Pod[];
+  readonly delete: readonly Pod[];
+  readonly status: NonNullable<StatefulSet['status']> | null;
+  readonly checkAgainIn: number | null;
+}
+
+/** What a StatefulSet needs done: in order and one at a time, or all at once with podManagementPolicy Parallel. Pure. */
+export function reconcileStatefulSet(view: StatefulSetView): StatefulSetPlan {
+  const { set, now } = view;
+  const { owned, adopt, release: toRelease } = claim(set, set.spec?.selector, view.pods);
+  const name = set.metadata?.name ?? '';
+  // What it selects but did not name is not its own.
+  const mine = [...owned, ...adopt].filter((pod) => ordinalOf(name, pod) !== null);
+  const status = statusOf(view, mine);
+  const minReady = set.spec?.minReadySeconds ?? 0;
+  const waits = mine
+    .map((pod) => availableIn(pod, minReady, now))
+    .filter((wait) => wait > 0 && Number.isFinite(wait));
+  const steps =
+    set.metadata?.deletionTimestamp === undefined ? stepsOf(view, mine) : { create: [], delete: [] };
+  return {
+    adopt: adopt.filter((pod) => ordinalOf(name, pod) !== null),
+    release: toRelease,
+    ...steps,
+    status: same(status, set.status) ? null : status,
+    checkAgainIn: waits.length > 0 ? Math.min(...waits) : null,
+  };
+}
+
+/** "web-3" → 3 for the set "web"; null for names that are not of this form. */
+export function ordinalOf(set: string, pod: Pod): number | null {
+  const match = /^(.*)-(0|[1-9][0-9]*)$/.exec(pod.metadata?.name ?? '');
+  return match && match[1] === set ? Number(match[2]) : null;
+}
+
+function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; delete: Pod[] } {
+  const { set, now } = view;
+  const name = set.metadata?.name ?? '';
+  const start = set.spec?.ordinals?.start ?? 0;
+  const end = start + (set.spec?.replicas ?? 1);
+  const ordered = set.spec?.podManagementPolicy !== 'Parallel';
+  const minReady = set.spec?.minReadySeconds ?? 0;
+  const byOrdinal = new Map(pods.map((pod) => [ordinalOf(name, pod) ?? -1, pod]));
+  const plan: { create: Pod[]; delete: Pod[] } = { create: [], delete: [] };
+  const isGoing = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
+  const isHealthy = (pod: Pod) => !isGoing(pod) && availableIn(pod, minReady, now) === 0;
+
+  for (let ordinal = start; ordinal < end; ordinal++) {
+    const pod = byOrdinal.get(ordinal);
+    if (!pod) plan.create.push(podAt(view, ordinal));
+    else if (!isGoing(pod) && (pod.status?.phase === 'Failed' || pod.status?.phase === 'Succeeded')) {
+      plan.delete.push(pod);
+    } else if (isHealthy(pod)) continue;
+    // The next one comes when this one is up.
+    if (ordered) return plan;
+  }
+  const condemned = [...byOrdinal]
+    .filter(([ordinal]) => ordinal < start || ordinal >= end)
+    .sort(([a], [b]) => b - a)
+    .map(([, pod]) => pod);
+  for (const pod of condemned) {
+    if (!isGoing(pod)) plan.delete.push(pod);
+    if (ordered) return plan;
+  }
+  if (set.spec?.updateStrategy?.type === 'OnDelete' || plan.create.length + plan.delete.length > 0)
+    return plan;
+  const partition = set.spec?.updateStrategy?.rollingUpdate?.partition ?? 0;
+  // From the last to the first, each waiting for the one before it.
+  for (let ordinal = end - 1; ordinal >= start + partition; ordinal--) {
+    const pod = byOrdinal.get(ordinal);
+    if (!pod) return plan;
+    if (revisionLabel(pod) !== view.update.name) {
+      if (!isGoing(pod)) plan.delete.push(pod);
+      return plan;
+    }
+    if (!isHealthy(pod)) return plan;
+  }
+  return plan;
+}
+
+function revisionLabel(pod: Pod): string {
+  return pod.metadata?.labels?.[REVISION_LABEL] ?? '';
+}
+
+function podAt(view: StatefulSetView, ordinal: number): Pod {
+  const { set } = view;
+  const start = set.spec?.ordinals?.start ?? 0;
+  const partition = set.spec?.updateStrategy?.rollingUpdate?.partition ?? 0;
+  const rolling = set.spec?.updateStrategy?.type !== 'OnDelete';
+  // A pod that is lost in the middle of a rollout comes back as what it was.
+  const old = rolling
+    ? partition > 0
+      ? ordinal < start + partition
+      : ordinal < start + (set.status?.currentReplicas ?? 0)
+    : false;
+  const revision = old ? view.current : view.update;
+  const name = `${set.metadata?.name}-${ordinal}`;
+  const pod = podFrom(revision.template, set, controllerReference(set, RESOURCES.statefulSets), {
+    name,
+    labels: {
+      'statefulset.kubernetes.io/pod-name': name,
+      'apps.kubernetes.io/pod-index': String(ordinal),
+      [REVISION_LABEL]: revision.name,
+    },
+  });
+  if (!pod.spec) return pod;
+  const { serviceName } = set.spec ?? {};
+  return {
+    ...pod,
+    spec: { ...pod.spec, hostname: name, ...(serviceName ? { subdomain: serviceName } : {}) },
+  };
+}
+
+function statusOf(view: StatefulSetView, pods: readonly Pod[]): NonNullable<StatefulSet['status']> {
+  const { set, now } = view;
+  const live = pods.filter((pod) => pod.metadata?.deletionTimestamp === undefined);
+  const count = (test: (pod: Pod) => boolean) => live.filter(test).length;
+  const minReady = set.spec?.minReadySeconds ?? 0;
+  const replicas = pods.length;
+  const readyReplicas = count(isReady);
+  const updatedReplicas = count((pod) => revisionLabel(pod) === view.update.name);
+  const wanted = set.spec?.replicas ?? 1;
+  // The rollout is done: what was the update is current from now on.
+  const complete =
+    view.current.name !== view.update.name &&
+    updatedReplicas === wanted &&
+    readyReplicas === wanted &&
+    replicas === wanted;
+  const current = complete ? view.update.name : view.current.name;
+  return {
+    observedGeneration: set.metadata?.generation ?? 0,
+    replicas,
+    readyReplicas,
+    availableReplicas: count((pod) => availableIn(pod, minReady, now) === 0),
+    currentReplicas: count((pod) => revisionLabel(pod) === current),
+    updatedReplicas,
+    currentRevision: current,
+    updateRevision: view.update.name,
+    collisionCount: set.status?.collisionCount ?? 0,
+  };
+}
+
+/** Keeps StatefulSets: pods with stable names, in order. */
+export function startStatefulSets(context: ControllerContext): void {
+  const { caches, clock } = context;
+  const { statefulSets, pods, controllerRevisions } = caches;
+  const events = recorderFor(context, 'statefulset-controller');
+
+  const podsOf = (set: StatefulSet): Pod[] => {
+    const orphans = pods
+      .inNamespace(set.metadata?.namespace ?? '')
+      .filter((pod) => !controllerOf(pod) && selects(set.spec?.selector, pod.metadata?.labels));
+    return [...pods.controlledBy(set.metadata?.uid ?? ''), ...orphans].map((pod) =>
+      pods.isDeleting(pod) && pod.metadata?.deletionTimestamp === undefined
+        ? { ...pod, metadata: { ...pod.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
+        : pod,
+    );
+  };
+  const queue = controllerQueue(context, 'statefulset', async (key) => {
+    const { namespace, name } = splitKey(key);
+    const set = statefulSets.get(namespace, name);
+    if (!set) return;
+    const revisions = controllerRevisions.controlledBy(set.metadata?.uid ?? '');
+    const used = new Set(podsOf(set).map(revisionLabel));
+    if (set.status?.currentRevision) used.add(set.status.currentRevision);
+    const history = revisionHistory(set, RESOURCES.statefulSets, revisions, used);
+    if (set.metadata?.deletionTimestamp === undefined) {
+      if (history.isNew) await controllerRevisions.create(history.current);
+      if (history.raiseTo !== null) {
+        await controllerRevisions.patch(history.current, 'merge', { revision: history.raiseTo });
+      }
+      await all(history.outdated.map((revision) => controllerRevisions.delete(revision)));
+    }
+    const update = { name: history.current.metadata?.name ?? '', template: set.spec?.template };
+    const past = revisions.find(
+      (revision: ControllerRevision) => revision.metadata?.name === set.status?.currentRevision,
+    );
+    const current = past ? { name: past.metadata?.name ?? '', template: templateOf(past) } : update;
+    const viewOf = (object: StatefulSet): StatefulSetView => ({
+      set: object,
+      pods: podsOf(object),
+      current,
+      update,
+      now: clock.now(),
+    });
+    const plan = reconcileStatefulSet(viewOf(set));
+    await all([
+      ...plan.adopt
+        .filter((pod) => !controllerOf(pod))
+        .map((pod) => pods.patch(pod, 'merge', adoption(pod, set, RESOURCES.statefulSets))),
+      ...plan.release.map((pod) => pods.patch(pod, 'merge', release(pod, set))),
+      ...plan.delete.map(async (pod) => {
+        await pods.delete(pod);
+        const message = `delete Pod ${pod.metadata?.name} in StatefulSet ${name} successful`;
+        events.event(set, 'Normal', 'SuccessfulDelete', message, RESOURCES.statefulSets);
+      }),
+      ...plan.create.map(async (pod) => {
+        try {
+          await pods.create(pod);
+        } catch (error) {
+          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest')) {
+            const message = `create Pod ${pod.metadata?.name} in StatefulSet ${name} failed error: ${messageOf(error)}`;
+            events.event(set, 'Warning', 'FailedCreate', message, RESOURCES.statefulSets);
+          }
+          throw error;
+        }
+        const message = `create Pod ${pod.metadata?.name} in StatefulSet ${name} successful`;
+        events.event(set, 'Normal', 'SuccessfulCreate', message, RESOURCES.statefulSets);
+      }),
+    ]);
+    const latest = statefulSets.get(namespace, name);
+    if (!latest || latest.metadata?.uid !== set.metadata?.uid) return;
+    const after = reconcileStatefulSet(viewOf(latest));
+    if (after.status) await statefulSets.updateStatus({ ...latest, status: after.status });
+    if (after.checkAgainIn !== null) queue.addAfter(key, after.checkAgainIn);
+  });
+  statefulSets.informer.handle({
+    onAdd: (set) => queue.add(keyOf(set)),
+    onUpdate: (set) => queue.add(keyOf(set)),
+  });
+  const podChanged = (pod: Pod) => {
+    const namespace = pod.metadata?.namespace ?? '';
+    const controller = controllerOf(pod);
+    if (controller) {
+      if (controller.kind === 'StatefulSet') queue.add(`${namespace}/${controller.name}`);
+      return;
+    }
+    for (const set of statefulSets.inNamespace(namespace)) {
+      if (selects(set.spec?.selector, pod.metadata?.labels)) queue.add(keyOf(set));
+    }
+  };
+  pods.informer.handle({ onAdd: podChanged, onUpdate: podChanged, onDelete: podChanged });
+}

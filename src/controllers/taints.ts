@@ -1,0 +1,45 @@
+import type { Node, Taint, Toleration } from '../kube/types.ts';
+
+export const NOT_READY = 'node.kubernetes.io/not-ready';
+export const UNREACHABLE = 'node.kubernetes.io/unreachable';
+export const UNSCHEDULABLE = 'node.kubernetes.io/unschedulable';
+
+/** True when the toleration answers for the taint (core/v1 ToleratesTaint). */
+export function tolerates(toleration: Toleration, taint: Taint): boolean {
+  if (toleration.effect && toleration.effect !== taint.effect) return false;
+  if (toleration.key && toleration.key !== taint.key) return false;
+  const operator = toleration.operator ?? 'Equal';
+  if (operator === 'Exists') return true;
+  // Without a key only Exists means something.
+  return Boolean(toleration.key) && (toleration.value ?? '') === (taint.value ?? '');
+}
+
+/** The first taint of these effects that nothing tolerates. */
+export function untolerated(
+  taints: readonly Taint[],
+  tolerations: readonly Toleration[],
+  effects: readonly string[],
+): Taint | undefined {
+  return taints.find(
+    (taint) =>
+      effects.includes(taint.effect) && !tolerations.some((toleration) => tolerates(toleration, taint)),
+  );
+}
+
+/** The taints that a node should carry: its own, and those that follow from its state. */
+export function nodeTaints(node: Node): Taint[] {
+  const derived = [NOT_READY, UNREACHABLE, UNSCHEDULABLE];
+  const own = (node.spec?.taints ?? []).filter(
+    ({ key, effect }) => !(derived.includes(key) && effect !== 'PreferNoSchedule'),
+  );
+  const ready = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status;
+  const taints = [...own];
+  if (node.spec?.unschedulable) taints.push({ key: UNSCHEDULABLE, effect: 'NoSchedule' });
+  // A node that has said nothing yet takes no pods, but is no reason to evict one.
+  if (ready === undefined) taints.push({ key: NOT_READY, effect: 'NoSchedule' });
+  else if (ready !== 'True') {
+    const key = ready === 'Unknown' ? UNREACHABLE : NOT_READY;
+    taints.push({ key, effect: 'NoSchedule' }, { key, effect: 'NoExecute' });
+  }
+  return taints;
+}

@@ -1,0 +1,155 @@
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { type Client, hasReason } from './client.ts';
+import { type Event, type KubeObject, RESOURCES, type Resource } from './types.ts';
+
+export type EventType = 'Normal' | 'Warning';
+
+export interface EventRecorderOptions {
+  readonly client: Client;
+  /** Who speaks: "deployment-controller", "kubelet". */
+  readonly component: string;
+  /** The node that it speaks from. */
+  readonly host?: string;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** Writes Events about objects. Calls return at once and never throw: an event that cannot be written is logged. */
+export interface EventRecorder {
+  /** `resource` is needed for objects that do not carry their kind, as items of lists. */
+  event(object: KubeObject, type: EventType, reason: string, message: string, resource?: Resource): void;
+  /** Resolves when what was said so far is written. */
+  flush(): Promise<void>;
+}
+
+interface Known {
+  name: string;
+  count: number;
+  lastAt: number;
+}
+
+/** As client-go's correlator: the same event counts up for this long, and an object gets so many before a pause. */
+const SAME_MS = 600_000;
+const BURST = 25;
+const REFILL_MS = 300_000;
+const MOST_KNOWN = 4096;
+/** Events that wait to be written; more than that are dropped: they are hints, not state. */
+const MOST_PENDING = 1000;
+
+export function createEventRecorder(options: EventRecorderOptions): EventRecorder {
+  const { client, component, host, clock, logger, signal } = options;
+  const known = new Map<string, Known>();
+  const budgets = new Map<string, { left: number; at: number }>();
+  // Tells events of the same millisecond apart; components of one process begin at different numbers.
+  let serial = [...component].reduce((sum, letter) => sum * 31 + letter.charCodeAt(0), 7) % 1_000_000;
+  let pending = 0;
+  let dropped = 0;
+  let tail: Promise<void> = Promise.resolve();
+
+  /** A bucket per object: BURST tokens, one more each REFILL_MS. */
+  const admitted = (uid: string): boolean => {
+    const now = clock.now();
+    const budget = budgets.get(uid) ?? { left: BURST, at: now };
+    const refilled = Math.floor((now - budget.at) / REFILL_MS);
+    const left = Math.min(BURST, budget.left + refilled);
+    remember(budgets, uid, {
+      left: Math.max(0, left - 1),
+      at: budget.at + refilled * REFILL_MS,
+    });
+    return left > 0;
+  };
+  const write = async (key: string, fresh: Event) => {
+    const now = clock.now();
+    const same = known.get(key);
+    const namespace = fresh.metadata?.namespace ?? 'default';
+    if (same && now - same.lastAt < SAME_MS) {
+      same.count++;
+      same.lastAt = now;
+      const change = { count: same.count, lastTimestamp: fresh.lastTimestamp };
+      try {
+        await client.patch(RESOURCES.events, same.name, 'merge', change, { namespace });
+        return;
+      } catch (error) {
+        // Gone in the meantime, as events are after an hour: said anew.
+        if (!hasReason(error, 'NotFound')) throw error;
+      }
+    }
+    const made = await client.create(RESOURCES.events, fresh);
+    remember(known, key, { name: made.metadata?.name ?? '', count: 1, lastAt: now });
+  };
+
+  return {
+    event(object, type, reason, message, resource) {
+      const { name = '', namespace, uid = '', resourceVersion } = object.metadata ?? {};
+      const kind = object.kind ?? resource?.kind ?? '';
+      if (signal.aborted || !admitted(uid || `${kind}/${namespace}/${name}`)) return;
+      if (pending >= MOST_PENDING) {
+        if (dropped++ === 0) logger.warn({ component }, 'events are dropped: the API server is too slow');
+        return;
+      }
+      dropped = 0;
+      const now = clock.now();
+      const timestamp = `${new Date(now).toISOString().slice(0, 19)}Z`;
+      const apiVersion = object.apiVersion ?? (resource ? versionOf(resource) : 'v1');
+      const fresh: Event = {
+        metadata: {
+          // As client-go names them: unique, and in the order of time.
+          name: `${name}.${(BigInt(now) * 1_000_000n + BigInt(nextSerial())).toString(16)}`,
+          namespace: namespace || 'default',
+        },
+        involvedObject: {
+          apiVersion,
+          kind,
+          name,
+          ...(namespace ? { namespace } : {}),
+          ...(uid ? { uid } : {}),
+          ...(resourceVersion ? { resourceVersion } : {}),
+        },
+        type,
+        reason,
+        message: message.slice(0, 1024),
+        source: { component, ...(host ? { host } : {}) },
+        reportingComponent: component,
+        reportingInstance: host ?? '',
+        firstTimestamp: timestamp,
+        lastTimestamp: timestamp,
+        count: 1,
+      };
+      const key = [uid, kind, namespace, name, type, reason, message].join('\0');
+      pending++;
+      tail = tail
+        .then(() => (signal.aborted ? undefined : write(key, fresh)))
+        .catch((error: unknown) => {
+          // A namespace that is going away takes no events.
+          if (hasReason(error, 'Forbidden', 'NotFound')) return;
+          logger.warn(
+            { component, reason, object: `${kind}/${name}` },
+            `event not written: ${messageOf(error)}`,
+          );
+        })
+        .finally(() => {
+          pending--;
+        });
+    },
+    flush: () => tail,
+  };
+
+  function nextSerial(): number {
+    serial = (serial + 1) % 1_000_000;
+    return serial;
+  }
+}
+
+function remember<T>(map: Map<string, T>, key: string, value: T): void {
+  map.delete(key);
+  map.set(key, value);
+  const oldest = map.keys().next().value;
+  if (map.size > MOST_KNOWN && oldest !== undefined) map.delete(oldest);
+}
+
+function versionOf(resource: Resource): string {
+  return resource.group === '' ? resource.version : `${resource.group}/${resource.version}`;
+}

@@ -1,0 +1,155 @@
+import { type Clock, pause } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { type Client, hasReason } from './client.ts';
+import { type Lease, type OwnerReference, RESOURCES } from './types.ts';
+
+export interface LeaseOptions {
+  readonly client: Client;
+  readonly namespace: string;
+  readonly name: string;
+  /** Who holds it: a node's name, or a process's unique name. */
+  readonly identity: string;
+  readonly durationSeconds: number;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** Writes a Lease that nobody else wants, each quarter of its duration: a heartbeat, as kubelets' in kube-node-lease. */
+export async function renewLease(
+  options: LeaseOptions & { readonly ownerReferences?: OwnerReference[] },
+): Promise<void> {
+  const { namespace, name, clock, signal, logger } = options;
+  let known: Lease | null = null;
+  while (!signal.aborted) {
+    try {
+      known ??= await read(options);
+      known = await write(
+        options,
+        known,
+        known?.spec?.acquireTime ?? microTime(clock),
+        options.ownerReferences,
+      );
+      await pause(clock, options.durationSeconds * 250 * (0.95 + options.random() / 10), signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      known = null;
+      // Somebody else wrote in between: read and write again at once.
+      if (hasReason(error, 'Conflict', 'AlreadyExists')) continue;
+      logger.warn({ lease: `${namespace}/${name}` }, `lease not renewed: ${messageOf(error)}`);
+      await pause(clock, Math.min(1000, options.durationSeconds * 100), signal);
+    }
+  }
+}
+
+export interface ElectionOptions extends LeaseOptions {
+  /** Called on winning; its signal aborts when the lease is lost or given up. */
+  readonly onHeld: (signal: AbortSignal) => void;
+  /** Called after the signal of `onHeld` has aborted. */
+  readonly onLost?: () => void;
+}
+
+/**
+ * Takes part in an election until the signal aborts, then gives the lease back. The holder stops by itself after two
+ * thirds of the duration without a renewal, and others wait for the whole duration since they last saw a change by
+ * their own clock: clocks need not agree, and never do two hold it (client-go leaderelection).
+ */
+export async function holdLease(options: ElectionOptions): Promise<void> {
+  const { client, namespace, name, identity, clock, signal, logger } = options;
+  const durationMs = options.durationSeconds * 1000;
+  let held: AbortController | null = null;
+  let renewedAt = Number.NEGATIVE_INFINITY;
+  let cancelDeadline = () => {};
+  let observed: { record: string; at: number } = { record: '', at: Number.NEGATIVE_INFINITY };
+
+  const lose = () => {
+    cancelDeadline();
+    if (!held) return;
+    held.abort(new Error(`lost the lease ${namespace}/${name}`));
+    held = null;
+    options.onLost?.();
+  };
+  while (!signal.aborted) {
+    const askedAt = clock.now();
+    try {
+      const lease = await read(options);
+      const record = JSON.stringify(lease?.spec ?? null);
+      if (record !== observed.record) observed = { record, at: clock.now() };
+      const holder = lease?.spec?.holderIdentity ?? '';
+      const seconds = (lease?.spec?.leaseDurationSeconds ?? options.durationSeconds) * 1000;
+      const free = holder === '' || holder === identity || clock.now() - observed.at >= seconds;
+      if (free) {
+        const acquired = holder === identity ? lease?.spec?.acquireTime : undefined;
+        const written = await write(options, lease, acquired ?? microTime(clock));
+        observed = { record: JSON.stringify(written.spec), at: clock.now() };
+        // The lease runs from before it was asked for: the answer may have been long under way.
+        renewedAt = askedAt;
+        cancelDeadline();
+        const left = renewedAt + (durationMs * 2) / 3 - clock.now();
+        if (left <= 0) lose();
+        else {
+          cancelDeadline = clock.after(left, lose);
+          if (!held) {
+            held = new AbortController();
+            options.onHeld(held.signal);
+          }
+        }
+      } else lose();
+    } catch (error) {
+      if (!signal.aborted && !hasReason(error, 'Conflict', 'AlreadyExists')) {
+        logger.warn({ lease: `${namespace}/${name}` }, `election: ${messageOf(error)}`);
+      }
+    }
+    await pause(clock, (durationMs / 6) * (0.9 + options.random() / 5), signal);
+  }
+  const mine = held !== null;
+  lose();
+  if (!mine) return;
+  // Given back, so that the next one need not wait. Without the signal: it has aborted already.
+  try {
+    const lease = await client.get(RESOURCES.leases, name, namespace);
+    if (lease.spec?.holderIdentity !== identity) return;
+    await client.update(RESOURCES.leases, { ...lease, spec: { ...lease.spec, holderIdentity: '' } });
+  } catch (error) {
+    logger.debug({ lease: `${namespace}/${name}` }, `lease not given back: ${messageOf(error)}`);
+  }
+}
+
+async function read(options: LeaseOptions): Promise<Lease | null> {
+  const { client, namespace, name, signal } = options;
+  try {
+    return await client.get(RESOURCES.leases, name, namespace, { signal });
+  } catch (error) {
+    if (hasReason(error, 'NotFound')) return null;
+    throw error;
+  }
+}
+
+function write(
+  options: LeaseOptions,
+  current: Lease | null,
+  acquireTime: string,
+  ownerReferences?: OwnerReference[],
+): Promise<Lease> {
+  const { client, namespace, name, identity, clock, signal } = options;
+  const before = current?.spec?.holderIdentity ?? '';
+  const transitions = current?.spec?.leaseTransitions ?? 0;
+  const spec = {
+    ...current?.spec,
+    holderIdentity: identity,
+    leaseDurationSeconds: options.durationSeconds,
+    acquireTime,
+    renewTime: microTime(clock),
+    leaseTransitions: before !== '' && before !== identity ? transitions + 1 : transitions,
+  };
+  if (current) return client.update(RESOURCES.leases, { ...current, spec }, { signal });
+  const metadata = { name, namespace, ...(ownerReferences ? { ownerReferences } : {}) };
+  return client.create(RESOURCES.leases, { metadata, spec }, { signal });
+}
+
+/** meta/v1 MicroTime: leases count in microseconds. */
+function microTime(clock: Clock): string {
+  return new Date(clock.now()).toISOString().replace('Z', '000Z');
+}
