@@ -141,6 +141,42 @@ test('a contested address falls to the next in line when its holder goes, and ba
   assert.deepEqual(holder(), [undefined, 0, 0]);
 });
 
+test('a Service made anew with all as it was, but for its age, loses what an older one claims', () => {
+  const { table } = webTable();
+  const key = 'ipv4/203.0.113.1/TCP/80';
+  const claim = (name: string, day: number) =>
+    webService(
+      { clusterIPs: [`10.96.0.${name.length}`], externalIPs: ['203.0.113.1'] },
+      { name, creationTimestamp: `2025-02-0${day}T00:00:00Z` },
+    );
+  table.setService(claim('older', 1));
+  table.setService(claim('younger', 2));
+  assert.equal(table.commit().map.frontends.get(key)?.owner.name, 'older');
+  table.setService(claim('older', 3));
+  const { map, change } = table.commit();
+  assert.equal(map.frontends.get(key)?.owner.name, 'younger');
+  assert.deepEqual(
+    change.frontends.map((frontend) => frontend.key),
+    [key],
+  );
+});
+
+test('an option that changes alone changes the frontend', () => {
+  const { table } = webTable();
+  for (const annotations of [
+    { 'fairlead.dev/failover': 'disabled' },
+    { 'fairlead.dev/failover': 'disabled', 'fairlead.dev/balance': 'maglev' },
+    {
+      'fairlead.dev/failover': 'disabled',
+      'fairlead.dev/balance': 'maglev',
+      'fairlead.dev/ipvs-scheduler': 'sh',
+    },
+  ]) {
+    table.setService(webService({}, { annotations }));
+    assert.equal(table.commit().change.frontends.length, 1, JSON.stringify(annotations));
+  }
+});
+
 test('ejection comes and goes without touching other Services', () => {
   const { table } = webTable();
   const size = () => {
