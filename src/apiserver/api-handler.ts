@@ -1,6 +1,7 @@
 import { messageOf } from '../lib/errors.ts';
 import { type ApiPath, type IncomingRequest, type OutgoingResponse, parseApiPath } from './api-request.ts';
 import { bind } from './bind-pod.ts';
+import { presented, presentedJson, storageKind, toStorage } from './conversion.ts';
 import { readDeleteOptions } from './delete-options.ts';
 import { REVIEWS } from './discovery.ts';
 import type { ApiHandlerOptions } from './handler-options.ts';
@@ -24,16 +25,23 @@ export function createApiHandler(
   options: ApiHandlerOptions,
 ): (request: IncomingRequest) => Promise<OutgoingResponse> {
   return async (request) => {
-    try {
-      return await route(options, request);
-    } catch (error) {
+    const seen: Seen = { verb: request.method, resource: '' };
+    const response = await route(options, request, seen).catch((error: unknown) => {
       if (error instanceof StatusError) return statusResponse(error);
       options.logger.error({ method: request.method, url: request.url, err: error }, 'request failed');
       return statusResponse(
         new StatusError(500, 'InternalError', `Internal error occurred: ${messageOf(error)}`),
       );
-    }
+    });
+    options.metrics.count(seen.verb, seen.resource, response.status);
+    return response;
   };
+}
+
+/** What a request turns out to be, for the metrics. */
+interface Seen {
+  verb: string;
+  resource: string;
 }
 
 export function statusResponse(error: StatusError): OutgoingResponse {
@@ -48,7 +56,11 @@ export function statusResponse(error: StatusError): OutgoingResponse {
   };
 }
 
-async function route(options: ApiHandlerOptions, request: IncomingRequest): Promise<OutgoingResponse> {
+async function route(
+  options: ApiHandlerOptions,
+  request: IncomingRequest,
+  seen: Seen,
+): Promise<OutgoingResponse> {
   const url = new URL(request.url, 'http://localhost');
   const path = url.pathname.replace(/\/+$/, '') || '/';
   const plain = await nonResource(options, request, path, url.searchParams);
@@ -69,6 +81,10 @@ async function route(options: ApiHandlerOptions, request: IncomingRequest): Prom
       candidate.plural === target.plural,
   );
   if (!kind) throw new StatusError(404, 'NotFound', 'the server could not find the requested resource', {});
+  seen.resource = kind.plural;
+  if (request.method === 'GET' && target.name === '') {
+    seen.verb = url.searchParams.get('watch') ? 'WATCH' : 'LIST';
+  }
   if (target.subresource !== '') return subresource(options, kind, target, request, url.searchParams);
   return target.name === ''
     ? collection(options, kind, target, request, url.searchParams)
@@ -103,11 +119,12 @@ async function collection(
           timeoutMs: (seconds > 0 ? seconds : 1800 + options.random() * 1800) * 1000,
           encode: table
             ? (object, first) => JSON.stringify(table.single(presented(kind, object), first))
-            : options.kinds.some((other) => other !== kind && other.collection === kind.collection)
+            : kind.view
               ? (object) => JSON.stringify(presented(kind, object))
               : null,
           signal: AbortSignal.any([request.signal, options.closing]),
         });
+        body.on('close', options.metrics.watching(kind.plural));
         return { status: 200, headers: { 'content-type': 'application/json' }, body };
       }
       await waitForVersion(options, versions.atLeast);
@@ -131,7 +148,7 @@ async function collection(
             metadata,
           ),
         );
-      const items = page.items.map((item) => presentedJson(kind, item.object, item.json)).join(',');
+      const items = page.items.map((item) => presentedJson(kind, item)).join(',');
       const head = `{"kind":"${kind.kind}List","apiVersion":"${apiVersionOf(kind)}","metadata":${JSON.stringify(metadata)},"items":[`;
       return { status: 200, headers: { 'content-type': 'application/json' }, body: `${head}${items}]}\n` };
     }
@@ -139,8 +156,13 @@ async function collection(
       const body = decodeBody(request, options.schema);
       const namespace = kind.namespaced ? target.namespace || 'default' : '';
       const warnings = checkFields(options, kind, body, query);
-      const object = checkBody(kind, namespace, body.object);
-      const stored = resources.create(kind, namespace, object, writeOptions(options, kind, request, query));
+      const object = toStorage(kind, checkBody(kind, namespace, body.object));
+      const stored = resources.create(
+        storageKind(kind),
+        namespace,
+        object,
+        writeOptions(options, kind, request, query),
+      );
       return objectResponse(options, kind, 201, stored, request, query, warnings);
     }
     case 'DELETE': {
@@ -181,9 +203,17 @@ async function single(
     case 'PUT': {
       const body = decodeBody(request, options.schema);
       const warnings = checkFields(options, kind, body, query);
-      const object = checkBody(kind, namespace, body.object);
+      const object = toStorage(kind, checkBody(kind, namespace, body.object));
       const write = writeOptions(options, kind, request, query);
-      const stored = resources.update(kind, namespace, name, () => object, write);
+      const storage = storageKind(kind);
+      const { uid, resourceVersion } = object.metadata;
+      const exists = options.store.get(kind.collection, `${namespace}/${name}`) !== undefined;
+      if (!exists && kind.createOnUpdate && !uid && !resourceVersion) {
+        object.metadata.name = name;
+        const created = resources.create(storage, namespace, object, write);
+        return objectResponse(options, kind, 201, created, request, query, warnings);
+      }
+      const stored = resources.update(storage, namespace, name, () => object, write);
       return objectResponse(options, kind, 200, stored, request, query, warnings);
     }
     case 'PATCH': {
@@ -313,21 +343,11 @@ function objectResponse(
   const table = tableRequest(request, options.tables, kind, query, new Date(options.clock.now()));
   const body = table
     ? JSON.stringify(table.single(presented(kind, stored.object), true))
-    : presentedJson(kind, stored.object, stored.json);
+    : presentedJson(kind, stored);
   const headers: Record<string, string> = { 'content-type': 'application/json' };
   if (warnings.length > 0)
     headers['warning'] = warnings.map((text) => `299 - ${JSON.stringify(text)}`).join(', ');
   return { status, headers, body: `${body}\n` };
-}
-
-/** An object under the name by which it was asked for, where two kinds share what is stored. */
-function presented(kind: Kind, object: ApiObject): ApiObject {
-  const apiVersion = apiVersionOf(kind);
-  return object.apiVersion === apiVersion ? object : { ...object, apiVersion, kind: kind.kind };
-}
-
-function presentedJson(kind: Kind, object: ApiObject, json: string): string {
-  return object.apiVersion === apiVersionOf(kind) ? json : JSON.stringify(presented(kind, object));
 }
 
 /** A reader that has seen a later version than ours waits a little for it, then is told to come again. */

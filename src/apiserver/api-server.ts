@@ -8,6 +8,7 @@ import type { IncomingRequest } from './api-request.ts';
 import { installBuiltins } from './builtins.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import { KINDS } from './kinds.ts';
+import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
 import { ResourceStore } from './resource-store.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
@@ -28,6 +29,8 @@ export interface ApiServerOptions {
   readonly nodeTls: { readonly cert: string; readonly key: string; readonly ca: string };
   /** EC P-256 private key that signs service-account tokens. PEM. */
   readonly tokenKey: string;
+  /** New pods get their service account's token as files. Default: no. */
+  readonly mountTokens?: boolean;
   readonly schema: SchemaService;
   readonly tables: TableService;
   /** "v1.33.0+fairlead" */
@@ -49,9 +52,18 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger } = options;
   const store = new Store(options.dataFile);
   const allocator = new ServiceAllocator(store, options.serviceCidrs, options.nodePorts, random);
-  const resources = new ResourceStore(store, allocator, clock, randomUUID);
-  const tokens = createTokenIssuer(options.tokenKey, clock, randomUUID);
+  const resources = new ResourceStore(store, allocator, clock, {
+    randomUuid: randomUUID,
+    mountTokens: options.mountTokens ?? false,
+  });
+  const tokens = createTokenIssuer(
+    options.tokenKey,
+    clock,
+    randomUUID,
+    (collection, key) => store.get(collection, key)?.object.metadata.uid,
+  );
   const tunnel = createNodeTunnel({ store, tls: options.nodeTls });
+  const metrics = createRequestMetrics();
   const closing = new AbortController();
   const [, major = '1', minor = '33'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
   const handle = createApiHandler({
@@ -61,6 +73,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     schema: options.schema,
     tables: options.tables,
     tokens,
+    metrics,
     clock,
     random,
     logger,

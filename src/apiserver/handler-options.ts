@@ -2,6 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { ApiPath, IncomingRequest, OutgoingResponse } from './api-request.ts';
 import type { Kind } from './kind.ts';
+import type { RequestMetrics } from './metrics.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
 import type { TokenIssuer } from './service-account-tokens.ts';
@@ -15,6 +16,7 @@ export interface ApiHandlerOptions {
   readonly schema: SchemaService;
   readonly tables: TableService;
   readonly tokens: TokenIssuer;
+  readonly metrics: RequestMetrics;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;

@@ -97,7 +97,10 @@ export function authenticate(request: IncomingMessage, tokens: TokenIssuer): Use
   const bearer = /^Bearer (.+)$/i.exec(request.headers.authorization ?? '');
   if (bearer) return tokens.verify(bearer[1] ?? '');
   const socket = request.socket as TLSSocket;
-  if (!socket.authorized) return null;
+  return socket.authorized ? certificateUser(socket) : null;
+}
+
+function certificateUser(socket: TLSSocket): User {
   const subject = socket.getPeerCertificate().subject;
   const organizations = subject?.O as string | string[] | undefined;
   const groups =

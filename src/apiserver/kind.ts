@@ -6,6 +6,10 @@ export interface StrategyContext {
   readonly now: Date;
   /** The stored object of a kind, for checks across objects. */
   get(collection: string, key: string): ApiObject | undefined;
+  /** Five random characters, as generateName appends. */
+  suffix(): string;
+  /** New pods get their service account's token as files. */
+  readonly mountTokens: boolean;
 }
 
 /** A kind of the API: everything that distinguishes it from another. */
@@ -35,8 +39,14 @@ export interface Kind {
   readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
   /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path". */
   readonly names: 'subdomain' | 'label' | 'label1035' | 'path';
-  /** Objects cannot be changed after creation, only their metadata. */
-  readonly immutable?: boolean;
+  /** PUT of an object that is not there creates it. */
+  readonly createOnUpdate?: boolean;
+  /** It is another kind's objects, seen under other names. */
+  readonly view?: {
+    readonly of: Kind;
+    toStorage(object: ApiObject): ApiObject;
+    fromStorage(object: ApiObject): ApiObject;
+  };
 }
 
 export interface KindOptions extends Partial<Omit<Kind, 'group' | 'version' | 'kind' | 'plural'>> {}

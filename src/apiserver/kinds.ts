@@ -7,8 +7,10 @@ import {
   defaultReplicaSet,
   defaultStatefulSet,
 } from './defaults/workloads.ts';
+import { eventView } from './event-view.ts';
 import { defineKind, type Kind, pathFields } from './kind.ts';
 import { type ApiObject, isObject, textAt } from './object.ts';
+import { admitPod } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import {
   validateEndpointSlice,
@@ -38,11 +40,18 @@ const eventFields = {
   source: (event: ApiObject) => textAt(event, 'source', 'component') || textAt(event, 'reportingComponent'),
 };
 
+const CORE_EVENT = defineKind('v1', 'Event', 'events', {
+  shortNames: ['ev'],
+  fields: eventFields,
+  collection: 'events',
+  createOnUpdate: true,
+});
+
 /** Every kind that the server serves; discovery lists them in this order within their group. */
 export const KINDS: readonly Kind[] = [
   defineKind('v1', 'ConfigMap', 'configmaps', { shortNames: ['cm'] }),
-  defineKind('v1', 'Endpoints', 'endpoints', { shortNames: ['ep'] }),
-  defineKind('v1', 'Event', 'events', { shortNames: ['ev'], fields: eventFields, collection: 'events' }),
+  defineKind('v1', 'Endpoints', 'endpoints', { shortNames: ['ep'], createOnUpdate: true }),
+  CORE_EVENT,
   defineKind('v1', 'LimitRange', 'limitranges', { shortNames: ['limits'] }),
   defineKind('v1', 'Namespace', 'namespaces', {
     shortNames: ['ns'],
@@ -89,7 +98,8 @@ export const KINDS: readonly Kind[] = [
       'status.nominatedNodeName',
     ),
     defaults: defaultPod,
-    prepareCreate(pod) {
+    prepareCreate(pod, context) {
+      admitPod(pod, context);
       pod['status'] = { phase: 'Pending', qosClass: qosClass(pod) };
     },
     validate: validatePod,
@@ -170,7 +180,7 @@ export const KINDS: readonly Kind[] = [
     categories: ['all'],
     status: true,
   }),
-  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { validate: validateLease }),
+  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { validate: validateLease, createOnUpdate: true }),
   defineKind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
     generationFields: ['endpoints', 'ports', 'addressType'],
     defaults(slice) {
@@ -182,7 +192,22 @@ export const KINDS: readonly Kind[] = [
     },
     validate: validateEndpointSlice,
   }),
-  defineKind('events.k8s.io/v1', 'Event', 'events', { shortNames: ['ev'], collection: 'events' }),
+  defineKind('events.k8s.io/v1', 'Event', 'events', {
+    shortNames: ['ev'],
+    collection: 'events',
+    fields: {
+      ...pathFields('reason', 'type'),
+      reportingController: (event) => textAt(event, 'reportingComponent'),
+      ...Object.fromEntries(
+        ['kind', 'namespace', 'name', 'uid', 'apiVersion', 'resourceVersion', 'fieldPath'].map((field) => [
+          `regarding.${field}`,
+          (event: ApiObject) => textAt(event, 'involvedObject', field),
+        ]),
+      ),
+    },
+    createOnUpdate: true,
+    view: eventView(CORE_EVENT),
+  }),
   defineKind('networking.k8s.io/v1', 'IPAddress', 'ipaddresses', { shortNames: ['ip'], namespaced: false }),
   defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', { shortNames: ['ing'], status: true }),
   defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', { namespaced: false }),

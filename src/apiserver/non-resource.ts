@@ -16,7 +16,17 @@ export async function nonResource(
   switch (path) {
     case '/':
       return jsonResponse(200, {
-        paths: ['/api', '/api/v1', '/apis', '/healthz', '/livez', '/openapi/v3', '/readyz', '/version'],
+        paths: [
+          '/api',
+          '/api/v1',
+          '/apis',
+          '/healthz',
+          '/livez',
+          '/metrics',
+          '/openapi/v3',
+          '/readyz',
+          '/version',
+        ],
       });
     case '/version':
       return jsonResponse(200, {
@@ -55,8 +65,17 @@ export async function nonResource(
           : groupList(kinds),
       );
     }
+    case '/metrics':
+      return {
+        status: 200,
+        headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
+        body: await options.metrics.render(
+          options.store,
+          kinds.map((kind) => kind.collection),
+        ),
+      };
     case '/openapi/v3':
-      return jsonResponse(200, schema.openapiIndex());
+      return jsonResponse(200, await schema.openapiIndex());
   }
   if (path.startsWith('/openapi/v3/')) {
     const document = await schema.openapiDocument(path.slice('/openapi/v3/'.length));

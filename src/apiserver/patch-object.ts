@@ -1,4 +1,5 @@
 import type { IncomingRequest } from './api-request.ts';
+import { presented, storageKind, toStorage } from './conversion.ts';
 import type { ApiHandlerOptions } from './handler-options.ts';
 import { applyJsonPatch, applyMergePatch } from './json-patch.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
@@ -70,13 +71,13 @@ export function patch(
     return { stored, warnings, created: false };
   }
   const stored = options.resources.update(
-    kind,
+    storageKind(kind),
     namespace,
     name,
     (current) => {
-      const patched = patchedBy(request, current as JsonObject, body.object, schema);
+      const patched = patchedBy(request, presented(kind, current) as JsonObject, body.object, schema);
       // A patch that names no version applies to whatever is there.
-      return check(checkBody(kind, namespace, patched));
+      return toStorage(kind, check(checkBody(kind, namespace, patched)));
     },
     writeOptions(options, kind, request, query, subresource),
   );

@@ -1,6 +1,6 @@
 import type { Clock } from '../lib/clock.ts';
 import type { PropagationPolicy } from './delete-options.ts';
-import { apiVersionOf, fieldNames, fieldsOf, type Kind } from './kind.ts';
+import { apiVersionOf, fieldNames, fieldsOf, type Kind, type StrategyContext } from './kind.ts';
 import { listPage, type Page } from './list-page.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
 import { type FieldMatcher, type LabelMatcher, parseFieldSelector, parseLabelSelector } from './selectors.ts';
@@ -38,6 +38,8 @@ export interface ListRequest {
   readonly exactly?: number;
 }
 
+const LASTING_NAMESPACES = ['default', 'kube-system', 'kube-public'];
+
 export interface WriteOptions {
   /** Check and answer, but store nothing. */
   readonly dryRun?: boolean;
@@ -61,13 +63,20 @@ export class ResourceStore {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #randomUuid: () => string;
+  readonly #mountTokens: boolean;
   readonly #services: ServiceAllocator;
 
-  constructor(store: Store, services: ServiceAllocator, clock: Clock, randomUuid: () => string) {
+  constructor(
+    store: Store,
+    services: ServiceAllocator,
+    clock: Clock,
+    options: { readonly randomUuid: () => string; readonly mountTokens: boolean },
+  ) {
     this.#store = store;
     this.#services = services;
     this.#clock = clock;
-    this.#randomUuid = randomUuid;
+    this.#randomUuid = options.randomUuid;
+    this.#mountTokens = options.mountTokens;
   }
 
   get(kind: Kind, namespace: string, name: string): StoredObject {
@@ -232,6 +241,14 @@ export class ResourceStore {
   ): { stored: StoredObject; gone: boolean } {
     const before = this.get(kind, namespace, name);
     const current = before.object;
+    if (kind.collection === 'namespaces' && LASTING_NAMESPACES.includes(name)) {
+      throw new StatusError(
+        403,
+        'Forbidden',
+        `namespaces ${JSON.stringify(name)} is forbidden: this namespace may not be deleted`,
+        { name, kind: 'namespaces' },
+      );
+    }
     if (request.uid && request.uid !== current.metadata.uid) {
       throw conflict(
         kind,
@@ -367,8 +384,10 @@ export class ResourceStore {
     };
   }
 
-  #context() {
+  #context(): StrategyContext {
     return {
+      suffix: () => this.#suffix(),
+      mountTokens: this.#mountTokens,
       now: new Date(this.#clock.now()),
       get: (collection: string, key: string) => this.#store.get(collection, key)?.object,
     };

@@ -17,7 +17,12 @@ export async function review(
       return { ...base, kind: 'SelfSubjectReview', status: { userInfo } };
     case 'tokenreviews': {
       const spec = isObject(given['spec']) ? given['spec'] : {};
-      const user = options.tokens.verify(String(spec['token'] ?? ''));
+      const user = options.tokens.verify(
+        String(spec['token'] ?? ''),
+        Array.isArray(spec['audiences']) && spec['audiences'].length > 0
+          ? spec['audiences'].map(String)
+          : undefined,
+      );
       const status = user
         ? { authenticated: true, user: { username: user.name, uid: user.uid ?? '', groups: user.groups } }
         : { authenticated: false, error: 'the token is not valid' };

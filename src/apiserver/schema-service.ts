@@ -9,7 +9,7 @@ export interface OpenapiDocument {
 /** What the server needs to know about the fields of its kinds; made from the generated schema. */
 export interface SchemaService {
   /** GET /openapi/v3: group-versions with the address of their document. */
-  openapiIndex(): object;
+  openapiIndex(): Promise<object> | object;
   /** One group-version's document as serialised JSON, or null. `path`: "api/v1", "apis/apps/v1". */
   openapiDocument(path: string): Promise<OpenapiDocument | null> | OpenapiDocument | null;
   /**

@@ -1,21 +1,27 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
 import type { Clock } from '../lib/clock.ts';
 import type { User } from './api-request.ts';
-import { type ApiObject, at, isObject, type JsonObject } from './object.ts';
+import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from './object.ts';
 
 export interface TokenIssuer {
   /** Answers a TokenRequest for a service account: the request with its status. */
   issue(account: ApiObject, request: JsonObject): object;
   /** Whom a token stands for, or null when it is forged, expired or not ours. */
-  verify(token: string): User | null;
+  verify(token: string, audiences?: readonly string[]): User | null;
 }
 
 const ISSUER = 'https://kubernetes.default.svc.cluster.local';
 const DEFAULT_SECONDS = 3600;
 const LEAST_SECONDS = 600;
 
-/** Issues and checks service-account tokens (KEP-1205): JWTs signed with ES256. `key`: an EC P-256 private key, PEM. */
-export function createTokenIssuer(key: string, clock: Clock, randomUuid: () => string): TokenIssuer {
+/** Issues and checks service-account tokens (KEP-1205): JWTs signed with ES256. `key`: an EC P-256 private key, PEM;
+ * `uidOf`: of a stored object. */
+export function createTokenIssuer(
+  key: string,
+  clock: Clock,
+  randomUuid: () => string,
+  uidOf: (collection: string, key: string) => string | undefined,
+): TokenIssuer {
   const privateKey = createPrivateKey(key);
   const publicKey: KeyObject = createPublicKey(privateKey);
   const seconds = () => Math.floor(clock.now() / 1000);
@@ -57,12 +63,23 @@ export function createTokenIssuer(key: string, clock: Clock, randomUuid: () => s
         },
       };
     },
-    verify(token) {
+    verify(token, audiences = [ISSUER]) {
       const claims = decode(publicKey, token);
       if (!claims || claims['iss'] !== ISSUER) return null;
       const { exp, sub } = claims;
       if (typeof exp !== 'number' || exp <= seconds() || typeof sub !== 'string') return null;
-      const namespace = String(at(claims, 'kubernetes.io', 'namespace') ?? '');
+      if (!listAt(claims, 'aud').some((audience) => audiences.includes(String(audience)))) return null;
+      // A token ends with its account, and with the pod that it was made for.
+      const namespace = textAt(claims, 'kubernetes.io', 'namespace');
+      for (const [collection, bound] of [
+        ['serviceaccounts', 'serviceaccount'],
+        ['pods', 'pod'],
+      ] as const) {
+        const reference = at(claims, 'kubernetes.io', bound);
+        if (reference === undefined) continue;
+        const uid = uidOf(collection, `${namespace}/${textAt(reference, 'name')}`);
+        if (uid === undefined || uid !== textAt(reference, 'uid')) return null;
+      }
       return {
         name: sub,
         uid: String(at(claims, 'kubernetes.io', 'serviceaccount', 'uid') ?? ''),

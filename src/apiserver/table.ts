@@ -21,7 +21,7 @@ export function tableRequest(
   const wanted = /application\/json;as=Table;v=(v1|v1beta1);g=meta\.k8s\.io/.exec(
     request.headers['accept'] ?? '',
   );
-  if (!wanted) return null;
+  if (!wanted) return metadataRequest(request);
   const include = query.get('includeObject') ?? 'Metadata';
   const row = (object: ApiObject) => ({
     cells: tables.cells(kind.group, kind.kind, object, now),
@@ -43,5 +43,28 @@ export function tableRequest(
     list: (objects, metadata) => table(objects, metadata, true),
     single: (object, columns) =>
       table([object], { resourceVersion: object.metadata.resourceVersion }, columns),
+  };
+}
+
+/** Metadata alone, for clients that accept PartialObjectMetadata (garbage collectors, for example). */
+function metadataRequest(request: IncomingRequest): TableRendering | null {
+  const wanted =
+    /application\/json;as=PartialObjectMetadata(List)?;v=v1;g=meta\.k8s\.io|as=PartialObjectMetadata(List)?;g=meta\.k8s\.io;v=v1/.test(
+      request.headers['accept'] ?? '',
+    );
+  if (!wanted) return null;
+  const partial = (object: ApiObject) => ({
+    kind: 'PartialObjectMetadata',
+    apiVersion: 'meta.k8s.io/v1',
+    metadata: object.metadata,
+  });
+  return {
+    list: (objects, metadata) => ({
+      kind: 'PartialObjectMetadataList',
+      apiVersion: 'meta.k8s.io/v1',
+      metadata,
+      items: objects.map(partial),
+    }),
+    single: partial,
   };
 }

@@ -24,6 +24,13 @@ function defaultContainer(container: JsonObject, spec: JsonObject): void {
   container['terminationMessagePath'] ??= '/dev/termination-log';
   container['terminationMessagePolicy'] ??= 'File';
   container['resources'] ??= {};
+  const resources = container['resources'];
+  if (isObject(resources) && isObject(resources['limits'])) {
+    resources['requests'] = {
+      ...resources['limits'],
+      ...(isObject(resources['requests']) ? resources['requests'] : {}),
+    };
+  }
   if (container['imagePullPolicy'] === undefined && typeof container['image'] === 'string') {
     const tag = /:([^/:@]+)$/.exec(container['image'])?.[1];
     container['imagePullPolicy'] =
