@@ -103,9 +103,7 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
       [
         ...own,
         rule({}, tree(TREE.address)),
-        ...networks.map((destination) =>
-          rule({ destination, comment: 'no such port of a service' }, tree(TREE.clusterIP)),
-        ),
+        rule({ comment: 'no such port of a service' }, tree(TREE.clusterIP)),
         ...networks.map((destination) =>
           rule({ destination, comment: 'no service has this address' }, '-j DROP'),
         ),

@@ -65,8 +65,9 @@ export function createDispatchTree(prefix: string, family: IPFamily, addressed: 
 
   /**
    * Renders the chain of `digits`, whose keys are keys[from..to), and those below it. With `touched` (sorted keys)
-   * only chains whose contents or existence can depend on one of them are rendered: those that lead to one, and
-   * their neighbours.
+   * only chains that can depend on one of them are rendered. Whether a chain exists depends on the keys that agree
+   * with all but the last of its digits, and what it holds on those that agree with all: where none of the former
+   * is touched, it is as it was, under whichever parent.
    */
   function renderChain(
     digits: string,
@@ -81,8 +82,8 @@ export function createDispatchTree(prefix: string, family: IPFamily, addressed: 
       for (let i = from; i < to; i++) lines.push(...(rules.get(keys[i] ?? '') ?? []));
       return;
     }
-    const below = touched === null || touchesPrefix(touched, digits);
     const shared = commonPrefix(keys[from] ?? '', keys[to - 1] ?? '');
+    const below = touched === null || touchesPrefix(touched, (keys[from] ?? '').slice(0, shared));
     for (let start = from; start < to; ) {
       const child = (keys[start] ?? '').slice(0, shared + 1);
       const end = lowerBound(keys, `${child}~`, start, to);

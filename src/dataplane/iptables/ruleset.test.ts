@@ -100,10 +100,12 @@ describe('the dispatch tree', () => {
     const tree = createDispatchTree('KUBE-IP-', 'ipv4', true);
     const kernel = tree.render();
     const entries = new Map<string, string[]>();
-    for (let round = 0; round < 400; round++) {
+    for (let round = 0; round < 1000; round++) {
       const changes = new Map<string, string[] | null>();
-      for (let i = 1 + below(round % 20 === 0 ? 60 : 4); i > 0; i--) {
-        const key = dispatchKey(`10.96.${below(3)}.${below(24)}`, below(2) ? 'TCP' : 'UDP', 79 + below(3));
+      for (let i = 1 + below(round % 20 === 0 ? 90 : 4); i > 0; i--) {
+        // Addresses far apart come and go too: then a whole tree moves below or above another's root.
+        const network = below(12) ? `10.96.${below(3)}` : '203.0.113';
+        const key = dispatchKey(`${network}.${below(24)}`, below(2) ? 'TCP' : 'UDP', 79 + below(3));
         const gone = below(5) < 2;
         changes.set(key, gone ? null : [`rule ${key} ${below(2)}`]);
       }

@@ -1,0 +1,139 @@
+import { canonicalAddress, cidrContains, familyOf, parseCidr } from '../../../lib/address.ts';
+import type { Packet } from '../../../service/model.ts';
+import { HOOKS, type Table } from '../base-chains.ts';
+import type { Rule } from '../rule.ts';
+
+export type Tables = Readonly<Record<Table, ReadonlyMap<string, readonly Rule[]>>>;
+
+/** Where a packet can end, and how likely. */
+export interface Outcome {
+  readonly odds: number;
+  readonly action: 'forward' | 'reject' | 'drop' | 'pass';
+  /** "address:port" after translation; null untranslated. */
+  readonly target: string | null;
+  readonly masquerade: boolean;
+}
+
+interface State {
+  readonly odds: number;
+  readonly target: string | null;
+  readonly mark: boolean;
+  readonly end: 'accept' | 'drop' | 'reject' | 'return' | null;
+}
+
+/** Walks a flow's first packet through rules as the kernel would, following every random choice. */
+export function interpret(tables: Tables, packet: Packet, destinationIsLocal: boolean): Outcome[] {
+  const node = packet.sourceClass === 'node';
+  const start: State = { odds: 1, target: null, mark: false, end: null };
+  const afterNat = hook('nat', node ? 'OUTPUT' : 'PREROUTING', start);
+  return afterNat.flatMap((state) => {
+    const stays = destinationIsLocal && state.target === null;
+    const chains = node ? (stays ? ['OUTPUT', 'INPUT'] : ['OUTPUT']) : [stays ? 'INPUT' : 'FORWARD'];
+    let states: State[] = [{ ...state, end: null }];
+    for (const chain of chains) {
+      states = states.flatMap((s) =>
+        s.end === 'drop' || s.end === 'reject' ? [s] : hook('filter', chain, { ...s, end: null }),
+      );
+    }
+    return states.map((s): Outcome => {
+      const action = s.end === 'drop' || s.end === 'reject' ? s.end : s.target === null ? 'pass' : 'forward';
+      return { odds: s.odds, action, target: s.target, masquerade: s.mark };
+    });
+  });
+
+  function hook(table: Table, chain: string, state: State): State[] {
+    const rules = HOOKS.filter((h) => h.table === table && h.chain === chain).map((h) => h.rule);
+    return run(table, rules, state);
+  }
+
+  function run(table: Table, rules: readonly Rule[], state: State): State[] {
+    const done: State[] = [];
+    let open = [state];
+    for (const line of rules) {
+      const next: State[] = [];
+      for (const current of open) {
+        const chance = matches(line, current);
+        if (chance < 1) next.push({ ...current, odds: current.odds * (1 - chance) });
+        if (chance === 0) continue;
+        const [, kind = '', target = ''] = /-([jg]) (\S+)/.exec(line) ?? [];
+        const taken = { ...current, odds: current.odds * chance };
+        for (const after of execute(table, line, kind, target, taken)) {
+          if (after.end === null) next.push(after);
+          else done.push(after);
+        }
+      }
+      open = next;
+    }
+    return [...done, ...open];
+  }
+
+  function execute(table: Table, line: Rule, kind: string, target: string, state: State): State[] {
+    switch (target) {
+      case 'ACCEPT':
+        return [{ ...state, end: 'accept' }];
+      case 'DROP':
+        return [{ ...state, end: 'drop' }];
+      case 'REJECT':
+        return [{ ...state, end: 'reject' }];
+      case 'RETURN':
+        return [{ ...state, end: 'return' }];
+      case 'MARK':
+        return [{ ...state, mark: true }];
+      case 'SET':
+        return [state];
+      case 'DNAT':
+        return [{ ...state, target: /--to-destination (\S+)/.exec(line)?.[1] ?? null, end: 'accept' }];
+      default: {
+        const rules = tables[table].get(target);
+        if (!rules) throw new Error(`${line} leads to ${target}, which does not exist`);
+        // Behind a goto the rest of the calling chain is skipped: as if it had returned.
+        return run(table, rules, state).map((after) =>
+          after.end === 'return' || after.end === null
+            ? { ...after, end: kind === 'g' ? ('return' as const) : null }
+            : after,
+        );
+      }
+    }
+  }
+
+  /** 1, 0, or the chance of a random match. */
+  function matches(line: Rule, state: State): number {
+    const text = line.replace(/--comment "[^"]*"/, '');
+    const checks: [RegExp, (value: string) => boolean][] = [
+      [/(!? ?)-s (\S+)/, (value) => inNetwork(value, packet.source)],
+      [/(!? ?)-d (\S+)/, (value) => state.target === null && inNetwork(value, packet.destination)],
+      [/(!? ?)-i (\S+)/, () => packet.sourceClass === 'pod'],
+      [/(!? ?)-p (\S+)/, (value) => value.toUpperCase() === packet.protocol],
+      [/(!? ?)--dport (\S+)/, (value) => inRange(value, packet.port)],
+      [/(!? ?)--src-type (\S+)/, () => packet.sourceClass === 'node'],
+      [/(!? ?)--dst-type (\S+)/, () => destinationIsLocal && state.target === null],
+      [
+        /(!? ?)--ctstate (\S+)/,
+        (value) => value.includes('NEW') || (value.includes('DNAT') && state.target !== null),
+      ],
+      [/(!? ?)--match-set (\S+)/, () => false],
+      [/(!? ?)--mark (\S+)/, () => state.mark],
+    ];
+    for (const [pattern, holds] of checks) {
+      const [, not = '', value = ''] = pattern.exec(text) ?? [];
+      if (value !== '' && holds(value) === not.startsWith('!')) return 0;
+    }
+    return Number(/--probability (\S+)/.exec(text)?.[1] ?? 1);
+  }
+}
+
+function inNetwork(text: string, address: string): boolean {
+  const cidr = parseCidr(text);
+  const canonical = canonicalAddress(address);
+  return (
+    cidr !== null &&
+    canonical !== null &&
+    familyOf(canonical) === cidr.family &&
+    cidrContains(cidr, canonical)
+  );
+}
+
+function inRange(text: string, port: number): boolean {
+  const [low = 0, high = low] = text.split(':').map(Number);
+  return port >= low && port <= high;
+}
