@@ -1,0 +1,84 @@
+// linux/netfilter/nf_tables.h, nfnetlink.h, netfilter.h
+
+export const NFNL_SUBSYS_NFTABLES = 10;
+export const NFNLGRP_NFTABLES = 7;
+export const NFNL_MSG_BATCH_BEGIN = 0x10;
+export const NFNL_MSG_BATCH_END = 0x11;
+
+export const NFPROTO = { ipv4: 2, ipv6: 10 } as const;
+
+/** Low byte of a message's type. */
+export const NFT_MSG = {
+  newTable: 0,
+  getTable: 1,
+  delTable: 2,
+  newChain: 3,
+  getChain: 4,
+  delChain: 5,
+  newRule: 6,
+  getRule: 7,
+  delRule: 8,
+  newSet: 9,
+  getSet: 10,
+  delSet: 11,
+  newElements: 12,
+  getElements: 13,
+  delElements: 14,
+  newGeneration: 15,
+  getGeneration: 16,
+  destroyElements: 30,
+} as const;
+
+export const TABLE_FLAG = { dormant: 1, owner: 2, persist: 4 } as const;
+
+export const SET_FLAG = {
+  anonymous: 1,
+  constant: 2,
+  interval: 4,
+  map: 8,
+  timeout: 0x10,
+  evaluated: 0x20,
+  concatenated: 0x80,
+} as const;
+
+export const HOOK = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const;
+export type Hook = keyof typeof HOOK;
+
+export const VERDICT = { drop: 0, accept: 1, jump: -3, goto: -4, return: -5 } as const;
+
+/** The type of the data of a verdict map. */
+export const VERDICT_DATA = 0xffffff00;
+
+/** Register that holds the verdict. */
+export const VERDICT_REGISTER = 0;
+
+/** The n-th 32-bit register (NFT_REG32_00 and on), 0 to 15. Registers do not survive from one rule to the next. */
+export const register = (n: number): number => 8 + n;
+
+/** Element userdata TLV types and set userdata TLV types of libnftnl (udata.h): how `nft` reads what it lists. */
+export const UDATA_ELEMENT_COMMENT = 0;
+export const UDATA_RULE_COMMENT = 0;
+export const UDATA_SET_KEY_BYTE_ORDER = 0;
+export const UDATA_SET_DATA_BYTE_ORDER = 1;
+export const BYTE_ORDER = { host: 1, network: 2 } as const;
+
+/** Data types by `nft`'s numbering (datatype.h), with their length in bytes. Kernel: opaque. */
+export const DATA_TYPE = {
+  ipv4Address: { id: 7, length: 4 },
+  ipv6Address: { id: 8, length: 16 },
+  protocol: { id: 12, length: 1 },
+  port: { id: 13, length: 2 },
+  /** 32 bits in host order. `integer` would make `nft list` abort in a concatenation. */
+  mark: { id: 19, length: 4 },
+} as const;
+export type DataType = (typeof DATA_TYPE)[keyof typeof DATA_TYPE];
+
+/** Bytes that a concatenation takes in registers: each field is padded to 32 bits. */
+export function concatLength(types: readonly DataType[]): number {
+  return types.reduce((sum, type) => sum + ((type.length + 3) & ~3), 0);
+}
+
+/** The type number of a concatenation: six bits a field, the first field highest. */
+export function concatType(types: readonly DataType[]): number {
+  return types.reduce((sum, type) => ((sum << 6) | type.id) >>> 0, 0);
+}

@@ -1,0 +1,100 @@
+import {
+  type Attributes,
+  eachAttribute,
+  readAttributes,
+  readBe32,
+  readBe64,
+  readText,
+} from '../netlink/attributes.ts';
+import type { NetlinkMessage } from '../netlink/socket.ts';
+import { VERDICT } from './constants.ts';
+
+export interface SetDump {
+  readonly name: string;
+  readonly flags: number;
+  /** 0: without limit. */
+  readonly size: number;
+}
+
+export interface DumpedElement {
+  readonly key: Uint8Array;
+  readonly keyEnd: Uint8Array | null;
+  readonly data: Uint8Array | null;
+  /** "drop", "goto chain", … */
+  readonly verdict: string | null;
+  readonly intervalEnd: boolean;
+  readonly timeoutMs: number;
+  readonly expiresMs: number;
+  readonly comment: string | null;
+}
+
+/** A dumped object's attributes, and the text of one of them. */
+export function readNamed(message: NetlinkMessage, type: number): { name: string; attributes: Attributes } {
+  const attributes = readAttributes(message.payload.subarray(4));
+  const name = attributes.get(type);
+  return { name: name ? readText(name) : '', attributes };
+}
+
+/** The elements in one message of a dump or an event. */
+export function readElements(message: NetlinkMessage): DumpedElement[] {
+  const list = readAttributes(message.payload.subarray(4)).get(3);
+  if (!list) return [];
+  return [...eachAttribute(list)].map(([, bytes]) => readElement(bytes));
+}
+
+function readElement(bytes: Uint8Array): DumpedElement {
+  const attributes = readAttributes(bytes);
+  const value = (type: number) => {
+    const nest = attributes.get(type);
+    return nest ? readAttributes(nest) : null;
+  };
+  const data = value(2);
+  const verdict = data?.get(2);
+  const timeout = attributes.get(4);
+  const expires = attributes.get(5);
+  const flags = attributes.get(3);
+  const comment = attributes.get(6);
+  return {
+    key: value(1)?.get(1) ?? new Uint8Array(0),
+    keyEnd: value(10)?.get(1) ?? null,
+    data: data?.get(1) ?? null,
+    verdict: verdict ? verdictText(readAttributes(verdict)) : null,
+    intervalEnd: flags ? (readBe32(flags) & 1) !== 0 : false,
+    timeoutMs: timeout ? Number(readBe64(timeout)) : 0,
+    expiresMs: expires ? Number(readBe64(expires)) : 0,
+    comment: comment && comment[0] === 0 ? readText(comment.subarray(2)) : null,
+  };
+}
+
+function verdictText(attributes: Attributes): string {
+  const code = (readBe32(attributes.get(1) ?? new Uint8Array(4)) | 0) as number;
+  const chain = attributes.get(2);
+  const name = Object.entries(VERDICT).find(([, value]) => value === code)?.[0] ?? String(code);
+  return chain ? `${name} ${readText(chain)}` : name;
+}
+
+/**
+ * True when every attribute that we wrote stands in what the kernel shows, with the same value. The kernel shows more
+ * than was written (defaults), and lists expressions in order.
+ */
+export function isShownAs(written: Uint8Array, shown: Uint8Array): boolean {
+  const ours = [...eachAttribute(written)];
+  const theirs = [...eachAttribute(shown)];
+  return ours.length === theirs.length && ours.every(([, bytes], i) => sameExpression(bytes, theirs[i]?.[1]));
+}
+
+/** NFTA_EXPR_NAME, NFTA_EXPR_DATA. */
+function sameExpression(written: Uint8Array, shown: Uint8Array | undefined): boolean {
+  if (!shown) return false;
+  const ours = readAttributes(written);
+  const theirs = readAttributes(shown);
+  const name = ours.get(1);
+  const shownName = theirs.get(1);
+  if (!name || !shownName || readText(name) !== readText(shownName)) return false;
+  const shownData = readAttributes(theirs.get(2) ?? new Uint8Array(0));
+  for (const [type, value] of readAttributes(ours.get(2) ?? new Uint8Array(0))) {
+    const other = shownData.get(type);
+    if (!other || Buffer.compare(value, other) !== 0) return false;
+  }
+  return true;
+}
