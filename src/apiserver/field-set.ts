@@ -42,7 +42,9 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
     if (child === undefined) continue;
     const element = `f:${field}`;
     if (path.length < 2 && UNMANAGED.has([...path, element].join('/'))) continue;
-    set[element] = subset(child, schema?.field(field) ?? null, [...path, element]);
+    const below = subset(child, schema?.field(field) ?? null, [...path, element]);
+    // Metadata that only identifies is nobody's.
+    if (element !== 'f:metadata' || path.length > 0 || Object.keys(below).length > 0) set[element] = below;
   }
   return set;
 }
@@ -81,15 +83,21 @@ export function members(set: FieldSet, path: FieldPath = []): string[][] {
   );
 }
 
-/** True when the set holds the field, something below it, or the whole of what the field is part of. */
-export function covers(set: FieldSet, path: FieldPath): boolean {
+/** True when the field is a member of the set. */
+export function holds(set: FieldSet, path: FieldPath): boolean {
+  const node = nodeAt(set, path);
+  return node !== undefined && (node['.'] !== undefined || Object.keys(node).length === 0);
+}
+
+/** True when the set holds the field or something below it. */
+export function reaches(set: FieldSet, path: FieldPath): boolean {
+  return nodeAt(set, path) !== undefined;
+}
+
+function nodeAt(set: FieldSet, path: FieldPath): FieldSet | undefined {
   let node: FieldSet | undefined = set;
-  for (const element of path) {
-    if (node !== set && Object.keys(node).length === 0) return true;
-    node = node[element];
-    if (!node) return false;
-  }
-  return true;
+  for (const element of path) node = node?.[element];
+  return node;
 }
 
 /** Adds a field. */

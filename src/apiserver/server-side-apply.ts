@@ -1,12 +1,13 @@
 import {
-  covers,
   type FieldPath,
   type FieldSet,
   fieldSetOf,
+  holds,
   keyElement,
   listMerge,
   members,
   pathText,
+  reaches,
   remove,
   removeValue,
   valueAt,
@@ -71,7 +72,7 @@ export function applyServerSide(
   if (previous) {
     // Deepest first, so that an item goes after its fields.
     for (const path of members(previous.fieldsV1).reverse()) {
-      const stillOwned = covers(own, path) || others.some((entry) => covers(entry.fieldsV1, path));
+      const stillOwned = reaches(own, path) || others.some((entry) => reaches(entry.fieldsV1, path));
       if (!stillOwned) removeValue(start, path);
     }
   }
@@ -136,7 +137,7 @@ function findConflicts(
     (path) => !equal(valueAt(config, path), valueAt(current as JsonObject | null, path)),
   );
   return others.flatMap((entry) =>
-    differing.filter((path) => covers(entry.fieldsV1, path)).map((path) => ({ entry, path })),
+    differing.filter((path) => holds(entry.fieldsV1, path)).map((path) => ({ entry, path })),
   );
 }
 
