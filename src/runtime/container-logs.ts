@@ -1,0 +1,101 @@
+import { closeSync, fstatSync, openSync, readSync, watch } from 'node:fs';
+import { Readable } from 'node:stream';
+
+export interface LogOptions {
+  readonly follow: boolean;
+  readonly tailLines: number | null;
+  readonly sinceTime: Date | null;
+  readonly timestamps: boolean;
+  readonly limitBytes: number | null;
+  /** Resolves true when the container writes no more; asked when the end of the file is reached. */
+  readonly ended: () => boolean;
+  readonly signal: AbortSignal;
+}
+
+const CHUNK = 64 * 1024;
+
+/**
+ * A container's log as kubectl prints it, from a file in the CRI format: "TIMESTAMP STREAM P|F TEXT" per line, where
+ * P marks a part of a longer line.
+ */
+export function readLog(file: string, options: LogOptions): Readable {
+  return Readable.from(logLines(file, options), { objectMode: false });
+}
+
+async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buffer> {
+  const fd = openSync(file, 'r');
+  const changed = Promise.withResolvers<void>();
+  let wake = changed.resolve;
+  let waiting = changed.promise;
+  const watcher = options.follow ? watch(file, () => wake()) : null;
+  const abort = () => wake();
+  options.signal.addEventListener('abort', abort);
+  try {
+    let position = options.tailLines === null ? 0 : tailStart(fd, options.tailLines);
+    let pending = Buffer.alloc(0);
+    let left = options.limitBytes ?? Number.POSITIVE_INFINITY;
+    while (!options.signal.aborted && left > 0) {
+      // Asked before the read: what is written before the end is then seen by this read or the next.
+      const ended = options.ended();
+      const chunk = Buffer.alloc(CHUNK);
+      const count = readSync(fd, chunk, 0, CHUNK, position);
+      if (count === 0) {
+        if (!options.follow || ended) break;
+        await Promise.race([waiting, new Promise((resolve) => setTimeout(resolve, 500).unref())]);
+        ({ promise: waiting, resolve: wake } = Promise.withResolvers<void>());
+        continue;
+      }
+      position += count;
+      pending = Buffer.concat([pending, chunk.subarray(0, count)]);
+      const out: Buffer[] = [];
+      for (let end = pending.indexOf(10); end >= 0; end = pending.indexOf(10)) {
+        const line = renderLine(pending.subarray(0, end), options);
+        pending = pending.subarray(end + 1);
+        if (line) out.push(line);
+      }
+      const text = Buffer.concat(out).subarray(0, left);
+      left -= text.length;
+      if (text.length > 0) yield text;
+    }
+  } finally {
+    options.signal.removeEventListener('abort', abort);
+    watcher?.close();
+    closeSync(fd);
+  }
+}
+
+function renderLine(line: Buffer, options: LogOptions): Buffer | null {
+  const first = line.indexOf(32);
+  const second = line.indexOf(32, first + 1);
+  const third = line.indexOf(32, second + 1);
+  if (first < 0 || second < 0) return null;
+  const partial = line[second + 1] === 0x50;
+  const stamp = line.subarray(0, first).toString();
+  if (options.sinceTime && new Date(stamp) < options.sinceTime) return null;
+  const text = third < 0 ? Buffer.alloc(0) : line.subarray(third + 1);
+  return Buffer.concat([
+    ...(options.timestamps ? [Buffer.from(`${stamp} `)] : []),
+    text,
+    ...(partial ? [] : [Buffer.of(10)]),
+  ]);
+}
+
+/** Where the last `lines` lines begin. */
+function tailStart(fd: number, lines: number): number {
+  const { size } = fstatSync(fd);
+  let position = size;
+  let found = 0;
+  while (position > 0) {
+    const length = Math.min(CHUNK, position);
+    const chunk = Buffer.alloc(length);
+    readSync(fd, chunk, 0, length, position - length);
+    for (let i = length - 1; i >= 0; i--) {
+      const end = position - length + i;
+      if (chunk[i] !== 10 || end === size - 1) continue;
+      // A line that goes on in the next ("P") is no end of a line.
+      if (++found > lines - 1 && lines > 0) return end + 1;
+    }
+    position -= length;
+  }
+  return lines === 0 ? size : 0;
+}

@@ -1,0 +1,584 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Container, Pod } from '../kube/types.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
+import { ociConfig } from './oci-config.ts';
+import { deleteContainer, execInContainer, readExitCode, startContainer } from './oci-runtime.ts';
+import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
+import type { WorkerContext } from './pod-worker.ts';
+import { runProbe } from './probe.ts';
+import { startProber } from './prober.ts';
+import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
+import { builtinImage, type Image, mountRootfs, removeRootfs } from './rootfs.ts';
+import { volumeMounts } from './volumes.ts';
+
+export interface RunnerContext extends WorkerContext {
+  readonly pod: () => Pod;
+  /** Where the pod's ports are reached. */
+  readonly address: () => string;
+  /** The container has changed: the pod is to be looked at again. */
+  readonly changed: () => void;
+  /** When the pod's time is over, in the clock's milliseconds. */
+  readonly deadline: () => number;
+}
+
+/** What a container is started with. */
+export interface Launch {
+  readonly pod: Pod;
+  readonly container: Container;
+  readonly pausePid: number;
+  readonly ips: readonly string[];
+  readonly volumes: ReadonlyMap<string, string>;
+  readonly environment: EnvironmentSources | undefined;
+  readonly files: { readonly resolvConf: string; readonly hosts: string; readonly hostname: string };
+}
+
+/** What of a container survives the agent. */
+interface Saved {
+  readonly id: string;
+  readonly attempt: number;
+  readonly process: ProcessIdentity | null;
+  readonly startedAt: string | null;
+  readonly last: Termination | null;
+}
+
+const FIRST_BACKOFF_MS = 10_000;
+const MOST_BACKOFF_MS = 300_000;
+/** A container that ran this long has earned a fresh start. */
+const BACKOFF_RESET_MS = 600_000;
+/** After a hook has used up the time, the process still gets this much. */
+const LEAST_STOP_MS = 2000;
+
+/** One container of a pod through all its runs. */
+export class ContainerRunner {
+  readonly name: string;
+  readonly #context: RunnerContext;
+  readonly #folder: string;
+  readonly #spec: Container;
+  #phase: ContainerPhase = { kind: 'waiting', reason: 'ContainerCreating', message: '' };
+  #attempt = 0;
+  #id = '';
+  #process: ProcessIdentity | null = null;
+  #startedAtMs = 0;
+  #last: Termination | null = null;
+  #started = false;
+  #ready = false;
+  #unhealthy: string | null = null;
+  #failures = 0;
+  #notBefore = 0;
+  #probing: AbortController | null = null;
+  #exit: PromiseWithResolvers<void> | null = null;
+  #stopping: Promise<void> | null = null;
+  #cancelBackoff = () => {};
+
+  constructor(context: RunnerContext, container: Container, podFolder: string) {
+    this.#context = context;
+    this.#spec = container;
+    this.name = container.name;
+    this.#folder = join(podFolder, 'containers', container.name);
+    mkdirSync(join(this.#folder, 'logs'), { recursive: true, mode: 0o700 });
+    this.#adopt();
+  }
+
+  get view(): ContainerView {
+    return {
+      phase: this.#phase,
+      restarts: this.#attempt,
+      last: this.#last,
+      started: this.#started,
+      ready: this.#ready,
+    };
+  }
+
+  get isRunning(): boolean {
+    return this.#phase.kind === 'running';
+  }
+
+  /** The runtime's name of the current run. */
+  get id(): string {
+    return this.#id;
+  }
+
+  /** The log of the current run, or of the one before. */
+  logFile(previous: boolean): string {
+    return join(this.#folder, 'logs', `${previous ? this.#attempt - 1 : this.#attempt}.log`);
+  }
+
+  /** Starts the container when it does not run and its restart policy wants it to. */
+  async ensure(policy: string, launch: Launch): Promise<void> {
+    this.#notice();
+    const { clock } = this.#context.options;
+    if (this.#phase.kind === 'running') return;
+    if (this.#phase.kind === 'ended') {
+      const { exitCode } = this.#phase.termination;
+      if (policy === 'Never' || (policy === 'OnFailure' && exitCode === 0)) return;
+      this.#planRestart(this.#phase.termination);
+    }
+    if (clock.now() < this.#notBefore) {
+      this.#wakeAt(this.#notBefore);
+      return;
+    }
+    await this.#start(launch);
+  }
+
+  /** Looks whether the container has ended meanwhile. */
+  nudge(): void {
+    this.#notice();
+  }
+
+  /** Ends the container: preStop hook, SIGTERM, and at the deadline (clock's milliseconds) SIGKILL. */
+  stop(deadline: number, address: string): Promise<void> {
+    this.#cancelBackoff();
+    this.#notice();
+    if (this.#phase.kind !== 'running') return Promise.resolve();
+    this.#stopping ??= this.#stopRunning(deadline, address).finally(() => {
+      this.#stopping = null;
+    });
+    return this.#stopping;
+  }
+
+  /** The sandbox is gone: whatever still runs is killed and counts as ended. */
+  async abandon(): Promise<void> {
+    if (this.#phase.kind !== 'running' || !this.#process) return;
+    signalProcess(this.#process, 'SIGKILL');
+    await this.#exited();
+  }
+
+  /** Removes everything but the logs' folder of the pod. */
+  async dispose(): Promise<void> {
+    this.#probing?.abort();
+    this.#cancelBackoff();
+    if (this.#id) await this.#clean(this.#id, this.#attempt);
+  }
+
+  /** Stops watching; the container runs on. */
+  release(): void {
+    this.#probing?.abort();
+    this.#cancelBackoff();
+  }
+
+  /** Runs a command inside. */
+  exec(command: readonly string[], timeoutMs: number) {
+    return execInContainer(this.#context.paths, this.#id, command, { timeoutMs });
+  }
+
+  #adopt(): void {
+    let saved: Saved;
+    try {
+      saved = JSON.parse(readFileSync(join(this.#folder, 'state.json'), 'utf8')) as Saved;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return;
+      throw error;
+    }
+    this.#id = saved.id;
+    this.#attempt = saved.attempt;
+    this.#process = saved.process;
+    this.#last = saved.last;
+    if (!saved.process || !saved.startedAt) return;
+    this.#phase = { kind: 'running', id: saved.id, startedAt: saved.startedAt };
+    this.#startedAtMs = Date.parse(saved.startedAt);
+    this.#exit = Promise.withResolvers();
+    const before = [
+      ...(this.#context.pod().status?.containerStatuses ?? []),
+      ...(this.#context.pod().status?.initContainerStatuses ?? []),
+    ].find((status) => status.name === this.name);
+    // What was ready stays so until a probe says otherwise: a restart of the agent takes nobody out of service.
+    this.#started = before?.started ?? false;
+    this.#ready = before?.ready ?? false;
+    this.#notice();
+    if (this.#phase.kind === 'running') this.#probe();
+  }
+
+  async #start(launch: Launch): Promise<void> {
+    const { options, events, paths, groups } = this.#context;
+    const { container, pod } = launch;
+    const image = builtinImage(container.image ?? '', options.builtinImages);
+    if (!image) {
+      this.#waitFor(
+        'ErrImagePull',
+        `image ${JSON.stringify(container.image)} is unknown: this node has "host" and ${Object.keys(
+          options.builtinImages,
+        )
+          .map((name) => JSON.stringify(name))
+          .join(', ')}`,
+      );
+      return;
+    }
+    if (this.#id) await this.#clean(this.#id, this.#attempt - 1);
+    const { namespace = '', name = '' } = pod.metadata ?? {};
+    const uid = pod.metadata?.uid ?? '';
+    this.#id = `${uid.slice(0, 13)}-${this.name}-${this.#attempt}`;
+    const bundle = this.#bundle(this.#attempt);
+    try {
+      const config = this.#config(launch, image, bundle, groups?.controllers ?? new Set());
+      writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
+      const startedAt = this.#timestamp();
+      this.#exit = Promise.withResolvers();
+      this.#process = await startContainer(
+        paths,
+        {
+          id: this.#id,
+          bundle,
+          log: this.logFile(false),
+          stdin: container.stdin === true,
+          tty: container.tty === true,
+        },
+        (process) => {
+          this.#process = process;
+          this.#save(startedAt);
+        },
+      );
+      this.#phase = { kind: 'running', id: this.#id, startedAt };
+      this.#startedAtMs = options.clock.now();
+    } catch (error) {
+      const reason =
+        error instanceof FairleadError && /^[A-Z][a-zA-Z]+$/.test(error.code)
+          ? error.code
+          : 'RunContainerError';
+      this.#waitFor(reason, messageOf(error));
+      await this.#clean(this.#id, this.#attempt);
+      return;
+    }
+    this.#started = false;
+    this.#ready = false;
+    this.#unhealthy = null;
+    events.event(pod, 'Normal', 'Started', `Started container ${this.name}`);
+    options.logger.debug({ pod: `${namespace}/${name}`, container: this.name }, 'container started');
+    const hook = container.lifecycle?.postStart;
+    if (hook) {
+      const result = await this.#hook(hook, 30_000);
+      if (!result.ok) {
+        events.event(pod, 'Warning', 'FailedPostStartHook', `PostStartHook failed: ${result.message}`);
+        if (this.#process) signalProcess(this.#process, 'SIGKILL');
+      }
+    }
+    this.#probe();
+  }
+
+  #config(launch: Launch, image: Image, bundle: string, controllers: ReadonlySet<string>): object {
+    const { container, pod } = launch;
+    const { options } = this.#context;
+    const env = launch.environment
+      ? containerEnvironment(container, image.env, launch.environment)
+      : new Map(Object.entries(image.env));
+    const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
+    const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
+    const rootfs = mountRootfs(image, bundle);
+    const file = (source: string, destination: string) => ({
+      destination,
+      type: 'bind',
+      source,
+      options: ['bind', 'rprivate', 'rw'],
+    });
+    return ociConfig({
+      pod,
+      container,
+      args: [...entrypoint, ...args],
+      env,
+      cwd: container.workingDir || image.workingDir || '/',
+      user: userOf(pod, container, image),
+      rootfs,
+      pausePid: launch.pausePid,
+      mounts: [
+        ...image.mounts,
+        file(launch.files.resolvConf, '/etc/resolv.conf'),
+        file(launch.files.hosts, '/etc/hosts'),
+        file(launch.files.hostname, '/etc/hostname'),
+        ...volumeMounts(container, launch.volumes, env),
+      ],
+      cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${this.#id}`,
+      cgroupControllers: controllers,
+      tty: container.tty === true,
+    });
+  }
+
+  #probe(): void {
+    const probing = new AbortController();
+    this.#probing = probing;
+    const { options, events } = this.#context;
+    const target = {
+      address: this.#context.address(),
+      container: this.#spec,
+      exec: (command: readonly string[], timeoutMs: number) => this.exec(command, timeoutMs),
+    };
+    startProber(this.#spec, target, options.clock, probing.signal, {
+      onStarted: () => {
+        this.#started = true;
+        this.#context.changed();
+      },
+      onReady: (ready) => {
+        if (this.#ready === ready) return;
+        this.#ready = ready;
+        this.#context.changed();
+      },
+      onUnhealthy: (kind, message) => {
+        const pod = this.#context.pod();
+        events.event(
+          pod,
+          'Normal',
+          'Killing',
+          `Container ${this.name} failed ${kind} probe, will be restarted`,
+        );
+        this.#unhealthy = message;
+        const grace = (pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000;
+        void this.stop(options.clock.now() + grace, target.address);
+      },
+      onFailure: (kind, result) => {
+        const word = `${kind[0]?.toUpperCase()}${kind.slice(1)}`;
+        events.event(this.#context.pod(), 'Warning', 'Unhealthy', `${word} probe failed: ${result.message}`);
+      },
+    });
+  }
+
+  /** Sees an end of the container: by its exit code, or by its process having gone. */
+  #notice(): void {
+    if (this.#phase.kind !== 'running') return;
+    const { paths, options } = this.#context;
+    const exitCode = readExitCode(paths, this.#id);
+    if (exitCode === null) {
+      if (this.#process && isAlive(this.#process)) return;
+      // conmon writes the code a moment after the process has gone; without conmon there never is one.
+      if (options.clock.now() - this.#goneSince() < 2000) {
+        options.clock.after(50, () => this.#context.changed());
+        return;
+      }
+    }
+    const code = exitCode ?? 137;
+    const { startedAt } = this.#phase;
+    this.#phase = {
+      kind: 'ended',
+      termination: {
+        id: this.#id,
+        exitCode: code,
+        reason: code === 0 ? 'Completed' : 'Error',
+        message: this.#terminationMessage(code),
+        startedAt,
+        finishedAt: this.#timestamp(),
+      },
+    };
+    this.#probing?.abort();
+    this.#ready = false;
+    this.#started = false;
+    this.#missingSince = 0;
+    this.#exit?.resolve();
+  }
+
+  #missingSince = 0;
+
+  #goneSince(): number {
+    if (this.#missingSince === 0) this.#missingSince = this.#context.options.clock.now();
+    return this.#missingSince;
+  }
+
+  /** First restart at once, then after 10 s, 20 s, … 5 min; a long run starts anew. */
+  #planRestart(termination: Termination): void {
+    const { clock } = this.#context.options;
+    const ran = clock.now() - this.#startedAtMs;
+    this.#failures = ran > BACKOFF_RESET_MS ? 0 : this.#failures + 1;
+    this.#last = termination;
+    this.#attempt++;
+    const delay =
+      this.#failures <= 1 ? 0 : Math.min(FIRST_BACKOFF_MS * 2 ** (this.#failures - 2), MOST_BACKOFF_MS);
+    this.#notBefore = clock.now() + delay;
+    const pod = this.#context.pod();
+    this.#phase =
+      delay === 0
+        ? { kind: 'waiting', reason: 'ContainerCreating', message: '' }
+        : {
+            kind: 'waiting',
+            reason: 'CrashLoopBackOff',
+            message: `back-off ${delay / 1000}s restarting failed container=${this.name} pod=${pod.metadata?.name}_${pod.metadata?.namespace}(${pod.metadata?.uid})`,
+          };
+    if (delay > 0) {
+      this.#context.events.event(
+        pod,
+        'Warning',
+        'BackOff',
+        `Back-off restarting failed container ${this.name} in pod ${pod.metadata?.name}`,
+      );
+    }
+  }
+
+  /** The container could not be started: says so and tries again, slower each time. */
+  #waitFor(reason: string, message: string): void {
+    const { clock } = this.#context.options;
+    const pod = this.#context.pod();
+    this.#failures++;
+    const delay = Math.min(1000 * 2 ** (this.#failures - 1), MOST_BACKOFF_MS);
+    this.#notBefore = clock.now() + delay;
+    const shown = reason === 'ErrImagePull' && this.#failures > 1 ? 'ImagePullBackOff' : reason;
+    this.#phase = { kind: 'waiting', reason: shown, message };
+    this.#context.events.event(pod, 'Warning', 'Failed', `Error: ${shown}: ${message}`);
+    this.#wakeAt(this.#notBefore);
+  }
+
+  async #stopRunning(deadline: number, address: string): Promise<void> {
+    const { options, events } = this.#context;
+    const { clock } = options;
+    const hook = this.#spec.lifecycle?.preStop;
+    const left = () => Math.min(deadline, this.#context.deadline()) - clock.now();
+    if (hook && left() > 0) {
+      const result = await this.#withDeadline(this.#hook(hook, left(), address), left());
+      if (result && !result.ok) {
+        events.event(
+          this.#context.pod(),
+          'Warning',
+          'FailedPreStopHook',
+          `PreStopHook failed: ${result.message}`,
+        );
+      }
+    }
+    const hooked = hook !== undefined;
+    if (this.#process && this.isRunning && left() > 0) signalProcess(this.#process, 'SIGTERM');
+    const wait = Math.max(left(), hooked && deadline > clock.now() - 1 ? LEAST_STOP_MS : 0);
+    if (wait > 0 && this.isRunning) await this.#exitWithin(wait);
+    if (this.isRunning && this.#process) {
+      signalProcess(this.#process, 'SIGKILL');
+      await this.#exited();
+    }
+  }
+
+  /** A hook's action; `sleep` is one that only hooks have. */
+  async #hook(
+    hook: NonNullable<NonNullable<Container['lifecycle']>['preStop']>,
+    timeoutMs: number,
+    address?: string,
+  ) {
+    if (hook.sleep) {
+      await new Promise<void>((resolve) => {
+        this.#context.options.clock.after(
+          Math.min(timeoutMs, hook.sleep?.seconds ? hook.sleep.seconds * 1000 : 0),
+          resolve,
+        );
+      });
+      return { ok: true, message: '' };
+    }
+    return runProbe(
+      hook,
+      {
+        address: address ?? this.#context.address(),
+        container: this.#spec,
+        exec: (command, ms) => this.exec(command, ms),
+      },
+      timeoutMs,
+    );
+  }
+
+  async #withDeadline<T>(work: Promise<T>, ms: number): Promise<T | null> {
+    let cancel = () => {};
+    const late = new Promise<null>((resolve) => {
+      cancel = this.#context.options.clock.after(ms, () => resolve(null));
+    });
+    // A container that ends in the middle of its hook needs no more of it.
+    const ended = (this.#exit?.promise ?? new Promise<void>(() => {})).then(() => null);
+    try {
+      return await Promise.race([work, late, ended]);
+    } finally {
+      cancel();
+    }
+  }
+
+  async #exitWithin(ms: number): Promise<void> {
+    const until = this.#context.options.clock.now() + ms;
+    // A shorter grace period may be asked for in the meantime: `deadline` is looked at again now and then.
+    while (this.isRunning) {
+      const left = Math.min(until, Math.max(this.#context.deadline(), 0)) - this.#context.options.clock.now();
+      if (left <= 0) return;
+      await this.#withDeadline(new Promise<never>(() => {}), Math.min(left, 250));
+      this.#notice();
+    }
+  }
+
+  async #exited(): Promise<void> {
+    while (this.isRunning) {
+      await this.#withDeadline(new Promise<never>(() => {}), 20);
+      this.#notice();
+    }
+  }
+
+  #terminationMessage(code: number): string {
+    if (this.#unhealthy) return this.#unhealthy;
+    const path = join(
+      this.#bundle(this.#attempt),
+      'upper',
+      this.#spec.terminationMessagePath ?? '/dev/termination-log',
+    );
+    try {
+      return readFileSync(path, 'utf8').slice(0, 4096);
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT', 'ENOTDIR')) throw error;
+    }
+    return code === 0 || this.#spec.terminationMessagePolicy !== 'FallbackToLogsOnError'
+      ? ''
+      : this.#logTail();
+  }
+
+  #logTail(): string {
+    try {
+      return readFileSync(this.logFile(false), 'utf8').slice(-2048);
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return '';
+      throw error;
+    }
+  }
+
+  #bundle(attempt: number): string {
+    const folder = join(this.#folder, `run-${attempt}`);
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    return folder;
+  }
+
+  /** Removes a run from the runtime and the disk; its log stays, the one before last goes. */
+  async #clean(id: string, attempt: number): Promise<void> {
+    const { paths } = this.#context;
+    await deleteContainer(paths, id);
+    rmSync(join(paths.exits, id), { force: true });
+    for (const entry of readdirSync(this.#folder)) {
+      if (entry.startsWith('run-') && Number(entry.slice(4)) <= attempt)
+        removeRootfs(join(this.#folder, entry));
+    }
+    const old = join(this.#folder, 'logs', `${attempt - 1}.log`);
+    if (statSync(old, { throwIfNoEntry: false })) rmSync(old, { force: true });
+  }
+
+  #save(startedAt: string): void {
+    const saved: Saved = {
+      id: this.#id,
+      attempt: this.#attempt,
+      process: this.#process,
+      startedAt,
+      last: this.#last,
+    };
+    writeFileSync(join(this.#folder, 'state.json'), JSON.stringify(saved), { mode: 0o600 });
+  }
+
+  #wakeAt(time: number): void {
+    this.#cancelBackoff();
+    const { clock } = this.#context.options;
+    this.#cancelBackoff = clock.after(Math.max(0, time - clock.now()), () => this.#context.changed());
+  }
+
+  #timestamp(): string {
+    return `${new Date(this.#context.options.clock.now()).toISOString().slice(0, 19)}Z`;
+  }
+}
+
+/** Whom the container runs as: its own setting, the pod's, the image's; numbers only, as the root file system may lack names. */
+function userOf(pod: Pod, container: Container, image: Image): { uid: number; gid: number } {
+  const own = container.securityContext ?? {};
+  const shared = pod.spec?.securityContext ?? {};
+  const [imageUser = '0', imageGroup = '0'] = image.user.split(':');
+  const uid = own.runAsUser ?? shared.runAsUser ?? Number(imageUser);
+  const gid = own.runAsGroup ?? shared.runAsGroup ?? Number(imageGroup);
+  if ((own.runAsNonRoot ?? shared.runAsNonRoot) && uid === 0) {
+    throw new FairleadError(
+      'container has runAsNonRoot and would run as root; set securityContext.runAsUser',
+      {
+        op: 'start container',
+        code: 'CreateContainerConfigError',
+      },
+    );
+  }
+  return { uid: Number.isInteger(uid) ? uid : 0, gid: Number.isInteger(gid) ? gid : 0 };
+}

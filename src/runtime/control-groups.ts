@@ -1,0 +1,29 @@
+import { readFileSync, statfsSync } from 'node:fs';
+import { hasCode } from '../lib/errors.ts';
+
+/** How this machine's control groups are mounted. */
+export interface ControlGroups {
+  /** Where the cgroup v2 hierarchy is. */
+  readonly root: string;
+  /** v1 and v2 are mixed, which crun refuses: it must be shown the v2 hierarchy alone. */
+  readonly hybrid: boolean;
+  /** Controllers that the v2 hierarchy has: limits of others cannot be set. */
+  readonly controllers: ReadonlySet<string>;
+}
+
+// linux/magic.h
+const CGROUP2_SUPER_MAGIC = 0x63677270;
+
+/** Looks at /sys/fs/cgroup. Null when there is no cgroup v2 hierarchy. */
+export function readControlGroups(): ControlGroups | null {
+  for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified']) {
+    try {
+      if (statfsSync(root).type !== CGROUP2_SUPER_MAGIC) continue;
+      const controllers = readFileSync(`${root}/cgroup.controllers`, 'utf8').trim().split(/\s+/);
+      return { root, hybrid: root !== '/sys/fs/cgroup', controllers: new Set(controllers) };
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw error;
+    }
+  }
+  return null;
+}

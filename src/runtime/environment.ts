@@ -1,0 +1,156 @@
+import type { Container, Pod } from '../kube/types.ts';
+import { FairleadError } from '../lib/errors.ts';
+
+/** What variables may refer to; lookups give null for what does not exist. */
+export interface EnvironmentSources {
+  readonly pod: Pod;
+  readonly podIps: readonly string[];
+  readonly hostIps: readonly string[];
+  configMap(name: string): Readonly<Record<string, string>> | null;
+  /** Decoded. */
+  secret(name: string): Readonly<Record<string, string>> | null;
+  /** Variables that every container gets: the API server's address, Services of the namespace. */
+  readonly services: Readonly<Record<string, string>>;
+}
+
+/**
+ * A container's environment: the image's, then Services', then envFrom, then env, with $(NAME) replaced.
+ * Throws FairleadError "CreateContainerConfigError" naming the object or key that is missing.
+ */
+export function containerEnvironment(
+  container: Container,
+  image: Readonly<Record<string, string>>,
+  sources: EnvironmentSources,
+): Map<string, string> {
+  const result = new Map<string, string>([...Object.entries(image), ...Object.entries(sources.services)]);
+  for (const from of container.envFrom ?? []) {
+    const { configMapRef, secretRef, prefix = '' } = from;
+    const reference = configMapRef ?? secretRef;
+    const kind = configMapRef ? 'configmap' : 'secret';
+    const name = reference?.name ?? '';
+    const values = configMapRef ? sources.configMap(name) : sources.secret(name);
+    if (!values && !reference?.optional) throw missing(`${kind} ${JSON.stringify(name)} not found`);
+    for (const [key, value] of Object.entries(values ?? {})) result.set(prefix + key, value);
+  }
+  for (const { name, value, valueFrom } of container.env ?? []) {
+    if (!valueFrom) {
+      result.set(name, expand(value ?? '', result));
+      continue;
+    }
+    const { fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef } = valueFrom;
+    if (fieldRef) result.set(name, podField(fieldRef.fieldPath, sources));
+    else if (resourceFieldRef) result.set(name, resourceField(container, resourceFieldRef));
+    else {
+      const reference = configMapKeyRef ?? secretKeyRef;
+      const kind = configMapKeyRef ? 'configmap' : 'secret';
+      const from = reference?.name ?? '';
+      const values = configMapKeyRef ? sources.configMap(from) : sources.secret(from);
+      const found = values?.[reference?.key ?? ''];
+      if (found !== undefined) result.set(name, found);
+      else if (!reference?.optional) {
+        throw missing(
+          values
+            ? `couldn't find key ${reference?.key} in ${kind} ${sources.pod.metadata?.namespace}/${from}`
+            : `${kind} ${JSON.stringify(from)} not found`,
+        );
+      }
+    }
+  }
+  return result;
+}
+
+/** Replaces $(NAME) by a variable's value; $$(NAME) stands for $(NAME); unknown names stay. */
+export function expand(text: string, variables: ReadonlyMap<string, string>): string {
+  return text.replace(/\$\$|\$\(([^)]*)\)/g, (match: string, name: string | undefined) =>
+    name === undefined ? '$' : (variables.get(name) ?? match),
+  );
+}
+
+/** A field of the downward API. Throws for one that there is not. */
+export function podField(
+  path: string,
+  sources: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps'>,
+): string {
+  const { pod, podIps, hostIps } = sources;
+  const metadata = pod.metadata ?? {};
+  const keyed = /^metadata\.(labels|annotations)\['([^']+)'\]$/.exec(path);
+  if (keyed) {
+    const map = keyed[1] === 'labels' ? metadata.labels : metadata.annotations;
+    return (map as Record<string, string> | undefined)?.[keyed[2] ?? ''] ?? '';
+  }
+  const asLines = (map: unknown) =>
+    Object.entries((map ?? {}) as Record<string, string>)
+      .map(([key, value]) => `${key}=${JSON.stringify(value)}`)
+      .sort()
+      .join('\n');
+  switch (path) {
+    case 'metadata.name':
+      return metadata.name ?? '';
+    case 'metadata.namespace':
+      return metadata.namespace ?? '';
+    case 'metadata.uid':
+      return metadata.uid ?? '';
+    case 'metadata.labels':
+      return asLines(metadata.labels);
+    case 'metadata.annotations':
+      return asLines(metadata.annotations);
+    case 'spec.nodeName':
+      return pod.spec?.nodeName ?? '';
+    case 'spec.serviceAccountName':
+      return pod.spec?.serviceAccountName ?? 'default';
+    case 'status.podIP':
+      return podIps[0] ?? '';
+    case 'status.podIPs':
+      return podIps.join(',');
+    case 'status.hostIP':
+      return hostIps[0] ?? '';
+    case 'status.hostIPs':
+      return hostIps.join(',');
+    default:
+      throw missing(`fieldRef.fieldPath ${JSON.stringify(path)} is not supported`);
+  }
+}
+
+/** A container's request or limit, divided and rounded up. */
+export function resourceField(
+  container: Container,
+  reference: { readonly resource: string; readonly divisor?: unknown },
+): string {
+  const [kind = '', name = ''] = reference.resource.split('.');
+  const source = (kind === 'limits' ? container.resources?.limits : container.resources?.requests) as
+    | Record<string, unknown>
+    | undefined;
+  const amount = parseQuantity(String(source?.[name] ?? '0'));
+  const divisor = parseQuantity(String(reference.divisor ?? '1')) || 1;
+  return String(Math.ceil(amount / divisor));
+}
+
+const SUFFIXES: Readonly<Record<string, number>> = {
+  n: 1e-9,
+  u: 1e-6,
+  m: 1e-3,
+  '': 1,
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  P: 1e15,
+  E: 1e18,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+  Ti: 2 ** 40,
+  Pi: 2 ** 50,
+  Ei: 2 ** 60,
+};
+
+/** A resource.Quantity ("100m", "64Mi", "1e3") as a number; NaN for what is none. */
+export function parseQuantity(text: string): number {
+  const parts = /^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?$/.exec(text.trim());
+  const factor = SUFFIXES[parts?.[2] ?? ''];
+  return parts && factor !== undefined ? Number(parts[1]) * factor : Number.NaN;
+}
+
+function missing(message: string): FairleadError {
+  return new FairleadError(message, { op: 'build environment', code: 'CreateContainerConfigError' });
+}

@@ -1,0 +1,93 @@
+import type { Pod } from '../kube/types.ts';
+
+export interface ResolverSettings {
+  readonly clusterDns: readonly string[];
+  readonly clusterDomain: string;
+  /** The node's own resolv.conf. */
+  readonly nodeResolvConf: string;
+}
+
+/** The text of a pod's /etc/resolv.conf, by its dnsPolicy and dnsConfig. */
+export function resolvConf(pod: Pod, settings: ResolverSettings): string {
+  const spec = pod.spec;
+  const namespace = pod.metadata?.namespace ?? 'default';
+  const policy = spec?.dnsPolicy ?? 'ClusterFirst';
+  const node = parseResolvConf(settings.nodeResolvConf);
+  const inCluster =
+    policy === 'ClusterFirst' ? spec?.hostNetwork !== true : policy === 'ClusterFirstWithHostNet';
+  const { clusterDomain } = settings;
+  const base =
+    policy === 'None'
+      ? { nameservers: [], searches: [], options: [] }
+      : inCluster
+        ? {
+            nameservers: [...settings.clusterDns],
+            searches: [
+              `${namespace}.svc.${clusterDomain}`,
+              `svc.${clusterDomain}`,
+              clusterDomain,
+              ...node.searches,
+            ],
+            options: ['ndots:5'],
+          }
+        : node;
+  const extra = spec?.dnsConfig;
+  const nameservers = [...new Set([...base.nameservers, ...(extra?.nameservers ?? [])])].slice(0, 3);
+  const searches = [...new Set([...base.searches, ...(extra?.searches ?? [])])].slice(0, 32);
+  const options = new Map<string, string>();
+  for (const option of base.options) options.set(option.split(':')[0] ?? option, option);
+  for (const { name = '', value } of extra?.options ?? []) {
+    options.set(name, value === undefined || value === '' ? name : `${name}:${value}`);
+  }
+  return [
+    ...(searches.length > 0 ? [`search ${searches.join(' ')}`] : []),
+    ...nameservers.map((server) => `nameserver ${server}`),
+    ...(options.size > 0 ? [`options ${[...options.values()].join(' ')}`] : []),
+    '',
+  ].join('\n');
+}
+
+function parseResolvConf(text: string) {
+  const result = { nameservers: [] as string[], searches: [] as string[], options: [] as string[] };
+  for (const line of text.split('\n')) {
+    const [word, ...rest] = line.trim().split(/\s+/);
+    if (word === 'nameserver' && rest[0]) result.nameservers.push(rest[0]);
+    if (word === 'search' || word === 'domain') result.searches = rest;
+    if (word === 'options') result.options.push(...rest);
+  }
+  return result;
+}
+
+/** A pod's host name: its own, or its `hostname`; cut to what the kernel takes. */
+export function podHostname(pod: Pod): string {
+  return (pod.spec?.hostname || pod.metadata?.name || 'pod').slice(0, 63).replace(/[-.]+$/, '');
+}
+
+/** The text of a pod's /etc/hosts. `nodeHosts`: the node's own file, which pods on the host's network get. */
+export function hostsFile(
+  pod: Pod,
+  ips: readonly string[],
+  clusterDomain: string,
+  nodeHosts: string,
+): string {
+  const aliases = (pod.spec?.hostAliases ?? []).map(
+    ({ ip, hostnames }) => `${ip}\t${(hostnames ?? []).join('\t')}`,
+  );
+  const tail = aliases.length > 0 ? ['', '# Entries added by HostAliases.', ...aliases] : [];
+  if (pod.spec?.hostNetwork) return [nodeHosts.trimEnd(), ...tail, ''].join('\n');
+  const hostname = podHostname(pod);
+  const { subdomain } = pod.spec ?? {};
+  const full = subdomain ? `${hostname}.${subdomain}.${pod.metadata?.namespace}.svc.${clusterDomain}\t` : '';
+  return [
+    '# Kubernetes-managed hosts file.',
+    '127.0.0.1\tlocalhost',
+    '::1\tlocalhost ip6-localhost ip6-loopback',
+    'fe00::0\tip6-localnet',
+    'fe00::0\tip6-mcastprefix',
+    'fe00::1\tip6-allnodes',
+    'fe00::2\tip6-allrouters',
+    ...ips.map((ip) => `${ip}\t${full}${hostname}`),
+    ...tail,
+    '',
+  ].join('\n');
+}

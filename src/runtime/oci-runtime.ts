@@ -1,0 +1,249 @@
+import { spawn } from 'node:child_process';
+import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import type { ControlGroups } from './control-groups.ts';
+import { identify, type ProcessIdentity } from './process-identity.ts';
+
+/** Folders that the OCI runtime and its monitors use, below a node's state. */
+export interface RuntimePaths {
+  readonly root: string;
+  /** crun's own state. */
+  readonly crun: string;
+  /** conmon writes an exited container's code here, in a file of the container's name. */
+  readonly exits: string;
+  /** Sockets by which containers are attached to. */
+  readonly sockets: string;
+  /** The program that is called as the OCI runtime. */
+  readonly program: string;
+}
+
+export interface CommandResult {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Makes the folders and, on machines with mixed control groups, the wrapper that shows crun only the v2 hierarchy. */
+export function prepareRuntime(stateDir: string, groups: ControlGroups | null): RuntimePaths {
+  const root = join(stateDir, 'runtime');
+  const paths = {
+    root,
+    crun: join(root, 'crun'),
+    exits: join(root, 'exits'),
+    sockets: join(root, 'sockets'),
+    program: groups?.hybrid ? join(root, 'crun-v2') : 'crun',
+  };
+  for (const path of [paths.crun, paths.exits, paths.sockets])
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+  if (groups?.hybrid) {
+    const script = `#!/bin/sh
+# crun refuses mixed control groups; in a mount namespace of its own it sees the v2 hierarchy alone.
+exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec crun "$@"' crun "$@"
+`;
+    // Replaced, not rewritten: a running call may be reading it.
+    writeFileSync(`${paths.program}.new`, script);
+    chmodSync(`${paths.program}.new`, 0o700);
+    renameSync(`${paths.program}.new`, paths.program);
+  }
+  return paths;
+}
+
+/** Runs a command to its end; never throws for its exit status. */
+export function runCommand(
+  file: string,
+  args: readonly string[],
+  options: { readonly timeoutMs?: number; readonly signal?: AbortSignal } = {},
+): Promise<CommandResult> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(file, args, {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      ...(options.signal ? { signal: options.signal } : {}),
+    });
+    let stdout = '';
+    let stderr = '';
+    let timedOut = false;
+    const timer = options.timeoutMs
+      ? setTimeout(() => {
+          timedOut = true;
+          child.kill('SIGKILL');
+        }, options.timeoutMs)
+      : undefined;
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    child.on('error', (error) => {
+      clearTimeout(timer);
+      reject(
+        new FairleadError(`cannot run ${file}`, {
+          op: 'run command',
+          code: hasCode(error, 'ENOENT') ? 'ENOENT' : 'EIO',
+          hint: `install ${file} (Debian: apt-get install ${file})`,
+          cause: error,
+        }),
+      );
+    });
+    child.on('close', (code) => {
+      clearTimeout(timer);
+      resolve({
+        code: timedOut ? 124 : (code ?? 128),
+        stdout,
+        stderr: timedOut ? 'command timed out' : stderr,
+      });
+    });
+  });
+}
+
+const crunArgs = (paths: RuntimePaths) => [`--root=${paths.crun}`, '--cgroup-manager=cgroupfs'];
+
+/**
+ * Creates a container from a bundle (config.json in `bundle`), watched by a conmon that outlives this process, and
+ * starts it. Resolves to the container's first process. Throws FairleadError with crun's own words.
+ */
+export async function startContainer(
+  paths: RuntimePaths,
+  container: {
+    readonly id: string;
+    readonly bundle: string;
+    readonly log: string;
+    readonly stdin: boolean;
+    readonly tty: boolean;
+  },
+  onCreated: (process: ProcessIdentity) => void = () => {},
+): Promise<ProcessIdentity> {
+  const { id, bundle } = container;
+  const args = [
+    ...['--api-version', '1', '-b', bundle, '-c', id, '-u', id, '-n', id, '-r', paths.program],
+    ...crunArgs(paths).flatMap((argument) => ['--runtime-arg', argument]),
+    ...[
+      '-p',
+      join(bundle, 'pid'),
+      '-P',
+      join(bundle, 'conmon.pid'),
+      '--exit-dir',
+      paths.exits,
+      '--persist-dir',
+      bundle,
+    ],
+    ...[
+      '--socket-dir-path',
+      paths.sockets,
+      '-l',
+      `k8s-file:${container.log}`,
+      '--log-size-max',
+      String(10 * 1024 * 1024),
+    ],
+    ...['--log-level', 'error', '--no-sync-log', '--full-attach'],
+    ...(container.stdin ? ['-i', '--leave-stdin-open'] : []),
+    ...(container.tty ? ['-t'] : []),
+  ];
+  const answer = await conmon(args);
+  if (answer.pid <= 0) {
+    await deleteContainer(paths, id);
+    throw runtimeError('create', id, answer.message);
+  }
+  const process = identify(answer.pid);
+  if (!process) throw runtimeError('create', id, 'its process ended at once');
+  onCreated(process);
+  const started = await runCommand(paths.program, [...crunArgs(paths), 'start', id]);
+  if (started.code !== 0) {
+    await deleteContainer(paths, id);
+    throw runtimeError('start', id, started.stderr);
+  }
+  return process;
+}
+
+/** Starts conmon and reads what it says over its sync pipe: {"data": PID} or {"data": -1, "message": …}. */
+function conmon(args: readonly string[]): Promise<{ pid: number; message: string }> {
+  return new Promise((resolve, reject) => {
+    const child = spawn('conmon', args, {
+      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+      env: { ...process.env, _OCI_SYNCPIPE: '3', LISTEN_PID: '', LISTEN_FDS: '' },
+      detached: true,
+    });
+    let errors = '';
+    let answer = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      errors += text;
+    });
+    const sync = child.stdio[3] as NodeJS.ReadableStream | null;
+    sync?.setEncoding('utf8');
+    sync?.on('data', (text: string) => {
+      answer += text;
+      const end = answer.indexOf('\n');
+      if (end < 0) return;
+      const { data = -1, message = '' } = JSON.parse(answer.slice(0, end)) as {
+        data?: number;
+        message?: string;
+      };
+      (sync as unknown as { destroy(): void }).destroy();
+      child.stderr?.destroy();
+      resolve({ pid: data, message: message || errors });
+    });
+    sync?.on('end', () => resolve({ pid: -1, message: errors || 'conmon ended without a word' }));
+    child.on('error', (error) =>
+      reject(
+        new FairleadError('cannot run conmon', {
+          op: 'start container',
+          code: 'ENOENT',
+          hint: 'install conmon (Debian: apt-get install conmon)',
+          cause: error,
+        }),
+      ),
+    );
+    child.unref();
+  });
+}
+
+/** Sends a signal to a container's first process; false when it runs no more. */
+export async function killContainer(paths: RuntimePaths, id: string, signal: string): Promise<boolean> {
+  return (await runCommand(paths.program, [...crunArgs(paths), 'kill', id, signal])).code === 0;
+}
+
+/** Removes a container, running or not, from the runtime's state. */
+export async function deleteContainer(paths: RuntimePaths, id: string): Promise<void> {
+  await runCommand(paths.program, [...crunArgs(paths), 'delete', '--force', id]);
+}
+
+/** Runs a command in a container to its end. */
+export function execInContainer(
+  paths: RuntimePaths,
+  id: string,
+  command: readonly string[],
+  options: { readonly timeoutMs?: number; readonly signal?: AbortSignal } = {},
+): Promise<CommandResult> {
+  return runCommand(paths.program, execArguments(paths, id, command), options);
+}
+
+/** The runtime's arguments for running a command in a container. */
+export function execArguments(
+  paths: RuntimePaths,
+  id: string,
+  command: readonly string[],
+  options: readonly string[] = [],
+): string[] {
+  return [...crunArgs(paths), 'exec', ...options, id, ...command];
+}
+
+/** An exited container's code, or null while it runs. */
+export function readExitCode(paths: RuntimePaths, id: string): number | null {
+  try {
+    const text = readFileSync(join(paths.exits, id), 'utf8').trim();
+    return text === '' ? null : Number(text);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+function runtimeError(what: string, id: string, message: string): FairleadError {
+  const text = message.trim().replace(/\n/g, '; ') || 'no reason given';
+  return new FairleadError(`cannot ${what} container: ${text}`, {
+    op: `${what} container`,
+    code: 'RunContainerError',
+    object: id,
+  });
+}

@@ -1,0 +1,42 @@
+import type { Client } from '../kube/client.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import type { PodNetwork } from './pod-network.ts';
+
+/** An image that comes with Fairlead: this machine's root file system with these mounts on top. */
+export interface BuiltinImage {
+  readonly mounts: readonly {
+    readonly source: string;
+    readonly destination: string;
+    readonly readonly: boolean;
+  }[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+export interface KubeletOptions {
+  readonly client: Client;
+  readonly nodeName: string;
+  /** The Node's addresses, primary family first. */
+  readonly nodeAddresses: readonly string[];
+  /** Everything that must survive the agent lies below. */
+  readonly stateDir: string;
+  /** Containers' control groups lie below this path of the cgroup file system. */
+  readonly cgroupParent: string;
+  readonly network: PodNetwork;
+  readonly clusterDns: readonly string[];
+  readonly clusterDomain: string;
+  /** Where pods find the API server. */
+  readonly apiService: { readonly host: string; readonly port: number };
+  readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
+  readonly server: {
+    readonly port: number;
+    /** PEM texts. */
+    readonly cert: string;
+    readonly key: string;
+    readonly clientCa: string;
+  };
+  readonly logger: Logger;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly signal: AbortSignal;
+}

@@ -1,0 +1,408 @@
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Client } from '../kube/client.ts';
+import type { EventRecorder } from '../kube/events.ts';
+import type { Container, Pod } from '../kube/types.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { ContainerRunner } from './container-runner.ts';
+import type { ControlGroups } from './control-groups.ts';
+import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
+import type { RuntimePaths } from './oci-runtime.ts';
+import type { KubeletOptions } from './options.ts';
+import { type PodSources, podSources } from './pod-sources.ts';
+import { type ContainerView, initDone, isSidecar, podStatus } from './pod-status.ts';
+import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
+import { unsupportedFields } from './supported-fields.ts';
+import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
+
+/** What all workers of a node share. */
+export interface WorkerContext {
+  readonly options: KubeletOptions;
+  readonly client: Client;
+  readonly paths: RuntimePaths;
+  readonly groups: ControlGroups | null;
+  readonly events: EventRecorder;
+  /** Writes a pod's status to the API server, the latest one when called often. */
+  readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
+  /** Removes the pod object once nothing of it is left here. */
+  readonly finalize: (pod: Pod) => Promise<void>;
+}
+
+const FIRST_RETRY_MS = 100;
+const MOST_RETRY_MS = 30_000;
+const VOLUME_REFRESH_MS = 60_000;
+
+/**
+ * Brings one pod to what its object asks for, one step after the other: sandbox, network, volumes, init containers,
+ * containers; at its end, hooks, signals, and the removal of everything. Takes up where an earlier agent stopped.
+ */
+export class PodWorker {
+  readonly uid: string;
+  readonly #context: WorkerContext;
+  readonly #folder: string;
+  readonly #containers = new Map<string, ContainerRunner>();
+  readonly #startTime: string;
+  #pod: Pod;
+  #sandbox: Sandbox | null = null;
+  #ips: string[] = [];
+  #volumes: Map<string, string> | null = null;
+  #sources: PodSources | null = null;
+  #failure: { reason: string; message: string } | null = null;
+  #goneFromApi = false;
+  #terminating = false;
+  #done = false;
+  #dirty = false;
+  #running: Promise<void> | null = null;
+  #retryMs = FIRST_RETRY_MS;
+  #graceDeadline = Number.POSITIVE_INFINITY;
+  #cancelTimers: (() => void)[] = [];
+
+  constructor(context: WorkerContext, pod: Pod) {
+    this.#context = context;
+    this.#pod = pod;
+    this.uid = pod.metadata?.uid ?? '';
+    this.#folder = join(context.options.stateDir, 'pods', this.uid);
+    mkdirSync(join(this.#folder, 'volumes'), { recursive: true, mode: 0o755 });
+    this.#startTime = pod.status?.startTime ?? this.#timestamp();
+    // Kept, so that a pod whose object has gone while nobody looked can still be taken down in order.
+    this.#savePod();
+    this.#sandbox = adoptSandbox(this.#folder);
+    if (this.#sandbox) this.#ips = context.options.network.addresses(this.uid) ?? this.#hostIps();
+    for (const container of [...(pod.spec?.initContainers ?? []), ...(pod.spec?.containers ?? [])]) {
+      this.#containers.set(
+        container.name,
+        new ContainerRunner(this.#runnerContext(), container, this.#folder),
+      );
+    }
+  }
+
+  get pod(): Pod {
+    return this.#pod;
+  }
+
+  get ips(): readonly string[] {
+    return this.#ips;
+  }
+
+  get pausePid(): number | null {
+    return this.#sandbox?.pause.pid ?? null;
+  }
+
+  /** The container of a name, also one of an earlier run. */
+  container(name: string): ContainerRunner | undefined {
+    return this.#containers.get(name);
+  }
+
+  /** Takes note of a newer object. */
+  update(pod: Pod): void {
+    this.#pod = pod;
+    this.#savePod();
+    this.wake();
+  }
+
+  /** The object is gone: whatever runs is ended. */
+  remove(): void {
+    this.#goneFromApi = true;
+    this.wake();
+  }
+
+  /** Something has happened: look at everything again. */
+  wake(): void {
+    if (this.#done) return;
+    this.#dirty = true;
+    for (const runner of this.#containers.values()) runner.nudge();
+    this.#running ??= this.#run().finally(() => {
+      this.#running = null;
+      if (this.#dirty) this.wake();
+    });
+  }
+
+  /** Lets go without touching what runs: the agent ends, the pod does not. */
+  release(): void {
+    this.#done = true;
+    for (const cancel of this.#cancelTimers.splice(0)) cancel();
+    for (const runner of this.#containers.values()) runner.release();
+  }
+
+  async #run(): Promise<void> {
+    while (this.#dirty && !this.#done) {
+      this.#dirty = false;
+      try {
+        if (this.#isLeaving()) {
+          await this.#terminate();
+          return;
+        }
+        await this.#advance();
+        this.#retryMs = FIRST_RETRY_MS;
+      } catch (error) {
+        this.#report(error);
+        this.#later(this.#retryMs);
+        this.#retryMs = Math.min(this.#retryMs * 2, MOST_RETRY_MS);
+      }
+      this.#publish();
+    }
+  }
+
+  #isLeaving(): boolean {
+    return this.#goneFromApi || this.#terminating || this.#pod.metadata?.deletionTimestamp !== undefined;
+  }
+
+  /** Every step that can be taken now towards a running pod. */
+  async #advance(): Promise<void> {
+    const { options, events } = this.#context;
+    const phase = this.#pod.status?.phase;
+    if (this.#failure || ((phase === 'Succeeded' || phase === 'Failed') && !this.#sandbox)) return;
+    const refused = unsupportedFields(this.#pod);
+    if (refused.length > 0) {
+      const message = `not supported by this node: ${refused.join(', ')}; remove ${refused.length === 1 ? 'this field' : 'these fields'}`;
+      this.#failure = { reason: 'UnsupportedField', message };
+      events.event(this.#pod, 'Warning', 'UnsupportedField', message);
+      return;
+    }
+    if (!this.#sandbox) {
+      // The pause process has died, and with it the network: nothing that ran inside can stay.
+      for (const runner of this.#containers.values()) await runner.abandon();
+      this.#sandbox = createSandbox(
+        this.#folder,
+        {
+          hostname: podHostname(this.#pod),
+          sysctls: this.#pod.spec?.securityContext?.sysctls ?? [],
+          hostNetwork: this.#pod.spec?.hostNetwork === true,
+        },
+        new Date(options.clock.now()),
+      );
+      this.#ips = [];
+    }
+    if (this.#ips.length === 0) {
+      const { namespace = '', name = '' } = this.#pod.metadata ?? {};
+      this.#ips = this.#pod.spec?.hostNetwork
+        ? this.#hostIps()
+        : (await options.network.attach({ uid: this.uid, namespace, name }, { pid: this.#sandbox.pause.pid }))
+            .ips;
+    }
+    if (!this.#volumes) await this.#prepare();
+    await this.#startContainers();
+  }
+
+  async #prepare(): Promise<void> {
+    const { options, client } = this.#context;
+    this.#sources = await podSources(client, this.#pod, {
+      podIps: this.#ips,
+      hostIps: this.#hostIps(),
+      apiService: options.apiService,
+    });
+    const folder = join(this.#folder, 'volumes');
+    this.#volumes = await prepareVolumes(this.#sources.pod, folder, this.#sources.volumes);
+    writeFileSync(
+      join(this.#folder, 'resolv.conf'),
+      resolvConf(this.#pod, {
+        clusterDns: options.clusterDns,
+        clusterDomain: options.clusterDomain,
+        nodeResolvConf: readOptional('/etc/resolv.conf'),
+      }),
+    );
+    writeFileSync(
+      join(this.#folder, 'hosts'),
+      hostsFile(this.#pod, this.#ips, options.clusterDomain, readOptional('/etc/hosts')),
+    );
+    writeFileSync(join(this.#folder, 'hostname'), `${podHostname(this.#pod)}\n`);
+    if ((this.#sources.pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
+      this.#refreshLater();
+    }
+  }
+
+  #refreshLater(): void {
+    const { options, client } = this.#context;
+    const refresh = async () => {
+      try {
+        this.#sources = await podSources(client, this.#pod, {
+          podIps: this.#ips,
+          hostIps: this.#hostIps(),
+          apiService: options.apiService,
+        });
+        await refreshVolumes(this.#sources.pod, join(this.#folder, 'volumes'), this.#sources.volumes);
+      } catch (error) {
+        // The files stay as they are; the next round tries again.
+        options.logger.warn({ pod: this.uid }, `cannot refresh volumes: ${messageOf(error)}`);
+      }
+      if (!this.#done && !this.#isLeaving()) this.#refreshLater();
+    };
+    this.#timer(VOLUME_REFRESH_MS, () => void refresh());
+  }
+
+  /** Init containers one by one (sidecars stay), then the others all at once. */
+  async #startContainers(): Promise<void> {
+    const spec = this.#pod.spec;
+    const policy = spec?.restartPolicy ?? 'Always';
+    for (const container of spec?.initContainers ?? []) {
+      const runner = this.#runner(container);
+      await runner.ensure(
+        isSidecar(container) ? 'Always' : policy === 'Always' ? 'OnFailure' : policy,
+        this.#launch(container),
+      );
+      if (!initDone(container, runner.view)) return;
+    }
+    const main = spec?.containers ?? [];
+    await Promise.all(
+      main.map((container) => this.#runner(container).ensure(policy, this.#launch(container))),
+    );
+    const views = main.map((container) => this.#runner(container).view);
+    const over = policy !== 'Always' && views.every((view) => this.#isOver(view, policy));
+    if (over) await this.#stopAll(30, 'sidecars');
+  }
+
+  #isOver(view: ContainerView, policy: string): boolean {
+    return view.phase.kind === 'ended' && (policy === 'Never' || view.phase.termination.exitCode === 0);
+  }
+
+  #launch(container: Container) {
+    return {
+      pod: this.#sources?.pod ?? this.#pod,
+      container: this.#sources?.container(container) ?? container,
+      pausePid: this.#sandbox?.pause.pid ?? 0,
+      ips: this.#ips,
+      volumes: this.#volumes ?? new Map<string, string>(),
+      environment: this.#sources?.environment,
+      files: {
+        resolvConf: join(this.#folder, 'resolv.conf'),
+        hosts: join(this.#folder, 'hosts'),
+        hostname: join(this.#folder, 'hostname'),
+      },
+    };
+  }
+
+  /** Ends the pod in order: hooks, SIGTERM, time to finish, SIGKILL; then everything of it is removed. */
+  async #terminate(): Promise<void> {
+    const { options, events } = this.#context;
+    const { clock } = options;
+    const first = !this.#terminating;
+    this.#terminating = true;
+    const grace =
+      this.#pod.metadata?.deletionGracePeriodSeconds ?? this.#pod.spec?.terminationGracePeriodSeconds ?? 30;
+    this.#graceDeadline = Math.min(this.#graceDeadline, clock.now() + grace * 1000);
+    if (first) {
+      for (const cancel of this.#cancelTimers.splice(0)) cancel();
+      for (const runner of this.#containers.values()) {
+        if (runner.isRunning)
+          events.event(this.#pod, 'Normal', 'Killing', `Stopping container ${runner.name}`);
+      }
+      this.#publish();
+    }
+    await this.#stopAll(grace, 'all');
+    for (const runner of this.#containers.values()) await runner.dispose();
+    if (!this.#pod.spec?.hostNetwork) await options.network.detach(this.uid);
+    removeSandbox(this.#folder);
+    this.#sandbox = null;
+    releaseVolumes(this.#sources?.pod ?? this.#pod, join(this.#folder, 'volumes'));
+    if (!this.#goneFromApi) {
+      this.#publish();
+      await this.#context.finalize(this.#pod);
+    }
+    rmSync(this.#folder, { recursive: true, force: true });
+    this.#done = true;
+  }
+
+  async #stopAll(graceSeconds: number, which: 'all' | 'sidecars'): Promise<void> {
+    const init = this.#pod.spec?.initContainers ?? [];
+    const main = which === 'all' ? (this.#pod.spec?.containers ?? []) : [];
+    const deadline = () =>
+      Math.min(this.#graceDeadline, this.#context.options.clock.now() + graceSeconds * 1000);
+    await Promise.all([
+      ...main.map((container) => this.#runner(container).stop(deadline(), this.#target())),
+      ...init
+        .filter((one) => !isSidecar(one))
+        .map((one) => this.#runner(one).stop(deadline(), this.#target())),
+    ]);
+    // Sidecars outlive what they serve, and go in the reverse of their order (KEP-753).
+    for (const container of init.filter(isSidecar).reverse())
+      await this.#runner(container).stop(deadline(), this.#target());
+  }
+
+  #target(): string {
+    return this.#ips[0] ?? '127.0.0.1';
+  }
+
+  #runner(container: Container): ContainerRunner {
+    const found = this.#containers.get(container.name);
+    if (found) return found;
+    const runner = new ContainerRunner(this.#runnerContext(), container, this.#folder);
+    this.#containers.set(container.name, runner);
+    return runner;
+  }
+
+  #runnerContext() {
+    return {
+      ...this.#context,
+      pod: () => this.#pod,
+      address: () => this.#target(),
+      changed: () => this.wake(),
+      deadline: () => this.#graceDeadline,
+    };
+  }
+
+  #report(error: unknown): void {
+    const { options, events } = this.#context;
+    const reason =
+      error instanceof FairleadError && /^[A-Z][a-zA-Z]+$/.test(error.code)
+        ? error.code
+        : 'FailedCreatePodSandBox';
+    events.event(this.#pod, 'Warning', reason, messageOf(error));
+    options.logger.warn(
+      { pod: `${this.#pod.metadata?.namespace}/${this.#pod.metadata?.name}`, err: error },
+      messageOf(error),
+    );
+  }
+
+  #publish(): void {
+    if (this.#goneFromApi) return;
+    const containers = new Map([...this.#containers].map(([name, runner]) => [name, runner.view]));
+    this.#context.publish(
+      this.#pod,
+      podStatus({
+        pod: this.#pod,
+        containers,
+        ips: this.#ips,
+        hostIps: this.#hostIps(),
+        sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
+        startTime: this.#startTime,
+        failure: this.#failure,
+        now: this.#timestamp(),
+      }),
+    );
+  }
+
+  #hostIps(): string[] {
+    return [...this.#context.options.nodeAddresses];
+  }
+
+  #later(ms: number): void {
+    this.#timer(ms, () => this.wake());
+  }
+
+  #timer(ms: number, run: () => void): void {
+    const cancel = this.#context.options.clock.after(ms, () => {
+      this.#cancelTimers = this.#cancelTimers.filter((other) => other !== cancel);
+      run();
+    });
+    this.#cancelTimers.push(cancel);
+  }
+
+  #timestamp(): string {
+    return `${new Date(this.#context.options.clock.now()).toISOString().slice(0, 19)}Z`;
+  }
+
+  #savePod(): void {
+    if (statSync(this.#folder, { throwIfNoEntry: false })) {
+      writeFileSync(join(this.#folder, 'pod.json'), JSON.stringify(this.#pod), { mode: 0o600 });
+    }
+  }
+}
+
+function readOptional(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return '';
+    throw error;
+  }
+}

@@ -1,0 +1,155 @@
+import { get as httpGet } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
+import { get as httpsGet } from 'node:https';
+import { connect } from 'node:net';
+import type { Container, Probe } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+
+/** How a probe, or a hook that is one, came out. */
+export interface ProbeResult {
+  readonly ok: boolean;
+  readonly message: string;
+}
+
+export interface ProbeTarget {
+  /** Where the container's ports are reached from the node. */
+  readonly address: string;
+  readonly container: Container;
+  exec(
+    command: readonly string[],
+    timeoutMs: number,
+  ): Promise<{ code: number; stdout: string; stderr: string }>;
+}
+
+type Action = Pick<Probe, 'exec' | 'httpGet' | 'tcpSocket' | 'grpc'>;
+
+/** Carries out a probe's action once. Never throws: what goes wrong is a failure with a message. */
+export async function runProbe(action: Action, target: ProbeTarget, timeoutMs: number): Promise<ProbeResult> {
+  try {
+    if (action.exec) {
+      const { code, stdout, stderr } = await target.exec(action.exec.command ?? [], timeoutMs);
+      return { ok: code === 0, message: (stdout + stderr).slice(0, 1024).trim() || `exit code ${code}` };
+    }
+    if (action.httpGet) return await probeHttp(action.httpGet, target, timeoutMs);
+    if (action.tcpSocket) {
+      const { host, port } = action.tcpSocket;
+      return await probeTcp(host || target.address, portNumber(port, target.container), timeoutMs);
+    }
+    if (action.grpc) return await probeGrpc(action.grpc, target, timeoutMs);
+    return { ok: false, message: 'the probe names no action' };
+  } catch (error) {
+    return { ok: false, message: messageOf(error) };
+  }
+}
+
+/** A port by number, or by its name among the container's ports. */
+export function portNumber(port: number | string, container: Container): number {
+  if (typeof port === 'number') return port;
+  if (/^[0-9]+$/.test(port)) return Number(port);
+  const named = container.ports?.find((candidate) => candidate.name === port);
+  if (!named) throw new Error(`container ${container.name} has no port named ${JSON.stringify(port)}`);
+  return named.containerPort;
+}
+
+function probeHttp(
+  action: NonNullable<Probe['httpGet']>,
+  target: ProbeTarget,
+  timeoutMs: number,
+): Promise<ProbeResult> {
+  const host = action.host || target.address;
+  const port = portNumber(action.port, target.container);
+  const headers: Record<string, string> = {
+    'user-agent': 'kube-probe/1.33',
+    accept: '*/*',
+    connection: 'close',
+  };
+  for (const { name, value } of action.httpHeaders ?? []) headers[name.toLowerCase()] = value;
+  const secure = action.scheme === 'HTTPS';
+  return new Promise((resolve) => {
+    const options = {
+      host,
+      port,
+      path: action.path ?? '/',
+      headers,
+      agent: false,
+      signal: AbortSignal.timeout(timeoutMs),
+    };
+    const answer = (response: {
+      statusCode?: number | undefined;
+      resume(): unknown;
+      on(event: 'error', run: () => void): unknown;
+    }) => {
+      const status = response.statusCode ?? 0;
+      response.on('error', () => {});
+      response.resume();
+      resolve({ ok: status >= 200 && status < 400, message: `HTTP probe failed with statuscode: ${status}` });
+    };
+    const request = secure
+      ? httpsGet({ ...options, rejectUnauthorized: false }, answer)
+      : httpGet(options, answer);
+    request.on('error', (error) => {
+      resolve({
+        ok: false,
+        message:
+          error.name === 'TimeoutError' || error.name === 'AbortError'
+            ? `Get "http://${host}:${port}": no answer in ${timeoutMs} ms`
+            : messageOf(error),
+      });
+    });
+  });
+}
+
+function probeTcp(host: string, port: number, timeoutMs: number): Promise<ProbeResult> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    const finish = (ok: boolean, message: string) => {
+      socket.destroy();
+      resolve({ ok, message });
+    };
+    socket.setTimeout(timeoutMs, () =>
+      finish(false, `dial tcp ${host}:${port}: no answer in ${timeoutMs} ms`),
+    );
+    socket.on('connect', () => finish(true, ''));
+    socket.on('error', (error) => finish(false, messageOf(error)));
+  });
+}
+
+/** grpc.health.v1.Health/Check: request {1: service}, response {1: status}, SERVING = 1 (gRPC health checking protocol). */
+function probeGrpc(
+  action: NonNullable<Probe['grpc']>,
+  target: ProbeTarget,
+  timeoutMs: number,
+): Promise<ProbeResult> {
+  const service = Buffer.from(action.service ?? '');
+  const message =
+    service.length > 0 ? Buffer.concat([Buffer.of(0x0a, service.length), service]) : Buffer.alloc(0);
+  const frame = Buffer.concat([Buffer.of(0, 0, 0, 0, message.length), message]);
+  const host = target.address.includes(':') ? `[${target.address}]` : target.address;
+  return new Promise((resolve) => {
+    const session = connectHttp2(`http://${host}:${action.port}`);
+    const finish = (ok: boolean, text: string) => {
+      clearTimeout(timer);
+      session.destroy();
+      resolve({ ok, message: text });
+    };
+    const timer = setTimeout(() => finish(false, `gRPC probe: no answer in ${timeoutMs} ms`), timeoutMs);
+    session.on('error', (error) => finish(false, messageOf(error)));
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': '/grpc.health.v1.Health/Check',
+      'content-type': 'application/grpc',
+      te: 'trailers',
+    });
+    const chunks: Buffer[] = [];
+    stream.on('data', (chunk: Buffer) => chunks.push(chunk));
+    stream.on('error', (error) => finish(false, messageOf(error)));
+    stream.on('end', () => {
+      const body = Buffer.concat(chunks).subarray(5);
+      finish(
+        body[0] === 0x08 && body[1] === 1,
+        `service unhealthy (responded with status ${body[1] ?? 'UNKNOWN'})`,
+      );
+    });
+    stream.end(frame);
+  });
+}

@@ -1,0 +1,94 @@
+import type { Container, Probe } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
+
+export interface ProberEvents {
+  onStarted(): void;
+  onReady(ready: boolean): void;
+  /** Liveness or startup has failed for good: the container is to be killed. */
+  onUnhealthy(kind: 'liveness' | 'startup', message: string): void;
+  /** A probe failed (each time), for an event. */
+  onFailure(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
+}
+
+/** Until a container is ready for the first time its readiness is asked this often, growing to the probe's period. */
+const FIRST_READY_MS = 20;
+
+/**
+ * Watches one running container by its probes: startup first, then liveness and readiness side by side. Ends with
+ * the signal.
+ */
+export function startProber(
+  container: Container,
+  target: ProbeTarget,
+  clock: Clock,
+  signal: AbortSignal,
+  events: ProberEvents,
+): void {
+  const afterStartup = () => {
+    events.onStarted();
+    if (container.livenessProbe) {
+      loop('liveness', container.livenessProbe, (healthy, message) => {
+        if (!healthy) events.onUnhealthy('liveness', message);
+        return healthy;
+      });
+    }
+    if (container.readinessProbe) {
+      loop('readiness', container.readinessProbe, (ready) => {
+        events.onReady(ready);
+        return true;
+      });
+    } else events.onReady(true);
+  };
+  /** `settled` is told when the probe's verdict changes by its thresholds; it returns whether to go on. */
+  const loop = (
+    kind: 'liveness' | 'readiness' | 'startup',
+    probe: Probe,
+    settled: (good: boolean, message: string) => boolean,
+  ): void => {
+    const period = (probe.periodSeconds ?? 10) * 1000;
+    let successes = 0;
+    let failures = 0;
+    let verdict: boolean | null = kind === 'readiness' ? false : null;
+    let eager = kind === 'readiness' && !probe.initialDelaySeconds ? FIRST_READY_MS : period;
+    const run = async () => {
+      const result = await runProbe(probe, target, (probe.timeoutSeconds ?? 1) * 1000);
+      if (signal.aborted) return;
+      if (result.ok) {
+        successes++;
+        failures = 0;
+        if (verdict !== true && successes >= (probe.successThreshold ?? 1)) {
+          verdict = true;
+          eager = period;
+          if (!settled(true, result.message)) return;
+        }
+      } else {
+        failures++;
+        successes = 0;
+        if (eager >= period) events.onFailure(kind, result);
+        if (verdict !== false && failures >= (probe.failureThreshold ?? 3)) {
+          verdict = false;
+          if (!settled(false, result.message)) return;
+        }
+      }
+      const wait = Math.min(period, eager);
+      if (eager < period) eager *= 1.6;
+      later(wait);
+    };
+    const later = (ms: number) => {
+      const cancel = clock.after(ms, () => {
+        signal.removeEventListener('abort', cancel);
+        void run();
+      });
+      signal.addEventListener('abort', cancel, { once: true });
+    };
+    later((probe.initialDelaySeconds ?? 0) * 1000);
+  };
+  if (container.startupProbe) {
+    loop('startup', container.startupProbe, (good, message) => {
+      if (good) afterStartup();
+      else events.onUnhealthy('startup', message);
+      return false;
+    });
+  } else afterStartup();
+}

@@ -1,0 +1,88 @@
+import { mkdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { libc, systemError } from '../kernel/libc.ts';
+import { FairleadError } from '../lib/errors.ts';
+import type { OciMount } from './oci-config.ts';
+import type { BuiltinImage } from './options.ts';
+
+/** An image as containers use it. */
+export interface Image {
+  readonly name: string;
+  /** Read-only layers, uppermost first. */
+  readonly layers: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly entrypoint: readonly string[];
+  readonly command: readonly string[];
+  readonly workingDir: string;
+  readonly user: string;
+  readonly mounts: readonly OciMount[];
+}
+
+const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+/** The built-in images: `host`, this machine's own root, and those of the options; any tag. Null for other names. */
+export function builtinImage(name: string, builtins: Readonly<Record<string, BuiltinImage>>): Image | null {
+  const bare = name.replace(/:[^/:]*$/, '');
+  const builtin = bare === 'host' ? { mounts: [] } : builtins[bare];
+  if (!builtin) return null;
+  return {
+    name,
+    layers: ['/'],
+    env: { PATH, ...builtin.env },
+    entrypoint: [],
+    command: ['/bin/sh'],
+    workingDir: '/',
+    user: '0',
+    // The machine's own /run and /tmp belong to its programs; containers get empty ones.
+    mounts: [
+      {
+        destination: '/run',
+        type: 'tmpfs',
+        source: 'tmpfs',
+        options: ['nosuid', 'nodev', 'mode=755', 'size=65536k'],
+      },
+      { destination: '/tmp', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'nodev', 'mode=1777'] },
+      ...builtin.mounts.map(({ source, destination, readonly }) => ({
+        destination,
+        type: 'bind',
+        source,
+        options: ['rbind', readonly ? 'ro' : 'rw', 'nosuid', 'nodev'],
+      })),
+    ],
+  };
+}
+
+// linux/mount.h
+const MNT_DETACH = 2;
+
+/** Mounts an image's layers under a private writable one; returns the root file system's path. */
+export function mountRootfs(image: Image, folder: string): string {
+  const paths = { upper: join(folder, 'upper'), work: join(folder, 'work'), rootfs: join(folder, 'rootfs') };
+  for (const path of Object.values(paths)) mkdirSync(path, { recursive: true, mode: 0o755 });
+  const escaped = (path: string) => path.replace(/[\\:,]/g, '\\$&');
+  const data = `lowerdir=${image.layers.map(escaped).join(':')},upperdir=${escaped(paths.upper)},workdir=${escaped(paths.work)}`;
+  if (data.length > 4000) {
+    throw new FairleadError(`image ${image.name} has too many layers to mount`, {
+      op: 'mount image',
+      code: 'RunContainerError',
+    });
+  }
+  if (libc().mount('overlay', paths.rootfs, 'overlay', 0, data) !== 0) {
+    throw systemError(
+      'mount overlay',
+      paths.rootfs,
+      'the kernel needs overlayfs, and the state folder a file system that can be its upper layer',
+    );
+  }
+  return paths.rootfs;
+}
+
+/** Unmounts and deletes what `mountRootfs` made; nothing happens where it is gone. */
+export function removeRootfs(folder: string): void {
+  const rootfs = join(folder, 'rootfs');
+  if (statSync(rootfs, { throwIfNoEntry: false }) && libc().umount2(rootfs, MNT_DETACH) !== 0) {
+    const error = systemError('unmount', rootfs);
+    if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
+  }
+  rmSync(folder, { recursive: true, force: true });
+}

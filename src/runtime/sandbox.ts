@@ -1,0 +1,79 @@
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { inNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
+import { writeSysctl } from '../kernel/sysctl.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
+
+/** The namespaces of a pod: held by a pause process that does nothing but reap. */
+export interface Sandbox {
+  readonly pause: ProcessIdentity;
+  readonly createdAt: string;
+}
+
+const FILE = 'sandbox.json';
+
+/** The sandbox that a pod has, when its pause process still runs. */
+export function adoptSandbox(folder: string): Sandbox | null {
+  try {
+    const sandbox = JSON.parse(readFileSync(join(folder, FILE), 'utf8')) as Sandbox;
+    return isAlive(sandbox.pause) ? sandbox : null;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+/** Starts a pause process in network, IPC and UTS namespaces of its own, and names the host inside. */
+export function createSandbox(
+  folder: string,
+  settings: {
+    readonly hostname: string;
+    readonly sysctls: readonly { readonly name: string; readonly value: string }[];
+    readonly hostNetwork: boolean;
+  },
+  now: Date,
+): Sandbox {
+  // The host name is the UTS namespace's: set by the child before it becomes the pause process.
+  const script = `printf %s "$1" > /proc/sys/kernel/hostname && exec catatonit -P`;
+  const child = spawnInNewNamespaces('/bin/sh', ['-c', script, 'pause', settings.hostname], {
+    stdio: 'ignore',
+    detached: true,
+    cwd: '/',
+    env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
+  });
+  child.on('error', () => {});
+  child.unref();
+  const pause = child.pid === undefined ? null : identify(child.pid);
+  if (!pause) {
+    throw new FairleadError('the pause process did not start', {
+      op: 'create sandbox',
+      code: 'CreatePodSandboxError',
+      hint: 'install catatonit (Debian: apt-get install catatonit)',
+    });
+  }
+  const sandbox = { pause, createdAt: now.toISOString() };
+  // Written before anything else is done with it, so that a crash leaves no pause process that nobody knows.
+  writeFileSync(join(folder, FILE), JSON.stringify(sandbox));
+  if (!settings.hostNetwork) {
+    // Ports below 1024 and ping need no privilege inside a pod (as containerd's defaults).
+    const sysctls = [
+      { name: 'net.ipv4.ip_unprivileged_port_start', value: '0' },
+      { name: 'net.ipv4.ping_group_range', value: '0 2147483647' },
+      ...settings.sysctls,
+    ];
+    inNetns({ pid: pause.pid }, () => {
+      for (const { name, value } of sysctls) if (name.startsWith('net.')) writeSysctl(name, value);
+    });
+  }
+  return sandbox;
+}
+
+/** Ends the pause process, and with it the namespaces once the containers are gone. */
+export function removeSandbox(folder: string): void {
+  const file = join(folder, FILE);
+  if (!existsSync(file)) return;
+  const sandbox = JSON.parse(readFileSync(file, 'utf8')) as Sandbox;
+  signalProcess(sandbox.pause, 'SIGKILL');
+  rmSync(file, { force: true });
+}

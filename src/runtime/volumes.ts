@@ -1,0 +1,299 @@
+import {
+  chmodSync,
+  lstatSync,
+  mkdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { libc, systemError } from '../kernel/libc.ts';
+import type { Container, Pod } from '../kube/types.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
+import type { OciMount } from './oci-config.ts';
+
+/** What volumes are filled with; null for an object that does not exist. Values are bytes. */
+export interface VolumeSources {
+  configMap(name: string): ReadonlyMap<string, Uint8Array> | null;
+  secret(name: string): ReadonlyMap<string, Uint8Array> | null;
+  /** A token of the pod's service account. */
+  token(audience: string | undefined, expirationSeconds: number): Promise<string>;
+  readonly fields: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps'>;
+}
+
+type Volume = NonNullable<NonNullable<Pod['spec']>['volumes']>[number];
+
+interface KeyItem {
+  key: string;
+  path: string;
+  mode?: number;
+}
+
+/** Kinds of volumes that work here; others are refused by name. */
+export const VOLUME_KINDS = [
+  'emptyDir',
+  'configMap',
+  'secret',
+  'projected',
+  'downwardAPI',
+  'hostPath',
+] as const;
+
+/** Prepares a pod's volumes below `folder`; the result maps their names to paths on this machine. */
+export async function prepareVolumes(
+  pod: Pod,
+  folder: string,
+  sources: VolumeSources,
+): Promise<Map<string, string>> {
+  const paths = new Map<string, string>();
+  for (const volume of pod.spec?.volumes ?? []) {
+    const path = join(folder, volume.name);
+    if (volume.hostPath) {
+      prepareHostPath(volume.hostPath);
+      paths.set(volume.name, volume.hostPath.path);
+      continue;
+    }
+    mkdirSync(path, { recursive: true, mode: 0o755 });
+    paths.set(volume.name, path);
+    if (volume.emptyDir) {
+      if (volume.emptyDir.medium === 'Memory') mountMemory(path);
+      else chmodSync(path, 0o777);
+    } else writeFiles(path, await volumeFiles(pod, volume, sources));
+  }
+  return paths;
+}
+
+/** Writes the current contents of volumes that follow objects (configMap, secret, projected, downwardAPI). */
+export async function refreshVolumes(pod: Pod, folder: string, sources: VolumeSources): Promise<void> {
+  for (const volume of pod.spec?.volumes ?? []) {
+    if (volume.hostPath || volume.emptyDir) continue;
+    writeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources));
+  }
+}
+
+/** Unmounts what `prepareVolumes` mounted. */
+export function releaseVolumes(pod: Pod, folder: string): void {
+  for (const volume of pod.spec?.volumes ?? []) {
+    if (volume.emptyDir?.medium === 'Memory') libc().umount2(join(folder, volume.name), 2);
+  }
+}
+
+/** A container's volumeMounts as bind mounts. Throws naming the mount that cannot be. */
+export function volumeMounts(
+  container: Container,
+  paths: ReadonlyMap<string, string>,
+  env: ReadonlyMap<string, string>,
+): OciMount[] {
+  return (container.volumeMounts ?? []).map((mount) => {
+    const path = paths.get(mount.name);
+    if (path === undefined) throw refusal(`volumeMounts: there is no volume ${JSON.stringify(mount.name)}`);
+    const sub = mount.subPathExpr ? expand(mount.subPathExpr, env) : (mount.subPath ?? '');
+    if (normalize(sub).startsWith('..') || sub.startsWith('/')) {
+      throw refusal(`volumeMounts[${mount.name}].subPath: ${JSON.stringify(sub)} leads out of the volume`);
+    }
+    const source = sub === '' ? path : join(path, sub);
+    if (sub !== '' && !statSync(source, { throwIfNoEntry: false })) mkdirSync(source, { recursive: true });
+    const propagation =
+      mount.mountPropagation === 'HostToContainer'
+        ? 'rslave'
+        : mount.mountPropagation === 'Bidirectional'
+          ? 'rshared'
+          : 'rprivate';
+    return {
+      destination: mount.mountPath,
+      type: 'bind',
+      source,
+      options: ['rbind', propagation, mount.readOnly ? 'ro' : 'rw'],
+    };
+  });
+}
+
+interface VolumeFile {
+  readonly path: string;
+  readonly content: Uint8Array;
+  readonly mode: number;
+}
+
+async function volumeFiles(pod: Pod, volume: Volume, sources: VolumeSources): Promise<VolumeFile[]> {
+  const { configMap, secret, downwardAPI, projected } = volume;
+  if (configMap) {
+    return keyed(
+      'configmap',
+      configMap.name ?? '',
+      sources.configMap,
+      configMap.items,
+      configMap.optional,
+      configMap.defaultMode ?? 0o644,
+    );
+  }
+  if (secret) {
+    return keyed(
+      'secret',
+      secret.secretName ?? '',
+      sources.secret,
+      secret.items,
+      secret.optional,
+      secret.defaultMode ?? 0o644,
+    );
+  }
+  if (downwardAPI) return downward(pod, downwardAPI.items ?? [], downwardAPI.defaultMode ?? 0o644, sources);
+  if (!projected)
+    throw refusal(
+      `volumes[${volume.name}]: this kind of volume is not supported; use one of ${VOLUME_KINDS.join(', ')}`,
+    );
+  const mode = projected.defaultMode ?? 0o644;
+  const files: VolumeFile[] = [];
+  for (const source of projected.sources ?? []) {
+    if (source.configMap) {
+      files.push(
+        ...keyed(
+          'configmap',
+          source.configMap.name ?? '',
+          sources.configMap,
+          source.configMap.items,
+          source.configMap.optional,
+          mode,
+        ),
+      );
+    }
+    if (source.secret) {
+      files.push(
+        ...keyed(
+          'secret',
+          source.secret.name ?? '',
+          sources.secret,
+          source.secret.items,
+          source.secret.optional,
+          mode,
+        ),
+      );
+    }
+    if (source.downwardAPI) files.push(...downward(pod, source.downwardAPI.items ?? [], mode, sources));
+    if (source.serviceAccountToken) {
+      const { audience, expirationSeconds = 3600, path } = source.serviceAccountToken;
+      files.push({ path, content: Buffer.from(await sources.token(audience, expirationSeconds)), mode });
+    }
+  }
+  return files;
+}
+
+function keyed(
+  kind: string,
+  name: string,
+  read: (name: string) => ReadonlyMap<string, Uint8Array> | null,
+  items: KeyItem[] | undefined,
+  optional: boolean | undefined,
+  mode: number,
+): VolumeFile[] {
+  const values = read(name);
+  if (!values) {
+    if (optional) return [];
+    throw new FairleadError(`${kind} ${JSON.stringify(name)} not found`, {
+      op: 'mount volume',
+      code: 'FailedMount',
+    });
+  }
+  if (!items) return [...values].map(([path, content]) => ({ path, content, mode }));
+  return items.flatMap((item) => {
+    const content = values.get(item.key);
+    if (content) return [{ path: item.path, content, mode: item.mode ?? mode }];
+    if (optional) return [];
+    throw new FairleadError(`${kind} ${JSON.stringify(name)} has no key ${JSON.stringify(item.key)}`, {
+      op: 'mount volume',
+      code: 'FailedMount',
+    });
+  });
+}
+
+interface DownwardItem {
+  path: string;
+  fieldRef?: { fieldPath: string };
+  resourceFieldRef?: { containerName?: string; resource: string; divisor?: unknown };
+  mode?: number;
+}
+
+function downward(
+  pod: Pod,
+  items: readonly DownwardItem[],
+  mode: number,
+  sources: VolumeSources,
+): VolumeFile[] {
+  return items.map((item) => {
+    const container = pod.spec?.containers.find((one) => one.name === item.resourceFieldRef?.containerName);
+    const text = item.fieldRef
+      ? podField(item.fieldRef.fieldPath, sources.fields)
+      : item.resourceFieldRef && container
+        ? resourceField(container, item.resourceFieldRef)
+        : '';
+    return { path: item.path, content: Buffer.from(text), mode: item.mode ?? mode };
+  });
+}
+
+/**
+ * Replaces a volume's files at once, as upstream's AtomicWriter: the files are links into `..data`, a link to a
+ * folder of this moment, which is swapped by a rename.
+ */
+function writeFiles(folder: string, files: readonly VolumeFile[]): void {
+  const stamp = `..${process.hrtime.bigint()}`;
+  const fresh = join(folder, stamp);
+  mkdirSync(fresh, { mode: 0o755 });
+  for (const { path, content, mode } of files) {
+    if (normalize(path).startsWith('..') || path.startsWith('/'))
+      throw refusal(`volume item path ${JSON.stringify(path)} leads out of the volume`);
+    const file = join(fresh, path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, content);
+    chmodSync(file, mode);
+  }
+  const data = join(folder, '..data');
+  const before = statSync(data, { throwIfNoEntry: false }) ? readlinkSync(data) : null;
+  symlinkSync(stamp, `${data}.new`);
+  renameSync(`${data}.new`, data);
+  for (const top of new Set(files.map(({ path }) => normalize(path).split('/')[0] ?? path))) {
+    const link = join(folder, top);
+    if (!lstatSync(link, { throwIfNoEntry: false })) symlinkSync(join('..data', top), link);
+  }
+  if (before) rmSync(join(folder, before), { recursive: true, force: true });
+}
+
+function prepareHostPath(volume: { path: string; type?: string }): void {
+  const found = statSync(volume.path, { throwIfNoEntry: false });
+  const missing = (what: string) =>
+    new FairleadError(`hostPath ${volume.path} is no ${what}`, { op: 'mount volume', code: 'FailedMount' });
+  switch (volume.type ?? '') {
+    case '':
+      if (!found) throw missing('file or folder');
+      return;
+    case 'DirectoryOrCreate':
+      if (!found) mkdirSync(volume.path, { recursive: true, mode: 0o755 });
+      else if (!found.isDirectory()) throw missing('folder');
+      return;
+    case 'FileOrCreate':
+      if (!found) writeFileSync(volume.path, '', { mode: 0o644 });
+      else if (!found.isFile()) throw missing('file');
+      return;
+    case 'Directory':
+      if (!found?.isDirectory()) throw missing('folder');
+      return;
+    case 'File':
+      if (!found?.isFile()) throw missing('file');
+      return;
+    case 'Socket':
+      if (!found?.isSocket()) throw missing('socket');
+      return;
+    default:
+      throw refusal(`hostPath.type ${JSON.stringify(volume.type)} is not supported`);
+  }
+}
+
+function mountMemory(path: string): void {
+  if (libc().mount('tmpfs', path, 'tmpfs', 0, 'mode=1777') !== 0) throw systemError('mount tmpfs', path);
+}
+
+function refusal(message: string): FairleadError {
+  return new FairleadError(message, { op: 'prepare volume', code: 'CreateContainerConfigError' });
+}
