@@ -84,7 +84,8 @@ export class ContainerRunner {
   get view(): ContainerView {
     return {
       phase: this.#phase,
-      restarts: this.#attempt,
+      // A restart that is only planned does not count yet.
+      restarts: this.#phase.kind === 'waiting' && this.#last ? this.#attempt - 1 : this.#attempt,
       last: this.#last,
       started: this.#started,
       ready: this.#ready,

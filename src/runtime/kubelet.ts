@@ -1,0 +1,186 @@
+import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, rmSync, watch } from 'node:fs';
+import { join } from 'node:path';
+import { hasReason } from '../kube/client.ts';
+import { createEventRecorder } from '../kube/events.ts';
+import { startInformer } from '../kube/informer.ts';
+import { type Pod, RESOURCES } from '../kube/types.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import { readControlGroups } from './control-groups.ts';
+import { serveKubelet } from './kubelet-server.ts';
+import { prepareRuntime } from './oci-runtime.ts';
+import type { KubeletOptions } from './options.ts';
+import { PodWorker, type WorkerContext } from './pod-worker.ts';
+
+/** Runs the pods that are bound to one node. */
+export interface Kubelet {
+  /** Resolves when the server listens and the node's pods are known. */
+  readonly ready: Promise<void>;
+  /** Stops watching; every pod runs on. */
+  close(): Promise<void>;
+}
+
+type PodStatus = NonNullable<Pod['status']>;
+
+/** Starts running this node's pods: takes up those that an earlier agent left, ends those whose objects are gone. */
+export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
+  const { client, nodeName, stateDir, logger, clock, random, signal } = options;
+  const podsDir = join(stateDir, 'pods');
+  mkdirSync(podsDir, { recursive: true, mode: 0o700 });
+  const groups = readControlGroups();
+  const paths = prepareRuntime(stateDir, groups);
+  const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
+  const workers = new Map<string, PodWorker>();
+  const statuses = statusWriter(options);
+  const context: WorkerContext = {
+    options,
+    client,
+    paths,
+    groups,
+    events,
+    publish: statuses.publish,
+    async finalize(pod) {
+      const { uid = '', name = '', namespace = '' } = pod.metadata ?? {};
+      await statuses.flushed(uid);
+      try {
+        await client.delete(RESOURCES.pods, name, { namespace, gracePeriodSeconds: 0, uid });
+      } catch (error) {
+        // Gone already, or its name taken by a newer pod.
+        if (!hasReason(error, 'NotFound', 'Conflict')) throw error;
+      }
+      workers.delete(uid);
+      statuses.forget(uid);
+    },
+  };
+
+  // Sandboxes of an earlier agent are taken up before the API server is asked: their containers may end at any time.
+  for (const uid of readdirSync(podsDir)) {
+    const pod = readSavedPod(join(podsDir, uid));
+    if (pod) workers.set(uid, new PodWorker(context, pod));
+    else rmSync(join(podsDir, uid), { recursive: true, force: true });
+  }
+  await options.network.collect(new Set(workers.keys()));
+
+  const informer = startInformer({
+    client,
+    resource: RESOURCES.pods,
+    fieldSelector: `spec.nodeName=${nodeName}`,
+    clock,
+    random,
+    logger,
+    signal,
+  });
+  const accept = (pod: Pod) => {
+    const uid = pod.metadata?.uid ?? '';
+    const worker = workers.get(uid);
+    if (worker) {
+      worker.update(pod);
+      return;
+    }
+    const phase = pod.status?.phase;
+    const over = phase === 'Succeeded' || phase === 'Failed';
+    if (over && pod.metadata?.deletionTimestamp === undefined) return;
+    const fresh = new PodWorker(context, pod);
+    workers.set(uid, fresh);
+    fresh.wake();
+  };
+  informer.handle({
+    onAdd: accept,
+    onUpdate: accept,
+    onDelete(pod) {
+      const uid = pod.metadata?.uid ?? '';
+      workers.get(uid)?.remove();
+      statuses.forget(uid);
+    },
+  });
+  const exits: FSWatcher = watch(paths.exits, (_event, file) => {
+    if (!file) return;
+    for (const worker of workers.values()) {
+      if (file.startsWith(worker.uid.slice(0, 13))) worker.wake();
+    }
+  });
+  const server = await serveKubelet(options, (namespace, name) =>
+    [...workers.values()].find(
+      ({ pod }) =>
+        pod.metadata?.namespace === namespace &&
+        pod.metadata?.name === name &&
+        existsSync(join(podsDir, pod.metadata?.uid ?? '')),
+    ),
+  );
+  const ready = informer.synced.then(() => {
+    const known = new Set(informer.list().map((pod) => pod.metadata?.uid));
+    for (const [uid, worker] of workers) {
+      if (!known.has(uid)) worker.remove();
+      else worker.wake();
+    }
+  });
+  ready.catch(() => {});
+  return {
+    ready,
+    async close() {
+      exits.close();
+      for (const worker of workers.values()) worker.release();
+      await server.close();
+    },
+  };
+}
+
+function readSavedPod(folder: string): Pod | null {
+  try {
+    return JSON.parse(readFileSync(join(folder, 'pod.json'), 'utf8')) as Pod;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT') || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+const RETRY_MS = 500;
+
+/** Writes pods' statuses: one at a time for each pod, always the latest, and none that says nothing new. */
+function statusWriter(options: KubeletOptions) {
+  const { client, clock, logger, signal } = options;
+  const wanted = new Map<string, { pod: Pod; status: PodStatus }>();
+  const written = new Map<string, string>();
+  const busy = new Map<string, Promise<void>>();
+  const write = async (uid: string): Promise<void> => {
+    for (let next = wanted.get(uid); next && !signal.aborted; next = wanted.get(uid)) {
+      wanted.delete(uid);
+      const text = JSON.stringify(next.status);
+      if (written.get(uid) === text) continue;
+      const { name = '', namespace = '' } = next.pod.metadata ?? {};
+      try {
+        await client.patch(
+          RESOURCES.pods,
+          name,
+          'strategic',
+          { metadata: { uid }, status: next.status },
+          { namespace, subresource: 'status' },
+        );
+        written.set(uid, text);
+      } catch (error) {
+        // Deleted, or another pod of that name by now: there is nobody to report on.
+        if (hasReason(error, 'NotFound', 'Conflict')) return;
+        logger.warn({ pod: `${namespace}/${name}` }, `cannot write status: ${messageOf(error)}`);
+        if (!wanted.has(uid)) wanted.set(uid, next);
+        await new Promise<void>((resolve) => {
+          clock.after(RETRY_MS, resolve);
+        });
+      }
+    }
+  };
+  return {
+    publish(pod: Pod, status: PodStatus): void {
+      const uid = pod.metadata?.uid ?? '';
+      wanted.set(uid, { pod, status });
+      if (busy.has(uid)) return;
+      const writing = write(uid).finally(() => busy.delete(uid));
+      busy.set(uid, writing);
+    },
+    async flushed(uid: string): Promise<void> {
+      await busy.get(uid);
+    },
+    forget(uid: string): void {
+      wanted.delete(uid);
+      written.delete(uid);
+    },
+  };
+}
