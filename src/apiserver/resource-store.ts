@@ -193,9 +193,13 @@ export class ResourceStore {
     const context = this.#context();
     if (options.subresource === 'status') {
       const status = object['status'];
-      const { labels, annotations } = current.metadata;
+      const metadata = { ...object.metadata };
+      for (const field of ['labels', 'annotations'] as const) {
+        delete metadata[field];
+        if (current.metadata[field]) metadata[field] = current.metadata[field];
+      }
       for (const field of Object.keys(object)) if (!(field in current)) delete object[field];
-      Object.assign(object, current, { metadata: { ...object.metadata, labels, annotations }, status });
+      Object.assign(object, current, { metadata, status });
       if (status === undefined) delete object['status'];
     } else if (options.subresource === 'finalize') {
       const finalizers = at(object, 'spec', 'finalizers');

@@ -1,0 +1,195 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { applyJsonPatch, applyMergePatch } from './json-patch.ts';
+import { KINDS } from './kinds.ts';
+import type { JsonObject } from './object.ts';
+import { createSchemaService } from './schema/service.ts';
+import { applyStrategicPatch } from './strategic-patch.ts';
+
+const schema = createSchemaService({ kinds: KINDS });
+const podSchema = schema.patchSchema('v1', 'Pod');
+const serviceSchema = schema.patchSchema('v1', 'Service');
+
+interface Row {
+  readonly what: string;
+  readonly document: JsonObject;
+  readonly patch: unknown;
+  readonly result: JsonObject;
+}
+
+const strategic: Row[] = [
+  {
+    what: 'fields merge, null removes',
+    document: { metadata: { labels: { a: '1', b: '2' } } },
+    patch: { metadata: { labels: { b: null, c: '3' } } },
+    result: { metadata: { labels: { a: '1', c: '3' } } },
+  },
+  {
+    what: 'containers merge by name',
+    document: {
+      spec: {
+        containers: [
+          { name: 'a', image: '1' },
+          { name: 'b', image: '1' },
+        ],
+      },
+    },
+    patch: {
+      spec: {
+        containers: [
+          { name: 'b', image: '2' },
+          { name: 'c', image: '3' },
+        ],
+      },
+    },
+    result: {
+      spec: {
+        containers: [
+          { name: 'a', image: '1' },
+          { name: 'b', image: '2' },
+          { name: 'c', image: '3' },
+        ],
+      },
+    },
+  },
+  {
+    what: '$patch: delete takes an item out',
+    document: { spec: { containers: [{ name: 'a' }, { name: 'b' }] } },
+    patch: { spec: { containers: [{ name: 'a', $patch: 'delete' }] } },
+    result: { spec: { containers: [{ name: 'b' }] } },
+  },
+  {
+    what: '$patch: replace replaces a list',
+    document: { spec: { containers: [{ name: 'a' }, { name: 'b' }] } },
+    patch: { spec: { containers: [{ name: 'c' }, { $patch: 'replace' }] } },
+    result: { spec: { containers: [{ name: 'c' }] } },
+  },
+  {
+    what: '$patch: replace replaces an object',
+    document: { metadata: { labels: { a: '1' } } },
+    patch: { metadata: { labels: { $patch: 'replace', b: '2' } } },
+    result: { metadata: { labels: { b: '2' } } },
+  },
+  {
+    what: '$setElementOrder orders the list, items of others keep their neighbours',
+    document: { spec: { containers: [{ name: 'a' }, { name: 'x' }] } },
+    patch: {
+      spec: { '$setElementOrder/containers': [{ name: 'b' }, { name: 'a' }], containers: [{ name: 'b' }] },
+    },
+    result: { spec: { containers: [{ name: 'b' }, { name: 'a' }, { name: 'x' }] } },
+  },
+  {
+    what: '$deleteFromPrimitiveList takes values out',
+    document: { metadata: { finalizers: ['a', 'b'] } },
+    patch: { metadata: { '$deleteFromPrimitiveList/finalizers': ['a'], finalizers: ['c'] } },
+    result: { metadata: { finalizers: ['b', 'c'] } },
+  },
+  {
+    what: '$retainKeys drops the other volume sources',
+    document: { spec: { volumes: [{ name: 'v', emptyDir: {} }] } },
+    patch: {
+      spec: { volumes: [{ name: 'v', $retainKeys: ['name', 'hostPath'], hostPath: { path: '/x' } }] },
+    },
+    result: { spec: { volumes: [{ name: 'v', hostPath: { path: '/x' } }] } },
+  },
+  {
+    what: 'lists without a merge key are replaced',
+    document: { spec: { containers: [{ name: 'a', args: ['1', '2'] }] } },
+    patch: { spec: { containers: [{ name: 'a', args: ['3'] }] } },
+    result: { spec: { containers: [{ name: 'a', args: ['3'] }] } },
+  },
+];
+for (const { what, document, patch, result } of strategic) {
+  test(`strategic merge: ${what}`, () => {
+    const before = structuredClone(document);
+    assert.deepEqual(applyStrategicPatch(document, patch, podSchema), result);
+    assert.deepEqual(document, before, 'the document itself stays');
+  });
+}
+
+test('strategic merge: a Service’s ports merge by port', () => {
+  const ports = [
+    { port: 80, name: 'a' },
+    { port: 81, name: 'b' },
+  ];
+  const patched = applyStrategicPatch(
+    { spec: { ports } },
+    { spec: { ports: [{ port: 81, name: 'c' }] } },
+    serviceSchema,
+  );
+  assert.deepEqual(patched, {
+    spec: {
+      ports: [
+        { port: 80, name: 'a' },
+        { port: 81, name: 'c' },
+      ],
+    },
+  });
+});
+
+test('strategic merge: an item without its merge key is refused', () => {
+  assert.throws(
+    () => applyStrategicPatch({}, { spec: { containers: [{ image: 'x' }] } }, podSchema),
+    /does not contain declared merge key: name/,
+  );
+});
+
+const json: Row[] = [
+  {
+    what: 'add',
+    document: { a: [1] },
+    patch: [{ op: 'add', path: '/a/-', value: 2 }],
+    result: { a: [1, 2] },
+  },
+  {
+    what: 'add at a place',
+    document: { a: [1, 3] },
+    patch: [{ op: 'add', path: '/a/1', value: 2 }],
+    result: { a: [1, 2, 3] },
+  },
+  {
+    what: 'replace',
+    document: { a: { b: 1 } },
+    patch: [{ op: 'replace', path: '/a/b', value: 2 }],
+    result: { a: { b: 2 } },
+  },
+  {
+    what: 'replace in a list',
+    document: { a: [1, 2, 3] },
+    patch: [{ op: 'replace', path: '/a/1', value: 9 }],
+    result: { a: [1, 9, 3] },
+  },
+  { what: 'remove', document: { a: 1, b: 2 }, patch: [{ op: 'remove', path: '/a' }], result: { b: 2 } },
+  { what: 'move', document: { a: 1 }, patch: [{ op: 'move', from: '/a', path: '/b' }], result: { b: 1 } },
+  {
+    what: 'copy',
+    document: { a: { b: 1 } },
+    patch: [{ op: 'copy', from: '/a', path: '/c' }],
+    result: { a: { b: 1 }, c: { b: 1 } },
+  },
+  {
+    what: 'escapes',
+    document: { 'a/b': { 'c~d': 1 } },
+    patch: [{ op: 'replace', path: '/a~1b/c~0d', value: 2 }],
+    result: { 'a/b': { 'c~d': 2 } },
+  },
+];
+for (const { what, document, patch, result } of json) {
+  test(`JSON patch: ${what}`, () => assert.deepEqual(applyJsonPatch(document, patch), result));
+}
+for (const patch of [
+  [{ op: 'test', path: '/a', value: 2 }],
+  [{ op: 'remove', path: '/none' }],
+  [{ op: 'replace', path: '/none', value: 1 }],
+]) {
+  test(`JSON patch: ${JSON.stringify(patch[0])} does not apply`, () => {
+    assert.throws(() => applyJsonPatch({ a: 1 }, patch), { code: 422 });
+  });
+}
+
+test('merge patch: objects merge, null removes, lists are replaced', () => {
+  assert.deepEqual(applyMergePatch({ a: { b: 1, c: 2 }, d: [1] }, { a: { b: null }, d: [2, 3] }), {
+    a: { c: 2 },
+    d: [2, 3],
+  });
+});

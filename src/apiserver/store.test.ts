@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import type { ApiObject } from './object.ts';
+import { Store, type StoreEvent } from './store.ts';
+
+const object = (name: string, value = ''): ApiObject => ({
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { name },
+  value,
+});
+
+test('every change has the next version, whatever its collection', () => {
+  const store = new Store(':memory:');
+  const start = store.version;
+  store.put('a', 'ns/x', object('x'));
+  store.put('b', 'ns/x', object('x'));
+  assert.equal(store.remove('a', 'ns/x')?.version, start + 3);
+  assert.equal(store.version, start + 3);
+  assert.equal(store.remove('a', 'ns/x'), undefined);
+  store.close();
+});
+
+test('lists are in the order of keys, of all namespaces or of one', () => {
+  const store = new Store(':memory:');
+  for (const key of ['b/y', 'a/z', 'b/x', 'a/a']) store.put('c', key, object(key));
+  assert.deepEqual(
+    store.list('c').map(({ key }) => key),
+    ['a/a', 'a/z', 'b/x', 'b/y'],
+  );
+  assert.deepEqual(
+    store.list('c', 'b').map(({ key }) => key),
+    ['b/x', 'b/y'],
+  );
+  store.close();
+});
+
+test('a list at an earlier version shows what was there then', () => {
+  const store = new Store(':memory:');
+  store.put('c', 'n/a', object('a', 'old'));
+  store.put('c', 'n/b', object('b'));
+  const { version } = store;
+  store.put('c', 'n/a', object('a', 'new'));
+  store.remove('c', 'n/b');
+  store.put('c', 'n/c', object('c'));
+  assert.deepEqual(
+    store.listAt(version, 'c')?.map(({ object: stored }) => [stored.metadata.name, stored['value']]),
+    [
+      ['a', 'old'],
+      ['b', ''],
+    ],
+  );
+  store.close();
+});
+
+test('changes since a version are those after it; a deleted object bears the version of its deletion', () => {
+  const store = new Store(':memory:');
+  const seen: StoreEvent[] = [];
+  const end = store.listen('c', (event) => seen.push(event));
+  store.put('c', 'n/a', object('a'));
+  const { version } = store;
+  store.put('other', 'n/a', object('a'));
+  store.remove('c', 'n/a');
+  end();
+  store.put('c', 'n/z', object('z'));
+  assert.equal(seen.length, 2);
+  assert.equal(seen[1]?.last.object.metadata.resourceVersion, String(version + 2));
+  assert.deepEqual(
+    store.since('c', version)?.map((event) => event.version),
+    [version + 2, version + 3],
+  );
+  store.close();
+});
+
+test('history ends: a version from before it is not watchable any more', () => {
+  const store = new Store(':memory:');
+  const { version } = store;
+  for (let i = 0; i < 31_000; i++) store.put('c', 'n/a', object('a', String(i)));
+  assert.equal(store.since('c', version), null);
+  assert.ok(store.oldestWatchable > version);
+  assert.notEqual(store.since('c', store.oldestWatchable), null);
+  store.close();
+});
+
+test('a killed process loses nothing that it had acknowledged', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'flt-store-'));
+  try {
+    const file = join(folder, 'data.db');
+    const writer = spawn(
+      process.execPath,
+      [
+        '--input-type=module-typescript',
+        '-e',
+        `import { Store } from ${JSON.stringify(join(import.meta.dirname, 'store.ts'))};
+         import { writeSync } from 'node:fs';
+         const store = new Store(${JSON.stringify(file)});
+         for (let i = 0; ; i++) {
+           store.put('c', 'n/' + i, { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: String(i) } });
+           writeSync(1, store.version + ' ' + i + '\\n');
+         }`,
+      ],
+      { stdio: ['ignore', 'pipe', 'inherit'] },
+    );
+    let last = '';
+    let count = 0;
+    for await (const line of createInterface({ input: writer.stdout })) {
+      last = line;
+      if (++count === 500) writer.kill('SIGKILL');
+    }
+    const [version, index] = last.split(' ').map(Number);
+    const store = new Store(file);
+    assert.ok(store.version >= (version ?? 0), `version ${store.version} is not before ${version}`);
+    for (let i = 0; i <= (index ?? 0); i++) assert.ok(store.get('c', `n/${i}`), `object ${i} is there`);
+    store.close();
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
