@@ -1,0 +1,294 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type ManualClock, manualClock } from '../lib/clock.ts';
+import { silentLogger } from '../lib/log.ts';
+import { createClient } from './client.ts';
+import { type Informer, startInformer } from './informer.ts';
+import type { ApiRequest, ApiResponse } from './transport.ts';
+import { type ConfigMap, RESOURCES } from './types.ts';
+
+/** An API server with one kind that does what a test tells it: answers lists, and leaves watches open to be written to. */
+interface Script {
+  readonly requests: URL[];
+  objects: ConfigMap[];
+  version: number;
+  /** Status of the next requests, instead of an answer. */
+  readonly refusals: number[];
+  /** The open watch. */
+  watch: { send(type: string, object: object): void; end(): void; break(): void } | null;
+  transport(request: ApiRequest): Promise<ApiResponse>;
+}
+
+function script(): Script {
+  const server: Script = {
+    requests: [],
+    objects: [],
+    version: 10,
+    refusals: [],
+    watch: null,
+    async transport(request) {
+      const url = new URL(request.path, 'http://server');
+      server.requests.push(url);
+      const refusal = server.refusals.shift();
+      const answer = (status: number, body: object) => ({
+        status,
+        headers: {},
+        body: chunks([Buffer.from(JSON.stringify(body))]),
+      });
+      if (refusal) {
+        return answer(refusal, {
+          kind: 'Status',
+          code: refusal,
+          reason: refusal === 410 ? 'Expired' : 'InternalError',
+        });
+      }
+      if (!url.searchParams.has('watch')) {
+        const limit = Number(url.searchParams.get('limit'));
+        const from = Number(url.searchParams.get('continue') || 0);
+        const more = from + limit < server.objects.length ? { continue: String(from + limit) } : {};
+        const metadata = { resourceVersion: String(server.version), ...more };
+        return answer(200, { metadata, items: server.objects.slice(from, from + limit) });
+      }
+      const stream = new TransformStream<Uint8Array, Uint8Array>();
+      const writer = stream.writable.getWriter();
+      writer.closed.catch(() => {});
+      request.signal?.addEventListener(
+        'abort',
+        () => void writer.abort(new Error('aborted')).catch(() => {}),
+      );
+      server.watch = {
+        send(type, object) {
+          // Cut in the middle, as networks do.
+          const bytes = Buffer.from(`${JSON.stringify({ type, object })}\n`);
+          void writer.write(bytes.subarray(0, 7)).catch(() => {});
+          void writer.write(bytes.subarray(7)).catch(() => {});
+        },
+        end: () => void writer.close().catch(() => {}),
+        break: () => void writer.abort(new Error('connection reset')).catch(() => {}),
+      };
+      return { status: 200, headers: {}, body: stream.readable };
+    },
+  };
+  return server;
+}
+
+async function* chunks(list: readonly Uint8Array[]) {
+  yield* list;
+}
+
+function map(name: string, version: number, uid = name, labels = {}): ConfigMap {
+  return { metadata: { name, namespace: 'n', uid, labels, resourceVersion: String(version) } };
+}
+
+interface Bench {
+  readonly server: Script;
+  readonly clock: ManualClock;
+  readonly informer: Informer<ConfigMap>;
+  readonly events: string[];
+  watches(count: number): Promise<void>;
+}
+
+async function bench(objects: ConfigMap[], body: (bench: Bench) => Promise<void>): Promise<void> {
+  const server = script();
+  server.objects = objects;
+  const clock = manualClock();
+  const ending = new AbortController();
+  const events: string[] = [];
+  const informer = startInformer({
+    client: createClient(server.transport, 'test', clock),
+    resource: RESOURCES.configMaps,
+    clock,
+    random: () => 0,
+    logger: silentLogger,
+    signal: ending.signal,
+  });
+  informer.handle({
+    onAdd: (object) => events.push(`+${object.metadata?.name}`),
+    onUpdate: (object, before) =>
+      events.push(`${before.metadata?.resourceVersion}>${object.metadata?.resourceVersion}`),
+    onDelete: (object) => events.push(`-${object.metadata?.name}`),
+  });
+  const watches = (count: number) =>
+    until(
+      () =>
+        server.requests.filter((url) => url.searchParams.has('watch')).length >= count &&
+        server.watch !== null,
+    );
+  try {
+    await informer.synced;
+    await watches(1);
+    await body({ server, clock, informer, events, watches });
+  } finally {
+    ending.abort();
+  }
+}
+
+async function until(check: () => boolean): Promise<void> {
+  for (let i = 0; i < 5000; i++) {
+    if (check()) return;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  throw new Error('it never came true');
+}
+
+test('lists in pages, then follows changes from the version of the list', async () => {
+  const many = Array.from({ length: 1001 }, (_, i) => map(`m${i}`, 5));
+  await bench(many, async ({ server, informer, events }) => {
+    assert.equal(informer.list().length, 1001);
+    assert.equal(server.requests.filter((url) => !url.searchParams.has('watch')).length, 3);
+    assert.equal(server.requests.at(-1)?.searchParams.get('resourceVersion'), '10');
+    assert.equal(server.requests.at(-1)?.searchParams.get('allowWatchBookmarks'), 'true');
+    events.length = 0;
+    server.watch?.send('ADDED', map('x', 11));
+    server.watch?.send('MODIFIED', map('x', 12));
+    server.watch?.send('DELETED', map('x', 13));
+    await until(() => events.length === 3);
+    assert.deepEqual(events, ['+x', '11>12', '-x']);
+  });
+});
+
+for (const how of ['end', 'break'] as const) {
+  test(`a watch that ${how}s is resumed after the last version seen, bookmarks included`, async () => {
+    await bench([map('a', 5)], async ({ server, clock, events, watches, informer }) => {
+      server.watch?.send('MODIFIED', map('a', 11));
+      server.watch?.send('BOOKMARK', { metadata: { resourceVersion: '20' } });
+      await until(() => events.length === 2);
+      await until(() => server.watch !== null);
+      await new Promise((resolve) => setImmediate(resolve));
+      await new Promise((resolve) => setImmediate(resolve));
+      server.watch?.[how]();
+      server.watch = null;
+      await until(() => {
+        clock.advance(100);
+        return server.watch !== null;
+      });
+      await watches(2);
+      assert.equal(server.requests.at(-1)?.searchParams.get('resourceVersion'), '20');
+      assert.equal(informer.get('n/a')?.metadata?.resourceVersion, '11');
+    });
+  });
+}
+
+test('an expired version leads to a new list, whose differences are told', async () => {
+  await bench([map('a', 5), map('b', 6), map('c', 7)], async ({ server, clock, events, informer }) => {
+    events.length = 0;
+    server.objects = [map('a', 30), map('c', 31, 'another c'), map('d', 32)];
+    server.version = 40;
+    server.watch?.send('ERROR', { kind: 'Status', code: 410, reason: 'Expired', message: 'too old' });
+    await until(() => {
+      clock.advance(10);
+      return informer.get('n/d') !== undefined;
+    });
+    assert.deepEqual(events, ['-b', '5>30', '-c', '+c', '+d']);
+  });
+});
+
+test('a 410 in answer to the watch leads to a new list', async () => {
+  await bench([map('a', 5)], async ({ server, clock, informer }) => {
+    server.refusals.push(410);
+    server.objects = [map('a', 50)];
+    server.version = 60;
+    server.watch?.end();
+    await until(() => {
+      clock.advance(100);
+      return informer.get('n/a')?.metadata?.resourceVersion === '50';
+    });
+  });
+});
+
+test('events that come twice, or late, change nothing', async () => {
+  await bench([map('a', 5)], async ({ server, events, informer }) => {
+    server.watch?.send('MODIFIED', map('a', 11));
+    server.watch?.send('MODIFIED', map('a', 11));
+    server.watch?.send('ADDED', map('a', 7));
+    server.watch?.send('ADDED', map('b', 12));
+    await until(() => informer.get('n/b') !== undefined);
+    assert.deepEqual(events, ['+a', '5>11', '+b']);
+    assert.equal(informer.get('n/a')?.metadata?.resourceVersion, '11');
+  });
+});
+
+test('a silent watch is given up and begun anew; lastContact shows the silence', async () => {
+  await bench([map('a', 5)], async ({ server, clock, informer, watches }) => {
+    const contact = informer.lastContact;
+    clock.advance(149_000);
+    assert.equal(informer.lastContact, contact);
+    assert.equal(server.requests.length, 2);
+    server.watch = null;
+    await until(() => {
+      clock.advance(1000);
+      return server.watch !== null;
+    });
+    await watches(2);
+    assert.ok(informer.lastContact > contact);
+  });
+});
+
+test('a server that is away is asked again with growing pauses, and the copy stays', async () => {
+  await bench([map('a', 5)], async ({ server, clock, informer }) => {
+    const at: number[] = [];
+    const before = server.requests.length;
+    server.refusals.push(500, 500, 500, 500);
+    server.watch?.end();
+    let seen = before;
+    await until(() => {
+      clock.advance(5);
+      if (server.requests.length > seen) at.push(clock.now());
+      seen = server.requests.length;
+      return at.length === 5;
+    });
+    const pauses = at.slice(1).map((time, i) => time - (at[i] ?? 0));
+    assert.ok(
+      pauses.every((pause, i) => i === 0 || pause > (pauses[i - 1] ?? 0)),
+      `pauses grow: ${pauses}`,
+    );
+    assert.ok(informer.get('n/a'));
+  });
+});
+
+test("one's own write is in the copy at once, and the watch's event about it is no second one", async () => {
+  await bench([map('a', 5)], async ({ server, events, informer }) => {
+    informer.record(map('a', 11));
+    informer.record(map('b', 12));
+    assert.deepEqual(events, ['+a', '5>11', '+b']);
+    server.watch?.send('MODIFIED', map('a', 11));
+    server.watch?.send('ADDED', map('b', 12));
+    server.watch?.send('DELETED', map('b', 13));
+    await until(() => informer.get('n/b') === undefined);
+    // An answer that comes later than the news of what happened after it.
+    informer.record(map('b', 12));
+    assert.equal(informer.get('n/b'), undefined);
+    assert.deepEqual(events, ['+a', '5>11', '+b', '-b']);
+  });
+});
+
+test('a handler that throws does not keep others from hearing', async () => {
+  await bench([map('a', 5)], async ({ server, informer, events }) => {
+    const late: string[] = [];
+    informer.handle({
+      onUpdate() {
+        throw new Error('broken');
+      },
+    });
+    informer.handle({ onAdd: () => late.push('+'), onUpdate: () => late.push('>') });
+    server.watch?.send('MODIFIED', map('a', 11));
+    await until(() => late.length === 2);
+    assert.deepEqual(late, ['+', '>']);
+    assert.deepEqual(events, ['+a', '5>11']);
+  });
+});
+
+test('indices follow the objects', async () => {
+  await bench(
+    [map('a', 5, 'a', { team: 'x' }), map('b', 6, 'b', { team: 'x' })],
+    async ({ server, informer }) => {
+      informer.addIndex('team', (object) => [object.metadata?.labels?.['team'] ?? '']);
+      const names = (team: string) => informer.byIndex('team', team).map(({ metadata }) => metadata?.name);
+      assert.deepEqual(names('x'), ['a', 'b']);
+      server.watch?.send('MODIFIED', map('a', 11, 'a', { team: 'y' }));
+      server.watch?.send('DELETED', map('b', 12, 'b', { team: 'x' }));
+      await until(() => informer.get('n/b') === undefined);
+      assert.deepEqual([names('x'), names('y')], [[], ['a']]);
+    },
+  );
+});

@@ -1,0 +1,210 @@
+import { createApiServer } from '../../src/apiserver/api-server.ts';
+import { KINDS } from '../../src/apiserver/kinds.ts';
+import { createAuthority, createSigningKey } from '../../src/apiserver/pki.ts';
+import { createSchemaService } from '../../src/apiserver/schema/service.ts';
+import { startControllers } from '../../src/controllers/start.ts';
+import { type Client, createClient } from '../../src/kube/client.ts';
+import { type Informer, startInformer } from '../../src/kube/informer.ts';
+import { type KubeObject, type Node, type Pod, RESOURCES, type Resource } from '../../src/kube/types.ts';
+import { systemClock } from '../../src/lib/clock.ts';
+import type { Logger } from '../../src/lib/log.ts';
+import { silentLogger } from '../../src/lib/log.ts';
+
+/** The embedded API server and the controllers in this process, with kubelets that only say what kubelets say. */
+export interface ControlPlane {
+  readonly client: Client;
+  /** Adds a node whose kubelet runs pods at once, and renews nothing. */
+  addNode(
+    name: string,
+    fields?: { labels?: Record<string, string>; allocatable?: Record<string, string> },
+  ): Promise<void>;
+  /** Resolves to what `read` returns as soon as it is not undefined, looking after each change of the kind. */
+  until<T extends KubeObject, R>(
+    resource: Resource<T>,
+    what: string,
+    read: (objects: T[]) => R | undefined,
+  ): Promise<R>;
+  /** Pods of these names stay not ready. */
+  readonly held: Set<string>;
+  /** Warnings and errors that were logged. */
+  readonly complaints: string[];
+  close(): Promise<void>;
+}
+
+export async function startControlPlane(
+  options: { readonly clusterCidrs?: readonly string[] } = {},
+): Promise<ControlPlane> {
+  const ca = createAuthority('test', new Date());
+  const identity = ca.issue({ commonName: 'test', organizations: [], names: ['localhost'], usage: 'server' });
+  const material = { ...identity, ca: ca.cert, clientCa: ca.cert };
+  const schema = createSchemaService({ kinds: KINDS });
+  const complaints: string[] = [];
+  const logger: Logger = {
+    ...silentLogger,
+    warn: (_fields, message) => complaints.push(message),
+    error: (_fields, message) => complaints.push(message),
+    child: () => logger,
+  };
+  const server = createApiServer({
+    dataFile: ':memory:',
+    serviceCidrs: ['10.96.0.0/16', 'fd00:96::/112'],
+    nodePorts: { first: 30000, last: 32767 },
+    advertise: { addresses: [], port: 6443 },
+    tls: material,
+    nodeTls: material,
+    tokenKey: createSigningKey(),
+    schema: {
+      ...schema,
+      typeError: (version, kind, object) =>
+        schema.typeError(version, kind, JSON.parse(JSON.stringify(object))),
+    },
+    tables: { columns: () => [], cells: () => [] },
+    version: 'v1.33.0',
+    clock: systemClock,
+    random: Math.random,
+    logger,
+  });
+  const ending = new AbortController();
+  const { signal } = ending;
+  const client = createClient(server.transport, 'test');
+  const follow = <T extends KubeObject>(resource: Resource<T>): Informer<T> =>
+    startInformer({ client, resource, clock: systemClock, random: Math.random, logger, signal });
+  const informers = new Map<Resource, Informer<KubeObject>>();
+  const informerOf = <T extends KubeObject>(resource: Resource<T>): Informer<T> => {
+    const known = informers.get(resource) ?? follow(resource as Resource);
+    informers.set(resource, known);
+    return known as unknown as Informer<T>;
+  };
+  const held = new Set<string>();
+  const kubelet = simulateKubelets(client, informerOf(RESOURCES.pods), held, complaints, signal);
+  const { ready } = startControllers({
+    client,
+    clock: systemClock,
+    random: Math.random,
+    logger,
+    signal,
+    options: { clusterCidrs: options.clusterCidrs ?? ['10.244.0.0/16'], caBundle: ca.cert },
+  });
+  await ready;
+  return {
+    client,
+    held,
+    complaints,
+    async addNode(name, { labels = {}, allocatable = {} } = {}) {
+      const node: Node = { metadata: { name, labels: { 'kubernetes.io/hostname': name, ...labels } } };
+      await client.create(RESOURCES.nodes, node);
+      await client.patch(
+        RESOURCES.nodes,
+        name,
+        'merge',
+        {
+          status: {
+            allocatable: { cpu: '4', memory: '8Gi', pods: '110', ...allocatable },
+            conditions: [
+              {
+                type: 'Ready',
+                status: 'True',
+                reason: 'KubeletReady',
+                lastHeartbeatTime: new Date().toISOString(),
+              },
+            ],
+          },
+        },
+        { subresource: 'status' },
+      );
+    },
+    async until(resource, what, read) {
+      const informer = informerOf(resource);
+      await informer.synced;
+      return new Promise((resolve, reject) => {
+        const look = () => {
+          const found = read(informer.list());
+          if (found === undefined) return;
+          finish();
+          resolve(found);
+        };
+        const late = setTimeout(() => {
+          finish();
+          const state = JSON.stringify(informer.list(), null, 1);
+          reject(
+            new Error(
+              `not within 6 s: ${what}\ncomplaints: ${complaints.slice(0, 10).join('\n')}\n${state.slice(0, 3000)}`,
+            ),
+          );
+        }, 6_000);
+        let stop = () => {};
+        const finish = () => {
+          clearTimeout(late);
+          stop();
+        };
+        stop = informer.handle({ onAdd: look, onUpdate: look, onDelete: look });
+        look();
+      });
+    },
+    async close() {
+      ending.abort();
+      await kubelet();
+      await server.close();
+    },
+  };
+}
+
+/** Starts bound pods at once, and lets deleted ones go at once. */
+function simulateKubelets(
+  client: Client,
+  pods: Informer<Pod>,
+  held: ReadonlySet<string>,
+  complaints: string[],
+  signal: AbortSignal,
+): () => Promise<void> {
+  let serial = 0;
+  const running = new Set<Promise<void>>();
+  const addresses = new Map<string, string>();
+  const serve = async (pod: Pod) => {
+    const { name = '', namespace = '', uid = '' } = pod.metadata ?? {};
+    if (!pod.spec?.nodeName) return;
+    if (pod.metadata?.deletionTimestamp) {
+      await client.delete(RESOURCES.pods, name, { namespace, gracePeriodSeconds: 0, uid }).catch(() => {});
+      return;
+    }
+    if (pod.status?.phase === 'Succeeded' || pod.status?.phase === 'Failed') return;
+    const ip = addresses.get(uid) ?? `10.244.${Math.floor(++serial / 250)}.${(serial % 250) + 1}`;
+    addresses.set(uid, ip);
+    const ready =
+      held.has(name) || pod.spec.containers.some(({ image }) => image === 'host:unready') ? 'False' : 'True';
+    const known = pod.status?.conditions?.find(({ type }) => type === 'Ready');
+    const phase = pod.spec.containers.some(({ image }) => image === 'host:succeeds')
+      ? 'Succeeded'
+      : pod.spec.containers.some(({ image }) => image === 'host:fails')
+        ? 'Failed'
+        : 'Running';
+    if (known?.status === ready && pod.status?.phase === phase) return;
+    const lastTransitionTime = `${new Date().toISOString().slice(0, 19)}Z`;
+    const status = {
+      phase,
+      podIP: ip,
+      podIPs: [{ ip }],
+      conditions: [{ type: 'Ready', status: phase === 'Running' ? ready : 'False', lastTransitionTime }],
+    };
+    await client.patch(
+      RESOURCES.pods,
+      name,
+      'strategic',
+      { metadata: { uid }, status },
+      { namespace, subresource: 'status' },
+    );
+  };
+  const start = (pod: Pod) => {
+    if (signal.aborted) return;
+    const run = serve(pod).catch((error: Error) => {
+      if (!signal.aborted && !/not found|UID/.test(error.message))
+        complaints.push(`kubelet: ${error.message}`);
+    });
+    running.add(run);
+    void run.finally(() => running.delete(run));
+  };
+  pods.handle({ onAdd: start, onUpdate: start });
+  return async () => {
+    await Promise.all(running);
+  };
+}
