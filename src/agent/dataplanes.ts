@@ -1,0 +1,35 @@
+import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+
+export interface DataplaneSettings {
+  readonly families: readonly IPFamily[];
+  readonly logger: Logger;
+  /** Somebody else has changed what the mode wrote: it is to be compared and repaired. */
+  readonly onForeignChange: () => void;
+}
+
+/** Each mode, loaded only when it is used. */
+const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => Promise<Dataplane>>>> = {
+  iptables: async (settings) => {
+    const { createIptables } = await import('../dataplane/iptables/iptables.ts');
+    return createIptables(settings);
+  },
+};
+
+/** Opens the dataplane of a mode. Throws FairleadError for one that this build does not have. */
+export async function openDataplane(mode: Mode, settings: DataplaneSettings): Promise<Dataplane> {
+  const factory = FACTORIES[mode];
+  if (factory) return factory(settings);
+  throw new FairleadError(`mode ${mode} is not available`, {
+    op: 'open dataplane',
+    code: 'no-such-mode',
+    hint: `use one of ${Object.keys(FACTORIES).join(', ')}`,
+  });
+}
+
+/** The modes that `openDataplane` knows. */
+export function availableModes(): Mode[] {
+  return Object.keys(FACTORIES) as Mode[];
+}

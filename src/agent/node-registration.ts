@@ -1,0 +1,156 @@
+import { readFileSync } from 'node:fs';
+import { arch, cpus, hostname, release, totalmem } from 'node:os';
+import { type Client, hasReason } from '../kube/client.ts';
+import { renewLease } from '../kube/lease.ts';
+import { type Node, RESOURCES } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+
+export interface RegistrationOptions {
+  readonly client: Client;
+  readonly nodeName: string;
+  readonly addresses: readonly string[];
+  readonly kubeletPort: number;
+  readonly version: string;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+const MOST_PODS = 250;
+const LEASE_SECONDS = 40;
+const REFRESH_MS = 60_000;
+
+/** This node's object in the API: made or adopted at start, then kept fresh. */
+export interface Registration {
+  /** Says that the node can run pods. */
+  setReady(): Promise<void>;
+}
+
+/** Creates this node's object, or brings the one that is there up to date, and starts its Lease. */
+export async function registerNode(options: RegistrationOptions): Promise<Registration> {
+  const { client, nodeName, clock, signal, logger } = options;
+  let ready = false;
+  let readySince = timestamp(clock);
+  const labels = {
+    'kubernetes.io/hostname': nodeName,
+    'kubernetes.io/os': 'linux',
+    'kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),
+  };
+  const status = () => nodeStatus(options, ready, readySince);
+  let uid = '';
+  try {
+    const created = await client.create<Node>(RESOURCES.nodes, { metadata: { name: nodeName, labels } });
+    uid = created.metadata?.uid ?? '';
+  } catch (error) {
+    if (!hasReason(error, 'AlreadyExists')) throw error;
+    const adopted = await client.patch(RESOURCES.nodes, nodeName, 'merge', { metadata: { labels } });
+    uid = adopted.metadata?.uid ?? '';
+    // A node that comes back was ready before: it does not leave the Services while its agent starts.
+    const before = adopted.status?.conditions?.find((condition) => condition.type === 'Ready');
+    ready = before?.status === 'True';
+    readySince = String(before?.lastTransitionTime ?? readySince);
+  }
+  const write = () =>
+    client.patch(RESOURCES.nodes, nodeName, 'strategic', { status: status() }, { subresource: 'status' });
+  await write();
+  void renewLease({
+    client,
+    namespace: 'kube-node-lease',
+    name: nodeName,
+    identity: nodeName,
+    durationSeconds: LEASE_SECONDS,
+    clock,
+    random: options.random,
+    logger,
+    signal,
+    ownerReferences: [{ apiVersion: 'v1', kind: 'Node', name: nodeName, uid }],
+  });
+  const refresh = () => {
+    const cancel = clock.after(REFRESH_MS, () => {
+      write()
+        .catch((error: unknown) => logger.warn({}, `node status not written: ${messageOf(error)}`))
+        .finally(refresh);
+    });
+    signal.addEventListener('abort', cancel, { once: true });
+  };
+  refresh();
+  return {
+    async setReady() {
+      if (!ready) readySince = timestamp(clock);
+      ready = true;
+      await write();
+    },
+  };
+}
+
+function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: string) {
+  const now = timestamp(options.clock);
+  const healthy = (type: string, reason: string, message: string) => ({
+    type,
+    status: 'False',
+    reason,
+    message,
+    lastHeartbeatTime: now,
+    lastTransitionTime: readySince,
+  });
+  const capacity = {
+    cpu: String(cpus().length),
+    memory: `${Math.floor(totalmem() / 1024)}Ki`,
+    'ephemeral-storage': '0',
+    pods: String(MOST_PODS),
+  };
+  return {
+    addresses: [
+      ...options.addresses.map((address) => ({ type: 'InternalIP', address })),
+      { type: 'Hostname', address: options.nodeName },
+    ],
+    capacity,
+    allocatable: capacity,
+    daemonEndpoints: { kubeletEndpoint: { Port: options.kubeletPort } },
+    conditions: [
+      healthy('MemoryPressure', 'KubeletHasSufficientMemory', 'there is enough memory'),
+      healthy('DiskPressure', 'KubeletHasNoDiskPressure', 'there is enough disk'),
+      healthy('PIDPressure', 'KubeletHasSufficientPID', 'there are enough process numbers'),
+      {
+        type: 'Ready',
+        status: ready ? 'True' : 'False',
+        reason: ready ? 'KubeletReady' : 'KubeletNotReady',
+        message: ready ? 'network, Services, DNS and pods work' : 'the node is starting',
+        lastHeartbeatTime: now,
+        lastTransitionTime: readySince,
+      },
+    ],
+    nodeInfo: {
+      machineID: readFirst('/etc/machine-id'),
+      systemUUID: '',
+      bootID: readFirst('/proc/sys/kernel/random/boot_id'),
+      kernelVersion: release(),
+      osImage: osName(),
+      containerRuntimeVersion: 'crun://1',
+      kubeletVersion: options.version,
+      kubeProxyVersion: options.version,
+      operatingSystem: 'linux',
+      architecture: arch() === 'x64' ? 'amd64' : arch(),
+    },
+  };
+}
+
+function osName(): string {
+  return /^PRETTY_NAME="?([^"\n]*)/m.exec(readFirst('/etc/os-release'))?.[1] ?? hostname();
+}
+
+function readFirst(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return '';
+    throw error;
+  }
+}
+
+function timestamp(clock: Clock): string {
+  return `${new Date(clock.now()).toISOString().slice(0, 19)}Z`;
+}

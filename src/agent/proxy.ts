@@ -1,0 +1,180 @@
+import type { Dataplane, Drift } from '../dataplane/dataplane.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { Change, Finding, ServiceMap } from '../service/model.ts';
+import type { ServiceTable } from '../service/service-table.ts';
+
+export interface ProxyOptions {
+  readonly table: ServiceTable;
+  readonly dataplane: Dataplane;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Least time between two programmings. */
+  readonly minSyncPeriodMs: number;
+  /** After this long the kernel is compared with what it should be. */
+  readonly syncPeriodMs: number;
+  /** Called with what was programmed, after the kernel has it. */
+  readonly onApplied?: (change: Change, map: ServiceMap) => void;
+  readonly onFindings?: (added: readonly Finding[]) => void;
+  readonly onDrift?: (drifts: readonly Drift[]) => void;
+}
+
+/** Keeps the kernel equal to the table: one programming at a time, all changes since the last together. */
+export interface ServiceProxy {
+  /** Something in the table may have changed. */
+  notify(): void;
+  /** The kernel may have been changed by others: compare, and repair. */
+  check(): void;
+  /** Programs another mode, then removes the current one: new connections always find one of the two. */
+  switchTo(next: Dataplane): Promise<void>;
+  /** Resolves after the first complete programming. */
+  readonly programmed: Promise<void>;
+  readonly dataplane: Dataplane;
+  /** When the last programming was complete, in the clock's milliseconds; null before the first. */
+  readonly lastAppliedAt: number | null;
+  /** Since when a change waits to be programmed; null when none does. */
+  readonly pendingSince: number | null;
+  /** Ends the loop and releases the dataplane; what is programmed stays. */
+  close(): Promise<void>;
+}
+
+const FIRST_RETRY_MS = 100;
+const MOST_RETRY_MS = 30_000;
+
+export function startProxy(options: ProxyOptions): ServiceProxy {
+  const { table, clock, logger } = options;
+  let dataplane = options.dataplane;
+  let synced = false;
+  let closed = false;
+  let wanted = false;
+  let checkWanted = false;
+  let lastAppliedAt: number | null = null;
+  let pendingSince: number | null = null;
+  let retryMs = FIRST_RETRY_MS;
+  let running: Promise<void> | null = null;
+  let cancelTimer = () => {};
+  let cancelCheck = () => {};
+  const first = Promise.withResolvers<void>();
+  // The last map, for programming everything anew; live views of the table, so only between commits.
+  let map: ServiceMap | null = null;
+
+  const program = async (): Promise<void> => {
+    const commit = table.commit();
+    map = commit.map;
+    if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
+    const report = synced
+      ? await dataplane.apply(commit.change, commit.map)
+      : await dataplane.sync(commit.map);
+    if (report.failed.length > 0) {
+      for (const { key, error } of report.failed)
+        logger.error({ frontend: key, err: error }, `not programmed: ${error.message}`);
+      throw new Error(`${report.failed.length} frontends could not be programmed`);
+    }
+    synced = true;
+    lastAppliedAt = clock.now();
+    pendingSince = table.dirty ? clock.now() : null;
+    retryMs = FIRST_RETRY_MS;
+    first.resolve();
+    options.onApplied?.(commit.change, commit.map);
+  };
+  const compare = async (): Promise<void> => {
+    const drifts = await dataplane.verify();
+    if (drifts.length === 0) return;
+    logger.warn(
+      { count: drifts.length, first: drifts[0] },
+      'the kernel differs from what was programmed; repairing',
+    );
+    options.onDrift?.(drifts);
+    synced = false;
+    await program();
+  };
+  const run = async (): Promise<void> => {
+    while ((wanted || checkWanted) && !closed) {
+      try {
+        if (wanted) {
+          wanted = false;
+          await program();
+        } else {
+          checkWanted = false;
+          if (map) await compare();
+        }
+      } catch (error) {
+        synced = false;
+        logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
+        later(retryMs);
+        retryMs = Math.min(retryMs * 2, MOST_RETRY_MS);
+        return;
+      }
+    }
+    scheduleCheck();
+  };
+  const start = () => {
+    if (closed || running) return;
+    running = run().finally(() => {
+      running = null;
+    });
+  };
+  const later = (ms: number) => {
+    cancelTimer();
+    cancelTimer = clock.after(ms, () => {
+      wanted = true;
+      start();
+    });
+  };
+  const scheduleCheck = () => {
+    cancelCheck();
+    cancelCheck = clock.after(options.syncPeriodMs, () => {
+      checkWanted = true;
+      start();
+    });
+  };
+
+  return {
+    notify() {
+      if (closed) return;
+      pendingSince ??= clock.now();
+      const wait = lastAppliedAt === null ? 0 : lastAppliedAt + options.minSyncPeriodMs - clock.now();
+      // Not at once: the events of one burst come in one turn of the event loop, and go in one programming.
+      later(Math.max(0, wait));
+    },
+    check() {
+      checkWanted = true;
+      start();
+    },
+    async switchTo(next) {
+      while (running) await running;
+      const before = dataplane;
+      const work = async () => {
+        const commit = table.commit();
+        map = commit.map;
+        await next.sync(commit.map);
+        dataplane = next;
+        await before.remove();
+        await before.close();
+        options.onApplied?.(commit.change, commit.map);
+      };
+      running = work().finally(() => {
+        running = null;
+      });
+      await running;
+    },
+    programmed: first.promise,
+    get dataplane() {
+      return dataplane;
+    },
+    get lastAppliedAt() {
+      return lastAppliedAt;
+    },
+    get pendingSince() {
+      return pendingSince;
+    },
+    async close() {
+      closed = true;
+      cancelTimer();
+      cancelCheck();
+      await running;
+      await dataplane.close();
+    },
+  };
+}
