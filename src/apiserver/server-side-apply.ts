@@ -70,8 +70,8 @@ export function applyServerSide(
     : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} };
   const previous = entries.find(isOurs);
   if (previous) {
-    // Deepest first, so that an item goes after its fields.
-    for (const path of members(previous.fieldsV1).reverse()) {
+    // An item comes before its fields, so that its key fields still tell it apart.
+    for (const path of members(previous.fieldsV1)) {
       const stillOwned = reaches(own, path) || others.some((entry) => reaches(entry.fieldsV1, path));
       if (!stillOwned) removeValue(start, path);
     }
