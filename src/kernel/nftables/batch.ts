@@ -122,6 +122,15 @@ export class NftBatch {
     return this.#operations;
   }
 
+  /** Bytes written so far. */
+  get length(): number {
+    return this.#at * 4;
+  }
+
+  bytesFrom(start: number): Uint8Array {
+    return this.#bytes.slice(start, this.#at * 4);
+  }
+
   get empty(): boolean {
     return this.#lastMessage < 0 && this.#elements === null;
   }
@@ -483,6 +492,14 @@ export class NftBatch {
     this.#words = words;
     this.#bytes = new Uint8Array(words.buffer);
   }
+}
+
+/** What rule expressions look like on the wire: to compare with what the kernel shows (`isShownAs`). */
+export function encodeExpressions(expressions: readonly Expression[]): Uint8Array {
+  const batch = new NftBatch(0, () => 0, { capacity: 1024 });
+  const start = batch.length;
+  for (const write of expressions) write(batch);
+  return batch.bytesFrom(start);
 }
 
 /** libnftnl's userdata: type, length, bytes; a comment ends with a zero. */

@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { errnoName } from '../libc.ts';
 import { MessageWriter, readAttributes, readBe32 } from '../netlink/attributes.ts';
@@ -29,6 +30,9 @@ export class NftRefusal extends FairleadError {
 /** A netlink socket to nf_tables in one network namespace. A table with an owner belongs to the socket that made it. */
 export class NftConnection {
   readonly #socket: NetlinkSocket;
+  /** Events carry the sequence number of what caused them: a range of its own tells ours from others'. */
+  readonly #firstSequence = 0x40000000 + randomInt(0x30000000);
+  #sequence = this.#firstSequence;
 
   /** `netns`: default the namespace of this thread. */
   constructor(netns?: NetnsRef) {
@@ -39,7 +43,12 @@ export class NftConnection {
   }
 
   batch(family: number, options: { generation?: number; capacity?: number } = {}): NftBatch {
-    return new NftBatch(family, () => this.#socket.nextSequence(), options);
+    return new NftBatch(family, () => this.#sequence++, options);
+  }
+
+  /** True for an event's sequence number when this connection caused it. */
+  wrote(sequence: number): boolean {
+    return sequence >= this.#firstSequence && sequence < this.#sequence;
   }
 
   /**

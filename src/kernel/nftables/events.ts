@@ -6,6 +6,8 @@ import { NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFT_MSG } from './constants.ts'
 /** A committed transaction, as its end tells it. */
 export interface NftTransaction {
   readonly generation: number;
+  /** Of one of its messages. */
+  readonly sequence: number;
   /** Of the process that made it, as seen from the kernel's first pid namespace; 0 when unknown. */
   readonly pid: number;
   readonly process: string;
@@ -31,7 +33,7 @@ export function watchNftables(
   });
   let tables = new Set<string>();
   let structural = false;
-  const onMessage = ({ type, payload }: NetlinkMessage) => {
+  const onMessage = ({ type, payload, sequence }: NetlinkMessage) => {
     if (type >> 8 !== NFNL_SUBSYS_NFTABLES) return;
     const kind = type & 0xff;
     const attributes = readAttributes(payload.subarray(4));
@@ -45,6 +47,7 @@ export function watchNftables(
     const pid = attributes.get(2);
     const name = attributes.get(3);
     const transaction: NftTransaction = {
+      sequence,
       generation: id ? readBe32(id) : 0,
       pid: pid ? readBe32(pid) : 0,
       process: name ? readText(name) : '',

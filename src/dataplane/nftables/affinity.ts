@@ -1,0 +1,50 @@
+import type { NftConnection } from '../../kernel/nftables/connection.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import type { DumpedElement } from '../../kernel/nftables/dump.ts';
+import { hasCode } from '../../lib/errors.ts';
+import type { FamilyTable, Forgotten } from './family-table.ts';
+import { TABLE } from './layout.ts';
+import { wordsOf } from './words.ts';
+
+/** Clients whose first packet passed the old rules may be remembered after a listing: it is done again, this often. */
+const ROUNDS = 3;
+
+/**
+ * Deletes what the kernel remembers of clients of endpoints that no longer serve: an entry, once made, is only ever
+ * refreshed. To be called after the change is committed.
+ */
+export function forgetClients(connection: NftConnection, table: FamilyTable, forgotten: Forgotten): void {
+  const protocol = NFPROTO[table.family];
+  const isForgotten = table.forgetful(forgotten);
+  for (let round = 0; round < ROUNDS; round++) {
+    const elements = connection.elements(protocol, TABLE, 'affinity').filter(isForgotten);
+    if (elements.length === 0) return;
+    deleteTolerantly(connection, protocol, elements);
+  }
+}
+
+/** Elements may expire in between, and then cannot be deleted. */
+function deleteTolerantly(
+  connection: NftConnection,
+  protocol: number,
+  elements: readonly DumpedElement[],
+): void {
+  const all = connection.batch(protocol);
+  for (const { key } of elements) all.destroyElement(TABLE, 'affinity', { key: wordsOf(key) });
+  try {
+    connection.commitSync(all);
+    return;
+  } catch (error) {
+    // Kernels before 6.3 do not know the message.
+    if (!hasCode(error, 'EINVAL', 'EOPNOTSUPP')) throw error;
+  }
+  for (const { key } of elements) {
+    const one = connection.batch(protocol);
+    one.deleteElement(TABLE, 'affinity', { key: wordsOf(key) });
+    try {
+      connection.commitSync(one);
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw error;
+    }
+  }
+}
