@@ -43,7 +43,8 @@ export interface ApiServerOptions {
 export interface ApiServer {
   /** Requests of this very process, with full rights and without a network between. */
   readonly transport: Transport;
-  listen(listeners: readonly Listener[]): Promise<void>;
+  /** Serves over HTTPS; resolves with each listener's port when all of them listen. */
+  listen(listeners: readonly Listener[]): Promise<readonly number[]>;
   close(): Promise<void>;
 }
 
@@ -98,9 +99,14 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       return { status, headers, body: body instanceof Readable ? body : once(Buffer.from(body)) };
     },
     async listen(listeners) {
-      servers.push(
-        await serveHttps(listeners, { tls: options.tls, tokens, handle, upgrade: tunnel.upgrade }),
-      );
+      const server = await serveHttps(listeners, {
+        tls: options.tls,
+        tokens,
+        handle,
+        upgrade: tunnel.upgrade,
+      });
+      servers.push(server);
+      return server.ports;
     },
     async close() {
       closing.abort();

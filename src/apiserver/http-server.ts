@@ -35,7 +35,7 @@ const OPEN_PATHS = new Set(['/healthz', '/livez', '/readyz']);
 export async function serveHttps(
   listeners: readonly Listener[],
   options: HttpServerOptions,
-): Promise<{ close(): Promise<void> }> {
+): Promise<{ readonly ports: readonly number[]; close(): Promise<void> }> {
   const { tls } = options;
   const listener: RequestListener = (request, response) => {
     void answer(options, request, response);
@@ -70,6 +70,10 @@ export async function serveHttps(
     }),
   );
   return {
+    ports: servers.map((server) => {
+      const address = server.address();
+      return typeof address === 'object' && address ? address.port : 0;
+    }),
     async close() {
       for (const socket of upgraded) socket.destroy();
       await Promise.all(
