@@ -72,8 +72,11 @@ export function createCache<T extends KubeObject>(
       try {
         await client.delete(resource, name, { ...scope(object), ...(uid ? { uid } : {}), ...options });
       } catch (error) {
-        // A conflict of the uid: this one is gone, and another has its name.
-        if (!hasReason(error, 'NotFound', 'Conflict')) throw error;
+        if (hasReason(error, 'Conflict')) {
+          // Of the uid, it means that this one is gone and another has its name; anything else is to be tried again.
+          const live = await client.get(resource, name, object.metadata?.namespace, { signal });
+          if (live.metadata?.uid === uid) throw error;
+        } else if (!hasReason(error, 'NotFound')) throw error;
       }
       const current = informer.get(
         object.metadata?.namespace ? `${object.metadata.namespace}/${name}` : name,

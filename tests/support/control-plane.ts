@@ -5,6 +5,7 @@ import { createSchemaService } from '../../src/apiserver/schema/service.ts';
 import { startControllers } from '../../src/controllers/start.ts';
 import { type Client, createClient } from '../../src/kube/client.ts';
 import { type Informer, startInformer } from '../../src/kube/informer.ts';
+import type { Transport } from '../../src/kube/transport.ts';
 import { type KubeObject, type Node, type Pod, RESOURCES, type Resource } from '../../src/kube/types.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import type { Logger } from '../../src/lib/log.ts';
@@ -24,15 +25,24 @@ export interface ControlPlane {
     what: string,
     read: (objects: T[]) => R | undefined,
   ): Promise<R>;
-  /** Pods of these names stay not ready. */
-  readonly held: Set<string>;
+  /** Ends the controllers, in the middle of whatever they do, and starts new ones. */
+  restartControllers(): Promise<void>;
+  /** Kubelets say nothing while it is set. */
+  freeze: boolean;
+  /** A node says that it is well. */
+  beat(name: string): Promise<void>;
   /** Warnings and errors that were logged. */
   readonly complaints: string[];
   close(): Promise<void>;
 }
 
 export async function startControlPlane(
-  options: { readonly clusterCidrs?: readonly string[] } = {},
+  options: {
+    readonly clusterCidrs?: readonly string[];
+    readonly nodeGraceSeconds?: number;
+    /** Stands between the controllers and the server. */
+    readonly disturb?: (transport: Transport) => Transport;
+  } = {},
 ): Promise<ControlPlane> {
   const ca = createAuthority('test', new Date());
   const identity = ca.issue({ commonName: 'test', organizations: [], names: ['localhost'], usage: 'server' });
@@ -75,43 +85,54 @@ export async function startControlPlane(
     informers.set(resource, known);
     return known as unknown as Informer<T>;
   };
-  const held = new Set<string>();
-  const kubelet = simulateKubelets(client, informerOf(RESOURCES.pods), held, complaints, signal);
-  const { ready } = startControllers({
-    client,
-    clock: systemClock,
-    random: Math.random,
-    logger,
-    signal,
-    options: { clusterCidrs: options.clusterCidrs ?? ['10.244.0.0/16'], caBundle: ca.cert },
-  });
-  await ready;
+  const kubelets = { frozen: false };
+  const kubelet = simulateKubelets(client, informerOf(RESOURCES.pods), kubelets, complaints, signal);
+  const beat = async (name: string) => {
+    const now = new Date().toISOString();
+    const condition = { type: 'Ready', status: 'True', reason: 'KubeletReady', lastHeartbeatTime: now };
+    const status = { conditions: [condition] };
+    await client.patch(RESOURCES.nodes, name, 'strategic', { status }, { subresource: 'status' });
+    for (const pod of informerOf(RESOURCES.pods).list()) kubelet.look(pod);
+  };
+  let generation = new AbortController();
+  const start = async () => {
+    const transport = options.disturb ? options.disturb(server.transport) : server.transport;
+    const { ready } = startControllers({
+      client: createClient(transport, 'controllers'),
+      clock: systemClock,
+      random: Math.random,
+      logger,
+      signal: AbortSignal.any([signal, generation.signal]),
+      options: {
+        clusterCidrs: options.clusterCidrs ?? ['10.244.0.0/16'],
+        caBundle: ca.cert,
+        ...(options.nodeGraceSeconds === undefined ? {} : { nodeGraceSeconds: options.nodeGraceSeconds }),
+      },
+    });
+    await ready;
+  };
+  await start();
   return {
     client,
-    held,
+    get freeze() {
+      return kubelets.frozen;
+    },
+    set freeze(frozen) {
+      kubelets.frozen = frozen;
+    },
+    beat,
     complaints,
+    async restartControllers() {
+      generation.abort();
+      generation = new AbortController();
+      await start();
+    },
     async addNode(name, { labels = {}, allocatable = {} } = {}) {
       const node: Node = { metadata: { name, labels: { 'kubernetes.io/hostname': name, ...labels } } };
       await client.create(RESOURCES.nodes, node);
-      await client.patch(
-        RESOURCES.nodes,
-        name,
-        'merge',
-        {
-          status: {
-            allocatable: { cpu: '4', memory: '8Gi', pods: '110', ...allocatable },
-            conditions: [
-              {
-                type: 'Ready',
-                status: 'True',
-                reason: 'KubeletReady',
-                lastHeartbeatTime: new Date().toISOString(),
-              },
-            ],
-          },
-        },
-        { subresource: 'status' },
-      );
+      const status = { allocatable: { cpu: '4', memory: '8Gi', pods: '110', ...allocatable } };
+      await client.patch(RESOURCES.nodes, name, 'merge', { status }, { subresource: 'status' });
+      await beat(name);
     },
     async until(resource, what, read) {
       const informer = informerOf(resource);
@@ -143,7 +164,7 @@ export async function startControlPlane(
     },
     async close() {
       ending.abort();
-      await kubelet();
+      await kubelet.end();
       await server.close();
     },
   };
@@ -153,16 +174,16 @@ export async function startControlPlane(
 function simulateKubelets(
   client: Client,
   pods: Informer<Pod>,
-  held: ReadonlySet<string>,
+  kubelets: { readonly frozen: boolean },
   complaints: string[],
   signal: AbortSignal,
-): () => Promise<void> {
+): { look(pod: Pod): void; end(): Promise<void> } {
   let serial = 0;
   const running = new Set<Promise<void>>();
   const addresses = new Map<string, string>();
   const serve = async (pod: Pod) => {
     const { name = '', namespace = '', uid = '' } = pod.metadata ?? {};
-    if (!pod.spec?.nodeName) return;
+    if (!pod.spec?.nodeName || kubelets.frozen) return;
     if (pod.metadata?.deletionTimestamp) {
       await client.delete(RESOURCES.pods, name, { namespace, gracePeriodSeconds: 0, uid }).catch(() => {});
       return;
@@ -170,8 +191,7 @@ function simulateKubelets(
     if (pod.status?.phase === 'Succeeded' || pod.status?.phase === 'Failed') return;
     const ip = addresses.get(uid) ?? `10.244.${Math.floor(++serial / 250)}.${(serial % 250) + 1}`;
     addresses.set(uid, ip);
-    const ready =
-      held.has(name) || pod.spec.containers.some(({ image }) => image === 'host:unready') ? 'False' : 'True';
+    const ready = pod.spec.containers.some(({ image }) => image === 'host:unready') ? 'False' : 'True';
     const known = pod.status?.conditions?.find(({ type }) => type === 'Ready');
     const phase = pod.spec.containers.some(({ image }) => image === 'host:succeeds')
       ? 'Succeeded'
@@ -204,7 +224,10 @@ function simulateKubelets(
     void run.finally(() => running.delete(run));
   };
   pods.handle({ onAdd: start, onUpdate: start });
-  return async () => {
-    await Promise.all(running);
+  return {
+    look: start,
+    async end() {
+      await Promise.all(running);
+    },
   };
 }
