@@ -1,32 +1,23 @@
 import { type Client, hasReason } from '../kube/client.ts';
-import { type Container, type Pod, RESOURCES } from '../kube/types.ts';
+import { type Pod, RESOURCES } from '../kube/types.ts';
 import type { EnvironmentSources } from './environment.ts';
 import type { VolumeSources } from './volumes.ts';
 
 /** The objects that a pod's environment and volumes are made from, read once. */
 export interface PodSources {
-  /** The pod with the volume of its service account added. */
-  readonly pod: Pod;
-  /** A container with the service account mounted. */
-  container(container: Container): Container;
   readonly environment: EnvironmentSources;
   readonly volumes: VolumeSources;
 }
 
-const ACCOUNT_PATH = '/var/run/secrets/kubernetes.io/serviceaccount';
-const ACCOUNT_VOLUME = 'kube-api-access';
-
 export async function podSources(
   client: Client,
-  given: Pod,
+  pod: Pod,
   node: {
     readonly podIps: readonly string[];
     readonly hostIps: readonly string[];
     readonly apiService: { readonly host: string; readonly port: number };
   },
 ): Promise<PodSources> {
-  const account = given.spec?.automountServiceAccountToken !== false && node.apiService.host !== '';
-  const pod = account ? withAccountVolume(given) : given;
   const namespace = pod.metadata?.namespace ?? 'default';
   const names = referenced(pod);
   const configMaps = new Map<string, ReadonlyMap<string, Uint8Array>>();
@@ -70,8 +61,6 @@ export async function podSources(
       }
     : {};
   return {
-    pod,
-    container: (container) => (account ? withAccountMount(container) : container),
     environment: {
       pod,
       podIps: node.podIps,
@@ -103,34 +92,6 @@ export async function podSources(
       },
       fields: { pod, podIps: node.podIps, hostIps: node.hostIps },
     },
-  };
-}
-
-/** The volume that upstream's admission adds to every pod: token, authority, namespace (KEP-1205). */
-function withAccountVolume(pod: Pod): Pod {
-  if (!pod.spec) return pod;
-  const volume = {
-    name: ACCOUNT_VOLUME,
-    projected: {
-      defaultMode: 0o644,
-      sources: [
-        { serviceAccountToken: { path: 'token', expirationSeconds: 3607 } },
-        {
-          configMap: { name: 'kube-root-ca.crt', items: [{ key: 'ca.crt', path: 'ca.crt' }], optional: true },
-        },
-        { downwardAPI: { items: [{ path: 'namespace', fieldRef: { fieldPath: 'metadata.namespace' } }] } },
-      ],
-    },
-  };
-  return { ...pod, spec: { ...pod.spec, volumes: [...(pod.spec.volumes ?? []), volume] } };
-}
-
-function withAccountMount(container: Container): Container {
-  const mounts = container.volumeMounts ?? [];
-  if (mounts.some((mount) => mount.mountPath === ACCOUNT_PATH)) return container;
-  return {
-    ...container,
-    volumeMounts: [...mounts, { name: ACCOUNT_VOLUME, mountPath: ACCOUNT_PATH, readOnly: true }],
   };
 }
 

@@ -192,7 +192,7 @@ export class PodWorker {
       apiService: options.apiService,
     });
     const folder = join(this.#folder, 'volumes');
-    this.#volumes = await prepareVolumes(this.#sources.pod, folder, this.#sources.volumes);
+    this.#volumes = await prepareVolumes(this.#pod, folder, this.#sources.volumes);
     writeFileSync(
       join(this.#folder, 'resolv.conf'),
       resolvConf(this.#pod, {
@@ -206,7 +206,7 @@ export class PodWorker {
       hostsFile(this.#pod, this.#ips, options.clusterDomain, readOptional('/etc/hosts')),
     );
     writeFileSync(join(this.#folder, 'hostname'), `${podHostname(this.#pod)}\n`);
-    if ((this.#sources.pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
+    if ((this.#pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
       this.#refreshLater();
     }
   }
@@ -220,7 +220,7 @@ export class PodWorker {
           hostIps: this.#hostIps(),
           apiService: options.apiService,
         });
-        await refreshVolumes(this.#sources.pod, join(this.#folder, 'volumes'), this.#sources.volumes);
+        await refreshVolumes(this.#pod, join(this.#folder, 'volumes'), this.#sources.volumes);
       } catch (error) {
         // The files stay as they are; the next round tries again.
         options.logger.warn({ pod: this.uid }, `cannot refresh volumes: ${messageOf(error)}`);
@@ -257,8 +257,8 @@ export class PodWorker {
 
   #launch(container: Container) {
     return {
-      pod: this.#sources?.pod ?? this.#pod,
-      container: this.#sources?.container(container) ?? container,
+      pod: this.#pod,
+      container,
       pausePid: this.#sandbox?.pause.pid ?? 0,
       ips: this.#ips,
       volumes: this.#volumes ?? new Map<string, string>(),
@@ -293,7 +293,7 @@ export class PodWorker {
     if (!this.#pod.spec?.hostNetwork) await options.network.detach(this.uid);
     removeSandbox(this.#folder);
     this.#sandbox = null;
-    releaseVolumes(this.#sources?.pod ?? this.#pod, join(this.#folder, 'volumes'));
+    releaseVolumes(this.#pod, join(this.#folder, 'volumes'));
     if (!this.#goneFromApi) {
       this.#publish();
       await this.#context.finalize(this.#pod);

@@ -1,0 +1,141 @@
+import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { libc } from '../kernel/libc.ts';
+import { hasCode } from '../lib/errors.ts';
+import { readControlGroups } from './control-groups.ts';
+import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
+import type { Sandbox } from './sandbox.ts';
+
+// linux/mount.h
+const MNT_DETACH = 2;
+const ROUNDS = 200;
+const ROUND_MS = 10;
+
+/**
+ * Ends and removes everything that the runtime of a node left behind, running or crashed: processes (each one
+ * verified to be the one that was started), mounts, control groups, files. The agent must not run. The state folder
+ * itself stays; nothing happens where there is nothing.
+ */
+export async function removeRuntimeState(stateDir: string, cgroupParent: string): Promise<void> {
+  const doomed = [...recordedProcesses(stateDir), ...groupProcesses(cgroupParent)];
+  for (const one of doomed) signalProcess(one, 'SIGKILL');
+  for (let round = 0; round < ROUNDS; round++) {
+    // Forked in the meantime.
+    const late = groupProcesses(cgroupParent);
+    for (const one of late) signalProcess(one, 'SIGKILL');
+    if (late.length === 0 && !doomed.some(isAlive)) break;
+    await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
+  }
+  for (const target of mountsBelow(stateDir)) libc().umount2(target, MNT_DETACH);
+  for (const group of groupFolders(cgroupParent).reverse()) removeGroup(group);
+  for (const part of ['pods', 'runtime']) rmSync(join(stateDir, part), { recursive: true, force: true });
+}
+
+/** Pause processes, containers and their monitors by the files that name them. */
+function recordedProcesses(stateDir: string): ProcessIdentity[] {
+  const found: ProcessIdentity[] = [];
+  const pods = join(stateDir, 'pods');
+  for (const uid of entries(pods)) {
+    const sandbox = readJson(join(pods, uid, 'sandbox.json')) as Sandbox | null;
+    if (sandbox) found.push(sandbox.pause);
+    const containers = join(pods, uid, 'containers');
+    for (const name of entries(containers)) {
+      const state = readJson(join(containers, name, 'state.json')) as { process?: ProcessIdentity } | null;
+      if (state?.process) found.push(state.process);
+      for (const run of entries(join(containers, name)).filter((entry) => entry.startsWith('run-'))) {
+        const monitor = monitorOf(join(containers, name, run));
+        if (monitor) found.push(monitor);
+      }
+    }
+  }
+  return found;
+}
+
+/** The conmon of a run: a pid file says its number, its command line that it is the one of this bundle. */
+function monitorOf(bundle: string): ProcessIdentity | null {
+  try {
+    const pid = Number(readFileSync(join(bundle, 'conmon.pid'), 'utf8'));
+    const identity = identify(pid);
+    const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+    return command.includes(bundle) ? identity : null;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
+  }
+}
+
+/** Folders of control groups at and below the node's, outermost first, in every hierarchy. */
+function groupFolders(cgroupParent: string): string[] {
+  const groups = readControlGroups();
+  if (!groups || cgroupParent.replace(/\//g, '') === '') return [];
+  const top = join(groups.root, cgroupParent);
+  if (!existsSync(top)) return [];
+  const below = readdirSync(top, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => join(entry.parentPath, entry.name));
+  return [top, ...below.sort()];
+}
+
+function groupProcesses(cgroupParent: string): ProcessIdentity[] {
+  return groupFolders(cgroupParent).flatMap((group) => {
+    try {
+      const pids = readFileSync(join(group, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean);
+      return pids.map((pid) => identify(Number(pid))).filter((one) => one !== null);
+    } catch (error) {
+      // EOPNOTSUPP: a threaded group, whose processes the group above lists.
+      if (hasCode(error, 'ENOENT', 'ENODEV', 'EOPNOTSUPP')) return [];
+      throw error;
+    }
+  });
+}
+
+function removeGroup(group: string): void {
+  try {
+    rmdirSync(group);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return;
+    // A zombie still counts for a moment; killing the group as a whole (kernel 5.14) is the last means.
+    if (!hasCode(error, 'EBUSY')) throw error;
+    writeFileSync(join(group, 'cgroup.kill'), '1');
+    for (let round = 0; round < ROUNDS && existsSync(group); round++) {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ROUND_MS);
+      try {
+        rmdirSync(group);
+      } catch (again) {
+        if (!hasCode(again, 'EBUSY', 'ENOENT')) throw again;
+      }
+    }
+  }
+}
+
+/** Mount points below a folder, innermost first (proc(5): field 5 of mountinfo, octal escapes). */
+function mountsBelow(folder: string): string[] {
+  return readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .map((line) =>
+      (line.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, (_, octal: string) =>
+        String.fromCharCode(Number.parseInt(octal, 8)),
+      ),
+    )
+    .filter((target) => target.startsWith(`${folder}/`))
+    .reverse();
+}
+
+function entries(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return [];
+    throw error;
+  }
+}
+
+function readJson(file: string): unknown {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    // A file cut short by a crash says nothing; the control group knows its processes.
+    if (hasCode(error, 'ENOENT') || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,55 @@
+import { createClient } from '../../src/kube/client.ts';
+import { httpTransport } from '../../src/kube/transport.ts';
+import { systemClock } from '../../src/lib/clock.ts';
+import { silentLogger } from '../../src/lib/log.ts';
+import { NodeNetwork } from '../../src/network/node-network.ts';
+import { openPodNetwork } from '../../src/network/pod-network.ts';
+import { startKubelet } from '../../src/runtime/kubelet.ts';
+
+/** What a node's process of a test is told, as JSON in its last argument. */
+export interface NodeProcessInput {
+  readonly nodeName: string;
+  readonly addresses: readonly string[];
+  readonly podCidrs: readonly string[];
+  readonly stateDir: string;
+  readonly cgroupParent: string;
+  readonly server: string;
+  readonly ca: string;
+  readonly client: { readonly cert: string; readonly key: string };
+  readonly serving: { readonly cert: string; readonly key: string };
+}
+
+// A process that runs the pods of one node, in whose network namespace it is started; tests kill it as they like.
+const input = JSON.parse(process.argv.at(-1) ?? '{}') as NodeProcessInput;
+const logger = {
+  ...silentLogger,
+  warn: (fields: object, message: string) => console.error('warn', message, JSON.stringify(fields)),
+  error: (fields: object, message: string) => console.error('error', message, JSON.stringify(fields)),
+  child: () => logger,
+};
+const network = new NodeNetwork({
+  node: input.nodeName,
+  addresses: input.addresses,
+  podCidrs: input.podCidrs,
+  overlay: 'routes',
+  serviceCidrs: ['10.96.0.0/16'],
+});
+const kubelet = await startKubelet({
+  client: createClient(httpTransport({ server: input.server, ca: input.ca, ...input.client }), 'test'),
+  nodeName: input.nodeName,
+  nodeAddresses: input.addresses,
+  stateDir: input.stateDir,
+  cgroupParent: input.cgroupParent,
+  network: openPodNetwork({ network, stateDir: input.stateDir }),
+  clusterDns: ['10.96.0.10'],
+  clusterDomain: 'cluster.local',
+  apiService: { host: '10.96.0.1', port: 443 },
+  builtinImages: {},
+  server: { port: 10250, ...input.serving, clientCa: input.ca },
+  logger,
+  clock: systemClock,
+  random: Math.random,
+  signal: new AbortController().signal,
+});
+await kubelet.ready;
+process.send?.('ready');

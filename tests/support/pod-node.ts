@@ -1,0 +1,140 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { closeSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { CORE, startApi, type TestApi } from '../../src/apiserver/testing/api.ts';
+import { libc, systemError } from '../../src/kernel/libc.ts';
+import { openNetns } from '../../src/kernel/netns.ts';
+import { createTopology, nodeNetns, removeTopology } from '../../src/network/topology.ts';
+import { removeRuntimeState } from '../../src/runtime/runtime-state.ts';
+import type { NodeProcessInput } from './node-process.ts';
+
+const CLONE_NEWNET = 0x40000000;
+const ADDRESS = '172.30.9.11';
+
+/** A node of a cluster of its own, whose pods are run by a process of its own. This process is in the node's network. */
+export interface PodNode {
+  readonly api: TestApi;
+  readonly stateDir: string;
+  readonly cgroupParent: string;
+  /** Starts the node's process; resolves once it knows its pods. */
+  startAgent(): Promise<void>;
+  /** kill -9. */
+  killAgent(): Promise<void>;
+  createPod(name: string, spec: object, metadata?: object): Promise<void>;
+  // biome-ignore lint/suspicious/noExplicitAny: tests read into the fields that they expect
+  pod(name: string): Promise<any>;
+  // biome-ignore lint/suspicious/noExplicitAny: as above
+  until(name: string, what: (pod: any) => boolean): Promise<any>;
+  /** A file of the cluster's administrator, for kubectl. */
+  readonly kubeconfig: string;
+  close(): Promise<void>;
+}
+
+/** Makes the node. While it lives this process is inside its network namespace: packets cannot go elsewhere. */
+export async function startPodNode(): Promise<PodNode> {
+  const cluster = `flt${randomBytes(3).toString('hex')}`;
+  const stateDir = mkdtempSync(join(tmpdir(), 'flt-node-'));
+  const cgroupParent = `/${cluster}`;
+  createTopology({
+    cluster,
+    wireCidrs: ['172.30.9.0/24'],
+    controlPlaneAddresses: ['172.30.9.1'],
+    outsideAddresses: ['172.30.9.2'],
+    nodes: [{ name: 'node-1', addresses: [ADDRESS] }],
+  });
+  const home = openSync('/proc/self/ns/net', 'r');
+  enter(nodeNetns(cluster, 'node-1'));
+  const api = startApi();
+  await api.server.listen([{ host: '127.0.0.1', port: 6443 }]);
+  const { authority } = api;
+  const admin = authority.issue({ commonName: 'admin', organizations: ['system:masters'], usage: 'client' });
+  await api.request('POST', '/api/v1/nodes', {
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name: 'node-1' },
+  });
+  await api.request('PUT', '/api/v1/nodes/node-1/status', {
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name: 'node-1' },
+    status: {
+      addresses: [{ type: 'InternalIP', address: ADDRESS }],
+      daemonEndpoints: { kubeletEndpoint: { Port: 10250 } },
+    },
+  });
+  const input: NodeProcessInput = {
+    nodeName: 'node-1',
+    addresses: [ADDRESS],
+    podCidrs: ['10.244.1.0/24'],
+    stateDir,
+    cgroupParent,
+    server: 'https://127.0.0.1:6443',
+    ca: authority.cert,
+    client: admin,
+    serving: authority.issue({ commonName: 'node-1', names: [ADDRESS], usage: 'server' }),
+  };
+  let agent: ChildProcess | null = null;
+  const node: PodNode = {
+    api,
+    stateDir,
+    cgroupParent,
+    kubeconfig: '',
+    async startAgent() {
+      const child = fork(join(import.meta.dirname, 'node-process.ts'), [JSON.stringify(input)]);
+      agent = child;
+      await new Promise<void>((resolve, reject) => {
+        child.once('message', () => resolve());
+        child.once('exit', (code) => reject(new Error(`the node's process ended with ${code}`)));
+      });
+    },
+    async killAgent() {
+      const child = agent;
+      agent = null;
+      if (!child || child.exitCode !== null) return;
+      await new Promise((resolve) => {
+        child.once('exit', resolve);
+        child.kill('SIGKILL');
+      });
+    },
+    async createPod(name, spec, metadata = {}) {
+      const answer = await api.request('POST', `${CORE}/pods`, {
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name, ...metadata },
+        spec: { nodeName: 'node-1', terminationGracePeriodSeconds: 1, ...spec },
+      });
+      if (answer.status !== 201) throw new Error(JSON.stringify(answer.body));
+    },
+    async pod(name) {
+      const answer = await api.request('GET', `${CORE}/pods/${name}`);
+      return answer.status === 404 ? null : answer.body;
+    },
+    async until(name, what) {
+      const end = Date.now() + 20_000;
+      for (;;) {
+        const pod = await node.pod(name);
+        if (what(pod)) return pod;
+        if (Date.now() > end) throw new Error(`waited 20 s for pod ${name}: ${JSON.stringify(pod?.status)}`);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    },
+    async close() {
+      await node.killAgent();
+      await removeRuntimeState(stateDir, cgroupParent);
+      await api.server.close();
+      if (libc().setns(home, CLONE_NEWNET) !== 0) throw systemError('leave network namespace');
+      closeSync(home);
+      removeTopology(cluster);
+      rmSync(stateDir, { recursive: true, force: true });
+    },
+  };
+  return node;
+}
+
+function enter(netns: string): void {
+  const fd = openNetns(netns);
+  if (libc().setns(fd, CLONE_NEWNET) !== 0) throw systemError('enter network namespace', netns);
+  closeSync(fd);
+}
