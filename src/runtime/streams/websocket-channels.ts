@@ -1,0 +1,113 @@
+import { Readable, Writable } from 'node:stream';
+import type { RawData, WebSocket } from 'ws';
+
+/** Half-closes the channel that the second byte names (v5.channel.k8s.io). */
+const CLOSE_CHANNEL = 255;
+const MOST_DATA_BYTES = 32 * 1024;
+
+export interface ChannelOptions {
+  /** Channels that the client writes to. */
+  readonly inputs: readonly number[];
+  /** Messages are text: the channel as a digit, the rest in base64. */
+  readonly base64: boolean;
+}
+
+/**
+ * The channels of a WebSocket whose messages begin with the number of their channel (`*.channel.k8s.io`). An input that
+ * is not read holds up the connection. All inputs end with the connection.
+ */
+export class WebSocketChannels {
+  readonly #socket: WebSocket;
+  readonly #base64: boolean;
+  readonly #inputs = new Map<number, Readable>();
+  readonly #full = new Set<number>();
+  /** Aborts when the connection is gone. */
+  readonly closed: AbortSignal;
+
+  constructor(socket: WebSocket, options: ChannelOptions) {
+    this.#socket = socket;
+    this.#base64 = options.base64;
+    for (const channel of options.inputs) {
+      this.#inputs.set(channel, new Readable({ read: () => this.#resume(channel) }));
+    }
+    const closing = new AbortController();
+    this.closed = closing.signal;
+    socket.on('message', (data, isBinary) => this.#message(data, isBinary));
+    // The 'close' that follows says all that there is to say.
+    socket.on('error', () => {});
+    socket.on('close', () => {
+      for (const input of this.#inputs.values()) if (!input.readableEnded) input.push(null);
+      closing.abort();
+    });
+  }
+
+  /** What the client sends on a channel that was named among the inputs; nothing on others. */
+  input(channel: number): Readable {
+    return this.#inputs.get(channel) ?? Readable.from([]);
+  }
+
+  output(channel: number): Writable {
+    const output = new Writable({
+      write: (chunk: Buffer, _encoding, callback) => this.send(channel, chunk, callback),
+    });
+    // Whoever writes hears of errors by the callbacks; a client that has gone is no reason to fall.
+    return output.on('error', () => {});
+  }
+
+  /** Also sends an empty message, which clients take as a sign of life. */
+  send(channel: number, bytes: Buffer, callback: (error?: Error | null) => void): void {
+    let at = 0;
+    do {
+      const part = bytes.subarray(at, at + MOST_DATA_BYTES);
+      at += MOST_DATA_BYTES;
+      const last = at >= bytes.length;
+      const message = this.#base64
+        ? `${channel}${part.toString('base64')}`
+        : Buffer.concat([Uint8Array.of(channel), part]);
+      this.#socket.send(message, (error) => {
+        if (last || error) callback(error);
+      });
+    } while (at < bytes.length);
+  }
+
+  /** Closes the connection when what was sent is out. */
+  close(): void {
+    this.#socket.close(1000);
+  }
+
+  #message(data: RawData, isBinary: boolean): void {
+    const bytes = Buffer.isBuffer(data)
+      ? data
+      : Buffer.concat(Array.isArray(data) ? data : [Buffer.from(data)]);
+    const first = bytes[0];
+    if (first === undefined) return;
+    if (this.#base64 && !isBinary) {
+      this.#take(first - 0x30, Buffer.from(bytes.toString('latin1', 1), 'base64'));
+    } else if (first === CLOSE_CHANNEL) {
+      this.#end(bytes[1]);
+    } else {
+      this.#take(first, bytes.subarray(1));
+    }
+  }
+
+  #take(channel: number, bytes: Buffer): void {
+    const input = this.#inputs.get(channel);
+    if (!input || input.destroyed || bytes.length === 0) return;
+    if (!input.push(bytes)) {
+      this.#full.add(channel);
+      this.#socket.pause();
+    }
+  }
+
+  #end(channel: number | undefined): void {
+    const input = channel === undefined ? undefined : this.#inputs.get(channel);
+    if (!input) return;
+    this.#inputs.delete(channel ?? -1);
+    this.#full.delete(channel ?? -1);
+    input.push(null);
+  }
+
+  #resume(channel: number): void {
+    if (this.#full.delete(channel) && this.#full.size === 0) this.#socket.resume();
+  }
+}
