@@ -123,7 +123,6 @@ export class ResourceStore {
     const problem = nameProblem(metadata.name, kind.names);
     if (problem) errors.push(invalid('metadata.name', metadata.name, problem));
     const key = `${namespace}/${metadata.name}`;
-    if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, metadata.name);
     if (kind.namespaced) this.#checkNamespace(kind, namespace, metadata.name);
 
     metadata.namespace = namespace;
@@ -142,6 +141,7 @@ export class ResourceStore {
     kind.defaults?.(object);
     errors.push(...this.#validate(kind, object, null));
     if (errors.length > 0) throw invalidObject(kind, metadata.name, errors);
+    if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, metadata.name);
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
     if (allocation && allocation.errors.length > 0)
       throw invalidObject(kind, metadata.name, allocation.errors);
