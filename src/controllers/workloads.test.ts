@@ -1,0 +1,400 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { DaemonSet, Job, Node, Pod, StatefulSet } from '../kube/types.ts';
+import { RESOURCES } from '../kube/types.ts';
+import { reconcileDaemonSet } from './daemon-set.ts';
+import { reconcileJob } from './job.ts';
+import { revisionHistory, templateOf } from './revision-history.ts';
+import { reconcileStatefulSet } from './stateful-set.ts';
+import { NOW, node, type PodFields, pod, secondsAgo } from './testing.ts';
+
+const selector = { matchLabels: { app: 'web' } };
+const template = (image = 'v1') => ({
+  metadata: { labels: { app: 'web' } },
+  spec: { containers: [{ name: 'main', image }] },
+});
+const names = (pods: readonly Pod[]) => pods.map(({ metadata }) => metadata?.name ?? metadata?.generateName);
+const revision = (hash: string) => ({ app: 'web', 'controller-revision-hash': hash });
+
+describe('a DaemonSet', () => {
+  const set = (fields: Partial<NonNullable<DaemonSet['spec']>> = {}): DaemonSet => ({
+    metadata: { name: 'owner', namespace: 'default', uid: 'owner', generation: 1 },
+    spec: { selector, template: template(), ...fields },
+  });
+  const on = (name: string, at: string, hash = 'new', more: PodFields = {}) =>
+    pod(name, { node: at, labels: revision(hash), ownerKind: 'DaemonSet', ...more });
+  const surge = {
+    updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } },
+  };
+  const rows: readonly [
+    name: string,
+    set: DaemonSet,
+    nodes: Node[],
+    pods: Pod[],
+    create: string[],
+    remove: string[],
+  ][] = [
+    ['a pod for each node', set(), [node('a'), node('b')], [], ['a', 'b'], []],
+    ['none where there is one', set(), [node('a'), node('b')], [on('x', 'a')], ['b'], []],
+    [
+      'none on a tainted node',
+      set(),
+      [node('a', { taints: [{ key: 'k', effect: 'NoSchedule' }] })],
+      [],
+      [],
+      [],
+    ],
+    [
+      'one that is there may stay on a node tainted NoSchedule',
+      set(),
+      [node('a', { taints: [{ key: 'k', effect: 'NoSchedule' }] })],
+      [on('x', 'a')],
+      [],
+      [],
+    ],
+    [
+      'but not on one tainted NoExecute',
+      set(),
+      [node('a', { taints: [{ key: 'k', effect: 'NoExecute' }] })],
+      [on('x', 'a')],
+      [],
+      ['x'],
+    ],
+    ['a cordoned node gets one', set(), [node('a', { unschedulable: true })], [], ['a'], []],
+    [
+      'nodeSelector',
+      set({ template: { ...template(), spec: { ...template().spec, nodeSelector: { disk: 'ssd' } } } }),
+      [node('a'), node('b', { labels: { disk: 'ssd' } })],
+      [],
+      ['b'],
+      [],
+    ],
+    ['pods of a node that is gone go', set(), [node('a')], [on('x', 'a'), on('y', 'gone')], [], ['y']],
+    [
+      'a failed pod goes before its successor comes',
+      set(),
+      [node('a')],
+      [on('x', 'a', 'new', { phase: 'Failed' })],
+      [],
+      ['x'],
+    ],
+    [
+      'the successor waits until the last one has gone',
+      set(),
+      [node('a')],
+      [on('x', 'a', 'new', { deleting: true })],
+      [],
+      [],
+    ],
+    [
+      'an update takes one at a time',
+      set(),
+      [node('a'), node('b')],
+      [on('x', 'a', 'old'), on('y', 'b', 'old')],
+      [],
+      ['x'],
+    ],
+    [
+      'and waits for the new one to be available',
+      set(),
+      [node('a'), node('b')],
+      [on('x', 'a', 'new', { ready: false }), on('y', 'b', 'old')],
+      [],
+      [],
+    ],
+    [
+      'old pods that are not available go at once',
+      set(),
+      [node('a'), node('b')],
+      [on('x', 'a', 'old', { ready: false }), on('y', 'b', 'old', { ready: false })],
+      [],
+      ['x', 'y'],
+    ],
+    [
+      'with maxSurge the new one comes first',
+      set(surge),
+      [node('a'), node('b')],
+      [on('x', 'a', 'old'), on('y', 'b', 'old')],
+      ['a'],
+      [],
+    ],
+    [
+      'and the old one goes when it is available',
+      set(surge),
+      [node('a')],
+      [on('x', 'a', 'old'), on('n', 'a')],
+      [],
+      ['x'],
+    ],
+    [
+      'OnDelete changes nothing by itself',
+      set({ updateStrategy: { type: 'OnDelete' } }),
+      [node('a')],
+      [on('x', 'a', 'old')],
+      [],
+      [],
+    ],
+    [
+      'of two on a node one goes',
+      set(),
+      [node('a')],
+      [on('x', 'a'), on('y', 'a', 'new', { ready: false })],
+      [],
+      ['y'],
+    ],
+  ];
+  for (const [name, object, nodes, pods, create, remove] of rows) {
+    test(name, () => {
+      const plan = reconcileDaemonSet({ set: object, nodes, pods, hash: 'new', now: NOW });
+      const pinned = plan.create.map(
+        (made) =>
+          made.spec?.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution
+            ?.nodeSelectorTerms[0]?.matchFields?.[0]?.values?.[0],
+      );
+      assert.deepEqual(pinned, create);
+      assert.deepEqual(names(plan.delete), remove);
+    });
+  }
+  test('counts as kubectl rollout status reads it', () => {
+    const pods = [on('x', 'a'), on('y', 'b', 'old')];
+    const { status } = reconcileDaemonSet({
+      set: set(),
+      nodes: [node('a'), node('b'), node('c')],
+      pods,
+      hash: 'new',
+      now: NOW,
+    });
+    assert.deepEqual(status, {
+      currentNumberScheduled: 2,
+      numberMisscheduled: 0,
+      desiredNumberScheduled: 3,
+      numberReady: 2,
+      observedGeneration: 1,
+      updatedNumberScheduled: 1,
+      numberAvailable: 2,
+      numberUnavailable: 1,
+    });
+  });
+});
+
+describe('a StatefulSet', () => {
+  const set = (replicas: number, fields: Partial<NonNullable<StatefulSet['spec']>> = {}): StatefulSet => ({
+    metadata: { name: 'owner', namespace: 'default', uid: 'owner', generation: 1 },
+    spec: { replicas, serviceName: 'peers', selector, template: template(), ...fields },
+  });
+  const at = (ordinal: number, hash = 'new', more: PodFields = {}) =>
+    pod(`owner-${ordinal}`, { labels: revision(hash), ownerKind: 'StatefulSet', ...more });
+  const parallel = { podManagementPolicy: 'Parallel' };
+  const partition = (number: number) => ({
+    updateStrategy: { type: 'RollingUpdate', rollingUpdate: { partition: number } },
+  });
+  const rows: readonly [name: string, set: StatefulSet, pods: Pod[], create: string[], remove: string[]][] = [
+    ['begins with the first', set(3), [], ['owner-0'], []],
+    ['goes on when it is ready', set(3), [at(0)], ['owner-1'], []],
+    ['waits while it is not', set(3), [at(0, 'new', { ready: false })], [], []],
+    ['in parallel: all at once', set(3, parallel), [], ['owner-0', 'owner-1', 'owner-2'], []],
+    ['a lost one in the middle comes back first', set(3), [at(0), at(2)], ['owner-1'], []],
+    ['a failed one is replaced', set(1), [at(0, 'new', { phase: 'Failed' })], [], ['owner-0']],
+    ['a name is not given again before its pod is gone', set(1), [at(0, 'new', { deleting: true })], [], []],
+    ['shrinks from the end, one at a time', set(1), [at(0), at(1), at(2)], [], ['owner-2']],
+    ['in parallel: shrinks at once', set(1, parallel), [at(0), at(1), at(2)], [], ['owner-2', 'owner-1']],
+    ['waits for the last one to go', set(1), [at(0), at(1), at(2, 'new', { deleting: true })], [], []],
+    ['updates from the end', set(2), [at(0, 'old'), at(1, 'old')], [], ['owner-1']],
+    ['the next when that one is ready', set(2), [at(0, 'old'), at(1)], [], ['owner-0']],
+    ['not before', set(2), [at(0, 'old'), at(1, 'new', { ready: false })], [], []],
+    ['leaves those below the partition', set(2, partition(1)), [at(0, 'old'), at(1)], [], []],
+    [
+      'OnDelete changes nothing by itself',
+      set(1, { updateStrategy: { type: 'OnDelete' } }),
+      [at(0, 'old')],
+      [],
+      [],
+    ],
+    ['begins at its first ordinal', set(1, { ordinals: { start: 5 } }), [], ['owner-5'], []],
+  ];
+  for (const [name, object, pods, create, remove] of rows) {
+    test(name, () => {
+      const plan = reconcileStatefulSet({
+        set: object,
+        pods,
+        current: { name: 'old', template: template('v0') },
+        update: { name: 'new', template: template() },
+        now: NOW,
+      });
+      assert.deepEqual(names(plan.create), create);
+      assert.deepEqual(names(plan.delete), remove);
+    });
+  }
+  test('a pod has its name as host name, below the Service', () => {
+    const [made] = reconcileStatefulSet({
+      set: set(1),
+      pods: [],
+      current: { name: 'new', template: template() },
+      update: { name: 'new', template: template() },
+      now: NOW,
+    }).create;
+    assert.equal(made?.spec?.hostname, 'owner-0');
+    assert.equal(made?.spec?.subdomain, 'peers');
+    assert.equal(made?.metadata?.labels?.['statefulset.kubernetes.io/pod-name'], 'owner-0');
+  });
+  test('a pod below the partition comes back as what it was', () => {
+    const [made] = reconcileStatefulSet({
+      set: set(2, partition(1)),
+      pods: [at(1)],
+      current: { name: 'old', template: template('v0') },
+      update: { name: 'new', template: template() },
+      now: NOW,
+    }).create;
+    assert.equal(made?.spec?.containers[0]?.image, 'v0');
+  });
+  test('when all are updated, the update is current', () => {
+    const { status } = reconcileStatefulSet({
+      set: set(1),
+      pods: [at(0)],
+      current: { name: 'old', template: template('v0') },
+      update: { name: 'new', template: template() },
+      now: NOW,
+    });
+    assert.equal(status?.currentRevision, 'new');
+    assert.equal(status?.currentReplicas, 1);
+  });
+});
+
+describe('revisions', () => {
+  const owner = (image: string) => ({
+    metadata: { name: 'db', uid: 'db' },
+    spec: { template: template(image), revisionHistoryLimit: 1 },
+  });
+  const make = (image: string, number: number) => ({
+    ...revisionHistory(owner(image), RESOURCES.statefulSets, [], new Set()).current,
+    revision: number,
+  });
+  test('a new template is a new revision, and comes back out of it', () => {
+    const { current, isNew } = revisionHistory(
+      owner('v2'),
+      RESOURCES.statefulSets,
+      [make('v1', 1)],
+      new Set(),
+    );
+    assert.ok(isNew);
+    assert.equal(current.revision, 2);
+    assert.deepEqual(templateOf(current), template('v2'));
+  });
+  test('an old template gets the newest number', () => {
+    const history = revisionHistory(
+      owner('v1'),
+      RESOURCES.statefulSets,
+      [make('v1', 1), make('v2', 2)],
+      new Set(),
+    );
+    assert.deepEqual([history.isNew, history.raiseTo], [false, 3]);
+  });
+  test('what is beyond the limit and not in use goes', () => {
+    const all = [make('v1', 1), make('v2', 2), make('v3', 3), make('v4', 4)];
+    const used = new Set([all[0]?.metadata?.name ?? '']);
+    const { outdated } = revisionHistory(owner('v4'), RESOURCES.statefulSets, all, used);
+    assert.deepEqual(
+      outdated.map((one) => one.revision),
+      [2],
+    );
+  });
+});
+
+describe('a Job', () => {
+  const job = (
+    fields: Partial<NonNullable<Job['spec']>> = {},
+    status: Job['status'] = { startTime: secondsAgo(60) },
+  ): Job => ({
+    metadata: { name: 'owner', namespace: 'default', uid: 'owner' },
+    spec: { selector, template: template(), completions: 3, parallelism: 2, backoffLimit: 2, ...fields },
+    ...(status ? { status } : {}),
+  });
+  const run = (name: string, phase: string, more: PodFields = {}) =>
+    pod(name, { phase, ownerKind: 'Job', age: 5000, ...more });
+  const over = (type: string) => ({
+    conditions: [{ type, status: 'True', lastTransitionTime: secondsAgo(50) }],
+  });
+  const index = (number: number) => ({ 'batch.kubernetes.io/job-completion-index': String(number) });
+  const rows: readonly [
+    name: string,
+    job: Job,
+    pods: Pod[],
+    create: number,
+    remove: string[],
+    end: string | null,
+  ][] = [
+    ['begins with as many as run at once', job(), [], 2, [], null],
+    ['runs no more than are missing', job(), [run('a', 'Succeeded'), run('b', 'Succeeded')], 1, [], null],
+    [
+      'is complete',
+      job(),
+      [run('a', 'Succeeded'), run('b', 'Succeeded'), run('c', 'Succeeded')],
+      0,
+      [],
+      'Complete',
+    ],
+    ['replaces a failed one after a pause', job(), [run('a', 'Failed')], 2, [], null],
+    ['but not during it', job(), [run('a', 'Failed', { age: 1 })], 0, [], null],
+    [
+      'fails beyond its limit, and stops what runs',
+      job(),
+      [run('a', 'Failed'), run('b', 'Failed'), run('c', 'Failed'), run('d', 'Running')],
+      0,
+      ['d'],
+      'Failed',
+    ],
+    [
+      'fails after its deadline',
+      job({ activeDeadlineSeconds: 30 }),
+      [run('a', 'Running')],
+      0,
+      ['a'],
+      'Failed',
+    ],
+    ['suspended: stops what runs', job({ suspend: true }), [run('a', 'Running')], 0, ['a'], 'Suspended'],
+    [
+      'fewer at once: one goes',
+      job({ parallelism: 1 }),
+      [run('a', 'Running'), run('b', 'Running', { ready: false })],
+      0,
+      ['b'],
+      null,
+    ],
+    ['over: nothing more', job({}, over('Complete')), [], 0, [], null],
+  ];
+  for (const [name, object, pods, create, remove, end] of rows) {
+    test(name, () => {
+      const plan = reconcileJob({ job: object, pods, now: NOW });
+      assert.equal(plan.create.length, create);
+      assert.deepEqual(names(plan.delete), remove);
+      assert.equal(plan.status?.conditions?.at(-1)?.type ?? null, end);
+    });
+  }
+  test('without completions it is over when one has succeeded and none runs', () => {
+    const { completions: _none, ...spec } = job().spec ?? { template: template() };
+    const plan = reconcileJob({ job: { ...job(), spec }, pods: [run('a', 'Succeeded')], now: NOW });
+    assert.equal(plan.status?.conditions?.at(-1)?.type, 'Complete');
+  });
+  test('indexed: each index once, and the free ones next', () => {
+    const pods = [
+      run('a', 'Succeeded', { annotations: index(0) }),
+      run('b', 'Running', { annotations: index(2) }),
+    ];
+    const plan = reconcileJob({
+      job: job({ completionMode: 'Indexed', completions: 4, parallelism: 3 }),
+      pods,
+      now: NOW,
+    });
+    assert.deepEqual(
+      plan.create.map(({ metadata }) => metadata?.generateName),
+      ['owner-1-', 'owner-3-'],
+    );
+    assert.equal(plan.status?.completedIndexes, '0');
+  });
+  test('is deleted when its time is over, not before', () => {
+    const at = (ttl: number) =>
+      reconcileJob({ job: job({ ttlSecondsAfterFinished: ttl }, over('Complete')), pods: [], now: NOW });
+    assert.equal(at(40).deleteJob, true);
+    assert.deepEqual([at(60).deleteJob, at(60).checkAgainIn], [false, 10_000]);
+  });
+});
