@@ -52,8 +52,11 @@ export const VERDICT_DATA = 0xffffff00;
 /** Register that holds the verdict. */
 export const VERDICT_REGISTER = 0;
 
-/** The n-th 32-bit register (NFT_REG32_00 and on), 0 to 15. Registers do not survive from one rule to the next. */
-export const register = (n: number): number => 8 + n;
+/**
+ * The n-th 32-bit register, 0 to 15 (NFT_REG32_00 and on), by the number that the kernel shows for it: every fourth one
+ * goes by the name of the 128-bit register that starts there. Registers do not survive from one rule to the next.
+ */
+export const register = (n: number): number => (n % 4 === 0 ? 1 + n / 4 : 8 + n);
 
 /** Element userdata TLV types and set userdata TLV types of libnftnl (udata.h): how `nft` reads what it lists. */
 export const UDATA_ELEMENT_COMMENT = 0;

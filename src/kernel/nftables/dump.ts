@@ -1,10 +1,12 @@
 import {
   type Attributes,
   eachAttribute,
+  NLA_F_NESTED,
   readAttributes,
   readBe32,
   readBe64,
   readText,
+  readU16,
 } from '../netlink/attributes.ts';
 import type { NetlinkMessage } from '../netlink/socket.ts';
 import { VERDICT } from './constants.ts';
@@ -91,10 +93,21 @@ function sameExpression(written: Uint8Array, shown: Uint8Array | undefined): boo
   const name = ours.get(1);
   const shownName = theirs.get(1);
   if (!name || !shownName || readText(name) !== readText(shownName)) return false;
-  const shownData = readAttributes(theirs.get(2) ?? new Uint8Array(0));
-  for (const [type, value] of readAttributes(ours.get(2) ?? new Uint8Array(0))) {
-    const other = shownData.get(type);
-    if (!other || Buffer.compare(value, other) !== 0) return false;
+  return holds(theirs.get(2) ?? new Uint8Array(0), ours.get(2) ?? new Uint8Array(0));
+}
+
+/** True when `shown` has every attribute of `written`; the kernel does not mark the nests that it shows. */
+function holds(shown: Uint8Array, written: Uint8Array): boolean {
+  const theirs = readAttributes(shown);
+  for (let at = 0; at + 4 <= written.length; ) {
+    const length = readU16(written, at);
+    const type = readU16(written, at + 2);
+    if (length < 4) return false;
+    const value = written.subarray(at + 4, at + length);
+    const other = theirs.get(type & ~NLA_F_NESTED);
+    if (!other) return false;
+    if (type & NLA_F_NESTED ? !holds(other, value) : Buffer.compare(value, other) !== 0) return false;
+    at += (length + 3) & ~3;
   }
   return true;
 }
