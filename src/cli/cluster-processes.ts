@@ -1,0 +1,234 @@
+import {
+  closeSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { API_VERSION } from '../agent/configuration.ts';
+import { listenTcpIn, netnsPath, spawnInNetns } from '../kernel/netns.ts';
+import { addressAt, parseCidr } from '../lib/address.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { nodeNetns, wireNetns } from '../network/topology.ts';
+import {
+  type ClusterState,
+  clusterPaths,
+  identify,
+  isRunning,
+  type NodeState,
+  type ProcessIdentity,
+} from './cluster-state.ts';
+
+/** Marks every process of a cluster, so that `down` finds those that a crash left. */
+const MARK = 'FAIRLEAD_CLUSTER';
+
+/** Starts the API server and the controllers, inside the wire's namespace, with their listeners open already. */
+export function startControlPlane(state: ClusterState): ProcessIdentity {
+  const listeners = [
+    listenTcpIn(null, '127.0.0.1', state.apiPort),
+    ...state.controlPlaneAddresses.map((address) =>
+      listenTcpIn(wireNetns(state.name), address, state.apiPort),
+    ),
+  ];
+  try {
+    return launch(
+      state,
+      wireNetns(state.name),
+      'control-plane',
+      ['control-plane', '--name', state.name, '--listeners', String(listeners.length)],
+      listeners,
+    );
+  } finally {
+    for (const fd of listeners) closeSync(fd);
+  }
+}
+
+/** Starts a node's agent inside its namespace. */
+export function startNodeAgent(state: ClusterState, node: NodeState): ProcessIdentity {
+  const folder = clusterPaths(state.name).node(node.name);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const file = join(folder, 'agent.json');
+  writeFileSync(file, `${JSON.stringify(agentConfiguration(state, node), null, 2)}\n`, { mode: 0o600 });
+  return launch(state, nodeNetns(state.name, node.name), node.name, ['agent', '--config', file], []);
+}
+
+function agentConfiguration(state: ClusterState, node: NodeState): object {
+  const paths = clusterPaths(state.name);
+  const folder = paths.node(node.name);
+  const service = parseCidr(state.serviceCidrs[0] ?? '');
+  return {
+    apiVersion: API_VERSION,
+    kind: 'AgentConfiguration',
+    nodeName: node.name,
+    kubeconfig: join(folder, 'kubeconfig'),
+    clusterDomain: state.clusterDomain,
+    stateDir: join(folder, 'state'),
+    proxy: {
+      mode: state.mode,
+      detectLocalMode: 'ClusterCIDR',
+      clusterCIDRs: state.podCidrs,
+      serviceCIDRs: state.serviceCidrs,
+    },
+    network: { overlay: 'routes', uplink: 'eth0' },
+    pods: {
+      cgroupParent: cgroupParent(state.name, node.name),
+      port: 10250,
+      nodeAddresses: node.addresses,
+      tlsCert: join(folder, 'node.crt'),
+      tlsKey: join(folder, 'node.key'),
+      clientCA: join(paths.pki, 'ca.crt'),
+      apiServiceHost: service ? addressAt(service, 1) : '',
+      apiServicePort: 443,
+    },
+    dns: { addresses: state.dnsAddresses },
+  };
+}
+
+/** The control group below which a node's containers are. */
+export function cgroupParent(cluster: string, node?: string): string {
+  return node === undefined ? `/fairlead-${cluster}` : `/fairlead-${cluster}/${node}`;
+}
+
+function launch(
+  state: ClusterState,
+  netns: string,
+  name: string,
+  args: readonly string[],
+  descriptors: readonly number[],
+): ProcessIdentity {
+  const paths = clusterPaths(state.name);
+  mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
+  const log = openSync(paths.log(name), 'a', 0o600);
+  try {
+    const child = spawnInNetns(
+      netns,
+      process.execPath,
+      [...process.execArgv, process.argv[1] ?? '', ...args],
+      {
+        cwd: '/',
+        detached: true,
+        stdio: ['ignore', log, log, ...descriptors],
+        env: { ...process.env, [MARK]: state.name },
+      },
+    );
+    child.on('error', () => {});
+    child.unref();
+    const identity = child.pid === undefined ? null : identify(child.pid);
+    if (identity) return identity;
+    throw new FairleadError(`${name} did not start`, {
+      op: `start ${name}`,
+      code: 'EIO',
+      hint: `see ${paths.log(name)}`,
+    });
+  } finally {
+    closeSync(log);
+  }
+}
+
+/** The last lines of a process's log, for an error message. */
+export function logTail(state: ClusterState, name: string, lines = 5): string {
+  try {
+    return readFileSync(clusterPaths(state.name).log(name), 'utf8')
+      .trimEnd()
+      .split('\n')
+      .slice(-lines)
+      .join('\n');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return '';
+    throw error;
+  }
+}
+
+/** Ends processes: politely, and after `patienceMs` by force. Resolves when they are gone. */
+export async function endProcesses(processes: readonly ProcessIdentity[], patienceMs: number): Promise<void> {
+  const signal = (name: NodeJS.Signals) => {
+    for (const one of processes) {
+      if (!isRunning(one)) continue;
+      try {
+        process.kill(one.pid, name);
+      } catch (error) {
+        if (!hasCode(error, 'ESRCH')) throw error;
+      }
+    }
+  };
+  const gone = async (ms: number) => {
+    for (const until = Date.now() + ms; Date.now() < until; ) {
+      if (!processes.some(isRunning)) return true;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    return !processes.some(isRunning);
+  };
+  if (patienceMs > 0) signal('SIGTERM');
+  if (await gone(patienceMs)) return;
+  signal('SIGKILL');
+  if (await gone(5000)) return;
+  const left = processes.filter(isRunning).map((one) => one.pid);
+  throw new FairleadError(`processes ${left.join(', ')} do not end`, { op: 'stop cluster', code: 'EBUSY' });
+}
+
+/**
+ * Every process that belongs to a cluster, also those that nobody wrote down: by their mark, and by being inside one
+ * of its network namespaces or one of a process so found (pods).
+ */
+export function findProcesses(cluster: string, namespaces: readonly string[]): ProcessIdentity[] {
+  const mark = `${MARK}=${cluster}\0`;
+  const inodes = new Set<string>();
+  for (const name of namespaces) {
+    const inode = namespaceInode(netnsPath(name));
+    if (inode) inodes.add(inode);
+  }
+  const own = readNamespace(process.pid);
+  const found = new Map<number, ProcessIdentity>();
+  const pids = readdirSync('/proc')
+    .filter((entry) => /^[0-9]+$/.test(entry))
+    .map(Number);
+  const add = (pid: number) => {
+    const identity = identify(pid);
+    if (identity && pid !== process.pid) found.set(pid, identity);
+  };
+  for (const pid of pids) {
+    if (!readEnvironment(pid).includes(mark)) continue;
+    add(pid);
+    const inode = readNamespace(pid);
+    if (inode && inode !== own) inodes.add(inode);
+  }
+  for (const pid of pids) {
+    const inode = readNamespace(pid);
+    if (inode && inode !== own && inodes.has(inode)) add(pid);
+  }
+  return [...found.values()];
+}
+
+function readNamespace(pid: number): string | null {
+  try {
+    return /\[([0-9]+)\]/.exec(readlinkSync(`/proc/${pid}/ns/net`))?.[1] ?? null;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH', 'EACCES')) return null;
+    throw error;
+  }
+}
+
+function readEnvironment(pid: number): string {
+  try {
+    return `${readFileSync(`/proc/${pid}/environ`, 'latin1')}\0`;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH', 'EACCES')) return '';
+    throw error;
+  }
+}
+
+/** A mounted namespace's inode, as its links under /proc show it. */
+function namespaceInode(path: string): string | null {
+  try {
+    const line = readFileSync('/proc/self/mountinfo', 'utf8')
+      .split('\n')
+      .find((entry) => entry.split(' ')[4] === path);
+    return /net:\[([0-9]+)\]/.exec(line ?? '')?.[1] ?? null;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,79 @@
+import { readdirSync, readFileSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { libc, systemError } from '../kernel/libc.ts';
+import { hasCode } from '../lib/errors.ts';
+import { listTopology, removeTopology } from '../network/topology.ts';
+import { cgroupParent, endProcesses, findProcesses } from './cluster-processes.ts';
+import { clusterPaths, removeClusterFolder } from './cluster-state.ts';
+
+const MNT_DETACH = 2;
+const PATIENCE_MS = 1500;
+
+/**
+ * Takes a local cluster off this machine: processes, mounts, control groups, namespaces with their links and rules,
+ * files. Works from what is there, not from what was written down, so that it also clears up after a crash in the
+ * middle of `up`. Calling it again does nothing.
+ */
+export async function removeCluster(name: string): Promise<void> {
+  const namespaces = listTopology(name);
+  // Agents and the control plane first: they would start again what is ended below them.
+  const masters = findProcesses(name, []).filter(({ pid }) => isMaster(pid));
+  await endProcesses(masters, PATIENCE_MS);
+  // The rest is pods: what they would do with a polite signal, nobody is left to hear. Twice, for forks in between.
+  for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
+  unmountBelow(clusterPaths(name).root);
+  for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'])
+    removeGroups(join(root, cgroupParent(name)));
+  removeTopology(name);
+  removeClusterFolder(name);
+}
+
+function isMaster(pid: number): boolean {
+  try {
+    const args = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+    return args.includes('agent') || args.includes('control-plane');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return false;
+    throw error;
+  }
+}
+
+/** Unmounts everything below a folder, the latest first. */
+function unmountBelow(folder: string): void {
+  const points = readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .map((line) =>
+      (line.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, (_, octal: string) =>
+        String.fromCharCode(Number.parseInt(octal, 8)),
+      ),
+    )
+    .filter((point) => point.startsWith(`${folder}/`));
+  for (const point of points.reverse()) {
+    if (libc().umount2(point, MNT_DETACH) !== 0) throw systemError('unmount', point);
+  }
+}
+
+/** Removes a control group and those below; they are empty by now. */
+function removeGroups(path: string): void {
+  let entries: string[];
+  try {
+    entries = readdirSync(path, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => entry.name);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return;
+    throw error;
+  }
+  for (const entry of entries) removeGroups(join(path, entry));
+  for (let attempt = 0; ; attempt++) {
+    try {
+      rmdirSync(path);
+      return;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return;
+      // A killed process leaves its group a moment after it has gone from /proc.
+      if (!hasCode(error, 'EBUSY') || attempt === 50) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+    }
+  }
+}

@@ -1,0 +1,133 @@
+import { spawn } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { spawnInNetns } from '../kernel/netns.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { nodeNetns, outsideNetns } from '../network/topology.ts';
+import { readControlGroups } from '../runtime/control-groups.ts';
+import { execArguments, prepareRuntime } from '../runtime/oci-runtime.ts';
+import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
+import { type Command, parseArguments, textOption, usageError } from './command.ts';
+import { requireRoot } from './requirements.ts';
+
+export const command: Command = {
+  help: `Usage: fairlead exec [--name NAME] [-c CONTAINER] POD|node/NAME|outside -- COMMAND [ARGUMENT…]
+
+Runs a command inside a pod, in a node's network, or as the client outside the cluster. Standard streams and the
+terminal are the caller's; the exit status is the command's.
+
+  POD              a pod: NAME, or NAMESPACE/NAME
+  node/NAME        a node, for instance node/node-1
+  outside          the client on the wire that is no part of the cluster
+  -c, --container  which of the pod's containers (default: the first)
+  --name NAME      the cluster (default: default)
+
+  fairlead exec client -- fairlead request http://hello --count 300
+  fairlead exec node/node-2 -- ip route
+  fairlead exec outside -- curl http://172.30.0.11:30080
+`,
+  async run(argv) {
+    const end = argv.indexOf('--');
+    if (end < 0) throw usageError('exec', 'the command is missing: write it behind --');
+    const parsed = parseArguments(
+      'exec',
+      argv.slice(0, end),
+      { name: { type: 'string' }, container: { type: 'string', short: 'c' } },
+      { least: 1, most: 1, names: 'POD, node/NAME or outside' },
+    );
+    const program = argv.slice(end + 1);
+    if (program.length === 0) throw usageError('exec', 'the command is missing behind --');
+    requireRoot('exec');
+    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
+    const target = parsed.positionals[0] ?? '';
+    const [file = '', ...args] = program;
+    const child =
+      target === 'outside'
+        ? spawnInNetns(outsideNetns(state.name), file, args, { stdio: 'inherit' })
+        : target.startsWith('node/')
+          ? spawnInNetns(nodeNetns(state.name, nodeOf(state, target.slice(5))), file, args, {
+              stdio: 'inherit',
+            })
+          : spawnInPod(state, target, textOption(parsed, 'container', ''), program);
+    return new Promise((resolve, reject) => {
+      child.on('error', (error) =>
+        reject(
+          new FairleadError(`cannot run ${file}`, {
+            op: 'fairlead exec',
+            code: hasCode(error, 'ENOENT') ? 'ENOENT' : 'EIO',
+            cause: error,
+          }),
+        ),
+      );
+      // The terminal's Ctrl-C reaches the command itself; this process only waits for it.
+      process.on('SIGINT', () => {});
+      child.on('exit', (code, signal) => resolve(code ?? (signal ? 130 : 1)));
+    });
+  },
+};
+
+function nodeOf(state: ClusterState, name: string): string {
+  if (state.nodes.some((node) => node.name === name)) return name;
+  throw new FairleadError(`there is no node ${JSON.stringify(name)}`, {
+    op: 'fairlead exec',
+    code: 'no-node',
+    hint: `use one of ${state.nodes.map((node) => `node/${node.name}`).join(', ')}`,
+  });
+}
+
+function spawnInPod(state: ClusterState, target: string, container: string, program: readonly string[]) {
+  const [namespace, name] = target.includes('/') ? target.split('/') : ['default', target];
+  for (const node of state.nodes) {
+    const folder = join(clusterPaths(state.name).node(node.name), 'state');
+    for (const uid of list(join(folder, 'pods'))) {
+      const pod = readJson(join(folder, 'pods', uid, 'pod.json')) as {
+        metadata?: { name?: string; namespace?: string; deletionTimestamp?: string };
+        spec?: { containers?: { name: string }[] };
+      } | null;
+      if (pod?.metadata?.name !== name || pod?.metadata?.namespace !== namespace) continue;
+      const names = (pod?.spec?.containers ?? []).map((one) => one.name);
+      const wanted = container || names[0] || '';
+      if (!names.includes(wanted)) {
+        throw new FairleadError(`pod ${target} has no container ${JSON.stringify(wanted)}`, {
+          op: 'fairlead exec',
+          code: 'no-container',
+          hint: `use -c with one of ${names.join(', ')}`,
+        });
+      }
+      const saved = readJson(join(folder, 'pods', uid, 'containers', wanted, 'state.json')) as {
+        id?: string;
+      } | null;
+      if (!saved?.id)
+        throw new FairleadError(`container ${wanted} of pod ${target} has not started`, {
+          op: 'fairlead exec',
+          code: 'not-running',
+        });
+      const paths = prepareRuntime(folder, readControlGroups());
+      const tty = process.stdin.isTTY && process.stdout.isTTY ? ['--tty'] : [];
+      return spawn(paths.program, execArguments(paths, saved.id, program, tty), { stdio: 'inherit' });
+    }
+  }
+  throw new FairleadError(`there is no pod ${JSON.stringify(target)} on any node`, {
+    op: 'fairlead exec',
+    code: 'no-pod',
+    hint: 'kubectl get pods -A; name it NAMESPACE/POD when it is not in "default"',
+  });
+}
+
+function list(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+function readJson(file: string): unknown {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw error;
+  }
+}

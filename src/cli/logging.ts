@@ -1,0 +1,45 @@
+import { type Logger as PinoLogger, pino } from 'pino';
+import type { Logger } from '../lib/log.ts';
+
+/** JSON lines on standard output; FAIRLEAD_LOG sets the level (default: info). */
+export function createLogger(name: string): Logger {
+  const log: PinoLogger = pino({
+    name,
+    level: process.env['FAIRLEAD_LOG'] ?? 'info',
+    base: { pid: process.pid },
+  });
+  return wrap(log);
+}
+
+function wrap(log: PinoLogger): Logger {
+  return {
+    debug: (fields, message) => log.debug(fields, message),
+    info: (fields, message) => log.info(fields, message),
+    warn: (fields, message) => log.warn(fields, message),
+    error: (fields, message) => log.error(fields, message),
+    child: (fields) => wrap(log.child(fields)),
+  };
+}
+
+/** Aborts on SIGTERM and SIGINT; a second signal ends the process at once. */
+export function shutdownSignal(): AbortSignal {
+  const controller = new AbortController();
+  for (const name of ['SIGTERM', 'SIGINT'] as const) {
+    process.on(name, () => {
+      if (controller.signal.aborted) process.exit(1);
+      controller.abort(new Error(`stopped by ${name}`));
+    });
+  }
+  return controller.signal;
+}
+
+/** Ends the process with the error logged when something fails that nobody waits for. */
+export function exitOnUnhandled(logger: Logger): void {
+  const fatal = (error: unknown) => {
+    logger.error({ err: error }, 'unexpected failure');
+    process.exitCode = 1;
+    setImmediate(() => process.exit(1));
+  };
+  process.on('unhandledRejection', fatal);
+  process.on('uncaughtException', fatal);
+}

@@ -1,0 +1,176 @@
+import type { Client } from '../kube/client.ts';
+import { type Informer, startInformer } from '../kube/informer.ts';
+import { type KubeObject, type Node, type Pod, RESOURCES, type Resource } from '../kube/types.ts';
+import { systemClock } from '../lib/clock.ts';
+import { silentLogger } from '../lib/log.ts';
+import type { ManifestObject } from './manifests.ts';
+
+/** Something that is waited for: null when it is there, else what is missing, in words. */
+export type Requirement = () => string | null;
+
+/** Local copies of what readiness depends on. */
+export interface ClusterWatch {
+  readonly nodes: Informer<Node>;
+  readonly pods: Informer<Pod>;
+  follow<T extends KubeObject>(resource: Resource<T>): Informer<T>;
+  /** Resolves when every requirement is met; rejects with what is missing when `deadline` (a signal) comes first. */
+  until(requirements: readonly Requirement[], deadline: AbortSignal): Promise<void>;
+}
+
+export function watchCluster(client: Client, signal: AbortSignal): ClusterWatch {
+  const informers = new Map<string, Informer<KubeObject>>();
+  const listeners = new Set<() => void>();
+  const follow = <T extends KubeObject>(resource: Resource<T>): Informer<T> => {
+    const key = `${resource.group}/${resource.plural}`;
+    const known = informers.get(key);
+    if (known) return known as unknown as Informer<T>;
+    const informer = startInformer<T>({
+      client,
+      resource,
+      clock: systemClock,
+      random: Math.random,
+      logger: silentLogger,
+      signal,
+    });
+    const look = () => {
+      for (const listener of listeners) listener();
+    };
+    informer.handle({ onAdd: look, onUpdate: look, onDelete: look });
+    informers.set(key, informer as unknown as Informer<KubeObject>);
+    return informer;
+  };
+  return {
+    nodes: follow(RESOURCES.nodes),
+    pods: follow(RESOURCES.pods),
+    follow,
+    until(requirements, deadline) {
+      return new Promise((resolve, reject) => {
+        const missing = () => requirements.flatMap((requirement) => requirement() ?? []);
+        const look = () => {
+          if (missing().length > 0) return;
+          finish();
+          resolve();
+        };
+        const abort = () => {
+          finish();
+          reject(new Error(missing().join('\n  ') || String(deadline.reason)));
+        };
+        const finish = () => {
+          listeners.delete(look);
+          deadline.removeEventListener('abort', abort);
+        };
+        listeners.add(look);
+        deadline.addEventListener('abort', abort);
+        if (deadline.aborted) abort();
+        else look();
+      });
+    },
+  };
+}
+
+/** A node is Ready. */
+export function nodeReady(watch: ClusterWatch, name: string): Requirement {
+  return () => {
+    const ready = watch.nodes.get(name)?.status?.conditions?.find((condition) => condition.type === 'Ready');
+    return ready?.status === 'True'
+      ? null
+      : `node ${name} is not ready${ready?.message ? `: ${ready.message}` : ''}`;
+  };
+}
+
+/** What a manifest's object promises is there: replicas available, pods ready, jobs complete. Null for kinds that promise nothing. */
+export function objectReady(watch: ClusterWatch, entry: ManifestObject): Requirement | null {
+  const { namespace, name } = entry;
+  const key = namespace ? `${namespace}/${name}` : name;
+  switch (entry.kind.kind) {
+    case 'Deployment':
+    case 'StatefulSet':
+    case 'ReplicaSet': {
+      const resource =
+        entry.kind.kind === 'Deployment'
+          ? RESOURCES.deployments
+          : entry.kind.kind === 'StatefulSet'
+            ? RESOURCES.statefulSets
+            : RESOURCES.replicaSets;
+      const informer = watch.follow(resource as Resource<KubeObject>);
+      return () => {
+        const object = informer.get(key) as
+          | {
+              metadata?: { generation?: number };
+              spec?: { replicas?: number; selector?: { matchLabels?: unknown } };
+              status?: { availableReplicas?: number; observedGeneration?: number };
+            }
+          | undefined;
+        const wanted = object?.spec?.replicas ?? 1;
+        const available = object?.status?.availableReplicas ?? 0;
+        const current =
+          object && (object.status?.observedGeneration ?? 0) >= (object.metadata?.generation ?? 0);
+        if (current && available >= wanted) return null;
+        return `${entry.kind.kind} ${name}: ${available} of ${wanted} available${podTrouble(watch, namespace, object?.spec?.selector?.matchLabels)}`;
+      };
+    }
+    case 'DaemonSet': {
+      const informer = watch.follow(RESOURCES.daemonSets);
+      return () => {
+        const set = informer.get(key);
+        const wanted = set?.status?.desiredNumberScheduled ?? 0;
+        const available = set?.status?.numberAvailable ?? 0;
+        const current = set && (set.status?.observedGeneration ?? 0) >= (set.metadata?.generation ?? 0);
+        return current && available >= wanted
+          ? null
+          : `DaemonSet ${name}: ${available} of ${wanted} available`;
+      };
+    }
+    case 'Job': {
+      const informer = watch.follow(RESOURCES.jobs);
+      return () =>
+        informer.get(key)?.status?.conditions?.some((one) => one.type === 'Complete' && one.status === 'True')
+          ? null
+          : `Job ${name} is not complete`;
+    }
+    case 'Pod':
+      return () => {
+        const pod = watch.pods.get(key);
+        const ready = pod?.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True');
+        return ready || pod?.status?.phase === 'Succeeded'
+          ? null
+          : `Pod ${name}: ${pod ? podProblem(pod) : 'not there yet'}`;
+      };
+    default:
+      return null;
+  }
+}
+
+function podTrouble(watch: ClusterWatch, namespace: string, labels: unknown): string {
+  const wanted = Object.entries((labels ?? {}) as Record<string, string>);
+  const pods = watch.pods
+    .list()
+    .filter((pod) => pod.metadata?.namespace === namespace)
+    .filter((pod) =>
+      wanted.every(
+        ([key, value]) => (pod.metadata?.labels as Record<string, string> | undefined)?.[key] === value,
+      ),
+    );
+  const problems = new Set(pods.map(podProblem).filter((text) => text !== 'ready'));
+  return problems.size > 0 ? ` (${[...problems].join('; ')})` : '';
+}
+
+/** Why a pod is not ready, in a few words. */
+export function podProblem(pod: Pod): string {
+  const conditions = pod.status?.conditions ?? [];
+  if (conditions.some((one) => one.type === 'Ready' && one.status === 'True')) return 'ready';
+  const scheduled = conditions.find((one) => one.type === 'PodScheduled');
+  if (scheduled?.status === 'False') return scheduled.message ?? 'not scheduled';
+  for (const status of [
+    ...(pod.status?.initContainerStatuses ?? []),
+    ...(pod.status?.containerStatuses ?? []),
+  ]) {
+    const { waiting, terminated } = status.state ?? {};
+    if (waiting?.reason && waiting.reason !== 'ContainerCreating' && waiting.reason !== 'PodInitializing') {
+      return `container ${status.name}: ${waiting.reason}${waiting.message ? `: ${waiting.message}` : ''}`;
+    }
+    if (terminated && terminated.exitCode !== 0)
+      return `container ${status.name} ended with code ${terminated.exitCode}`;
+  }
+  return pod.status?.message ?? pod.status?.phase ?? 'pending';
+}

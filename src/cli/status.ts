@@ -1,0 +1,139 @@
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { RESOURCES } from '../kube/types.ts';
+import { clusterPaths, DEFAULT_CLUSTER, isRunning, requireCluster } from './cluster-state.ts';
+import { type Command, formatTable, parseArguments, textOption } from './command.ts';
+import { podProblem } from './readiness.ts';
+
+export const command: Command = {
+  help: `Usage: fairlead status [--name NAME] [--json]
+
+Shows a local cluster: its nodes and their modes, Services with their frontends and endpoints, and what is unhealthy
+and why. The exit status is 0 when everything is healthy.
+
+  --name NAME   the cluster (default: default)
+  --json        print one JSON object
+`,
+  async run(argv, output) {
+    const parsed = parseArguments(
+      'status',
+      argv,
+      { name: { type: 'string' }, json: { type: 'boolean' } },
+      { least: 0, most: 0, names: '' },
+    );
+    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
+    const problems: string[] = [];
+    if (!isRunning(state.controlPlane))
+      problems.push(`the control plane does not run; start it: fairlead up --detach --name ${state.name}`);
+    for (const node of state.nodes) {
+      if (!isRunning(node.agent))
+        problems.push(
+          `${node.name}: its agent does not run; traffic goes on; start it: fairlead up --detach --name ${state.name}`,
+        );
+    }
+    const seen = isRunning(state.controlPlane) ? await look(state.name) : null;
+    const nodes = state.nodes.map((node) => {
+      const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
+      const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
+      if (seen && ready?.status !== 'True')
+        problems.push(`${node.name}: not ready: ${ready?.message ?? 'it has not reported'}`);
+      const pods = seen?.pods.filter((pod) => pod.spec?.nodeName === node.name).length ?? 0;
+      return {
+        name: node.name,
+        addresses: node.addresses,
+        mode: state.mode,
+        ready: ready?.status === 'True',
+        pods,
+      };
+    });
+    const services = (seen?.services ?? []).map((service) => {
+      const { name = '', namespace = '' } = service.metadata ?? {};
+      const slices = (seen?.slices ?? []).filter(
+        (slice) =>
+          slice.metadata?.namespace === namespace &&
+          (slice.metadata?.labels as Record<string, string> | undefined)?.['kubernetes.io/service-name'] ===
+            name,
+      );
+      const endpoints = slices.flatMap((slice) => slice.endpoints ?? []);
+      const ready = endpoints
+        .filter((endpoint) => endpoint.conditions?.ready !== false)
+        .flatMap((endpoint) => endpoint.addresses);
+      if (service.spec?.selector && ready.length === 0)
+        problems.push(`Service ${namespace}/${name}: no ready endpoint`);
+      const frontends = (service.spec?.ports ?? []).flatMap((port) => [
+        ...(service.spec?.clusterIPs ?? []).map(
+          (ip) => `${ip.includes(':') ? `[${ip}]` : ip}:${port.port}/${port.protocol ?? 'TCP'}`,
+        ),
+        ...(port.nodePort ? [`node:${port.nodePort}/${port.protocol ?? 'TCP'}`] : []),
+      ]);
+      return {
+        namespace,
+        name,
+        type: service.spec?.type ?? '',
+        frontends,
+        ready,
+        endpoints: endpoints.length,
+      };
+    });
+    for (const pod of seen?.pods ?? []) {
+      if (pod.status?.phase === 'Succeeded' || pod.metadata?.deletionTimestamp) continue;
+      const problem = podProblem(pod);
+      if (problem !== 'ready')
+        problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
+    }
+    if (parsed.values['json'])
+      output.out(`${JSON.stringify({ name: state.name, nodes, services, problems }, null, 2)}\n`);
+    else {
+      output.out(
+        `cluster ${state.name}: ${state.ipFamily}, mode ${state.mode}, API https://127.0.0.1:${state.apiPort}\n\n`,
+      );
+      output.out(
+        formatTable([
+          ['NODE', 'ADDRESS', 'MODE', 'STATUS', 'PODS'],
+          ...nodes.map((node) => [
+            node.name,
+            node.addresses.join(' '),
+            node.mode,
+            node.ready ? 'Ready' : 'NotReady',
+            String(node.pods),
+          ]),
+        ]),
+      );
+      output.out('\n');
+      output.out(
+        formatTable([
+          ['SERVICE', 'TYPE', 'FRONTENDS', 'ENDPOINTS'],
+          ...services.map((one) => [
+            `${one.namespace}/${one.name}`,
+            one.type,
+            one.frontends.join(' ') || '-',
+            `${one.ready.length} of ${one.endpoints} ready`,
+          ]),
+        ]),
+      );
+      output.out(
+        problems.length === 0
+          ? '\neverything is healthy\n'
+          : `\nunhealthy:\n${problems.map((text) => `  ${text}\n`).join('')}`,
+      );
+    }
+    return problems.length === 0 ? 0 : 1;
+  },
+};
+
+async function look(name: string) {
+  const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
+  try {
+    const client = createClient(transport, 'fairlead-status');
+    const [nodes, pods, services, slices] = await Promise.all([
+      client.list(RESOURCES.nodes),
+      client.list(RESOURCES.pods),
+      client.list(RESOURCES.services),
+      client.list(RESOURCES.endpointSlices),
+    ]);
+    return { nodes: nodes.items, pods: pods.items, services: services.items, slices: slices.items };
+  } finally {
+    transport.close();
+  }
+}

@@ -1,0 +1,485 @@
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { Socket } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
+import { createAuthority, createSigningKey } from '../apiserver/pki.ts';
+import type { Mode } from '../dataplane/dataplane.ts';
+import { openTcpIn } from '../kernel/netns.ts';
+import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { listRoutes } from '../kernel/rtnetlink/routes.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { addressAt, familyOf, hostCidr, parseCidr } from '../lib/address.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { createTopology, listTopology, nodeNetns } from '../network/topology.ts';
+import { MOST_NODES, type OccupiedNetwork, planCluster } from './cluster-plan.ts';
+import { logTail, startControlPlane, startNodeAgent } from './cluster-processes.ts';
+import { removeCluster } from './cluster-removal.ts';
+import {
+  type ClusterState,
+  checkClusterName,
+  clusterPaths,
+  DEFAULT_CLUSTER,
+  isRunning,
+  listClusters,
+  readCluster,
+  writeCluster,
+} from './cluster-state.ts';
+import {
+  type Command,
+  choiceOption,
+  numberOption,
+  type Output,
+  parseArguments,
+  textOption,
+  textOptions,
+} from './command.ts';
+import { kubeconfigText } from './kubeconfig-text.ts';
+import { applyManifests, type ManifestObject, readManifests } from './manifests.ts';
+import { nodeReady, objectReady, watchCluster } from './readiness.ts';
+import { requireKernel, requireRoot } from './requirements.ts';
+import { version } from './version.ts';
+
+const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
+const FIRST_API_PORT = 6443;
+
+export const command: Command = {
+  help: `Usage: fairlead up [-f FILE…] [OPTION…]
+
+Starts a local cluster, applies the manifests, waits until everything in them is ready, and prints what to try next.
+Runs until Ctrl-C, which stops the cluster, or goes on in the background with --detach. For a cluster that runs
+already it starts again what has stopped, and applies the manifests.
+
+  -f, --file FILE         a manifest to apply; may be given several times; "-" is standard input
+  --nodes N               how many nodes (default 1)
+  --mode M                how nodes carry Services: ${MODES.join(', ')} (default: nftables)
+  --ip-family F           ipv4, ipv6 or dual (default: ipv4)
+  --name NAME             the cluster's name (default: default)
+  --detach                return when everything is ready
+  --pod-cidr C[,C]        networks of pods (default 10.244.0.0/16, fd00:10:244::/56)
+  --service-cidr C[,C]    networks of Services (default 10.96.0.0/16, fd00:10:96::/112)
+  --lb-pool C[,C]         addresses of LoadBalancer Services: networks or ranges
+  --timeout S             how many seconds to wait for readiness (default 60)
+`,
+  async run(argv, output) {
+    const parsed = parseArguments(
+      'up',
+      argv,
+      {
+        file: { type: 'string', short: 'f', multiple: true },
+        nodes: { type: 'string' },
+        mode: { type: 'string' },
+        'ip-family': { type: 'string' },
+        name: { type: 'string' },
+        detach: { type: 'boolean' },
+        'pod-cidr': { type: 'string' },
+        'service-cidr': { type: 'string' },
+        'lb-pool': { type: 'string' },
+        timeout: { type: 'string' },
+      },
+      { least: 0, most: 0, names: '' },
+    );
+    const optional = (name: string) =>
+      typeof parsed.values[name] === 'string' ? String(parsed.values[name]) : null;
+    const name = checkClusterName(textOption(parsed, 'name', DEFAULT_CLUSTER));
+    const nodes = numberOption('up', parsed, 'nodes', 1, 1, MOST_NODES);
+    const mode = choiceOption('up', parsed, 'mode', 'nftables', MODES);
+    const ipFamily = choiceOption('up', parsed, 'ip-family', 'ipv4', ['ipv4', 'ipv6', 'dual'] as const);
+    const timeout = numberOption('up', parsed, 'timeout', 60, 1, 86_400);
+    requireRoot('up');
+    const manifests = readManifests(textOptions(parsed, 'file'));
+    const progress = startProgress(output);
+    const existing = readCluster(name);
+    let state: ClusterState;
+    if (existing) state = await resume(existing, progress);
+    else {
+      requireKernel();
+      const request = {
+        name,
+        nodes,
+        mode,
+        ipFamily,
+        podCidr: optional('pod-cidr'),
+        serviceCidr: optional('service-cidr'),
+        lbPool: optional('lb-pool'),
+        apiPort: freeApiPort(),
+      };
+      state = planCluster(request, occupiedNetworks(), version, new Date());
+      const interrupted = interruption();
+      try {
+        state = await create(state, progress);
+        await Promise.race([becomeReady(state, manifests, progress, timeout), interrupted.promise]);
+      } catch (error) {
+        // Nothing half-done is left, whatever went wrong; a cluster that runs but is not ready stays to be looked at.
+        if (!(error instanceof FairleadError) || error.code !== 'not-ready') await removeCluster(name);
+        throw error;
+      } finally {
+        interrupted.stop();
+      }
+    }
+    if (existing) await becomeReady(state, manifests, progress, timeout);
+    progress.done(advice(state, manifests));
+    if (parsed.values['detach']) return 0;
+    output.err('Ctrl-C stops the cluster\n');
+    const interrupted = interruption();
+    await interrupted.promise.catch(() => {});
+    interrupted.stop();
+    await removeCluster(name);
+    output.err(`cluster ${name} is gone\n`);
+    return 0;
+  },
+};
+
+interface Progress {
+  step(what: string, detail?: string): void;
+  done(advice: string): void;
+}
+
+/** Prints each step with the time since the start. */
+function startProgress(output: Output): Progress {
+  const start = performance.now();
+  const mark = output.interactive ? '\u001b[32m✓\u001b[0m' : '✓';
+  return {
+    step(what, detail = '') {
+      const ms = Math.round(performance.now() - start);
+      output.err(`${mark} ${what.padEnd(24)} ${String(ms).padStart(6)} ms  ${detail}\n`);
+    },
+    done(text) {
+      const seconds = ((performance.now() - start) / 1000).toFixed(2);
+      output.err(`ready in ${seconds} s\n\n`);
+      output.out(text);
+    },
+  };
+}
+
+/** Rejects at the first Ctrl-C or SIGTERM. */
+function interruption(): { readonly promise: Promise<never>; stop(): void } {
+  const { promise, reject } = Promise.withResolvers<never>();
+  promise.catch(() => {});
+  const interrupt = () =>
+    reject(new FairleadError('interrupted', { op: 'fairlead up', code: 'interrupted' }));
+  process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
+  return {
+    promise,
+    stop: () => {
+      process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
+    },
+  };
+}
+
+async function create(planned: ClusterState, progress: Progress): Promise<ClusterState> {
+  const { name } = planned;
+  if (listTopology(name).length > 0) {
+    throw new FairleadError(`namespaces of an earlier cluster ${name} are still here`, {
+      op: 'fairlead up',
+      code: 'EEXIST',
+      hint: `fairlead down --name ${name}`,
+    });
+  }
+  writeCluster(planned);
+  createTopology({
+    cluster: name,
+    wireCidrs: planned.wireCidrs,
+    controlPlaneAddresses: planned.controlPlaneAddresses,
+    outsideAddresses: planned.outsideAddresses,
+    nodes: planned.nodes,
+  });
+  writeCredentials(planned);
+  progress.step('wire and nodes', planned.nodes.map((node) => node.name).join(' '));
+  const state: ClusterState = {
+    ...planned,
+    controlPlane: startControlPlane(planned),
+    nodes: planned.nodes.map((node) => ({ ...node, agent: startNodeAgent(planned, node) })),
+  };
+  writeCluster(state);
+  return state;
+}
+
+/** Starts again what has stopped of a cluster that is there. */
+async function resume(state: ClusterState, progress: Progress): Promise<ClusterState> {
+  const stopped: string[] = [];
+  let { controlPlane } = state;
+  if (!isRunning(controlPlane)) {
+    stopped.push('control plane');
+    controlPlane = startControlPlane(state);
+  }
+  const nodes = state.nodes.map((node) => {
+    if (isRunning(node.agent)) return node;
+    stopped.push(node.name);
+    return { ...node, agent: startNodeAgent(state, node) };
+  });
+  const resumed = { ...state, controlPlane, nodes };
+  writeCluster(resumed);
+  progress.step(
+    `cluster ${state.name}`,
+    stopped.length > 0 ? `started again: ${stopped.join(', ')}` : 'is running',
+  );
+  return resumed;
+}
+
+async function becomeReady(
+  state: ClusterState,
+  manifests: readonly ManifestObject[],
+  progress: Progress,
+  timeoutSeconds: number,
+): Promise<void> {
+  const ended = new AbortController();
+  const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal]);
+  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+  const client = createClient(transport, 'fairlead-up');
+  const guard = setInterval(() => {
+    const dead = [
+      ...(isRunning(state.controlPlane) ? [] : ['control-plane']),
+      ...state.nodes.filter((node) => !isRunning(node.agent)).map((node) => node.name),
+    ];
+    if (dead.length > 0)
+      ended.abort(
+        new Error(`${dead.join(', ')} ended:\n${dead.map((name) => logTail(state, name)).join('\n')}`),
+      );
+  }, 100);
+  const notReady = (error: unknown) =>
+    ended.signal.aborted
+      ? new FairleadError(messageOf(ended.signal.reason), {
+          op: 'fairlead up',
+          code: 'ended',
+          hint: `the whole log: ${clusterPaths(state.name).logs}`,
+        })
+      : new FairleadError(`not ready after ${timeoutSeconds} s:\n  ${messageOf(error)}`, {
+          op: 'fairlead up',
+          code: 'not-ready',
+          hint: `fairlead status --name ${state.name}; or stop it: fairlead down --name ${state.name}`,
+        });
+  try {
+    await client.request('GET', '/version').catch((error: unknown) => {
+      throw notReady(error);
+    });
+    progress.step('control plane', `https://127.0.0.1:${state.apiPort}`);
+    await createClusterServices(client, state);
+    const applied = applyManifests(client, manifests);
+    const watch = watchCluster(client, AbortSignal.any([deadline, ended.signal]));
+    const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
+    await Promise.all([
+      applied,
+      watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error))),
+    ]);
+    progress.step(
+      'nodes ready',
+      state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
+    );
+    const requirements = manifests.flatMap((entry) => objectReady(watch, entry) ?? []);
+    if (requirements.length > 0) {
+      await watch.until(requirements, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+      progress.step('pods ready', `${watch.pods.list().length} pods`);
+    }
+    await answering(client, state, manifests, deadline, progress);
+  } finally {
+    clearInterval(guard);
+    ended.abort();
+    transport.close();
+  }
+}
+
+/** The cluster's DNS as a Service, for people and programs that look for it; nodes answer its address themselves. */
+async function createClusterServices(
+  client: ReturnType<typeof createClient>,
+  state: ClusterState,
+): Promise<void> {
+  const dns = {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: {
+      name: 'kube-dns',
+      namespace: 'kube-system',
+      labels: {
+        'k8s-app': 'kube-dns',
+        'kubernetes.io/cluster-service': 'true',
+        'kubernetes.io/name': 'CoreDNS',
+        'service.kubernetes.io/service-proxy-name': 'fairlead-node-dns',
+      },
+    },
+    spec: {
+      clusterIP: state.dnsAddresses[0],
+      clusterIPs: state.dnsAddresses,
+      ipFamilyPolicy: state.dnsAddresses.length > 1 ? 'RequireDualStack' : 'SingleStack',
+      ipFamilies: state.dnsAddresses.map((address) => (familyOf(address) === 'ipv6' ? 'IPv6' : 'IPv4')),
+      ports: [
+        { name: 'dns', port: 53, protocol: 'UDP' },
+        { name: 'dns-tcp', port: 53, protocol: 'TCP' },
+      ],
+    },
+  };
+  try {
+    await client.request('POST', '/api/v1/namespaces/kube-system/services', dns);
+  } catch (error) {
+    if (!hasCode(error, 'AlreadyExists')) throw error;
+  }
+}
+
+/** Waits until every TCP port of the manifests' Services that has pods accepts a connection from every node. */
+async function answering(
+  client: ReturnType<typeof createClient>,
+  state: ClusterState,
+  manifests: readonly ManifestObject[],
+  deadline: AbortSignal,
+  progress: Progress,
+): Promise<void> {
+  const services = manifests.filter((entry) => entry.kind.kind === 'Service');
+  const shown: string[] = [];
+  await Promise.all(
+    services.map(async (entry) => {
+      const service = (await client.request(
+        'GET',
+        `/api/v1/namespaces/${entry.namespace}/services/${entry.name}`,
+      )) as {
+        spec?: { clusterIPs?: string[]; selector?: unknown; ports?: { port: number; protocol?: string }[] };
+      };
+      const addresses = (service.spec?.clusterIPs ?? []).filter((ip) => ip !== 'None' && ip !== '');
+      const ports = (service.spec?.ports ?? []).filter((port) => (port.protocol ?? 'TCP') === 'TCP');
+      if (!service.spec?.selector || addresses.length === 0) return;
+      await Promise.all(
+        state.nodes.flatMap((node) =>
+          addresses.flatMap((address) =>
+            ports.map(({ port }) => connectFrom(nodeNetns(state.name, node.name), address, port, deadline)),
+          ),
+        ),
+      );
+      shown.push(`${entry.name} ${addresses.join(' ')}`);
+    }),
+  );
+  if (shown.length > 0) progress.step('Services answer', shown.join(', '));
+}
+
+async function connectFrom(
+  netns: string,
+  address: string,
+  port: number,
+  deadline: AbortSignal,
+): Promise<void> {
+  while (!deadline.aborted) {
+    const connected = await new Promise<boolean>((resolve) => {
+      const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
+      const finish = (ok: boolean) => {
+        socket.destroy();
+        resolve(ok);
+      };
+      socket.setTimeout(500, () => finish(false));
+      socket.on('connect', () => finish(true)).on('error', () => finish(false));
+      socket.connect(port, address);
+    });
+    if (connected) return;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  throw new FairleadError(`${address} port ${port} does not answer from ${netns}`, {
+    op: 'fairlead up',
+    code: 'not-ready',
+    hint: 'fairlead status',
+  });
+}
+
+/** Keys and certificates: the authority, the API server, the administrator, and each node. */
+function writeCredentials(state: ClusterState): void {
+  const paths = clusterPaths(state.name);
+  mkdirSync(paths.pki, { recursive: true, mode: 0o700 });
+  const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
+  const authority = createAuthority(`fairlead-${state.name}`, new Date());
+  const serviceAddresses = state.serviceCidrs.flatMap((text) => {
+    const cidr = parseCidr(text);
+    return cidr ? [addressAt(cidr, 1)] : [];
+  });
+  const server = authority.issue({
+    commonName: 'kube-apiserver',
+    organizations: ['system:masters'],
+    names: [
+      ...['localhost', '127.0.0.1', ...state.controlPlaneAddresses, ...serviceAddresses, 'kubernetes'],
+      ...['kubernetes.default', 'kubernetes.default.svc', `kubernetes.default.svc.${state.clusterDomain}`],
+    ],
+    usage: 'both',
+  });
+  write(join(paths.pki, 'ca.crt'), authority.cert);
+  write(join(paths.pki, 'ca.key'), authority.key);
+  write(join(paths.pki, 'apiserver.crt'), server.cert);
+  write(join(paths.pki, 'apiserver.key'), server.key);
+  write(join(paths.pki, 'service-account.key'), createSigningKey());
+  const admin = authority.issue({
+    commonName: 'kubernetes-admin',
+    organizations: ['system:masters'],
+    usage: 'client',
+  });
+  write(
+    paths.kubeconfig,
+    kubeconfigText(state.name, `https://127.0.0.1:${state.apiPort}`, authority.cert, admin),
+  );
+  const [address = ''] = state.controlPlaneAddresses;
+  const url = `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
+  for (const node of state.nodes) {
+    const folder = paths.node(node.name);
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const identity = authority.issue({
+      commonName: `system:node:${node.name}`,
+      organizations: ['system:nodes'],
+      names: [node.name, ...node.addresses],
+      usage: 'both',
+    });
+    write(join(folder, 'node.crt'), identity.cert);
+    write(join(folder, 'node.key'), identity.key);
+    write(join(folder, 'kubeconfig'), kubeconfigText(state.name, url, authority.cert, identity));
+  }
+}
+
+/** Networks that a new cluster must keep off: this machine's own, and other clusters' wires. */
+function occupiedNetworks(): OccupiedNetwork[] {
+  const own = Object.entries(networkInterfaces()).flatMap(([name, addresses]) =>
+    (addresses ?? [])
+      .filter((one) => !one.internal)
+      .flatMap((one) => {
+        const cidr = parseCidr(one.cidr ?? '') ?? hostCidr(one.address);
+        return cidr ? [{ cidr, by: `address of ${name}` }] : [];
+      }),
+  );
+  const socket = openRouteSocket();
+  let routes: OccupiedNetwork[];
+  try {
+    routes = listRoutes(socket).flatMap((route) => {
+      const cidr = parseCidr(route.destination);
+      return cidr && cidr.prefix > 0 ? [{ cidr, by: 'route of this machine' }] : [];
+    });
+  } finally {
+    socket.close();
+  }
+  const others = listClusters().flatMap((name) =>
+    (readCluster(name)?.wireCidrs ?? []).flatMap((text) => {
+      const cidr = parseCidr(text);
+      return cidr ? [{ cidr, by: `cluster ${name}` }] : [];
+    }),
+  );
+  return [...own, ...routes, ...others];
+}
+
+/** The first port from 6443 on that no other cluster has; whether the machine has it free is seen when it is opened. */
+function freeApiPort(): number {
+  const taken = new Set(
+    listClusters().map((name) =>
+      existsSync(clusterPaths(name).state) ? readCluster(name)?.apiPort : undefined,
+    ),
+  );
+  for (let port = FIRST_API_PORT; ; port++) if (!taken.has(port)) return port;
+}
+
+function advice(state: ClusterState, manifests: readonly ManifestObject[]): string {
+  const suffix = state.name === DEFAULT_CLUSTER ? '' : ` --name ${state.name}`;
+  const pod = manifests.find((entry) => entry.kind.kind === 'Pod');
+  const service = manifests.find((entry) => entry.kind.kind === 'Service');
+  const lines = [
+    'try:',
+    `  export KUBECONFIG=$(fairlead kubeconfig${suffix})`,
+    '  kubectl get pods,services -o wide',
+    ...(pod && service
+      ? [`  fairlead exec${suffix} ${pod.name} -- fairlead request http://${service.name} --count 300`]
+      : []),
+    `  fairlead status${suffix}`,
+    `  fairlead down${suffix}`,
+    '',
+  ];
+  return lines.join('\n');
+}
