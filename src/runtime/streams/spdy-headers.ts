@@ -78,6 +78,9 @@ function parseHeaders(block: Buffer): Map<string, string> {
   return headers;
 }
 
+/** An empty stored block, as a flush leaves it: without it readers wait for more. */
+const FLUSH = Buffer.from([0, 0, 0, 0xff, 0xff]);
+
 /**
  * Writes header blocks of one direction. They are stored, not compressed: a deflate stream may hold plain blocks, and
  * the answers here have no headers at all.
@@ -96,7 +99,7 @@ export function createHeaderEncoder(): (headers: ReadonlyMap<string, string>) =>
     stored.writeUInt16LE(~block.length & 0xffff, 3);
     const start = first ? Buffer.from([0x78, 0x01]) : Buffer.alloc(0);
     first = false;
-    return Buffer.concat([start, stored, block]);
+    return Buffer.concat([start, stored, block, FLUSH]);
   };
 }
 
