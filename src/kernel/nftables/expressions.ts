@@ -155,8 +155,7 @@ const NF_NAT_RANGE_PROTO_RANDOM_FULLY = 16;
 export const masquerade: Expression = (b) =>
   b.expression('masq', () => b.be32(1, NF_NAT_RANGE_PROTO_RANDOM_FULLY));
 
-export const rejectWithReset: Expression = (b) =>
-  b.expression('reject', () => b.be32(1, 1));
+export const rejectWithReset: Expression = (b) => b.expression('reject', () => b.be32(1, 1));
 
 /** ICMP port unreachable. `code`: 3 for IPv4, 4 for IPv6. */
 export const rejectPort =

@@ -1,0 +1,102 @@
+import type { Flow } from '../../kernel/conntrack/flow.ts';
+import { FLOW_STATUS } from '../../kernel/conntrack/flow.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import {
+  type Change,
+  type Frontend,
+  type Protocol,
+  type ServiceMap,
+  SOURCE_CLASSES,
+} from '../../service/model.ts';
+
+export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
+
+interface Serving {
+  /** "address port" of the endpoints that any class of source may reach. */
+  readonly endpoints: ReadonlySet<string>;
+  /** Packets are translated, refused or dropped: none may pass untranslated. */
+  readonly protocol: number;
+}
+
+/**
+ * Which endpoints each frontend has, by what a flow's first packet was sent to. Kept apart from the ServiceMap, whose
+ * containers change, because flows are looked through later.
+ */
+export interface ServingIndex {
+  reset(map: ServiceMap): void;
+  apply(change: Change): void;
+  /** True when no service packet may take this flow's entry any more. */
+  isStale(flow: Flow, isNodeAddress: (address: string) => boolean): boolean;
+  readonly size: number;
+}
+
+export function createServingIndex(): ServingIndex {
+  const serving = new Map<string, Serving>();
+  /** Frontends that are gone: their UDP flows are still translated to where they were. */
+  const gone = new Set<string>();
+
+  function put(frontend: Frontend): void {
+    const key = keyOf(frontend.family, frontend.address, frontend.protocol, frontend.port);
+    gone.delete(key);
+    const endpoints = new Set<string>();
+    for (const source of SOURCE_CLASSES) {
+      const route = frontend.routes[source];
+      if (route.action !== 'forward') continue;
+      for (const { ip, port } of route.pool.endpoints) endpoints.add(`${ip} ${port}`);
+    }
+    serving.set(key, { endpoints, protocol: PROTOCOL_NUMBER[frontend.protocol] });
+  }
+
+  function find(flow: Flow, isNodeAddress: (address: string) => boolean): Serving | 'gone' | null {
+    const { destination, destinationPort, protocol } = flow.original;
+    const exact = `${destination} ${protocol} ${destinationPort}`;
+    const found = serving.get(exact);
+    if (found) return found;
+    if (gone.has(exact)) return 'gone';
+    const port = `${flow.family} ${protocol} ${destinationPort}`;
+    if (!serving.has(port) && !gone.has(port)) return null;
+    if (!isNodeAddress(destination)) return null;
+    return serving.get(port) ?? 'gone';
+  }
+
+  return {
+    get size() {
+      return serving.size;
+    },
+
+    reset(map) {
+      serving.clear();
+      gone.clear();
+      for (const frontend of map.frontends.values()) put(frontend);
+    },
+
+    apply(change) {
+      for (const { before, after } of change.frontends) {
+        if (after) put(after);
+        else if (before) {
+          const key = keyOf(before.family, before.address, before.protocol, before.port);
+          serving.delete(key);
+          gone.add(key);
+        }
+      }
+    },
+
+    isStale(flow, isNodeAddress) {
+      const found = find(flow, isNodeAddress);
+      if (found === null) return false;
+      const translated = (flow.status & FLOW_STATUS.destinationNat) !== 0;
+      if (!translated) {
+        // Opened before there were rules: all its packets pass by them. A process of the node that listens on a node
+        // port's number has replied, and so has whatever else serves this address.
+        return found !== 'gone' && (flow.status & FLOW_STATUS.seenReply) === 0;
+      }
+      if (flow.original.protocol !== PROTOCOL_NUMBER.UDP) return false;
+      if (found === 'gone') return true;
+      return !found.endpoints.has(`${flow.reply.source} ${flow.reply.sourcePort}`);
+    },
+  };
+}
+
+function keyOf(family: IPFamily, address: string | null, protocol: Protocol, port: number): string {
+  return `${address ?? family} ${PROTOCOL_NUMBER[protocol]} ${port}`;
+}

@@ -1,0 +1,148 @@
+import { addressBytes, type IPFamily } from '../../lib/address.ts';
+import { FairleadError } from '../../lib/errors.ts';
+import { MessageWriter } from '../netlink/attributes.ts';
+import {
+  NETLINK_NETFILTER,
+  NetlinkSocket,
+  NLM_F_ACK,
+  NLM_F_REQUEST,
+  refusalError,
+} from '../netlink/socket.ts';
+import type { NetnsRef } from '../netns.ts';
+import { CTA, CTNL_MSG, type Flow, NFNL_SUBSYS_CTNETLINK, readFlow, type Tuple } from './flow.ts';
+
+const messageType = (message: number) => (NFNL_SUBSYS_CTNETLINK << 8) | message;
+const FAMILY_NUMBER: Readonly<Record<IPFamily, number>> = { ipv4: 2, ipv6: 10 };
+const ENOENT = 2;
+/** linux/net/netfilter/nf_internals.h */
+const FILTER_DESTINATION = 1 << 1;
+const FILTER_PROTOCOL = 1 << 3;
+const FILTER_DESTINATION_PORT = 1 << 5;
+/** Deletions sent at once. */
+const BATCH = 500;
+
+/** Which flows to list. Older kernels ignore some of it, so that what comes is filtered here once more. */
+export interface FlowFilter {
+  readonly protocol?: number;
+  /** Of the packet that opened the flow. */
+  readonly destination?: string;
+  readonly destinationPort?: number;
+  /** Only flows whose status, masked, has this value. */
+  readonly status?: { readonly mask: number; readonly value: number };
+}
+
+/** A netlink socket to the connection tracking table of a network namespace. */
+export class ConntrackConnection {
+  readonly #socket: NetlinkSocket;
+
+  constructor(netns?: NetnsRef) {
+    this.#socket = new NetlinkSocket({
+      protocol: NETLINK_NETFILTER,
+      ...(netns === undefined ? {} : { netns }),
+    });
+  }
+
+  list(family: IPFamily, filter: FlowFilter = {}): Flow[] {
+    const writer = new MessageWriter(128);
+    writer.u8(FAMILY_NUMBER[family]).u8(0).u16(0);
+    writeFilter(writer, family, filter);
+    const flows: Flow[] = [];
+    for (const { payload } of this.#socket.dump(messageType(CTNL_MSG.get), writer.bytes(), 'flows')) {
+      const flow = readFlow(payload);
+      if (flow && passes(flow, filter)) flows.push(flow);
+    }
+    return flows;
+  }
+
+  /** Deletes flows, hundreds at a time; those gone already are no error. Returns how many were deleted. */
+  async delete(flows: readonly Flow[]): Promise<number> {
+    let deleted = 0;
+    for (let from = 0; from < flows.length; from += BATCH) {
+      const part = flows.slice(from, from + BATCH);
+      const writer = new MessageWriter(part.length * 128);
+      let last = 0;
+      for (const [i, flow] of part.entries()) {
+        last = this.#socket.nextSequence();
+        const flags = NLM_F_REQUEST | (i === part.length - 1 ? NLM_F_ACK : 0);
+        const start = writer.beginMessage(messageType(CTNL_MSG.delete), flags, last);
+        writer.u8(FAMILY_NUMBER[flow.family]).u8(0).u16(0);
+        writeTuple(writer, CTA.tupleOriginal, flow.original);
+        if (flow.zone !== 0) writer.attributeBe16(CTA.zone, flow.zone);
+        if (flow.id !== 0) writer.attributeBe32(CTA.id, flow.id);
+        writer.endMessage(start);
+      }
+      const refusals = await this.#socket.batch(writer.bytes(), last);
+      const bad = refusals.find(({ errno }) => errno !== ENOENT);
+      if (bad) throw refusalError(bad, 'delete flows');
+      deleted += part.length - refusals.length;
+    }
+    return deleted;
+  }
+
+  close(): void {
+    this.#socket.close();
+  }
+}
+
+function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter): void {
+  const { protocol, destination, destinationPort, status } = filter;
+  const flags =
+    (destination === undefined ? 0 : FILTER_DESTINATION) |
+    (protocol === undefined ? 0 : FILTER_PROTOCOL) |
+    (destinationPort === undefined ? 0 : FILTER_DESTINATION_PORT);
+  if (flags !== 0) {
+    writer.nested(CTA.tupleOriginal, () => {
+      if (destination !== undefined) {
+        writer.nested(1, () => writer.attribute(family === 'ipv4' ? 2 : 4, bytesOf(destination)));
+      }
+      if (protocol !== undefined) {
+        writer.nested(2, () => {
+          writer.attributeU8(1, protocol);
+          if (destinationPort !== undefined) writer.attributeBe16(3, destinationPort);
+        });
+      }
+    });
+    writer.nested(CTA.filter, () => {
+      writer.attributeU32(1, flags);
+      writer.attributeU32(2, 0);
+    });
+  }
+  if (status) {
+    writer.attributeBe32(CTA.status, status.value);
+    writer.attributeBe32(CTA.statusMask, status.mask);
+  }
+}
+
+function passes({ original, status }: Flow, filter: FlowFilter): boolean {
+  return (
+    (filter.protocol === undefined || original.protocol === filter.protocol) &&
+    (filter.destination === undefined || original.destination === filter.destination) &&
+    (filter.destinationPort === undefined || original.destinationPort === filter.destinationPort) &&
+    (filter.status === undefined || (status & filter.status.mask) === filter.status.value)
+  );
+}
+
+function writeTuple(writer: MessageWriter, type: number, tuple: Tuple): void {
+  const source = bytesOf(tuple.source);
+  const v6 = source.length === 16;
+  writer.nested(type, () => {
+    writer.nested(1, () => {
+      writer.attribute(v6 ? 3 : 1, source);
+      writer.attribute(v6 ? 4 : 2, bytesOf(tuple.destination));
+    });
+    writer.nested(2, () => {
+      writer.attributeU8(1, tuple.protocol);
+      writer.attributeBe16(2, tuple.sourcePort);
+      writer.attributeBe16(3, tuple.destinationPort);
+    });
+  });
+}
+
+function bytesOf(address: string): Uint8Array {
+  const bytes = addressBytes(address);
+  if (bytes) return bytes;
+  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+    op: 'find flows',
+    code: 'EINVAL',
+  });
+}
