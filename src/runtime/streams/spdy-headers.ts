@@ -36,7 +36,9 @@ export class HeaderDecoder {
     this.#inflate.on('data', (chunk: Buffer) => {
       this.#chunks.push(chunk);
       this.#length += chunk.length;
-      if (this.#length > MOST_BYTES) this.#inflate.destroy(new Error('a SPDY header block is too long'));
+      if (this.#length <= MOST_BYTES) return;
+      this.#fail(new Error('a SPDY header block is too long'));
+      this.#inflate.destroy();
     });
     this.#inflate.on('error', (error) => this.#fail(error));
   }
@@ -47,7 +49,7 @@ export class HeaderDecoder {
     this.#length = 0;
     await new Promise<void>((resolve, reject) => {
       this.#fail = reject;
-      this.#inflate.write(block, () => resolve());
+      this.#inflate.write(block, (error) => (error ? reject(error) : resolve()));
     });
     return parseHeaders(Buffer.concat(this.#chunks));
   }

@@ -1,0 +1,238 @@
+import assert from 'node:assert/strict';
+import { request } from 'node:http';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { after, before, test } from 'node:test';
+import { deflateSync } from 'node:zlib';
+import { WebSocket } from 'ws';
+import { controlFrame, dataFrame, FLAG_FIN, FrameReader, type SpdyFrame } from './spdy-frames.ts';
+import { createHeaderEncoder, HeaderDecoder } from './spdy-headers.ts';
+import { type PodServer, startPodServer } from './testing/pod-server.ts';
+
+let server: PodServer;
+let echo: Server;
+before(async () => {
+  server = await startPodServer();
+  echo = createServer((socket) => socket.pipe(socket));
+  await new Promise<void>((resolve) => echo.listen(0, '127.0.0.1', resolve));
+});
+after(async () => {
+  echo.close();
+  await server.close();
+});
+
+const POD = '/api/v1/namespaces/default/pods/p';
+
+/** A WebSocket and all that comes over it, by channel. */
+async function open(path: string, protocol: string) {
+  const socket = new WebSocket(`ws://127.0.0.1:${server.port}${POD}/${path}`, protocol);
+  const channels: Record<number, string> = {};
+  const base64 = protocol.includes('base64');
+  socket.on('message', (data: Buffer) => {
+    const channel = base64 ? (data[0] ?? 0) - 0x30 : (data[0] ?? 0);
+    const content = base64 ? Buffer.from(data.toString('latin1', 1), 'base64') : data.subarray(1);
+    channels[channel] = (channels[channel] ?? '') + content.toString('latin1');
+  });
+  const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
+  await new Promise((resolve, reject) => socket.on('open', resolve).on('error', reject));
+  return { socket, channels, closed };
+}
+
+const exec = (...command: string[]) =>
+  `exec?stdin=true&stdout=true&stderr=true&${command.map((word) => `command=${encodeURIComponent(word)}`).join('&')}`;
+
+test('WebSocket channels of every version', async (t) => {
+  const rows: [protocol: string, status: RegExp][] = [
+    ['v5.channel.k8s.io', /"reason":"NonZeroExitCode".*"message":"4"/],
+    ['v4.channel.k8s.io', /"reason":"NonZeroExitCode".*"message":"4"/],
+    ['v4.base64.channel.k8s.io', /"reason":"NonZeroExitCode".*"message":"4"/],
+    ['channel.k8s.io', /^command terminated with non-zero exit code: exit status 4$/],
+    ['base64.channel.k8s.io', /^command terminated with non-zero exit code: exit status 4$/],
+  ];
+  for (const [protocol, status] of rows) {
+    await t.test(protocol, async () => {
+      const { socket, channels, closed } = await open(
+        exec('sh', '-c', 'read x; echo "$x"; echo e >&2; exit 4'),
+        protocol,
+      );
+      assert.equal(socket.protocol, protocol);
+      const line = Buffer.from('hello\n');
+      socket.send(
+        protocol.includes('base64') ? `0${line.toString('base64')}` : Buffer.concat([Uint8Array.of(0), line]),
+      );
+      await closed;
+      assert.equal(channels[1], 'hello\n');
+      assert.equal(channels[2], 'e\n');
+      assert.match(channels[3] ?? '', status);
+    });
+  }
+});
+
+test('v5: the end of the input is a message of its own', async () => {
+  const { socket, channels, closed } = await open(exec('cat'), 'v5.channel.k8s.io');
+  socket.send(Buffer.from('\0all', 'latin1'));
+  socket.send(Uint8Array.of(255, 0));
+  await closed;
+  assert.equal(channels[1], 'all');
+  assert.deepEqual(JSON.parse(channels[3] ?? ''), { metadata: {}, status: 'Success' });
+});
+
+test('sizes of the terminal arrive', async () => {
+  const { socket, closed } = await open(
+    'exec?tty=true&stdin=true&stdout=true&command=cat',
+    'v4.channel.k8s.io',
+  );
+  server.sizes.length = 0;
+  socket.send(Buffer.from('\x04{"Width":80,"Height":24}{"Width":', 'latin1'));
+  socket.send(Buffer.from('\x04100,"Height":50}', 'latin1'));
+  while (server.sizes.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(server.sizes, [
+    { width: 80, height: 24 },
+    { width: 100, height: 50 },
+  ]);
+  socket.close();
+  await closed;
+});
+
+test('port-forward over WebSocket channels: two channels a port, each beginning with the port', async () => {
+  const { port } = echo.address() as AddressInfo;
+  const { socket, channels, closed } = await open(`portforward?ports=${port}&ports=1`, 'v4.channel.k8s.io');
+  socket.send(Buffer.from('\0ping', 'latin1'));
+  const low = Buffer.alloc(2);
+  low.writeUInt16LE(port);
+  while (!channels[0]?.endsWith('ping') || (channels[3]?.length ?? 0) < 3) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.equal(channels[0], `${low.toString('latin1')}ping`);
+  assert.equal(channels[1], low.toString('latin1'));
+  assert.equal(channels[2], '\x01\0');
+  assert.match(channels[3] ?? '', /^\x01\0error forwarding port 1 to pod: .*ECONNREFUSED/);
+  socket.close();
+  await closed;
+});
+
+test('what cannot be had is refused with a reason', async (t) => {
+  const rows: [
+    behaviour: string,
+    path: string,
+    headers: Record<string, string>,
+    status: number,
+    message: RegExp,
+  ][] = [
+    [
+      'another upgrade',
+      'exec',
+      { upgrade: 'h2c' },
+      400,
+      /"h2c" is not known, ask for websocket or SPDY\/3.1/,
+    ],
+    [
+      'an unknown stream protocol',
+      'exec',
+      { upgrade: 'SPDY/3.1', 'x-stream-protocol-version': 'v9.channel.k8s.io' },
+      403,
+      /none of the stream protocols v9.channel.k8s.io is spoken here/,
+    ],
+    [
+      'an unknown subprotocol',
+      'exec',
+      { upgrade: 'websocket', 'sec-websocket-protocol': 'chat' },
+      400,
+      /none of the subprotocols chat/,
+    ],
+    [
+      'a port that is none',
+      'portforward?ports=99999',
+      { upgrade: 'websocket', 'sec-websocket-protocol': 'v4.channel.k8s.io' },
+      400,
+      /must name the ports/,
+    ],
+  ];
+  for (const [behaviour, path, headers, status, message] of rows) {
+    await t.test(behaviour, async () => {
+      const answer = await new Promise<{ status: number | undefined; text: string }>((resolve, reject) => {
+        const outgoing = request({
+          port: server.port,
+          host: '127.0.0.1',
+          path: `${POD}/${path}`,
+          headers: { connection: 'Upgrade', ...headers },
+        });
+        outgoing.on('error', reject).on('response', (response) => {
+          let text = '';
+          response.on('data', (chunk) => {
+            text += chunk;
+          });
+          response.on('end', () => resolve({ status: response.statusCode, text }));
+        });
+        outgoing.end();
+      });
+      assert.equal(answer.status, status);
+      assert.match(answer.text, message);
+      assert.match(String(server.errors.at(-1)), message);
+    });
+  }
+});
+
+test('SPDY frames are cut out of any chunks', () => {
+  const bytes = Buffer.concat([
+    controlFrame(6, 0, 7),
+    dataFrame(1, 0, Buffer.from('hello')),
+    dataFrame(3, FLAG_FIN, Buffer.alloc(0)),
+  ]);
+  for (const size of [1, 3, 8, 1000]) {
+    const reader = new FrameReader();
+    const frames: SpdyFrame[] = [];
+    for (let at = 0; at < bytes.length; at += size)
+      frames.push(...reader.push(bytes.subarray(at, at + size)));
+    assert.deepEqual(
+      frames.map((frame) => [
+        frame.type,
+        frame.type === 'data' ? frame.stream : frame.kind,
+        frame.flags,
+        frame.payload.toString('latin1'),
+      ]),
+      [
+        ['control', 6, 0, '\0\0\0\x07'],
+        ['data', 1, 0, 'hello'],
+        ['data', 3, FLAG_FIN, ''],
+      ],
+    );
+  }
+});
+
+test('SPDY header blocks', async (t) => {
+  await t.test('what is encoded is decoded, block after block', async () => {
+    const encode = createHeaderEncoder();
+    const decoder = new HeaderDecoder();
+    for (const headers of [
+      new Map([['streamtype', 'data']]),
+      new Map(),
+      new Map([
+        ['a', '1'],
+        ['b', '2'],
+      ]),
+    ]) {
+      assert.deepEqual(await decoder.decode(encode(headers)), headers);
+    }
+    decoder.close();
+  });
+  await t.test('a block as the Go client compresses it', async () => {
+    const decoder = new HeaderDecoder();
+    const first = Buffer.from('78f9e3c6a7c26260606004a7b392a2d4c45c6851c29a0a0a6800000000ffff', 'hex');
+    const second = Buffer.from('c22ac5565c92925f5a02000000ffff', 'hex');
+    assert.deepEqual(await decoder.decode(first), new Map([['streamtype', 'error']]));
+    assert.deepEqual(await decoder.decode(second), new Map([['streamtype', 'stdout']]));
+    decoder.close();
+  });
+  await t.test('malformed ones are refused', async () => {
+    const rows: [bytes: Buffer, expected: RegExp][] = [
+      [Buffer.from('not compressed'), /incorrect header check|invalid/],
+      [deflateSync(Buffer.from([0, 0, 0, 9])), /ends early/],
+      [deflateSync(Buffer.alloc(1_000_000)), /too long/],
+    ];
+    for (const [bytes, expected] of rows) {
+      const decoder = new HeaderDecoder();
+      await assert.rejects(decoder.decode(bytes), expected);
+      decoder.close();
+    }
+  });
+});
