@@ -36,7 +36,8 @@ setup_packages() {
   say "installing npm packages"
   local omit=()
   [ "$1" = production ] && omit=(--omit=dev)
-  (cd "$root" && npm ci "${omit[@]}" --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+  # Not `npm ci`: it refuses a lock file that lacks optional packages of platforms which the registry does not have.
+  (cd "$root" && npm install --no-save "${omit[@]}" --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
   touch "$stamp"
 }
 
