@@ -345,9 +345,17 @@ function objectResponse(
     ? JSON.stringify(table.single(presented(kind, stored.object), true))
     : presentedJson(kind, stored);
   const headers: Record<string, string> = { 'content-type': 'application/json' };
-  if (warnings.length > 0)
-    headers['warning'] = warnings.map((text) => `299 - ${JSON.stringify(text)}`).join(', ');
+  if (warnings.length > 0) headers['warning'] = warnings.map(warning).join(', ');
   return { status, headers, body: `${body}\n` };
+}
+
+/** One value of a Warning header (RFC 9111, section 5.5): headers hold nothing but printable ASCII. */
+function warning(text: string): string {
+  const ascii = text.replace(
+    /[^\x20-\x7e]/g,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
+  return `299 - ${JSON.stringify(ascii)}`;
 }
 
 /** A reader that has seen a later version than ours waits a little for it, then is told to come again. */

@@ -43,10 +43,13 @@ export interface ApiPath {
  * /api/v1/namespaces/NAME/status and /finalize are the namespace's own subresources.
  */
 export function parseApiPath(path: string): ApiPath | null {
-  const parts = path
-    .split('/')
-    .filter((part) => part !== '')
-    .map(decodeURIComponent);
+  const parts: string[] = [];
+  try {
+    for (const part of path.split('/')) if (part !== '') parts.push(decodeURIComponent(part));
+  } catch {
+    // A malformed escape names nothing.
+    return null;
+  }
   const root = parts.shift();
   if (root !== 'api' && root !== 'apis') return null;
   const group = root === 'api' ? '' : parts.shift();

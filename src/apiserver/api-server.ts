@@ -102,6 +102,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       const server = await serveHttps(listeners, {
         tls: options.tls,
         tokens,
+        logger,
         handle,
         upgrade: tunnel.upgrade,
       });

@@ -3,6 +3,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { gzipSync } from 'node:zlib';
+import type { Logger } from '../lib/log.ts';
 import type { IncomingRequest, OutgoingResponse, User } from './api-request.ts';
 import type { TokenIssuer } from './service-account-tokens.ts';
 import { StatusError } from './status-error.ts';
@@ -20,6 +21,7 @@ export type Listener = { readonly fd: number } | { readonly host: string; readon
 export interface HttpServerOptions {
   readonly tls: TlsMaterial;
   readonly tokens: TokenIssuer;
+  readonly logger: Logger;
   readonly handle: (request: IncomingRequest) => Promise<OutgoingResponse>;
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
 }
@@ -38,7 +40,10 @@ export async function serveHttps(
 ): Promise<{ readonly ports: readonly number[]; close(): Promise<void> }> {
   const { tls } = options;
   const listener: RequestListener = (request, response) => {
-    void answer(options, request, response);
+    answer(options, request, response).catch((error: unknown) => {
+      options.logger.error({ url: request.url, err: error }, 'request could not be answered');
+      response.destroy();
+    });
   };
   const servers = listeners.map(() =>
     createHttpsServer(

@@ -60,11 +60,13 @@ export const KINDS: readonly Kind[] = [
     generationFields: [],
     names: 'label',
     fields: pathFields('status.phase'),
-    prepareCreate(namespace) {
+    defaults(namespace) {
       namespace.metadata.labels = {
         ...namespace.metadata.labels,
         'kubernetes.io/metadata.name': namespace.metadata.name ?? '',
       };
+    },
+    prepareCreate(namespace) {
       namespace['spec'] = { finalizers: ['kubernetes'] };
       namespace['status'] = { phase: 'Active' };
     },

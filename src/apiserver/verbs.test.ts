@@ -210,6 +210,19 @@ test('an unknown field is dropped with a warning where validation only warns', a
   assert.equal(body.specc, undefined);
 });
 
+test('a warning about a field outside ASCII is still a header', async () => {
+  const { status, headers } = await request('POST', `${CORE}/pods`, { ...pod('umlaut'), spéc: {} });
+  assert.equal(status, 201);
+  assert.match(headers['warning'] ?? '', /^299 - "[\x20-\x7e]+"$/);
+});
+
+test('paths that are no paths name nothing', async () => {
+  for (const path of ['/api/v1/%', '/api/v1/namespaces/%ff/pods/%fe', '/api', '/nothing']) {
+    const { status } = await request('GET', path);
+    assert.ok(status === 404 || path === '/api', `${path}: ${status}`);
+  }
+});
+
 test('a new pod gets upstream’s defaults', async () => {
   const { body } = await request('POST', `${CORE}/pods`, pod('plain'));
   assert.equal(body.spec.restartPolicy, 'Always');

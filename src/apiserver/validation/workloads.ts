@@ -1,8 +1,18 @@
 import { selectorMatches } from '../label-selector.ts';
-import { type ApiObject, at, equal, isObject, textAt } from '../object.ts';
-import { type FieldError, invalid, notSupported, required } from '../status-error.ts';
+import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from '../object.ts';
+import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { validateLabelSelector, validateLabels } from './names.ts';
 import { validatePodSpec } from './pod.ts';
+
+const STATEFUL_SET_CHANGEABLE = [
+  'replicas',
+  'ordinals',
+  'template',
+  'updateStrategy',
+  'revisionHistoryLimit',
+  'persistentVolumeClaimRetentionPolicy',
+  'minReadySeconds',
+];
 
 /** Checks Deployments, ReplicaSets, DaemonSets and StatefulSets: selector, template, numbers, what must not change. */
 export function validateWorkload(object: ApiObject, before: ApiObject | null): FieldError[] {
@@ -13,7 +23,9 @@ export function validateWorkload(object: ApiObject, before: ApiObject | null): F
   const labels = at(spec, 'template', 'metadata', 'labels');
   if (!isObject(selector)) errors.push(required('spec.selector'));
   else if (Object.keys(selector).length === 0) {
-    errors.push(invalid('spec.selector', selector, 'empty selector is invalid for deployment'));
+    errors.push(
+      invalid('spec.selector', selector, `empty selector is invalid for ${object.kind.toLowerCase()}`),
+    );
   } else if (!selectorMatches(selector, isObject(labels) ? (labels as Record<string, string>) : {})) {
     errors.push(
       invalid('spec.template.metadata.labels', labels ?? {}, '`selector` does not match template `labels`'),
@@ -66,7 +78,21 @@ export function validateWorkload(object: ApiObject, before: ApiObject | null): F
       );
     }
   }
-  if (before && !equal(at(before, 'spec', 'selector'), selector)) {
+  if (before && object.kind === 'StatefulSet') {
+    const fixed = (set: ApiObject) => {
+      const spec: JsonObject = { ...(isObject(set['spec']) ? set['spec'] : {}) };
+      for (const field of STATEFUL_SET_CHANGEABLE) delete spec[field];
+      return spec;
+    };
+    if (!equal(fixed(object), fixed(before))) {
+      errors.push(
+        forbidden(
+          'spec',
+          "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        ),
+      );
+    }
+  } else if (before && !equal(at(before, 'spec', 'selector'), selector)) {
     errors.push(invalid('spec.selector', selector ?? null, 'field is immutable'));
   }
   return errors;
