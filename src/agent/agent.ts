@@ -104,7 +104,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     const node = await nodeWhen(
       nodes,
       nodeName,
-      (one) => !network || (one.spec?.podCIDRs ?? []).length > 0,
+      (one) => addressesOf(one).length > 0 && (!network || (one.spec?.podCIDRs ?? []).length > 0),
       signal,
     );
     const podNetwork = network ? startNetwork(shared, node, nodes, closers) : null;
