@@ -87,11 +87,18 @@ export function controllerQueue(
     signal: context.signal,
     onError(key, error, attempt) {
       // Somebody else wrote first, or took the object away: the watch brings what they wrote.
-      const expected = hasReason(error, 'Conflict', 'NotFound', 'AlreadyExists');
+      const expected = hasReason(error, 'Conflict', 'NotFound', 'AlreadyExists') || isEnding(error);
       if (expected && attempt <= 5) logger.debug({ key, attempt }, messageOf(error));
       else logger.warn({ key, attempt }, `${name}: ${messageOf(error)}`);
     },
   });
+}
+
+/** True for the refusal to create something in a namespace that is being deleted: what asked for it goes, too. */
+export function isEnding(error: unknown): boolean {
+  return (
+    hasReason(error, 'Forbidden') && error.causes.some(({ reason }) => reason === 'NamespaceTerminating')
+  );
 }
 
 /** Runs the writes at once; throws the first failure after all have ended, so that none is left running unseen. */

@@ -11,7 +11,7 @@ import {
 } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
-import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { resolvePercent } from './deployment-rollout.ts';
 import { matchesNode } from './node-selection.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
@@ -279,7 +279,7 @@ export function startDaemonSets(context: ControllerContext): void {
           const message = `Created pod: ${made.metadata?.name}`;
           events.event(set, 'Normal', 'SuccessfulCreate', message, RESOURCES.daemonSets);
         } catch (error) {
-          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest')) {
+          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {
             const message = `Error creating: ${messageOf(error)}`;
             events.event(set, 'Warning', 'FailedCreate', message, RESOURCES.daemonSets);
           }

@@ -152,8 +152,9 @@ export function startEndpoints(context: ControllerContext): void {
     },
     onDelete: podChanged,
   });
-  endpoints.informer.handle({
-    onUpdate: (object) => queue.add(keyOf(object)),
-    onDelete: (object) => queue.add(keyOf(object)),
-  });
+  // Somebody else's hand in ours: put right. Those that were made before their Service are left alone.
+  const endpointsChanged = (object: Endpoints) => {
+    if (services.informer.get(keyOf(object))) queue.add(keyOf(object));
+  };
+  endpoints.informer.handle({ onUpdate: endpointsChanged, onDelete: endpointsChanged });
 }

@@ -64,7 +64,8 @@ export function startGarbageCollector(
   /** Absence is only believed when the server says so too: copies of different kinds run at different speeds. */
   const stateOf = async (owner: OwnerReference, namespace: string | undefined): Promise<OwnerState> => {
     const { kind, object } = find(owner, namespace);
-    if (!kind) return 'unknown';
+    // Nothing without a namespace can belong to something in one: such a reference is nobody's to judge.
+    if (!kind || (kind.resource.namespaced && !namespace)) return 'unknown';
     const current =
       object?.metadata?.uid === owner.uid ? object : await live(kind.resource, owner, namespace);
     if (!current) return 'absent';

@@ -2,7 +2,7 @@ import { hasReason } from '../kube/client.ts';
 import { type Job, type JobCondition, keyOf, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
-import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference } from './ownership.ts';
 import { byDeletionRank, isFinished, isReady, podFrom, timeOf, timestamp } from './pods.ts';
 import { selects } from './selector.ts';
@@ -306,7 +306,7 @@ export function startJobs(context: ControllerContext): void {
             RESOURCES.jobs,
           );
         } catch (error) {
-          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest')) {
+          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {
             events.event(
               job,
               'Warning',

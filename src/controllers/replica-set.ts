@@ -2,7 +2,7 @@ import { hasReason } from '../kube/client.ts';
 import { keyOf, type Pod, RESOURCES, type ReplicaSet, splitKey } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
-import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { availableIn, byDeletionRank, isActive, isReady, podFrom, timestamp } from './pods.ts';
 import { hasLabels, selects } from './selector.ts';
@@ -149,7 +149,7 @@ export function startReplicaSets(context: ControllerContext): void {
         }),
       ]);
     } catch (error) {
-      if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest')) {
+      if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {
         const failure = messageOf(error);
         const { status } = reconcileReplicaSet({ ...viewOf(set), failure });
         if (status) await replicaSets.updateStatus({ ...set, status });

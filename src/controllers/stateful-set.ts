@@ -10,7 +10,7 @@ import {
 } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
-import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { availableIn, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory, templateOf } from './revision-history.ts';
@@ -230,7 +230,7 @@ export function startStatefulSets(context: ControllerContext): void {
         try {
           await pods.create(pod);
         } catch (error) {
-          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest')) {
+          if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {
             const message = `create Pod ${pod.metadata?.name} in StatefulSet ${name} failed error: ${messageOf(error)}`;
             events.event(set, 'Warning', 'FailedCreate', message, RESOURCES.statefulSets);
           }
