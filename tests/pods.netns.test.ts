@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './support/pod-node.ts';
@@ -38,3 +41,166 @@ test('a pod of image host runs, has an address, logs, and leaves when deleted', 
   assert.equal(status, 200);
   await node.until('first', (one) => one === null);
 });
+
+test('exec runs commands inside: output, exit code, input, environment', async () => {
+  await node.createPod('exec', {
+    containers: [
+      sleeper({
+        env: [
+          { name: 'GREETING', value: 'hi' },
+          { name: 'TWICE', value: '$(GREETING)$(GREETING)' },
+        ],
+      }),
+    ],
+  });
+  await node.until('exec', (one) => one.status.phase === 'Running');
+  const good = await node.kubectl(
+    'exec',
+    'exec',
+    '--',
+    'sh',
+    '-c',
+    'echo $TWICE; hostname; echo oops >&2; exit 7',
+  );
+  assert.deepEqual(good, {
+    code: 7,
+    stdout: 'hihi\nexec\n',
+    stderr: 'oops\ncommand terminated with exit code 7\n',
+  });
+  const missing = await node.kubectl('exec', 'exec', '--', 'no-such-program');
+  assert.notEqual(missing.code, 0);
+  assert.match(missing.stderr, /no-such-program/);
+  const cat = node.startKubectl(['exec', '-i', 'exec', '--', 'wc', '-c']);
+  let output = '';
+  cat.stdout?.on('data', (text) => {
+    output += text;
+  });
+  cat.stdin?.end(Buffer.alloc(3_000_000));
+  await new Promise((resolve) => cat.once('close', resolve));
+  assert.equal(output.trim(), '3000000');
+});
+
+test("exec -it gives a terminal of the size of the user's", async () => {
+  const shell = node.startKubectl(['exec', '-it', 'exec', '--', 'sh'], { terminal: true });
+  let output = '';
+  shell.stdout?.on('data', (text) => {
+    output += text;
+  });
+  shell.stdin?.write('tty; stty size; exit 3\n');
+  await new Promise((resolve) => shell.once('close', resolve));
+  assert.match(output, /\/dev\/pts\/0/);
+  assert.match(output, /exit code 3/);
+});
+
+test('attach joins the streams of what runs', async () => {
+  await node.createPod('attach', {
+    containers: [
+      sleeper({ stdin: true, command: ['sh', '-c', 'while read line; do echo "got $line"; done'] }),
+    ],
+  });
+  await node.until('attach', (one) => one.status.phase === 'Running');
+  const attached = node.startKubectl(['attach', '-i', 'attach']);
+  const line = new Promise((resolve) => {
+    attached.stdout?.on('data', (text) => {
+      if (String(text).includes('got this')) resolve(String(text));
+    });
+  });
+  const again = setInterval(() => attached.stdin?.write('this\n'), 200);
+  assert.match(String(await line), /got this/);
+  clearInterval(again);
+  attached.kill('SIGKILL');
+});
+
+test("port-forward reaches a server on the pod's loopback", async () => {
+  const server = "require('net').createServer(s=>s.end('served')).listen(8080,'127.0.0.1')";
+  await node.createPod('forward', { containers: [sleeper({ command: [process.execPath, '-e', server] })] });
+  await node.until('forward', (one) => one.status.phase === 'Running');
+  const forward = node.startKubectl(['port-forward', 'forward', '18080:8080']);
+  await new Promise((resolve) => forward.stdout?.once('data', resolve));
+  const text = await new Promise((resolve, reject) => {
+    const socket = connect({ host: '127.0.0.1', port: 18080 });
+    let all = '';
+    socket.on('data', (data) => {
+      all += data;
+    });
+    socket.on('end', () => resolve(all)).on('error', reject);
+  });
+  assert.equal(text, 'served');
+  forward.kill('SIGKILL');
+});
+
+test('containers of a pod share localhost; killed they come back, the address stays', async () => {
+  const server = "require('net').createServer(s=>s.end('a')).listen(9090)";
+  await node.createPod('shared', {
+    containers: [sleeper({ name: 'a', command: [process.execPath, '-e', server] }), sleeper({ name: 'b' })],
+  });
+  const before = await node.until('shared', (one) => one.status.phase === 'Running');
+  const client = "require('net').connect(9090,'127.0.0.1').on('data',d=>console.log(String(d)))";
+  const answer = await node.kubectl('exec', 'shared', '-c', 'b', '--', process.execPath, '-e', client);
+  assert.equal(answer.stdout, 'a\n');
+  const taken = await node.kubectl('exec', 'shared', '-c', 'b', '--', process.execPath, '-e', server);
+  assert.match(taken.stderr, /EADDRINUSE/);
+  for (const container of ['a', 'b']) {
+    await node.kubectl('exec', 'shared', '-c', container, '--', 'sh', '-c', 'kill -9 -1');
+  }
+  await node.kubectl('exec', 'shared', '-c', 'a', '--', 'kill', '-9', '1');
+  const state = (name: string) => processOf('shared', name);
+  for (const name of ['a', 'b']) process.kill(state(name), 'SIGKILL');
+  const restarted = await node.until('shared', (one) =>
+    one.status.containerStatuses.every(
+      (status: { restartCount: number; ready: boolean }) => status.restartCount === 1 && status.ready,
+    ),
+  );
+  assert.equal(restarted.status.podIP, before.status.podIP);
+  assert.equal(restarted.status.containerStatuses[0].lastState.terminated.exitCode, 137);
+});
+
+test('an agent that was killed takes its pods up again, and notices what ended meanwhile', async () => {
+  await node.createPod('adopted', {
+    containers: [sleeper({ command: ['sh', '-c', 'echo begun; exec sleep 1000'] })],
+  });
+  await node.createPod('brief', {
+    restartPolicy: 'Never',
+    containers: [sleeper({ command: ['sh', '-c', 'sleep 1; exit 4'] })],
+  });
+  const before = await node.until('adopted', (one) => one.status.phase === 'Running');
+  await node.until('brief', (one) => one.status.phase === 'Running');
+  const pid = processOf('adopted', 'main');
+  await node.killAgent();
+  process.kill(pid, 0);
+  await new Promise((resolve) => setTimeout(resolve, 1200));
+  await node.startAgent();
+  const brief = await node.until('brief', (one) => one.status.phase === 'Failed');
+  assert.equal(brief.status.containerStatuses[0].state.terminated.exitCode, 4);
+  assert.equal(processOf('adopted', 'main'), pid);
+  const after = await node.pod('adopted');
+  assert.equal(after.status.podIP, before.status.podIP);
+  assert.equal(after.status.containerStatuses[0].restartCount, 0);
+  assert.equal((await node.kubectl('exec', 'adopted', '--', 'echo', 'well')).stdout, 'well\n');
+  assert.equal(await logs('adopted'), 'begun\n');
+});
+
+test('a pod of an unknown image waits and says why; of an unsupported field fails and names it', async () => {
+  await node.createPod('unknown', { containers: [sleeper({ image: 'registry.invalid/nothing:1' })] });
+  await node.createPod('field', {
+    shareProcessNamespace: true,
+    os: { name: 'linux' },
+    containers: [sleeper({ livenessProbe: {}, securityContext: { seLinuxOptions: { level: 's0' } } })],
+  });
+  const unknown = await node.until('unknown', (one) =>
+    /ErrImagePull|ImagePullBackOff/.test(one.status.containerStatuses?.[0]?.state.waiting?.reason),
+  );
+  assert.match(unknown.status.containerStatuses[0].state.waiting.message, /registry\.invalid/);
+  const refused = await node.until('field', (one) => one.status.phase === 'Failed');
+  assert.match(refused.status.message, /containers\[0\]\.securityContext\.seLinuxOptions/);
+});
+
+function processOf(pod: string, container: string): number {
+  for (const uid of readdirSync(join(node.stateDir, 'pods'))) {
+    const folder = join(node.stateDir, 'pods', uid);
+    const object = JSON.parse(readFileSync(join(folder, 'pod.json'), 'utf8'));
+    if (object.metadata.name !== pod) continue;
+    return JSON.parse(readFileSync(join(folder, 'containers', container, 'state.json'), 'utf8')).process.pid;
+  }
+  throw new Error(`pod ${pod} is not on the node`);
+}

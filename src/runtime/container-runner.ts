@@ -101,6 +101,27 @@ export class ContainerRunner {
     return this.#id;
   }
 
+  get paths() {
+    return this.#context.paths;
+  }
+
+  /** How the current run's streams are reached. */
+  get attachment() {
+    return {
+      socketFolder: join(this.#context.paths.sockets, this.#id),
+      bundle: this.#bundle(this.#attempt),
+      tty: this.#spec.tty === true,
+    };
+  }
+
+  /** Resolves to the exit code once the current run has ended; null when it runs on all the same. */
+  async exitCode(): Promise<number | null> {
+    const id = this.#id;
+    await this.#exitWithin(LEAST_STOP_MS);
+    if (this.#phase.kind === 'ended') return this.#phase.termination.exitCode;
+    return this.#last?.id === id ? this.#last.exitCode : null;
+  }
+
   /** The log of the current run, or of the one before. */
   logFile(previous: boolean): string {
     return join(this.#folder, 'logs', `${previous ? this.#attempt - 1 : this.#attempt}.log`);

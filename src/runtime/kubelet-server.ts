@@ -6,6 +6,7 @@ import { hasCode, messageOf } from '../lib/errors.ts';
 import { readLog } from './container-logs.ts';
 import type { KubeletOptions } from './options.ts';
 import type { PodWorker } from './pod-worker.ts';
+import { serveUpgrade } from './upgraded-requests.ts';
 
 type FindPod = (namespace: string, name: string) => PodWorker | undefined;
 
@@ -26,6 +27,12 @@ export async function serveKubelet(
   const servers = options.nodeAddresses.map((address) => {
     const server = createServer(tls, (request, response) => {
       respond(options, find, request, response);
+    });
+    server.on('upgrade', (request, socket, head) => {
+      serveUpgrade(options, find, request, socket, head).catch((error: unknown) => {
+        options.logger.warn({ path: request.url }, messageOf(error));
+        socket.destroy();
+      });
     });
     // The descriptor is opened here, so that an address in use is an error at once and by name.
     server.listen({ fd: listenTcpIn(null, address, port) });

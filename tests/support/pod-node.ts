@@ -1,6 +1,6 @@
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, execFile, fork, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { closeSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { CORE, startApi, type TestApi } from '../../src/apiserver/testing/api.ts';
@@ -27,8 +27,10 @@ export interface PodNode {
   pod(name: string): Promise<any>;
   // biome-ignore lint/suspicious/noExplicitAny: as above
   until(name: string, what: (pod: any) => boolean): Promise<any>;
-  /** A file of the cluster's administrator, for kubectl. */
-  readonly kubeconfig: string;
+  /** Runs kubectl as the cluster's administrator to its end. */
+  kubectl(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }>;
+  /** Starts kubectl under a terminal of its own (script(1)) or with pipes. */
+  startKubectl(args: readonly string[], options?: { readonly terminal?: boolean }): ChildProcess;
   close(): Promise<void>;
 }
 
@@ -75,12 +77,38 @@ export async function startPodNode(): Promise<PodNode> {
     client: admin,
     serving: authority.issue({ commonName: 'node-1', names: [ADDRESS], usage: 'server' }),
   };
+  const files = { ca: authority.cert, cert: admin.cert, key: admin.key };
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(stateDir, `${name}.pem`), text);
+  const config = [
+    '--kubeconfig=/dev/null',
+    `--cache-dir=${join(stateDir, 'kubectl')}`,
+    '--server=https://127.0.0.1:6443',
+    `--certificate-authority=${join(stateDir, 'ca.pem')}`,
+    `--client-certificate=${join(stateDir, 'cert.pem')}`,
+    `--client-key=${join(stateDir, 'key.pem')}`,
+  ];
+  const children = new Set<ChildProcess>();
   let agent: ChildProcess | null = null;
   const node: PodNode = {
     api,
     stateDir,
     cgroupParent,
-    kubeconfig: '',
+    kubectl(...args) {
+      return new Promise((resolve) => {
+        execFile('kubectl', [...config, ...args], { timeout: 20_000 }, (error, stdout, stderr) => {
+          const code = error ? (typeof error.code === 'number' ? error.code : 1) : 0;
+          resolve({ code, stdout, stderr });
+        });
+      });
+    },
+    startKubectl(args, { terminal = false } = {}) {
+      const child = terminal
+        ? spawn('script', ['-qefc', ['kubectl', ...config, ...args].join(' '), '/dev/null'])
+        : spawn('kubectl', [...config, ...args]);
+      children.add(child);
+      child.once('exit', () => children.delete(child));
+      return child;
+    },
     async startAgent() {
       const child = fork(join(import.meta.dirname, 'node-process.ts'), [JSON.stringify(input)]);
       agent = child;
@@ -121,6 +149,7 @@ export async function startPodNode(): Promise<PodNode> {
       }
     },
     async close() {
+      for (const child of children) child.kill('SIGKILL');
       await node.killAgent();
       await removeRuntimeState(stateDir, cgroupParent);
       await api.server.close();

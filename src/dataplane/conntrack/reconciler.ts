@@ -91,7 +91,9 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       schedule(AGAIN_MS, again);
       return;
     }
-    if (again && cancel === null) schedule(AGAIN_MS, false);
+    if (cancel !== null) return;
+    if (again) schedule(AGAIN_MS, false);
+    else index.forgetGone();
   }
 
   async function passFamily(family: IPFamily): Promise<void> {

@@ -11,12 +11,8 @@ import {
 
 export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 
-interface Serving {
-  /** "address port" of the endpoints that any class of source may reach. */
-  readonly endpoints: ReadonlySet<string>;
-  /** Packets are translated, refused or dropped: none may pass untranslated. */
-  readonly protocol: number;
-}
+/** "address port" of the endpoints that any class of source may reach. */
+type Serving = ReadonlySet<string>;
 
 /**
  * Which endpoints each frontend has, by what a flow's first packet was sent to. Kept apart from the ServiceMap, whose
@@ -27,7 +23,8 @@ export interface ServingIndex {
   apply(change: Change): void;
   /** True when no service packet may take this flow's entry any more. */
   isStale(flow: Flow, isNodeAddress: (address: string) => boolean): boolean;
-  readonly size: number;
+  /** The flows of frontends that are gone have been looked through. */
+  forgetGone(): void;
 }
 
 export function createServingIndex(): ServingIndex {
@@ -44,7 +41,7 @@ export function createServingIndex(): ServingIndex {
       if (route.action !== 'forward') continue;
       for (const { ip, port } of route.pool.endpoints) endpoints.add(`${ip} ${port}`);
     }
-    serving.set(key, { endpoints, protocol: PROTOCOL_NUMBER[frontend.protocol] });
+    serving.set(key, endpoints);
   }
 
   function find(flow: Flow, isNodeAddress: (address: string) => boolean): Serving | 'gone' | null {
@@ -60,9 +57,7 @@ export function createServingIndex(): ServingIndex {
   }
 
   return {
-    get size() {
-      return serving.size;
-    },
+    forgetGone: () => gone.clear(),
 
     reset(map) {
       serving.clear();
@@ -92,7 +87,7 @@ export function createServingIndex(): ServingIndex {
       }
       if (flow.original.protocol !== PROTOCOL_NUMBER.UDP) return false;
       if (found === 'gone') return true;
-      return !found.endpoints.has(`${flow.reply.source} ${flow.reply.sourcePort}`);
+      return !found.has(`${flow.reply.source} ${flow.reply.sourcePort}`);
     },
   };
 }

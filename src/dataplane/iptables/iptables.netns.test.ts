@@ -4,10 +4,10 @@ import { after, before, describe, test } from 'node:test';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Endpoint, Frontend, FrontendKind, Protocol } from '../../service/model.ts';
 import type { Dataplane } from '../dataplane.ts';
+import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
+import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import { createIptables } from './iptables.ts';
 import type { Variant } from './restore.ts';
-import { changeBetween, endpoint, frontend, NODE, serviceMap } from './testing/service-map.ts';
-import { createTopology, type Place, type Topology } from './testing/topology.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP'];

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Frontend, PortRef } from '../../service/model.ts';
+import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
 import { serviceChain, treeChain } from './chain-names.ts';
 import { createDispatchTree, dispatchKey } from './dispatch-tree.ts';
 import { parseSave } from './restore.ts';
 import { chance, rule } from './rule.ts';
 import { createRuleset } from './ruleset.ts';
-import { changeBetween, endpoint, frontend, NODE, serviceMap } from './testing/service-map.ts';
 
 const OPTIONS = { dropInvalid: true, affinity: true };
 

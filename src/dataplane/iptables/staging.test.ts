@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { HOOKS } from './base-chains.ts';
 import type { TableInput } from './restore.ts';
 import { createRuleset } from './ruleset.ts';
 import { stages } from './staging.ts';
-import { endpoint, frontend, serviceMap } from './testing/service-map.ts';
 
 const EMPTY: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
 const map = serviceMap(

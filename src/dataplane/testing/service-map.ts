@@ -1,4 +1,4 @@
-import { type Cidr, type IPFamily, parseCidr } from '../../../lib/address.ts';
+import { type Cidr, type IPFamily, parseCidr } from '../../lib/address.ts';
 import type {
   Change,
   Endpoint,
@@ -10,7 +10,7 @@ import type {
   Protocol,
   Route,
   ServiceMap,
-} from '../../../service/model.ts';
+} from '../../service/model.ts';
 
 export function cidr(text: string): Cidr {
   const parsed = parseCidr(text);

@@ -2,10 +2,10 @@ import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { createServer, Socket } from 'node:net';
-import { bindUdpIn, createNetns, listenTcpIn, openTcpIn, removeNetns } from '../../../kernel/netns.ts';
-import { writeSysctls } from '../../../kernel/sysctl.ts';
-import type { IPFamily } from '../../../lib/address.ts';
-import { canonicalAddress } from '../../../lib/address.ts';
+import { bindUdpIn, createNetns, listenTcpIn, openTcpIn, removeNetns } from '../../kernel/netns.ts';
+import { writeSysctls } from '../../kernel/sysctl.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { canonicalAddress } from '../../lib/address.ts';
 
 export type Place = 'pod1' | 'pod2' | 'pod3' | 'far' | 'node' | 'outside';
 

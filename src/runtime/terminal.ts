@@ -1,0 +1,48 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, constants, openSync } from 'node:fs';
+import type { Duplex } from 'node:stream';
+import { ReadStream } from 'node:tty';
+import { libc, systemError } from '../kernel/libc.ts';
+import { hasCode } from '../lib/errors.ts';
+
+// asm-generic/ioctls.h
+const TIOCSPTLCK = 0x40045431;
+const TIOCGPTN = 0x80045430;
+const TIOCSWINSZ = 0x5414;
+
+/** A program with a terminal of its own, whose other end is here. */
+export interface TerminalProcess {
+  readonly child: ChildProcess;
+  /** What is typed goes in, what is shown comes out; ends when the program does. */
+  readonly stream: Duplex;
+  resize(size: { readonly width: number; readonly height: number }): void;
+}
+
+/** Starts a program as leader of a session with a new pseudo-terminal (pty(7)) as its controlling one. */
+export function spawnInTerminal(file: string, args: readonly string[]): TerminalProcess {
+  const flags = constants.O_RDWR | constants.O_NOCTTY;
+  const master = openSync('/dev/ptmx', flags);
+  const number = new Uint8Array(4);
+  if (libc().ioctl(master, TIOCSPTLCK, new Uint8Array(4)) !== 0) throw systemError('unlock terminal');
+  if (libc().ioctl(master, TIOCGPTN, number) !== 0) throw systemError('number terminal');
+  const slave = openSync(`/dev/pts/${new DataView(number.buffer).getUint32(0, true)}`, flags);
+  // Node.js can start a session (detached) but not take a terminal in it: setsid(1) does.
+  const child = spawn('setsid', ['--ctty', '--wait', file, ...args], { stdio: [slave, slave, slave] });
+  closeSync(slave);
+  const stream = new ReadStream(master);
+  stream.on('error', (error) => {
+    // That is how the last close of the program's side is seen.
+    if (hasCode(error, 'EIO')) stream.push(null);
+  });
+  return {
+    child,
+    stream,
+    resize({ width, height }) {
+      const size = new Uint8Array(8);
+      const view = new DataView(size.buffer);
+      view.setUint16(0, height, true);
+      view.setUint16(2, width, true);
+      if (!stream.destroyed) libc().ioctl(master, TIOCSWINSZ, size);
+    },
+  };
+}
