@@ -1,14 +1,15 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only what it runs.
-import { mkdirSync, rmSync, utimesSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+// Works while clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day, since running
+// processes load theirs when they first need them.
+import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
+const DAY_MS = 24 * 60 * 60 * 1000;
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const outdir = join(root, 'dist');
-rmSync(outdir, { recursive: true, force: true });
-mkdirSync(outdir, { recursive: true });
-await build({
+const { outputFiles } = await build({
   entryPoints: { fairlead: join(root, 'src/cli/main.ts') },
   outdir,
   bundle: true,
@@ -22,6 +23,19 @@ await build({
     js: "import { createRequire as __createRequire } from 'node:module'; const require = __createRequire(import.meta.url);",
   },
   sourcemap: true,
+  write: false,
   logLevel: 'warning',
 });
-utimesSync(join(outdir, 'fairlead.mjs'), new Date(), new Date());
+mkdirSync(outdir, { recursive: true });
+// The entry last: its time tells whether the bundle is up to date, and it names chunks that must be there.
+const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);
+for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
+  const fresh = `${file.path}.${process.pid}`;
+  writeFileSync(fresh, file.contents);
+  renameSync(fresh, file.path);
+}
+const current = new Set(outputFiles.map((file) => basename(file.path)));
+for (const entry of readdirSync(outdir)) {
+  const file = join(outdir, entry);
+  if (!current.has(entry) && statSync(file).mtimeMs < Date.now() - DAY_MS) rmSync(file, { force: true });
+}

@@ -12,6 +12,10 @@ export interface DataplaneSettings {
 
 /** Each mode, loaded only when it is used. */
 const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => Promise<Dataplane>>>> = {
+  nftables: async (settings) => {
+    const { createNftables } = await import('../dataplane/nftables/nftables.ts');
+    return createNftables(settings);
+  },
   iptables: async (settings) => {
     const { createIptables } = await import('../dataplane/iptables/iptables.ts');
     return createIptables(settings);

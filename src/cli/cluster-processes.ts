@@ -170,8 +170,8 @@ export async function endProcesses(processes: readonly ProcessIdentity[], patien
 }
 
 /**
- * Every process that belongs to a cluster, also those that nobody wrote down: by their mark, and by being inside one
- * of its network namespaces or one of a process so found (pods).
+ * Every process that belongs to a cluster, also those that nobody wrote down: by their mark, by being in its control
+ * groups, and by being inside one of its network namespaces or one of a process so found (pods).
  */
 export function findProcesses(cluster: string, namespaces: readonly string[]): ProcessIdentity[] {
   const mark = `${MARK}=${cluster}\0`;
@@ -190,7 +190,7 @@ export function findProcesses(cluster: string, namespaces: readonly string[]): P
     if (identity && pid !== process.pid) found.set(pid, identity);
   };
   for (const pid of pids) {
-    if (!readEnvironment(pid).includes(mark)) continue;
+    if (!readEnvironment(pid).includes(mark) && !isInGroup(pid, cgroupParent(cluster))) continue;
     add(pid);
     const inode = readNamespace(pid);
     if (inode && inode !== own) inodes.add(inode);
@@ -207,6 +207,18 @@ function readNamespace(pid: number): string | null {
     return /\[([0-9]+)\]/.exec(readlinkSync(`/proc/${pid}/ns/net`))?.[1] ?? null;
   } catch (error) {
     if (hasCode(error, 'ENOENT', 'ESRCH', 'EACCES')) return null;
+    throw error;
+  }
+}
+
+/** Whether a process is in a control group or in one below it, in any hierarchy (cgroups(7): number:controllers:path). */
+function isInGroup(pid: number, group: string): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cgroup`, 'utf8')
+      .split('\n')
+      .some((line) => `${line}/`.includes(`:${group}/`));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return false;
     throw error;
   }
 }

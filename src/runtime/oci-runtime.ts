@@ -161,7 +161,7 @@ function conmon(args: readonly string[]): Promise<{ pid: number; message: string
   return new Promise((resolve, reject) => {
     const child = spawn('conmon', args, {
       stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
-      env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin', _OCI_SYNCPIPE: '3' },
+      env: { ...process.env, _OCI_SYNCPIPE: '3' },
       detached: true,
     });
     let errors = '';

@@ -40,7 +40,7 @@ export function createSandbox(
     stdio: 'ignore',
     detached: true,
     cwd: '/',
-    env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
+    env: process.env,
   });
   child.on('error', () => {});
   child.unref();
