@@ -1,7 +1,8 @@
 import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
-import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
+import { type Cidr, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { address, cidr, nodePortAddress } from './address-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
 
@@ -154,21 +155,4 @@ function readPods(reader: FieldReader): PodsConfiguration {
 
 function cidrs(reader: FieldReader, field: string): Cidr[] {
   return reader.texts(field, [], cidr).flatMap((text) => parseCidr(text) ?? []);
-}
-
-/** What is wrong with a text as an address, or null. */
-export function address(text: string): string | null {
-  return familyOf(text) ? null : 'is no IP address';
-}
-
-/** What is wrong with a text as a network, or null. */
-export function cidr(text: string): string | null {
-  return parseCidr(text) ? null : 'is no network such as 10.244.0.0/16';
-}
-
-/** What is wrong with an entry of nodePortAddresses, or null. */
-export function nodePortAddress(text: string): string | null {
-  return ['primary', 'localhost', 'all'].includes(text) || parseCidr(text)
-    ? null
-    : 'is neither a network nor one of primary, localhost, all';
 }

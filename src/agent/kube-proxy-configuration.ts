@@ -1,7 +1,8 @@
 import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { parseCidr } from '../lib/address.ts';
-import { type AgentConfiguration, cidr, nodePortAddress } from './configuration.ts';
+import { cidr, nodePortAddress } from './address-fields.ts';
+import type { AgentConfiguration } from './configuration.ts';
 import { fieldReader } from './field-reader.ts';
 
 /** kube-proxy's word for a mode → ours. Its default on Linux is iptables. */

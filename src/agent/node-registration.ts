@@ -104,6 +104,8 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
   };
   return {
     addresses: [
+      // The list is merged by type, which would lose all but one address of a type (as upstream's kubelet does it).
+      { $patch: 'replace' },
       ...options.addresses.map((address) => ({ type: 'InternalIP', address })),
       { type: 'Hostname', address: options.nodeName },
     ],

@@ -1,4 +1,4 @@
-import type { Dataplane, Drift } from '../dataplane/dataplane.ts';
+import type { ApplyReport, Dataplane, Drift } from '../dataplane/dataplane.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -14,10 +14,19 @@ export interface ProxyOptions {
   readonly minSyncPeriodMs: number;
   /** After this long the kernel is compared with what it should be. */
   readonly syncPeriodMs: number;
-  /** Called with what was programmed, after the kernel has it. */
-  readonly onApplied?: (change: Change, map: ServiceMap) => void;
+  /** Called after the kernel has it, with what was programmed; `whole`: everything, not only the change. */
+  readonly onApplied?: (applied: Applied) => void;
+  readonly onFailed?: () => void;
   readonly onFindings?: (added: readonly Finding[]) => void;
   readonly onDrift?: (drifts: readonly Drift[]) => void;
+}
+
+export interface Applied {
+  readonly change: Change;
+  readonly map: ServiceMap;
+  readonly whole: boolean;
+  readonly report: ApplyReport;
+  readonly seconds: number;
 }
 
 /** Keeps the kernel equal to the table: one programming at a time, all changes since the last together. */
@@ -26,6 +35,8 @@ export interface ServiceProxy {
   notify(): void;
   /** The kernel may have been changed by others: compare, and repair. */
   check(): void;
+  /** Compares the kernel with what was programmed, and repairs nothing. */
+  drifts(): Promise<readonly Drift[]>;
   /** Programs another mode, then removes the current one: new connections always find one of the two. */
   switchTo(next: Dataplane): Promise<void>;
   /** Resolves after the first complete programming. */
@@ -33,6 +44,8 @@ export interface ServiceProxy {
   readonly dataplane: Dataplane;
   /** When the last programming was complete, in the clock's milliseconds; null before the first. */
   readonly lastAppliedAt: number | null;
+  /** The last map that was programmed: valid until the next programming. */
+  readonly map: ServiceMap | null;
   /** Since when a change waits to be programmed; null when none does. */
   readonly pendingSince: number | null;
   /** Ends the loop and releases the dataplane; what is programmed stays. */
@@ -63,6 +76,8 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     const commit = table.commit();
     map = commit.map;
     if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
+    const whole = !synced;
+    const started = clock.now();
     const report = synced
       ? await dataplane.apply(commit.change, commit.map)
       : await dataplane.sync(commit.map);
@@ -76,7 +91,8 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     pendingSince = table.dirty ? clock.now() : null;
     retryMs = FIRST_RETRY_MS;
     first.resolve();
-    options.onApplied?.(commit.change, commit.map);
+    const seconds = (clock.now() - started) / 1000;
+    options.onApplied?.({ change: commit.change, map: commit.map, whole, report, seconds });
   };
   const compare = async (): Promise<void> => {
     const drifts = await dataplane.verify();
@@ -101,6 +117,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
         }
       } catch (error) {
         synced = false;
+        options.onFailed?.();
         logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
         later(retryMs);
         retryMs = Math.min(retryMs * 2, MOST_RETRY_MS);
@@ -142,26 +159,47 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       checkWanted = true;
       start();
     },
+    async drifts() {
+      while (running) await running;
+      const work = dataplane.verify();
+      running = work
+        .then(() => {})
+        .finally(() => {
+          running = null;
+          // What was asked for meanwhile found this work under way.
+          if (wanted || checkWanted) start();
+        });
+      running.catch(() => {});
+      return await work;
+    },
     async switchTo(next) {
       while (running) await running;
       const before = dataplane;
       const work = async () => {
         const commit = table.commit();
         map = commit.map;
-        await next.sync(commit.map);
+        const started = clock.now();
+        const report = await next.sync(commit.map);
         dataplane = next;
+        synced = report.failed.length === 0;
         await before.remove();
         await before.close();
-        options.onApplied?.(commit.change, commit.map);
+        const seconds = (clock.now() - started) / 1000;
+        options.onApplied?.({ change: commit.change, map: commit.map, whole: true, report, seconds });
+        if (!synced) later(0);
       };
       running = work().finally(() => {
         running = null;
+        if (wanted || checkWanted) start();
       });
       await running;
     },
     programmed: first.promise,
     get dataplane() {
       return dataplane;
+    },
+    get map() {
+      return map;
     },
     get lastAppliedAt() {
       return lastAppliedAt;

@@ -84,6 +84,8 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       apiServicePort: 443,
     },
     dns: { addresses: state.dnsAddresses },
+    healthzBindAddress: '[::]:10256',
+    metricsBindAddress: '[::]:10249',
   };
 }
 

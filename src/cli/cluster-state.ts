@@ -55,6 +55,8 @@ export function clusterPaths(name: string) {
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),
+    /** Put in front of the PATH of `exec` on nodes and outside. */
+    bin: join(root, 'bin'),
     logs: join(root, 'logs'),
     log: (process: string) => join(root, 'logs', `${process}.log`),
     node: (node: string) => join(root, 'nodes', node),

@@ -1,5 +1,5 @@
-import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { type SpawnOptions, spawn } from 'node:child_process';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { spawnInNetns } from '../kernel/netns.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
@@ -22,6 +22,8 @@ terminal are the caller's; the exit status is the command's.
   -c, --container  which of the pod's containers (default: the first)
   --name NAME      the cluster (default: default)
 
+On nodes and outside, "fairlead" is this program; nodes resolve names by the cluster's DNS.
+
   fairlead exec client -- fairlead request http://hello --count 300
   fairlead exec node/node-2 -- ip route
   fairlead exec outside -- curl http://172.30.0.11:30080
@@ -43,11 +45,9 @@ terminal are the caller's; the exit status is the command's.
     const [file = '', ...args] = program;
     const child =
       target === 'outside'
-        ? spawnInNetns(outsideNetns(state.name), file, args, { stdio: 'inherit' })
+        ? spawnInNetns(outsideNetns(state.name), file, args, placeOptions(state))
         : target.startsWith('node/')
-          ? spawnInNetns(nodeNetns(state.name, nodeOf(state, target.slice(5))), file, args, {
-              stdio: 'inherit',
-            })
+          ? spawnOnNode(state, nodeOf(state, target.slice(5)), program)
           : spawnInPod(state, target, textOption(parsed, 'container', ''), program);
     return new Promise((resolve, reject) => {
       child.on('error', (error) =>
@@ -65,6 +65,30 @@ terminal are the caller's; the exit status is the command's.
     });
   },
 };
+
+function placeOptions(state: ClusterState): SpawnOptions {
+  const path = process.env['PATH'] ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+  return { stdio: 'inherit', env: { ...process.env, PATH: `${clusterPaths(state.name).bin}:${path}` } };
+}
+
+/** In the node's network, and with a resolv.conf that asks its DNS: in a mount namespace of the command's own. */
+function spawnOnNode(state: ClusterState, node: string, program: readonly string[]) {
+  const script = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"';
+  const resolvConf = join(clusterPaths(state.name).node(node), 'resolv.conf');
+  const domain = state.clusterDomain;
+  const lines = [
+    ...state.dnsAddresses.map((address) => `nameserver ${address}`),
+    `search default.svc.${domain} svc.${domain} ${domain}`,
+    'options ndots:5',
+  ];
+  writeFileSync(resolvConf, `${lines.join('\n')}\n`);
+  return spawnInNetns(
+    nodeNetns(state.name, node),
+    'unshare',
+    ['--mount', '--propagation', 'slave', '/bin/sh', '-c', script, 'sh', resolvConf, ...program],
+    placeOptions(state),
+  );
+}
 
 function nodeOf(state: ClusterState, name: string): string {
   if (state.nodes.some((node) => node.name === name)) return name;

@@ -24,6 +24,16 @@ const COMMANDS: readonly Entry[] = [
     load: () => import('./kubeconfig.ts'),
   },
   { name: 'exec', summary: 'run a command in a pod, a node or outside', load: () => import('./exec.ts') },
+  {
+    name: 'explain',
+    summary: 'what would happen to a packet, and why',
+    load: () => import('./explain.ts'),
+  },
+  {
+    name: 'mode',
+    summary: 'carry Services by another mode, without a gap',
+    load: () => import('./mode.ts'),
+  },
   { name: 'agent', summary: 'the node agent', load: () => import('./agent.ts') },
   { name: 'echo', summary: 'a small server that says who it is', load: () => import('./echo.ts') },
   {

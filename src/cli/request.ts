@@ -12,8 +12,11 @@ interface Target {
   readonly path: string;
 }
 
+/** 0: whatever the name has, in the resolver's order. */
+type Family = 0 | 4 | 6;
+
 export const command: Command = {
-  help: `Usage: fairlead request URL [--count N] [--concurrency N] [--timeout MS] [--json]
+  help: `Usage: fairlead request URL [--count N] [--concurrency N] [--timeout MS] [-4|-6] [--json]
 
 Asks a server again and again, each time on a new connection (UDP: from a new port), and counts the different
 answers; made for "fairlead echo". The exit status is 0 when every request was answered.
@@ -22,6 +25,7 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
   --count N         how many requests (default 1; at most 100000)
   --concurrency N   how many at once (default 8)
   --timeout MS      how long to wait for an answer (default 3000)
+  -4, -6            use addresses of that family only
   --json            print one JSON object
 `,
   async run(argv, output) {
@@ -32,11 +36,14 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
         count: { type: 'string' },
         concurrency: { type: 'string' },
         timeout: { type: 'string' },
+        ipv4: { type: 'boolean', short: '4' },
+        ipv6: { type: 'boolean', short: '6' },
         json: { type: 'boolean' },
       },
       { least: 1, most: 1, names: 'URL' },
     );
     const target = readTarget(parsed.positionals[0] ?? '');
+    const family = parsed.values['ipv4'] ? 4 : parsed.values['ipv6'] ? 6 : 0;
     const count = numberOption('request', parsed, 'count', 1, 1, 100_000);
     const concurrency = numberOption('request', parsed, 'concurrency', 8, 1, 1000);
     const timeout = numberOption('request', parsed, 'timeout', 3000, 1, 600_000);
@@ -49,8 +56,8 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
         started++;
         try {
           const answer = await (target.protocol === 'http'
-            ? askHttp(target, timeout)
-            : askUdp(target, timeout));
+            ? askHttp(target, family, timeout)
+            : askUdp(target, family, timeout));
           answers.set(answer, (answers.get(answer) ?? 0) + 1);
         } catch (error) {
           const text = messageOf(error);
@@ -95,19 +102,22 @@ function readTarget(text: string): Target {
   };
 }
 
-function askHttp(target: Target, timeout: number): Promise<string> {
+function askHttp(target: Target, family: Family, timeout: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const { host, port, path } = target;
     const agent = new Agent({ keepAlive: false });
-    const request = get({ host, port, path, agent, signal: AbortSignal.timeout(timeout) }, (response) => {
-      let body = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk: string) => {
-        body += chunk;
-      });
-      response.on('end', () => resolve(body.trimEnd()));
-      response.on('error', reject);
-    });
+    const request = get(
+      { host, port, path, agent, family, signal: AbortSignal.timeout(timeout) },
+      (response) => {
+        let body = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => {
+          body += chunk;
+        });
+        response.on('end', () => resolve(body.trimEnd()));
+        response.on('error', reject);
+      },
+    );
     request.on('error', (error) => {
       reject(
         error.name === 'AbortError' || error.name === 'TimeoutError' ? new Error('no answer in time') : error,
@@ -116,8 +126,8 @@ function askHttp(target: Target, timeout: number): Promise<string> {
   });
 }
 
-async function askUdp(target: Target, timeout: number): Promise<string> {
-  const address = isIP(target.host) ? target.host : (await lookup(target.host)).address;
+async function askUdp(target: Target, family: Family, timeout: number): Promise<string> {
+  const address = isIP(target.host) ? target.host : (await lookup(target.host, { family })).address;
   const socket = createSocket(isIP(address) === 6 ? 'udp6' : 'udp4');
   try {
     return await new Promise<string>((resolve, reject) => {

@@ -1,19 +1,14 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
-import { Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import { createAuthority, createSigningKey } from '../apiserver/pki.ts';
 import type { Mode } from '../dataplane/dataplane.ts';
-import { openTcpIn } from '../kernel/netns.ts';
-import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { listRoutes } from '../kernel/rtnetlink/routes.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
-import { addressAt, familyOf, hostCidr, parseCidr } from '../lib/address.ts';
+import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { createTopology, listTopology, nodeNetns } from '../network/topology.ts';
-import { MOST_NODES, type OccupiedNetwork, planCluster } from './cluster-plan.ts';
+import { createTopology, listTopology } from '../network/topology.ts';
+import { writeCredentials } from './cluster-credentials.ts';
+import { MOST_NODES, planCluster } from './cluster-plan.ts';
 import { logTail, startControlPlane, startNodeAgent } from './cluster-processes.ts';
 import { removeCluster } from './cluster-removal.ts';
 import {
@@ -35,10 +30,11 @@ import {
   textOption,
   textOptions,
 } from './command.ts';
-import { kubeconfigText } from './kubeconfig-text.ts';
 import { applyManifests, type ManifestObject, readManifests } from './manifests.ts';
+import { occupiedNetworks } from './occupied-networks.ts';
 import { nodeReady, objectReady, watchCluster } from './readiness.ts';
 import { requireKernel, requireRoot } from './requirements.ts';
+import { servicesAnswer } from './service-answers.ts';
 import { version } from './version.ts';
 
 const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
@@ -178,6 +174,7 @@ async function create(planned: ClusterState, progress: Progress): Promise<Cluste
     });
   }
   writeCluster(planned);
+  writeLauncher(planned);
   createTopology({
     cluster: name,
     wireCidrs: planned.wireCidrs,
@@ -194,6 +191,15 @@ async function create(planned: ClusterState, progress: Progress): Promise<Cluste
   };
   writeCluster(state);
   return state;
+}
+
+/** This very program as a command, for `exec` on nodes and outside. */
+function writeLauncher(state: ClusterState): void {
+  const { bin } = clusterPaths(state.name);
+  mkdirSync(bin, { recursive: true, mode: 0o755 });
+  const words = [process.execPath, ...process.execArgv, process.argv[1] ?? ''];
+  const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
+  writeFileSync(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
 }
 
 /** Starts again what has stopped of a cluster that is there. */
@@ -256,13 +262,11 @@ async function becomeReady(
     });
     progress.step('control plane', `https://127.0.0.1:${state.apiPort}`);
     await createClusterServices(client, state);
-    const applied = applyManifests(client, manifests);
     const watch = watchCluster(client, AbortSignal.any([deadline, ended.signal]));
     const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
-    await Promise.all([
-      applied,
-      watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error))),
-    ]);
+    await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+    // Not before all nodes are there: the first would get all the pods.
+    await applyManifests(client, manifests);
     progress.step(
       'nodes ready',
       state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
@@ -272,7 +276,8 @@ async function becomeReady(
       await watch.until(requirements, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
       progress.step('pods ready', `${watch.pods.list().length} pods`);
     }
-    await answering(client, state, manifests, deadline, progress);
+    const answering = await servicesAnswer(client, state, manifests, deadline);
+    if (answering.length > 0) progress.step('Services answer', answering.join(', '));
   } finally {
     clearInterval(guard);
     ended.abort();
@@ -314,146 +319,6 @@ async function createClusterServices(
   } catch (error) {
     if (!hasCode(error, 'AlreadyExists')) throw error;
   }
-}
-
-/** Waits until every TCP port of the manifests' Services that has pods accepts a connection from every node. */
-async function answering(
-  client: ReturnType<typeof createClient>,
-  state: ClusterState,
-  manifests: readonly ManifestObject[],
-  deadline: AbortSignal,
-  progress: Progress,
-): Promise<void> {
-  const services = manifests.filter((entry) => entry.kind.kind === 'Service');
-  const shown: string[] = [];
-  await Promise.all(
-    services.map(async (entry) => {
-      const service = (await client.request(
-        'GET',
-        `/api/v1/namespaces/${entry.namespace}/services/${entry.name}`,
-      )) as {
-        spec?: { clusterIPs?: string[]; selector?: unknown; ports?: { port: number; protocol?: string }[] };
-      };
-      const addresses = (service.spec?.clusterIPs ?? []).filter((ip) => ip !== 'None' && ip !== '');
-      const ports = (service.spec?.ports ?? []).filter((port) => (port.protocol ?? 'TCP') === 'TCP');
-      if (!service.spec?.selector || addresses.length === 0) return;
-      await Promise.all(
-        state.nodes.flatMap((node) =>
-          addresses.flatMap((address) =>
-            ports.map(({ port }) => connectFrom(nodeNetns(state.name, node.name), address, port, deadline)),
-          ),
-        ),
-      );
-      shown.push(`${entry.name} ${addresses.join(' ')}`);
-    }),
-  );
-  if (shown.length > 0) progress.step('Services answer', shown.join(', '));
-}
-
-async function connectFrom(
-  netns: string,
-  address: string,
-  port: number,
-  deadline: AbortSignal,
-): Promise<void> {
-  while (!deadline.aborted) {
-    const connected = await new Promise<boolean>((resolve) => {
-      const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
-      const finish = (ok: boolean) => {
-        socket.destroy();
-        resolve(ok);
-      };
-      socket.setTimeout(500, () => finish(false));
-      socket.on('connect', () => finish(true)).on('error', () => finish(false));
-      socket.connect(port, address);
-    });
-    if (connected) return;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  throw new FairleadError(`${address} port ${port} does not answer from ${netns}`, {
-    op: 'fairlead up',
-    code: 'not-ready',
-    hint: 'fairlead status',
-  });
-}
-
-/** Keys and certificates: the authority, the API server, the administrator, and each node. */
-function writeCredentials(state: ClusterState): void {
-  const paths = clusterPaths(state.name);
-  mkdirSync(paths.pki, { recursive: true, mode: 0o700 });
-  const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
-  const authority = createAuthority(`fairlead-${state.name}`, new Date());
-  const serviceAddresses = state.serviceCidrs.flatMap((text) => {
-    const cidr = parseCidr(text);
-    return cidr ? [addressAt(cidr, 1)] : [];
-  });
-  const server = authority.issue({
-    commonName: 'kube-apiserver',
-    organizations: ['system:masters'],
-    names: [
-      ...['localhost', '127.0.0.1', ...state.controlPlaneAddresses, ...serviceAddresses, 'kubernetes'],
-      ...['kubernetes.default', 'kubernetes.default.svc', `kubernetes.default.svc.${state.clusterDomain}`],
-    ],
-    usage: 'both',
-  });
-  write(join(paths.pki, 'ca.crt'), authority.cert);
-  write(join(paths.pki, 'ca.key'), authority.key);
-  write(join(paths.pki, 'apiserver.crt'), server.cert);
-  write(join(paths.pki, 'apiserver.key'), server.key);
-  write(join(paths.pki, 'service-account.key'), createSigningKey());
-  const admin = authority.issue({
-    commonName: 'kubernetes-admin',
-    organizations: ['system:masters'],
-    usage: 'client',
-  });
-  write(
-    paths.kubeconfig,
-    kubeconfigText(state.name, `https://127.0.0.1:${state.apiPort}`, authority.cert, admin),
-  );
-  const [address = ''] = state.controlPlaneAddresses;
-  const url = `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
-  for (const node of state.nodes) {
-    const folder = paths.node(node.name);
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const identity = authority.issue({
-      commonName: `system:node:${node.name}`,
-      organizations: ['system:nodes'],
-      names: [node.name, ...node.addresses],
-      usage: 'both',
-    });
-    write(join(folder, 'node.crt'), identity.cert);
-    write(join(folder, 'node.key'), identity.key);
-    write(join(folder, 'kubeconfig'), kubeconfigText(state.name, url, authority.cert, identity));
-  }
-}
-
-/** Networks that a new cluster must keep off: this machine's own, and other clusters' wires. */
-function occupiedNetworks(): OccupiedNetwork[] {
-  const own = Object.entries(networkInterfaces()).flatMap(([name, addresses]) =>
-    (addresses ?? [])
-      .filter((one) => !one.internal)
-      .flatMap((one) => {
-        const cidr = parseCidr(one.cidr ?? '') ?? hostCidr(one.address);
-        return cidr ? [{ cidr, by: `address of ${name}` }] : [];
-      }),
-  );
-  const socket = openRouteSocket();
-  let routes: OccupiedNetwork[];
-  try {
-    routes = listRoutes(socket).flatMap((route) => {
-      const cidr = parseCidr(route.destination);
-      return cidr && cidr.prefix > 0 ? [{ cidr, by: 'route of this machine' }] : [];
-    });
-  } finally {
-    socket.close();
-  }
-  const others = listClusters().flatMap((name) =>
-    (readCluster(name)?.wireCidrs ?? []).flatMap((text) => {
-      const cidr = parseCidr(text);
-      return cidr ? [{ cidr, by: `cluster ${name}` }] : [];
-    }),
-  );
-  return [...own, ...routes, ...others];
 }
 
 /** The first port from 6443 on that no other cluster has; whether the machine has it free is seen when it is opened. */

@@ -1,0 +1,37 @@
+import type { Registry } from 'prom-client';
+import type { Client } from '../kube/client.ts';
+import type { Informer } from '../kube/informer.ts';
+import type { KubeObject, Node, Resource } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import type { BuiltinImage } from '../runtime/options.ts';
+import type { AgentConfiguration } from './configuration.ts';
+
+export interface AgentOptions {
+  readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
+  readonly version: string;
+  readonly clock: Clock;
+  /** 0 ≤ n < 1 */
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** What every part of an agent works with. */
+export interface AgentContext extends AgentOptions {
+  readonly configuration: AgentConfiguration;
+  readonly client: Client;
+  /** Everything that /metrics shows. */
+  readonly registry: Registry;
+  follow<T extends KubeObject>(
+    resource: Resource<T>,
+    selectors?: { labelSelector?: string; fieldSelector?: string },
+  ): Informer<T>;
+  /** Called when the agent closes, the latest first. */
+  onClose(close: () => Promise<void> | void): void;
+}
+
+/** The addresses that a node's kubelet reports, primary first. */
+export function addressesOf(node: Node): string[] {
+  return (node.status?.addresses ?? []).filter((one) => one.type === 'InternalIP').map((one) => one.address);
+}

@@ -1,0 +1,185 @@
+import { Resolver } from 'node:dns/promises';
+import { chmodSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage } from 'node:http';
+import { join } from 'node:path';
+import type { Mode } from '../dataplane/dataplane.ts';
+import type { Informer } from '../kube/informer.ts';
+import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/types.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { explain } from '../observe/explain.ts';
+import type { ExplainView, Origin } from '../observe/explain-view.ts';
+import { decide } from '../service/decide.ts';
+import type { Packet } from '../service/model.ts';
+import type { AgentContext } from './agent-context.ts';
+import { MODES } from './configuration.ts';
+import type { ProxyPart } from './proxy-part.ts';
+
+export interface ControlSources {
+  readonly part: ProxyPart;
+  readonly nodes: Informer<Node>;
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
+}
+
+/** The path of an agent's control socket, by its state folder. */
+export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.sock');
+
+const MOST_BODY = 1 << 20;
+
+/**
+ * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
+ * GET /state; POST /mode {mode}; POST /explain {from, to, outsideAddresses}; POST /decide {packets}; POST /verify.
+ */
+export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
+  const path = controlSocketPath(context.configuration.stateDir);
+  // Left by a run that was killed; only one agent works on a state folder.
+  rmSync(path, { force: true });
+  const server = createServer((request, response) => {
+    answer(context, sources, request)
+      .then((body) => ({ status: 200, body }))
+      .catch((error: unknown) => ({
+        status: error instanceof FairleadError ? 400 : 500,
+        body: {
+          message: messageOf(error),
+          ...(error instanceof FairleadError ? { op: error.op, code: error.code, hint: error.hint } : {}),
+        },
+      }))
+      .then(({ status, body }) => {
+        response.writeHead(status, { 'content-type': 'application/json' });
+        response.end(JSON.stringify(body));
+      });
+  });
+  server.on('error', (error) => context.logger.error({ err: error, path }, 'the control socket is closed'));
+  server.listen(path, () => chmodSync(path, 0o600));
+  server.unref();
+  return {
+    close() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+async function answer(
+  context: AgentContext,
+  sources: ControlSources,
+  request: IncomingMessage,
+): Promise<unknown> {
+  const { part } = sources;
+  switch (`${request.method} ${request.url}`) {
+    case 'GET /state':
+      return state(context, part);
+    case 'POST /mode': {
+      const { mode } = await readBody<{ mode?: string }>(request);
+      const wanted = MODES.find((one) => one === mode);
+      if (!wanted) throw badRequest(`mode: ${JSON.stringify(mode)} is none of ${MODES.join(', ')}`);
+      await part.switchMode(wanted);
+      return state(context, part);
+    }
+    case 'POST /verify':
+      return { drifts: await part.proxy.drifts() };
+    case 'POST /decide': {
+      const { packets = [] } = await readBody<{ packets?: Packet[] }>(request);
+      const { map } = part.proxy;
+      if (!map) throw badRequest('nothing is programmed yet');
+      return { verdicts: packets.map((packet) => decide(map, packet)) };
+    }
+    case 'POST /explain': {
+      const body = await readBody<{ from?: string; to?: string; outsideAddresses?: string[] }>(request);
+      if (!body.from || !body.to) throw badRequest('from and to are needed');
+      const view = await explainView(context, sources, body.outsideAddresses ?? []);
+      return await explain(view, body.from, body.to);
+    }
+    default:
+      throw badRequest(`there is no ${request.method} ${request.url}`);
+  }
+}
+
+export interface AgentState {
+  readonly node: string;
+  readonly mode: Mode;
+  readonly healthy: boolean;
+  readonly frontends: number;
+  /** ISO time, or null before the first programming. */
+  readonly lastProgrammed: string | null;
+  readonly findings: readonly unknown[];
+}
+
+function state(context: AgentContext, part: ProxyPart): AgentState {
+  const { map, lastAppliedAt } = part.proxy;
+  return {
+    node: context.configuration.nodeName,
+    mode: part.mode,
+    healthy: part.health().healthy,
+    frontends: map?.frontends.size ?? 0,
+    lastProgrammed: lastAppliedAt === null ? null : new Date(lastAppliedAt).toISOString(),
+    findings: map?.findings ?? [],
+  };
+}
+
+async function explainView(
+  context: AgentContext,
+  { part, nodes, services, slices }: ControlSources,
+  outsideAddresses: readonly string[],
+): Promise<ExplainView> {
+  const { configuration, client } = context;
+  // The agent follows its own node's pods only; a person's question is worth one list.
+  const pods = (await client.list(RESOURCES.pods)).items;
+  const here = configuration.nodeName;
+  return {
+    services: () => services.list(),
+    slices: () => slices.list(),
+    pods: () => pods,
+    nodes: () => nodes.list(),
+    map: (node) => (node === here ? part.proxy.map : null),
+    locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
+    lookup: (name, origin) => lookUp(context, name, origin),
+    outsideAddresses,
+  };
+}
+
+/** Asks the node's DNS, by the search path that a pod has (dnsPolicy ClusterFirst, ndots 5). */
+async function lookUp(context: AgentContext, name: string, origin: Origin): Promise<string[]> {
+  const { dns, clusterDomain } = context.configuration;
+  if (!dns || dns.addresses.length === 0 || origin.kind === 'outside') return [];
+  const resolver = new Resolver({ timeout: 1000, tries: 1 });
+  resolver.setServers([...dns.addresses]);
+  const namespace = origin.pod?.metadata?.namespace;
+  const suffixes = [...(namespace ? [`${namespace}.svc`] : []), 'svc', ''].map((part) =>
+    [part, clusterDomain].filter(Boolean).join('.'),
+  );
+  const absolute = name.endsWith('.') ? [name] : [...suffixes.map((suffix) => `${name}.${suffix}`), name];
+  for (const candidate of absolute) {
+    const found = await Promise.all(
+      (['A', 'AAAA'] as const).map(async (type) => {
+        try {
+          return (await resolver.resolve(candidate, type)) as string[];
+        } catch (error) {
+          if (hasCode(error, 'ENOTFOUND', 'ENODATA', 'EREFUSED')) return [];
+          throw error;
+        }
+      }),
+    );
+    if (found.flat().length > 0) return found.flat();
+  }
+  return [];
+}
+
+async function readBody<T>(request: IncomingMessage): Promise<T> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request) {
+    size += (chunk as Buffer).length;
+    if (size > MOST_BODY) throw badRequest('the request is too large');
+    chunks.push(chunk as Buffer);
+  }
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString('utf8')) as T;
+  } catch (error) {
+    throw badRequest(`the request is no JSON: ${messageOf(error)}`);
+  }
+}
+
+function badRequest(message: string): FairleadError {
+  return new FairleadError(message, { op: 'ask the agent', code: 'bad-request' });
+}

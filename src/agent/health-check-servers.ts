@@ -1,0 +1,115 @@
+import { createServer, type Server } from 'node:http';
+import { networkInterfaces } from 'node:os';
+import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { HealthCheck, NodeView } from '../service/model.ts';
+
+export interface HealthCheckServersOptions {
+  readonly logger: Logger;
+  /** False while the node's rules lag behind: load balancers should then look elsewhere. */
+  readonly isProxyHealthy: () => boolean;
+  /** A port could not be opened; told once per Service and port. */
+  readonly onFailure: (check: HealthCheck, error: Error) => void;
+}
+
+/**
+ * Serves each Service's `healthCheckNodePort`, by which cloud load balancers learn whether this node has endpoints of
+ * its own (any path; 200 or 503; upstream's JSON body and headers).
+ */
+export interface HealthCheckServers {
+  /** Makes the open ports equal to these. Ports that could not be opened are tried again at each call. */
+  update(checks: ReadonlyMap<string, HealthCheck>, node: NodeView): void;
+  close(): void;
+}
+
+interface Running {
+  check: HealthCheck;
+  readonly addresses: string;
+  readonly servers: readonly Server[];
+  failed: boolean;
+}
+
+export function createHealthCheckServers(options: HealthCheckServersOptions): HealthCheckServers {
+  const running = new Map<string, Running>();
+  const told = new Set<string>();
+
+  const start = (key: string, check: HealthCheck, addresses: readonly string[]): void => {
+    const servers = addresses.map((address) => {
+      const server = createServer((_, response) => {
+        const current = running.get(key)?.check ?? check;
+        const healthy = options.isProxyHealthy();
+        const body = JSON.stringify({
+          service: { namespace: current.namespace, name: current.name },
+          localEndpoints: current.localEndpoints,
+          serviceProxyHealthy: healthy,
+        });
+        response.writeHead(current.localEndpoints > 0 && healthy ? 200 : 503, {
+          'content-type': 'application/json',
+          'x-content-type-options': 'nosniff',
+          'x-load-balancing-endpoint-weight': String(current.localEndpoints),
+        });
+        response.end(body);
+      });
+      server.on('error', (error) => {
+        entry.failed = true;
+        options.logger.error(
+          { service: key, port: check.port, address },
+          `health check port: ${messageOf(error)}`,
+        );
+        if (told.has(`${key} ${check.port}`)) return;
+        told.add(`${key} ${check.port}`);
+        options.onFailure(check, error);
+      });
+      server.listen({ host: address, port: check.port, ipv6Only: address.includes(':') });
+      // A health check is no reason for this process to go on.
+      server.unref();
+      return server;
+    });
+    const entry: Running = { check, addresses: addresses.join(' '), servers, failed: false };
+    running.set(key, entry);
+  };
+  const stop = (key: string): void => {
+    for (const server of running.get(key)?.servers ?? []) {
+      server.close();
+      server.closeAllConnections();
+    }
+    running.delete(key);
+  };
+
+  return {
+    update(checks, node) {
+      const addresses = checks.size > 0 || running.size > 0 ? listenAddresses(node) : [];
+      for (const [key, { check, addresses: before, failed }] of running) {
+        const wanted = checks.get(key);
+        if (wanted?.port !== check.port || before !== addresses.join(' ') || failed) stop(key);
+      }
+      for (const [key, check] of checks) {
+        const entry = running.get(key);
+        if (entry) entry.check = check;
+        else start(key, check, addresses);
+      }
+    },
+    close() {
+      for (const key of [...running.keys()]) stop(key);
+    },
+  };
+}
+
+/** Where node ports answer: all addresses, or this node's own ones inside the configured networks. */
+function listenAddresses(node: NodeView): string[] {
+  const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  const families: [IPFamily, string][] = [
+    ['ipv4', '0.0.0.0'],
+    ['ipv6', '::'],
+  ];
+  return families.flatMap(([family, any]) => {
+    if (node[family] === null) return [];
+    const selected = node.nodePortAddresses[family];
+    if (selected.all) return [any];
+    return own
+      .map(({ address }) => address)
+      .filter((address) => familyOf(address) === family)
+      .filter((address) => selected.cidrs.some((cidr) => cidrContains(cidr, address)));
+  });
+}

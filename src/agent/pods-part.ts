@@ -1,0 +1,35 @@
+import { readFileSync } from 'node:fs';
+import type { PodNetwork } from '../network/pod-network.ts';
+import { startKubelet } from '../runtime/kubelet.ts';
+import type { AgentContext } from './agent-context.ts';
+
+/** Runs the pods of this node; resolves when they have been looked at once. */
+export async function startPods(context: AgentContext, network: PodNetwork): Promise<void> {
+  const { configuration, client, clock, random, logger, signal } = context;
+  const { pods, dns } = configuration;
+  if (!pods) return;
+  const kubelet = await startKubelet({
+    client,
+    nodeName: configuration.nodeName,
+    nodeAddresses: pods.nodeAddresses,
+    stateDir: configuration.stateDir,
+    cgroupParent: pods.cgroupParent,
+    network,
+    clusterDns: dns?.addresses ?? [],
+    clusterDomain: configuration.clusterDomain,
+    apiService: { host: pods.apiServiceHost, port: pods.apiServicePort },
+    builtinImages: context.builtinImages,
+    server: {
+      port: pods.port,
+      cert: readFileSync(pods.tls.cert, 'utf8'),
+      key: readFileSync(pods.tls.key, 'utf8'),
+      clientCa: readFileSync(pods.tls.clientCa, 'utf8'),
+    },
+    logger: logger.child({ part: 'pods' }),
+    clock,
+    random,
+    signal,
+  });
+  context.onClose(() => kubelet.close());
+  await kubelet.ready;
+}

@@ -1,0 +1,148 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Registry } from 'prom-client';
+import type { Node } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { ProxyMetrics } from './proxy-metrics.ts';
+
+export interface StatusOptions {
+  /** "address:port", or null for none. */
+  readonly healthz: string | null;
+  readonly metrics: string | null;
+  readonly registry: Registry;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly health: () => ProxyHealth;
+  readonly node: () => Node | undefined;
+  readonly mode: () => string;
+  readonly configuration: unknown;
+  readonly count?: ProxyMetrics['answered'];
+}
+
+/** How the proxy does: milliseconds of the clock. */
+export interface ProxyHealth {
+  readonly healthy: boolean;
+  /** Until when everything that was known is programmed. */
+  readonly lastUpdated: number;
+}
+
+const RETRY_MS = 5000;
+const DELETION_TAINT = 'ToBeDeletedByClusterAutoscaler';
+
+/**
+ * The servers by which load balancers, probes and Prometheus look at a proxy: /healthz and /livez on one address,
+ * /metrics, /proxyMode and /configz on another, as kube-proxy's. An address that is in use is tried again.
+ */
+export function startStatusServers(options: StatusOptions): { close(): void } {
+  const closers: (() => void)[] = [];
+  if (options.healthz)
+    closers.push(keepListening(options, 'healthzBindAddress', options.healthz, healthAnswer));
+  if (options.metrics)
+    closers.push(keepListening(options, 'metricsBindAddress', options.metrics, metricsAnswer));
+  return {
+    close() {
+      for (const close of closers) close();
+    },
+  };
+}
+
+interface Answer {
+  readonly code: number;
+  readonly type: string;
+  readonly body: string;
+}
+type Answerer = (options: StatusOptions, path: string) => Promise<Answer> | Answer;
+
+const json = (code: number, value: unknown): Answer => ({
+  code,
+  type: 'application/json',
+  body: JSON.stringify(value),
+});
+const text = (code: number, body: string): Answer => ({ code, type: 'text/plain; charset=utf-8', body });
+
+function healthAnswer(options: StatusOptions, path: string): Answer {
+  const now = options.clock.now();
+  const { healthy, lastUpdated } = options.health();
+  const times = {
+    lastUpdated: new Date(healthy ? now : lastUpdated).toISOString(),
+    currentTime: new Date(now).toISOString(),
+  };
+  if (path === '/healthz') {
+    const eligible = isEligible(options.node());
+    const code = healthy && eligible ? 200 : 503;
+    options.count?.('healthz', code);
+    return json(code, { ...times, nodeEligible: eligible });
+  }
+  if (path === '/livez') {
+    const code = healthy ? 200 : 503;
+    options.count?.('livez', code);
+    return json(code, times);
+  }
+  return text(404, 'there are /healthz and /livez\n');
+}
+
+/** A node that is about to go should get no more new connections from load balancers (KEP-3836). */
+function isEligible(node: Node | undefined): boolean {
+  if (!node) return true;
+  if (node.metadata?.deletionTimestamp) return false;
+  return !(node.spec?.taints ?? []).some((taint) => taint.key === DELETION_TAINT);
+}
+
+async function metricsAnswer(options: StatusOptions, path: string): Promise<Answer> {
+  switch (path) {
+    case '/metrics':
+      return { code: 200, type: options.registry.contentType, body: await options.registry.metrics() };
+    case '/healthz':
+      return text(200, 'ok');
+    case '/proxyMode':
+      return text(200, options.mode());
+    case '/configz':
+      return json(200, options.configuration);
+    default:
+      return text(404, 'there are /metrics, /healthz, /proxyMode and /configz\n');
+  }
+}
+
+function keepListening(options: StatusOptions, field: string, bind: string, answer: Answerer): () => void {
+  const { host, port } = parseBindAddress(field, bind);
+  let server: Server | null = null;
+  let cancelRetry = () => {};
+  const respond = (request: IncomingMessage, response: ServerResponse) => {
+    const path = (request.url ?? '/').split('?')[0] ?? '/';
+    Promise.resolve(answer(options, path))
+      .catch((error: unknown) => text(500, `${messageOf(error)}\n`))
+      .then(({ code, type, body }) => {
+        response.writeHead(code, { 'content-type': type, 'x-content-type-options': 'nosniff' });
+        response.end(body);
+      });
+  };
+  const open = () => {
+    server = createServer(respond);
+    server.on('error', (error) => {
+      options.logger.warn({ address: bind }, `${field}: ${messageOf(error)}; trying again`);
+      cancelRetry = options.clock.after(RETRY_MS, open);
+    });
+    server.listen({ host, port });
+  };
+  open();
+  return () => {
+    cancelRetry();
+    server?.close();
+    server?.closeAllConnections();
+  };
+}
+
+/** Splits "address:port" and "[address]:port". Throws FairleadError naming the field. */
+function parseBindAddress(field: string, bind: string): { host: string; port: number } {
+  const match = /^(?:\[([^\]]+)\]|([^:]*)):([0-9]+)$/.exec(bind);
+  const port = Number(match?.[3]);
+  if (!match || port < 1 || port > 65535) {
+    throw new FairleadError(`${field}: ${JSON.stringify(bind)} is no address and port`, {
+      op: 'read configuration',
+      code: 'bad-config',
+      hint: 'write it as 0.0.0.0:10256 or [::]:10256',
+    });
+  }
+  return { host: match[1] ?? match[2] ?? '', port };
+}

@@ -1,0 +1,56 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createAuthority, createSigningKey } from '../apiserver/pki.ts';
+import { addressAt, parseCidr } from '../lib/address.ts';
+import { type ClusterState, clusterPaths } from './cluster-state.ts';
+import { kubeconfigText } from './kubeconfig-text.ts';
+
+/** Keys and certificates: the authority, the API server, the administrator, and each node. */
+export function writeCredentials(state: ClusterState): void {
+  const paths = clusterPaths(state.name);
+  mkdirSync(paths.pki, { recursive: true, mode: 0o700 });
+  const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
+  const authority = createAuthority(`fairlead-${state.name}`, new Date());
+  const serviceAddresses = state.serviceCidrs.flatMap((text) => {
+    const cidr = parseCidr(text);
+    return cidr ? [addressAt(cidr, 1)] : [];
+  });
+  const server = authority.issue({
+    commonName: 'kube-apiserver',
+    organizations: ['system:masters'],
+    names: [
+      ...['localhost', '127.0.0.1', ...state.controlPlaneAddresses, ...serviceAddresses, 'kubernetes'],
+      ...['kubernetes.default', 'kubernetes.default.svc', `kubernetes.default.svc.${state.clusterDomain}`],
+    ],
+    usage: 'both',
+  });
+  write(join(paths.pki, 'ca.crt'), authority.cert);
+  write(join(paths.pki, 'ca.key'), authority.key);
+  write(join(paths.pki, 'apiserver.crt'), server.cert);
+  write(join(paths.pki, 'apiserver.key'), server.key);
+  write(join(paths.pki, 'service-account.key'), createSigningKey());
+  const admin = authority.issue({
+    commonName: 'kubernetes-admin',
+    organizations: ['system:masters'],
+    usage: 'client',
+  });
+  write(
+    paths.kubeconfig,
+    kubeconfigText(state.name, `https://127.0.0.1:${state.apiPort}`, authority.cert, admin),
+  );
+  const [address = ''] = state.controlPlaneAddresses;
+  const url = `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
+  for (const node of state.nodes) {
+    const folder = paths.node(node.name);
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const identity = authority.issue({
+      commonName: `system:node:${node.name}`,
+      organizations: ['system:nodes'],
+      names: [node.name, ...node.addresses],
+      usage: 'both',
+    });
+    write(join(folder, 'node.crt'), identity.cert);
+    write(join(folder, 'node.key'), identity.key);
+    write(join(folder, 'kubeconfig'), kubeconfigText(state.name, url, authority.cert, identity));
+  }
+}
