@@ -1,6 +1,7 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { listenTcpIn } from '../kernel/netns.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -321,14 +322,26 @@ async function createClusterServices(
   }
 }
 
-/** The first port from 6443 on that no other cluster has; whether the machine has it free is seen when it is opened. */
+/** The first port from 6443 on that no other cluster has and nothing else on this machine's loopback listens on. */
 function freeApiPort(): number {
   const taken = new Set(
     listClusters().map((name) =>
       existsSync(clusterPaths(name).state) ? readCluster(name)?.apiPort : undefined,
     ),
   );
-  for (let port = FIRST_API_PORT; ; port++) if (!taken.has(port)) return port;
+  for (let port = FIRST_API_PORT; port <= 65_535; port++) {
+    if (taken.has(port)) continue;
+    try {
+      closeSync(listenTcpIn(null, '127.0.0.1', port));
+      return port;
+    } catch (error) {
+      if (!hasCode(error, 'EADDRINUSE')) throw error;
+    }
+  }
+  throw new FairleadError('every port from 6443 on is in use on 127.0.0.1', {
+    op: 'fairlead up',
+    code: 'EADDRINUSE',
+  });
 }
 
 function advice(state: ClusterState, manifests: readonly ManifestObject[]): string {

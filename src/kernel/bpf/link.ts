@@ -1,0 +1,63 @@
+import { closeSync } from 'node:fs';
+import { ATTACH, type AttachPoint } from './program.ts';
+import { Attributes, bpf, COMMAND } from './syscall.ts';
+
+/** An attached program: it stays attached as long as the descriptor is open or the link is pinned. */
+export interface BpfLink {
+  readonly fd: number;
+  close(): void;
+}
+
+/** What a link is (struct bpf_link_info). */
+export interface LinkInfo {
+  readonly type: number;
+  readonly id: number;
+  readonly programId: number;
+  /** Inode number of the control group; 0 when it is gone. Only of links to control groups. */
+  readonly cgroupId: bigint;
+  /** Interface number; 0 when the device is gone. Only of tcx links. */
+  readonly interface: number;
+}
+
+/** Attaches a program to a control group, besides those of others; `cgroupFd` is its open directory. */
+export function linkCgroup(programFd: number, cgroupFd: number, attach: AttachPoint): BpfLink {
+  const attributes = new Attributes(64).u32(0, programFd).u32(4, cgroupFd).u32(8, ATTACH[attach]);
+  return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', attach));
+}
+
+/** Attaches a tc program to a device (tcx, kernel 6.6), in this thread's network namespace. */
+export function linkDevice(programFd: number, index: number, attach: 'tcxIngress' | 'tcxEgress'): BpfLink {
+  const attributes = new Attributes(64).u32(0, programFd).u32(4, index).u32(8, ATTACH[attach]);
+  return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', `${attach} of device ${index}`));
+}
+
+export function openLink(fd: number): BpfLink {
+  return { fd, close: () => closeSync(fd) };
+}
+
+/** Puts another program in a link's place: every packet and call meets the one or the other. */
+export function updateLink(linkFd: number, programFd: number): void {
+  bpf(COMMAND.linkUpdate, new Attributes(16).u32(0, linkFd).u32(4, programFd), 'replace BPF program');
+}
+
+/** Detaches at once, whoever else holds or has pinned the link. */
+export function detachLink(linkFd: number): void {
+  bpf(COMMAND.linkDetach, new Attributes(16).u32(0, linkFd), 'detach BPF program');
+}
+
+export function linkInfo(fd: number): LinkInfo {
+  const info = new Uint8Array(64);
+  bpf(
+    COMMAND.info,
+    new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
+    'read what a BPF link is',
+  );
+  const view = new DataView(info.buffer);
+  return {
+    type: view.getUint32(0, true),
+    id: view.getUint32(4, true),
+    programId: view.getUint32(8, true),
+    cgroupId: view.getBigUint64(16, true),
+    interface: view.getUint32(16, true),
+  };
+}

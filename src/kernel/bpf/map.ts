@@ -1,0 +1,200 @@
+import { closeSync } from 'node:fs';
+import { errnoName, libc } from '../libc.ts';
+import { loadStorageTypes } from './btf.ts';
+import { Attributes, bpf, bpfError, COMMAND, pointer, tryBpf } from './syscall.ts';
+
+/** Kinds of maps (linux/bpf.h, enum bpf_map_type). */
+export const MAP_TYPE = { hash: 1, array: 2, lruHash: 9, skStorage: 24, ringbuf: 27 } as const;
+export type MapKind = keyof typeof MAP_TYPE;
+
+/** Entries of a hash are allocated when they are made, not all with the map. */
+export const NO_PREALLOC = 1;
+
+/** `update` only where there is no such key (1), only where there is (2), either (0). */
+export const UPDATE = { any: 0, create: 1, replace: 2 } as const;
+
+export interface MapDefinition {
+  /** At most 15 characters, for bpftool(8). */
+  readonly name: string;
+  readonly kind: MapKind;
+  readonly keySize: number;
+  readonly valueSize: number;
+  /** 0 for sk_storage. For a ring buffer its bytes: a power of two of at least a page. */
+  readonly maxEntries: number;
+  readonly flags?: number;
+}
+
+/** What the kernel says of a map (struct bpf_map_info). */
+export interface MapInfo {
+  readonly type: number;
+  readonly id: number;
+  readonly keySize: number;
+  readonly valueSize: number;
+  readonly maxEntries: number;
+  readonly flags: number;
+}
+
+const BATCH = 4096;
+
+/** A BPF map held open. Keys and values are bytes as the programs have them. */
+export class BpfMap {
+  readonly fd: number;
+  readonly name: string;
+  readonly keySize: number;
+  readonly valueSize: number;
+  readonly maxEntries: number;
+  readonly #element = new Attributes(32);
+
+  constructor(fd: number, { name, keySize, valueSize, maxEntries }: MapDefinition) {
+    this.fd = fd;
+    this.name = name;
+    this.keySize = keySize;
+    this.valueSize = valueSize;
+    this.maxEntries = maxEntries;
+    this.#element.u32(0, fd);
+  }
+
+  /** The value, or null where there is none. Takes a copy. */
+  lookup(key: Uint8Array): Uint8Array | null {
+    const value = new Uint8Array(this.valueSize);
+    if (this.#call(COMMAND.lookup, key, value, 0) >= 0) return value;
+    if (errnoName(libc().errno()) === 'ENOENT') return null;
+    throw bpfError('look up in BPF map', this.name);
+  }
+
+  update(key: Uint8Array, value: Uint8Array, flags: number = UPDATE.any): void {
+    if (this.#call(COMMAND.update, key, value, flags) < 0) throw bpfError('write BPF map', this.name);
+  }
+
+  /** True when there was such a key. */
+  delete(key: Uint8Array): boolean {
+    if (this.#call(COMMAND.delete, key, null, 0) >= 0) return true;
+    if (errnoName(libc().errno()) === 'ENOENT') return false;
+    throw bpfError('delete from BPF map', this.name);
+  }
+
+  /** Writes `count` elements, keys and values each in one run of bytes. Returns after all or throws. */
+  updateBatch(keys: Uint8Array, values: Uint8Array, count: number): void {
+    this.#batch(COMMAND.updateBatch, keys, values, count, 'write BPF map');
+  }
+
+  /** Deletes `count` keys that are all there. */
+  deleteBatch(keys: Uint8Array, count: number): void {
+    this.#batch(COMMAND.deleteBatch, keys, null, count, 'delete from BPF map');
+  }
+
+  /** Every key with its value, in no order. Of an array: all of its elements. */
+  entries(): [key: Uint8Array, value: Uint8Array][] {
+    const out: [Uint8Array, Uint8Array][] = [];
+    // Room for a bucket of a hash, which a batch never divides; ENOSPC asks for more.
+    for (let room = Math.max(64, Math.min(BATCH, this.maxEntries)); ; room *= 2) {
+      out.length = 0;
+      if (this.#readAll(room, out)) return out;
+    }
+  }
+
+  close(): void {
+    closeSync(this.fd);
+  }
+
+  #call(command: number, key: Uint8Array, value: Uint8Array | null, flags: number): number {
+    this.#checkSizes(key, value);
+    const element = this.#element.u64(8, pointer(key)).u64(16, value ? pointer(value) : 0n).u64(24, BigInt(flags));
+    return tryBpf(command, element);
+  }
+
+  #checkSizes(key: Uint8Array, value: Uint8Array | null): void {
+    // The kernel reads as many bytes as the map says, whatever the buffer holds.
+    if (key.length !== this.keySize || (value && value.length !== this.valueSize)) {
+      throw new RangeError(
+        `BPF map ${this.name} has keys of ${this.keySize} and values of ${this.valueSize} bytes, not ${key.length} and ${value?.length}`,
+      );
+    }
+  }
+
+  #batch(command: number, keys: Uint8Array, values: Uint8Array | null, count: number, op: string): void {
+    if (count === 0) return;
+    if (keys.length < count * this.keySize || (values && values.length < count * this.valueSize)) {
+      throw new RangeError(`BPF map ${this.name}: ${count} elements need more bytes`);
+    }
+    const attributes = new Attributes(56).pointer(16, keys).u32(32, count).u32(36, this.fd);
+    if (values) attributes.pointer(24, values);
+    bpf(command, attributes, op, this.name);
+  }
+
+  #readAll(room: number, out: [Uint8Array, Uint8Array][]): boolean {
+    const keys = new Uint8Array(room * this.keySize);
+    const values = new Uint8Array(room * this.valueSize);
+    // A hash's cursor is its bucket's number, in 4 bytes; an array's is the key.
+    const cursor = new Uint8Array(Math.max(8, this.keySize));
+    for (let first = true; ; first = false) {
+      const attributes = new Attributes(56)
+        .pointer(8, cursor)
+        .pointer(16, keys)
+        .pointer(24, values)
+        .u32(32, room)
+        .u32(36, this.fd);
+      if (!first) attributes.pointer(0, cursor);
+      const result = tryBpf(COMMAND.lookupBatch, attributes);
+      const code = result < 0 ? errnoName(libc().errno()) : '';
+      if (code === 'ENOSPC') return false;
+      if (code !== '' && code !== 'ENOENT') throw bpfError('read BPF map', this.name);
+      const count = attributes.readU32(32);
+      for (let i = 0; i < count; i++) {
+        out.push([
+          keys.slice(i * this.keySize, (i + 1) * this.keySize),
+          values.slice(i * this.valueSize, (i + 1) * this.valueSize),
+        ]);
+      }
+      if (code === 'ENOENT') return true;
+    }
+  }
+}
+
+/** Makes a map. Throws FairleadError, code EPERM without the right to. */
+export function createMap(definition: MapDefinition): BpfMap {
+  const { name, kind, keySize, valueSize, maxEntries, flags = 0 } = definition;
+  const attributes = new Attributes(72)
+    .u32(0, MAP_TYPE[kind])
+    .u32(4, keySize)
+    .u32(8, valueSize)
+    .u32(12, maxEntries)
+    .u32(16, kind === 'skStorage' ? flags | NO_PREALLOC : flags)
+    .text(28, name, 16);
+  // Storage of sockets is made only with a description of its types (bpf_local_storage_map_alloc_check).
+  const types = kind === 'skStorage' ? loadStorageTypes(valueSize) : null;
+  if (types) attributes.u32(48, types.fd).u32(52, types.key).u32(56, types.value);
+  try {
+    return new BpfMap(bpf(COMMAND.mapCreate, attributes, 'create BPF map', name), definition);
+  } finally {
+    if (types) closeSync(types.fd);
+  }
+}
+
+/** What a map is. */
+export function mapInfo(fd: number): MapInfo {
+  const info = new Uint8Array(80);
+  bpf(
+    COMMAND.info,
+    new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
+    'read what a BPF map is',
+  );
+  const view = new DataView(info.buffer);
+  return {
+    type: view.getUint32(0, true),
+    id: view.getUint32(4, true),
+    keySize: view.getUint32(8, true),
+    valueSize: view.getUint32(12, true),
+    maxEntries: view.getUint32(16, true),
+    flags: view.getUint32(20, true),
+  };
+}
+
+/** True when an open map has the kind and sizes of a definition; its capacity may differ. */
+export function isLike(info: MapInfo, definition: MapDefinition): boolean {
+  return (
+    info.type === MAP_TYPE[definition.kind] &&
+    info.keySize === definition.keySize &&
+    info.valueSize === definition.valueSize
+  );
+}

@@ -1,0 +1,122 @@
+import { closeSync } from 'node:fs';
+import { FairleadError } from '../../lib/errors.ts';
+import { libc } from '../libc.ts';
+import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './syscall.ts';
+
+/** Kinds of programs (linux/bpf.h, enum bpf_prog_type). */
+export const PROGRAM_TYPE = { socketFilter: 1, tc: 3, sockOps: 13, sockAddress: 18 } as const;
+
+/** Where programs are attached (enum bpf_attach_type). */
+export const ATTACH = {
+  sockOps: 3,
+  connect4: 10,
+  connect6: 11,
+  sendmsg4: 14,
+  sendmsg6: 15,
+  recvmsg4: 19,
+  recvmsg6: 20,
+  getpeername4: 29,
+  getpeername6: 30,
+  tcxIngress: 46,
+  tcxEgress: 47,
+} as const;
+export type AttachPoint = keyof typeof ATTACH;
+
+export interface ProgramSource {
+  /** At most 15 characters, for bpftool(8). */
+  readonly name: string;
+  readonly type: keyof typeof PROGRAM_TYPE;
+  readonly attach?: AttachPoint;
+  /** Relocated instructions, 8 bytes each. */
+  readonly instructions: Uint8Array;
+  readonly license: string;
+}
+
+/** A loaded program held open. */
+export interface BpfProgram {
+  readonly fd: number;
+  readonly name: string;
+  close(): void;
+}
+
+const LOG_SIZE = 1 << 20;
+const LOG_LINES = 12;
+
+/**
+ * Loads a program. Throws FairleadError whose message ends with the verifier's own last lines where it was refused.
+ */
+export function loadProgram(source: ProgramSource): BpfProgram {
+  const { name, type, attach, instructions, license } = source;
+  const attributes = () =>
+    new Attributes(128)
+      .u32(0, PROGRAM_TYPE[type])
+      .u32(4, instructions.length / 8)
+      .pointer(8, instructions)
+      .pointer(16, zeroTerminated(license))
+      .text(48, name, 16)
+      .u32(68, attach === undefined ? 0 : ATTACH[attach]);
+  const fd = tryBpf(COMMAND.programLoad, attributes());
+  if (fd >= 0) return { fd, name, close: () => closeSync(fd) };
+  const failure = bpfError('load BPF program', name);
+  // A second time for the log only: writing it makes every load slower.
+  const log = new Uint8Array(LOG_SIZE);
+  const again = tryBpf(COMMAND.programLoad, attributes().u32(24, 1).u32(28, log.length).pointer(32, log));
+  if (again >= 0) return { fd: again, name, close: () => closeSync(again) };
+  const text = Buffer.from(log.subarray(0, Math.max(0, log.indexOf(0)))).toString('latin1').trim();
+  const lines = text.split('\n').slice(-LOG_LINES).join('\n');
+  throw new FairleadError(lines === '' ? failure.message : `${failure.message}\n${lines}`, {
+    op: 'load BPF program',
+    code: failure.code,
+    object: name,
+    hint: failure.hint ?? 'the kernel may be too old for this program: 5.18 is the oldest that can run it',
+  });
+}
+
+/** What a program is (struct bpf_prog_info): its kind, number, and the hash of its instructions. */
+export function programInfo(fd: number): { type: number; id: number; tag: string } {
+  const info = new Uint8Array(64);
+  bpf(
+    COMMAND.info,
+    new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
+    'read what a BPF program is',
+  );
+  const view = new DataView(info.buffer);
+  return {
+    type: view.getUint32(0, true),
+    id: view.getUint32(4, true),
+    tag: Buffer.from(info.subarray(8, 16)).toString('hex'),
+  };
+}
+
+/** Numbers of the programs that work at a control group for an attach point, those of groups above included. */
+export function programsAt(cgroupFd: number, attach: AttachPoint): number[] {
+  const ids = new Uint32Array(256);
+  const bytes = new Uint8Array(ids.buffer);
+  const QUERY_EFFECTIVE = 1;
+  const attributes = new Attributes(64)
+    .u32(0, cgroupFd)
+    .u32(4, ATTACH[attach])
+    .u32(8, QUERY_EFFECTIVE)
+    .pointer(16, bytes)
+    .u32(24, ids.length);
+  bpf(COMMAND.programQuery, attributes, 'list BPF programs of a control group', attach);
+  return [...ids.subarray(0, attributes.readU32(24))];
+}
+
+/** True when the kernel loads this program; false where it refuses, for whatever reason but missing rights. */
+export function canLoad(source: ProgramSource): boolean {
+  const attributes = new Attributes(128)
+    .u32(0, PROGRAM_TYPE[source.type])
+    .u32(4, source.instructions.length / 8)
+    .pointer(8, source.instructions)
+    .pointer(16, zeroTerminated(source.license))
+    .u32(68, source.attach === undefined ? 0 : ATTACH[source.attach]);
+  const fd = tryBpf(COMMAND.programLoad, attributes);
+  if (fd >= 0) {
+    libc().close(fd);
+    return true;
+  }
+  const error = bpfError('probe BPF');
+  if (error.code === 'EPERM') throw error;
+  return false;
+}

@@ -1,0 +1,271 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { ClusterState } from '../../src/cli/cluster-state.ts';
+import type { Pod } from '../../src/kube/types.ts';
+
+const ROOT = resolve(import.meta.dirname, '..', '..');
+const LAUNCHER = join(ROOT, 'fairlead');
+export const HELLO = join(ROOT, 'examples', 'hello.yaml');
+
+export interface Result {
+  readonly status: number;
+  readonly out: string;
+  readonly error: string;
+}
+
+/** What `fairlead request --json` counts. */
+export interface Counts {
+  readonly count: number;
+  /** Answer → how often. */
+  readonly answers: Readonly<Record<string, number>>;
+  readonly failures: Readonly<Record<string, number>>;
+}
+
+export interface RunningPod {
+  readonly name: string;
+  readonly node: string;
+  readonly ips: readonly string[];
+}
+
+export interface Load {
+  /** Ends the load after what is under way, and says what came of it. */
+  stop(): Promise<Counts>;
+}
+
+export interface Connection {
+  /** Closes it; throws where it broke. */
+  stop(): Promise<{ readonly requests: number; readonly answers: ReadonlySet<string> }>;
+}
+
+/** Asks over one connection every 20 ms until standard input ends; prints each answer in a line. */
+const KEEP_ASKING = `
+const { Agent, get } = require('node:http');
+const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+let sockets = 0;
+agent.createConnection = ((create) => (...args) => {
+  if (++sockets > 1) { console.error('the connection broke'); process.exit(1); }
+  return create.apply(agent, args);
+})(agent.createConnection);
+const [host, port] = process.argv.slice(1);
+const ask = () => get({ host, port, path: '/hostname', agent }, (response) => {
+  let body = '';
+  response.on('data', (chunk) => { body += chunk; });
+  response.on('end', () => { console.log(body.trim()); setTimeout(ask, 20); });
+}).on('error', (error) => { console.error(error.message); process.exit(1); });
+ask();
+process.stdin.resume().on('end', () => process.exit(0));
+`;
+
+/** A cluster as a user has it: made by the launcher, spoken to by its commands and by kubectl. */
+export interface Cluster {
+  readonly name: string;
+  readonly stateRoot: string;
+  readonly kubeconfig: string;
+  /** As `up` wrote it. */
+  state(): ClusterState;
+  fairlead(...args: readonly string[]): Promise<Result>;
+  kubectl(...args: readonly string[]): Promise<Result>;
+  /** kubectl's output; throws where it fails. */
+  ask(...args: readonly string[]): Promise<string>;
+  apply(yaml: string): Promise<string>;
+  /** The pods with a label that are not about to go. */
+  pods(selector: string): Promise<RunningPod[]>;
+  /** Asks `url` from a place ("client", "node/node-1", "outside"), each time on a new connection. */
+  request(place: string, url: string, ...options: readonly string[]): Promise<Counts>;
+  /** Keeps one connection open and asks over it again and again. */
+  connect(place: string, host: string, port: number): Connection;
+  /** The same as `request` without an end. */
+  load(place: string, url: string): Load;
+  down(): Promise<void>;
+}
+
+/** A name of a cluster, unlike all others, and a folder of its own for its state. */
+export function reserveCluster(): { readonly name: string; readonly stateRoot: string } {
+  const name = `t${randomBytes(3).toString('hex')}`;
+  return { name, stateRoot: mkdtempSync(join(tmpdir(), 'flt-state-')) };
+}
+
+/** Runs ./fairlead with a state folder of the test's own. */
+export function runFairlead(
+  stateRoot: string,
+  args: readonly string[],
+  options: { readonly input?: string; readonly env?: Record<string, string> } = {},
+): Promise<Result> {
+  return run(LAUNCHER, args, { FAIRLEAD_STATE: stateRoot, ...options.env }, options.input);
+}
+
+export function spawnFairlead(stateRoot: string, args: readonly string[]): ChildProcess {
+  return spawn(LAUNCHER, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, FAIRLEAD_STATE: stateRoot },
+  });
+}
+
+/** Starts a cluster with these options of `up`; throws with its words where that fails. */
+export async function startCluster(
+  args: readonly string[],
+  reserved = reserveCluster(),
+  kubectlProgram = 'kubectl',
+): Promise<Cluster> {
+  const { name, stateRoot } = reserved;
+  const fairlead = (...words: readonly string[]) => runFairlead(stateRoot, words);
+  const up = await fairlead('up', '--detach', '--name', name, ...args);
+  if (up.status !== 0) {
+    await fairlead('down', '--name', name);
+    rmSync(stateRoot, { recursive: true, force: true });
+    throw new Error(`up failed:\n${up.error}`);
+  }
+  const kubeconfig = join(stateRoot, name, 'kubeconfig');
+  const kubectl = (...words: readonly string[]) => run(kubectlProgram, words, { KUBECONFIG: kubeconfig });
+  const ask = async (...words: readonly string[]) => {
+    const { status, out, error } = await kubectl(...words);
+    if (status !== 0) throw new Error(`kubectl ${words.join(' ')}: ${error}`);
+    return out;
+  };
+  const inPlace = (place: string, url: string, options: readonly string[]) => [
+    ...['exec', '--name', name, place, '--', 'fairlead', 'request', url, '--json', ...options],
+  ];
+  return {
+    name,
+    stateRoot,
+    kubeconfig,
+    state: () => JSON.parse(readFileSync(join(stateRoot, name, 'cluster.json'), 'utf8')) as ClusterState,
+    fairlead: (command = '', ...words) => fairlead(command, '--name', name, ...words),
+    kubectl,
+    ask,
+    async apply(yaml) {
+      const result = await run(kubectlProgram, ['apply', '-f', '-'], { KUBECONFIG: kubeconfig }, yaml);
+      if (result.status !== 0) throw new Error(`kubectl apply: ${result.error}`);
+      return result.out;
+    },
+    async pods(selector) {
+      const { items } = JSON.parse(await ask('get', 'pods', '-l', selector, '-o', 'json')) as {
+        items: Pod[];
+      };
+      return items
+        .filter(({ metadata }) => !metadata?.deletionTimestamp)
+        .map(({ metadata, spec, status }) => ({
+          name: metadata?.name ?? '',
+          node: spec?.nodeName ?? '',
+          ips: (status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
+        }));
+    },
+    async request(place, url, ...options) {
+      const { out, error } = await fairlead(...inPlace(place, url, options));
+      if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
+      return JSON.parse(out) as Counts;
+    },
+    connect(place, host, port) {
+      const words = [
+        'exec',
+        '--name',
+        name,
+        place,
+        '--',
+        process.execPath,
+        '-e',
+        KEEP_ASKING,
+        host,
+        String(port),
+      ];
+      const child = spawn(LAUNCHER, words, {
+        stdio: ['pipe', 'pipe', 'pipe'],
+        env: { ...process.env, FAIRLEAD_STATE: stateRoot },
+      });
+      let out = '';
+      let error = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        out += text;
+      });
+      child.stderr.setEncoding('utf8').on('data', (text: string) => {
+        error += text;
+      });
+      const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
+      return {
+        async stop() {
+          child.stdin.end();
+          const status = await ended;
+          if (status !== 0) throw new Error(`connection from ${place} to ${host}:${port}: ${error}`);
+          const lines = out.trim().split('\n');
+          return { requests: lines.length, answers: new Set(lines) };
+        },
+      };
+    },
+    load(place, url) {
+      const total = {
+        count: 0,
+        answers: {} as Record<string, number>,
+        failures: {} as Record<string, number>,
+      };
+      let stopping = false;
+      const running = (async () => {
+        while (!stopping) {
+          const { out, error } = await fairlead(
+            ...inPlace(place, url, ['--count', '300', '--concurrency', '4']),
+          );
+          if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
+          const counts = JSON.parse(out) as Counts;
+          total.count += counts.count;
+          for (const kind of ['answers', 'failures'] as const) {
+            for (const [text, n] of Object.entries(counts[kind]))
+              total[kind][text] = (total[kind][text] ?? 0) + n;
+          }
+        }
+        return total;
+      })();
+      running.catch(() => {});
+      return {
+        async stop() {
+          stopping = true;
+          return await running;
+        },
+      };
+    },
+    async down() {
+      const { status, error } = await fairlead('down', '--name', name);
+      rmSync(stateRoot, { recursive: true, force: true });
+      if (status !== 0) throw new Error(`down failed:\n${error}`);
+    },
+  };
+}
+
+function run(
+  file: string,
+  args: readonly string[],
+  env: Record<string, string>,
+  input?: string,
+): Promise<Result> {
+  return new Promise((resolve) => {
+    const child = execFile(
+      file,
+      [...args],
+      { env: { ...process.env, ...env }, maxBuffer: 1 << 26, timeout: 240_000, killSignal: 'SIGKILL' },
+      (error, out, text) => {
+        const status = error ? (typeof error.code === 'number' ? error.code : 128) : 0;
+        resolve({
+          status,
+          out,
+          error: error && typeof error.code !== 'number' ? `${error.message}\n${text}` : text,
+        });
+      },
+    );
+    child.stdin?.end(input ?? '');
+  });
+}
+
+/** Calls again until it holds; the last error or value is the message. */
+export async function eventually<T>(
+  what: () => Promise<T> | T,
+  holds: (value: T) => boolean,
+  within = 20_000,
+): Promise<T> {
+  for (const until = Date.now() + within; ; ) {
+    const value = await what();
+    if (holds(value)) return value;
+    if (Date.now() > until) throw new Error(`it stays ${JSON.stringify(value)}`);
+    await new Promise((done) => setTimeout(done, 50));
+  }
+}

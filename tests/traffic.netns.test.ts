@@ -1,0 +1,199 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { type Cluster, type Counts, eventually, HELLO, startCluster } from './support/cluster.ts';
+
+let cluster: Cluster;
+before(async () => {
+  cluster = await startCluster(['--nodes', '3', '--ip-family', 'dual', '-f', HELLO]);
+});
+after(() => cluster?.down());
+
+/** All three pods answer, each a third of the requests, give or take ten per cent. */
+function assertEven(counts: Counts): void {
+  assert.deepEqual(counts.failures, {});
+  const shares = Object.values(counts.answers).map((n) => (100 * n) / counts.count);
+  assert.equal(shares.length, 3, JSON.stringify(counts.answers));
+  for (const share of shares) assert.ok(share > 23.3 && share < 43.3, JSON.stringify(counts.answers));
+}
+
+for (const family of ['4', '6']) {
+  for (const protocol of ['http', 'udp']) {
+    for (const place of ['client', 'node/node-1', 'node/node-2', 'node/node-3']) {
+      test(`300 requests by name, ${protocol} over IPv${family} from ${place}, reach all three pods evenly`, async () => {
+        const url = protocol === 'http' ? 'http://hello' : 'udp://hello:80';
+        assertEven(await cluster.request(place, url, '--count', '300', `-${family}`));
+      });
+    }
+    test(`NodePort of every node, ${protocol} over IPv${family} from outside, reaches all three pods evenly`, async () => {
+      for (const node of cluster.state().nodes) {
+        const address = node.addresses.find((one) => one.includes(':') === (family === '6')) ?? '';
+        const url = `${protocol}://${address.includes(':') ? `[${address}]` : address}:30080`;
+        assertEven(await cluster.request('outside', url, '--count', '300'));
+      }
+    });
+  }
+}
+
+test('a client pod on a node without pods of the Service reaches all three', async () => {
+  await cluster.ask('cordon', 'node-1');
+  await cluster.ask('rollout', 'restart', 'deployment/hello');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('uncordon', 'node-1');
+  await cluster.ask('cordon', 'node-2');
+  await cluster.ask('cordon', 'node-3');
+  await cluster.ask('run', 'far', '--image=fairlead', '--command', '--', 'sleep', 'infinity');
+  await cluster.ask('wait', '--for=condition=Ready', 'pod/far', '--timeout=60s');
+  await cluster.ask('uncordon', 'node-2', 'node-3');
+  assert.equal(await cluster.ask('get', 'pod', 'far', '-o', 'jsonpath={.spec.nodeName}'), 'node-1');
+  const nodes = (await cluster.pods('app=hello')).map((pod) => pod.node);
+  assert.equal(nodes.length, 3);
+  assert.ok(!nodes.includes('node-1'), nodes.join(' '));
+  for (const family of ['-4', '-6']) {
+    assertEven(await cluster.request('far', 'http://hello', '--count', '300', family));
+    assertEven(await cluster.request('far', 'udp://hello:80', '--count', '300', family));
+  }
+});
+
+test('pods answer each other across nodes with their own addresses', async () => {
+  const [client] = await cluster.pods('app=client');
+  const pods = await cluster.pods('app=hello');
+  assert.equal(pods.length, 3);
+  for (const pod of pods) {
+    for (const ip of pod.ips) {
+      const source = client?.ips.find((one) => one.includes(':') === ip.includes(':'));
+      const host = ip.includes(':') ? `[${ip}]` : ip;
+      const answer = await cluster.request('client', `http://${host}:8080/clientip`);
+      const [seen = ''] = Object.keys(answer.answers);
+      assert.equal(seen.slice(0, seen.lastIndexOf(':')).replace(/[[\]]/g, ''), source);
+    }
+  }
+});
+
+test('rolling update, scaling and deletion under load lose no request; addresses of pods change, the Service stays', async () => {
+  const addresses = async () => (await cluster.pods('app=hello')).flatMap((pod) => pod.ips);
+  const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+  const earlier = await addresses();
+  const loads = [
+    cluster.load('client', 'http://hello'),
+    cluster.load('outside', `http://${cluster.state().nodes[0]?.addresses[0]}:30080`),
+  ];
+  await cluster.ask('rollout', 'restart', 'deployment/hello');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('scale', 'deployment/hello', '--replicas=6');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('scale', 'deployment/hello', '--replicas=3');
+  const [first] = await cluster.pods('app=hello');
+  await cluster.ask('delete', 'pod', first?.name ?? '');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  for (const load of loads) {
+    const counts = await load.stop();
+    assert.ok(counts.count >= 300);
+    assert.deepEqual(counts.failures, {});
+  }
+  assert.equal(await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}'), service);
+  const later = await addresses();
+  assert.deepEqual(
+    later.filter((address) => earlier.includes(address)),
+    [],
+  );
+});
+
+test('without preStop, no request fails once the pod has left the EndpointSlices', async () => {
+  await cluster.apply(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: abrupt}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: abrupt}}
+  template:
+    metadata: {labels: {app: abrupt}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: echo, image: fairlead, command: [fairlead, echo, --port=8080]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: abrupt}
+spec:
+  selector: {app: abrupt}
+  ports: [{port: 80, targetPort: 8080}]
+`);
+  await cluster.ask('rollout', 'status', 'deployment/abrupt', '--timeout=60s');
+  await cluster.request('client', 'http://abrupt', '--count', '10');
+  for (let round = 0; round < 3; round++) {
+    const [pod] = await cluster.pods('app=abrupt');
+    const [ip] = pod?.ips ?? [];
+    await cluster.ask('delete', 'pod', pod?.name ?? '', '--wait=false');
+    await eventually(
+      () =>
+        cluster.ask(
+          'get',
+          'endpointslices',
+          '-l',
+          'kubernetes.io/service-name=abrupt',
+          '-o',
+          'jsonpath={.items[*].endpoints[*].addresses}',
+        ),
+      (text) => !text.includes(`"${ip}"`),
+    );
+    const counts = await cluster.request('client', 'http://abrupt', '--count', '300');
+    assert.deepEqual(counts.failures, {});
+  }
+});
+
+test('kill -9 of a node agent: traffic goes on; started again it adopts its pods, flushes nothing, and continues', async () => {
+  const [node] = cluster.state().nodes;
+  assert.ok(node?.agent);
+  const pods = () =>
+    cluster.ask(
+      'get',
+      'pods',
+      '-o',
+      'jsonpath={range .items[*]}{.metadata.uid} {.status.podIP} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].containerID}{"\\n"}{end}',
+    );
+  const earlier = await pods();
+  // By address: names are answered by the agent itself.
+  const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+  const load = cluster.load('node/node-1', `http://${service}`);
+  const connection = cluster.connect('node/node-1', service, 80);
+  process.kill(node.agent.pid, 'SIGKILL');
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  const status = await cluster.fairlead('status');
+  assert.equal(status.status, 1);
+  assert.match(status.out, /node-1: its agent does not run; traffic goes on/);
+  assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+  await eventually(
+    () => cluster.fairlead('status'),
+    (result) => result.status === 0,
+  );
+  const counts = await load.stop();
+  assert.deepEqual(counts.failures, {});
+  assert.ok(counts.count >= 300);
+  assert.equal(await pods(), earlier);
+  const { requests, answers } = await connection.stop();
+  assert.ok(requests > 10);
+  assert.equal(answers.size, 1, 'the connection that was open stayed with its pod');
+  const scaled = cluster.load('node/node-1', 'http://hello');
+  await cluster.ask('scale', 'deployment/hello', '--replicas=4');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  assert.deepEqual((await scaled.stop()).failures, {});
+  await cluster.ask('scale', 'deployment/hello', '--replicas=3');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+});
+
+test('kill -9 of the control plane: nothing acknowledged is lost, traffic goes on', async () => {
+  const { controlPlane } = cluster.state();
+  assert.ok(controlPlane);
+  const load = cluster.load('client', 'http://hello');
+  for (let n = 0; n < 20; n++) await cluster.ask('create', 'configmap', `kept-${n}`, `--from-literal=n=${n}`);
+  process.kill(controlPlane.pid, 'SIGKILL');
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+  const names = await cluster.ask('get', 'configmaps', '-o', 'name');
+  for (let n = 0; n < 20; n++) assert.match(names, new RegExp(`^configmap/kept-${n}$`, 'm'));
+  assert.deepEqual((await load.stop()).failures, {});
+  // Nodes follow the server that came back.
+  await cluster.ask('scale', 'deployment/hello', '--replicas=4');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+});
