@@ -27,6 +27,18 @@ const DEFAULTS = {
   services: { ipv4: '10.96.0.0/16', ipv6: 'fd00:10:96::/112' },
 } as const;
 
+/** Networks that no host may have as its own (RFC 6890). */
+const SPECIAL: readonly (readonly [string, string])[] = [
+  ['0.0.0.0/8', '"this network"'],
+  ['127.0.0.0/8', 'loopback'],
+  ['169.254.0.0/16', 'link-local'],
+  ['224.0.0.0/4', 'multicast'],
+  ['240.0.0.0/4', 'reserved'],
+  ['::/127', 'loopback'],
+  ['fe80::/10', 'link-local'],
+  ['ff00::/8', 'multicast'],
+];
+
 /** Room for nodes: one /24 (IPv4) or /64 (IPv6) of the pods' network each. */
 export const NODE_PREFIX = { ipv4: 24, ipv6: 64 } as const;
 
@@ -121,6 +133,9 @@ function networks(
         `one network for each of ${families.join(', ')} is needed, not ${JSON.stringify(texts.join(','))}`,
       );
     }
+    const special = SPECIAL.find(([text]) => cidrsOverlap(parseCidr(text) ?? cidr, cidr));
+    if (special)
+      throw refusal(option, `${cidr.text} overlaps ${special[0]}, which is for ${special[1]} addresses`);
     const clash = given === null ? undefined : occupied.find((other) => cidrsOverlap(other.cidr, cidr));
     if (clash) throw refusal(option, `${cidr.text} is occupied: ${clash.cidr.text} is in use (${clash.by})`);
     return cidr;

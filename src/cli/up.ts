@@ -120,8 +120,10 @@ already it starts again what has stopped, and applies the manifests.
     if (parsed.values['detach']) return 0;
     output.err('Ctrl-C stops the cluster\n');
     const interrupted = interruption();
+    const watching = watchProcesses(state, output);
     await interrupted.promise.catch(() => {});
     interrupted.stop();
+    clearInterval(watching);
     await removeCluster(name);
     output.err(`cluster ${name} is gone\n`);
     return 0;
@@ -148,6 +150,22 @@ function startProgress(output: Output): Progress {
       output.out(text);
     },
   };
+}
+
+/** Says so when a process of the cluster ends; keeps this one alive. */
+function watchProcesses(state: ClusterState, output: Output): NodeJS.Timeout {
+  const told = new Set<string>();
+  const processes = [
+    { name: 'control-plane', process: state.controlPlane },
+    ...state.nodes.map((node) => ({ name: node.name, process: node.agent })),
+  ];
+  return setInterval(() => {
+    for (const { name, process } of processes) {
+      if (told.has(name) || isRunning(process)) continue;
+      told.add(name);
+      output.err(`${name} has ended:\n${logTail(state, name)}\n`);
+    }
+  }, 500);
 }
 
 /** Rejects at the first Ctrl-C or SIGTERM. */

@@ -423,7 +423,7 @@ describe('nftables mode', () => {
         'ip6',
         'fairlead',
         'services',
-        '{ fd00:96::3c . tcp . 80 }',
+        '{ fd00:96::60 . tcp . 80 }',
       );
       topology.run('node', 'nft', 'add', 'element', 'ip', 'fairlead', 'cluster-ips', '{ 1.2.3.4 }');
       for (let i = 0; i < 100 && noticed === 0; i++) await new Promise((resolve) => setTimeout(resolve, 20));

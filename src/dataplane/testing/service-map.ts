@@ -105,10 +105,15 @@ export function serviceMap(frontends: readonly Frontend[], node: NodeView = NODE
     frontends: new Map(frontends.map((f) => [f.key, f])),
     healthChecks: new Map(),
     clusterIPs,
-    hairpinAddresses: new Set(),
+    hairpinAddresses: new Set(frontends.flatMap(addressesOf)),
     findings: [],
   };
 }
+
+const addressesOf = ({ routes }: Frontend): string[] =>
+  [routes.pod, routes.node, routes.external].flatMap((route) =>
+    route.action === 'forward' ? route.pool.endpoints.map(({ ip }) => ip) : [],
+  );
 
 /** The difference of two maps of the same node. */
 export function changeBetween(before: ServiceMap, after: ServiceMap): Change {
@@ -123,7 +128,10 @@ export function changeBetween(before: ServiceMap, after: ServiceMap): Change {
       added: [...after.clusterIPs.keys()].filter((ip) => !before.clusterIPs.has(ip)),
       removed: [...before.clusterIPs.keys()].filter((ip) => !after.clusterIPs.has(ip)),
     },
-    hairpinAddresses: { added: [], removed: [] },
+    hairpinAddresses: {
+      added: [...after.hairpinAddresses].filter((ip) => !before.hairpinAddresses.has(ip)),
+      removed: [...before.hairpinAddresses].filter((ip) => !after.hairpinAddresses.has(ip)),
+    },
     healthChecks: [],
   };
 }

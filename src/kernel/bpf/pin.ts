@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, statfsSync, unlinkSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statfsSync, unlinkSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { hasCode } from '../../lib/errors.ts';
 import { errnoName, libc, systemError } from '../libc.ts';
@@ -61,7 +61,8 @@ export function unmountPinDirectory(path: string): void {
     const [type, source] = rest.split(' ');
     return fields.split(' ')[4] === place && type === 'bpf' && source === MOUNT_SOURCE;
   });
-  if (!ours) return;
+  // What is pinned goes with the mount.
+  if (!ours || readdirSync(place).length > 0) return;
   if (libc().umount2(place, 0) !== 0 && errnoName(libc().errno()) !== 'EBUSY') {
     throw systemError('unmount BPF file system', place);
   }

@@ -1,0 +1,64 @@
+import type { EndpointSliceObject, ServiceObject } from '../src/service/objects.ts';
+
+/** Nodes that the endpoints of a large cluster are spread over; this one is "node-0". */
+const NODES = 100;
+
+export interface LargeCluster {
+  readonly services: readonly ServiceObject[];
+  readonly slices: readonly EndpointSliceObject[];
+}
+
+/** Cluster IP of the `i`-th Service: 11.0.0.0/8 has room for millions. */
+export const clusterIP = (i: number): string => address(11, i + 1);
+/** Address of the `i`-th pod. */
+export const podAddress = (i: number): string => address(10, i + 1);
+
+const address = (net: number, i: number) => `${net}.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
+
+/** ClusterIP Services of one TCP port, each with `perService` endpoints of its own in one slice. */
+export function largeCluster(services: number, perService: number): LargeCluster {
+  const numbers = Array.from({ length: services }, (_, i) => i);
+  return {
+    services: numbers.map((i) => largeService(i)),
+    slices: numbers.map((i) =>
+      largeSlice(
+        i,
+        Array.from({ length: perService }, (_, e) => i * perService + e),
+      ),
+    ),
+  };
+}
+
+export function largeService(i: number): ServiceObject {
+  return {
+    metadata: {
+      namespace: `team-${i % 50}`,
+      name: `service-${i}`,
+      creationTimestamp: '2025-01-01T00:00:00Z',
+    },
+    spec: {
+      type: 'ClusterIP',
+      clusterIP: clusterIP(i),
+      clusterIPs: [clusterIP(i)],
+      ports: [{ name: 'http', protocol: 'TCP', port: 80 }],
+    },
+  };
+}
+
+/** The slice of the `i`-th Service with these pods. */
+export function largeSlice(i: number, pods: readonly number[]): EndpointSliceObject {
+  return {
+    metadata: {
+      namespace: `team-${i % 50}`,
+      name: `service-${i}-a`,
+      labels: { 'kubernetes.io/service-name': `service-${i}` },
+    },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    endpoints: pods.map((pod) => ({
+      addresses: [podAddress(pod)],
+      nodeName: `node-${pod % NODES}`,
+      conditions: { ready: true, serving: true, terminating: false },
+    })),
+  };
+}

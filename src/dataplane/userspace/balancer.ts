@@ -1,0 +1,125 @@
+import type { Clock } from '../../lib/clock.ts';
+import type { Endpoint } from '../../service/model.ts';
+
+export interface BalancerOptions {
+  readonly clock: Clock;
+  /** 0 to 1. Nodes that all began with the first endpoint would send it their first connections together. */
+  readonly random: () => number;
+}
+
+/** How a pool is balanced over. */
+export interface PoolSettings {
+  readonly endpoints: readonly Endpoint[];
+  /** Seconds since a client's last new connection for which it comes back to its endpoint; null: no affinity. */
+  readonly affinitySeconds: number | null;
+  /** Endpoints that failed lately are tried last. */
+  readonly failover: boolean;
+}
+
+/** Which endpoint a client's next connection goes to: in turn, unless the client is bound to one. */
+export interface Balancer {
+  configure(settings: PoolSettings): void;
+  /** Every endpoint once, the best first. What is not asked for is not counted. */
+  candidates(client: string): Generator<Endpoint, void>;
+  /** The client has this endpoint now. */
+  connected(client: string, endpoint: Endpoint): void;
+  /** The endpoint refused, or did not answer. */
+  failed(endpoint: Endpoint): void;
+}
+
+/** So long after it failed an endpoint is tried only after the others. */
+const SHUN_MS = 5000;
+/** Clients that are remembered per pool, the latest; about 150 bytes each. */
+const MOST_CLIENTS = 1 << 18;
+
+export const hostPort = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string =>
+  ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
+
+export function createBalancer({ clock, random }: BalancerOptions): Balancer {
+  let endpoints: readonly Endpoint[] = [];
+  let byName = new Map<string, number>();
+  let affinityMs: number | null = null;
+  let failover = true;
+  let turn = random();
+  /** Until when each is shunned. */
+  const shunned = new Map<string, number>();
+  /** In the order of their last connection, so that those to forget come first. */
+  const clients = new Map<string, { readonly endpoint: string; readonly at: number }>();
+
+  function isShunned(endpoint: Endpoint): boolean {
+    if (shunned.size === 0) return false;
+    const name = hostPort(endpoint);
+    const until = shunned.get(name);
+    if (until === undefined) return false;
+    if (until > clock.now()) return true;
+    shunned.delete(name);
+    return false;
+  }
+
+  function boundTo(client: string): number | null {
+    if (affinityMs === null) return null;
+    const bound = clients.get(client);
+    if (!bound || bound.at + affinityMs <= clock.now()) return null;
+    return byName.get(bound.endpoint) ?? null;
+  }
+
+  function forgetOld(): void {
+    const oldest = affinityMs === null ? Number.POSITIVE_INFINITY : clock.now() - affinityMs;
+    for (const [client, { at }] of clients) {
+      if (at > oldest && clients.size <= MOST_CLIENTS) return;
+      clients.delete(client);
+    }
+  }
+
+  return {
+    configure(settings) {
+      const { affinitySeconds } = settings;
+      failover = settings.failover;
+      affinityMs = affinitySeconds === null ? null : affinitySeconds * 1000;
+      if (affinityMs === null) clients.clear();
+      if (endpoints === settings.endpoints) return;
+      // The first turn is drawn when there is something to take turns.
+      if (endpoints.length === 0) turn = Math.floor(turn * settings.endpoints.length);
+      endpoints = settings.endpoints;
+      byName = new Map(endpoints.map((endpoint, i) => [hostPort(endpoint), i]));
+      for (const name of shunned.keys()) if (!byName.has(name)) shunned.delete(name);
+    },
+
+    *candidates(client) {
+      // Connections wait between two candidates, and the pool may change meanwhile.
+      const all = endpoints;
+      const bound = boundTo(client);
+      const own = bound === null ? undefined : all[bound];
+      if (own) yield own;
+      const from = turn % Math.max(1, all.length);
+      const late: Endpoint[] = [];
+      let first = own === undefined;
+      for (let i = 0; i < all.length; i++) {
+        const at = (from + i) % all.length;
+        const endpoint = all[at];
+        if (!endpoint || endpoint === own) continue;
+        if (isShunned(endpoint)) {
+          late.push(endpoint);
+          continue;
+        }
+        if (first) turn = at + 1;
+        first = false;
+        yield endpoint;
+      }
+      if (first) turn = from + 1;
+      yield* late;
+    },
+
+    connected(client, endpoint) {
+      if (shunned.size > 0) shunned.delete(hostPort(endpoint));
+      if (affinityMs === null) return;
+      clients.delete(client);
+      clients.set(client, { endpoint: hostPort(endpoint), at: clock.now() });
+      forgetOld();
+    },
+
+    failed(endpoint) {
+      if (failover) shunned.set(hostPort(endpoint), clock.now() + SHUN_MS);
+    },
+  };
+}

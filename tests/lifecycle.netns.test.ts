@@ -1,0 +1,202 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import {
+  eventually,
+  HELLO,
+  reserveCluster,
+  runFairlead,
+  spawnFairlead,
+  startCluster,
+} from './support/cluster.ts';
+import { machineChanges, machineState } from './support/machine.ts';
+
+describe('down', () => {
+  for (const mode of ['nftables', 'iptables']) {
+    test(`leaves the machine as it was before up (${mode}, three nodes, both families)`, async () => {
+      const reserved = reserveCluster();
+      const earlier = machineState(reserved.name, reserved.stateRoot);
+      const cluster = await startCluster(
+        ['--nodes', '3', '--ip-family', 'dual', '--mode', mode, '-f', HELLO],
+        reserved,
+      );
+      assert.notDeepEqual(machineState(reserved.name, reserved.stateRoot), earlier);
+      const down = await cluster.fairlead('down');
+      assert.deepEqual(down, { status: 0, out: `cluster ${cluster.name} is gone\n`, error: '' });
+      assert.deepEqual(machineChanges(earlier, machineState(reserved.name, reserved.stateRoot)), []);
+      assert.deepEqual(existsSync(reserved.stateRoot) ? readdirSync(reserved.stateRoot) : [], []);
+      const again = await cluster.fairlead('down');
+      assert.deepEqual(again, { status: 0, out: `there is no cluster ${cluster.name}\n`, error: '' });
+      await cluster.down();
+    });
+  }
+
+  for (const milliseconds of [150, 300, 500, 800, 1200]) {
+    test(`leaves nothing after a crash ${milliseconds} ms into up, and up works then`, async () => {
+      const { name, stateRoot } = reserveCluster();
+      const earlier = machineState(name, stateRoot);
+      try {
+        const up = spawnFairlead(stateRoot, ['up', '--detach', '--nodes', '2', '--name', name, '-f', HELLO]);
+        const ended = new Promise((resolve) => up.once('close', resolve));
+        await new Promise((resolve) => setTimeout(resolve, milliseconds));
+        up.kill('SIGKILL');
+        await ended;
+        const down = await runFairlead(stateRoot, ['down', '--name', name]);
+        assert.equal(down.status, 0, down.error);
+        assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
+        assert.deepEqual(existsSync(stateRoot) ? readdirSync(stateRoot) : [], []);
+        const again = await runFairlead(stateRoot, ['up', '--detach', '--name', name, '-f', HELLO]);
+        assert.equal(again.status, 0, again.error);
+      } finally {
+        await runFairlead(stateRoot, ['down', '--name', name]);
+        rmSync(stateRoot, { recursive: true, force: true });
+      }
+    });
+  }
+
+  test('Ctrl-C of an up in the foreground stops the cluster and leaves nothing', async () => {
+    const { name, stateRoot } = reserveCluster();
+    const earlier = machineState(name, stateRoot);
+    const up = spawnFairlead(stateRoot, ['up', '--name', name, '-f', HELLO]);
+    let text = '';
+    up.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+    });
+    const ended = new Promise<number | null>((resolve) => up.once('close', resolve));
+    try {
+      await eventually(
+        () => text,
+        (all) => all.includes('Ctrl-C stops the cluster'),
+      );
+      up.kill('SIGINT');
+      assert.equal(await ended, 0);
+      assert.match(text, new RegExp(`cluster ${name} is gone`));
+      assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
+    } finally {
+      await runFairlead(stateRoot, ['down', '--name', name]);
+      rmSync(stateRoot, { recursive: true, force: true });
+    }
+  });
+
+  test('interrupted while it starts, up leaves nothing either', async () => {
+    const { name, stateRoot } = reserveCluster();
+    const earlier = machineState(name, stateRoot);
+    const up = spawnFairlead(stateRoot, ['up', '--nodes', '3', '--name', name, '-f', HELLO]);
+    const ended = new Promise<number | null>((resolve) => up.once('close', resolve));
+    await eventually(() => existsSync(join(stateRoot, name, 'cluster.json')), Boolean);
+    up.kill('SIGTERM');
+    assert.equal(await ended, 1);
+    assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
+    rmSync(stateRoot, { recursive: true, force: true });
+  });
+});
+
+describe('two clusters', () => {
+  test('run side by side, each with its own addresses, pods and API', async () => {
+    const reserved = reserveCluster();
+    const first = await startCluster(['-f', HELLO], reserved);
+    // Of one state folder, as a user's are.
+    const second = await startCluster(['--nodes', '2', '-f', HELLO], {
+      name: `${reserved.name}b`,
+      stateRoot: reserved.stateRoot,
+    });
+    try {
+      assert.notEqual(first.state().apiPort, second.state().apiPort);
+      assert.notDeepEqual(first.state().wireCidrs, second.state().wireCidrs);
+      const pods = [await first.pods('app=hello'), await second.pods('app=hello')];
+      for (const [index, cluster] of [first, second].entries()) {
+        const counts = await cluster.request('client', 'http://hello', '--count', '60');
+        assert.deepEqual(counts.failures, {});
+        assert.deepEqual(Object.keys(counts.answers).sort(), pods[index]?.map((pod) => pod.name).sort());
+      }
+      assert.equal((await first.fairlead('down')).status, 0);
+      const counts = await second.request('client', 'http://hello', '--count', '60');
+      assert.deepEqual(counts.failures, {});
+    } finally {
+      await first.fairlead('down');
+      await second.down();
+    }
+  });
+});
+
+describe('bad input of up is refused in words, and nothing is made', () => {
+  const rows: { name: string; args: string[]; says: RegExp }[] = [
+    {
+      name: 'an unknown mode',
+      args: ['--mode', 'magic'],
+      says: /--mode takes one of nftables, iptables.*, not "magic"/,
+    },
+    { name: 'no number of nodes', args: ['--nodes', 'many'], says: /--nodes/ },
+    { name: 'too many nodes', args: ['--nodes', '5000'], says: /--nodes/ },
+    { name: 'an unknown option', args: ['--colour'], says: /--colour/ },
+    {
+      name: 'a name that cannot be',
+      args: ['--name', 'Not A Name'],
+      says: /"Not A Name" is no name for a cluster/,
+    },
+    {
+      name: 'a pod network that is none',
+      args: ['--pod-cidr', '10.244.0.0/99'],
+      says: /--pod-cidr.*10\.244\.0\.0\/99/s,
+    },
+    { name: 'a pod network that is in use', args: ['--pod-cidr', '127.0.0.0/8'], says: /127\.0\.0\.0\/8/ },
+    {
+      name: 'networks that overlap',
+      args: ['--pod-cidr', '10.50.0.0/16', '--service-cidr', '10.50.0.0/16'],
+      says: /10\.50\.0\.0\/16.*overlap/s,
+    },
+    { name: 'a manifest that is not there', args: ['-f', '/nonexistent.yaml'], says: /\/nonexistent\.yaml/ },
+  ];
+  for (const { name, args, says } of rows) {
+    test(name, async () => {
+      const { name: cluster, stateRoot } = reserveCluster();
+      const earlier = machineState(cluster, stateRoot);
+      try {
+        const up = await runFairlead(stateRoot, [
+          'up',
+          '--detach',
+          ...(args.includes('--name') ? [] : ['--name', cluster]),
+          ...args,
+        ]);
+        assert.notEqual(up.status, 0);
+        assert.match(up.error, says);
+        assert.doesNotMatch(up.error, /\n +at /, 'no stack trace');
+        assert.deepEqual(machineChanges(earlier, machineState(cluster, stateRoot)), []);
+        assert.deepEqual(readdirSync(stateRoot), []);
+      } finally {
+        await runFairlead(stateRoot, ['down', '--name', cluster]);
+        rmSync(stateRoot, { recursive: true, force: true });
+      }
+    });
+  }
+
+  test('not being root', (t) => {
+    const bundle = join(import.meta.dirname, '..', 'dist', 'fairlead.mjs');
+    const nobody = ['--reuid=65534', '--regid=65534', '--clear-groups', '--'];
+    if (spawnSync('setpriv', [...nobody, 'test', '-r', bundle]).status !== 0) {
+      return t.skip('the bundle lies in a folder that only root may read');
+    }
+    const { status, stderr } = spawnSync('setpriv', [...nobody, process.execPath, bundle, 'up'], {
+      encoding: 'utf8',
+    });
+    assert.equal(status, 1, stderr);
+    assert.match(stderr, /fairlead up must run as root.*\n.*sudo fairlead up/);
+  });
+
+  test('a manifest with a field that does not exist', async () => {
+    const { name, stateRoot } = reserveCluster();
+    const earlier = machineState(name, stateRoot);
+    const file = join(stateRoot, 'bad.yaml');
+    writeFileSync(
+      file,
+      'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodeport: 30080}]}\n',
+    );
+    const up = await runFairlead(stateRoot, ['up', '--detach', '--name', name, '-f', file]);
+    assert.equal(up.status, 1);
+    assert.match(up.error, /unknown field "spec\.ports\[0\]\.nodeport"/);
+    assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
+    rmSync(stateRoot, { recursive: true, force: true });
+  });
+});

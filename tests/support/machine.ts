@@ -1,0 +1,61 @@
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+
+/**
+ * What a cluster could leave behind on this machine, as lines of text: links, routes, rules, namespaces, mounts,
+ * nf_tables, control groups, and processes that belong to the cluster.
+ */
+export function machineState(cluster: string, stateRoot: string): string[] {
+  const lines = (command: string) =>
+    execFileSync('sh', ['-c', command], { encoding: 'utf8' }).split('\n').filter(Boolean);
+  // Other tests of this suite may come and go.
+  const others = (line: string) => !line.includes(cluster) && /\bflt?-/.test(line);
+  const all = [
+    ...lines('ip -o link | sed "s/^[0-9]*: //"').map((line) => `link ${line}`),
+    ...lines('ip route show table all; ip -6 route show table all').map(
+      (line) => `route ${line.replace(/ expires [0-9]+sec/, '')}`,
+    ),
+    ...lines('ip rule; ip -6 rule').map((line) => `rule ${line}`),
+    ...lines('ls /run/netns 2>/dev/null || true').map((line) => `netns ${line}`),
+    ...lines('cut -d" " -f5 /proc/self/mountinfo').map((line) => `mount ${line}`),
+    ...lines('nft list ruleset').map((line) => `nft ${line}`),
+    ...lines('find /sys/fs/cgroup -type d -name "fairlead*"').map((line) => `cgroup ${line}`),
+    ...lines('sysctl -a --pattern "net.ipv[46].(conf.all|ip_forward)" 2>/dev/null || true').map(
+      (line) => `sysctl ${line}`,
+    ),
+    ...processes(cluster, stateRoot).map((line) => `process ${line}`),
+  ];
+  return all.filter((line) => !others(line)).sort();
+}
+
+/** What came (+) and what went (-) between two states. */
+export function machineChanges(before: readonly string[], after: readonly string[]): string[] {
+  return [
+    ...after.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),
+    ...before.filter((line) => !after.includes(line)).map((line) => `- ${line}`),
+  ];
+}
+
+/** Processes with the cluster's mark, in its control groups, or that see its files. */
+function processes(cluster: string, stateRoot: string): string[] {
+  const found: string[] = [];
+  for (const pid of readdirSync('/proc').filter((entry) => /^[0-9]+$/.test(entry))) {
+    if (Number(pid) === process.pid) continue;
+    const read = (file: string) => {
+      try {
+        return readFileSync(`/proc/${pid}/${file}`, 'utf8');
+      } catch {
+        // It ended while it was looked at.
+        return '';
+      }
+    };
+    const ours =
+      read('environ').includes(`FAIRLEAD_CLUSTER=${cluster}\0`) ||
+      read('cgroup').includes(`/fairlead-${cluster}`) ||
+      read('mountinfo').includes(`${stateRoot}/`);
+    // A zombie has no command line any more, and is its parent's business.
+    const command = read('cmdline').replaceAll('\0', ' ');
+    if (ours && command !== '') found.push(`${pid} ${command}`);
+  }
+  return found;
+}
