@@ -35,7 +35,7 @@ const rows: readonly [name: string, packet: string, verdict: string, node?: Part
     'forward 10.244.1.2=0.5 hairpin 10.244.2.2=0.5',
   ],
   [
-    'an endpoint of another node cannot be a hairpin here',
+    'an endpoint of another node reaches the cluster IP through its own node',
     'pod 10.244.2.2 > 10.96.0.1:80',
     'forward 10.244.1.2=0.5 10.244.2.2=0.5',
   ],
@@ -111,6 +111,23 @@ for (const [name, text, expected, node = {}] of rows) {
     assert.equal(verdict.affinitySeconds, verdict.action === 'forward' ? 10_800 : null);
   });
 }
+
+test('an endpoint of another node to itself, by this node’s node port of external policy Local: hairpin', () => {
+  const local = webService({
+    type: 'NodePort',
+    externalTrafficPolicy: 'Local',
+    ports: [{ name: 'http', port: 80, nodePort: 30_080 }],
+  });
+  const map = compile({ node: testNode(), services: [local], slices });
+  const { candidates } = decide(map, packetOf('pod 10.244.2.2 > 192.168.0.1:30080'));
+  assert.deepEqual(
+    candidates.map(({ endpoint, hairpin, masquerade }) => [endpoint.ip, hairpin, masquerade]),
+    [
+      ['10.244.1.2', false, false],
+      ['10.244.2.2', true, true],
+    ],
+  );
+});
 
 test('a node port answers on any address that the caller knows to be the node’s', () => {
   const map = compile({ node: testNode(), services, slices });

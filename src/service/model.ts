@@ -168,8 +168,10 @@ export interface ServiceMap {
   /** Every cluster IP in use → "namespace/name"; a wrong port on one of them is rejected. */
   readonly clusterIPs: ReadonlyMap<string, string>;
   /**
-   * Addresses of endpoints in use that are on this node, or that name no node and so may be: a connection from one
-   * of them to itself needs masquerading.
+   * Addresses of endpoints in use whose connections to themselves need masquerading here: those on this node, those
+   * that name no node and so may be, and those of other nodes that node ports, load balancer addresses or external
+   * IPs of external policy Local lead to (pods keep their address there, also pods of other nodes). A cluster IP is
+   * reached through the pod's own node.
    */
   readonly hairpinAddresses: ReadonlySet<string>;
   readonly findings: readonly Finding[];

@@ -89,7 +89,11 @@ export function poolsOf(compiled: CompiledService | null): Pool[] {
   return [...pools];
 }
 
-/** Addresses from which a connection to the Service may come back to where it began, on this node. */
+/**
+ * Addresses from which a connection to the Service may come back through this node to where it began, with its own
+ * address as source: those on this node or of no node, and those of other nodes where pods keep their address on the
+ * way through a frontend that is reached from other nodes.
+ */
 export function hairpinAddressesOf(compiled: CompiledService | null): Set<string> {
   const addresses = new Set<string>();
   for (const pool of poolsOf(compiled)) {
@@ -97,6 +101,14 @@ export function hairpinAddressesOf(compiled: CompiledService | null): Set<string
       if (endpoint.local || endpoint.nodeName === null) addresses.add(endpoint.ip);
     }
   }
+  const exposed = new Set<Pool>();
+  for (const { kind, routes } of compiled?.frontends ?? []) {
+    if (kind === 'ClusterIP') continue;
+    for (const route of [routes.pod, routes.external]) {
+      if (route.action === 'forward' && !route.masquerade) exposed.add(route.pool);
+    }
+  }
+  for (const { endpoints } of exposed) for (const { ip } of endpoints) addresses.add(ip);
   return addresses;
 }
 

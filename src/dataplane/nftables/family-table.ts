@@ -409,7 +409,12 @@ export class FamilyTable {
     if (known.has(ip) === on) return;
     const times = set === 'hairpin' ? 2 : 1;
     const key = new Uint32Array(this.#words * times);
-    for (let i = 0; i < times; i++) writeAddress(ip, this.family, key, i * this.#words);
+    try {
+      for (let i = 0; i < times; i++) writeAddress(ip, this.family, key, i * this.#words);
+    } catch {
+      // No packet has such an address; the frontends that it stands in are reported.
+      return;
+    }
     this.#count(set, on ? 1 : -1);
     if (on) {
       known.add(ip);
