@@ -68,6 +68,10 @@ export interface Cluster {
   state(): ClusterState;
   fairlead(...args: readonly string[]): Promise<Result>;
   kubectl(...args: readonly string[]): Promise<Result>;
+  kubectlWith(
+    options: { readonly input?: string; readonly env?: Record<string, string> },
+    ...args: readonly string[]
+  ): Promise<Result>;
   /** kubectl's output; throws where it fails. */
   ask(...args: readonly string[]): Promise<string>;
   apply(yaml: string): Promise<string>;
@@ -135,6 +139,8 @@ export async function startCluster(
     state: () => JSON.parse(readFileSync(join(stateRoot, name, 'cluster.json'), 'utf8')) as ClusterState,
     fairlead: (command = '', ...words) => fairlead(command, '--name', name, ...words),
     kubectl,
+    kubectlWith: ({ input, env }, ...words) =>
+      run(kubectlProgram, words, { KUBECONFIG: kubeconfig, ...env }, input),
     ask,
     async apply(yaml) {
       const result = await run(kubectlProgram, ['apply', '-f', '-'], { KUBECONFIG: kubeconfig }, yaml);

@@ -1,0 +1,241 @@
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+
+/** One step of a session with pods that run: a command line (words with spaces in single quotes), and what must be seen. */
+interface Step {
+  readonly run: string;
+  readonly sees?: RegExp;
+  readonly fails?: RegExp;
+  readonly input?: string;
+}
+
+const WEB = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: echo
+        image: fairlead
+        command: [fairlead, echo, --port=8080]
+        ports: [{containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}
+`;
+
+const STEPS: readonly Step[] = [
+  { run: 'version', sees: /Server Version: v1\.33\.0/ },
+  { run: 'api-resources', sees: /endpointslices +discovery\.k8s\.io\/v1 +true +EndpointSlice/ },
+  {
+    run: 'get nodes -o wide',
+    sees: /node-1 +Ready +<none> +\S+ +v1\.33\.0\S* +172\.30\.\d+\.11 +<none> .*crun:\/\//,
+  },
+  {
+    run: 'get nodes,pods,svc,endpointslices,deploy -o wide',
+    sees: /service\/hello +NodePort +10\.96\.\d+\.\d+ +<none> +80:30080\/TCP,80:30080\/UDP[\s\S]*deployment\.apps\/hello +3\/3 +3 +3 +\S+ +echo +fairlead +app=hello/,
+  },
+  { run: 'get pods -o yaml', sees: /kind: List/ },
+  { run: 'get deploy hello -o yaml', sees: /availableReplicas: 3/ },
+  { run: 'describe node node-1', sees: /Ready +True[\s\S]*Non-terminated Pods/ },
+  { run: 'describe pod client', sees: /Normal +Started[\s\S]*Started container shell/ },
+  { run: 'describe svc hello', sees: /Endpoints: +10\.244\.\d+\.\d+:8080/ },
+  {
+    run: 'describe deploy hello',
+    sees: /Replicas: +3 desired \| 3 updated \| 3 total \| 3 available \| 0 unavailable/,
+  },
+  { run: 'describe endpointslices', sees: /Name: +hello-/ },
+  { run: 'apply -f -', input: WEB, sees: /deployment\.apps\/web created/ },
+  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'expose deploy/web --port=80 --target-port=8080', sees: /service\/web exposed/ },
+  { run: 'exec client -- fairlead request http://web', sees: /^web-/ },
+  { run: 'apply -f -', input: WEB.replace('replicas: 2', 'replicas: 3'), sees: /configured/ },
+  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'get deploy web', sees: /web +3\/3 +3 +3/ },
+  {
+    run: 'create deployment made --image=host --replicas=1 -- sleep infinity',
+    sees: /deployment\.apps\/made created/,
+  },
+  { run: 'create service clusterip made --tcp=80:8080', sees: /service\/made created/ },
+  { run: 'create configmap settings --from-literal=a=b', sees: /configmap\/settings created/ },
+  { run: 'create secret generic hidden --from-literal=a=b', sees: /secret\/hidden created/ },
+  { run: 'create namespace shop', sees: /namespace\/shop created/ },
+  { run: 'run task -n shop --image=host --restart=Never -- echo done', sees: /pod\/task created/ },
+  {
+    run: 'wait -n shop --for=jsonpath={.status.phase}=Succeeded pod/task --timeout=20s',
+    sees: /condition met/,
+  },
+  { run: 'logs -n shop task', sees: /^done$/m },
+  {
+    run: "run shell --image=host --command -- sh -c 'echo begun; exec sleep infinity'",
+    sees: /pod\/shell created/,
+  },
+  { run: 'wait --for=condition=Ready pod/shell --timeout=20s', sees: /condition met/ },
+  { run: 'exec shell -- hostname', sees: /^shell$/m },
+  { run: 'exec -i shell -- cat', input: 'typed', sees: /^typed$/ },
+  { run: 'exec shell -- sh -c "exit 3"', fails: /exit code 3/ },
+  { run: 'logs shell --tail=1', sees: /begun/ },
+  { run: 'edit deploy web', sees: /deployment\.apps\/web edited/ },
+  { run: 'get deploy web -o jsonpath={.metadata.labels.edited}', sees: /^yes$/ },
+  {
+    run: `patch deploy web -p '{"spec":{"template":{"metadata":{"annotations":{"a":"1"}}}}}'`,
+    sees: /patched/,
+  },
+  { run: `patch deploy web --type=merge -p '{"spec":{"revisionHistoryLimit":5}}'`, sees: /patched/ },
+  {
+    run: `patch svc web --type=json -p '[{"op":"replace","path":"/spec/ports/0/port","value":81}]'`,
+    sees: /patched/,
+  },
+  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'exec client -- fairlead request http://web:81', sees: /^web-/ },
+  { run: 'label svc web tier=front', sees: /labeled/ },
+  { run: 'get svc -l tier=front -o name', sees: /^service\/web$/m },
+  { run: 'scale deploy/web --replicas=1', sees: /scaled/ },
+  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout restart deploy/web', sees: /restarted/ },
+  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout history deploy/web', sees: /REVISION +CHANGE-CAUSE\n1 .*\n2 .*\n3 / },
+  { run: 'rollout undo deploy/web', sees: /rolled back/ },
+  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'explain service.spec.externalTrafficPolicy', sees: /FIELD: externalTrafficPolicy <string>/ },
+  { run: 'events --for pod/shell', sees: /Normal +Scheduled[\s\S]*Normal +Started/ },
+  { run: 'get events', sees: /Normal +ScalingReplicaSet +deployment\/web/ },
+  { run: 'top node', fails: /Metrics API not available/ },
+  { run: 'delete deploy,svc web', sees: /deployment\.apps "web" deleted/ },
+  { run: 'delete pod shell --grace-period=0', sees: /pod "shell" (force )?deleted/ },
+  { run: 'delete namespace shop', sees: /namespace "shop" deleted/ },
+  { run: 'get namespace shop', fails: /namespaces "shop" not found/ },
+];
+
+const PROGRAMS: readonly { readonly name: string; readonly find: () => string | null }[] = [
+  {
+    name: "the machine's kubectl",
+    find: () => (spawnSync('kubectl', ['version', '--client']).status === 0 ? 'kubectl' : null),
+  },
+  {
+    name: 'kubectl 1.33',
+    find() {
+      const built = spawnSync('sh', [join(ROOT, 'tools', 'kubectl-1.33', 'build.sh')], {
+        encoding: 'utf8',
+        timeout: 600_000,
+      });
+      return built.status === 0 ? built.stdout.trim() : null;
+    },
+  },
+];
+
+for (const { name, find } of PROGRAMS) {
+  describe(name, () => {
+    const program = find();
+    if (program === null) {
+      test.skip(`${name} is not here and cannot be built`);
+      return;
+    }
+    let cluster: Cluster;
+    before(async () => {
+      cluster = await startCluster(['--nodes', '2', '-f', HELLO], undefined, program);
+    });
+    after(() => cluster?.down());
+
+    for (const [index, { run, sees, fails, input }] of STEPS.entries()) {
+      test(`${index + 1}. kubectl ${run}`, async () => {
+        const words = [...run.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
+          (match) => match[1] ?? match[2] ?? match[3] ?? '',
+        );
+        const { status, out, error } = await cluster.kubectlWith(
+          {
+            input: input ?? '',
+            env: {
+              KUBE_EDITOR: `sed -i 's/^  labels:$/  labels:\\n    edited: "yes"/; s/^  name: web$/  name: web\\n  labels:\\n    edited: "yes"/'`,
+            },
+          },
+          ...words,
+        );
+        if (fails) {
+          assert.notEqual(status, 0, out);
+          assert.match(out + error, fails);
+        } else {
+          assert.equal(status, 0, error);
+          assert.match(out, sees ?? /^/);
+        }
+      });
+    }
+
+    test('get -w shows what happens', async () => {
+      const watch = follow(['get', 'deploy', 'hello', '-w']);
+      await eventually(
+        () => watch.text(),
+        (text) => /hello +3\/3/.test(text),
+      );
+      await cluster.ask('scale', 'deploy/hello', '--replicas=4');
+      await eventually(
+        () => watch.text(),
+        (text) => /hello +4\/4/.test(text),
+      );
+      await watch.stop();
+      await cluster.ask('scale', 'deploy/hello', '--replicas=3');
+    });
+
+    test('logs -f follows until the container ends', async () => {
+      const text = 'for n in 1 2 3; do echo line $n; sleep 0.3; done';
+      await cluster.ask(
+        'run',
+        'talk',
+        '--image=host',
+        '--restart=Never',
+        '--command',
+        '--',
+        'sh',
+        '-c',
+        text,
+      );
+      await cluster.ask('wait', '--for=jsonpath={.status.phase}=Running', 'pod/talk', '--timeout=20s');
+      const logs = follow(['logs', '-f', 'talk']);
+      assert.equal(await logs.ended, 0);
+      assert.equal(logs.text(), 'line 1\nline 2\nline 3\n');
+    });
+
+    test('exec -it has a terminal', async () => {
+      const command = `${program} exec -it client -- sh -c 'test -t 0 && tty && stty size'`;
+      const { status, stdout } = spawnSync(
+        'script',
+        ['-qec', `stty rows 33 cols 99; ${command}`, '/dev/null'],
+        {
+          encoding: 'utf8',
+          input: '',
+          env: { ...process.env, KUBECONFIG: cluster.kubeconfig },
+        },
+      );
+      assert.equal(status, 0, stdout);
+      assert.match(stdout, /\/dev\/pts\/\d+\r?\n33 99/);
+    });
+
+    /** A kubectl that goes on until it is stopped. */
+    function follow(words: readonly string[]) {
+      const child = spawn(program ?? '', words, {
+        stdio: ['ignore', 'pipe', 'pipe'],
+        env: { ...process.env, KUBECONFIG: cluster.kubeconfig },
+      });
+      let text = '';
+      child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+        text += chunk;
+      });
+      const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
+      return {
+        text: () => text,
+        ended,
+        async stop() {
+          child.kill();
+          await ended;
+        },
+      };
+    }
+  });
+}
