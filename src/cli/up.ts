@@ -363,18 +363,19 @@ function freeApiPort(): number {
 }
 
 function advice(state: ClusterState, manifests: readonly ManifestObject[]): string {
+  const program = process.env['FAIRLEAD_COMMAND'] ?? 'fairlead';
   const suffix = state.name === DEFAULT_CLUSTER ? '' : ` --name ${state.name}`;
   const pod = manifests.find((entry) => entry.kind.kind === 'Pod');
   const service = manifests.find((entry) => entry.kind.kind === 'Service');
   const lines = [
     'try:',
-    `  export KUBECONFIG=$(fairlead kubeconfig${suffix})`,
+    `  export KUBECONFIG=$(${program} kubeconfig${suffix})`,
     '  kubectl get pods,services -o wide',
     ...(pod && service
-      ? [`  fairlead exec${suffix} ${pod.name} -- fairlead request http://${service.name} --count 300`]
+      ? [`  ${program} exec${suffix} ${pod.name} -- fairlead request http://${service.name} --count 300`]
       : []),
-    `  fairlead status${suffix}`,
-    `  fairlead down${suffix}`,
+    `  ${program} status${suffix}`,
+    `  ${program} down${suffix}`,
     '',
   ];
   return lines.join('\n');
