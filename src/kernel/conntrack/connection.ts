@@ -85,7 +85,10 @@ export class ConntrackConnection {
 }
 
 function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter): void {
-  const { protocol, destination, destinationPort, status } = filter;
+  const { protocol, destinationPort, status } = filter;
+  // Linux 6.18 compares IPv6 addresses the wrong way round and lists all flows but those asked for
+  // (ctnetlink_filter_match_tuple): these are picked out here.
+  const destination = family === 'ipv4' ? filter.destination : undefined;
   const flags =
     (destination === undefined ? 0 : FILTER_DESTINATION) |
     (protocol === undefined ? 0 : FILTER_PROTOCOL) |
@@ -93,7 +96,7 @@ function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter
   if (flags !== 0) {
     writer.nested(CTA.tupleOriginal, () => {
       if (destination !== undefined) {
-        writer.nested(1, () => writer.attribute(family === 'ipv4' ? 2 : 4, bytesOf(destination)));
+        writer.nested(1, () => writer.attribute(2, bytesOf(destination)));
       }
       if (protocol !== undefined) {
         writer.nested(2, () => {

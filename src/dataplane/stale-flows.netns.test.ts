@@ -1,0 +1,199 @@
+import assert from 'node:assert/strict';
+import { createSocket, type Socket } from 'node:dgram';
+import { createServer, Socket as TcpSocket } from 'node:net';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
+import { bindUdpIn, listenTcpIn, openTcpIn } from '../kernel/netns.ts';
+import type { IPFamily } from '../lib/address.ts';
+import type { Frontend, ServiceMap } from '../service/model.ts';
+import { type ConntrackReconciler, createConntrackReconciler } from './conntrack/reconciler.ts';
+import type { Dataplane } from './dataplane.ts';
+import { createNftables } from './nftables/nftables.ts';
+import { changeBetween, endpoint, frontend, serviceMap } from './testing/service-map.ts';
+import { createTopology, type Place, type Topology } from './testing/topology.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const CLUSTER_IP = { ipv4: '10.96.0.7', ipv6: 'fd00:96::7' } as const;
+const PORT = 53;
+const TARGET = 5353;
+const NODE_PORT = 30053;
+
+describe('connection tracking follows the Services', () => {
+  let topology: Topology;
+  let dataplane: Dataplane;
+  let reconciler: ConntrackReconciler;
+  let flows: ConntrackConnection;
+  const closers: (() => void)[] = [];
+
+  before(async () => {
+    topology = createTopology();
+    for (const place of ['pod1', 'pod2'] as const) await topology.serve(place, TARGET);
+    const netns = topology.namespace('node');
+    dataplane = createNftables({ families: FAMILIES, netns });
+    reconciler = createConntrackReconciler({ families: FAMILIES, netns });
+    flows = new ConntrackConnection(netns);
+  });
+  afterEach(() => {
+    for (const close of closers.splice(0)) close();
+  });
+  after(async () => {
+    flows?.close();
+    await reconciler?.close();
+    await dataplane?.close();
+    topology?.close();
+  });
+
+  const dns = (...places: Place[]): Frontend[] =>
+    FAMILIES.flatMap((family) => {
+      const shared = {
+        service: 'dns',
+        family,
+        protocol: 'UDP' as const,
+        endpoints: places.map((place) => endpoint(topology.address(place, family), TARGET)),
+      };
+      return [
+        frontend({ ...shared, kind: 'ClusterIP', address: CLUSTER_IP[family], port: PORT }),
+        frontend({ ...shared, kind: 'NodePort', address: null, port: NODE_PORT }),
+      ];
+    });
+
+  async function start(map: ServiceMap): Promise<void> {
+    await dataplane.sync(map);
+    reconciler.sync(map);
+    await reconciler.settled();
+  }
+  async function turnInto(before: ServiceMap, after: ServiceMap): Promise<void> {
+    const change = changeBetween(before, after);
+    await dataplane.apply(change, after);
+    reconciler.apply(change);
+    await reconciler.settled();
+  }
+
+  /** A UDP client that keeps its port: one flow as long as it lives. */
+  async function client(place: Place, address: string, port: number) {
+    const v6 = address.includes(':');
+    const socket: Socket = createSocket(v6 ? 'udp6' : 'udp4');
+    closers.push(() => socket.close());
+    let answered: (answer: string) => void = () => {};
+    socket.on('message', (bytes) => answered(bytes.toString().split(' ')[0] ?? ''));
+    socket.on('error', (error: NodeJS.ErrnoException) => answered(error.code ?? 'error'));
+    const fd = bindUdpIn(topology.namespace(place), v6 ? '::' : '0.0.0.0', 0);
+    await new Promise<void>((resolve) => socket.bind({ fd, exclusive: true }, () => resolve()));
+    await new Promise<void>((resolve) => socket.connect(port, address, () => resolve()));
+    return {
+      ask: () =>
+        new Promise<string>((resolve) => {
+          const timer = setTimeout(() => resolve('silence'), 500);
+          answered = (answer) => {
+            clearTimeout(timer);
+            resolve(answer);
+          };
+          socket.send('?');
+        }),
+    };
+  }
+
+  for (const family of FAMILIES) {
+    for (const [kind, from] of [
+      ['cluster IP', 'pod3'],
+      ['node port', 'outside'],
+    ] as const) {
+      test(`${family} ${kind}: a UDP flow leaves an endpoint that no longer serves`, async () => {
+        const [address, port] =
+          kind === 'cluster IP' ? [CLUSTER_IP[family], PORT] : [topology.address('node', family), NODE_PORT];
+        const one = serviceMap(dns('pod1'));
+        await start(one);
+        const { ask } = await client(from, address, port);
+        assert.equal(await ask(), 'pod1');
+        const two = serviceMap(dns('pod1', 'pod2'));
+        await turnInto(one, two);
+        assert.equal(await ask(), 'pod1', 'a flow stays where it is while that serves');
+        const other = serviceMap(dns('pod2'));
+        await turnInto(two, other);
+        assert.equal(await ask(), 'pod2');
+        const none = serviceMap(dns());
+        await turnInto(other, none);
+        assert.equal(await ask(), 'ECONNREFUSED', 'scaled to zero');
+        await turnInto(none, one);
+        assert.equal(await ask(), 'pod1', 'and back');
+      });
+    }
+
+    test(`${family}: nothing is left of the flows of a Service that was deleted`, async () => {
+      const one = serviceMap(dns('pod1'));
+      await start(one);
+      const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
+      assert.equal(await ask(), 'pod1');
+      await turnInto(one, serviceMap([]));
+      const left = flows.list(family, { protocol: 17, destination: CLUSTER_IP[family] });
+      assert.deepEqual(left, []);
+      assert.equal(await ask(), 'silence');
+    });
+
+    test(`${family}: a flow that was opened before its Service existed finds it`, async () => {
+      await start(serviceMap(dns('pod1')));
+      // No table, no rules: the packet goes out untranslated, which connection tracking remembers.
+      await dataplane.remove();
+      topology.run('node', 'nft', 'add table inet tracking');
+      topology.run('node', 'nft', 'add chain inet tracking c { type filter hook forward priority 0; }');
+      topology.run('node', 'nft', 'add rule inet tracking c ct state established counter');
+      closers.push(() => void topology.run('node', 'nft', 'delete table inet tracking'));
+      const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
+      assert.notEqual(await ask(), 'pod1');
+      await start(serviceMap(dns('pod1')));
+      assert.equal(await ask(), 'pod1');
+    });
+
+    test(`${family}: flows that no Service carries are left alone`, async () => {
+      const one = serviceMap(dns('pod1'));
+      await start(one);
+      const { ask } = await client('pod3', topology.address('pod1', family), TARGET);
+      assert.equal(await ask(), 'pod1');
+      const before = flows.list(family, { protocol: 17, destination: topology.address('pod1', family) });
+      assert.equal(before.length, 1);
+      await turnInto(one, serviceMap(dns('pod2')));
+      const after = flows.list(family, { protocol: 17, destination: topology.address('pod1', family) });
+      assert.deepEqual(
+        after.map(({ id }) => id),
+        before.map(({ id }) => id),
+      );
+    });
+  }
+
+  test('a TCP connection to an endpoint that drains lives on; to one that is gone it ends', async () => {
+    const port = 7070;
+    const server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.on('data', (data) => socket.write(data));
+      closers.push(() => socket.destroy());
+    });
+    server.listen({ fd: listenTcpIn(topology.namespace('pod1'), '0.0.0.0', port) });
+    closers.push(() => server.close());
+    const web = (...places: Place[]) =>
+      serviceMap([
+        frontend({
+          kind: 'ClusterIP',
+          service: 'web',
+          address: '10.96.0.9',
+          port: 80,
+          endpoints: places.map((place) => endpoint(topology.address(place, 'ipv4'), port)),
+        }),
+      ]);
+    const one = web('pod1');
+    await start(one);
+    const socket = new TcpSocket({ fd: openTcpIn(topology.namespace('pod3'), 'ipv4') });
+    socket.connect(80, '10.96.0.9');
+    closers.push(() => socket.destroy());
+    const echo = (text: string) =>
+      new Promise<string>((resolve) => {
+        socket.once('data', (data) => resolve(data.toString()));
+        socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'error'));
+        socket.write(text);
+      });
+    assert.equal(await echo('hello'), 'hello');
+    await turnInto(one, web('pod2'));
+    assert.equal(await echo('still'), 'still');
+    assert.equal(await reconciler.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 1);
+    assert.equal(await echo('gone'), 'ECONNRESET');
+  });
+});
