@@ -1,0 +1,214 @@
+import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { FairleadError } from '../../lib/errors.ts';
+import {
+  type Attributes,
+  type MessageWriter,
+  readAttributes,
+  readBe16,
+  readText,
+  readU16,
+  readU32,
+} from '../netlink/attributes.ts';
+import {
+  AF_INET,
+  AF_INET6,
+  FORWARDING,
+  IPVS_CMD_ATTR,
+  IPVS_DEST_ATTR,
+  IPVS_SVC_ATTR,
+  SERVER_FLAG,
+} from './constants.ts';
+
+/** What a virtual server takes: packets to an address, protocol and port, or packets with a mark. */
+export type ServerMatch =
+  | { readonly protocol: number; readonly address: string; readonly port: number }
+  | { readonly mark: number };
+
+export type ServerId = ServerMatch & { readonly family: IPFamily };
+
+export interface VirtualServer {
+  readonly id: ServerId;
+  /** "rr", "wlc", … */
+  readonly scheduler: string;
+  /** Bits of `SERVER_FLAG.scheduler1` to `scheduler3`; others are the kernel's. */
+  readonly schedulerFlags: number;
+  /** Clients come back to the same real server for this long; null: without persistence. */
+  readonly persistenceSeconds: number | null;
+}
+
+export interface RealServer {
+  readonly address: string;
+  readonly port: number;
+  /** 0: takes no new connections. */
+  readonly weight: number;
+}
+
+/** A real server as the kernel shows it. */
+export interface ShownRealServer extends RealServer {
+  /** One of `FORWARDING`. */
+  readonly forwarding: number;
+  /** TCP and SCTP: established. */
+  readonly activeConnections: number;
+  /** Opening, closing, and all of UDP's. */
+  readonly inactiveConnections: number;
+  readonly persistentConnections: number;
+}
+
+/** Seconds after which idle connections are forgotten (`ipvsadm --set`). */
+export interface IpvsTimeouts {
+  readonly tcp: number;
+  readonly tcpFin: number;
+  readonly udp: number;
+}
+
+const PROTOCOL_NAME: Readonly<Record<number, string>> = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' };
+
+/** As `ipvsadm -Ln` names it: "TCP 10.96.0.1:443", "FWM 4194305 IPv6". */
+export function describeServer(id: ServerId): string {
+  if ('mark' in id) return `FWM ${id.mark}${id.family === 'ipv6' ? ' IPv6' : ''}`;
+  return `${PROTOCOL_NAME[id.protocol] ?? id.protocol} ${hostPort(id)}`;
+}
+
+export function hostPort({ address, port }: { readonly address: string; readonly port: number }): string {
+  return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+}
+
+/** Writes what names a server; with `server`, all of it. */
+export function writeServer(writer: MessageWriter, id: ServerId, server?: VirtualServer): void {
+  writer.nested(IPVS_CMD_ATTR.service, () => {
+    writer.attributeU16(IPVS_SVC_ATTR.family, id.family === 'ipv4' ? AF_INET : AF_INET6);
+    if ('mark' in id) writer.attributeU32(IPVS_SVC_ATTR.mark, id.mark);
+    else {
+      writer.attributeU16(IPVS_SVC_ATTR.protocol, id.protocol);
+      writer.attribute(IPVS_SVC_ATTR.address, unionAddress(id.address, id.family));
+      writer.attributeBe16(IPVS_SVC_ATTR.port, id.port);
+    }
+    if (!server) return;
+    const { scheduler, schedulerFlags, persistenceSeconds } = server;
+    const flags = schedulerFlags | (persistenceSeconds === null ? 0 : SERVER_FLAG.persistent);
+    writer.attributeText(IPVS_SVC_ATTR.scheduler, scheduler);
+    // struct ip_vs_flags: the flags, and which of them this request decides.
+    writer.attribute(IPVS_SVC_ATTR.flags, words(flags, 0xffffffff));
+    writer.attributeU32(IPVS_SVC_ATTR.timeout, persistenceSeconds ?? 0);
+    // Each client for itself: a whole netmask, which IPv6 gives as a prefix length.
+    if (id.family === 'ipv4') writer.attributeBe32(IPVS_SVC_ATTR.netmask, 0xffffffff);
+    else writer.attributeU32(IPVS_SVC_ATTR.netmask, 128);
+  });
+}
+
+/** Writes a real server; `whole`: with what is not its name. */
+export function writeRealServer(
+  writer: MessageWriter,
+  family: IPFamily,
+  real: RealServer,
+  whole: boolean,
+): void {
+  writer.nested(IPVS_CMD_ATTR.destination, () => {
+    writer.attribute(IPVS_DEST_ATTR.address, unionAddress(real.address, family));
+    writer.attributeBe16(IPVS_DEST_ATTR.port, real.port);
+    writer.attributeU16(IPVS_DEST_ATTR.family, family === 'ipv4' ? AF_INET : AF_INET6);
+    if (!whole) return;
+    writer.attributeU32(IPVS_DEST_ATTR.forwarding, FORWARDING.masquerade);
+    writer.attributeU32(IPVS_DEST_ATTR.weight, real.weight);
+    writer.attributeU32(IPVS_DEST_ATTR.upperThreshold, 0);
+    writer.attributeU32(IPVS_DEST_ATTR.lowerThreshold, 0);
+  });
+}
+
+/** Reads one message of a dump of virtual servers (after its generic header); null when it is none. */
+export function readServer(payload: Uint8Array): VirtualServer | null {
+  const nest = readAttributes(payload).get(IPVS_CMD_ATTR.service);
+  if (!nest) return null;
+  const attributes = readAttributes(nest);
+  const family = readFamily(attributes.get(IPVS_SVC_ATTR.family));
+  if (!family) return null;
+  const mark = number(attributes, IPVS_SVC_ATTR.mark);
+  const address = attributes.get(IPVS_SVC_ATTR.address);
+  const port = attributes.get(IPVS_SVC_ATTR.port);
+  const protocol = attributes.get(IPVS_SVC_ATTR.protocol);
+  const flags = number(attributes, IPVS_SVC_ATTR.flags);
+  const scheduler = attributes.get(IPVS_SVC_ATTR.scheduler);
+  const id: ServerId | null = mark
+    ? { family, mark }
+    : address && port && protocol
+      ? {
+          family,
+          protocol: readU16(protocol),
+          address: readUnionAddress(address, family),
+          port: readBe16(port),
+        }
+      : null;
+  if (!id) return null;
+  return {
+    id,
+    scheduler: scheduler ? readText(scheduler) : '',
+    schedulerFlags: flags & (SERVER_FLAG.scheduler1 | SERVER_FLAG.scheduler2 | SERVER_FLAG.scheduler3),
+    persistenceSeconds: flags & SERVER_FLAG.persistent ? number(attributes, IPVS_SVC_ATTR.timeout) : null,
+  };
+}
+
+/** Reads one message of a dump of a virtual server's real servers; null when it is none. */
+export function readRealServer(payload: Uint8Array, family: IPFamily): ShownRealServer | null {
+  const nest = readAttributes(payload).get(IPVS_CMD_ATTR.destination);
+  if (!nest) return null;
+  const attributes = readAttributes(nest);
+  const address = attributes.get(IPVS_DEST_ATTR.address);
+  const port = attributes.get(IPVS_DEST_ATTR.port);
+  if (!address || !port) return null;
+  return {
+    address: readUnionAddress(address, readFamily(attributes.get(IPVS_DEST_ATTR.family)) ?? family),
+    port: readBe16(port),
+    weight: number(attributes, IPVS_DEST_ATTR.weight),
+    forwarding: number(attributes, IPVS_DEST_ATTR.forwarding),
+    activeConnections: number(attributes, IPVS_DEST_ATTR.activeConnections),
+    inactiveConnections: number(attributes, IPVS_DEST_ATTR.inactiveConnections),
+    persistentConnections: number(attributes, IPVS_DEST_ATTR.persistentConnections),
+  };
+}
+
+export function readTimeouts(payload: Uint8Array): IpvsTimeouts {
+  const attributes = readAttributes(payload);
+  return {
+    tcp: number(attributes, IPVS_CMD_ATTR.timeoutTcp),
+    tcpFin: number(attributes, IPVS_CMD_ATTR.timeoutTcpFin),
+    udp: number(attributes, IPVS_CMD_ATTR.timeoutUdp),
+  };
+}
+
+function readFamily(bytes: Uint8Array | undefined): IPFamily | null {
+  switch (bytes && readU16(bytes)) {
+    case AF_INET:
+      return 'ipv4';
+    case AF_INET6:
+      return 'ipv6';
+    default:
+      return null;
+  }
+}
+
+/** union nf_inet_addr: 16 bytes, of which IPv4 uses the first four. */
+function unionAddress(text: string, family: IPFamily): Uint8Array {
+  const bytes = addressBytes(text);
+  if (bytes?.length !== (family === 'ipv4' ? 4 : 16)) {
+    throw new FairleadError(`${JSON.stringify(text)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
+      op: 'encode IPVS server',
+      code: 'EINVAL',
+      object: text,
+    });
+  }
+  const union = new Uint8Array(16);
+  union.set(bytes);
+  return union;
+}
+
+const readUnionAddress = (bytes: Uint8Array, family: IPFamily): string =>
+  formatAddress(bytes.subarray(0, family === 'ipv4' ? 4 : 16));
+
+function words(...values: number[]): Uint8Array {
+  return new Uint8Array(Uint32Array.from(values).buffer);
+}
+
+function number(attributes: Attributes, type: number): number {
+  const value = attributes.get(type);
+  return value && value.length >= 4 ? readU32(value) : 0;
+}
