@@ -23,7 +23,8 @@ function balancerOf(
         balancer.failed(candidate);
         continue;
       }
-      balancer.connected(client, candidate);
+      balancer.answered(candidate);
+      balancer.bind(client, candidate);
       return candidate;
     }
     return null;
@@ -75,7 +76,7 @@ test('an endpoint that failed is tried last for five seconds', () => {
 test('and is as good as the others again once it has answered', () => {
   const { balancer, connect } = balancerOf();
   balancer.failed(A);
-  balancer.connected('c', A);
+  balancer.answered(A);
   assert.ok(times(3, () => connect()).includes(A));
 });
 

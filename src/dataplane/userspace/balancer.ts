@@ -21,8 +21,10 @@ export interface Balancer {
   configure(settings: PoolSettings): void;
   /** Every endpoint once, the best first. What is not asked for is not counted. */
   candidates(client: string): Generator<Endpoint, void>;
-  /** The client has this endpoint now. */
-  connected(client: string, endpoint: Endpoint): void;
+  /** The client has this endpoint now: with affinity, it comes back to it. */
+  bind(client: string, endpoint: Endpoint): void;
+  /** The endpoint has shown that it lives. */
+  answered(endpoint: Endpoint): void;
   /** The endpoint refused, or did not answer. */
   failed(endpoint: Endpoint): void;
 }
@@ -93,7 +95,6 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
       if (own) yield own;
       const from = turn % Math.max(1, all.length);
       const late: Endpoint[] = [];
-      let first = own === undefined;
       for (let i = 0; i < all.length; i++) {
         const at = (from + i) % all.length;
         const endpoint = all[at];
@@ -102,20 +103,24 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
           late.push(endpoint);
           continue;
         }
-        if (first) turn = at + 1;
-        first = false;
+        turn = at + 1;
         yield endpoint;
       }
-      if (first) turn = from + 1;
-      yield* late;
+      for (const endpoint of late) {
+        turn = all.indexOf(endpoint) + 1;
+        yield endpoint;
+      }
     },
 
-    connected(client, endpoint) {
-      if (shunned.size > 0) shunned.delete(hostPort(endpoint));
+    bind(client, endpoint) {
       if (affinityMs === null) return;
       clients.delete(client);
       clients.set(client, { endpoint: hostPort(endpoint), at: clock.now() });
       forgetOld();
+    },
+
+    answered(endpoint) {
+      if (shunned.size > 0) shunned.delete(hostPort(endpoint));
     },
 
     failed(endpoint) {

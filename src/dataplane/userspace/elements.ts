@@ -1,5 +1,5 @@
 import type { Element } from '../../kernel/nftables/batch.ts';
-import type { IPFamily } from '../../lib/address.ts';
+import { formatAddress, type IPFamily } from '../../lib/address.ts';
 import { type Frontend, type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { type Keying, LISTENERS, listenerMap, refusalMap } from './layout.ts';
 import {
@@ -27,6 +27,8 @@ export type Target = ListenAddress | 'reject' | 'drop';
 export interface ProgrammedFrontend {
   readonly frontend: Frontend;
   readonly targets: Readonly<Record<SourceClass, Target>>;
+  /** Ids of the pools whose listeners the targets are, each once. */
+  readonly pools: readonly string[];
 }
 
 /** A set's element. Two of the same `id` are the same element; with the same `value` too, they are equal. */
@@ -127,12 +129,11 @@ function setElement(set: string, element: Element, value: string): SetElement {
   return { set, element, id: `${set} ${hexOfWords(element.key)}`, value };
 }
 
-/** The bytes of a map's data as a listener's address; null when they are none. */
-export function readListenAddress(data: Uint8Array, family: IPFamily): { bytes: Uint8Array; port: number } | null {
+/** Where a listener's element says that it listens. */
+export function readListenerKey(key: Uint8Array, family: IPFamily): ListenAddress {
   const length = addressWords(family) * 4;
-  if (data.length < length + 2) return null;
   return {
-    bytes: data.subarray(0, length),
-    port: ((data[length] ?? 0) << 8) | (data[length + 1] ?? 0),
+    address: formatAddress(key.subarray(0, length)),
+    port: ((key[length + 4] ?? 0) << 8) | (key[length + 5] ?? 0),
   };
 }

@@ -1,0 +1,215 @@
+import { bindUdpIn, listenTcpIn, localPort, type NetnsRef } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import type { Logger } from '../../lib/log.ts';
+import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts';
+import { type Balancer, createBalancer, hostPort, type PoolSettings } from './balancer.ts';
+import { commentOf, type ListenAddress, listenerElement, type SetElement } from './elements.ts';
+import type { PoolProxy } from './pool-proxy.ts';
+import { openTcp, openUdp } from './sockets.ts';
+import { createTcpProxy } from './tcp-proxy.ts';
+import { createUdpProxy } from './udp-proxy.ts';
+
+export interface PoolListenersOptions {
+  readonly netns: NetnsRef | undefined;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+}
+
+/** A listener at work: one for each pool, whichever frontends lead to it. */
+export interface PoolListener {
+  readonly pool: string;
+  readonly family: IPFamily;
+  readonly protocol: 'TCP' | 'UDP';
+  readonly at: ListenAddress;
+  readonly element: SetElement;
+  readonly proxy: PoolProxy;
+  readonly endpoints: readonly Endpoint[];
+}
+
+interface Entry extends PoolListener {
+  readonly balancer: Balancer;
+  settings: PoolSettings;
+  uses: number;
+}
+
+/** The listeners of a node. A change takes what it needs, releases what it had, and then sweeps. */
+export interface PoolListeners extends Iterable<PoolListener> {
+  /** Listeners are going to be taken anew, at this node's addresses, and where they were before if possible. */
+  restart(node: NodeView, earlier: ReadonlyMap<string, ListenAddress>): void;
+  /** The listener of a frontend's pool. Throws FairleadError when there can be none. */
+  take(pool: Pool, frontend: Frontend): PoolListener;
+  release(pool: string): void;
+  releaseAll(): void;
+  /** What was opened, and what nobody uses any more, since the last sweep; the latter are the caller's to close. */
+  sweep(): { readonly opened: readonly PoolListener[]; readonly unused: readonly PoolListener[] };
+  get(pool: string): PoolListener | undefined;
+}
+
+export function createPoolListeners({ netns, clock, random, logger }: PoolListenersOptions): PoolListeners {
+  const entries = new Map<string, Entry>();
+  /** Those whose last use may be over. */
+  const idle = new Set<Entry>();
+  let opened: PoolListener[] = [];
+  let unused: PoolListener[] = [];
+  let addresses: Readonly<Record<IPFamily, string | null>> = { ipv4: null, ipv6: null };
+  let earlierPorts: ReadonlyMap<string, ListenAddress> = new Map();
+  let mark = 0;
+
+  function open(pool: Pool, frontend: Frontend): Entry {
+    const { family, protocol } = frontend;
+    const address = addresses[family];
+    if (protocol === 'SCTP') {
+      throw new FairleadError(`${commentOf(frontend)}: the userspace mode cannot carry SCTP`, {
+        op: 'open listener',
+        code: 'unsupported',
+        object: frontend.key,
+        hint: 'use the mode nftables, iptables or ipvs on this node',
+      });
+    }
+    if (address === null) {
+      throw new FairleadError(
+        `${commentOf(frontend)}: the node has no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address to listen on`,
+        {
+          op: 'open listener',
+          code: 'no-node-address',
+          object: frontend.key,
+          hint: 'give the Node an InternalIP of this family',
+        },
+      );
+    }
+    const fd = bind(protocol, address, earlierPorts.get(pool.id));
+    const at = { address, port: localPort(fd) };
+    const balancer = createBalancer({ clock, random });
+    const settings = settingsOf(pool, frontend);
+    balancer.configure(settings);
+    const options = {
+      fd,
+      family,
+      balancer,
+      open: () => (protocol === 'TCP' ? openTcp : openUdp)(family, { netns, mark }),
+      clock,
+      logger: logger.child({
+        service: commentOf(frontend),
+        listener: `${hostPort({ ip: address, port: at.port })}`,
+      }),
+    };
+    return {
+      pool: pool.id,
+      family,
+      protocol,
+      at,
+      element: listenerElement(at, { family, protocol, pool: pool.id }),
+      proxy: protocol === 'TCP' ? createTcpProxy(options) : createUdpProxy(options),
+      balancer,
+      settings,
+      get endpoints() {
+        return this.settings.endpoints;
+      },
+      uses: 0,
+    };
+  }
+
+  /** At the port of an earlier run, so that clients whose datagrams the kernel still sends there are served. */
+  function bind(protocol: 'TCP' | 'UDP', address: string, earlier: ListenAddress | undefined): number {
+    const listen = protocol === 'TCP' ? listenTcpIn : bindUdpIn;
+    try {
+      if (earlier?.address === address) return listen(netns ?? null, address, earlier.port);
+    } catch (error) {
+      if (!hasCode(error, 'EADDRINUSE')) throw error;
+    }
+    try {
+      return listen(netns ?? null, address, 0);
+    } catch (error) {
+      if (!hasCode(error, 'EADDRNOTAVAIL')) throw error;
+      throw new FairleadError(`cannot listen on ${address}: no device of this node has it`, {
+        op: 'open listener',
+        code: 'EADDRNOTAVAIL',
+        object: address,
+        hint: "correct the Node's InternalIP, or the agent's bindAddress",
+        cause: error,
+      });
+    }
+  }
+
+  function configure(entry: Entry, pool: Pool, frontend: Frontend): void {
+    const { settings } = entry;
+    const next = settingsOf(pool, frontend);
+    const moved = settings.endpoints !== next.endpoints;
+    if (!moved && settings.affinitySeconds === next.affinitySeconds && settings.failover === next.failover)
+      return;
+    entry.settings = next;
+    entry.balancer.configure(next);
+    if (!moved) return;
+    const serving = new Set(next.endpoints.map(hostPort));
+    entry.proxy.poolChanged((endpoint) => serving.has(endpoint));
+  }
+
+  function discard(entry: Entry): void {
+    entries.delete(entry.pool);
+    opened = opened.filter((other) => other !== entry);
+    unused.push(entry);
+  }
+
+  return {
+    restart(node, earlier) {
+      addresses = node;
+      mark = (1 << node.masqueradeBit) >>> 0;
+      earlierPorts = earlier;
+      for (const entry of [...entries.values()]) {
+        entry.uses = 0;
+        idle.add(entry);
+        if (entry.at.address !== addresses[entry.family]) discard(entry);
+      }
+    },
+
+    take(pool, frontend) {
+      let entry = entries.get(pool.id);
+      if (entry && !entry.proxy.listening) {
+        discard(entry);
+        entry = undefined;
+      }
+      if (entry) configure(entry, pool, frontend);
+      else {
+        entry = open(pool, frontend);
+        entries.set(pool.id, entry);
+        opened.push(entry);
+      }
+      entry.uses++;
+      return entry;
+    },
+
+    release(pool) {
+      const entry = entries.get(pool);
+      if (entry) entry.uses--;
+      if (entry?.uses === 0) idle.add(entry);
+    },
+
+    releaseAll() {
+      for (const entry of entries.values()) {
+        entry.uses = 0;
+        idle.add(entry);
+      }
+    },
+
+    sweep() {
+      for (const entry of idle) {
+        if (entry.uses === 0 && entries.get(entry.pool) === entry) discard(entry);
+      }
+      idle.clear();
+      const result = { opened, unused };
+      opened = [];
+      unused = [];
+      return result;
+    },
+
+    get: (pool) => entries.get(pool),
+    [Symbol.iterator]: () => entries.values(),
+  };
+}
+
+function settingsOf(pool: Pool, { affinitySeconds, options }: Frontend): PoolSettings {
+  return { endpoints: pool.endpoints, affinitySeconds, failover: options.failover };
+}

@@ -1,0 +1,35 @@
+import { closeSync } from 'node:fs';
+import { libc, systemError } from '../../kernel/libc.ts';
+import { bindUdpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+
+// asm-generic/socket.h
+const SOL_SOCKET = 1;
+const SO_MARK = 36;
+
+/** Where the proxy's own sockets live, and the mark of what they send. */
+export interface SocketOptions {
+  /** Default: the namespace of this thread. */
+  readonly netns: NetnsRef | undefined;
+  /** The node's masquerade mark: by it the rules know the proxy's own connections, which they let pass. */
+  readonly mark: number;
+}
+
+/** An unconnected TCP socket for a connection to an endpoint. */
+export function openTcp(family: IPFamily, { netns, mark }: SocketOptions): number {
+  return marked(openTcpIn(netns ?? { path: '/proc/thread-self/ns/net' }, family), mark);
+}
+
+/** A UDP socket with a port of its own, for a client's datagrams to an endpoint. */
+export function openUdp(family: IPFamily, { netns, mark }: SocketOptions): number {
+  return marked(bindUdpIn(netns ?? null, family === 'ipv4' ? '0.0.0.0' : '::', 0), mark);
+}
+
+function marked(fd: number, mark: number): number {
+  const value = new Uint8Array(4);
+  new DataView(value.buffer).setUint32(0, mark, true);
+  if (libc().setsockopt(fd, SOL_SOCKET, SO_MARK, value, value.length) === 0) return fd;
+  const error = systemError('mark socket', undefined, 'marking needs CAP_NET_ADMIN');
+  closeSync(fd);
+  throw error;
+}

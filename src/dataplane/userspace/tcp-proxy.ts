@@ -1,0 +1,183 @@
+import { createServer, Socket } from 'node:net';
+import { messageOf } from '../../lib/errors.ts';
+import type { Endpoint } from '../../service/model.ts';
+import { hostPort } from './balancer.ts';
+import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
+
+/** How long an endpoint may take to answer before the next one is tried: the first, the second, … of a connection. */
+export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
+/** A connection that has waited this often in vain is given up, however many endpoints are left. */
+const MOST_WAITS = 16;
+/** Ends connections whose other side has vanished without a word, which nobody else would. */
+const KEEP_ALIVE_MS = 60_000;
+const BACKLOG = 4096;
+
+type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
+
+/**
+ * A TCP listener that connects each client to an endpoint, one after the other until one answers, and then carries
+ * bytes both ways: each side's end of data is passed on by itself (half-close), as fast as the slower side takes it
+ * (back-pressure), and a reset of one side resets the other.
+ */
+export function createTcpProxy({ fd, family, balancer, open, clock, logger }: ProxyOptions): PoolProxy {
+  /** Both sides of each connection, by endpoint. */
+  const connections = new Map<string, Set<Pair>>();
+  const waiting = new Set<Socket>();
+  let closed = false;
+
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (client) => {
+    // A client that resets the connection; what is to be done about it, 'close' does.
+    client.on('error', () => {});
+    client.setKeepAlive(true, KEEP_ALIVE_MS);
+    const source = client.remoteAddress;
+    if (source === undefined) {
+      client.destroy();
+      return;
+    }
+    waiting.add(client);
+    void connect(source, client).finally(() => waiting.delete(client));
+  });
+  server.on('error', (error) =>
+    logger.error({ error: error.message }, 'a listener has failed; its Service is unreachable'),
+  );
+  server.listen({ fd, backlog: BACKLOG });
+
+  async function connect(source: string, client: Socket): Promise<void> {
+    const found = await dial(source, client);
+    if (!found) {
+      reset(client);
+      return;
+    }
+    const { socket, endpoint } = found;
+    if (client.destroyed) {
+      reset(socket);
+      return;
+    }
+    join(client, socket, endpoint);
+  }
+
+  /** Tries endpoints until one answers: each at least once, and again while some may just be slow. */
+  async function dial(
+    source: string,
+    client: Socket,
+  ): Promise<{ socket: Socket; endpoint: Endpoint } | null> {
+    const tried: string[] = [];
+    let waits = 0;
+    do {
+      const waitsBefore = waits;
+      for (const endpoint of balancer.candidates(source)) {
+        const socket = await dialOne(endpoint, DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0, client);
+        if (socket === 'gone') return null;
+        if (typeof socket !== 'string') {
+          balancer.answered(endpoint);
+          balancer.bind(source, endpoint);
+          return { socket, endpoint };
+        }
+        balancer.failed(endpoint);
+        tried.push(`${hostPort(endpoint)} ${socket}`);
+        if (socket === 'no-answer' && ++waits === MOST_WAITS) break;
+      }
+      if (waits === waitsBefore) break;
+    } while (waits < DIAL_TIMEOUTS_MS.length);
+    logger.debug({ client: source, tried }, 'no endpoint answered: the client is reset');
+    return null;
+  }
+
+  function dialOne(endpoint: Endpoint, timeoutMs: number, client: Socket): Promise<Dialled> {
+    if (closed || client.destroyed) return Promise.resolve('gone');
+    return new Promise((resolve) => {
+      let socket: Socket;
+      try {
+        socket = new Socket({ fd: open(), allowHalfOpen: true, readable: true, writable: true });
+      } catch (error) {
+        logger.error(
+          { error: messageOf(error) },
+          'no socket for another connection; raise the limit of open files',
+        );
+        resolve('gone');
+        return;
+      }
+      const finish = (result: Dialled) => {
+        cancel();
+        client.off('close', leave);
+        if (result !== socket) socket.destroy();
+        resolve(result);
+      };
+      const leave = () => finish('gone');
+      const cancel = clock.after(timeoutMs, () => finish('no-answer'));
+      client.once('close', leave);
+      socket.setNoDelay(true);
+      socket.once('error', () => finish('refused'));
+      socket.connect({ port: endpoint.port, host: endpoint.ip, family: family === 'ipv4' ? 4 : 6 }, () =>
+        finish(socket),
+      );
+    });
+  }
+
+  function join(client: Socket, server: Socket, endpoint: Endpoint): void {
+    const name = hostPort(endpoint);
+    const pair: Pair = { client, server };
+    const others = connections.get(name) ?? new Set();
+    connections.set(name, others.add(pair));
+    server.setKeepAlive(true, KEEP_ALIVE_MS);
+    for (const [one, other] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      one.on('error', () => reset(other));
+      one.on('close', () => {
+        // Closed before it has taken all, or given its end: the other side would wait for ever.
+        if (!one.readableEnded || !one.writableFinished) reset(other);
+        if (!client.destroyed || !server.destroyed) return;
+        others.delete(pair);
+        if (others.size === 0 && connections.get(name) === others) connections.delete(name);
+      });
+      one.pipe(other);
+    }
+  }
+
+  function endAll(): void {
+    for (const pairs of connections.values()) for (const pair of pairs) resetBoth(pair);
+    for (const client of waiting) reset(client);
+  }
+
+  return {
+    get listening() {
+      return server.listening;
+    },
+    get active() {
+      return waiting.size + [...connections.values()].reduce((sum, pairs) => sum + pairs.size, 0);
+    },
+    // Connections to endpoints that drain are theirs to end.
+    poolChanged() {},
+    end(endpoint) {
+      const pairs = connections.get(endpoint);
+      if (!pairs) return 0;
+      const count = pairs.size;
+      for (const pair of [...pairs]) resetBoth(pair);
+      return count;
+    },
+    closeListener() {
+      server.close();
+    },
+    close() {
+      closed = true;
+      server.close();
+      endAll();
+    },
+  };
+}
+
+interface Pair {
+  readonly client: Socket;
+  readonly server: Socket;
+}
+
+function resetBoth({ client, server }: Pair): void {
+  reset(client);
+  reset(server);
+}
+
+function reset(socket: Socket): void {
+  if (!socket.destroyed) socket.resetAndDestroy();
+}

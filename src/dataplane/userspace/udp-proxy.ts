@@ -1,0 +1,217 @@
+import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
+import { messageOf } from '../../lib/errors.ts';
+import type { Endpoint } from '../../service/model.ts';
+import { hostPort } from './balancer.ts';
+import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
+
+/**
+ * After this long without a datagram a client is forgotten: soon after one question and its answer (a resolver's
+ * client has a new port for each), and for a conversation when the kernel's connection tracking forgets it too
+ * (nf_conntrack_udp_timeout_stream).
+ */
+export const UDP_IDLE_MS = { exchange: 10_000, conversation: 120_000 } as const;
+/** Clients that a listener has at once: each takes a descriptor. Beyond, the oldest is forgotten. */
+const MOST_CLIENTS = 16_384;
+/** What is sent again to the next endpoint when one refuses: datagrams and bytes since its last answer. */
+const MOST_UNANSWERED = 16;
+const MOST_UNANSWERED_BYTES = 1 << 16;
+const RECEIVE_BUFFER = 1 << 20;
+
+interface Session {
+  readonly client: RemoteInfo;
+  readonly candidates: Iterator<Endpoint, void>;
+  endpoint: string | null;
+  socket: Socket | null;
+  connected: boolean;
+  unanswered: Buffer[];
+  unansweredBytes: number;
+  answered: boolean;
+  conversation: boolean;
+  lastUsed: number;
+  cancel: () => void;
+}
+
+/**
+ * A UDP listener that gives each client address and port a socket of its own towards one endpoint, and sends what comes
+ * back from the listener's address, which connection tracking turns into the one that the client asked.
+ */
+export function createUdpProxy({ fd, family, balancer, open, clock, logger }: ProxyOptions): PoolProxy {
+  const type = family === 'ipv4' ? 'udp4' : 'udp6';
+  const sessions = new Map<string, Session>();
+  let listening = true;
+  const listener = createSocket({ type, lookup: literal, recvBufferSize: RECEIVE_BUFFER });
+  listener.on('error', (error) => {
+    listening = false;
+    logger.error({ error: error.message }, 'a listener has failed; its Service is unreachable');
+  });
+  listener.on('message', (bytes, client) => {
+    const key = `${client.address} ${client.port}`;
+    const session = sessions.get(key) ?? begin(key, client);
+    session.lastUsed = clock.now();
+    if (session.answered) session.conversation = true;
+    remember(session, bytes);
+    if (!session.socket) tryNext(key, session);
+    else if (session.connected) send(session.socket, bytes);
+  });
+  listener.bind({ fd, exclusive: true });
+
+  function begin(key: string, client: RemoteInfo): Session {
+    if (sessions.size >= MOST_CLIENTS) {
+      const [oldest] = sessions.keys();
+      if (oldest !== undefined) end(oldest);
+    }
+    const session: Session = {
+      client,
+      candidates: balancer.candidates(client.address),
+      endpoint: null,
+      socket: null,
+      connected: false,
+      unanswered: [],
+      unansweredBytes: 0,
+      answered: false,
+      conversation: false,
+      lastUsed: clock.now(),
+      cancel: () => {},
+    };
+    sessions.set(key, session);
+    expireLater(key, session);
+    return session;
+  }
+
+  /** One timer for many datagrams: when it comes too early, it waits for the rest. */
+  function expireLater(key: string, session: Session): void {
+    const idleMs = session.conversation ? UDP_IDLE_MS.conversation : UDP_IDLE_MS.exchange;
+    const left = session.lastUsed + idleMs - clock.now();
+    if (left <= 0) end(key);
+    else session.cancel = clock.after(left, () => expireLater(key, session));
+  }
+
+  function remember(session: Session, bytes: Buffer): void {
+    session.unanswered.push(bytes);
+    session.unansweredBytes += bytes.length;
+    while (
+      session.unanswered.length > MOST_UNANSWERED ||
+      (session.unanswered.length > 1 && session.unansweredBytes > MOST_UNANSWERED_BYTES)
+    ) {
+      session.unansweredBytes -= session.unanswered.shift()?.length ?? 0;
+    }
+  }
+
+  /** Connects to the next endpoint and sends it what nobody has answered; without one, the client is forgotten. */
+  function tryNext(key: string, session: Session): void {
+    const { done, value: endpoint } = session.candidates.next();
+    if (done || !endpoint) {
+      logger.debug({ client: session.client.address }, 'no endpoint takes the datagram: it is lost');
+      end(key);
+      return;
+    }
+    let socket: Socket;
+    try {
+      socket = createSocket({ type, lookup: literal });
+      socket.bind({ fd: open(), exclusive: true });
+    } catch (error) {
+      logger.error(
+        { error: messageOf(error) },
+        'no socket for another client; raise the limit of open files',
+      );
+      end(key);
+      return;
+    }
+    session.endpoint = hostPort(endpoint);
+    session.socket = socket;
+    socket.on('error', () => refused(key, session, socket, endpoint));
+    socket.on('message', (bytes) => {
+      if (!session.answered) balancer.answered(endpoint);
+      session.answered = true;
+      session.unanswered = [];
+      session.unansweredBytes = 0;
+      session.lastUsed = clock.now();
+      // Sent from a listener that is closed it would reach the client from an address that it never asked.
+      if (listening) listener.send(bytes, session.client.port, session.client.address, ignore);
+    });
+    socket.connect(endpoint.port, endpoint.ip, (error?: Error) => {
+      if (session.socket !== socket) return;
+      if (error) {
+        refused(key, session, socket, endpoint);
+        return;
+      }
+      session.connected = true;
+      balancer.bind(session.client.address, endpoint);
+      for (const bytes of session.unanswered) send(socket, bytes);
+    });
+  }
+
+  function send(socket: Socket, bytes: Buffer): void {
+    socket.send(bytes, (error) => {
+      if (error) socket.emit('error', error);
+    });
+  }
+
+  /** ICMP port unreachable, most often. */
+  function refused(key: string, session: Session, socket: Socket, endpoint: Endpoint): void {
+    if (session.socket !== socket) return;
+    balancer.failed(endpoint);
+    leave(session);
+    tryNext(key, session);
+  }
+
+  function leave(session: Session): void {
+    session.socket?.close();
+    session.socket = null;
+    session.connected = false;
+    session.endpoint = null;
+    session.answered = false;
+  }
+
+  function end(key: string): void {
+    const session = sessions.get(key);
+    if (!session) return;
+    sessions.delete(key);
+    session.cancel();
+    leave(session);
+  }
+
+  function endWhere(matches: (endpoint: string) => boolean): number {
+    let count = 0;
+    for (const [key, { endpoint }] of sessions) {
+      if (endpoint === null || !matches(endpoint)) continue;
+      end(key);
+      count++;
+    }
+    return count;
+  }
+
+  function close(): void {
+    if (listening) listener.close();
+    listening = false;
+    for (const key of [...sessions.keys()]) end(key);
+  }
+
+  return {
+    get listening() {
+      return listening;
+    },
+    get active() {
+      return sessions.size;
+    },
+    // Datagrams are no connection that an endpoint could drain: the next one goes to one that serves.
+    poolChanged: (isServing) => {
+      endWhere((endpoint) => !isServing(endpoint));
+    },
+    end: (endpoint) => endWhere((other) => other === endpoint),
+    closeListener: close,
+    close,
+  };
+}
+
+/** A datagram that cannot be sent is lost, as on the wire. */
+const ignore = () => {};
+
+/** Addresses are literal here, and asking the resolver would cost a turn of the event loop each. */
+function literal(
+  address: string,
+  _family: unknown,
+  done: (error: null, address: string, family: number) => void,
+): void {
+  done(null, address, address.includes(':') ? 6 : 4);
+}
