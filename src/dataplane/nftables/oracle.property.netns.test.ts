@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import { createNetns, removeNetns } from '../../kernel/netns.ts';
+import { NftConnection } from '../../kernel/nftables/connection.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import { cidrContains, familyOf, type IPFamily } from '../../lib/address.ts';
+import { manualClock } from '../../lib/clock.ts';
+import { decide } from '../../service/decide.ts';
+import { snapshot } from '../../service/diff.ts';
+import type { Packet, ServiceMap } from '../../service/model.ts';
+import { createServiceTable } from '../../service/service-table.ts';
+import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { createNftables } from './nftables.ts';
+import { interpret } from './testing/interpreter.ts';
+import { contentOf, type KernelTable, readKernelTable } from './testing/kernel-table.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const ROUNDS = 60;
+const EDITS = 3;
+const PACKETS = 40;
+/** Every how many rounds the kernel is compared with a fresh start. */
+const COMPARED = 4;
+
+for (let seed = 1; seed <= 8; seed++) {
+  test(`random cluster ${seed}: increments equal a fresh start in the kernel, and packets go where the oracle says`, async () => {
+    const id = randomBytes(3).toString('hex');
+    const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
+    createNetns(netns);
+    createNetns(other);
+    const clock = manualClock();
+    const dataplane = createNftables({ families: FAMILIES, netns, clock });
+    const fresh = createNftables({ families: FAMILIES, netns: other });
+    const [connection, otherConnection] = [new NftConnection(netns), new NftConnection(other)];
+    try {
+      const cluster = randomCluster(seed);
+      const table = createServiceTable(cluster.node);
+      for (const object of cluster.services.values()) table.setService(object);
+      for (const object of cluster.slices.values()) table.setSlice(object);
+      await dataplane.sync(table.commit().map);
+      let compared = 0;
+      for (let round = 0; round < ROUNDS; round++) {
+        for (let i = 0; i < EDITS; i++) applyEdit(table, cluster.edit());
+        const { map, change } = table.commit();
+        const report = await dataplane.apply(change, map);
+        assert.deepEqual(report.failed, []);
+        // What is kept for packets under way goes.
+        clock.advance(1000);
+        assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
+        if (round % COMPARED !== 0) continue;
+        await fresh.sync(snapshot(map));
+        for (const family of FAMILIES) {
+          const kernel = readKernelTable(connection, NFPROTO[family]);
+          assertSame(kernel, readKernelTable(otherConnection, NFPROTO[family]), `round ${round}`);
+          for (let i = 0; i < PACKETS; i++) {
+            const packet = cluster.packet(map);
+            if (familyOf(packet.destination) !== family || !consistent(packet, map)) continue;
+            agree(map, packet, kernel);
+            compared++;
+          }
+        }
+      }
+      assert.ok(compared > 300, `${compared} packets`);
+    } finally {
+      connection.close();
+      otherConnection.close();
+      await dataplane.close();
+      await fresh.close();
+      removeNetns(netns);
+      removeNetns(other);
+    }
+  });
+}
+
+/** What one has more than a fresh start are chains that nothing leads to any more. */
+function assertSame(kernel: KernelTable, fresh: KernelTable, context: string): void {
+  const [ours, wanted] = [contentOf(kernel), contentOf(fresh)];
+  assert.deepEqual(new Map([...ours.elements].sort()), new Map([...wanted.elements].sort()), context);
+  for (const [chain, rules] of wanted.chains) {
+    const there = ours.chains.get(chain);
+    assert.ok(there, `${context}: chain ${chain}`);
+    if (chain === 'remember') for (const rule of rules) assert.ok(there.includes(rule), context);
+    else assert.deepEqual(there, rules, `${context}: chain ${chain}`);
+  }
+  const reached = new Set([...kernel.sets.values()].flatMap((s) => [...s.values()].map((e) => e.verdict)));
+  for (const chain of ours.chains.keys()) {
+    assert.ok(wanted.chains.has(chain) || !reached.has(`goto ${chain}`), `${context}: chain ${chain}`);
+  }
+}
+
+/** Packets whose class is the one that rules can tell from them. */
+function consistent(packet: Packet, map: ServiceMap): boolean {
+  const family = familyOf(packet.source);
+  if (family === null || family !== familyOf(packet.destination)) return false;
+  const detection = map.node.localDetection;
+  if (!('ipv4' in detection)) return true;
+  const cidr = detection[family];
+  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
+}
+
+function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
+  if (packet.sourceClass === 'node') return null;
+  if (packet.sourceClass === 'external') return 'eth0';
+  if (localDetection.mode === 'BridgeInterface') return localDetection.interface;
+  return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
+}
+
+function agree(map: ServiceMap, packet: Packet, kernel: KernelTable): void {
+  const verdict = decide(map, packet);
+  // The kernel's routing drops them, and guard-loopback where that is told not to.
+  if (verdict.reason === 'martian') return;
+  const expected = new Map<string, number>();
+  for (const { endpoint, odds, masquerade } of verdict.candidates) {
+    add(expected, `forward ${endpoint.ip} ${endpoint.port} ${masquerade ? 'masqueraded' : ''}`, odds);
+  }
+  if (verdict.action !== 'forward') add(expected, verdict.action, 1);
+  const destinationIsLocal =
+    packet.destinationIsLocal ??
+    (packet.destination === map.node.ipv4 ||
+      packet.destination === map.node.ipv6 ||
+      packet.destination === '::1' ||
+      packet.destination.startsWith('127.'));
+  const seen = new Map<string, number>();
+  const input = { packet, destinationIsLocal, inInterface: inInterface(packet, map) };
+  for (const { action, target, masquerade, odds } of interpret(kernel, input)) {
+    add(seen, action === 'forward' ? `forward ${target} ${masquerade ? 'masqueraded' : ''}` : action, odds);
+  }
+  const context = `${JSON.stringify(packet)} ${verdict.reason} ${verdict.frontend?.key} ${JSON.stringify([...seen])}`;
+  assert.deepEqual([...seen.keys()].sort(), [...expected.keys()].sort(), context);
+  // Classes of sizes: nearly uniform.
+  for (const [name, odds] of expected) assert.ok(Math.abs((seen.get(name) ?? 0) / odds - 1) < 0.05, context);
+}
+
+function add(counts: Map<string, number>, name: string, odds: number): void {
+  if (odds > 0) counts.set(name, (counts.get(name) ?? 0) + odds);
+}

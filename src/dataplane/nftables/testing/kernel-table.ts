@@ -1,0 +1,87 @@
+import {
+  type Attributes,
+  eachAttribute,
+  readAttributes,
+  readText,
+} from '../../../kernel/netlink/attributes.ts';
+import type { NftConnection } from '../../../kernel/nftables/connection.ts';
+import type { DumpedElement } from '../../../kernel/nftables/dump.ts';
+import { TABLE } from '../layout.ts';
+import { hexOf } from '../words.ts';
+
+/** An expression of a rule as the kernel shows it: its name and NFTA_EXPR_DATA. */
+export interface ShownExpression {
+  readonly name: string;
+  readonly attributes: Attributes;
+}
+
+/** A family's table as the kernel shows it. */
+export interface KernelTable {
+  readonly chains: ReadonlyMap<string, readonly (readonly ShownExpression[])[]>;
+  /** Each chain's rules as bytes, to compare. */
+  readonly ruleBytes: ReadonlyMap<string, readonly string[]>;
+  readonly sets: ReadonlyMap<string, ReadonlyMap<string, DumpedElement>>;
+}
+
+export function readKernelTable(connection: NftConnection, protocol: number): KernelTable {
+  const rules = connection.rules(protocol, TABLE);
+  const names = connection.chains(protocol, TABLE);
+  const sets = connection
+    .sets(protocol, TABLE)
+    .map(
+      ({ name }) =>
+        [
+          name,
+          new Map(connection.elements(protocol, TABLE, name).map((element) => [hexOf(element.key), element])),
+        ] as const,
+    );
+  return {
+    chains: new Map(names.map((name) => [name, (rules.get(name) ?? []).map(expressionsOf)])),
+    ruleBytes: new Map(names.map((name) => [name, (rules.get(name) ?? []).map(hexOf)])),
+    sets: new Map(sets),
+  };
+}
+
+function expressionsOf(rule: Uint8Array): ShownExpression[] {
+  return [...eachAttribute(rule)].map(([, bytes]) => {
+    const expression = readAttributes(bytes);
+    return {
+      name: readText(expression.get(1) ?? new Uint8Array(1)),
+      attributes: readAttributes(expression.get(2) ?? new Uint8Array(0)),
+    };
+  });
+}
+
+/** What of a table must not depend on how it came to be. */
+export interface TableContent {
+  /** Chain → rules. */
+  readonly chains: ReadonlyMap<string, readonly string[]>;
+  /** "set key" → data, verdict or comment; for endpoints "map key" → all of them, in order. */
+  readonly elements: ReadonlyMap<string, string>;
+}
+
+/** Reads a table without what may differ: which slot an endpoint stands in, and the order of affinity times. */
+export function contentOf(table: KernelTable): TableContent {
+  const elements = new Map<string, string>();
+  const pools = new Map<string, string[]>();
+  for (const [set, content] of table.sets) {
+    for (const [key, element] of content) {
+      const { data, keyEnd, verdict, comment, intervalEnd } = element;
+      if (set.includes('endpoints-')) {
+        const pool = `${set} ${key.slice(0, -8)}`;
+        pools.set(pool, [...(pools.get(pool) ?? []), data ? hexOf(data) : '']);
+        const slot = element.key.at(-4) ?? 0;
+        pools.get(pool)?.sort();
+        elements.set(`${pool} slot ${slot}`, 'taken');
+      } else {
+        const value = [data && hexOf(data), keyEnd && hexOf(keyEnd), verdict, comment, intervalEnd];
+        elements.set(`${set} ${key}`, value.filter((part) => part !== null).join(' '));
+      }
+    }
+  }
+  for (const [pool, endpoints] of pools) elements.set(pool, endpoints.join(' '));
+  const chains = new Map(
+    [...table.ruleBytes].map(([chain, rules]) => [chain, chain === 'remember' ? rules.toSorted() : rules]),
+  );
+  return { chains, elements };
+}
