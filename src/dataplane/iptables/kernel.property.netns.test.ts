@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { test } from 'node:test';
+import { createNetns, removeNetns } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { familyOf } from '../../lib/address.ts';
+import { snapshot } from '../../service/diff.ts';
+import { createServiceTable } from '../../service/service-table.ts';
+import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { openAffinitySets } from './affinity-sets.ts';
+import { TABLES } from './base-chains.ts';
+import { createIptables } from './iptables.ts';
+import { type LiveTable, readTables } from './restore.ts';
+import { agree, consistent } from './testing/agree.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const ROUNDS = 24;
+const EDITS = 4;
+const PACKETS = 25;
+/** Every how many rounds the kernel is compared with a fresh start. */
+const COMPARED = 3;
+
+for (const variant of ['nft', 'legacy'] as const) {
+  const skip = existsSync(`/usr/sbin/iptables-${variant}`) ? false : `iptables-${variant} is not installed`;
+  for (let seed = 21; seed <= 23; seed++) {
+    test(`iptables-${variant}, random cluster ${seed}: what iptables-save shows after increments equals a fresh start, and agrees with the oracle`, {
+      skip,
+    }, async () => {
+      const id = randomBytes(3).toString('hex');
+      const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
+      createNetns(netns);
+      createNetns(other);
+      const dataplane = createIptables({ families: FAMILIES, variant, netns });
+      const fresh = createIptables({ families: FAMILIES, variant, netns: other });
+      try {
+        const cluster = randomCluster(seed);
+        const table = createServiceTable(cluster.node);
+        for (const object of cluster.services.values()) table.setService(object);
+        for (const object of cluster.slices.values()) table.setSlice(object);
+        await dataplane.sync(table.commit().map);
+        let compared = 0;
+        for (let round = 0; round < ROUNDS; round++) {
+          for (let i = 0; i < EDITS; i++) applyEdit(table, cluster.edit());
+          const { map, change } = table.commit();
+          assert.deepEqual((await dataplane.apply(change, map)).failed, []);
+          if (round % COMPARED !== 0) continue;
+          assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
+          await fresh.sync(snapshot(map));
+          assert.deepEqual(setsIn(netns), setsIn(other), `round ${round}`);
+          for (const family of FAMILIES) {
+            const live = await readTables({ family, variant, netns });
+            const wanted = await readTables({ family, variant, netns: other });
+            for (const name of TABLES) {
+              assert.deepEqual(sorted(live[name]), sorted(wanted[name]), `round ${round}, ${family} ${name}`);
+            }
+            const tables = { nat: live.nat.chains, filter: live.filter.chains };
+            for (let i = 0; i < PACKETS; i++) {
+              const packet = cluster.packet(map);
+              if (familyOf(packet.destination) !== family || !consistent(packet, map)) continue;
+              agree(map, packet, tables);
+              compared++;
+            }
+          }
+        }
+        assert.ok(compared > 40, `${compared} packets`);
+      } finally {
+        await dataplane.close();
+        await fresh.close();
+        removeNetns(netns);
+        removeNetns(other);
+      }
+    });
+  }
+}
+
+function setsIn(netns: string): string[] {
+  const sets = openAffinitySets(netns);
+  try {
+    return sets.list().toSorted();
+  } finally {
+    sets.close();
+  }
+}
+
+const sorted = ({ chains, builtin }: LiveTable) => new Map([...chains, ...builtin].sort());
