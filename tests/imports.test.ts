@@ -15,6 +15,7 @@ const ROOMS: Record<string, readonly string[]> = {
   dns: ['lib', 'kernel', 'kube'],
   loadbalancer: ['lib', 'kernel', 'kube'],
   observe: ['lib', 'kernel', 'kube', 'service', 'dataplane', 'network', 'dns', 'loadbalancer'],
+  conformance: ['lib', 'kernel', 'kube', 'service', 'dataplane', 'observe'],
   apiserver: ['lib', 'kube'],
   controllers: ['lib', 'kube'],
   agent: [

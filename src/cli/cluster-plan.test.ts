@@ -12,6 +12,7 @@ const request: ClusterRequest = {
   serviceCidr: null,
   lbPool: null,
   apiPort: 6443,
+  proxy: { masqueradeAll: false, localDetection: true },
 };
 
 const uplink = { cidr: network('192.168.1.0/24'), by: 'route via eth0' };

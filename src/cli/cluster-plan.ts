@@ -14,6 +14,7 @@ export interface ClusterRequest {
   readonly serviceCidr: string | null;
   readonly lbPool: string | null;
   readonly apiPort: number;
+  readonly proxy: ClusterState['proxy'];
 }
 
 /** A network that is in use already, and by what, in words: "route via eth0", "cluster demo". */
@@ -85,6 +86,7 @@ export function planCluster(
     version,
     createdAt: now.toISOString(),
     mode: request.mode,
+    proxy: request.proxy,
     ipFamily: request.ipFamily,
     clusterDomain: 'cluster.local',
     podCidrs: pods.map((cidr) => cidr.text),

@@ -69,7 +69,9 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
     proxy: {
       mode: state.mode,
       detectLocalMode: 'ClusterCIDR',
-      clusterCIDRs: state.podCidrs,
+      // Without them the proxies cannot tell the cluster's pods from strangers.
+      clusterCIDRs: state.proxy.localDetection ? state.podCidrs : [],
+      masqueradeAll: state.proxy.masqueradeAll,
       serviceCIDRs: state.serviceCidrs,
     },
     network: { overlay: 'routes', uplink: 'eth0' },

@@ -15,6 +15,8 @@ export interface ClusterState {
   readonly version: string;
   readonly createdAt: string;
   readonly mode: Mode;
+  /** Of the proxies' configuration what `up` lets people choose. */
+  readonly proxy: { readonly masqueradeAll: boolean; readonly localDetection: boolean };
   readonly ipFamily: 'ipv4' | 'ipv6' | 'dual';
   readonly clusterDomain: string;
   /** One per family, primary family first. */

@@ -30,6 +30,11 @@ const COMMANDS: readonly Entry[] = [
     load: () => import('./explain.ts'),
   },
   {
+    name: 'check',
+    summary: 'send packets of every kind and compare with what must happen',
+    load: () => import('./check.ts'),
+  },
+  {
     name: 'mode',
     summary: 'carry Services by another mode, without a gap',
     load: () => import('./mode.ts'),

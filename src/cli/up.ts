@@ -56,6 +56,8 @@ already it starts again what has stopped, and applies the manifests.
   --detach                return when everything is ready
   --pod-cidr C[,C]        networks of pods (default 10.244.0.0/16, fd00:10:244::/56)
   --service-cidr C[,C]    networks of Services (default 10.96.0.0/16, fd00:10:96::/112)
+  --masquerade-all        servers see a node as the client of every cluster IP (kube-proxy's masqueradeAll)
+  --no-local-detection    nodes do not know which addresses are the pods' (kube-proxy without clusterCIDR)
   --lb-pool C[,C]         addresses of LoadBalancer Services: networks or ranges
   --timeout S             how many seconds to wait for readiness (default 60)
 `,
@@ -74,6 +76,8 @@ already it starts again what has stopped, and applies the manifests.
         'service-cidr': { type: 'string' },
         'lb-pool': { type: 'string' },
         timeout: { type: 'string' },
+        'masquerade-all': { type: 'boolean' },
+        'no-local-detection': { type: 'boolean' },
       },
       { least: 0, most: 0, names: '' },
     );
@@ -101,6 +105,10 @@ already it starts again what has stopped, and applies the manifests.
         serviceCidr: optional('service-cidr'),
         lbPool: optional('lb-pool'),
         apiPort: freeApiPort(),
+        proxy: {
+          masqueradeAll: parsed.values['masquerade-all'] === true,
+          localDetection: parsed.values['no-local-detection'] !== true,
+        },
       };
       state = planCluster(request, occupiedNetworks(), version, new Date());
       const interrupted = interruption();

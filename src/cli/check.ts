@@ -1,0 +1,181 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { AgentState } from '../agent/control-socket.ts';
+import { type CheckedCluster, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
+import { type Flow, flowsOf, packetOf } from '../conformance/flows.ts';
+import { type FlowResult, flowText, type Oracle, runFlows } from '../conformance/run.ts';
+import { SCENARIOS } from '../conformance/scenarios.ts';
+import type { Drift, Mode } from '../dataplane/dataplane.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { nodeNetns, outsideNetns } from '../network/topology.ts';
+import type { Explanation } from '../observe/explain-view.ts';
+import type { Verdict } from '../service/decide.ts';
+import { askAgent } from './agent-client.ts';
+import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
+import { type Command, numberOption, type Output, parseArguments, textOption } from './command.ts';
+import { requireRoot } from './requirements.ts';
+
+const SETTLE_MS = 20_000;
+
+export const command: Command = {
+  help: `Usage: fairlead check [--name NAME] [--only TEXT] [--concurrency N] [--json]
+
+Checks that the nodes carry Services as they must: makes Services of every policy with endpoints in every state, sends
+real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every family of the cluster,
+and compares which servers answer, whom they see as the client, and what is refused or dropped, with a table; and
+with what the node's own decision and "explain" say. Removes again what it made. The exit status is 0 when all agree.
+
+  --name NAME       the cluster (default: default)
+  --only TEXT       only flows whose description contains this
+  --concurrency N   how many flows at once (default 12)
+  --json            print one JSON object with every flow
+`,
+  async run(argv, output) {
+    const parsed = parseArguments(
+      'check',
+      argv,
+      {
+        name: { type: 'string' },
+        only: { type: 'string' },
+        concurrency: { type: 'string' },
+        json: { type: 'boolean' },
+      },
+      { least: 0, most: 0, names: '' },
+    );
+    requireRoot('check');
+    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
+    const only = textOption(parsed, 'only', '');
+    const concurrency = numberOption('check', parsed, 'concurrency', 12, 1, 256);
+    const json = parsed.values['json'] === true;
+    const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+    const client = createClient(transport, 'fairlead-check');
+    let setup: CheckSetup | null = null;
+    try {
+      const modes = new Map<string, Mode>();
+      for (const node of state.nodes) {
+        modes.set(node.name, (await askAgent<AgentState>(state, node.name, 'GET', '/state')).mode);
+      }
+      const started = performance.now();
+      setup = await setUpCheck(checkedCluster(state, client), SCENARIOS);
+      const flows = flowsOf(setup.layout, SCENARIOS, setup.frontends).filter((flow) =>
+        flowText(flow).includes(only),
+      );
+      if (flows.length === 0) {
+        throw new FairleadError(`no flow's description contains ${JSON.stringify(only)}`, {
+          op: 'fairlead check',
+          code: 'usage',
+        });
+      }
+      const oracle: Oracle = {
+        mode: (node) => modes.get(node) ?? state.mode,
+        decide: async (node, packets) =>
+          (await askAgent<{ verdicts: Verdict[] }>(state, node, 'POST', '/decide', { packets })).verdicts,
+        explain: (node, from, to) =>
+          askAgent<Explanation>(state, node, 'POST', '/explain', {
+            from,
+            to,
+            outsideAddresses: state.outsideAddresses,
+          }),
+      };
+      await settle(flows, oracle);
+      const drifts = await verify(state);
+      const results = await runFlows(setup.layout, flows, oracle, concurrency, (result) => {
+        if (!json && !result.ok) output.out(differenceText(result));
+      });
+      drifts.push(...(await verify(state)));
+      const failed = results.filter(({ ok }) => !ok);
+      const seconds = (performance.now() - started) / 1000;
+      if (json) {
+        output.out(
+          `${JSON.stringify({ cluster: state.name, modes: Object.fromEntries(modes), flows: results, drifts, failed: failed.length }, null, 2)}\n`,
+        );
+      } else report(output, results, drifts, [...new Set(modes.values())], seconds);
+      return failed.length === 0 && drifts.length === 0 ? 0 : 1;
+    } finally {
+      await setup?.close();
+      transport.close();
+    }
+  },
+};
+
+function checkedCluster(state: ClusterState, client: CheckedCluster['client']): CheckedCluster {
+  const families: readonly IPFamily[] = state.ipFamily === 'dual' ? ['ipv4', 'ipv6'] : [state.ipFamily];
+  return {
+    client,
+    families,
+    nodes: state.nodes,
+    wireCidrs: state.wireCidrs,
+    outsideAddresses: state.outsideAddresses,
+    configuration: state.proxy,
+    nodeNetns: (node) => nodeNetns(state.name, node),
+    outsideNetns: outsideNetns(state.name),
+    podNetns(node, uid) {
+      const file = join(clusterPaths(state.name).node(node), 'state', 'pods', uid, 'sandbox.json');
+      return { pid: (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid };
+    },
+  };
+}
+
+/** Waits until every node knows all the Services: until then packets would meet the tables of before. */
+async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
+  const byNode = Map.groupBy(flows, (flow) => flow.from.node);
+  for (const [node, wanted] of byNode) {
+    const packets = wanted.map(packetOf);
+    for (const until = Date.now() + SETTLE_MS; ; ) {
+      const verdicts = await oracle.decide(node, packets);
+      const unknown = verdicts.findIndex(
+        ({ action, reason }, index) =>
+          action === 'pass' ||
+          reason === 'unallocated-cluster-ip' ||
+          (wanted[index]?.expected.action === 'forward') !== (action === 'forward'),
+      );
+      if (unknown < 0) break;
+      // What stays so is a difference, which the flows will show.
+      if (Date.now() > until) break;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
+/** Compares every node's kernel with what was programmed; waits for programming under way. */
+async function verify(state: ClusterState): Promise<(Drift & { node: string })[]> {
+  const found: (Drift & { node: string })[] = [];
+  for (const { name } of state.nodes) {
+    const { drifts } = await askAgent<{ drifts: Drift[] }>(state, name, 'POST', '/verify');
+    found.push(...drifts.map((drift) => ({ ...drift, node: name })));
+  }
+  return found;
+}
+
+function differenceText({ flow, mode, expected, seen, decided, explained }: FlowResult): string {
+  return `✗ ${flow} (${mode})
+    expected   ${expected}
+    seen       ${seen}
+    decided    ${decided}
+    explained  ${explained}
+`;
+}
+
+function report(
+  output: Output,
+  results: readonly FlowResult[],
+  drifts: readonly (Drift & { node: string })[],
+  modes: readonly Mode[],
+  seconds: number,
+): void {
+  for (const { node, object, kind } of drifts) output.out(`✗ ${node}: ${object} is ${kind}\n`);
+  const good = results.filter(({ ok }) => ok).length;
+  const different = Map.groupBy(
+    results.filter(({ difference }) => difference !== null),
+    ({ mode, difference }) => `${mode}: ${difference}`,
+  );
+  for (const [text, flows] of different)
+    output.out(`  ${flows.length} flows differ as documented: ${text}\n`);
+  output.out(
+    `${good === results.length && drifts.length === 0 ? '✓' : '✗'} ${good} of ${results.length} flows as they must be (${modes.join(', ')}; ${seconds.toFixed(1)} s)\n`,
+  );
+}

@@ -1,0 +1,355 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
+import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { deleteRoute, ROUTE_PROTOCOL, replaceRoute } from '../kernel/rtnetlink/routes.ts';
+import { type Client, hasReason } from '../kube/client.ts';
+import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { addressAt, canonicalAddress, type IPFamily, parseCidr } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import type { Frontends } from './flows.ts';
+import type { Addresses, Layout, LayoutConfiguration, Place, Server } from './layout.ts';
+import type { EndpointState, Scenario } from './scenarios.ts';
+
+/** A local cluster, as the check needs it. */
+export interface CheckedCluster {
+  readonly client: Client;
+  readonly families: readonly IPFamily[];
+  readonly nodes: readonly { readonly name: string; readonly addresses: readonly string[] }[];
+  readonly wireCidrs: readonly string[];
+  readonly outsideAddresses: readonly string[];
+  readonly configuration: LayoutConfiguration;
+  nodeNetns(node: string): NetnsRef;
+  readonly outsideNetns: NetnsRef;
+  /** The network namespace of a pod that runs, by its node and uid. */
+  podNetns(node: string, uid: string): NetnsRef;
+}
+
+export const CHECK_NAMESPACE = 'fairlead-check';
+
+/** Addresses on the wire that load balancers and external IPs of the check take, counted from the network's base. */
+const FIRST_ADDRESS = 130;
+const POD_WAIT_MS = 30_000;
+
+/** Pods and Services of the check, at work. */
+export interface CheckSetup {
+  readonly layout: Layout;
+  readonly frontends: ReadonlyMap<string, Frontends>;
+  close(): Promise<void>;
+}
+
+/**
+ * Makes the servers, clients and Services of the check in a namespace of its own, and routes for the client outside.
+ * Servers: two on the first node, one on the second; with three nodes the last has none.
+ */
+export async function setUpCheck(
+  cluster: CheckedCluster,
+  scenarios: readonly Scenario[],
+): Promise<CheckSetup> {
+  const { client, nodes } = cluster;
+  const first = nodes[0];
+  if (!first) throw new FairleadError('the cluster has no node', { op: 'check', code: 'no-node' });
+  const second = nodes[1] ?? first;
+  const last = nodes.at(-1) ?? first;
+  const routes: { destination: string; via: string }[] = [];
+  const close = async () => {
+    removeOutsideRoutes(cluster, routes);
+    await removeNamespace(client);
+  };
+  await removeNamespace(client);
+  try {
+    await client.create(RESOURCES.namespaces, { metadata: { name: CHECK_NAMESPACE } });
+    const wanted = [
+      serverPod('server-1', first.name),
+      serverPod('server-2', first.name),
+      serverPod('server-3', second.name),
+      clientPod('client-1', first.name),
+      ...(last === first ? [] : [clientPod('client-2', last.name)]),
+    ];
+    for (const pod of wanted) await createPod(client, pod);
+    const pods = await waitForPods(client, wanted.length);
+    const servers = pods
+      .filter(({ metadata }) => metadata?.name?.startsWith('server-'))
+      .map(
+        (pod): Server => ({
+          name: pod.metadata?.name ?? '',
+          node: pod.spec?.nodeName ?? '',
+          addresses: addressesOf(
+            cluster,
+            (pod.status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
+          ),
+        }),
+      )
+      .sort((a, b) => a.name.localeCompare(b.name));
+    const places: Place[] = [
+      ...pods
+        .filter(({ metadata }) => metadata?.name !== 'server-2' && metadata?.name !== 'server-3')
+        .map(
+          (pod): Place => ({
+            name: `${CHECK_NAMESPACE}/${pod.metadata?.name}`,
+            kind: 'pod',
+            node: pod.spec?.nodeName ?? '',
+            netns: cluster.podNetns(pod.spec?.nodeName ?? '', pod.metadata?.uid ?? ''),
+            addresses: addressesOf(
+              cluster,
+              (pod.status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
+            ),
+          }),
+        ),
+      ...[...new Set([first, last])].flatMap((node): Place[] => [
+        {
+          name: `node/${node.name}`,
+          kind: 'node',
+          node: node.name,
+          netns: cluster.nodeNetns(node.name),
+          addresses: addressesOf(cluster, node.addresses),
+        },
+        {
+          name: 'outside',
+          kind: 'outside',
+          node: node.name,
+          netns: cluster.outsideNetns,
+          addresses: addressesOf(cluster, cluster.outsideAddresses),
+        },
+      ]),
+    ];
+    const layout: Layout = {
+      families: cluster.families,
+      servers,
+      places,
+      nodeAddresses: new Map(nodes.map((node) => [node.name, allAddresses(cluster.nodeNetns(node.name))])),
+      primary: new Map(nodes.map((node) => [node.name, addressesOf(cluster, node.addresses)])),
+      entry: first.name,
+      configuration: cluster.configuration,
+    };
+    const frontends = new Map<string, Frontends>();
+    const entries = [...new Set([first, last])];
+    let host = FIRST_ADDRESS;
+    const take = () => {
+      const at = host++;
+      return Object.fromEntries(
+        cluster.families.map((family, index) => {
+          const cidr = parseCidr(cluster.wireCidrs[index] ?? '');
+          return [family, cidr ? addressAt(cidr, at) : ''];
+        }),
+      ) as Addresses;
+    };
+    for (const scenario of scenarios) {
+      const loadBalancer = new Map(entries.map((node) => [node.name, take()]));
+      const externalIP = new Map(entries.map((node) => [node.name, take()]));
+      const service = await createService(cluster, scenario, layout, loadBalancer, externalIP);
+      const clusterIPs = addressesOf(cluster, service.spec?.clusterIPs ?? []);
+      frontends.set(scenario.name, {
+        clusterIP: clusterIPs,
+        nodePort: service.spec?.ports?.[0]?.nodePort ?? 0,
+        loadBalancer,
+        externalIP,
+      });
+      for (const node of entries) {
+        for (const family of cluster.families) {
+          const via = addressesOf(cluster, node.addresses)[family];
+          for (const map of [loadBalancer, externalIP]) {
+            const address = map.get(node.name)?.[family];
+            if (via && address) routes.push({ destination: hostRoute(address), via });
+          }
+          const clusterIP = clusterIPs[family];
+          if (node === first && via && clusterIP) routes.push({ destination: hostRoute(clusterIP), via });
+        }
+      }
+    }
+    addOutsideRoutes(cluster, routes);
+    return { layout, frontends, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+function serverPod(name: string, node: string): Pod {
+  const echo = (port: number, message: string) => ({
+    name: message,
+    image: 'fairlead',
+    command: ['fairlead', 'echo', `--port=${port}`, `--message=${message}`],
+    readinessProbe: { tcpSocket: { port }, periodSeconds: 1 },
+  });
+  return pod(name, node, [echo(8080, 'hello'), echo(8081, 'second')]);
+}
+
+const clientPod = (name: string, node: string): Pod =>
+  pod(name, node, [{ name: 'client', image: 'host', command: ['sleep', 'infinity'] }]);
+
+function pod(name: string, nodeName: string, containers: NonNullable<Pod['spec']>['containers']): Pod {
+  return {
+    metadata: { name, namespace: CHECK_NAMESPACE },
+    spec: { nodeName, containers, terminationGracePeriodSeconds: 0, automountServiceAccountToken: false },
+  };
+}
+
+/** A namespace's service account comes a moment after it. */
+async function createPod(client: Client, object: Pod): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await client.create(RESOURCES.pods, object);
+      return;
+    } catch (error) {
+      if (!hasReason(error, 'Forbidden') || attempt === 100) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
+async function waitForPods(client: Client, count: number): Promise<Pod[]> {
+  for (const until = Date.now() + POD_WAIT_MS; ; ) {
+    const { items } = await client.list(RESOURCES.pods, { namespace: CHECK_NAMESPACE });
+    const isReady = (one: Pod) =>
+      one.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
+    if (items.length === count && items.every(isReady)) return items;
+    if (Date.now() > until) {
+      const waiting = items.filter((one) => !isReady(one)).map((one) => one.metadata?.name);
+      throw new FairleadError(`pods ${waiting.join(', ')} of the check do not become ready`, {
+        op: 'check',
+        code: 'not-ready',
+        hint: `kubectl describe pods -n ${CHECK_NAMESPACE}`,
+      });
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+async function createService(
+  cluster: CheckedCluster,
+  scenario: Scenario,
+  layout: Layout,
+  loadBalancer: ReadonlyMap<string, Addresses>,
+  externalIP: ReadonlyMap<string, Addresses>,
+): Promise<Service> {
+  const { client, families } = cluster;
+  const name = scenario.name;
+  const protocols = ['TCP', 'UDP'] as const;
+  const ranges = {
+    outside: addressTexts(addressesOf(cluster, cluster.outsideAddresses)).map(hostRoute),
+    nobody: families.map((family) => (family === 'ipv4' ? '192.0.2.1/32' : '2001:db8::1/128')),
+  };
+  const created = await client.create(RESOURCES.services, {
+    metadata: { name, namespace: CHECK_NAMESPACE },
+    spec: {
+      type: 'LoadBalancer',
+      // Its status is the check's own to write.
+      loadBalancerClass: 'fairlead.dev/check',
+      ipFamilyPolicy: families.length > 1 ? 'RequireDualStack' : 'SingleStack',
+      ports: protocols.flatMap((protocol) => [
+        { name: `first-${protocol.toLowerCase()}`, port: 80, targetPort: 8080, protocol },
+        { name: `second-${protocol.toLowerCase()}`, port: 81, targetPort: 8081, protocol },
+      ]),
+      externalIPs: [...externalIP.values()].flatMap(addressTexts),
+      externalTrafficPolicy: scenario.externalLocal ? 'Local' : 'Cluster',
+      internalTrafficPolicy: scenario.internalLocal ? 'Local' : 'Cluster',
+      sessionAffinity: scenario.affinity ? 'ClientIP' : 'None',
+      ...(scenario.sourceRanges === null ? {} : { loadBalancerSourceRanges: ranges[scenario.sourceRanges] }),
+      ...scenario.spec,
+    },
+  } as Service);
+  await client.patch(
+    RESOURCES.services,
+    name,
+    'merge',
+    {
+      status: {
+        loadBalancer: { ingress: [...loadBalancer.values()].flatMap(addressTexts).map((ip) => ({ ip })) },
+      },
+    },
+    { namespace: CHECK_NAMESPACE, subresource: 'status' },
+  );
+  for (const family of families)
+    await client.create(RESOURCES.endpointSlices, sliceOf(scenario, layout, family));
+  return created;
+}
+
+function sliceOf(scenario: Scenario, layout: Layout, family: IPFamily): EndpointSlice {
+  const endpoints = layout.servers.flatMap((server) => {
+    const state = scenario.endpoint(server, layout.servers);
+    const address = server.addresses[family];
+    if (state === null || address === undefined) return [];
+    return [
+      {
+        addresses: [address],
+        conditions: CONDITIONS[state],
+        nodeName: server.node,
+        targetRef: { kind: 'Pod', namespace: CHECK_NAMESPACE, name: server.name },
+        ...(scenario.nodeHints ? { hints: { forNodes: [{ name: server.node }] } } : {}),
+      },
+    ];
+  });
+  return {
+    metadata: {
+      name: `${scenario.name}-${family}`,
+      namespace: CHECK_NAMESPACE,
+      labels: {
+        'kubernetes.io/service-name': scenario.name,
+        'endpointslice.kubernetes.io/managed-by': 'check.fairlead.dev',
+      },
+    },
+    addressType: family === 'ipv4' ? 'IPv4' : 'IPv6',
+    ports: (['TCP', 'UDP'] as const).flatMap((protocol) => [
+      { name: `first-${protocol.toLowerCase()}`, port: 8080, protocol },
+      { name: `second-${protocol.toLowerCase()}`, port: 8081, protocol },
+    ]),
+    endpoints,
+  };
+}
+
+const CONDITIONS: Readonly<
+  Record<EndpointState, { ready: boolean; serving: boolean; terminating: boolean }>
+> = {
+  ready: { ready: true, serving: true, terminating: false },
+  notReady: { ready: false, serving: false, terminating: false },
+  terminating: { ready: false, serving: true, terminating: true },
+  gone: { ready: false, serving: false, terminating: true },
+};
+
+async function removeNamespace(client: Client): Promise<void> {
+  try {
+    await client.delete(RESOURCES.namespaces, CHECK_NAMESPACE);
+  } catch (error) {
+    if (hasReason(error, 'NotFound')) return;
+    throw error;
+  }
+  for (;;) {
+    try {
+      await client.get(RESOURCES.namespaces, CHECK_NAMESPACE);
+    } catch (error) {
+      if (hasReason(error, 'NotFound')) return;
+      throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+const addressTexts = (addresses: Addresses): string[] => Object.values(addresses);
+const hostRoute = (address: string) => `${address}/${address.includes(':') ? 128 : 32}`;
+
+function addressesOf(cluster: CheckedCluster, texts: readonly string[]): Addresses {
+  return Object.fromEntries(
+    cluster.families.flatMap((family) => {
+      const text = texts.find((one) => one.includes(':') === (family === 'ipv6'));
+      return text === undefined ? [] : [[family, canonicalAddress(text) ?? text]];
+    }),
+  ) as Addresses;
+}
+
+function allAddresses(netns: NetnsRef): Set<string> {
+  using socket = openRouteSocket(netns);
+  return new Set(listAddresses(socket).map(({ address }) => address));
+}
+
+type OutsideRoute = { readonly destination: string; readonly via: string };
+
+function addOutsideRoutes(cluster: CheckedCluster, routes: readonly OutsideRoute[]): void {
+  using socket = openRouteSocket(cluster.outsideNetns);
+  const device = getLink(socket, 'eth0').index;
+  for (const route of routes) replaceRoute(socket, { ...route, device, protocol: ROUTE_PROTOCOL.fairlead });
+}
+
+function removeOutsideRoutes(cluster: CheckedCluster, routes: readonly OutsideRoute[]): void {
+  using socket = openRouteSocket(cluster.outsideNetns);
+  for (const route of routes) deleteRoute(socket, route);
+}

@@ -1,0 +1,112 @@
+import type { SourceClass } from '../service/model.ts';
+import type { LayoutConfiguration, Server } from './layout.ts';
+import type { EndpointState, Scenario } from './scenarios.ts';
+
+export type DestinationKind = 'clusterIP' | 'nodePort' | 'loadBalancer' | 'externalIP';
+
+/** What must become of a flow. */
+export type Expectation =
+  | {
+      readonly action: 'forward';
+      /** Names of the servers that it may reach, and all of which it reaches in the long run; sorted. */
+      readonly servers: readonly string[];
+      /** What the server sees as the client: the client itself, or the node that translates. */
+      readonly source: 'client' | 'node';
+    }
+  | { readonly action: 'reject' }
+  | { readonly action: 'drop' };
+
+type Rule = readonly [endpoints: 'all' | 'local', source: 'client' | 'node'];
+type Rows = Readonly<Record<SourceClass, Rule>>;
+
+const CLUSTER_IP: Rows = { pod: ['all', 'client'], node: ['all', 'node'], external: ['all', 'node'] };
+const FROM_OUTSIDE: Rows = { pod: ['all', 'node'], node: ['all', 'node'], external: ['all', 'node'] };
+
+/**
+ * The rows of upstream's TestInternalExternalMasquerade (pkg/proxy/iptables/proxier_test.go): by traffic policy, by
+ * kind of destination, by class of source. Load balancer addresses and external IPs are as node ports.
+ */
+const MATRIX: Readonly<
+  Record<
+    'cluster' | 'externalLocal' | 'internalLocal' | 'bothLocal',
+    Readonly<Record<'clusterIP' | 'external', Rows>>
+  >
+> = {
+  cluster: { clusterIP: CLUSTER_IP, external: FROM_OUTSIDE },
+  externalLocal: {
+    clusterIP: CLUSTER_IP,
+    // Pods and nodes take the short cut to all endpoints: the policy is about strangers.
+    external: { pod: ['all', 'client'], node: ['all', 'node'], external: ['local', 'client'] },
+  },
+  internalLocal: {
+    clusterIP: { pod: ['local', 'client'], node: ['local', 'node'], external: ['local', 'node'] },
+    external: FROM_OUTSIDE,
+  },
+  bothLocal: {
+    clusterIP: { pod: ['local', 'client'], node: ['local', 'node'], external: ['local', 'node'] },
+    external: { pod: ['all', 'client'], node: ['all', 'node'], external: ['local', 'client'] },
+  },
+};
+
+/** The rule for a flow, with what the configuration changes about the matrix. */
+export function ruleFor(
+  scenario: Scenario,
+  kind: DestinationKind,
+  source: SourceClass,
+  configuration: LayoutConfiguration,
+): Rule {
+  const { externalLocal, internalLocal } = scenario;
+  const policy = externalLocal
+    ? internalLocal
+      ? 'bothLocal'
+      : 'externalLocal'
+    : internalLocal
+      ? 'internalLocal'
+      : 'cluster';
+  const { localDetection, masqueradeAll } = configuration;
+  const isExternal = kind !== 'clusterIP';
+  // Where pods cannot be told from strangers they are taken for them, and nobody is masqueraded on cluster IPs.
+  const seen: SourceClass = source === 'pod' && !localDetection ? 'external' : source;
+  const [endpoints, masquerade] = MATRIX[policy][isExternal ? 'external' : 'clusterIP'][seen];
+  if (isExternal) return [endpoints, masquerade];
+  if (masqueradeAll) return [endpoints, 'node'];
+  // A node's own processes have an address of the node anyway.
+  if (!localDetection) return [endpoints, source === 'node' ? 'node' : 'client'];
+  return [endpoints, masquerade];
+}
+
+/** What must become of a new connection that meets the tables of `node`. */
+export function expect(
+  scenario: Scenario,
+  kind: DestinationKind,
+  source: SourceClass,
+  node: string,
+  servers: readonly Server[],
+  configuration: LayoutConfiguration,
+): Expectation {
+  const [scope, seen] = ruleFor(scenario, kind, source, configuration);
+  const usable = usableServers(scenario, servers, node, scope);
+  if (usable.length > 0) {
+    return { action: 'forward', servers: usable.map(({ name }) => name).sort(), source: seen };
+  }
+  // Nowhere at all: refused. Elsewhere, but not here: dropped, so that a load balancer asks another node.
+  return usableServers(scenario, servers, node, 'all').length === 0
+    ? { action: 'reject' }
+    : { action: 'drop' };
+}
+
+/** Ready endpoints; where there is none, those that terminate but still serve (KEP-1669). */
+function usableServers(
+  scenario: Scenario,
+  servers: readonly Server[],
+  node: string,
+  scope: 'all' | 'local',
+): Server[] {
+  const stateOf = (server: Server): EndpointState | null => scenario.endpoint(server, servers);
+  const inScope = servers.filter((server) => scope === 'all' || server.node === node);
+  const ready = inScope.filter((server) => stateOf(server) === 'ready');
+  if (ready.length === 0) return inScope.filter((server) => stateOf(server) === 'terminating');
+  // Hints count only where every ready endpoint has one, and never for local policies (KEP-4444, KEP-3015).
+  const hinted = scope === 'all' && scenario.nodeHints ? ready.filter((server) => server.node === node) : [];
+  return hinted.length > 0 ? hinted : ready;
+}

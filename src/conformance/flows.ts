@@ -1,0 +1,164 @@
+import type { IPFamily } from '../lib/address.ts';
+import type { Packet, SourceClass } from '../service/model.ts';
+import { type DestinationKind, type Expectation, expect } from './expectation.ts';
+import type { Addresses, Layout, Place } from './layout.ts';
+import type { Scenario } from './scenarios.ts';
+
+/** Where a scenario's Service answers. */
+export interface Frontends {
+  readonly clusterIP: Addresses;
+  /** Of port 80 and of port 81. */
+  readonly nodePort: number;
+  /** One address for each node, by which packets from outside enter. */
+  readonly loadBalancer: ReadonlyMap<string, Addresses>;
+  readonly externalIP: ReadonlyMap<string, Addresses>;
+}
+
+/** One flow of the table: from a place to an address, and what must become of it. */
+export interface Flow {
+  readonly scenario: string;
+  readonly from: Place;
+  readonly sourceClass: SourceClass;
+  readonly kind: DestinationKind | 'wrong port' | 'no Service' | 'localhost' | 'second port';
+  readonly family: IPFamily;
+  readonly protocol: 'TCP' | 'UDP';
+  readonly address: string;
+  readonly port: number;
+  readonly expected: Expectation;
+  /** All connections of one client go to one server. */
+  readonly sticky: boolean;
+  readonly message: string;
+}
+
+const PROTOCOLS = ['TCP', 'UDP'] as const;
+const KINDS: readonly DestinationKind[] = ['clusterIP', 'nodePort', 'loadBalancer', 'externalIP'];
+const CLASS: Readonly<Record<Place['kind'], SourceClass>> = { pod: 'pod', node: 'node', outside: 'external' };
+
+/** Every flow of the scenarios, from every place, to every kind of address, by both protocols and all families. */
+export function flowsOf(
+  layout: Layout,
+  scenarios: readonly Scenario[],
+  frontends: ReadonlyMap<string, Frontends>,
+): Flow[] {
+  const flows: Flow[] = [];
+  for (const scenario of scenarios) {
+    const known = frontends.get(scenario.name);
+    if (!known) continue;
+    for (const from of layout.places) {
+      for (const family of layout.families) {
+        for (const kind of KINDS) {
+          const target = targetOf(layout, known, kind, from, family);
+          if (!target) continue;
+          for (const protocol of PROTOCOLS) {
+            flows.push({
+              ...common(scenario, from, family, protocol),
+              ...target,
+              kind,
+              expected: expectedOf(layout, scenario, kind, from),
+            });
+          }
+        }
+      }
+    }
+  }
+  return [...flows, ...specialFlows(layout, scenarios, frontends)];
+}
+
+function common(scenario: Scenario, from: Place, family: IPFamily, protocol: 'TCP' | 'UDP') {
+  return {
+    scenario: scenario.name,
+    from,
+    sourceClass: CLASS[from.kind],
+    family,
+    protocol,
+    sticky: scenario.affinity,
+    message: 'hello',
+  };
+}
+
+function targetOf(
+  layout: Layout,
+  frontends: Frontends,
+  kind: DestinationKind,
+  from: Place,
+  family: IPFamily,
+): { address: string; port: number } | null {
+  // Outside has one route to a cluster IP. Unmasqueraded, replies of pods on other nodes would not come back by it.
+  const strange = from.kind === 'outside' && kind === 'clusterIP';
+  if (strange && (from.node !== layout.entry || !layout.configuration.localDetection)) return null;
+  const address = {
+    clusterIP: frontends.clusterIP[family],
+    nodePort: layout.primary.get(from.node)?.[family],
+    loadBalancer: frontends.loadBalancer.get(from.node)?.[family],
+    externalIP: frontends.externalIP.get(from.node)?.[family],
+  }[kind];
+  if (address === undefined) return null;
+  return { address, port: kind === 'nodePort' ? frontends.nodePort : 80 };
+}
+
+function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, from: Place): Expectation {
+  const mayEnter =
+    kind !== 'loadBalancer' ||
+    scenario.sourceRanges === null ||
+    (scenario.sourceRanges === 'outside' && from.kind === 'outside');
+  if (!mayEnter) return { action: 'drop' };
+  return expect(scenario, kind, CLASS[from.kind], from.node, layout.servers, layout.configuration);
+}
+
+/** What is no kind of address: a second port, a wrong port, an address without a Service, node ports on loopback. */
+function specialFlows(
+  layout: Layout,
+  scenarios: readonly Scenario[],
+  frontends: ReadonlyMap<string, Frontends>,
+): Flow[] {
+  const [plain] = scenarios.filter(({ name }) => name === 'plain');
+  const known = frontends.get('plain');
+  if (!plain || !known) return [];
+  return layout.places.flatMap((from) =>
+    layout.families.flatMap((family) => {
+      const target = targetOf(layout, known, 'clusterIP', from, family);
+      if (!target) return [];
+      const clusterIP = target.address;
+      const flow = (protocol: 'TCP' | 'UDP') => ({
+        ...common(plain, from, family, protocol),
+        address: clusterIP,
+      });
+      const loopback = family === 'ipv4' ? '127.0.0.1' : '::1';
+      const expected = expectedOf(layout, plain, 'clusterIP', from);
+      return [
+        { ...flow('TCP'), kind: 'second port' as const, port: 81, message: 'second', expected },
+        ...PROTOCOLS.flatMap((protocol) => [
+          {
+            ...flow(protocol),
+            kind: 'wrong port' as const,
+            port: 4,
+            expected: { action: 'reject' as const },
+          },
+          ...(from.kind === 'node'
+            ? [
+                {
+                  ...flow(protocol),
+                  kind: 'localhost' as const,
+                  address: loopback,
+                  port: known.nodePort,
+                  expected: expectedOf(layout, plain, 'nodePort', from),
+                },
+              ]
+            : []),
+        ]),
+      ];
+    }),
+  );
+}
+
+/** The flow's first packet, as `decide` takes it. */
+export function packetOf(flow: Flow): Packet {
+  return {
+    source: flow.kind === 'localhost' ? flow.address : (flow.from.addresses[flow.family] ?? ''),
+    sourceClass: flow.sourceClass,
+    destination: flow.address,
+    destinationIsLocal: flow.kind === 'nodePort' || flow.kind === 'localhost',
+    port: flow.port,
+    protocol: flow.protocol,
+  };
+}

@@ -1,0 +1,85 @@
+import { createSocket, type Socket as UdpSocket } from 'node:dgram';
+import { Socket } from 'node:net';
+import { bindUdpIn, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
+import { canonicalAddress } from '../lib/address.ts';
+import { hasCode } from '../lib/errors.ts';
+
+/** What one new connection (or datagram from a new port) met. */
+export type Outcome =
+  | { readonly kind: 'answer'; readonly server: string; readonly message: string; readonly client: string }
+  | { readonly kind: 'refused' }
+  | { readonly kind: 'silence' }
+  | { readonly kind: 'failed'; readonly error: string };
+
+export interface ProbeTarget {
+  readonly netns: NetnsRef;
+  readonly address: string;
+  readonly port: number;
+  /** How long without an answer is silence, in milliseconds. */
+  readonly patience: number;
+}
+
+/** Asks `fairlead echo` over a connection of its own. Never rejects. */
+export function probeTcp({ netns, address, port, patience }: ProbeTarget): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
+    const finish = (outcome: Outcome) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(outcome);
+    };
+    const timer = setTimeout(() => finish({ kind: 'silence' }), patience);
+    let received = '';
+    socket.setEncoding('utf8').on('data', (text: string) => {
+      received += text;
+    });
+    socket.on('end', () => finish(parseHttp(received)));
+    socket.on('error', (error) => finish(failure(error)));
+    socket.on('connect', () => socket.write('GET / HTTP/1.0\r\n\r\n'));
+    socket.connect(port, address);
+  });
+}
+
+/** Sends datagrams from a new port until one is answered. Never rejects. */
+export function probeUdp({ netns, address, port, patience }: ProbeTarget): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const v6 = address.includes(':');
+    const socket: UdpSocket = createSocket(v6 ? 'udp6' : 'udp4');
+    const finish = (outcome: Outcome) => {
+      clearTimeout(timer);
+      clearInterval(again);
+      socket.close();
+      resolve(outcome);
+    };
+    const timer = setTimeout(() => finish({ kind: 'silence' }), patience);
+    const send = () => socket.send('who are you');
+    // A refusal is an ICMP message, of which a kernel sends few in a second: what is silent may be refused yet.
+    const again = setInterval(send, 300);
+    socket.on('message', (data) => {
+      const [server = '', client = ''] = data.toString().trim().split(' ');
+      finish({ kind: 'answer', server, message: '', client: plainAddress(client) });
+    });
+    socket.on('error', (error) => finish(failure(error)));
+    socket.bind({ fd: bindUdpIn(netns, v6 ? '::' : '0.0.0.0', 0), exclusive: true }, () =>
+      socket.connect(port, address, send),
+    );
+  });
+}
+
+/** "hello from NAME (you are ADDRESS)" */
+function parseHttp(text: string): Outcome {
+  const match = /\r\n\r\n(\S+) from (\S+) \(you are (\S+)\)/.exec(text);
+  if (!match) return { kind: 'failed', error: text === '' ? 'closed without an answer' : `answered ${text}` };
+  const [, message = '', server = '', client = ''] = match;
+  return { kind: 'answer', server, message, client: plainAddress(client) };
+}
+
+/** Of "1.2.3.4", "1.2.3.4:5", "[::1]:5" the address alone, canonical. */
+function plainAddress(text: string): string {
+  const bare = /^\[(.*)\]:[0-9]+$/.exec(text)?.[1] ?? /^([0-9.]+):[0-9]+$/.exec(text)?.[1] ?? text;
+  return canonicalAddress(bare) ?? bare;
+}
+
+function failure(error: Error): Outcome {
+  return hasCode(error, 'ECONNREFUSED') ? { kind: 'refused' } : { kind: 'failed', error: error.message };
+}
