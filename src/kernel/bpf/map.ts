@@ -93,13 +93,32 @@ export class BpfMap {
     }
   }
 
+  /** Values of an array's elements `first` to `first + count - 1`. */
+  range(first: number, count: number): Uint8Array[] {
+    const keys = new Uint8Array(count * 4);
+    const values = new Uint8Array(count * this.valueSize);
+    const attributes = new Attributes(56).pointer(8, new Uint8Array(8)).pointer(16, keys).pointer(24, values);
+    // The batch begins after the key that it is given.
+    if (first > 0) attributes.pointer(0, new Uint8Array(Uint32Array.of(first - 1).buffer));
+    attributes.u32(32, count).u32(36, this.fd);
+    if (tryBpf(COMMAND.lookupBatch, attributes) < 0 && errnoName(libc().errno()) !== 'ENOENT') {
+      throw bpfError('read BPF map', this.name);
+    }
+    return Array.from({ length: attributes.readU32(32) }, (_, i) =>
+      values.slice(i * this.valueSize, (i + 1) * this.valueSize),
+    );
+  }
+
   close(): void {
     closeSync(this.fd);
   }
 
   #call(command: number, key: Uint8Array, value: Uint8Array | null, flags: number): number {
     this.#checkSizes(key, value);
-    const element = this.#element.u64(8, pointer(key)).u64(16, value ? pointer(value) : 0n).u64(24, BigInt(flags));
+    const element = this.#element
+      .u64(8, pointer(key))
+      .u64(16, value ? pointer(value) : 0n)
+      .u64(24, BigInt(flags));
     return tryBpf(command, element);
   }
 

@@ -33,7 +33,12 @@ export interface BpfObject {
  */
 export function readObject(file: Uint8Array): BpfObject {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
-  if (file.length < 64 || view.getUint32(0) !== 0x7f454c46 || view.getUint8(4) !== 2 || view.getUint8(5) !== 1) {
+  if (
+    file.length < 64 ||
+    view.getUint32(0) !== 0x7f454c46 ||
+    view.getUint8(4) !== 2 ||
+    view.getUint8(5) !== 1
+  ) {
     throw badObject('it is no little-endian ELF64 file');
   }
   if (view.getUint16(18, true) !== EM_BPF) throw badObject('it is for another machine than BPF');
@@ -52,7 +57,7 @@ export function readObject(file: Uint8Array): BpfObject {
     programs.push({
       name: entry.name,
       section: section.name,
-      instructions: bytesOf(section).slice(),
+      instructions: new Uint8Array(bytesOf(section)),
       maps: relocations.flatMap((table) => readRelocations(bytesOf(table), symbols, sections, section.name)),
     });
   }
@@ -61,7 +66,7 @@ export function readObject(file: Uint8Array): BpfObject {
 
 /** A program's instructions with the descriptors of the maps that it names. */
 export function relocate(program: ObjectProgram, maps: ReadonlyMap<string, number>): Uint8Array {
-  const out = program.instructions.slice();
+  const out = new Uint8Array(program.instructions);
   const view = new DataView(out.buffer);
   for (const { at, name } of program.maps) {
     const fd = maps.get(name);
@@ -93,7 +98,11 @@ interface Symbol {
 
 function readSections(file: Uint8Array, view: DataView): Section[] {
   const at = Number(view.getBigUint64(40, true));
-  const [entry, count, names] = [view.getUint16(58, true), view.getUint16(60, true), view.getUint16(62, true)];
+  const [entry, count, names] = [
+    view.getUint16(58, true),
+    view.getUint16(60, true),
+    view.getUint16(62, true),
+  ];
   if (at + entry * count > file.length) throw badObject('it is cut short');
   const raw = Array.from({ length: count }, (_, i) => at + i * entry);
   const offsetOf = (header: number) => Number(view.getBigUint64(header + 24, true));
@@ -141,7 +150,9 @@ function readRelocations(
     const symbol = symbols[view.getUint32(i * 16 + 12, true)];
     const target = symbol && sections[symbol.section];
     if (kind !== R_BPF_64_64 || !symbol || target?.name !== '.maps') {
-      throw badObject(`${where} refers to ${symbol?.name || target?.name || 'something'} at byte ${at}: only maps can be`);
+      throw badObject(
+        `${where} refers to ${symbol?.name || target?.name || 'something'} at byte ${at}: only maps can be`,
+      );
     }
     return { at, name: symbol.name };
   });

@@ -7,6 +7,8 @@ import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './sy
 // linux/magic.h
 const BPF_FS_MAGIC = 0xcafe4a11;
 const STANDARD_MOUNT = '/sys/fs/bpf';
+/** The kernel puts these into every BPF file system (CONFIG_BPF_PRELOAD). */
+const PRELOADED = ['maps.debug', 'progs.debug'];
 /** As the source of a mount, it tells ours from others'. */
 const MOUNT_SOURCE = 'fairlead';
 
@@ -62,7 +64,7 @@ export function unmountPinDirectory(path: string): void {
     return fields.split(' ')[4] === place && type === 'bpf' && source === MOUNT_SOURCE;
   });
   // What is pinned goes with the mount.
-  if (!ours || readdirSync(place).length > 0) return;
+  if (!ours || readdirSync(place).some((name) => !PRELOADED.includes(name))) return;
   if (libc().umount2(place, 0) !== 0 && errnoName(libc().errno()) !== 'EBUSY') {
     throw systemError('unmount BPF file system', place);
   }

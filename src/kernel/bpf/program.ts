@@ -62,7 +62,9 @@ export function loadProgram(source: ProgramSource): BpfProgram {
   const log = new Uint8Array(LOG_SIZE);
   const again = tryBpf(COMMAND.programLoad, attributes().u32(24, 1).u32(28, log.length).pointer(32, log));
   if (again >= 0) return { fd: again, name, close: () => closeSync(again) };
-  const text = Buffer.from(log.subarray(0, Math.max(0, log.indexOf(0)))).toString('latin1').trim();
+  const text = Buffer.from(log.subarray(0, Math.max(0, log.indexOf(0))))
+    .toString('latin1')
+    .trim();
   const lines = text.split('\n').slice(-LOG_LINES).join('\n');
   throw new FairleadError(lines === '' ? failure.message : `${failure.message}\n${lines}`, {
     op: 'load BPF program',

@@ -89,7 +89,9 @@ export function bpf(command: number, attributes: Attributes, op: string, object?
 /** An error for the call that just failed. */
 export function bpfError(op: string, object?: string): FairleadError {
   const error = systemError(op, object);
-  return error.code === 'EPERM' ? systemError(op, object, 'run as root, or with CAP_BPF and CAP_NET_ADMIN') : error;
+  return error.code === 'EPERM'
+    ? systemError(op, object, 'run as root, or with CAP_BPF and CAP_NET_ADMIN')
+    : error;
 }
 
 /** Bytes of a text with its closing zero. */

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Balancing at the socket: a connect() or sendto() to a Service's address goes to one of its endpoints, and the socket
+ * keeps telling its process the Service's address. Packets of such flows are never translated.
+ *
+ * What these programs let pass goes on to the Service's address and is translated by nf_tables.
+ */
+#include "choose.h"
+
+#define ECONNREFUSED 111
+
+enum result { LET_PASS, TRANSLATED, REFUSED };
+
+/* A process of the node that has bound its socket to a loopback address needs its source rewritten. */
+static __always_inline int has_loopback_source(struct bpf_sock_addr *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!sk)
+		return 0;
+	if (sk->family == 2)
+		return (sk->src_ip4 & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	return (sk->src_ip6[0] | sk->src_ip6[1] | sk->src_ip6[2]) == 0 && sk->src_ip6[3] == bpf_htonl(1);
+}
+
+static __always_inline void remember_talk(struct bpf_sock_addr *ctx, const struct frontend_key *service,
+					  const struct endpoint *endpoint)
+{
+	struct talks *talks;
+	struct talk *talk;
+	__u32 at;
+
+	if (!ctx->sk)
+		return;
+	talks = bpf_sk_storage_get(&udp_talks, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!talks)
+		return;
+	at = talks->next;
+	for (__u32 i = 0; i < TALKS; i++) {
+		talk = &talks->talk[i];
+		if (talk->endpoint_port == endpoint->port && same_address(&talk->endpoint, &endpoint->address)) {
+			at = i; /* The last Service that was asked for answers. */
+			break;
+		}
+	}
+	if (at == talks->next)
+		talks->next = (at + 1) % TALKS;
+	talk = &talks->talk[at % TALKS];
+	talk->service = service->address;
+	talk->service_port = service->port;
+	talk->endpoint = endpoint->address;
+	talk->endpoint_port = endpoint->port;
+}
+
+static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struct frontend_key *service,
+					  const struct frontend *frontend, const struct endpoint *endpoint)
+{
+	struct peer *peer;
+
+	if (!ctx->sk)
+		return;
+	peer = bpf_sk_storage_get(&peers, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!peer)
+		return;
+	peer->service = service->address;
+	peer->service_port = service->port;
+	peer->endpoint = endpoint->address;
+	peer->endpoint_port = endpoint->port;
+	peer->backend = endpoint->backend;
+	peer->frontend = frontend->id;
+	peer->counted = 0;
+}
+
+/* A socket that connects anew has no earlier peer. */
+static __always_inline void forget_peer(struct bpf_sock_addr *ctx)
+{
+	if (ctx->sk)
+		bpf_sk_storage_delete(&peers, ctx->sk);
+}
+
+/* Picks an endpoint and writes its address and port over those of the Service. */
+static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct address *address, int is_message)
+{
+	struct frontend_key key = { .address = *address, .port = (__be16)ctx->user_port, .protocol = ctx->protocol };
+	struct frontend *found, frontend;
+	struct endpoint *found_endpoint, endpoint = {};
+	struct config *settings;
+	struct affinity *last;
+	struct affinity_key client = {};
+	struct route route;
+	__u64 cookie, now;
+	__u32 zero = 0, start;
+	int is_node;
+
+	found = bpf_map_lookup_elem(&frontends, &key);
+	if (!found)
+		return LET_PASS;
+	settings = bpf_map_lookup_elem(&config, &zero);
+	if (!settings)
+		return LET_PASS;
+	cookie = bpf_get_netns_cookie(ctx);
+	is_node = cookie == settings->node_cookie;
+	frontend = *found;
+	route = is_node ? frontend.routes[NODE] : frontend.routes[POD];
+	if (route.action == REFUSE)
+		return ctx->protocol == TCP ? REFUSED : LET_PASS;
+	if (route.action != FORWARD || (is_node && has_loopback_source(ctx)))
+		return LET_PASS;
+
+	now = bpf_ktime_get_ns();
+	if (frontend.affinity_seconds) {
+		client.client = cookie;
+		client.frontend = frontend.id;
+		last = bpf_map_lookup_elem(&affinities, &client);
+		if (last && now - last->at < (__u64)frontend.affinity_seconds * 1000000000ull) {
+			struct member member = { .first = route.first, .address = last->address, .port = last->port };
+			__u32 *backend = bpf_map_lookup_elem(&members, &member);
+			if (backend && !is_suspect(*backend, now)) {
+				last->at = now;
+				endpoint.address = member.address;
+				endpoint.port = member.port;
+				endpoint.backend = *backend;
+				goto chosen;
+			}
+		}
+	}
+	/* Datagrams of one socket belong together; Maglev keeps a client's together. */
+	if (frontend.balance == MAGLEV)
+		start = (__u32)((cookie * 0x9e3779b97f4a7c15ull) >> 32);
+	else if (is_message)
+		start = (__u32)((bpf_get_socket_cookie(ctx) * 0x9e3779b97f4a7c15ull) >> 32);
+	else
+		start = bpf_get_prandom_u32();
+	found_endpoint = choose(&frontend, &route, start, now, ~0u);
+	if (!found_endpoint)
+		return LET_PASS;
+	endpoint = *found_endpoint;
+	/* The slots may have passed to another frontend since the route was read; nf_tables knows better. */
+	if (endpoint.owner != frontend.id)
+		return LET_PASS;
+	if (frontend.affinity_seconds) {
+		struct affinity fresh = { .at = now, .address = endpoint.address, .port = endpoint.port };
+		bpf_map_update_elem(&affinities, &client, &fresh, BPF_ANY);
+	}
+chosen:
+	if (is_message)
+		remember_talk(ctx, &key, &endpoint);
+	else
+		remember_peer(ctx, &key, &frontend, &endpoint);
+	*address = endpoint.address;
+	ctx->user_port = endpoint.port;
+	return TRANSLATED;
+}
+
+/* The Service that a connected or sending socket knows this endpoint by. */
+static __always_inline int translate_back(struct bpf_sock_addr *ctx, struct address *address)
+{
+	__be16 port = (__be16)ctx->user_port;
+	struct talks *talks;
+	struct peer *peer;
+
+	if (!ctx->sk)
+		return 0;
+	peer = bpf_sk_storage_get(&peers, ctx->sk, 0, 0);
+	if (peer && peer->endpoint_port == port && same_address(&peer->endpoint, address)) {
+		*address = peer->service;
+		ctx->user_port = peer->service_port;
+		return 1;
+	}
+	if (ctx->protocol != UDP)
+		return 0;
+	talks = bpf_sk_storage_get(&udp_talks, ctx->sk, 0, 0);
+	if (!talks)
+		return 0;
+	for (__u32 i = 0; i < TALKS; i++) {
+		struct talk *talk = &talks->talk[i];
+		if (talk->endpoint_port == port && same_address(&talk->endpoint, address)) {
+			*address = talk->service;
+			ctx->user_port = talk->service_port;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+static __always_inline struct address mapped(__u32 ip4)
+{
+	return (struct address){ { 0, 0, bpf_htonl(0xffff), ip4 } };
+}
+
+static __always_inline struct address address6(struct bpf_sock_addr *ctx)
+{
+	return (struct address){ { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] } };
+}
+
+static __always_inline void set_address6(struct bpf_sock_addr *ctx, const struct address *address)
+{
+	ctx->user_ip6[0] = address->word[0];
+	ctx->user_ip6[1] = address->word[1];
+	ctx->user_ip6[2] = address->word[2];
+	ctx->user_ip6[3] = address->word[3];
+}
+
+#define ALLOW 1
+#define REFUSE_CALL 0
+
+static __always_inline int forward4(struct bpf_sock_addr *ctx, int is_message)
+{
+	struct address address = mapped(ctx->user_ip4);
+
+	switch (translate(ctx, &address, is_message)) {
+	case TRANSLATED:
+		ctx->user_ip4 = address.word[3];
+		return ALLOW;
+	case REFUSED:
+		bpf_set_retval(-ECONNREFUSED);
+		return REFUSE_CALL;
+	default:
+		if (!is_message)
+			forget_peer(ctx);
+		return ALLOW;
+	}
+}
+
+static __always_inline int forward6(struct bpf_sock_addr *ctx, int is_message)
+{
+	struct address address = address6(ctx);
+
+	switch (translate(ctx, &address, is_message)) {
+	case TRANSLATED:
+		set_address6(ctx, &address);
+		return ALLOW;
+	case REFUSED:
+		bpf_set_retval(-ECONNREFUSED);
+		return REFUSE_CALL;
+	default:
+		if (!is_message)
+			forget_peer(ctx);
+		return ALLOW;
+	}
+}
+
+static __always_inline int back4(struct bpf_sock_addr *ctx)
+{
+	struct address address = mapped(ctx->user_ip4);
+
+	if (translate_back(ctx, &address))
+		ctx->user_ip4 = address.word[3];
+	return ALLOW;
+}
+
+static __always_inline int back6(struct bpf_sock_addr *ctx)
+{
+	struct address address = address6(ctx);
+
+	if (translate_back(ctx, &address))
+		set_address6(ctx, &address);
+	return ALLOW;
+}
+
+SEC("cgroup/connect4")
+int fl_connect4(struct bpf_sock_addr *ctx)
+{
+	return forward4(ctx, 0);
+}
+
+SEC("cgroup/connect6")
+int fl_connect6(struct bpf_sock_addr *ctx)
+{
+	return forward6(ctx, 0);
+}
+
+SEC("cgroup/sendmsg4")
+int fl_sendmsg4(struct bpf_sock_addr *ctx)
+{
+	return forward4(ctx, 1);
+}
+
+SEC("cgroup/sendmsg6")
+int fl_sendmsg6(struct bpf_sock_addr *ctx)
+{
+	return forward6(ctx, 1);
+}
+
+SEC("cgroup/recvmsg4")
+int fl_recvmsg4(struct bpf_sock_addr *ctx)
+{
+	return back4(ctx);
+}
+
+SEC("cgroup/recvmsg6")
+int fl_recvmsg6(struct bpf_sock_addr *ctx)
+{
+	return back6(ctx);
+}
+
+SEC("cgroup/getpeername4")
+int fl_getpeer4(struct bpf_sock_addr *ctx)
+{
+	return back4(ctx);
+}
+
+SEC("cgroup/getpeername6")
+int fl_getpeer6(struct bpf_sock_addr *ctx)
+{
+	return back6(ctx);
+}
+
+char _license[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,47 @@
+import type { BpfMap } from '../../kernel/bpf/map.ts';
+
+/** Elements for one map, gathered so that they cost one system call. */
+export class ElementBuffer {
+  readonly #keyWords: number;
+  readonly #valueWords: number;
+  keys: Uint32Array;
+  values: Uint32Array;
+  count = 0;
+
+  /** Sizes in 32-bit words. */
+  constructor(keyWords: number, valueWords: number, room = 64) {
+    this.#keyWords = keyWords;
+    this.#valueWords = valueWords;
+    this.keys = new Uint32Array(room * keyWords);
+    this.values = new Uint32Array(room * valueWords);
+  }
+
+  /** Makes room for `count` more elements and returns the index of the first. */
+  add(count: number): number {
+    const index = this.count;
+    this.count += count;
+    if (this.count * this.#keyWords > this.keys.length) {
+      const room = Math.max(this.count, (this.keys.length / this.#keyWords) * 2);
+      this.keys = grown(this.keys, room * this.#keyWords);
+      this.values = grown(this.values, room * this.#valueWords);
+    }
+    return index;
+  }
+
+  addBytes(key: Uint8Array, value: Uint8Array): void {
+    const index = this.add(1);
+    new Uint8Array(this.keys.buffer, index * this.#keyWords * 4, key.length).set(key);
+    new Uint8Array(this.values.buffer, index * this.#valueWords * 4, value.length).set(value);
+  }
+
+  flush(map: BpfMap): void {
+    map.updateBatch(new Uint8Array(this.keys.buffer), new Uint8Array(this.values.buffer), this.count);
+    this.count = 0;
+  }
+}
+
+function grown(words: Uint32Array, length: number): Uint32Array {
+  const out = new Uint32Array(length);
+  out.set(words);
+  return out;
+}

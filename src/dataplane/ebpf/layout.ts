@@ -1,0 +1,213 @@
+import type { MapDefinition } from '../../kernel/bpf/map.ts';
+import { NO_PREALLOC } from '../../kernel/bpf/map.ts';
+import type { AttachPoint } from '../../kernel/bpf/program.ts';
+import { addressBytes, type IPFamily } from '../../lib/address.ts';
+import { FairleadError } from '../../lib/errors.ts';
+import type { Protocol } from '../../service/model.ts';
+import { be16Port, writeAddress } from '../nftables/words.ts';
+
+/*
+ * The bytes that the agent shares with the programs: bpf/maps.h has the same structures. The kernel's byte order is
+ * that of the machine, which is little-endian wherever these programs run; ports and addresses are in network order.
+ */
+
+/** Part of the path of all pins: programs and maps of another layout are never mixed with these. */
+export const LAYOUT = 'v1';
+
+export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
+
+export const ACTION = { pass: 0, forward: 1, refuse: 2 } as const;
+export const BALANCE = { random: 0, 'least-connections': 1, maglev: 2 } as const;
+
+export const FRONTEND_KEY_SIZE = 20;
+export const FRONTEND_SIZE = 36;
+export const ENDPOINT_SIZE = 28;
+export const MEMBER_KEY_SIZE = 24;
+export const BACKEND_SIZE = 40;
+const CONFIG_SIZE = 24;
+/** Where a backend's generation stands in its entry. */
+export const GENERATION_AT = 32;
+
+export interface RouteEntry {
+  readonly action: number;
+  /** The run of slots. */
+  readonly first: number;
+  readonly count: number;
+}
+
+export interface FrontendEntry {
+  readonly id: number;
+  readonly affinitySeconds: number;
+  readonly balance: number;
+  readonly pod: RouteEntry;
+  readonly node: RouteEntry;
+}
+
+/** The bytes 0, 0, 0xff, 0xff. */
+const MAPPED_WORD = 0xffff0000;
+const MAPPED_PREFIX = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff);
+
+/** 16 bytes of an address; IPv4 as ::ffff:a.b.c.d. Throws FairleadError when it is none. */
+export function mappedAddress(text: string): Uint8Array {
+  const bytes = addressBytes(text);
+  if (!bytes) {
+    throw new FairleadError(`${JSON.stringify(text)} is no IP address`, {
+      op: 'encode BPF map element',
+      code: 'EINVAL',
+      object: text,
+    });
+  }
+  if (bytes.length === 16) return bytes;
+  const out = new Uint8Array(16);
+  out.set(MAPPED_PREFIX);
+  out.set(bytes, 12);
+  return out;
+}
+
+export function frontendKey(address: string, port: number, protocol: Protocol): Uint8Array {
+  const out = new Uint8Array(FRONTEND_KEY_SIZE);
+  out.set(mappedAddress(address));
+  const view = new DataView(out.buffer);
+  view.setUint16(16, port);
+  view.setUint8(18, PROTOCOL_NUMBER[protocol]);
+  return out;
+}
+
+export function frontendValue({ id, affinitySeconds, balance, pod, node }: FrontendEntry): Uint8Array {
+  const { action: a, first: b, count: c } = pod;
+  const { action: d, first: e, count: f } = node;
+  return new Uint8Array(Uint32Array.of(id, affinitySeconds, balance, a, b, c, d, e, f).buffer);
+}
+
+export function readFrontend(value: Uint8Array): FrontendEntry {
+  const view = new DataView(value.buffer, value.byteOffset, value.byteLength);
+  const at = (word: number) => view.getUint32(word * 4, true);
+  const route = (word: number): RouteEntry => ({
+    action: at(word),
+    first: at(word + 1),
+    count: at(word + 2),
+  });
+  return { id: at(0), affinitySeconds: at(1), balance: at(2), pod: route(3), node: route(6) };
+}
+
+/** A slot, as words: address, port, owner, backend. */
+export const ENDPOINT_WORDS = ENDPOINT_SIZE / 4;
+
+/** Writes one slot at word `at`. Throws FairleadError when the address is none of the family. */
+export function writeEndpoint(
+  out: Uint32Array,
+  at: number,
+  family: IPFamily,
+  endpoint: { readonly ip: string; readonly port: number },
+  owner: number,
+  backend: number,
+): void {
+  if (family === 'ipv4') {
+    out[at] = 0;
+    out[at + 1] = 0;
+    out[at + 2] = MAPPED_WORD;
+    writeAddress(endpoint.ip, family, out, at + 3);
+  } else writeAddress(endpoint.ip, family, out, at);
+  out[at + 4] = be16Port(endpoint.port);
+  out[at + 5] = owner;
+  out[at + 6] = backend;
+}
+
+/** Key of an endpoint in the run of slots that begins at `first`. */
+export function memberKey(first: number, address: Uint8Array, port: number): Uint8Array {
+  const out = new Uint8Array(MEMBER_KEY_SIZE);
+  const view = new DataView(out.buffer);
+  view.setUint32(0, first, true);
+  out.set(address, 4);
+  view.setUint16(20, port);
+  return out;
+}
+
+export interface Settings {
+  /** Cookie of the node's own network namespace. */
+  readonly nodeCookie: bigint;
+  /** Jiffies until a connection's first packet is sent again; 0: the kernel's own second. */
+  readonly synTimeout: number;
+  /** For how long one suspicion keeps new connections away. */
+  readonly ejectMs: number;
+  /** Connections under way are re-targeted. */
+  readonly rescue: boolean;
+}
+
+export function configValue({ nodeCookie, synTimeout, ejectMs, rescue }: Settings): Uint8Array {
+  const out = new Uint8Array(CONFIG_SIZE);
+  const view = new DataView(out.buffer);
+  view.setBigUint64(0, nodeCookie, true);
+  view.setUint32(8, synTimeout, true);
+  view.setUint32(12, ejectMs, true);
+  view.setUint32(16, rescue ? 1 : 0, true);
+  return out;
+}
+
+/** How many entries the maps that grow with the cluster have. */
+export interface Capacity {
+  readonly frontends: number;
+  readonly endpoints: number;
+  readonly backends: number;
+}
+
+export type MapName =
+  | 'frontends'
+  | 'endpoints'
+  | 'backends'
+  | 'config'
+  | 'affinities'
+  | 'members'
+  | 'peers'
+  | 'udp_talks';
+
+export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, MapDefinition>> {
+  return {
+    frontends: {
+      name: 'fl_frontends',
+      kind: 'hash',
+      keySize: FRONTEND_KEY_SIZE,
+      valueSize: FRONTEND_SIZE,
+      maxEntries: capacity.frontends,
+      flags: NO_PREALLOC,
+    },
+    endpoints: {
+      name: 'fl_endpoints',
+      kind: 'array',
+      keySize: 4,
+      valueSize: ENDPOINT_SIZE,
+      maxEntries: capacity.endpoints,
+    },
+    backends: {
+      name: 'fl_backends',
+      kind: 'array',
+      keySize: 4,
+      valueSize: BACKEND_SIZE,
+      maxEntries: capacity.backends,
+    },
+    config: { name: 'fl_config', kind: 'array', keySize: 4, valueSize: CONFIG_SIZE, maxEntries: 1 },
+    affinities: { name: 'fl_affinities', kind: 'lruHash', keySize: 16, valueSize: 32, maxEntries: 1 << 16 },
+    members: {
+      name: 'fl_members',
+      kind: 'hash',
+      keySize: MEMBER_KEY_SIZE,
+      valueSize: 4,
+      maxEntries: capacity.endpoints,
+      flags: NO_PREALLOC,
+    },
+    peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 52, maxEntries: 0 },
+    udp_talks: { name: 'fl_udp_talks', kind: 'skStorage', keySize: 4, valueSize: 36 * 8 + 4, maxEntries: 0 },
+  };
+}
+
+/** Sections of the object bpf/socket-lb.bpf.c and where their programs belong. */
+export const SOCKET_HOOKS: Readonly<Record<string, AttachPoint>> = {
+  'cgroup/connect4': 'connect4',
+  'cgroup/connect6': 'connect6',
+  'cgroup/sendmsg4': 'sendmsg4',
+  'cgroup/sendmsg6': 'sendmsg6',
+  'cgroup/recvmsg4': 'recvmsg4',
+  'cgroup/recvmsg6': 'recvmsg6',
+  'cgroup/getpeername4': 'getpeername4',
+  'cgroup/getpeername6': 'getpeername6',
+};

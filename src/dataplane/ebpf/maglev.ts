@@ -1,0 +1,36 @@
+import type { Endpoint } from '../../service/model.ts';
+
+const SIZES = [251, 1021, 4093, 16381] as const;
+/** Places that an endpoint should have at least, for shares that differ by about 1 %. */
+const SHARE = 100;
+
+/**
+ * A lookup table of consistent hashing (Eisenbud et al., "Maglev", NSDI 2016, section 3.4): endpoints take turns in
+ * taking the next place of their own permutation. A change of one endpoint moves few others' places.
+ */
+export function maglevTable(endpoints: readonly Endpoint[]): Endpoint[] {
+  if (endpoints.length === 0) return [];
+  const size = SIZES.find((places) => places >= endpoints.length * SHARE) ?? 16381;
+  const walks = endpoints.map(({ ip, port }) => {
+    const name = `${ip} ${port}`;
+    return { at: hash(name, 0x811c9dc5) % size, step: (hash(name, 0x01000193) % (size - 1)) + 1 };
+  });
+  const table = new Array<Endpoint | undefined>(size);
+  for (let filled = 0; filled < size; ) {
+    for (const [i, walk] of walks.entries()) {
+      while (table[walk.at] !== undefined) walk.at = (walk.at + walk.step) % size;
+      table[walk.at] = endpoints[i];
+      if (++filled === size) break;
+    }
+  }
+  return table as Endpoint[];
+}
+
+/** FNV-1a with a finish that spreads short names. */
+function hash(text: string, seed: number): number {
+  let value = seed;
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193);
+  value = Math.imul(value ^ (value >>> 16), 0x85ebca6b);
+  value = Math.imul(value ^ (value >>> 13), 0xc2b2ae35);
+  return (value ^ (value >>> 16)) >>> 0;
+}

@@ -1,0 +1,47 @@
+import { canLoad, type ProgramSource } from '../../kernel/bpf/program.ts';
+import { FairleadError } from '../../lib/errors.ts';
+
+/** Numbers of helper functions (linux/bpf.h, enum bpf_func_id), with the kernel that has them for these programs. */
+const HELPERS = [
+  { name: 'bpf_ktime_get_ns', number: 5, since: '4.1' },
+  { name: 'bpf_get_netns_cookie', number: 122, since: '5.7' },
+  { name: 'bpf_set_retval', number: 187, since: '5.18' },
+] as const;
+
+const MOV_R1_ZERO = [0xb7, 0x01, 0, 0, 0, 0, 0, 0];
+const MOV_R0_ONE = [0xb7, 0x00, 0, 0, 1, 0, 0, 0];
+const EXIT = [0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/** Two instructions that allow every connect(), calling a helper first if one is given. */
+function probe(attach: 'connect4' | 'getpeername4', helper: number | null): ProgramSource {
+  const call = helper === null ? [] : [...MOV_R1_ZERO, 0x85, 0, 0, 0, helper, 0, 0, 0];
+  return {
+    name: 'fl_probe',
+    type: 'sockAddress',
+    attach,
+    instructions: Uint8Array.from([...(helper === 122 ? call.slice(8) : call), ...MOV_R0_ONE, ...EXIT]),
+    license: 'Apache-2.0',
+  };
+}
+
+/**
+ * Throws FairleadError, code "missing-kernel-feature", that names what the kernel lacks; by trying, not by comparing
+ * versions, since distributions carry features back.
+ */
+export function checkRequirements(): void {
+  if (!canLoad(probe('connect4', null)))
+    throw missing('programs at control groups (CONFIG_CGROUP_BPF)', '4.17');
+  if (!canLoad(probe('getpeername4', null))) throw missing('programs at getpeername', '5.8');
+  for (const { name, number, since } of HELPERS) {
+    if (!canLoad(probe('connect4', number))) throw missing(name, since);
+  }
+}
+
+function missing(feature: string, since: string): FairleadError {
+  return new FairleadError(`this kernel lacks ${feature}, which came with Linux ${since}`, {
+    op: 'start eBPF mode',
+    code: 'missing-kernel-feature',
+    object: feature,
+    hint: 'the eBPF mode needs Linux 5.18 or later; use the nftables mode here',
+  });
+}

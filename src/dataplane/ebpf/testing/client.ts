@@ -1,0 +1,101 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { inNetns } from '../../../kernel/netns.ts';
+import { defaultControlGroup } from '../control-group.ts';
+
+export interface Question {
+  readonly how: 'tcp' | 'udp' | 'udp-connected';
+  readonly address: string;
+  readonly port: number;
+  /** More places that the same unconnected socket sends to. */
+  readonly also?: readonly (readonly [string, number])[];
+  readonly timeoutMs: number;
+  /** The connection is kept open, and nothing read. */
+  readonly hold?: boolean;
+}
+
+export interface Asked {
+  /** What the server said, "refused", "silence", or an errno name. */
+  readonly answer: string;
+  /** Address and port that the socket says it speaks to. */
+  readonly peer?: string | undefined;
+  readonly tookMs: number;
+}
+
+/** A process inside a control group and a network namespace that opens connections when it is asked to. */
+export interface Client {
+  ask(
+    how: Question['how'],
+    address: string,
+    port: number,
+    more?: Partial<Pick<Question, 'also' | 'timeoutMs' | 'hold'>>,
+  ): Promise<Asked>;
+  readonly pid: number;
+  close(): Promise<void>;
+}
+
+/** A new control group below the v2 root. */
+export function makeTestGroup(): string {
+  const group = join(defaultControlGroup(), `flt-${randomBytes(3).toString('hex')}`);
+  mkdirSync(group);
+  return group;
+}
+
+/** Removes a control group when the processes in it are gone. */
+export async function removeTestGroup(group: string): Promise<void> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return rmdirSync(group);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+      // Processes that were killed leave their group a moment later.
+      if (tries === 100) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+}
+
+const SILENCE_MS = 500;
+
+/** `group` null: outside of any control group that programs work at. */
+export async function startClient(namespace: string, group: string | null): Promise<Client> {
+  const script = fileURLToPath(import.meta.resolve('./client-process.ts'));
+  const child: ChildProcess = inNetns(namespace, () =>
+    fork(script, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] }),
+  );
+  const { pid } = child;
+  if (pid === undefined) throw new Error('the client did not start');
+  const waiting = new Map<number, (asked: Asked) => void>();
+  let next = 0;
+  await new Promise<void>((resolve, reject) => {
+    child.once('message', () => resolve());
+    child.once('error', reject);
+    child.once('exit', (code) => reject(new Error(`the client ended with ${code}`)));
+  });
+  if (group !== null) writeFileSync(join(group, 'cgroup.procs'), `${pid}`);
+  child.on('message', (message) => {
+    const { id, asked } = message as { id: number; asked: Asked };
+    waiting.get(id)?.(asked);
+    waiting.delete(id);
+  });
+  return {
+    pid,
+    ask(how, address, port, more = {}) {
+      const id = next++;
+      const question: Question = { how, address, port, timeoutMs: SILENCE_MS, ...more };
+      return new Promise((resolve) => {
+        waiting.set(id, resolve);
+        child.send({ id, question });
+      });
+    },
+    close: () =>
+      new Promise((resolve) => {
+        if (child.exitCode !== null || child.signalCode !== null) return resolve();
+        child.once('exit', () => resolve());
+        child.kill('SIGKILL');
+      }),
+  };
+}

@@ -1,0 +1,24 @@
+import { libc, systemError } from '../libc.ts';
+import { inNetns, type NetnsRef } from '../netns.ts';
+
+// asm-generic/socket.h, bits/socket.h
+const SOL_SOCKET = 1;
+const SO_NETNS_COOKIE = 71;
+const AF_INET = 2;
+const SOCK_DGRAM = 2;
+const SOCK_CLOEXEC = 0o2000000;
+
+/** The number by which BPF programs know a network namespace (bpf_get_netns_cookie; kernel 5.14). */
+export function netnsCookie(ref: NetnsRef | null): bigint {
+  const read = () => {
+    const fd = libc().socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) throw systemError('open socket');
+    const value = new Uint8Array(8);
+    const result = libc().getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, value, Uint8Array.of(8, 0, 0, 0));
+    const error = result < 0 ? systemError('read cookie of network namespace') : null;
+    libc().close(fd);
+    if (error) throw error;
+    return new DataView(value.buffer).getBigUint64(0, true);
+  };
+  return ref === null ? read() : inNetns(ref, read);
+}
