@@ -296,7 +296,7 @@ async function removeEarlierMode(
   if (earlier !== undefined && earlier !== mode) {
     const dataplane = await open(earlier);
     try {
-      await dataplane.remove();
+      await dataplane.remove({ succeeded: true });
     } finally {
       await dataplane.close();
     }

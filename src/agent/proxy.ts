@@ -182,7 +182,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
         const report = await next.sync(commit.map);
         dataplane = next;
         synced = report.failed.length === 0;
-        await before.remove();
+        await before.remove({ succeeded: true });
         await before.close();
         const seconds = (clock.now() - started) / 1000;
         options.onApplied?.({ change: commit.change, map: commit.map, whole: true, report, seconds });

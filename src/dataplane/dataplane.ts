@@ -47,6 +47,9 @@ export interface Dataplane {
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
   /** Releases handles and listeners of this process; the kernel's state stays and traffic flows. */
   close(): Promise<void>;
-  /** Removes everything this mode ever wrote on this node, and nothing else. */
-  remove(): Promise<void>;
+  /**
+   * Removes everything this mode ever wrote on this node, and nothing else. `succeeded`: another mode is complete
+   * already; what modes share (the sysctl route_localnet, routes to ::1) is the successor's and stays.
+   */
+  remove(options?: { readonly succeeded: boolean }): Promise<void>;
 }

@@ -260,7 +260,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       sets?.close();
       sets = null;
     },
-    remove() {
+    remove({ succeeded } = { succeeded: false }) {
       return changing(async () => {
         let guarded = false;
         for (const tool of tools.values()) {
@@ -271,10 +271,10 @@ export function createIptables(options: IptablesOptions): Dataplane {
           if (input.text !== '') await restore(tool, input.text);
         }
         if (openSets()) sets?.destroy(sets.list());
-        if (guarded) writeSysctl(ROUTE_LOCALNET, 0, netns);
+        if (guarded && !succeeded) writeSysctl(ROUTE_LOCALNET, 0, netns);
         loopback?.close();
         loopback = null;
-        if (families.includes('ipv6')) removeLoopbackRoutes(netns);
+        if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
         rulesets.clear();
         current = null;
       });

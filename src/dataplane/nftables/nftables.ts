@@ -255,7 +255,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
       connection.close();
     },
 
-    remove: () =>
+    remove: ({ succeeded } = { succeeded: false }) =>
       exclusively(async () => {
         cancelCleaning?.();
         cancelCleaning = null;
@@ -270,12 +270,12 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
           const protocol = NFPROTO[family];
           if (!connection.tables(protocol).some(({ name }) => name === TABLE)) continue;
           guarded ||= connection.chains(protocol, TABLE).includes('guard-loopback');
-          if (guarded && readSysctl(ROUTE_LOCALNET, netns) === '1') writeSysctl(ROUTE_LOCALNET, 0, netns);
+          if (!succeeded && guarded && readSysctl(ROUTE_LOCALNET, netns) === '1') writeSysctl(ROUTE_LOCALNET, 0, netns);
           const batch = connection.batch(protocol);
           batch.deleteTable(TABLE);
           await connection.commit(batch);
         }
-        if (families.includes('ipv6')) removeLoopbackRoutes(netns);
+        if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
       }),
   };
 }
