@@ -21,11 +21,11 @@ const RETRY_MS = 10;
  * SOCK_SEQPACKET one, which Node.js does not speak. Resolves when the container or the client is gone.
  */
 export async function runAttachSession(
-  container: { readonly socketFolder: string; readonly bundle: string; readonly tty: boolean },
+  container: { readonly bundle: string; readonly tty: boolean },
   remote: RemoteCommand,
   ended: () => Promise<number | null>,
 ): Promise<void> {
-  const fd = connectAttach(container.socketFolder);
+  const fd = connectAttach(container.bundle);
   const gone = Promise.withResolvers<void>();
   const buffer = new Uint8Array(PACKET_BYTES);
   const poll = libc().poll(fd, () => {

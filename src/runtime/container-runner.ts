@@ -105,10 +105,10 @@ export class ContainerRunner {
     return this.#context.paths;
   }
 
-  /** How the current run's streams are reached. */
-  get attachment() {
+  /** What the current run's sessions need to know of it. */
+  get current() {
     return {
-      socketFolder: join(this.#context.paths.sockets, this.#id),
+      id: this.#id,
       bundle: this.#bundle(this.#attempt),
       tty: this.#spec.tty === true,
     };

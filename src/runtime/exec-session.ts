@@ -1,4 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { execArguments, type RuntimePaths } from './oci-runtime.ts';
 import type { RemoteCommand } from './streams/remote-command.ts';
 import { spawnInTerminal } from './terminal.ts';
@@ -6,14 +8,14 @@ import { spawnInTerminal } from './terminal.ts';
 /** Runs a command in a container with a remote client's streams; resolves when it is over and the client knows how. */
 export async function runExecSession(
   paths: RuntimePaths,
-  id: string,
+  container: { readonly id: string; readonly bundle: string },
   command: readonly string[],
   tty: boolean,
   remote: RemoteCommand,
 ): Promise<void> {
   const code = tty
-    ? await withTerminal(paths, id, command, remote)
-    : await withPipes(paths, id, command, remote);
+    ? await withTerminal(paths, container, command, remote)
+    : await withPipes(paths, container.id, command, remote);
   await remote.finish({ code });
 }
 
@@ -40,14 +42,14 @@ async function withPipes(
 
 async function withTerminal(
   paths: RuntimePaths,
-  id: string,
+  container: { readonly id: string; readonly bundle: string },
   command: readonly string[],
   remote: RemoteCommand,
 ): Promise<number> {
   const sizes = remote.resizes[Symbol.asyncIterator]();
   const { child, stream, resize } = spawnInTerminal(
     paths.program,
-    execArguments(paths, id, command, ['--tty', '--env', 'TERM=xterm']),
+    execArguments(paths, container.id, command, ['--tty', ...terminalEnvironment(container.bundle)]),
   );
   const follow = async () => {
     for (let next = await sizes.next(); !next.done; next = await sizes.next()) resize(next.value);
@@ -65,6 +67,16 @@ async function withTerminal(
   await drained;
   stream.destroy();
   return code;
+}
+
+/** The container's own variables and TERM: crun's --env replaces the container's, it does not add to them. */
+function terminalEnvironment(bundle: string): string[] {
+  const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')) as {
+    process: { env: string[] };
+  };
+  const { env } = config.process;
+  const known = env.some((variable) => variable.startsWith('TERM='));
+  return [...env, ...(known ? [] : ['TERM=xterm'])].flatMap((variable) => ['--env', variable]);
 }
 
 /** Resolves when the process has ended and its output is read. Shells' way of telling signals: 128 and the number. */

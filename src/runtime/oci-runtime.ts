@@ -12,8 +12,6 @@ export interface RuntimePaths {
   readonly crun: string;
   /** conmon writes an exited container's code here, in a file of the container's name. */
   readonly exits: string;
-  /** Sockets by which containers are attached to. */
-  readonly sockets: string;
   /** The program that is called as the OCI runtime. */
   readonly program: string;
 }
@@ -31,11 +29,9 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
     root,
     crun: join(root, 'crun'),
     exits: join(root, 'exits'),
-    sockets: join(root, 'sockets'),
     program: groups?.hybrid ? join(root, 'crun-v2') : 'crun',
   };
-  for (const path of [paths.crun, paths.exits, paths.sockets])
-    mkdirSync(path, { recursive: true, mode: 0o700 });
+  for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
   if (groups?.hybrid) {
     const script = `#!/bin/sh
 # crun refuses mixed control groups; in a mount namespace of its own it sees the v2 hierarchy alone.
@@ -128,14 +124,8 @@ export async function startContainer(
       '--persist-dir',
       bundle,
     ],
-    ...[
-      '--socket-dir-path',
-      paths.sockets,
-      '-l',
-      `k8s-file:${container.log}`,
-      '--log-size-max',
-      String(10 * 1024 * 1024),
-    ],
+    ...['-l', `k8s-file:${container.log}`, '--log-size-max', String(10 * 1024 * 1024)],
+    // The socket for attaching is then `attach` in the bundle, however long the bundle's path is.
     ...['--log-level', 'error', '--no-sync-log', '--full-attach'],
     ...(container.stdin ? ['-i', '--leave-stdin-open'] : []),
     ...(container.tty ? ['-t'] : []),

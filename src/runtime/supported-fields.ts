@@ -6,7 +6,7 @@ const POD = new Set(
   (
     'activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks hostAliases ' +
     'hostNetwork hostname initContainers nodeName nodeSelector overhead preemptionPolicy priority priorityClassName ' +
-    'readinessGates restartPolicy schedulerName schedulingGates securityContext serviceAccount serviceAccountName subdomain ' +
+    'readinessGates restartPolicy schedulerName os schedulingGates securityContext serviceAccount serviceAccountName subdomain ' +
     'terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes imagePullSecrets'
   ).split(' '),
 );
@@ -43,6 +43,8 @@ export function unsupportedFields(pod: Pod): string[] {
       problems.push(...unknown(container['securityContext'], CONTAINER_SECURITY, `${path}.securityContext`));
     }
   }
+  const os = (spec['os'] as { name?: string } | undefined)?.name;
+  if (os !== undefined && os !== 'linux') problems.push(`spec.os.name=${os}`);
   const kinds = new Set<string>(['name', ...VOLUME_KINDS]);
   for (const [i, volume] of ((spec['volumes'] ?? []) as Record<string, unknown>[]).entries()) {
     problems.push(...unknown(volume, kinds, `spec.volumes[${i}]`));

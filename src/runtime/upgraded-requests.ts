@@ -58,8 +58,8 @@ export async function serveUpgrade(
   if (what === 'exec' && command.length === 0) return refuse('400 Bad Request', 'exec needs a command');
   const remote = await acceptRemoteCommand(request, socket, head, streams);
   try {
-    if (what === 'exec') await runExecSession(runner.paths, runner.id, command, tty, remote);
-    else await runAttachSession(runner.attachment, remote, () => runner.exitCode());
+    if (what === 'exec') await runExecSession(runner.paths, runner.current, command, tty, remote);
+    else await runAttachSession(runner.current, remote, () => runner.exitCode());
   } catch (error) {
     options.logger.warn({ pod: `${namespace}/${name}`, container }, `${what}: ${messageOf(error)}`);
     await remote.finish({ error: messageOf(error) });

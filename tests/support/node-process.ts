@@ -44,7 +44,10 @@ const kubelet = await startKubelet({
   clusterDns: ['10.96.0.10'],
   clusterDomain: 'cluster.local',
   apiService: { host: '10.96.0.1', port: 443 },
-  builtinImages: {},
+  // Node.js as every container sees it, wherever this machine keeps its own.
+  builtinImages: {
+    node: { mounts: [{ source: process.execPath, destination: '/usr/local/bin/test-node', readonly: true }] },
+  },
   server: { port: 10250, ...input.serving, clientCa: input.ca },
   logger,
   clock: systemClock,
