@@ -1,0 +1,161 @@
+import { addressBytes } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { pointer } from './bpf/syscall.ts';
+import { errnoError, libc, type Poll, systemError } from './libc.ts';
+import { inNetns, type NetnsRef } from './netns.ts';
+
+// linux/if_packet.h, linux/if_ether.h, asm-generic/socket.h, linux/in6.h
+const AF_INET6 = 10;
+const AF_PACKET = 17;
+const SOCK_DGRAM = 2;
+const SOCK_RAW = 3;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+const SOL_SOCKET = 1;
+const SO_ATTACH_FILTER = 26;
+const IPPROTO_IPV6 = 41;
+const IPV6_ADD_MEMBERSHIP = 20;
+const IPV6_DROP_MEMBERSHIP = 21;
+const MSG_DONTWAIT = 0x40;
+
+/** EtherTypes (linux/if_ether.h). */
+export const ETHERTYPE = { arp: 0x0806, ipv6: 0x86dd, all: 0x0003 } as const;
+
+/** One instruction of a classic BPF program (linux/filter.h): code, jump if true, jump if false, constant. */
+export type FilterInstruction = readonly [code: number, jt: number, jf: number, k: number];
+
+/** The longest frame that is handed on whole; neighbour messages have less than a hundred bytes. */
+const MOST_BYTES = 2048;
+/** Frames read in one turn of the event loop: a flood must not keep the rest of the process from its work. */
+const MOST_PER_TURN = 256;
+
+export interface PacketSocketOptions {
+  /** Index of the device; the socket sees what arrives on it, and sends there. */
+  readonly device: number;
+  readonly ethertype: number;
+  /** Runs in the kernel, on whole Ethernet frames: what it returns 0 for never wakes this process. */
+  readonly filter?: readonly FilterInstruction[];
+  /** Default: the namespace of this thread. */
+  readonly netns?: NetnsRef;
+  /** A whole Ethernet frame, free to keep. */
+  readonly onFrame: (frame: Uint8Array) => void;
+  /** Reading failed: ENETDOWN while the device is down (it goes on afterwards), ENODEV and the like when it has gone. */
+  readonly onError: (error: FairleadError) => void;
+}
+
+/** Ethernet frames of one device and one protocol (packet(7)). */
+export interface PacketSocket {
+  /** Sends a whole Ethernet frame. Throws FairleadError (ENETDOWN, ENXIO, ENOBUFS, …). */
+  send(frame: Uint8Array): void;
+  close(): void;
+}
+
+/** Opens a packet socket; needs CAP_NET_RAW. */
+export function openPacketSocket(options: PacketSocketOptions): PacketSocket {
+  const object = `device ${options.device}`;
+  // Protocol 0: nothing arrives before the filter stands and bind() says from where.
+  const open = () => libc().socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const fd = options.netns === undefined ? open() : inNetns(options.netns, open);
+  if (fd < 0) throw systemError('open packet socket', object);
+  if (
+    (options.filter && !attachFilter(fd, options.filter)) ||
+    libc().bind(fd, linkAddress(options), 20) !== 0
+  ) {
+    const errno = libc().errno();
+    libc().close(fd);
+    throw errnoError(errno, 'bind packet socket', object);
+  }
+  const buffer = new Uint8Array(MOST_BYTES);
+  let closed = false;
+  const read = () => {
+    for (let n = 0; n < MOST_PER_TURN && !closed; n++) {
+      const length = Number(libc().recv(fd, buffer, buffer.length, MSG_DONTWAIT));
+      if (length < 0) {
+        const error = systemError('read packet socket', object);
+        if (error.code === 'EINTR') continue;
+        if (error.code !== 'EAGAIN' && error.code !== 'EWOULDBLOCK') options.onError(error);
+        return;
+      }
+      options.onFrame(buffer.slice(0, length));
+    }
+  };
+  const poll: Poll = libc().poll(fd, read);
+  return {
+    send(frame) {
+      if (closed) throw new FairleadError('the packet socket is closed', { op: 'send frame', code: 'EBADF' });
+      if (Number(libc().send(fd, frame, frame.length, MSG_DONTWAIT)) < 0)
+        throw systemError('send frame', object);
+    },
+    close() {
+      if (closed) return;
+      closed = true;
+      poll.close();
+      libc().close(fd);
+    },
+  };
+}
+
+/** IPv6 multicast groups that a device listens to on this process's behalf: its hardware filter lets them in, and MLD reports them to switches. */
+export interface GroupMembership {
+  /** Joining a group that is joined already counts: it is left with the last `leave`. */
+  join(group: string): void;
+  leave(group: string): void;
+  close(): void;
+}
+
+export function openGroupMembership(device: number, netns?: NetnsRef): GroupMembership {
+  const open = () => libc().socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const fd = netns === undefined ? open() : inNetns(netns, open);
+  if (fd < 0) throw systemError('open socket for multicast groups', `device ${device}`);
+  const counts = new Map<string, number>();
+  const change = (option: number, group: string) => {
+    // struct ipv6_mreq
+    const request = new Uint8Array(20);
+    request.set(addressBytes(group) ?? []);
+    new DataView(request.buffer).setUint32(16, device, true);
+    return libc().setsockopt(fd, IPPROTO_IPV6, option, request, request.length) === 0;
+  };
+  return {
+    join(group) {
+      const count = counts.get(group) ?? 0;
+      if (count === 0 && !change(IPV6_ADD_MEMBERSHIP, group))
+        throw systemError('join multicast group', group);
+      counts.set(group, count + 1);
+    },
+    leave(group) {
+      const count = counts.get(group) ?? 0;
+      if (count > 1) counts.set(group, count - 1);
+      else if (counts.delete(group)) change(IPV6_DROP_MEMBERSHIP, group);
+    },
+    close() {
+      libc().close(fd);
+    },
+  };
+}
+
+function linkAddress(options: PacketSocketOptions): Uint8Array {
+  // struct sockaddr_ll: family, protocol (network order), index, then what only sendto() reads.
+  const address = new Uint8Array(20);
+  const view = new DataView(address.buffer);
+  view.setUint16(0, AF_PACKET, true);
+  view.setUint16(2, options.ethertype);
+  view.setInt32(4, options.device, true);
+  return address;
+}
+
+function attachFilter(fd: number, program: readonly FilterInstruction[]): boolean {
+  const instructions = new Uint8Array(program.length * 8);
+  const view = new DataView(instructions.buffer);
+  for (const [i, [code, jt, jf, k]] of program.entries()) {
+    view.setUint16(i * 8, code, true);
+    view.setUint8(i * 8 + 2, jt);
+    view.setUint8(i * 8 + 3, jf);
+    view.setUint32(i * 8 + 4, k, true);
+  }
+  // struct sock_fprog: a length, padding, a pointer.
+  const header = new Uint8Array(16);
+  const fields = new DataView(header.buffer);
+  fields.setUint16(0, program.length, true);
+  fields.setBigUint64(8, pointer(instructions), true);
+  return libc().setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, header, header.length) === 0;
+}
