@@ -47,7 +47,7 @@ function agree(frontend: Frontend, map: ServiceMap, shown: ReadonlyMap<string, R
   if (!entry || frontend.address === null) return 0;
   let compared = 0;
   for (const sourceClass of ['pod', 'node'] as const satisfies readonly SourceClass[]) {
-    const route = entry[sourceClass];
+    const route: ResolvedFrontend['pod'] = entry[sourceClass];
     if (route.action === ACTION.pass) continue;
     const verdict = decide(map, {
       // No endpoint has this address.

@@ -36,5 +36,4 @@ test('when one of ten endpoints goes, few places of the others change', () => {
   assert.ok(moved.length < before.length * 0.15, `${moved.length} of ${before.length} moved`);
 });
 
-
 test('no endpoints have no table', () => assert.deepEqual(maglevTable([]), []));

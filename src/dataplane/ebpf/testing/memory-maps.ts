@@ -1,6 +1,6 @@
-import { type Sink } from '../forwarding-table.ts';
+import type { Sink } from '../forwarding-table.ts';
 import { formatMapped } from '../kernel-contents.ts';
-import { ENDPOINT_WORDS, readFrontend, type RouteEntry } from '../layout.ts';
+import { ENDPOINT_WORDS, type RouteEntry, readFrontend } from '../layout.ts';
 import { keyText } from '../verify.ts';
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
@@ -76,7 +76,8 @@ export class MemoryMaps implements Sink {
         const endpoints: string[] = [];
         for (let i = first; i < first + count; i++) {
           const slot = this.slots.get(i);
-          if (!slot || slot[5] !== id) throw new Error(`slot ${i} of ${keyText(key)} belongs to ${slot?.[5]}`);
+          if (!slot || slot[5] !== id)
+            throw new Error(`slot ${i} of ${keyText(key)} belongs to ${slot?.[5]}`);
           const bytes = new Uint8Array(slot.buffer, slot.byteOffset, slot.byteLength);
           const port = ((bytes[16] ?? 0) << 8) | (bytes[17] ?? 0);
           const endpoint = `${formatMapped(bytes.subarray(0, 16))} ${port}`;
@@ -98,7 +99,8 @@ export class MemoryMaps implements Sink {
         node: resolve(node, node.count > 0 && node.first !== pod.first),
       });
     }
-    if (members !== this.members.size) throw new Error(`${this.members.size - members} members are left over`);
+    if (members !== this.members.size)
+      throw new Error(`${this.members.size - members} members are left over`);
     if (new Set(numbers.values()).size !== numbers.size) throw new Error('two endpoints have one number');
     return out;
   }

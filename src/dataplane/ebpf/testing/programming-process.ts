@@ -1,0 +1,15 @@
+// Programs a map that comes over IPC, says so, and waits to be killed.
+import type { ServiceMap } from '../../../service/model.ts';
+import { createEbpf } from '../ebpf.ts';
+
+process.once('message', async (message) => {
+  const { map, netns, cgroup, pinPath } = message as {
+    map: ServiceMap;
+    netns: string;
+    cgroup: string;
+    pinPath: string;
+  };
+  await createEbpf({ families: ['ipv4', 'ipv6'], netns, cgroup, pinPath }).sync(map);
+  process.send?.('programmed');
+});
+setInterval(() => {}, 1 << 30);
