@@ -16,13 +16,20 @@ import type { Explanation } from '../observe/explain-view.ts';
 import type { Verdict } from '../service/decide.ts';
 import { askAgent } from './agent-client.ts';
 import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
-import { type Command, numberOption, type Output, parseArguments, textOption } from './command.ts';
+import {
+  type Command,
+  numberOption,
+  type Output,
+  parseArguments,
+  textOption,
+  textOptions,
+} from './command.ts';
 import { requireRoot } from './requirements.ts';
 
 const SETTLE_MS = 20_000;
 
 export const command: Command = {
-  help: `Usage: fairlead check [--name NAME] [--only TEXT] [--concurrency N] [--json]
+  help: `Usage: fairlead check [--name NAME] [--only TEXT…] [--concurrency N] [--json]
 
 Checks that the nodes carry Services as they must: makes Services of every policy with endpoints in every state, sends
 real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every family of the cluster,
@@ -30,7 +37,7 @@ and compares which servers answer, whom they see as the client, and what is refu
 with what the node's own decision and "explain" say. Removes again what it made. The exit status is 0 when all agree.
 
   --name NAME       the cluster (default: default)
-  --only TEXT       only flows whose description contains this
+  --only TEXT       only flows whose description contains this; may be given several times
   --concurrency N   how many flows at once (default 12)
   --json            print one JSON object with every flow
 `,
@@ -40,7 +47,7 @@ with what the node's own decision and "explain" say. Removes again what it made.
       argv,
       {
         name: { type: 'string' },
-        only: { type: 'string' },
+        only: { type: 'string', multiple: true },
         concurrency: { type: 'string' },
         json: { type: 'boolean' },
       },
@@ -48,7 +55,7 @@ with what the node's own decision and "explain" say. Removes again what it made.
     );
     requireRoot('check');
     const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const only = textOption(parsed, 'only', '');
+    const only = textOptions(parsed, 'only');
     const concurrency = numberOption('check', parsed, 'concurrency', 12, 1, 256);
     const json = parsed.values['json'] === true;
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -61,11 +68,11 @@ with what the node's own decision and "explain" say. Removes again what it made.
       }
       const started = performance.now();
       setup = await setUpCheck(checkedCluster(state, client), SCENARIOS);
-      const flows = flowsOf(setup.layout, SCENARIOS, setup.frontends).filter((flow) =>
-        flowText(flow).includes(only),
+      const flows = flowsOf(setup.layout, SCENARIOS, setup.frontends).filter(
+        (flow) => only.length === 0 || only.some((text) => flowText(flow).includes(text)),
       );
       if (flows.length === 0) {
-        throw new FairleadError(`no flow's description contains ${JSON.stringify(only)}`, {
+        throw new FairleadError(`no flow's description contains ${only.join(' or ')}`, {
           op: 'fairlead check',
           code: 'usage',
         });

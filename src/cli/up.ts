@@ -1,6 +1,6 @@
 import { closeSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Mode } from '../dataplane/dataplane.ts';
+import { availableModes } from '../agent/dataplanes.ts';
 import { listenTcpIn } from '../kernel/netns.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -38,7 +38,6 @@ import { requireKernel, requireRoot } from './requirements.ts';
 import { servicesAnswer } from './service-answers.ts';
 import { version } from './version.ts';
 
-const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 const FIRST_API_PORT = 6443;
 
 export const command: Command = {
@@ -50,7 +49,7 @@ already it starts again what has stopped, and applies the manifests.
 
   -f, --file FILE         a manifest to apply; may be given several times; "-" is standard input
   --nodes N               how many nodes (default 1)
-  --mode M                how nodes carry Services: ${MODES.join(', ')} (default: nftables)
+  --mode M                how nodes carry Services: ${availableModes().join(', ')} (default: nftables)
   --ip-family F           ipv4, ipv6 or dual (default: ipv4)
   --name NAME             the cluster's name (default: default)
   --detach                return when everything is ready
@@ -85,7 +84,7 @@ already it starts again what has stopped, and applies the manifests.
       typeof parsed.values[name] === 'string' ? String(parsed.values[name]) : null;
     const name = checkClusterName(textOption(parsed, 'name', DEFAULT_CLUSTER));
     const nodes = numberOption('up', parsed, 'nodes', 1, 1, MOST_NODES);
-    const mode = choiceOption('up', parsed, 'mode', 'nftables', MODES);
+    const mode = choiceOption('up', parsed, 'mode', 'nftables', availableModes());
     const ipFamily = choiceOption('up', parsed, 'ip-family', 'ipv4', ['ipv4', 'ipv6', 'dual'] as const);
     const timeout = numberOption('up', parsed, 'timeout', 60, 1, 86_400);
     requireRoot('up');

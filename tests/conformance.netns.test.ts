@@ -1,0 +1,91 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { availableModes } from '../src/agent/dataplanes.ts';
+import { type Cluster, startCluster } from './support/cluster.ts';
+
+interface Report {
+  readonly modes: Readonly<Record<string, string>>;
+  readonly failed: number;
+  readonly drifts: readonly unknown[];
+  readonly flows: readonly { readonly flow: string; readonly ok: boolean; readonly mode: string }[];
+}
+
+/** The configurations of upstream's matrix; the first runs every scenario, the others those that they concern. */
+const CONFIGURATIONS: readonly { readonly name: string; readonly up: string[]; readonly only: string[] }[] = [
+  { name: 'as it is by default', up: [], only: [] },
+  { name: 'masqueradeAll', up: ['--masquerade-all'], only: ['plain:', 'local:'] },
+  { name: 'without local detection', up: ['--no-local-detection'], only: ['plain:', 'local:'] },
+  {
+    name: 'masqueradeAll without local detection',
+    up: ['--masquerade-all', '--no-local-detection'],
+    only: ['plain:', 'local:'],
+  },
+];
+
+/** Modes whose kernel parts are not on every machine run in tests of their own. */
+const MODES = availableModes().filter((mode) => mode !== 'ipvs' && mode !== 'ebpf');
+
+for (const { name, up, only } of CONFIGURATIONS) {
+  describe(`every flow from pods, nodes and outside, configuration ${name}`, () => {
+    test(`modes ${MODES.join(', ')}`, async (t) => {
+      const cluster = await startCluster([
+        '--nodes',
+        '3',
+        '--ip-family',
+        'dual',
+        '--mode',
+        MODES[0] ?? '',
+        ...up,
+      ]);
+      try {
+        for (const mode of MODES) {
+          await t.test(mode, async () => {
+            if (mode !== MODES[0]) assert.equal((await cluster.fairlead('mode', mode)).status, 0);
+            await assertConforms(cluster, mode, only);
+          });
+        }
+      } finally {
+        await cluster.down();
+      }
+    });
+  });
+}
+
+test('nodes in different modes work side by side', async () => {
+  const cluster = await startCluster(['--nodes', '3', '--ip-family', 'dual']);
+  try {
+    assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'iptables')).status, 0);
+    const report = await check(cluster, ['plain:', 'local:']);
+    assert.deepEqual(report.modes, { 'node-1': 'iptables', 'node-2': 'nftables', 'node-3': 'nftables' });
+    assertGood(report);
+  } finally {
+    await cluster.down();
+  }
+});
+
+async function assertConforms(cluster: Cluster, mode: string, only: readonly string[]): Promise<void> {
+  const report = await check(cluster, only);
+  assert.deepEqual([...new Set(Object.values(report.modes))], [mode]);
+  // Sources, kinds of address, protocols, families and scenarios: fewer would mean that some were left out.
+  assert.ok(report.flows.length >= (only.length === 0 ? 1400 : 300), `${report.flows.length} flows`);
+  assertGood(report);
+}
+
+async function check(cluster: Cluster, only: readonly string[]): Promise<Report> {
+  const { out, error } = await cluster.fairlead(
+    'check',
+    '--json',
+    ...only.flatMap((text) => ['--only', text]),
+  );
+  assert.notEqual(out, '', error);
+  return JSON.parse(out) as Report;
+}
+
+function assertGood(report: Report): void {
+  assert.deepEqual(
+    report.flows.filter(({ ok }) => !ok),
+    [],
+  );
+  assert.deepEqual(report.drifts, []);
+  assert.equal(report.failed, 0);
+}
