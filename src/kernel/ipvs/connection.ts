@@ -2,7 +2,13 @@ import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { type GenericFamily, resolveGenericFamily } from '../genetlink.ts';
 import { errnoName } from '../libc.ts';
 import { MessageWriter } from '../netlink/attributes.ts';
-import { NETLINK_GENERIC, type NetlinkMessage, NetlinkSocket, NLM_F_ACK, NLM_F_REQUEST } from '../netlink/socket.ts';
+import {
+  NETLINK_GENERIC,
+  type NetlinkMessage,
+  NetlinkSocket,
+  NLM_F_ACK,
+  NLM_F_REQUEST,
+} from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
 import {
   describeServer,
@@ -186,7 +192,10 @@ export class IpvsConnection {
 
   /** Sets the timeouts given; 0 and what is left out stay as they are. */
   setTimeouts(timeouts: Partial<IpvsTimeouts>): void {
-    const all = { ...this.timeouts(), ...Object.fromEntries(Object.entries(timeouts).filter(([, v]) => v > 0)) };
+    const all = {
+      ...this.timeouts(),
+      ...Object.fromEntries(Object.entries(timeouts).filter(([, v]) => v > 0)),
+    };
     const writer = this.#message(IPVS_CMD.setConfig);
     writer.attributeU32(IPVS_CMD_ATTR.timeoutTcp, all.tcp);
     writer.attributeU32(IPVS_CMD_ATTR.timeoutTcpFin, all.tcpFin);
@@ -208,4 +217,3 @@ export class IpvsConnection {
     return this.#socket.dump(this.#family.id, writer.bytes(), 'IPVS servers');
   }
 }
-

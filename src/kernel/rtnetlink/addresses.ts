@@ -14,6 +14,7 @@ import {
   AF_UNSPEC,
   IFA_ADDRESS,
   IFA_BROADCAST,
+  IFA_CACHEINFO,
   IFA_F_NODAD,
   IFA_F_NOPREFIXROUTE,
   IFA_F_PERMANENT,
@@ -45,6 +46,8 @@ export interface NewAddress {
   /** Add a route to the address's own network; default true. */
   readonly prefixRoute?: boolean;
   readonly scope?: number;
+  /** IPv6: never chosen as the source of packets to elsewhere (RFC 6724, rule 3). */
+  readonly deprecated?: boolean;
 }
 
 /**
@@ -60,6 +63,10 @@ export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
   const flags =
     (bytes.length === 16 ? IFA_F_NODAD : 0) | (address.prefixRoute === false ? IFA_F_NOPREFIXROUTE : 0);
   writer.attributeU32(IFA_FLAGS, flags);
+  // struct ifa_cacheinfo: preferred for no time, valid for ever.
+  if (address.deprecated && bytes.length === 16) {
+    writer.attribute(IFA_CACHEINFO, Uint8Array.of(0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0));
+  }
   // The kernel replaces an IPv4 address only when its prefix is the same as well: another prefix is another address.
   const flagsOfRequest = NLM_F_CREATE | (bytes.length === 4 ? NLM_F_REPLACE : NLM_F_EXCL);
   try {

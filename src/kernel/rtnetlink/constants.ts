@@ -86,6 +86,7 @@ export const IN6_ADDR_GEN_MODE_NONE = 1;
 export const IFA_ADDRESS = 1;
 export const IFA_LOCAL = 2;
 export const IFA_BROADCAST = 4;
+export const IFA_CACHEINFO = 6;
 export const IFA_FLAGS = 8;
 export const IFA_F_NODAD = 0x2;
 export const IFA_F_TENTATIVE = 0x40;

@@ -141,13 +141,18 @@ export interface VxlanSettings extends LinkSettings {
   readonly outerChecksum?: boolean;
 }
 
-export type NewLink = VethSettings | BridgeSettings | VxlanSettings;
+/** A device that carries addresses and no packets. */
+export interface DummySettings extends LinkSettings {
+  readonly kind: 'dummy';
+}
+
+export type NewLink = VethSettings | BridgeSettings | VxlanSettings | DummySettings;
 
 /** Makes a device, and a veth's peer with it, wherever they are to live, in one request. */
 export function addLink(socket: NetlinkSocket, link: NewLink): void {
   const writer = linkHeader(AF_UNSPEC, 0, link.up);
   writeSettings(writer, link);
-  if (link.kind !== 'bridge' && link.master !== undefined) writer.attributeU32(IFLA_MASTER, link.master);
+  if ('master' in link && link.master !== undefined) writer.attributeU32(IFLA_MASTER, link.master);
   writer.nested(IFLA_LINKINFO, () => {
     writer.attributeText(IFLA_INFO_KIND, link.kind);
     writer.nested(IFLA_INFO_DATA, () => writeKind(writer, link));
@@ -331,6 +336,8 @@ function writeKind(writer: MessageWriter, link: NewLink): void {
     if (value !== undefined) writer.attributeU8(type, value ? 1 : 0);
   };
   switch (link.kind) {
+    case 'dummy':
+      return;
     case 'veth': {
       writer.nested(VETH_INFO_PEER, () => {
         writer.raw(linkHeader(AF_UNSPEC, 0, undefined).bytes());

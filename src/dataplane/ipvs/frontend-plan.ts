@@ -1,0 +1,103 @@
+import type { ServerId, VirtualServer } from '../../kernel/ipvs/codec.ts';
+import {
+  type Endpoint,
+  type Frontend,
+  type Pool,
+  SOURCE_CLASSES,
+  type SourceClass,
+} from '../../service/model.ts';
+import { PROTOCOL_NUMBER } from '../nftables/words.ts';
+import type { MarkTable } from './marks.ts';
+import { SCHEDULERS, type Scheduler } from './schedulers.ts';
+
+/** A virtual server that a frontend needs, with its real servers. */
+export interface PlannedServer {
+  readonly server: VirtualServer;
+  readonly endpoints: readonly Endpoint[];
+  readonly scheduler: Scheduler;
+  /** Of the mark; null for a server with an address. */
+  readonly slot: string | null;
+}
+
+/** What becomes of a class's packets before IPVS sees them. */
+export type Order =
+  /** IPVS finds the virtual server by the packet's address. */
+  | { readonly action: 'pass' | 'masquerade' }
+  /** IPVS finds it by this mark, which also says whether the packet is masqueraded. */
+  | { readonly action: 'steer'; readonly mark: number }
+  | { readonly action: 'reject' | 'drop' };
+
+/** How a frontend is carried out. */
+export interface FrontendPlan {
+  readonly frontend: Frontend;
+  readonly servers: readonly PlannedServer[];
+  readonly orders: Readonly<Record<SourceClass, Order>>;
+}
+
+export interface PlanOptions {
+  /** The frontend's address stands on our interface, so that virtual servers on it are ours. */
+  readonly bound: boolean;
+  readonly marks: MarkTable;
+  /** A name of `SCHEDULERS`. */
+  readonly scheduler: string;
+}
+
+/**
+ * Which virtual servers a frontend needs. IPVS knows nothing of where packets come from: the endpoints that most
+ * sources share are behind the frontend's address, others behind a mark. A node port has no address, and an address
+ * that is the node's own may have virtual servers of others: all of theirs are behind marks.
+ */
+export function planFrontend(frontend: Frontend, options: PlanOptions): FrontendPlan {
+  const { bound, marks } = options;
+  const scheduler = SCHEDULERS[options.scheduler] ?? SCHEDULERS.rr;
+  const servers = new Map<string, PlannedServer>();
+  const shared = bound && frontend.address !== null ? sharedPool(frontend) : null;
+
+  const add = (key: string, id: ServerId, pool: Pool, slot: string | null) => {
+    if (servers.has(key) || !scheduler) return;
+    servers.set(key, {
+      server: {
+        id,
+        scheduler: options.scheduler,
+        schedulerFlags: scheduler.flags,
+        persistenceSeconds: frontend.affinitySeconds,
+      },
+      endpoints: pool.endpoints,
+      scheduler,
+      slot,
+    });
+  };
+
+  const orderOf = (source: SourceClass): Order => {
+    const route = frontend.routes[source];
+    if (route.action !== 'forward') return { action: route.action };
+    const { pool, masquerade } = route;
+    if (frontend.address !== null && pool.id === shared?.id) {
+      const { family, address, port } = frontend;
+      add('', { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address, port }, pool, null);
+      return { action: masquerade ? 'masquerade' : 'pass' };
+    }
+    const slot = slotOf(frontend, pool, masquerade);
+    const mark = marks.take(slot, masquerade);
+    add(slot, { family: frontend.family, mark }, pool, slot);
+    return { action: 'steer', mark };
+  };
+
+  const orders = { pod: orderOf('pod'), node: orderOf('node'), external: orderOf('external') };
+  return { frontend, servers: [...servers.values()], orders };
+}
+
+/** "KEY cluster", "KEY local masquerade": stable while the frontend exists. */
+export function slotOf(frontend: Frontend, pool: Pool, masquerade: boolean): string {
+  const scope = pool.id.slice(pool.id.lastIndexOf('/') + 1);
+  return `${frontend.key} ${scope}${masquerade ? ' masquerade' : ''}`;
+}
+
+/** The node's own processes have the widest choice. */
+function sharedPool(frontend: Frontend): Pool | null {
+  for (const source of ['node', ...SOURCE_CLASSES] as const) {
+    const route = frontend.routes[source];
+    if (route.action === 'forward') return route.pool;
+  }
+  return null;
+}

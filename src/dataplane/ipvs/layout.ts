@@ -1,0 +1,351 @@
+import type { Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
+import { DATA_TYPE, type DataType, NFPROTO } from '../../kernel/nftables/constants.ts';
+import {
+  BASE,
+  bitwise,
+  CMP,
+  CT,
+  compare,
+  ct,
+  destinationIsLocal,
+  fromMap,
+  inSet,
+  META,
+  masquerade,
+  meta,
+  payload,
+  rejectPort,
+  rejectWithReset,
+  setMeta,
+  verdict,
+  verdictMap,
+} from '../../kernel/nftables/expressions.ts';
+import type { Cidr, IPFamily } from '../../lib/address.ts';
+import { hasLocalDetection } from '../../service/classify.ts';
+import type { NodeView } from '../../service/model.ts';
+import { type ChainDefinition, type Keying, SCOPES, type Scope } from '../nftables/layout.ts';
+import { addressWords, maskOf } from '../nftables/words.ts';
+import type { MarkScheme } from './marks.ts';
+
+/** The table of each family (`ip` and `ip6`). */
+export const TABLE = 'fairlead-ipvs';
+
+const KEYINGS: readonly Keying[] = ['address', 'port'];
+
+/** Map from frontends to what becomes of their packets: "services", "services-external", "nodeports", … */
+export function orderMap(keying: Keying, scope: Scope): string {
+  const name = keying === 'port' ? 'nodeports' : 'services';
+  return scope === 'any' ? name : `${name}-${scope}`;
+}
+
+/** Map from frontends to the marks of their virtual servers: "service-marks", "nodeport-marks-pod", … */
+export function markMap(keying: Keying, scope: Scope): string {
+  const name = keying === 'port' ? 'nodeport-marks' : 'service-marks';
+  return scope === 'any' ? name : `${name}-${scope}`;
+}
+
+/** Chain that gives packets their virtual server's mark. */
+export const steerChain = (keying: Keying, scope: Scope): string => `steer-by-${markMap(keying, scope)}`;
+
+/** Everything about the rules of one family that depends on the node alone. */
+export interface Layout {
+  readonly family: IPFamily;
+  readonly protocol: number;
+  readonly hasPods: boolean;
+  readonly sets: readonly SetDefinition[];
+  readonly chains: readonly ChainDefinition[];
+}
+
+// IPVS takes packets for this node behind the packet filter, at NF_IP_PRI_NAT_SRC - 2 and - 1, and its own processes'
+// at NF_IP_PRI_NAT_DST + 1 and + 2 (net/netfilter/ipvs/ip_vs_core.c): our rules come directly before it. What it has
+// translated passes the output hook once more, from the start.
+const BEFORE_IPVS_INPUT = 97;
+const BEFORE_IPVS_OUTPUT = -99;
+const FIRST = -500;
+const RAW = -300;
+const FILTER = 0;
+const NAT_SOURCE = 100;
+const CT_NEW = 8;
+
+/**
+ * The rules around IPVS: who may enter, what is refused, which virtual server where the address does not say, and
+ * what is masqueraded. Only packets that open a flow are refused: open connections stay with their real server.
+ */
+export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme): Layout {
+  const v4 = family === 'ipv4';
+  const words = addressWords(family);
+  const bytes = words * 4;
+  const address = v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address;
+  const source = (to: number) => payload(BASE.network, v4 ? 12 : 8, bytes, to);
+  const destination = (to: number) => payload(BASE.network, v4 ? 16 : 24, bytes, to);
+  const destinationPort = (to: number) => payload(BASE.transport, 2, 2, to);
+  const hasPods = hasLocalDetection(node, family);
+  const key = (keying: Keying): DataType[] => [
+    ...(keying === 'address' ? [address] : []),
+    DATA_TYPE.protocol,
+    DATA_TYPE.port,
+  ];
+  const load = (keying: Keying): Expression[] =>
+    keying === 'address'
+      ? [destination(0), meta(META.protocol, words), destinationPort(words + 1)]
+      : [meta(META.protocol, 0), destinationPort(1)];
+  const keyWords = (keying: Keying) => (keying === 'address' ? words : 0) + 2;
+
+  const little = (value: number) => {
+    const out = new Uint8Array(4);
+    new DataView(out.buffer).setUint32(0, value >>> 0, true);
+    return out;
+  };
+  const none = new Uint8Array(4);
+  const changeMark = (keep: number, set: number): Expression[] => [
+    meta(META.mark, 0),
+    bitwise(0, 0, little(keep), little(set)),
+    setMeta(META.mark, 0),
+  ];
+  const isMarked: Expression[] = [
+    meta(META.mark, 0),
+    bitwise(0, 0, little(marks.masqueradeBit), none),
+    compare(0, CMP.notEqual, none),
+  ];
+  const isSteered: Expression[] = [
+    meta(META.mark, 0),
+    bitwise(0, 0, little(marks.prefixMask), none),
+    compare(0, CMP.equal, little(marks.prefix)),
+  ];
+  const opensFlow: Expression[] = [
+    ct(CT.state, 0),
+    bitwise(0, 0, little(CT_NEW), none),
+    compare(0, CMP.notEqual, none),
+  ];
+  const openFlow: Expression[] = [
+    ct(CT.state, 0),
+    bitwise(0, 0, little(CT_NEW), none),
+    compare(0, CMP.equal, none),
+  ];
+  const isProtocol = (number: number): Expression[] => [
+    meta(META.protocol, 0),
+    compare(0, CMP.equal, Uint8Array.of(number)),
+  ];
+  const inDevice = (name: string, length: number, operation: number): Expression[] => [
+    meta(META.inInterface, 0),
+    compare(0, operation, deviceName(name, length)),
+  ];
+
+  const inNetwork = (read: Expression, cidr: Cidr, operation: number): Expression[] => [
+    read,
+    bitwise(0, 0, maskOf(cidr), new Uint8Array(bytes)),
+    compare(0, operation, cidr.bytes),
+  ];
+  const loopbackNetwork = {
+    bytes: Uint8Array.of(127, 0, 0, 0),
+    prefix: 8,
+    family: 'ipv4',
+    text: '',
+  } as const;
+  const loopback = (operation: number): Expression[] =>
+    v4
+      ? inNetwork(destination(0), loopbackNetwork, operation)
+      : [
+          destination(0),
+          compare(
+            0,
+            operation,
+            Uint8Array.from({ length: 16 }, (_, i) => (i === 15 ? 1 : 0)),
+          ),
+        ];
+
+  /** Ends the rule unless the packet is a pod's (`operation` equal) or is not (not equal). */
+  function fromPod(operation: number): Expression[] {
+    const detection = node.localDetection;
+    switch (detection.mode) {
+      case 'ClusterCIDR':
+      case 'NodeCIDR': {
+        const cidr = detection[family];
+        return cidr ? inNetwork(source(0), cidr, operation) : [];
+      }
+      case 'BridgeInterface':
+        return inDevice(detection.interface, 16, operation);
+      case 'InterfaceNamePrefix':
+        return inDevice(detection.prefix, detection.prefix.length, operation);
+    }
+  }
+
+  const look = (keying: Keying, scope: Scope): Expression[] => [
+    ...load(keying),
+    verdictMap(orderMap(keying, scope), 0),
+  ];
+  const allNodePorts = node.nodePortAddresses[family].all;
+
+  function classChains(name: 'pod' | 'node' | 'external'): ChainDefinition[] {
+    const scope: Scope = name === 'node' ? 'any' : name;
+    const scopes: Scope[] = scope === 'any' ? ['any'] : [scope, 'any'];
+    const ports = `node-ports-from-${name}`;
+    return [
+      {
+        name: `from-${name}`,
+        rules: [
+          ...scopes.map((s) => look('address', s)),
+          // The node's own ports do not answer on Services' addresses.
+          [destination(0), inSet('addresses', 0), verdict({ goto: 'refuse' })],
+          [...destinationIsLocal, verdict({ goto: ports })],
+        ],
+      },
+      {
+        name: ports,
+        rules: [
+          ...(name === 'node' && node.localhostNodePorts
+            ? [[...loopback(CMP.equal), ...look('port', 'any')]]
+            : []),
+          [...loopback(CMP.equal), verdict('accept')],
+          ...(allNodePorts ? [] : [[destination(0), inSet('nodeport-networks', 0, true), verdict('accept')]]),
+          ...scopes.map((s) => look('port', s)),
+        ],
+      },
+    ];
+  }
+
+  const restricted: Expression[] = [
+    ...opensFlow,
+    ...load('address'),
+    inSet('restricted', 0),
+    ...load('address'),
+    source(words + 2),
+    inSet('allowed-sources', 0, true),
+    verdict('drop'),
+  ];
+  const classify: Expression[][] = hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'from-pod' })]] : [];
+  const accept = verdict('accept');
+  const masqueradeBit = changeMark(~marks.masqueradeBit, marks.masqueradeBit);
+
+  const chains: ChainDefinition[] = [
+    {
+      name: 'refuse',
+      rules: [
+        [...openFlow, accept],
+        [...isProtocol(6), rejectWithReset],
+        ...[17, 132].map((number) => [...isProtocol(number), rejectPort(v4 ? 3 : 4)]),
+      ],
+    },
+    { name: 'lose', rules: [[...openFlow, accept], [verdict('drop')]] },
+    { name: 'masquerade', rules: [[...masqueradeBit, accept]] },
+    { name: 'masquerade-nonpod', rules: [[...fromPod(CMP.notEqual), ...masqueradeBit], [accept]] },
+    {
+      name: 'guard-rails',
+      rules: [
+        [...openFlow, accept],
+        [destination(0), inSet('own-addresses', 0), accept],
+        [destination(0), inSet('service-networks', 0), verdict('drop')],
+      ],
+    },
+    ...KEYINGS.flatMap((keying) =>
+      SCOPES.map(
+        (scope): ChainDefinition => ({
+          name: steerChain(keying, scope),
+          rules: [
+            [
+              ...load(keying),
+              fromMap(markMap(keying, scope), 0, keyWords(keying)),
+              setMeta(META.mark, keyWords(keying)),
+              accept,
+            ],
+          ],
+        }),
+      ),
+    ),
+    ...(hasPods ? classChains('pod') : []),
+    ...classChains('node'),
+    ...classChains('external'),
+    {
+      name: 'input',
+      base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
+      rules: [
+        // The node's own packets, which have passed the output hook.
+        [...inDevice('lo', 16, CMP.equal), accept],
+        restricted,
+        ...classify,
+        [verdict({ goto: 'from-external' })],
+      ],
+    },
+    {
+      name: 'translated',
+      base: { type: 'filter', hook: 'output', priority: FIRST },
+      rules: [[...isSteered, ...changeMark(marks.masqueradeBit, 0)]],
+    },
+    {
+      name: 'output',
+      base: { type: 'filter', hook: 'output', priority: BEFORE_IPVS_OUTPUT },
+      rules: [
+        // Not translated yet: Services' addresses and node ports are local.
+        [...destinationIsLocal, verdict({ jump: 'output-local' })],
+        [verdict({ goto: 'guard-rails' })],
+      ],
+    },
+    {
+      name: 'forward',
+      base: { type: 'filter', hook: 'forward', priority: FILTER },
+      rules: [[verdict({ goto: 'guard-rails' })]],
+    },
+    {
+      name: 'postrouting',
+      base: { type: 'nat', hook: 'postrouting', priority: NAT_SOURCE },
+      rules: [
+        [...isMarked, ...changeMark(~marks.masqueradeBit, 0), masquerade],
+        [source(0), destination(words), inSet('hairpin', 0), masquerade],
+      ],
+    },
+    // Every packet carries its mark, not only the first: tunnels would copy it to their outer packets.
+    {
+      name: 'unmark',
+      base: { type: 'filter', hook: 'postrouting', priority: NAT_SOURCE + 1 },
+      rules: [
+        [...isSteered, ...changeMark(0, 0)],
+        [...isMarked, ...changeMark(~marks.masqueradeBit, 0)],
+      ],
+    },
+    // route_localnet lets packets for, and from, 127.0.0.0/8 in from any device (CVE-2020-8558).
+    ...(v4 && node.localhostNodePorts
+      ? [
+          {
+            name: 'guard-loopback',
+            base: { type: 'filter', hook: 'prerouting', priority: RAW } as const,
+            rules: [
+              [...inDevice('lo', 16, CMP.notEqual), ...loopback(CMP.equal), verdict('drop')],
+              [
+                ...inDevice('lo', 16, CMP.notEqual),
+                ...inNetwork(source(0), loopbackNetwork, CMP.equal),
+                verdict('drop'),
+              ],
+            ],
+          },
+        ]
+      : []),
+  ];
+  const at = chains.findIndex(({ name }) => name === 'output');
+  chains.splice(at, 0, {
+    name: 'output-local',
+    rules: [restricted, ...classify, [verdict({ goto: 'from-node' })]],
+  });
+
+  const sets: SetDefinition[] = [
+    ...KEYINGS.flatMap((keying) =>
+      SCOPES.flatMap((scope): SetDefinition[] => [
+        { name: orderMap(keying, scope), key: key(keying), data: 'verdict' },
+        { name: markMap(keying, scope), key: key(keying), data: [DATA_TYPE.mark] },
+      ]),
+    ),
+    { name: 'addresses', key: [address] },
+    { name: 'own-addresses', key: [address] },
+    { name: 'service-networks', key: [address], interval: true },
+    { name: 'nodeport-networks', key: [address], interval: true },
+    { name: 'hairpin', key: [address, address] },
+    { name: 'restricted', key: key('address') },
+    { name: 'allowed-sources', key: [...key('address'), address], interval: true },
+  ];
+  return { family, protocol: NFPROTO[family], hasPods, sets, chains };
+}
+
+function deviceName(name: string, length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  for (let i = 0; i < Math.min(name.length, length); i++) bytes[i] = name.charCodeAt(i);
+  return bytes;
+}

@@ -1,0 +1,77 @@
+import { describeServer, hostPort } from '../../kernel/ipvs/codec.ts';
+import type { Frontend, Packet } from '../../service/model.ts';
+import type { KernelStep } from '../dataplane.ts';
+import { keyingOf } from '../nftables/entries.ts';
+import type { FrontendPlan } from './frontend-plan.ts';
+import { markMap, orderMap, TABLE } from './layout.ts';
+import { INTERFACE } from './service-interface.ts';
+import { type SteeringTable, verdictText } from './steering-table.ts';
+
+/** The kernel objects that a frontend's packet meets, in order. */
+export function locateSteps(
+  table: SteeringTable,
+  plan: FrontendPlan,
+  frontend: Frontend,
+  packet: Packet,
+  bound: boolean,
+): KernelStep[] {
+  const at = (what: string) => `nft: table ${table.family === 'ipv4' ? 'ip' : 'ip6'} ${TABLE}, ${what}`;
+  const protocol = frontend.protocol.toLowerCase();
+  const key =
+    frontend.address === null
+      ? `${protocol} . ${frontend.port}`
+      : `${frontend.address} . ${protocol} . ${frontend.port}`;
+  const steps: KernelStep[] = [];
+  if (frontend.address !== null && bound) {
+    steps.push({
+      object: `ip: address ${frontend.address} of ${INTERFACE}`,
+      effect: 'the packet is for this node, where IPVS takes it',
+    });
+  }
+  if (frontend.allowedSources) {
+    const ranges = frontend.allowedSources.map(({ text }) => text).join(', ');
+    steps.push({
+      object: at(`set allowed-sources, elements ${key} . ${ranges}`),
+      effect: 'other sources are dropped',
+    });
+  }
+  const entries = table.entries(frontend.key);
+  const entry =
+    entries.find(({ scope }) => scope === packet.sourceClass) ?? entries.find(({ scope }) => scope === 'any');
+  if (!entry) return steps;
+  const keying = keyingOf(frontend);
+  const hook = packet.sourceClass === 'node' ? 'output' : 'input';
+  steps.push({
+    object: at(
+      `chain ${hook} → chain from-${packet.sourceClass}, map ${orderMap(keying, entry.scope)}, element ${key}`,
+    ),
+    effect: EFFECTS[verdictText(entry.verdict)] ?? 'it gets the mark of its virtual server',
+  });
+  if (entry.mark !== null) {
+    steps.push({
+      object: at(`map ${markMap(keying, entry.scope)}, element ${key}`),
+      effect: `mark 0x${entry.mark.toString(16)}`,
+    });
+  }
+  const order = plan.orders[packet.sourceClass];
+  if (order.action === 'reject' || order.action === 'drop') return steps;
+  const server = plan.servers.find(({ server: { id } }) =>
+    order.action === 'steer' ? 'mark' in id && id.mark === order.mark : !('mark' in id),
+  );
+  if (!server) return steps;
+  const { id, scheduler, persistenceSeconds } = server.server;
+  const shown = server.endpoints.slice(0, 8).map(({ ip, port }) => hostPort({ address: ip, port }));
+  steps.push({
+    object: `ipvsadm: virtual server ${describeServer(id)}`,
+    effect: `scheduler ${scheduler}${persistenceSeconds === null ? '' : `, persistent for ${persistenceSeconds} s`}: one of ${server.endpoints.length}: ${shown.join(', ')}${server.endpoints.length > 8 ? ', …' : ''}`,
+  });
+  return steps;
+}
+
+const EFFECTS: Readonly<Record<string, string>> = {
+  accept: 'it goes to the virtual server as it is',
+  'goto masquerade': 'it is marked for masquerading',
+  'goto masquerade-nonpod': 'packets of others than pods are marked for masquerading',
+  'goto refuse': 'a packet that opens a flow is refused',
+  'goto lose': 'a packet that opens a flow is dropped',
+};

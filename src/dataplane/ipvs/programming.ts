@@ -1,0 +1,435 @@
+import type { ServerId } from '../../kernel/ipvs/codec.ts';
+import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
+import { readU32 } from '../../kernel/netlink/attributes.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import type { NftBatch } from '../../kernel/nftables/batch.ts';
+import type { NftConnection } from '../../kernel/nftables/connection.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import { addressBytes, cidrContains, type IPFamily } from '../../lib/address.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import {
+  type Change,
+  type Frontend,
+  type FrontendKey,
+  type NodeView,
+  type ServiceMap,
+  SOURCE_CLASSES,
+} from '../../service/model.ts';
+import type { ApplyReport } from '../dataplane.ts';
+import { keyingOf } from '../nftables/entries.ts';
+import { SCOPES } from '../nftables/layout.ts';
+import { hexOf } from '../nftables/words.ts';
+import { type FrontendPlan, planFrontend, slotOf } from './frontend-plan.ts';
+import { applySettings } from './kernel-settings.ts';
+import { markMap, TABLE } from './layout.ts';
+import { MarkTable, markScheme } from './marks.ts';
+import type { IpvsOptions } from './options.ts';
+import { ownership } from './ownership.ts';
+import type { SchedulerProbe } from './scheduler-probe.ts';
+import { type Commands, newCommands, ServerTable, send, serverKey } from './server-table.ts';
+import { changeAddresses, ensureInterface, readAddresses } from './service-interface.ts';
+import { SteeringTable } from './steering-table.ts';
+
+/** A transaction is tried again this often when others commit in between. */
+const ATTEMPTS = 8;
+
+/** What of the kernel is spoken to. */
+export interface Kernel {
+  readonly families: readonly IPFamily[];
+  readonly netns: NetnsRef | undefined;
+  readonly ipvs: IpvsConnection;
+  readonly nft: NftConnection;
+  readonly probe: SchedulerProbe;
+  readonly clock: Clock;
+  readonly options: IpvsOptions;
+}
+
+/** What was programmed, as it is in the kernel. */
+export interface Programmed {
+  readonly node: NodeView;
+  readonly device: number;
+  readonly servers: ServerTable;
+  readonly marks: MarkTable;
+  readonly tables: ReadonlyMap<IPFamily, SteeringTable>;
+  readonly plans: Map<FrontendKey, FrontendPlan>;
+  /** Addresses of our interface. */
+  readonly bound: Set<string>;
+  /** Addresses of the node's other devices, when we looked last. */
+  others: ReadonlySet<string>;
+  /** How many frontends and cluster IPs stand on an address. */
+  readonly uses: Map<string, number>;
+  readonly failed: Map<FrontendKey, Error>;
+  /** The kernel refused something: this is not what it has. */
+  isStale: boolean;
+}
+
+/** Makes the kernel equal to a map, whatever is there now. `before`: what this process programmed, if anything. */
+export async function applyMap(
+  kernel: Kernel,
+  map: ServiceMap,
+  before: Programmed | null,
+  owned: boolean,
+): Promise<{ programmed: Programmed; report: ApplyReport }> {
+  const { families, netns, ipvs, clock, options } = kernel;
+  const { node } = map;
+  const started = performance.now();
+  const fault = await kernel.probe.check(options.scheduler ?? node.ipvsScheduler);
+  if (fault) throw fault;
+  applySettings(node.localhostNodePorts && families.includes('ipv4'), netns);
+  if (options.timeouts) ipvs.setTimeouts(options.timeouts);
+  const device = ensureInterface(netns);
+  const { ours, others } = readAddresses(device, netns);
+  const marks = new MarkTable(markScheme(node.masqueradeBit));
+  const state: Programmed = {
+    node,
+    device,
+    servers: new ServerTable(),
+    marks,
+    tables: new Map(families.map((family) => [family, new SteeringTable(family, node, marks.scheme)])),
+    plans: new Map(),
+    bound: new Set(),
+    others,
+    uses: new Map(),
+    failed: new Map(),
+    isStale: false,
+  };
+  const now = clock.now();
+  const isOurs = ownership(marks.scheme, ours, families);
+  for (const server of ipvs.servers()) {
+    if (!isOurs(server.id)) continue;
+    state.servers.adopt(server, ipvs.realServers(server.id), before?.servers ?? null, now);
+    if ('mark' in server.id) marks.reserve(server.id.mark);
+  }
+  rememberMarks(kernel, state, map);
+  const read = performance.now();
+
+  const frontends = [...map.frontends.values()].filter(({ family }) => families.includes(family));
+  for (const { address } of frontends) if (address !== null) use(state, address, 1);
+  for (const ip of map.clusterIPs.keys()) if (isOfFamilies(kernel, ip)) use(state, ip, 1);
+  for (const ip of state.uses.keys()) if (!others.has(ip)) state.bound.add(ip);
+
+  const early = newCommands(ipvs);
+  const late = newCommands(ipvs);
+  const remove = newCommands(ipvs);
+  const wanted = new Set<string>();
+  for (const frontend of frontends) {
+    const plan = await makePlan(kernel, state, frontend);
+    if (!plan) continue;
+    state.plans.set(frontend.key, plan);
+    for (const planned of plan.servers) {
+      const { id } = planned.server;
+      wanted.add(serverKey(id));
+      const isLate = 'address' in id && !ours.has(id.address);
+      const waits = frontend.protocol !== 'UDP';
+      state.servers.set(planned, frontend.key, waits, now, isLate ? late : early, remove);
+    }
+  }
+  for (const id of state.servers.ids) if (!wanted.has(serverKey(id))) drop(state, id, true, now, remove);
+  for (const ip of state.servers.heldAddresses()) state.bound.add(ip);
+  const encoded = performance.now();
+
+  await send(ipvs, early, reporter(state));
+  let operations = early.batch.length;
+  for (const table of state.tables.values()) {
+    operations += await replaceTable(kernel, table, owned, (batch) => {
+      for (const plan of state.plans.values()) {
+        if (plan.frontend.family === table.family) table.setFrontend(batch, plan);
+      }
+      for (const ip of state.bound) if (table.isOurs(ip)) table.setAddress(batch, ip, true);
+      for (const ip of map.hairpinAddresses) if (table.isOurs(ip)) table.setHairpin(batch, ip, true);
+    });
+  }
+  const missing = [...state.bound].filter((ip) => !ours.has(ip));
+  changeAddresses(device, missing, [], netns);
+  await send(ipvs, late, reporter(state));
+  await send(ipvs, remove, reporter(state));
+  const extra = [...ours].filter((ip) => !state.bound.has(ip) && isOfFamilies(kernel, ip));
+  changeAddresses(device, [], extra, netns);
+  operations += late.batch.length + remove.batch.length + missing.length + extra.length;
+  return {
+    programmed: state,
+    report: {
+      operations,
+      encodeMs: encoded - read,
+      kernelMs: read - started + performance.now() - encoded,
+      failed: failures(state),
+    },
+  };
+}
+
+/** Applies a change to what was programmed. */
+export async function applyChange(
+  kernel: Kernel,
+  state: Programmed,
+  change: Change,
+  map: ServiceMap,
+): Promise<ApplyReport> {
+  const { ipvs, netns, clock } = kernel;
+  const started = performance.now();
+  const now = clock.now();
+  const changes = change.frontends.filter(({ before, after }) =>
+    kernel.families.includes((after ?? before)?.family ?? 'ipv4'),
+  );
+  const touched = new Set<string>();
+  const count = (ip: string, by: number) => {
+    use(state, ip, by);
+    touched.add(ip);
+  };
+  for (const { before, after } of changes) {
+    if (after && !before && after.address !== null) count(after.address, 1);
+    if (before && !after && before.address !== null) count(before.address, -1);
+  }
+  for (const ip of change.clusterIPs.added) if (isOfFamilies(kernel, ip)) count(ip, 1);
+  for (const ip of change.clusterIPs.removed) if (isOfFamilies(kernel, ip)) count(ip, -1);
+
+  // Held addresses stand there already.
+  const appeared = [...touched].filter((ip) => state.uses.has(ip) && !state.bound.has(ip));
+  if (appeared.length > 0) state.others = readAddresses(state.device, netns).others;
+  const added = appeared.filter((ip) => !state.others.has(ip));
+  for (const ip of added) state.bound.add(ip);
+
+  const early = newCommands(ipvs);
+  const late = newCommands(ipvs);
+  const remove = newCommands(ipvs);
+  const batches = new Map<IPFamily, NftBatch>();
+  const batchOf = (table: SteeringTable): NftBatch => {
+    const batch = batches.get(table.family) ?? kernel.nft.batch(table.layout.protocol);
+    batches.set(table.family, batch);
+    return batch;
+  };
+  for (const { key, after, before } of changes) {
+    const table = state.tables.get((after ?? before)?.family ?? 'ipv4');
+    if (!table) continue;
+    state.failed.delete(key);
+    const old = state.plans.get(key) ?? null;
+    const plan = after && (await makePlan(kernel, state, after));
+    for (const planned of plan?.servers ?? []) {
+      const { id } = planned.server;
+      const isLate = 'address' in id && added.includes(id.address);
+      const waits = plan?.frontend.protocol !== 'UDP';
+      state.servers.set(planned, key, waits, now, isLate ? late : early, remove);
+    }
+    const kept = new Set(plan?.servers.map(({ server }) => serverKey(server.id)));
+    for (const { server, slot } of old?.servers ?? []) {
+      if (kept.has(serverKey(server.id))) continue;
+      if (slot !== null) state.marks.forget(slot);
+      drop(state, server.id, old?.frontend.protocol !== 'UDP', now, remove);
+    }
+    if (plan) {
+      state.plans.set(key, plan);
+      table.setFrontend(batchOf(table), plan);
+    } else {
+      state.plans.delete(key);
+      table.deleteFrontend(batchOf(table), key);
+    }
+  }
+  for (const table of state.tables.values()) {
+    for (const ip of added) if (table.isOurs(ip)) table.setAddress(batchOf(table), ip, true);
+    for (const [list, on] of [
+      [change.hairpinAddresses.added, true],
+      [change.hairpinAddresses.removed, false],
+    ] as const) {
+      for (const ip of list) if (table.isOurs(ip)) table.setHairpin(batchOf(table), ip, on);
+    }
+  }
+  const encoded = performance.now();
+  await send(ipvs, early, reporter(state));
+  let operations = early.batch.length + late.batch.length + remove.batch.length + added.length;
+  for (const batch of batches.values()) {
+    await kernel.nft.commit(batch);
+    operations += batch.operations;
+  }
+  if (added.length > 0) changeAddresses(state.device, added, [], netns);
+  await send(ipvs, late, reporter(state));
+  await send(ipvs, remove, reporter(state));
+  if (touched.size > 0) operations += await releaseAddresses(kernel, state, touched);
+  void map;
+  return {
+    operations,
+    encodeMs: encoded - started,
+    kernelMs: performance.now() - encoded,
+    failed: failures(state),
+  };
+}
+
+/** Removes servers whose connections have ended, or are over by `isOver`, and addresses that only they needed. */
+export async function collectDrained(
+  kernel: Kernel,
+  state: Programmed,
+  isOver: (real: { address: string; port: number; drainingSince: number | null }) => boolean,
+): Promise<void> {
+  const remove = newCommands(kernel.ipvs);
+  const held = state.servers.heldAddresses();
+  const deleted = state.servers.collect((id) => kernel.ipvs.realServers(id), isOver, remove);
+  await send(kernel.ipvs, remove, reporter(state));
+  for (const id of deleted) if ('mark' in id) state.marks.free(id.mark);
+  if (held.size > 0) await releaseAddresses(kernel, state, held);
+}
+
+/** Takes addresses that nothing needs any more from our interface. */
+async function releaseAddresses(
+  kernel: Kernel,
+  state: Programmed,
+  candidates: Iterable<string>,
+): Promise<number> {
+  const held = state.servers.heldAddresses();
+  const gone = [...candidates].filter((ip) => state.bound.has(ip) && !state.uses.has(ip) && !held.has(ip));
+  if (gone.length === 0) return 0;
+  for (const ip of gone) state.bound.delete(ip);
+  changeAddresses(state.device, [], gone, kernel.netns);
+  let operations = gone.length;
+  for (const table of state.tables.values()) {
+    const batch = kernel.nft.batch(table.layout.protocol);
+    for (const ip of gone) if (table.isOurs(ip)) table.setAddress(batch, ip, false);
+    await kernel.nft.commit(batch);
+    operations += batch.operations;
+  }
+  return operations;
+}
+
+/**
+ * Ends a server that no frontend wants. Its connections are waited for where its address stays here meanwhile: that
+ * is, where another port of it is wanted, or where it is a cluster IP, which nobody else can have. A load balancer's
+ * address may be somebody else's by now.
+ */
+function drop(state: Programmed, id: ServerId, drains: boolean, now: number, remove: Commands): void {
+  const stays =
+    'mark' in id ||
+    state.uses.has(id.address) ||
+    state.node.serviceCidrs.some((cidr) => cidrContains(cidr, id.address));
+  const gone = state.servers.drop(id, drains && stays, now, remove);
+  if (gone && 'mark' in id) state.marks.free(id.mark);
+}
+
+/** How a frontend is carried out, or null (and noted as failed) when it cannot be. */
+async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): Promise<FrontendPlan | null> {
+  const standard = kernel.options.scheduler ?? state.node.ipvsScheduler;
+  let scheduler = frontend.options.ipvsScheduler ?? standard;
+  if (scheduler !== standard) {
+    const error = await kernel.probe.check(scheduler);
+    if (error) {
+      // Served all the same: a Service that is balanced otherwise is better than none.
+      state.failed.set(
+        frontend.key,
+        new FairleadError(`${error.message}; ${standard} is used instead`, {
+          op: error.op,
+          code: error.code,
+          ...(error.hint === undefined ? {} : { hint: error.hint }),
+          object: error.object ?? scheduler,
+        }),
+      );
+      scheduler = standard;
+    }
+  }
+  const { address, family } = frontend;
+  const bad = [...(address === null ? [] : [address]), ...endpointAddresses(frontend)].find(
+    (ip) => addressBytes(ip)?.length !== (family === 'ipv4' ? 4 : 16),
+  );
+  if (bad !== undefined) {
+    state.failed.set(
+      frontend.key,
+      new FairleadError(`${JSON.stringify(bad)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
+        op: 'program IPVS',
+        code: 'EINVAL',
+        object: bad,
+      }),
+    );
+    return null;
+  }
+  const bound = address !== null && state.bound.has(address);
+  return planFrontend(frontend, { bound, marks: state.marks, scheduler });
+}
+
+function* endpointAddresses(frontend: Frontend): Generator<string> {
+  for (const source of SOURCE_CLASSES) {
+    const route = frontend.routes[source];
+    if (route.action === 'forward') for (const { ip } of route.pool.endpoints) yield ip;
+  }
+}
+
+/** Gives slots the marks that they have in the kernel, so that their servers keep their connections. */
+function rememberMarks({ nft }: Kernel, state: Programmed, map: ServiceMap): void {
+  for (const [family, table] of state.tables) {
+    const protocol = NFPROTO[family];
+    if (!nft.tables(protocol).some(({ name }) => name === TABLE)) continue;
+    const maps = new Map<string, Map<string, number>>();
+    for (const keying of ['address', 'port'] as const) {
+      for (const scope of SCOPES) {
+        const name = markMap(keying, scope);
+        try {
+          const elements = nft.elements(protocol, TABLE, name);
+          maps.set(name, new Map(elements.map((e) => [hexOf(e.key), e.data ? readU32(e.data) : 0])));
+        } catch (error) {
+          // A table of another release, or one that somebody took the map from.
+          if (!hasCode(error, 'ENOENT')) throw error;
+        }
+      }
+    }
+    for (const frontend of map.frontends.values()) {
+      if (frontend.family !== family || (frontend.address !== null && !addressBytes(frontend.address)))
+        continue;
+      const head = table.headHex(frontend);
+      for (const source of SOURCE_CLASSES) {
+        const route = frontend.routes[source];
+        if (route.action !== 'forward') continue;
+        const keying = keyingOf(frontend);
+        const scopes = source === 'node' ? (['any'] as const) : ([source, 'any'] as const);
+        const mark = scopes.map((scope) => maps.get(markMap(keying, scope))?.get(head)).find(Boolean);
+        if (mark && state.marks.scheme.isOurs(mark)) {
+          state.marks.remember(slotOf(frontend, route.pool, route.masquerade), mark);
+        }
+      }
+    }
+  }
+}
+
+/** Writes a family's table anew, in one transaction. Returns how many operations it took. */
+async function replaceTable(
+  { nft }: Kernel,
+  table: SteeringTable,
+  owned: boolean,
+  fill: (batch: NftBatch) => void,
+): Promise<number> {
+  const { protocol } = table.layout;
+  let filled = false;
+  for (let attempt = 1; ; attempt++) {
+    const generation = nft.generation();
+    const replace = nft.tables(protocol).some(({ name }) => name === TABLE);
+    const batch = nft.batch(protocol, {
+      capacity: 1 << 18,
+      ...(attempt < ATTEMPTS ? { generation } : {}),
+    });
+    table.create(batch, { owned, replace });
+    if (filled) table.refill(batch);
+    else fill(batch);
+    filled = true;
+    try {
+      await nft.commit(batch);
+      return batch.operations;
+    } catch (error) {
+      if (attempt < ATTEMPTS && hasCode(error, 'ERESTART', 'errno 85')) continue;
+      throw error;
+    }
+  }
+}
+
+function use(state: Programmed, ip: string, by: number): void {
+  const uses = (state.uses.get(ip) ?? 0) + by;
+  if (uses > 0) state.uses.set(ip, uses);
+  else state.uses.delete(ip);
+}
+
+const isOfFamilies = ({ families }: Kernel, ip: string): boolean =>
+  families.includes(ip.includes(':') ? 'ipv6' : 'ipv4');
+
+/** A refusal means that the kernel is not as it was left; what is gone already needs no deletion. */
+function reporter(state: Programmed): (owner: FrontendKey | null, error: FairleadError) => void {
+  return (owner, error) => {
+    if (error.code === 'ENOENT' && owner === null) return;
+    state.isStale = true;
+    state.failed.set(owner ?? error.object ?? 'ipvs', error);
+  };
+}
+
+const failures = (state: Programmed) => [...state.failed].map(([key, error]) => ({ key, error }));

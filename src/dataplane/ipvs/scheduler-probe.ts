@@ -1,0 +1,73 @@
+import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { FairleadError } from '../../lib/errors.ts';
+import { SCHEDULERS } from './schedulers.ts';
+
+/** Tells whether the kernel has a scheduler, by a virtual server for a mark that no packet has. */
+export interface SchedulerProbe {
+  /** Null: it can be used; else why not. Asks the kernel once for each that can be. */
+  check(name: string): Promise<FairleadError | null>;
+}
+
+export function createSchedulerProbe(
+  connection: IpvsConnection,
+  families: readonly IPFamily[],
+  mark: number,
+): SchedulerProbe {
+  const usable = new Set<string>();
+
+  async function probe(name: string, family: IPFamily): Promise<FairleadError | null> {
+    const id = { family, mark };
+    const add = connection.batch();
+    add.addServer({ id, scheduler: name, schedulerFlags: 0, persistenceSeconds: null });
+    const [refusal] = await connection.commit(add);
+    // EEXIST: left by a run that ended in between.
+    if (!refusal || refusal.code === 'EEXIST') {
+      const remove = connection.batch();
+      remove.deleteServer(id);
+      await connection.commit(remove);
+      return null;
+    }
+    switch (refusal.code) {
+      case 'ENOENT':
+        return new FairleadError(`this kernel has no IPVS scheduler ${name}`, {
+          op: 'choose IPVS scheduler',
+          code: 'no-scheduler',
+          object: `module ip_vs_${name}`,
+          hint: `load it with "modprobe ip_vs_${name}", or choose another scheduler`,
+        });
+      case 'EAFNOSUPPORT':
+        return new FairleadError(`this kernel's IPVS does not carry ${family === 'ipv6' ? 'IPv6' : 'IPv4'}`, {
+          op: 'set up IPVS',
+          code: 'no-ipvs-family',
+          hint: 'it needs a kernel built with CONFIG_IP_VS_IPV6; use another mode here',
+        });
+      default:
+        return new FairleadError(`IPVS refuses virtual servers: ${refusal.code}`, {
+          op: 'set up IPVS',
+          code: refusal.code,
+          hint: 'run as root, with CAP_NET_ADMIN',
+        });
+    }
+  }
+
+  return {
+    async check(name) {
+      if (usable.has(name)) return null;
+      if (!Object.hasOwn(SCHEDULERS, name)) {
+        return new FairleadError(`there is no IPVS scheduler ${JSON.stringify(name)}`, {
+          op: 'choose IPVS scheduler',
+          code: 'no-scheduler',
+          object: name,
+          hint: `use one of ${Object.keys(SCHEDULERS).join(', ')}`,
+        });
+      }
+      for (const family of families) {
+        const error = await probe(name, family);
+        if (error) return error;
+      }
+      usable.add(name);
+      return null;
+    },
+  };
+}

@@ -1,0 +1,121 @@
+import type { NetlinkSocket } from '../../kernel/netlink/socket.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import { addAddress, deleteAddress, listAddresses } from '../../kernel/rtnetlink/addresses.ts';
+import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
+import { addLink, deleteLink, findLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+
+/** The device that carries Services' addresses, so that packets for them are for this node and meet IPVS. */
+export const INTERFACE = 'fairlead-ipvs';
+
+/**
+ * A host's own address for nobody else: RT_SCOPE_HOST keeps it from being chosen as a source, and arp_ignore 3 from
+ * being answered for.
+ */
+const SCOPE_HOST = 254;
+
+/** What other devices of the node have, and ours. */
+export interface BoundAddresses {
+  readonly ours: ReadonlySet<string>;
+  readonly others: ReadonlySet<string>;
+}
+
+/** The device, made if need be. Throws FairleadError (no-dummy) on a kernel that cannot have it. */
+export function ensureInterface(netns?: NetnsRef): number {
+  using socket = openRouteSocket(netns);
+  const found = findLink(socket, INTERFACE);
+  if (found && found.kind !== 'dummy') {
+    throw new FairleadError(`the network device ${INTERFACE} is a ${found.kind ?? 'device'}, not a dummy`, {
+      op: 'make the interface for Service addresses',
+      code: 'EEXIST',
+      object: INTERFACE,
+      hint: `somebody else made it: remove it with "ip link delete ${INTERFACE}"`,
+    });
+  }
+  if (!found) makeInterface(socket);
+  const link = found ?? findLink(socket, INTERFACE);
+  if (!link) throw new FairleadError(`${INTERFACE} is gone`, { op: 'find link', code: 'ENODEV' });
+  if (!link.up) setLink(socket, link.index, { up: true });
+  return link.index;
+}
+
+function makeInterface(socket: NetlinkSocket): void {
+  try {
+    addLink(socket, { kind: 'dummy', name: INTERFACE });
+  } catch (error) {
+    if (!hasCode(error, 'EOPNOTSUPP', 'ENOTSUP')) throw error;
+    throw new FairleadError(
+      'this kernel has no dummy network devices, which carry the addresses of Services',
+      {
+        op: 'make the interface for Service addresses',
+        code: 'no-dummy',
+        object: 'module dummy',
+        hint: 'load it with "modprobe dummy", or use another mode',
+        cause: error,
+      },
+    );
+  }
+  const made = findLink(socket, INTERFACE);
+  // No link-local address: nothing is ever sent from here.
+  if (made) setLink(socket, made.index, { linkLocalAddress: false });
+}
+
+/** The device's index, or null when there is none. */
+export function findInterface(netns?: NetnsRef): number | null {
+  using socket = openRouteSocket(netns);
+  const link = findLink(socket, INTERFACE);
+  return link?.kind === 'dummy' ? link.index : null;
+}
+
+export function readAddresses(device: number | null, netns?: NetnsRef): BoundAddresses {
+  using socket = openRouteSocket(netns);
+  const ours = new Set<string>();
+  const others = new Set<string>();
+  for (const address of listAddresses(socket)) {
+    (address.device === device ? ours : others).add(address.address);
+  }
+  return { ours, others };
+}
+
+/** Gives the device addresses, and takes others from it. */
+export function changeAddresses(
+  device: number,
+  added: Iterable<string>,
+  removed: Iterable<string>,
+  netns?: NetnsRef,
+): void {
+  using socket = openRouteSocket(netns);
+  for (const address of added) {
+    const prefix = address.includes(':') ? 128 : 32;
+    addAddress(socket, { device, address, prefix, scope: SCOPE_HOST, deprecated: true });
+  }
+  for (const address of removed) {
+    deleteAddress(socket, { device, address, prefix: address.includes(':') ? 128 : 32 });
+  }
+}
+
+/** Removes the device with its addresses. */
+export function removeInterface(netns?: NetnsRef): void {
+  using socket = openRouteSocket(netns);
+  const link = findLink(socket, INTERFACE);
+  if (link?.kind === 'dummy') deleteLink(socket, link.index);
+}
+
+/** Calls back with each address that comes to a device of this node or goes, and with null when many may have. */
+export function watchAddresses(
+  onChange: (change: { device: number; address: string; gone: boolean } | null) => void,
+  netns?: NetnsRef,
+): { close(): void } {
+  return watchNetwork(
+    ['address', 'link'],
+    (event) => {
+      if (event.kind === 'overrun') onChange(null);
+      else if (event.kind === 'address') {
+        onChange({ device: event.address.device, address: event.address.address, gone: event.gone });
+      } else if (event.kind === 'link' && event.link.name === INTERFACE && (event.gone || !event.link.up)) {
+        onChange(null);
+      }
+    },
+    netns,
+  );
+}
