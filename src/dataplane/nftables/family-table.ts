@@ -30,6 +30,11 @@ import {
   writeAddress,
 } from './words.ts';
 
+/** About what an endpoint and a frontend take in a transaction. */
+const SLOT_BYTES = 64;
+const FRONTEND_BYTES = 200;
+/** Of endpoints as words, between transactions. */
+const KEPT_WORDS = 4096;
 /** Maps of fixed size have room for half as much again, and for this many. */
 const LEAST_SIZE = 256;
 
@@ -70,8 +75,10 @@ export class FamilyTable {
   /** Slots that nothing leads to any more, kept for packets that are under way. */
   #stale: { readonly set: string; readonly head: Uint32Array; readonly from: number; readonly to: number }[] =
     [];
-  /** Reused: data of the slots of one pool. */
-  #scratch = new Uint32Array(256);
+  /** While a transaction is written: endpoints as words, and where in there each list begins. */
+  #endpoints = new Uint32Array(KEPT_WORDS);
+  #endpointsEnd = 0;
+  readonly #lists = new Map<readonly Endpoint[], number>();
 
   constructor(family: IPFamily, node: NodeView) {
     this.family = family;
@@ -98,7 +105,7 @@ export class FamilyTable {
     const states: FrontendState[] = [];
     for (const frontend of map.frontends.values()) {
       if (frontend.family !== this.family) continue;
-      const state = this.#read(frontend);
+      const state = this.#readFrontend(frontend);
       if (!state) continue;
       states.push(state);
       for (const entry of state.entries) {
@@ -108,6 +115,9 @@ export class FamilyTable {
       if (frontend.allowedSources) need('restricted', 1);
       if (frontend.affinitySeconds !== null) need(stickySet(keyingOf(frontend), frontend.affinitySeconds), 1);
     }
+    let slots = 0;
+    for (const state of states) for (const entry of state.entries) slots += entry.slots.length;
+    batch.reserve(slots * SLOT_BYTES + states.length * FRONTEND_BYTES);
     const clusterIPs = [...map.clusterIPs.keys()].filter((ip) => this.#isOurs(ip));
     const hairpin = [...map.hairpinAddresses].filter((ip) => this.#isOurs(ip));
     need('cluster-ips', clusterIPs.length);
@@ -133,6 +143,7 @@ export class FamilyTable {
       for (const entry of state.entries) this.#setVerdict(batch, state, entry, true);
     }
     for (const state of states) this.#setTraits(batch, state, null);
+    this.#forgetEndpoints();
   }
 
   /**
@@ -146,7 +157,7 @@ export class FamilyTable {
       if ((before ?? after)?.family !== this.family) continue;
       this.#failed.delete(key);
       const old = this.#frontends.get(key) ?? null;
-      const next = after ? this.#read(after) : null;
+      const next = after ? this.#readFrontend(after) : null;
       if (old) forget(forgotten, old.frontend, next?.frontend ?? null);
       this.#replace(batch, old, next);
     }
@@ -162,6 +173,7 @@ export class FamilyTable {
     for (const ip of change.hairpinAddresses.removed) {
       if (this.#isOurs(ip)) this.#setAddress(batch, 'hairpin', this.#hairpin, ip, false);
     }
+    this.#forgetEndpoints();
     return forgotten;
   }
 
@@ -315,14 +327,12 @@ export class FamilyTable {
   }
 
   /** A frontend as it is going to be, or null (and noted as failed) when it cannot be encoded. */
-  #read(frontend: Frontend): FrontendState | null {
+  #readFrontend(frontend: Frontend): FrontendState | null {
     try {
       const head = this.head(frontend);
       const entries = entriesOf(frontend, this.layout.hasPods);
       // Before anything of it is written: a transaction cannot take back a part.
-      for (const { slots } of entries) {
-        for (const { ip } of slots) writeAddress(ip, this.family, this.#scratch, 0);
-      }
+      for (const { slots } of entries) this.#readEndpoints(slots);
       return { frontend, head, entries };
     } catch (error) {
       this.#fail(frontend.key, error);
@@ -460,19 +470,40 @@ export class FamilyTable {
     to: number,
   ): void {
     const width = this.#words + 1;
-    if (this.#scratch.length < (to - from) * width) this.#scratch = new Uint32Array((to - from) * width * 2);
-    const scratch = this.#scratch;
+    const start = this.#readEndpoints(slots);
     for (let slot = from; slot < to; slot++) {
-      const endpoint = slots[slot];
-      if (!endpoint) continue;
-      const at = (slot - from) * width;
-      writeAddress(endpoint.ip, this.family, scratch, at);
-      scratch[at + this.#words] = be16Port(endpoint.port);
-    }
-    for (let slot = from; slot < to; slot++) {
-      batch.addMapElement(TABLE, set, head, slot, scratch, (slot - from) * width, width);
+      batch.addMapElement(TABLE, set, head, slot, this.#endpoints, start + slot * width, width);
     }
     this.#count(set, to - from);
+  }
+
+  /** Where in `#endpoints` the addresses and ports of a list of endpoints begin; read once for each list. */
+  #readEndpoints(slots: readonly Endpoint[]): number {
+    const known = this.#lists.get(slots);
+    if (known !== undefined) return known;
+    const width = this.#words + 1;
+    const start = this.#endpointsEnd;
+    const end = start + slots.length * width;
+    if (end > this.#endpoints.length) {
+      const grown = new Uint32Array(end * 2);
+      grown.set(this.#endpoints.subarray(0, start));
+      this.#endpoints = grown;
+    }
+    let at = start;
+    for (const { ip, port } of slots) {
+      writeAddress(ip, this.family, this.#endpoints, at);
+      this.#endpoints[at + this.#words] = be16Port(port);
+      at += width;
+    }
+    this.#endpointsEnd = end;
+    this.#lists.set(slots, start);
+    return start;
+  }
+
+  #forgetEndpoints(): void {
+    this.#lists.clear();
+    this.#endpointsEnd = 0;
+    if (this.#endpoints.length > KEPT_WORDS) this.#endpoints = new Uint32Array(KEPT_WORDS);
   }
 
   #deleteSlot(batch: NftBatch, set: string, head: Uint32Array, slot: number): void {
@@ -497,6 +528,7 @@ export class FamilyTable {
 
   /** Affinity and source ranges: what a frontend has besides its routes. Null: gone, or not there before. */
   #setTraits(batch: NftBatch, state: FrontendState | null, before: FrontendState | null): void {
+    if (!hasTraits(state) && !hasTraits(before)) return;
     const head = (state ?? before)?.head;
     const keying: Keying = (state ?? before)?.frontend.address === null ? 'port' : 'address';
     if (!head) return;
@@ -607,6 +639,12 @@ export class FamilyTable {
       if (next) this.#addSlots(batch, map, head, after, slot, slot + 1);
     }
   }
+}
+
+function hasTraits(state: FrontendState | null): boolean {
+  return (
+    state !== null && (state.frontend.affinitySeconds !== null || state.frontend.allowedSources !== null)
+  );
 }
 
 export function verdictText(entry: Entry): string {

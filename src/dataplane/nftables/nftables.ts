@@ -270,7 +270,8 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
           const protocol = NFPROTO[family];
           if (!connection.tables(protocol).some(({ name }) => name === TABLE)) continue;
           guarded ||= connection.chains(protocol, TABLE).includes('guard-loopback');
-          if (!succeeded && guarded && readSysctl(ROUTE_LOCALNET, netns) === '1') writeSysctl(ROUTE_LOCALNET, 0, netns);
+          if (!succeeded && guarded && readSysctl(ROUTE_LOCALNET, netns) === '1')
+            writeSysctl(ROUTE_LOCALNET, 0, netns);
           const batch = connection.batch(protocol);
           batch.deleteTable(TABLE);
           await connection.commit(batch);

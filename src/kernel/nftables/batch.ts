@@ -131,6 +131,11 @@ export class NftBatch {
     return this.#bytes.slice(start, this.#at * 4);
   }
 
+  /** Makes room for about this many bytes more, so that they need not be copied to grow. */
+  reserve(bytes: number): void {
+    this.#room((bytes + 3) >> 2);
+  }
+
   get empty(): boolean {
     return this.#lastMessage < 0 && this.#elements === null;
   }
@@ -382,8 +387,7 @@ export class NftBatch {
 
   #element(element: Element): void {
     const { key, keyEnd, data, verdict, comment } = element;
-    const udata = comment === undefined ? null : userdata(UDATA_ELEMENT_COMMENT, comment.slice(0, 120));
-    const estimate = 40 + key.length * 2 + (data?.length ?? 0) + ((udata?.length ?? 0) >> 2) + 40;
+    const estimate = 120 + key.length * 2 + (data?.length ?? 0) + (comment?.length ?? 0);
     this.#at = this.#elementRoom(estimate);
     this.nest(1);
     if (element.intervalEnd) this.be32(3, 1);
@@ -406,8 +410,32 @@ export class NftBatch {
     }
     if (element.timeoutMs) this.be64(4, element.timeoutMs);
     if (element.expiresMs) this.be64(5, element.expiresMs);
-    if (udata) this.attribute(6, udata);
+    if (comment !== undefined) this.#comment(comment.slice(0, 120));
     this.endNest();
+  }
+
+  /** The userdata of an element. */
+  #comment(comment: string): void {
+    // Names of objects are ASCII: their bytes are written in place, since there is one comment a Service.
+    const { length } = comment;
+    const count = (length + 6) >> 2;
+    const at = this.#at;
+    this.#words[at] = (4 + length + 3) | (6 << 16);
+    this.#words[at + count] = 0;
+    const bytes = this.#bytes;
+    let p = (at + 1) * 4;
+    bytes[p++] = UDATA_ELEMENT_COMMENT;
+    bytes[p++] = length + 1;
+    for (let i = 0; i < length; i++) {
+      const code = comment.charCodeAt(i);
+      if (code > 127) {
+        this.attribute(6, userdata(UDATA_ELEMENT_COMMENT, comment));
+        return;
+      }
+      bytes[p++] = code;
+    }
+    bytes[p] = 0;
+    this.#at = at + 1 + count;
   }
 
   /** The attribute NFTA_DATA_VERDICT. */
