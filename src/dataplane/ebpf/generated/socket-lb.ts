@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = '8c11e58e90f9f09304719751125453b8cea0c8aeefbf77ce7e2595414ea14267';
+export const SOURCE_HASH = 'ac5b187510a4df0f1419b9e1f2b96588e3593a06d7e549dcb36766f8aeb2f242';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAKBuAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +

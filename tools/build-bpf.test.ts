@@ -1,0 +1,10 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+test('the shipped BPF objects are those of the sources; where the compiler is, a rebuild equals them', () => {
+  const script = join(import.meta.dirname, 'build-bpf.mjs');
+  const { status, stderr } = spawnSync(process.execPath, [script, '--check'], { encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+});
