@@ -36,5 +36,7 @@ export function hasCode(error: unknown, ...codes: string[]): boolean {
 
 /** The message of anything thrown. */
 export function messageOf(error: unknown): string {
+  // A connection that was tried at several addresses says nothing itself.
+  if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ');
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,0 +1,247 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, before, describe, test } from 'node:test';
+import { availableModes } from '../src/agent/dataplanes.ts';
+import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+
+const MODES = availableModes().filter((mode) => mode !== 'ipvs' && mode !== 'ebpf');
+
+let cluster: Cluster;
+before(async () => {
+  cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual', '-f', HELLO]);
+});
+after(() => cluster?.down());
+
+const onNode = (node: string, ...words: string[]) =>
+  execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-${node}`, ...words], { encoding: 'utf8' });
+
+for (const mode of MODES) {
+  describe(mode, () => {
+    before(async () => {
+      assert.equal((await cluster.fairlead('mode', mode)).status, 0);
+    });
+
+    test('a rolling update under load loses no request', async () => {
+      const loads = [
+        cluster.load('client', 'http://hello'),
+        cluster.load('outside', `http://${cluster.state().nodes[0]?.addresses[0]}:30080`),
+      ];
+      await cluster.ask('rollout', 'restart', 'deployment/hello');
+      await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+      for (const load of loads) {
+        const counts = await load.stop();
+        assert.deepEqual(counts.failures, {});
+        assert.ok(counts.count >= 300);
+      }
+    });
+
+    test('a Service without pods refuses at once, one that comes back answers at once, over TCP and UDP', async () => {
+      await cluster.ask('scale', 'deployment/hello', '--replicas=0');
+      const endpoints = () =>
+        cluster.ask(
+          'get',
+          'endpointslices',
+          '-l',
+          'kubernetes.io/service-name=hello',
+          '-o',
+          'jsonpath={.items[*].endpoints[*].addresses[0]}',
+        );
+      await eventually(endpoints, (text) => text.trim() === '');
+      await eventually(
+        () => cluster.request('client', 'http://hello'),
+        ({ failures }) => Object.keys(failures).some((text) => text.includes('ECONNREFUSED')),
+      );
+      await eventually(
+        () => cluster.request('client', 'udp://hello:80'),
+        ({ failures }) => Object.keys(failures).some((text) => text.includes('ECONNREFUSED')),
+      );
+      await cluster.ask('scale', 'deployment/hello', '--replicas=3');
+      await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+      for (const url of ['http://hello', 'udp://hello:80']) {
+        const counts = await cluster.request('client', url, '--count', '60');
+        assert.deepEqual(counts.failures, {});
+        assert.equal(Object.keys(counts.answers).length, 3);
+      }
+    });
+  });
+}
+
+test('load balancers learn from healthCheckNodePort which nodes have pods of the Service', async () => {
+  await cluster.ask('scale', 'deployment/hello', '--replicas=1');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await eventually(
+    () => cluster.pods('app=hello'),
+    (pods) => pods.length === 1,
+  );
+  await cluster.apply(`
+apiVersion: v1
+kind: Service
+metadata: {name: balanced}
+spec:
+  type: LoadBalancer
+  externalTrafficPolicy: Local
+  selector: {app: hello}
+  ports: [{port: 80, targetPort: http}]
+`);
+  const port = await cluster.ask('get', 'service', 'balanced', '-o', 'jsonpath={.spec.healthCheckNodePort}');
+  const [pod] = await cluster.pods('app=hello');
+  const ask = (address: string) =>
+    execFileSync(
+      'ip',
+      [
+        'netns',
+        'exec',
+        `fl-${cluster.name}-outside`,
+        'curl',
+        '-sg',
+        '-i',
+        '-m',
+        '5',
+        `http://${address.includes(':') ? `[${address}]` : address}:${port}/`,
+      ],
+      { encoding: 'utf8' },
+    );
+  for (const node of cluster.state().nodes) {
+    for (const address of node.addresses) {
+      const here = node.name === pod?.node;
+      const answer = await eventually(
+        () => {
+          try {
+            return ask(address);
+          } catch (error) {
+            return String(error);
+          }
+        },
+        (text) => text.startsWith(here ? 'HTTP/1.1 200' : 'HTTP/1.1 503'),
+      );
+      assert.match(answer, new RegExp(`x-load-balancing-endpoint-weight: ${here ? 1 : 0}`, 'i'));
+      assert.match(
+        answer,
+        new RegExp(
+          `"service":\\{"namespace":"default","name":"balanced"\\},"localEndpoints":${here ? 1 : 0},"serviceProxyHealthy":true`,
+        ),
+      );
+    }
+  }
+  await cluster.ask('delete', 'service', 'balanced');
+  await eventually(
+    () => {
+      try {
+        return ask(cluster.state().nodes[0]?.addresses[0] ?? '');
+      } catch {
+        return 'nobody listens';
+      }
+    },
+    (text) => text === 'nobody listens',
+  );
+  await cluster.ask('scale', 'deployment/hello', '--replicas=3');
+});
+
+test('rules that somebody deletes are back within a second, and an event on the node says so', async () => {
+  assert.equal((await cluster.fairlead('mode', 'iptables')).status, 0);
+  const rules = () =>
+    onNode('node-1', 'iptables-save', '-t', 'nat')
+      .split('\n')
+      .filter((line) => line.startsWith('-A'));
+  const before = rules();
+  onNode('node-1', 'iptables', '-t', 'nat', '-F', 'KUBE-SERVICES');
+  assert.notDeepEqual(rules(), before);
+  await eventually(rules, (now) => now.join() === before.join(), 3000);
+  await eventually(
+    () =>
+      cluster.ask(
+        'get',
+        'events',
+        '--field-selector',
+        'involvedObject.name=node-1',
+        '-o',
+        'jsonpath={.items[*].reason}',
+      ),
+    (text) => text.includes('ServiceRulesChanged'),
+  );
+  assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
+});
+
+test('an owned nf_tables table refuses the hand of others', () => {
+  assert.throws(() => onNode('node-1', 'nft', 'flush', 'table', 'ip', 'fairlead'), /Operation not permitted/);
+});
+
+test('/healthz, /livez, /metrics and /proxyMode answer as those of kube-proxy', async () => {
+  const get = (port: number, path: string) =>
+    onNode('node-1', 'curl', '-s', '-m', '5', `http://127.0.0.1:${port}${path}`);
+  assert.match(get(10256, '/healthz'), /"nodeEligible":true/);
+  assert.match(get(10256, '/livez'), /"lastUpdated":"20/);
+  assert.equal(get(10249, '/proxyMode'), 'nftables');
+  const metrics = get(10249, '/metrics');
+  for (const name of [
+    'kubeproxy_sync_proxy_rules_duration_seconds_count',
+    'kubeproxy_network_programming_duration_seconds_count',
+    'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
+    'kubeproxy_proxy_healthz_total',
+    'coredns_dns_requests_total',
+  ]) {
+    assert.match(metrics, new RegExp(`^${name}`, 'm'));
+  }
+});
+
+test('two Services that want the same address: the older keeps it, the younger is told by an event', async () => {
+  const service = (name: string) => `
+apiVersion: v1
+kind: Service
+metadata: {name: ${name}}
+spec: {selector: {app: hello}, ports: [{port: 80, targetPort: http}], externalIPs: [192.0.2.77]}
+`;
+  await cluster.apply(service('older'));
+  await new Promise((resolve) => setTimeout(resolve, 1100));
+  await cluster.apply(service('younger'));
+  const told = await eventually(
+    () =>
+      cluster.ask(
+        'get',
+        'events',
+        '--field-selector',
+        'involvedObject.name=younger',
+        '-o',
+        'jsonpath={.items[*].message}',
+      ),
+    (text) => text !== '',
+  );
+  assert.match(told, /older/);
+  await cluster.ask('delete', 'service', 'older', 'younger');
+});
+
+test('whatever a slice holds, the proxy goes on', async () => {
+  await cluster.apply(`
+apiVersion: v1
+kind: Service
+metadata: {name: odd}
+spec: {ports: [{name: http, port: 80}, {name: other, port: 81}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: odd-1, labels: {kubernetes.io/service-name: odd}}
+addressType: IPv4
+ports: [{name: http, port: 8080}, {port: 9}]
+endpoints: [{addresses: [10.244.0.250]}, {addresses: [10.244.0.250]}, {addresses: [10.244.0.251], conditions: {ready: false}}]
+`);
+  const many = Array.from({ length: 1000 }, (_, n) => `  - {addresses: [10.245.${n >> 8}.${n & 255}]}`);
+  for (let part = 0; part < 5; part++) {
+    await cluster.apply(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: odd-many-${part}, labels: {kubernetes.io/service-name: odd}}
+addressType: IPv4
+ports: [{name: other, port: 8080}]
+endpoints:
+${many.map((line) => line.replace('10.245.', `10.${250 + part - 4}.`)).join('\n')}
+`);
+  }
+  const counts = await cluster.request('client', 'http://hello', '--count', '30');
+  assert.deepEqual(counts.failures, {});
+  await eventually(
+    () => cluster.fairlead('explain', 'client', 'svc/default/odd:81', '--json'),
+    ({ out }) => (JSON.parse(out || '{}').endpoints ?? []).length === 5000,
+  );
+  await cluster.ask('delete', 'service', 'odd');
+  assert.equal((await cluster.fairlead('status')).status, 0);
+});
