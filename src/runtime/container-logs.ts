@@ -64,7 +64,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
   }
 }
 
-function renderLine(line: Buffer, options: LogOptions): Buffer | null {
+function renderLine(line: Buffer, options: Pick<LogOptions, 'sinceTime' | 'timestamps'>): Buffer | null {
   const first = line.indexOf(32);
   const second = line.indexOf(32, first + 1);
   const third = line.indexOf(32, second + 1);
@@ -78,6 +78,24 @@ function renderLine(line: Buffer, options: LogOptions): Buffer | null {
     text,
     ...(partial ? [] : [Buffer.of(10)]),
   ]);
+}
+
+/** The last lines of a log that is written no more, as kubectl would print them. */
+export function lastLines(file: string, count: number): string {
+  const fd = openSync(file, 'r');
+  try {
+    const start = tailStart(fd, count);
+    const data = Buffer.alloc(fstatSync(fd).size - start);
+    readSync(fd, data, 0, data.length, start);
+    const plain = { sinceTime: null, timestamps: false };
+    return data
+      .toString('utf8')
+      .split('\n')
+      .map((line) => renderLine(Buffer.from(line), plain)?.toString('utf8') ?? '')
+      .join('');
+  } finally {
+    closeSync(fd);
+  }
 }
 
 /** Where the last `lines` lines begin. */

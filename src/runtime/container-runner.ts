@@ -1,7 +1,8 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { lastLines } from './container-logs.ts';
 import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
 import { ociConfig } from './oci-config.ts';
 import { deleteContainer, execInContainer, readExitCode, startContainer } from './oci-runtime.ts';
@@ -30,7 +31,8 @@ export interface Launch {
   readonly pausePid: number;
   readonly ips: readonly string[];
   readonly volumes: ReadonlyMap<string, string>;
-  readonly environment: EnvironmentSources | undefined;
+  /** What variables refer to, as it is now. */
+  readonly environment: () => Promise<EnvironmentSources>;
   readonly files: { readonly resolvConf: string; readonly hosts: string; readonly hostname: string };
 }
 
@@ -41,8 +43,12 @@ interface Saved {
   readonly process: ProcessIdentity | null;
   readonly startedAt: string | null;
   readonly last: Termination | null;
+  /** How the run came out, once it is over. */
+  readonly ended: Termination | null;
 }
 
+/** The file behind a container's terminationMessagePath, in its run's folder. */
+const TERMINATION_LOG = 'termination-log';
 const FIRST_BACKOFF_MS = 10_000;
 const MOST_BACKOFF_MS = 300_000;
 /** A container that ran this long has earned a fresh start. */
@@ -122,9 +128,31 @@ export class ContainerRunner {
     return this.#last?.id === id ? this.#last.exitCode : null;
   }
 
-  /** The log of the current run, or of the one before. */
+  /**
+   * The log of the current run, or of the one before; while a restart is waited for the current run is the one that
+   * has ended. Throws FairleadError "BadRequest" where there is none.
+   */
   logFile(previous: boolean): string {
-    return join(this.#folder, 'logs', `${previous ? this.#attempt - 1 : this.#attempt}.log`);
+    const pod = this.#context.pod().metadata?.name;
+    const problem = (message: string) => new FairleadError(message, { op: 'read log', code: 'BadRequest' });
+    if (previous) {
+      if (!this.#last) {
+        throw problem(
+          `previous terminated container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} not found`,
+        );
+      }
+      return this.#logOf(this.#attempt - 1);
+    }
+    if (this.#phase.kind !== 'waiting') return this.#logOf(this.#attempt);
+    if (this.#last) return this.#logOf(this.#attempt - 1);
+    const { reason } = this.#phase;
+    throw problem(
+      `container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} is waiting to start: ${reason}`,
+    );
+  }
+
+  #logOf(attempt: number): string {
+    return join(this.#folder, 'logs', `${attempt}.log`);
   }
 
   /** Starts the container when it does not run and its restart policy wants it to. */
@@ -182,7 +210,7 @@ export class ContainerRunner {
 
   /** Runs a command inside. */
   exec(command: readonly string[], timeoutMs: number) {
-    return execInContainer(this.#context.paths, this.#id, command, { timeoutMs });
+    return execInContainer(this.#context.paths, this.#id, command, timeoutMs);
   }
 
   #adopt(): void {
@@ -197,6 +225,10 @@ export class ContainerRunner {
     this.#attempt = saved.attempt;
     this.#process = saved.process;
     this.#last = saved.last;
+    if (saved.ended) {
+      this.#phase = { kind: 'ended', termination: saved.ended };
+      return;
+    }
     if (!saved.process || !saved.startedAt) return;
     this.#phase = { kind: 'running', id: saved.id, startedAt: saved.startedAt };
     this.#startedAtMs = Date.parse(saved.startedAt);
@@ -228,12 +260,14 @@ export class ContainerRunner {
       return;
     }
     if (this.#id) await this.#clean(this.#id, this.#attempt - 1);
+    rmSync(this.#logOf(this.#attempt - 2), { force: true });
     const { namespace = '', name = '' } = pod.metadata ?? {};
     const uid = pod.metadata?.uid ?? '';
     this.#id = `${uid.slice(0, 13)}-${this.name}-${this.#attempt}`;
     const bundle = this.#bundle(this.#attempt);
     try {
-      const config = this.#config(launch, image, bundle, groups?.controllers ?? new Set());
+      const environment = await launch.environment();
+      const config = this.#config(launch, environment, image, bundle, groups?.controllers ?? new Set());
       writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
       const startedAt = this.#timestamp();
       this.#exit = Promise.withResolvers();
@@ -242,8 +276,9 @@ export class ContainerRunner {
         {
           id: this.#id,
           bundle,
-          log: this.logFile(false),
+          log: this.#logOf(this.#attempt),
           stdin: container.stdin === true,
+          stdinOnce: container.stdinOnce === true,
           tty: container.tty === true,
         },
         (process) => {
@@ -278,15 +313,24 @@ export class ContainerRunner {
     this.#probe();
   }
 
-  #config(launch: Launch, image: Image, bundle: string, controllers: ReadonlySet<string>): object {
+  #config(
+    launch: Launch,
+    environment: EnvironmentSources,
+    image: Image,
+    bundle: string,
+    controllers: ReadonlySet<string>,
+  ): object {
     const { container, pod } = launch;
     const { options } = this.#context;
-    const env = launch.environment
-      ? containerEnvironment(container, image.env, launch.environment)
-      : new Map(Object.entries(image.env));
+    const env = containerEnvironment(container, image.env, environment);
+    if (container.tty && !env.has('TERM')) env.set('TERM', 'xterm');
     const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
     const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
     const rootfs = mountRootfs(image, bundle);
+    const termination = join(bundle, TERMINATION_LOG);
+    writeFileSync(termination, '');
+    // Whoever the container runs as writes it.
+    chmodSync(termination, 0o666);
     const file = (source: string, destination: string) => ({
       destination,
       type: 'bind',
@@ -307,6 +351,7 @@ export class ContainerRunner {
         file(launch.files.resolvConf, '/etc/resolv.conf'),
         file(launch.files.hosts, '/etc/hosts'),
         file(launch.files.hostname, '/etc/hostname'),
+        file(termination, container.terminationMessagePath ?? '/dev/termination-log'),
         ...volumeMounts(container, launch.volumes, env),
       ],
       cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${this.#id}`,
@@ -334,7 +379,7 @@ export class ContainerRunner {
         this.#ready = ready;
         this.#context.changed();
       },
-      onUnhealthy: (kind, message) => {
+      onUnhealthy: (kind, message, probe) => {
         const pod = this.#context.pod();
         events.event(
           pod,
@@ -343,7 +388,8 @@ export class ContainerRunner {
           `Container ${this.name} failed ${kind} probe, will be restarted`,
         );
         this.#unhealthy = message;
-        const grace = (pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000;
+        const grace =
+          (probe.terminationGracePeriodSeconds ?? pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000;
         void this.stop(options.clock.now() + grace, target.address);
       },
       onFailure: (kind, result) => {
@@ -379,6 +425,7 @@ export class ContainerRunner {
         finishedAt: this.#timestamp(),
       },
     };
+    this.#save(startedAt);
     this.#probing?.abort();
     this.#ready = false;
     this.#started = false;
@@ -521,13 +568,9 @@ export class ContainerRunner {
 
   #terminationMessage(code: number): string {
     if (this.#unhealthy) return this.#unhealthy;
-    const path = join(
-      this.#bundle(this.#attempt),
-      'upper',
-      this.#spec.terminationMessagePath ?? '/dev/termination-log',
-    );
     try {
-      return readFileSync(path, 'utf8').slice(0, 4096);
+      const text = readFileSync(join(this.#bundle(this.#attempt), TERMINATION_LOG), 'utf8').slice(0, 4096);
+      if (text !== '') return text;
     } catch (error) {
       if (!hasCode(error, 'ENOENT', 'ENOTDIR')) throw error;
     }
@@ -538,7 +581,8 @@ export class ContainerRunner {
 
   #logTail(): string {
     try {
-      return readFileSync(this.logFile(false), 'utf8').slice(-2048);
+      // Upstream's limits of FallbackToLogsOnError: the last 80 lines, 2 KiB.
+      return lastLines(this.#logOf(this.#attempt), 80).slice(-2048);
     } catch (error) {
       if (hasCode(error, 'ENOENT')) return '';
       throw error;
@@ -551,7 +595,7 @@ export class ContainerRunner {
     return folder;
   }
 
-  /** Removes a run from the runtime and the disk; its log stays, the one before last goes. */
+  /** Removes a run from the runtime and the disk; its log stays. */
   async #clean(id: string, attempt: number): Promise<void> {
     const { paths } = this.#context;
     await deleteContainer(paths, id);
@@ -560,8 +604,6 @@ export class ContainerRunner {
       if (entry.startsWith('run-') && Number(entry.slice(4)) <= attempt)
         removeRootfs(join(this.#folder, entry));
     }
-    const old = join(this.#folder, 'logs', `${attempt - 1}.log`);
-    if (statSync(old, { throwIfNoEntry: false })) rmSync(old, { force: true });
   }
 
   #save(startedAt: string): void {
@@ -571,6 +613,7 @@ export class ContainerRunner {
       process: this.#process,
       startedAt,
       last: this.#last,
+      ended: this.#phase.kind === 'ended' ? this.#phase.termination : null,
     };
     writeFileSync(join(this.#folder, 'state.json'), JSON.stringify(saved), { mode: 0o600 });
   }

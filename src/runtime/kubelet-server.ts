@@ -108,12 +108,11 @@ function respond(
     response.writeHead(200, { 'content-type': 'text/plain; charset=utf-8' });
     response.flushHeaders();
     log.on('error', (error) => {
-      if (hasCode(error, 'ENOENT'))
-        response.end(`unable to retrieve container logs: container ${container} has not been started\n`);
+      if (hasCode(error, 'ENOENT')) response.end(`unable to retrieve container logs for crun://${id}\n`);
       else response.destroy(error);
     });
     log.pipe(response);
   } catch (error) {
-    refuse(500, messageOf(error));
+    refuse(hasCode(error, 'BadRequest') ? 400 : 500, messageOf(error));
   }
 }

@@ -77,7 +77,7 @@ export function ociConfig(input: OciConfigInput): object {
     ociVersion: '1.0.2',
     process: {
       terminal: input.tty,
-      user: { ...input.user, additionalGids: pod.spec?.securityContext?.supplementalGroups ?? [] },
+      user: { ...input.user, additionalGids: groupsOf(pod) },
       args: input.args,
       env: [...input.env].map(([name, value]) => `${name}=${value}`),
       cwd: input.cwd,
@@ -106,6 +106,11 @@ export function ociConfig(input: OciConfigInput): object {
       ...(privileged ? {} : { maskedPaths: MASKED, readonlyPaths: READONLY }),
     },
   };
+}
+
+function groupsOf(pod: Pod): number[] {
+  const { supplementalGroups = [], fsGroup } = pod.spec?.securityContext ?? {};
+  return [...supplementalGroups, ...(fsGroup === undefined ? [] : [fsGroup])];
 }
 
 function capabilitiesOf(

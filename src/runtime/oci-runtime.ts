@@ -1,9 +1,10 @@
 import { spawn } from 'node:child_process';
-import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
-import { identify, type ProcessIdentity } from './process-identity.ts';
+import { identify, type ProcessIdentity, signalProcess } from './process-identity.ts';
 
 /** Folders that the OCI runtime and its monitors use, below a node's state. */
 export interface RuntimePaths {
@@ -49,7 +50,11 @@ exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root}
 export function runCommand(
   file: string,
   args: readonly string[],
-  options: { readonly timeoutMs?: number; readonly signal?: AbortSignal } = {},
+  options: {
+    readonly timeoutMs?: number;
+    readonly onTimeout?: () => void;
+    readonly signal?: AbortSignal;
+  } = {},
 ): Promise<CommandResult> {
   return new Promise((resolve, reject) => {
     const child = spawn(file, args, {
@@ -62,6 +67,7 @@ export function runCommand(
     const timer = options.timeoutMs
       ? setTimeout(() => {
           timedOut = true;
+          options.onTimeout?.();
           child.kill('SIGKILL');
         }, options.timeoutMs)
       : undefined;
@@ -106,6 +112,8 @@ export async function startContainer(
     readonly bundle: string;
     readonly log: string;
     readonly stdin: boolean;
+    /** The input ends with the first client that attaches. */
+    readonly stdinOnce: boolean;
     readonly tty: boolean;
   },
   onCreated: (process: ProcessIdentity) => void = () => {},
@@ -127,7 +135,8 @@ export async function startContainer(
     ...['-l', `k8s-file:${container.log}`, '--log-size-max', String(10 * 1024 * 1024)],
     // The socket for attaching is then `attach` in the bundle, however long the bundle's path is.
     ...['--log-level', 'error', '--no-sync-log', '--full-attach'],
-    ...(container.stdin ? ['-i', '--leave-stdin-open'] : []),
+    ...(container.stdin ? ['-i'] : []),
+    ...(container.stdin && !container.stdinOnce ? ['--leave-stdin-open'] : []),
     ...(container.tty ? ['-t'] : []),
   ];
   const answer = await conmon(args);
@@ -198,14 +207,34 @@ export async function deleteContainer(paths: RuntimePaths, id: string): Promise<
   await runCommand(paths.program, [...crunArgs(paths), 'delete', '--force', id]);
 }
 
-/** Runs a command in a container to its end. */
-export function execInContainer(
+/** Runs a command in a container to its end, or kills it when its time is up. */
+export async function execInContainer(
   paths: RuntimePaths,
   id: string,
   command: readonly string[],
-  options: { readonly timeoutMs?: number; readonly signal?: AbortSignal } = {},
+  timeoutMs: number,
 ): Promise<CommandResult> {
-  return runCommand(paths.program, execArguments(paths, id, command), options);
+  const pidFile = join(paths.root, `exec-${randomUUID()}.pid`);
+  // The command is no child of crun's once it runs: that crun is killed does not end it.
+  const onTimeout = () => {
+    const process = readIdentity(pidFile);
+    if (process) signalProcess(process, 'SIGKILL');
+  };
+  try {
+    const args = execArguments(paths, id, command, ['--pid-file', pidFile]);
+    return await runCommand(paths.program, args, { timeoutMs, onTimeout });
+  } finally {
+    rmSync(pidFile, { force: true });
+  }
+}
+
+function readIdentity(pidFile: string): ProcessIdentity | null {
+  try {
+    return identify(Number(readFileSync(pidFile, 'utf8')));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return null;
+    throw error;
+  }
 }
 
 /** The runtime's arguments for running a command in a container. */

@@ -1,5 +1,5 @@
 import { type Client, hasReason } from '../kube/client.ts';
-import { type Pod, RESOURCES } from '../kube/types.ts';
+import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import type { EnvironmentSources } from './environment.ts';
 import type { VolumeSources } from './volumes.ts';
 
@@ -48,6 +48,10 @@ export async function podSources(
         );
     }),
   ]);
+  const links =
+    pod.spec?.enableServiceLinks === false
+      ? {}
+      : serviceLinks((await client.list(RESOURCES.services, { namespace })).items);
   const texts = (map: ReadonlyMap<string, Uint8Array> | undefined) =>
     map
       ? Object.fromEntries([...map].map(([key, value]) => [key, Buffer.from(value).toString('utf8')]))
@@ -67,7 +71,7 @@ export async function podSources(
       hostIps: node.hostIps,
       configMap: (name) => texts(configMaps.get(name)),
       secret: (name) => texts(secrets.get(name)),
-      services: { HOSTNAME: pod.spec?.hostname ?? pod.metadata?.name ?? '', ...services },
+      services: { HOSTNAME: pod.spec?.hostname ?? pod.metadata?.name ?? '', ...links, ...services },
     },
     volumes: {
       configMap: (name) => configMaps.get(name) ?? null,
@@ -94,6 +98,33 @@ export async function podSources(
     },
   };
 }
+
+/** Variables that tell of the namespace's Services, as Docker's links do: WEB_SERVICE_HOST, WEB_PORT_80_TCP_ADDR, … */
+export function serviceLinks(services: readonly Service[]): Record<string, string> {
+  const variables: Record<string, string> = {};
+  for (const { metadata, spec } of services) {
+    const ip = spec?.clusterIP ?? '';
+    const ports = spec?.ports ?? [];
+    const [first] = ports;
+    if (ip === '' || ip === 'None' || !first) continue;
+    const host = ip.includes(':') ? `[${ip}]` : ip;
+    const prefix = variableName(metadata?.name ?? '');
+    variables[`${prefix}_SERVICE_HOST`] = ip;
+    variables[`${prefix}_SERVICE_PORT`] = String(first.port);
+    variables[`${prefix}_PORT`] = `${(first.protocol ?? 'TCP').toLowerCase()}://${host}:${first.port}`;
+    for (const { name, port, protocol = 'TCP' } of ports) {
+      if (name) variables[`${prefix}_SERVICE_PORT_${variableName(name)}`] = String(port);
+      const base = `${prefix}_PORT_${port}_${protocol}`;
+      variables[base] = `${protocol.toLowerCase()}://${host}:${port}`;
+      variables[`${base}_PROTO`] = protocol.toLowerCase();
+      variables[`${base}_PORT`] = String(port);
+      variables[`${base}_ADDR`] = ip;
+    }
+  }
+  return variables;
+}
+
+const variableName = (name: string) => name.toUpperCase().replaceAll('-', '_');
 
 function referenced(pod: Pod): { configMaps: Set<string>; secrets: Set<string> } {
   const configMaps = new Set<string>();

@@ -107,12 +107,12 @@ export function podStatus(view: PodView): PodStatus {
     ...(init.length > 0
       ? {
           initContainerStatuses: init.map((container) =>
-            containerStatus(container, view.containers.get(container.name), true),
+            containerStatus(container, view.containers.get(container.name), true, initialized),
           ),
         }
       : {}),
     containerStatuses: main.map((container) =>
-      containerStatus(container, view.containers.get(container.name), false),
+      containerStatus(container, view.containers.get(container.name), false, initialized),
     ),
     qosClass: pod.status?.qosClass ?? 'BestEffort',
   } as PodStatus;
@@ -154,12 +154,13 @@ function containerStatus(
   container: Container,
   view: ContainerView | undefined,
   init: boolean,
+  initialized: boolean,
 ): ContainerStatus {
-  const phase: ContainerPhase = view?.phase ?? {
-    kind: 'waiting',
-    reason: init ? 'PodInitializing' : 'ContainerCreating',
-    message: '',
-  };
+  const given = view?.phase ?? { kind: 'waiting', reason: 'ContainerCreating', message: '' };
+  const phase: ContainerPhase =
+    given.kind === 'waiting' && given.reason === 'ContainerCreating' && !initialized
+      ? { kind: 'waiting', reason: 'PodInitializing', message: '' }
+      : given;
   const running = phase.kind === 'running';
   const id = phase.kind === 'running' ? phase.id : phase.kind === 'ended' ? phase.termination.id : '';
   const done = init && !isSidecar(container) && phase.kind === 'ended' && phase.termination.exitCode === 0;

@@ -10,7 +10,7 @@ import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
-import { type ContainerView, initDone, isSidecar, podStatus } from './pod-status.ts';
+import { initDone, isSidecar, podStatus } from './pod-status.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
 import { unsupportedFields } from './supported-fields.ts';
 import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
@@ -55,6 +55,7 @@ export class PodWorker {
   #running: Promise<void> | null = null;
   #retryMs = FIRST_RETRY_MS;
   #graceDeadline = Number.POSITIVE_INFINITY;
+  #deadlineSet = false;
   #cancelTimers: (() => void)[] = [];
 
   constructor(context: WorkerContext, pod: Pod) {
@@ -159,6 +160,14 @@ export class PodWorker {
       events.event(this.#pod, 'Warning', 'UnsupportedField', message);
       return;
     }
+    if (!this.#sandbox && this.#isOver()) return;
+    if (this.#deadlinePassed()) {
+      const message = 'Pod was active on the node longer than the specified deadline';
+      this.#failure = { reason: 'DeadlineExceeded', message };
+      events.event(this.#pod, 'Normal', 'DeadlineExceeded', message);
+      await this.#retire();
+      return;
+    }
     if (!this.#sandbox) {
       // The pause process has died, and with it the network: nothing that ran inside can stay.
       for (const runner of this.#containers.values()) await runner.abandon();
@@ -185,12 +194,8 @@ export class PodWorker {
   }
 
   async #prepare(): Promise<void> {
-    const { options, client } = this.#context;
-    this.#sources = await podSources(client, this.#pod, {
-      podIps: this.#ips,
-      hostIps: this.#hostIps(),
-      apiService: options.apiService,
-    });
+    const { options } = this.#context;
+    this.#sources = await this.#readSources();
     const folder = join(this.#folder, 'volumes');
     this.#volumes = await prepareVolumes(this.#pod, folder, this.#sources.volumes);
     writeFileSync(
@@ -212,22 +217,27 @@ export class PodWorker {
   }
 
   #refreshLater(): void {
-    const { options, client } = this.#context;
+    const { options } = this.#context;
     const refresh = async () => {
       try {
-        this.#sources = await podSources(client, this.#pod, {
-          podIps: this.#ips,
-          hostIps: this.#hostIps(),
-          apiService: options.apiService,
-        });
-        await refreshVolumes(this.#pod, join(this.#folder, 'volumes'), this.#sources.volumes);
+        const { volumes } = await this.#readSources();
+        await refreshVolumes(this.#pod, join(this.#folder, 'volumes'), volumes);
       } catch (error) {
         // The files stay as they are; the next round tries again.
         options.logger.warn({ pod: this.uid }, `cannot refresh volumes: ${messageOf(error)}`);
       }
-      if (!this.#done && !this.#isLeaving()) this.#refreshLater();
+      if (!this.#done && !this.#isLeaving() && this.#sandbox) this.#refreshLater();
     };
     this.#timer(VOLUME_REFRESH_MS, () => void refresh());
+  }
+
+  #readSources(): Promise<PodSources> {
+    const { options, client } = this.#context;
+    return podSources(client, this.#pod, {
+      podIps: this.#ips,
+      hostIps: this.#hostIps(),
+      apiService: options.apiService,
+    });
   }
 
   /** Init containers one by one (sidecars stay), then the others all at once. */
@@ -240,19 +250,57 @@ export class PodWorker {
         isSidecar(container) ? 'Always' : policy === 'Always' ? 'OnFailure' : policy,
         this.#launch(container),
       );
-      if (!initDone(container, runner.view)) return;
+      if (!initDone(container, runner.view)) {
+        if (this.#isOver()) await this.#retire();
+        return;
+      }
     }
     const main = spec?.containers ?? [];
     await Promise.all(
       main.map((container) => this.#runner(container).ensure(policy, this.#launch(container))),
     );
-    const views = main.map((container) => this.#runner(container).view);
-    const over = policy !== 'Always' && views.every((view) => this.#isOver(view, policy));
-    if (over) await this.#stopAll(30, 'sidecars');
+    if (this.#isOver()) await this.#retire();
   }
 
-  #isOver(view: ContainerView, policy: string): boolean {
-    return view.phase.kind === 'ended' && (policy === 'Never' || view.phase.termination.exitCode === 0);
+  /** All containers have ended and none is to be started again. */
+  #isOver(): boolean {
+    const policy = this.#pod.spec?.restartPolicy ?? 'Always';
+    if (policy === 'Always') return false;
+    if (policy === 'Never') {
+      const init = (this.#pod.spec?.initContainers ?? []).filter((one) => !isSidecar(one));
+      const phases = init.map((one) => this.#runner(one).view.phase);
+      if (phases.some((phase) => phase.kind === 'ended' && phase.termination.exitCode !== 0)) return true;
+    }
+    const views = (this.#pod.spec?.containers ?? []).map((container) => this.#runner(container).view);
+    return views.every(
+      ({ phase }) => phase.kind === 'ended' && (policy === 'Never' || phase.termination.exitCode === 0),
+    );
+  }
+
+  #deadlinePassed(): boolean {
+    const seconds = this.#pod.spec?.activeDeadlineSeconds;
+    if (seconds === undefined) return false;
+    const left = Date.parse(this.#startTime) + seconds * 1000 - this.#context.options.clock.now();
+    if (left <= 0) return true;
+    if (!this.#deadlineSet) this.#later(left);
+    this.#deadlineSet = true;
+    return false;
+  }
+
+  /** The pod has run its course: what still runs of it ends; its address and namespaces go, its logs stay. */
+  async #retire(): Promise<void> {
+    await this.#stopAll(this.#pod.spec?.terminationGracePeriodSeconds ?? 30, 'all');
+    for (const runner of this.#containers.values()) await runner.dispose();
+    this.#publish();
+    await this.#removeSandbox();
+  }
+
+  async #removeSandbox(): Promise<void> {
+    if (!this.#pod.spec?.hostNetwork) await this.#context.options.network.detach(this.uid);
+    removeSandbox(this.#folder);
+    this.#sandbox = null;
+    releaseVolumes(this.#pod, join(this.#folder, 'volumes'));
+    this.#volumes = null;
   }
 
   #launch(container: Container) {
@@ -262,7 +310,12 @@ export class PodWorker {
       pausePid: this.#sandbox?.pause.pid ?? 0,
       ips: this.#ips,
       volumes: this.#volumes ?? new Map<string, string>(),
-      environment: this.#sources?.environment,
+      // A container that starts again sees configMaps and secrets as they are then.
+      environment: async () => {
+        const { environment } = this.#sources ?? (await this.#readSources());
+        this.#sources = null;
+        return environment;
+      },
       files: {
         resolvConf: join(this.#folder, 'resolv.conf'),
         hosts: join(this.#folder, 'hosts'),
@@ -290,10 +343,7 @@ export class PodWorker {
     }
     await this.#stopAll(grace, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();
-    if (!this.#pod.spec?.hostNetwork) await options.network.detach(this.uid);
-    removeSandbox(this.#folder);
-    this.#sandbox = null;
-    releaseVolumes(this.#pod, join(this.#folder, 'volumes'));
+    await this.#removeSandbox();
     if (!this.#goneFromApi) {
       this.#publish();
       await this.#context.finalize(this.#pod);

@@ -6,7 +6,7 @@ export interface ProberEvents {
   onStarted(): void;
   onReady(ready: boolean): void;
   /** Liveness or startup has failed for good: the container is to be killed. */
-  onUnhealthy(kind: 'liveness' | 'startup', message: string): void;
+  onUnhealthy(kind: 'liveness' | 'startup', message: string, probe: Probe): void;
   /** A probe failed (each time), for an event. */
   onFailure(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
@@ -28,8 +28,9 @@ export function startProber(
   const afterStartup = () => {
     events.onStarted();
     if (container.livenessProbe) {
-      loop('liveness', container.livenessProbe, (healthy, message) => {
-        if (!healthy) events.onUnhealthy('liveness', message);
+      const probe = container.livenessProbe;
+      loop('liveness', probe, (healthy, message) => {
+        if (!healthy) events.onUnhealthy('liveness', message, probe);
         return healthy;
       });
     }
@@ -85,9 +86,10 @@ export function startProber(
     later((probe.initialDelaySeconds ?? 0) * 1000);
   };
   if (container.startupProbe) {
-    loop('startup', container.startupProbe, (good, message) => {
+    const probe = container.startupProbe;
+    loop('startup', probe, (good, message) => {
       if (good) afterStartup();
-      else events.onUnhealthy('startup', message);
+      else events.onUnhealthy('startup', message, probe);
       return false;
     });
   } else afterStartup();

@@ -35,8 +35,15 @@ export function createSandbox(
   now: Date,
 ): Sandbox {
   // The host name is the UTS namespace's: set by the child before it becomes the pause process.
-  const script = `printf %s "$1" > /proc/sys/kernel/hostname && exec catatonit -P`;
-  const child = spawnInNewNamespaces('/bin/sh', ['-c', script, 'pause', settings.hostname], {
+  // So are kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* the IPC namespace's.
+  const script = `printf %s "$1" > /proc/sys/kernel/hostname || exit 1
+shift
+while [ $# -gt 1 ]; do printf %s "$2" > "/proc/sys/$1" || exit 1; shift 2; done
+exec catatonit -P`;
+  const ipc = settings.sysctls
+    .filter(({ name }) => !name.startsWith('net.'))
+    .flatMap(({ name, value }) => [name.replaceAll('.', '/'), value]);
+  const child = spawnInNewNamespaces('/bin/sh', ['-c', script, 'pause', settings.hostname, ...ipc], {
     stdio: 'ignore',
     detached: true,
     cwd: '/',

@@ -31,6 +31,9 @@ const CONTAINER_SECURITY = new Set(
   ),
 );
 
+/** Kernel settings that a pod has for itself; others are the whole machine's (namespaces(7)). */
+const POD_SYSCTL = /^(net\.|kernel\.(shm|msg|sem)|fs\.mqueue\.)/;
+
 /** The fields of a pod that cannot be carried out here, by their paths: such a pod is refused, not run half. */
 export function unsupportedFields(pod: Pod): string[] {
   const spec = (pod.spec ?? {}) as unknown as Record<string, unknown>;
@@ -45,6 +48,10 @@ export function unsupportedFields(pod: Pod): string[] {
   }
   const os = (spec['os'] as { name?: string } | undefined)?.name;
   if (os !== undefined && os !== 'linux') problems.push(`spec.os.name=${os}`);
+  const { sysctls = [] } = pod.spec?.securityContext ?? {};
+  for (const { name } of sysctls) {
+    if (!POD_SYSCTL.test(name)) problems.push(`spec.securityContext.sysctls[${name}]`);
+  }
   const kinds = new Set<string>(['name', ...VOLUME_KINDS]);
   for (const [i, volume] of ((spec['volumes'] ?? []) as Record<string, unknown>[]).entries()) {
     problems.push(...unknown(volume, kinds, `spec.volumes[${i}]`));

@@ -1,8 +1,10 @@
 import {
   chmodSync,
+  chownSync,
   lstatSync,
   mkdirSync,
   readlinkSync,
+  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -13,7 +15,7 @@ import { dirname, join, normalize } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
+import { type EnvironmentSources, expand, parseQuantity, podField, resourceField } from './environment.ts';
 import type { OciMount } from './oci-config.ts';
 
 /** What volumes are filled with; null for an object that does not exist. Values are bytes. */
@@ -60,8 +62,15 @@ export async function prepareVolumes(
     mkdirSync(path, { recursive: true, mode: 0o755 });
     paths.set(volume.name, path);
     if (volume.emptyDir) {
-      if (volume.emptyDir.medium === 'Memory') mountMemory(path);
-      else chmodSync(path, 0o777);
+      const { medium, sizeLimit } = volume.emptyDir;
+      if (medium === 'Memory') mountMemory(path, parseQuantity(String(sizeLimit ?? '')));
+      chmodSync(path, 0o777);
+      const group = pod.spec?.securityContext?.fsGroup;
+      if (group !== undefined) {
+        chownSync(path, 0, group);
+        // What is made inside belongs to the group too.
+        chmodSync(path, 0o2777);
+      }
     } else writeFiles(path, await volumeFiles(pod, volume, sources));
   }
   return paths;
@@ -97,6 +106,12 @@ export function volumeMounts(
     }
     const source = sub === '' ? path : join(path, sub);
     if (sub !== '' && !statSync(source, { throwIfNoEntry: false })) mkdirSync(source, { recursive: true });
+    const [real, top] = [realpathSync(source), realpathSync(path)];
+    if (real !== top && !real.startsWith(top === '/' ? top : `${top}/`)) {
+      throw refusal(
+        `volumeMounts[${mount.name}].subPath: ${JSON.stringify(sub)} is a link out of the volume`,
+      );
+    }
     const propagation =
       mount.mountPropagation === 'HostToContainer'
         ? 'rslave'
@@ -290,8 +305,16 @@ function prepareHostPath(volume: { path: string; type?: string }): void {
   }
 }
 
-function mountMemory(path: string): void {
-  if (libc().mount('tmpfs', path, 'tmpfs', 0, 'mode=1777') !== 0) throw systemError('mount tmpfs', path);
+function mountMemory(path: string, size: number): void {
+  if (mountsOn(path)) return;
+  const limit = Number.isFinite(size) ? `,size=${Math.ceil(size)}` : '';
+  if (libc().mount('tmpfs', path, 'tmpfs', 0, `mode=1777${limit}`) !== 0)
+    throw systemError('mount tmpfs', path);
+}
+
+/** Something is mounted on this folder: an earlier agent has done it, and the pod's files are in it. */
+function mountsOn(path: string): boolean {
+  return statSync(path).dev !== statSync(dirname(path)).dev;
 }
 
 function refusal(message: string): FairleadError {

@@ -26,7 +26,7 @@ export interface PodNode {
   // biome-ignore lint/suspicious/noExplicitAny: tests read into the fields that they expect
   pod(name: string): Promise<any>;
   // biome-ignore lint/suspicious/noExplicitAny: as above
-  until(name: string, what: (pod: any) => boolean): Promise<any>;
+  until(name: string, what: (pod: any) => unknown): Promise<any>;
   /** Runs kubectl as the cluster's administrator to its end. */
   kubectl(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }>;
   /** Starts kubectl under a terminal of its own (script(1)) or with pipes. */
@@ -143,7 +143,7 @@ export async function startPodNode(): Promise<PodNode> {
       const end = Date.now() + 20_000;
       for (;;) {
         const pod = await node.pod(name);
-        if (what(pod)) return pod;
+        if (await what(pod)) return pod;
         if (Date.now() > end) throw new Error(`waited 20 s for pod ${name}: ${JSON.stringify(pod?.status)}`);
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
