@@ -51,6 +51,9 @@ export interface EbpfOptions {
 /** Where links and maps are pinned if nothing else is asked for. */
 export const DEFAULT_PIN_PATH = '/sys/fs/bpf/fairlead';
 
+/** Not the nftables mode's own: a node that goes from one mode to the other has both for a moment. */
+const FLOOR_TABLE = 'fairlead-floor';
+
 interface Loaded {
   readonly maps: Maps;
   readonly capacity: Capacity;
@@ -69,6 +72,7 @@ export function createEbpf(options: EbpfOptions): Dataplane {
     families,
     logger,
     clock,
+    table: FLOOR_TABLE,
     ...(netns === undefined ? {} : { netns }),
     ...(onForeignChange === undefined ? {} : { onForeignChange }),
   });
@@ -220,12 +224,12 @@ export function createEbpf(options: EbpfOptions): Dataplane {
       await floor.close();
     },
 
-    remove: () =>
+    remove: (options) =>
       exclusively(async () => {
         removePins(pinPath);
         release();
         current = null;
-        await floor.remove();
+        await floor.remove(options);
       }),
   };
 

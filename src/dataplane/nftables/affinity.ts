@@ -3,7 +3,6 @@ import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import { hasCode } from '../../lib/errors.ts';
 import type { FamilyTable, Forgotten } from './family-table.ts';
-import { TABLE } from './layout.ts';
 import { wordsOf } from './words.ts';
 
 /** Clients whose first packet passed the old rules may be remembered after a listing: it is done again, this often. */
@@ -17,9 +16,9 @@ export function forgetClients(connection: NftConnection, table: FamilyTable, for
   const protocol = NFPROTO[table.family];
   const isForgotten = table.forgetful(forgotten);
   for (let round = 0; round < ROUNDS; round++) {
-    const elements = connection.elements(protocol, TABLE, 'affinity').filter(isForgotten);
+    const elements = connection.elements(protocol, table.name, 'affinity').filter(isForgotten);
     if (elements.length === 0) return;
-    deleteTolerantly(connection, protocol, elements);
+    deleteTolerantly(connection, protocol, table.name, elements);
   }
 }
 
@@ -27,10 +26,11 @@ export function forgetClients(connection: NftConnection, table: FamilyTable, for
 function deleteTolerantly(
   connection: NftConnection,
   protocol: number,
+  table: string,
   elements: readonly DumpedElement[],
 ): void {
   const all = connection.batch(protocol);
-  for (const { key } of elements) all.destroyElement(TABLE, 'affinity', { key: wordsOf(key) });
+  for (const { key } of elements) all.destroyElement(table, 'affinity', { key: wordsOf(key) });
   try {
     connection.commitSync(all);
     return;
@@ -40,7 +40,7 @@ function deleteTolerantly(
   }
   for (const { key } of elements) {
     const one = connection.batch(protocol);
-    one.deleteElement(TABLE, 'affinity', { key: wordsOf(key) });
+    one.deleteElement(table, 'affinity', { key: wordsOf(key) });
     try {
       connection.commitSync(one);
     } catch (error) {

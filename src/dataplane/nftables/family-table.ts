@@ -62,6 +62,8 @@ export type Forgotten = Map<Frontend, ReadonlySet<string> | null>;
  */
 export class FamilyTable {
   readonly family: IPFamily;
+  /** The table's name. */
+  readonly name: string;
   readonly layout: Layout;
   readonly #node: NodeView;
   readonly #words: 1 | 4;
@@ -80,8 +82,9 @@ export class FamilyTable {
   #endpointsEnd = 0;
   readonly #lists = new Map<readonly Endpoint[], number>();
 
-  constructor(family: IPFamily, node: NodeView) {
+  constructor(family: IPFamily, node: NodeView, name: string = TABLE) {
     this.family = family;
+    this.name = name;
     this.#node = node;
     this.#words = addressWords(family);
     this.layout = createLayout(family, node);
@@ -98,8 +101,8 @@ export class FamilyTable {
 
   /** The whole table, from nothing. `replace`: there is one now, which this one takes the place of. */
   create(batch: NftBatch, map: ServiceMap, options: { owned: boolean; replace: boolean }): void {
-    if (options.replace) batch.deleteTable(TABLE);
-    batch.addTable(TABLE, options.owned ? TABLE_FLAG.owner | TABLE_FLAG.persist : 0);
+    if (options.replace) batch.deleteTable(this.name);
+    batch.addTable(this.name, options.owned ? TABLE_FLAG.owner | TABLE_FLAG.persist : 0);
     const counts = new Map<string, number>();
     const need = (set: string, count: number) => counts.set(set, (counts.get(set) ?? 0) + count);
     const states: FrontendState[] = [];
@@ -124,7 +127,7 @@ export class FamilyTable {
     need('hairpin', hairpin.length);
     for (const set of this.layout.sets) this.#addSet(batch, set, counts.get(set.name) ?? 0);
     for (const chain of this.layout.chains) {
-      batch.addChain(TABLE, chain.name, chain.base);
+      batch.addChain(this.name, chain.name, chain.base);
       this.#chains.set(chain.name, chain);
     }
     for (const chain of this.layout.chains) this.#addRules(batch, chain);
@@ -286,7 +289,7 @@ export class FamilyTable {
       const found = valid.get(hexOf(key.subarray(words))) ?? valid.get(hexOf(key.subarray(2 * words)));
       if (!found?.endpoints.has(hexOf(data))) continue;
       const limit = found.seconds * 1000;
-      batch.addElement(TABLE, 'affinity', {
+      batch.addElement(this.name, 'affinity', {
         key: wordsOf(key),
         data: wordsOf(data),
         timeoutMs: Math.min(timeoutMs, limit),
@@ -348,12 +351,12 @@ export class FamilyTable {
     const fixed = definition.size !== undefined || definition.interval;
     // A quarter of a million clients or networks that grow by rules and by ranges are not ours to count.
     const size = fixed ? (definition.size ?? 0) : roomFor(count);
-    batch.addSet(TABLE, fixed ? definition : { ...definition, size });
+    batch.addSet(this.name, fixed ? definition : { ...definition, size });
     this.#sized.set(definition.name, { definition, size: fixed ? Number.POSITIVE_INFINITY : size, count: 0 });
   }
 
   #addRules(batch: NftBatch, chain: ChainDefinition): void {
-    for (const rule of chain.rules) batch.addRule(TABLE, chain.name, rule);
+    for (const rule of chain.rules) batch.addRule(this.name, chain.name, rule);
   }
 
   #ensurePick(batch: NftBatch, pick: Pick, counts?: ReadonlyMap<string, number>): void {
@@ -365,7 +368,7 @@ export class FamilyTable {
     }
     for (const chain of this.layout.pickChains(pick)) {
       if (this.#chains.has(chain.name)) continue;
-      batch.addChain(TABLE, chain.name);
+      batch.addChain(this.name, chain.name);
       this.#addRules(batch, chain);
       this.#chains.set(chain.name, chain);
     }
@@ -379,7 +382,7 @@ export class FamilyTable {
       this.#addSet(batch, { name, key: this.layout.key(keying) }, counts?.get(name) ?? 0);
     }
     const rules = this.layout.rememberRules(seconds);
-    for (const rule of rules) batch.addRule(TABLE, 'remember', rule);
+    for (const rule of rules) batch.addRule(this.name, 'remember', rule);
     const before = this.#chains.get('remember')?.rules ?? [];
     this.#chains.set('remember', { name: 'remember', rules: [...before, ...rules] });
   }
@@ -396,16 +399,16 @@ export class FamilyTable {
   #fixedElements(batch: NftBatch): void {
     for (const [set, ranges] of this.#networks()) {
       for (const { first, last } of ranges) {
-        batch.addElement(TABLE, set, { key: wordsOf(first) });
+        batch.addElement(this.name, set, { key: wordsOf(first) });
         const end = successor(last);
-        if (end) batch.addElement(TABLE, set, { key: wordsOf(end), intervalEnd: true });
+        if (end) batch.addElement(this.name, set, { key: wordsOf(end), intervalEnd: true });
       }
     }
     for (const ip of new Set(this.#node.ownServiceAddresses)) {
       if (!this.#isOurs(ip)) continue;
       const key = new Uint32Array(this.#words);
       writeAddress(ip, this.family, key, 0);
-      batch.addElement(TABLE, 'own-addresses', { key });
+      batch.addElement(this.name, 'own-addresses', { key });
     }
   }
 
@@ -428,10 +431,10 @@ export class FamilyTable {
     this.#count(set, on ? 1 : -1);
     if (on) {
       known.add(ip);
-      batch.addElement(TABLE, set, { key });
+      batch.addElement(this.name, set, { key });
     } else {
       known.delete(ip);
-      batch.deleteElement(TABLE, set, { key });
+      batch.deleteElement(this.name, set, { key });
     }
   }
 
@@ -472,7 +475,7 @@ export class FamilyTable {
     const width = this.#words + 1;
     const start = this.#readEndpoints(slots);
     for (let slot = from; slot < to; slot++) {
-      batch.addMapElement(TABLE, set, head, slot, this.#endpoints, start + slot * width, width);
+      batch.addMapElement(this.name, set, head, slot, this.#endpoints, start + slot * width, width);
     }
     this.#count(set, to - from);
   }
@@ -510,7 +513,7 @@ export class FamilyTable {
     const key = new Uint32Array(head.length + 1);
     key.set(head);
     key[head.length] = slot;
-    batch.deleteElement(TABLE, set, { key });
+    batch.deleteElement(this.name, set, { key });
     this.#count(set, -1);
   }
 
@@ -522,8 +525,8 @@ export class FamilyTable {
       : entry.verdict === 'drop'
         ? 'drop'
         : { goto: 'reject' };
-    if (on) batch.addElement(TABLE, set, { key: head, verdict, comment: commentOf(frontend) });
-    else batch.deleteElement(TABLE, set, { key: head });
+    if (on) batch.addElement(this.name, set, { key: head, verdict, comment: commentOf(frontend) });
+    else batch.deleteElement(this.name, set, { key: head });
   }
 
   /** Affinity and source ranges: what a frontend has besides its routes. Null: gone, or not there before. */
@@ -538,12 +541,12 @@ export class FamilyTable {
     ];
     if (oldSeconds !== seconds) {
       if (oldSeconds !== null) {
-        batch.deleteElement(TABLE, stickySet(keying, oldSeconds), { key: head });
+        batch.deleteElement(this.name, stickySet(keying, oldSeconds), { key: head });
         this.#count(stickySet(keying, oldSeconds), -1);
       }
       if (seconds !== null) {
         this.#ensureTimeout(batch, seconds);
-        batch.addElement(TABLE, stickySet(keying, seconds), { key: head });
+        batch.addElement(this.name, stickySet(keying, seconds), { key: head });
         this.#count(stickySet(keying, seconds), 1);
       }
     }
@@ -557,14 +560,14 @@ export class FamilyTable {
       keyEnd: [...head, ...wordsOf(last)],
     });
     for (const [key, range] of old)
-      if (!next.has(key)) batch.deleteElement(TABLE, 'allowed-sources', element(range));
+      if (!next.has(key)) batch.deleteElement(this.name, 'allowed-sources', element(range));
     for (const [key, range] of next)
-      if (!old.has(key)) batch.addElement(TABLE, 'allowed-sources', element(range));
+      if (!old.has(key)) batch.addElement(this.name, 'allowed-sources', element(range));
     const [was, is] = [before?.frontend.allowedSources ?? null, state?.frontend.allowedSources ?? null];
     if ((was === null) === (is === null)) return;
     this.#count('restricted', is ? 1 : -1);
-    if (is) batch.addElement(TABLE, 'restricted', { key: head });
-    else batch.deleteElement(TABLE, 'restricted', { key: head });
+    if (is) batch.addElement(this.name, 'restricted', { key: head });
+    else batch.deleteElement(this.name, 'restricted', { key: head });
   }
 
   #replace(batch: NftBatch, old: FrontendState | null, next: FrontendState | null): void {

@@ -2,12 +2,12 @@ import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { keyingOf } from './entries.ts';
 import { type FamilyTable, verdictText } from './family-table.ts';
-import { endpointMap, frontendMap, pickChain, TABLE } from './layout.ts';
+import { endpointMap, frontendMap, pickChain } from './layout.ts';
 
 /** The chains and elements that a frontend's packet meets, in order. */
 export function locateSteps(table: FamilyTable, frontend: Frontend, packet: Packet): KernelStep[] {
   const family = table.family === 'ipv4' ? 'ip' : 'ip6';
-  const at = (what: string) => `nft: table ${family} ${TABLE}, ${what}`;
+  const at = (what: string) => `nft: table ${family} ${table.name}, ${what}`;
   const protocol = frontend.protocol.toLowerCase();
   const key =
     frontend.address === null

@@ -29,6 +29,11 @@ export interface NftablesOptions {
   readonly onForeignChange?: () => void;
   /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
   readonly owned?: boolean;
+  /**
+   * Name of the tables; default "fairlead". Another mode that stands on these tables names its own, so that the two
+   * modes can be there at once while a node goes from one to the other.
+   */
+  readonly table?: string;
 }
 
 export interface NftablesDataplane extends Dataplane {
@@ -48,6 +53,7 @@ const ATTEMPTS = 8;
  */
 export function createNftables(options: NftablesOptions): NftablesDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
+  const tableName = options.table ?? TABLE;
   const connection = new NftConnection(netns);
   const tables = new Map<IPFamily, FamilyTable>();
   let owned: boolean | null = options.owned === false ? false : null;
@@ -77,10 +83,10 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
     for (let attempt = 1; ; attempt++) {
       const started = performance.now();
       const generation = connection.generation();
-      const replace = connection.tables(protocol).some(({ name }) => name === TABLE);
+      const replace = connection.tables(protocol).some(({ name }) => name === tableName);
       const remembered = replace ? rememberedClients(protocol) : [];
       const read = performance.now();
-      const table = new FamilyTable(family, map.node);
+      const table = new FamilyTable(family, map.node, tableName);
       // Without a check on the last try: a machine whose rules others change all the time is no reason to give up.
       const batch = connection.batch(protocol, {
         capacity: 1 << 20,
@@ -105,7 +111,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
 
   function rememberedClients(protocol: number) {
     try {
-      return connection.elements(protocol, TABLE, 'affinity');
+      return connection.elements(protocol, tableName, 'affinity');
     } catch (error) {
       // A table of an earlier release, or one that somebody took the map from.
       if (hasCode(error, 'ENOENT')) return [];
@@ -135,7 +141,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   }
 
   function watchDrift(onDrift: () => void): { close(): void } {
-    const ours = new Set(families.map((family) => `${NFPROTO[family]} ${TABLE}`));
+    const ours = new Set(families.map((family) => `${NFPROTO[family]} ${tableName}`));
     return watchNftables(
       (transaction) => {
         if (connection.wrote(transaction.sequence)) return;
@@ -237,7 +243,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
       exclusively(async () => {
         if (!current) return [];
         return families.flatMap((family) =>
-          compareWithKernel(connection, family, tables.get(family) ?? null),
+          compareWithKernel(connection, family, tableName, tables.get(family) ?? null),
         );
       }),
 
@@ -268,12 +274,12 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
         let guarded = false;
         for (const family of families) {
           const protocol = NFPROTO[family];
-          if (!connection.tables(protocol).some(({ name }) => name === TABLE)) continue;
-          guarded ||= connection.chains(protocol, TABLE).includes('guard-loopback');
+          if (!connection.tables(protocol).some(({ name }) => name === tableName)) continue;
+          guarded ||= connection.chains(protocol, tableName).includes('guard-loopback');
           if (!succeeded && guarded && readSysctl(ROUTE_LOCALNET, netns) === '1')
             writeSysctl(ROUTE_LOCALNET, 0, netns);
           const batch = connection.batch(protocol);
-          batch.deleteTable(TABLE);
+          batch.deleteTable(tableName);
           await connection.commit(batch);
         }
         if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);

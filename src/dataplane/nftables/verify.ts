@@ -5,7 +5,6 @@ import { type DumpedElement, isShownAs } from '../../kernel/nftables/dump.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Drift } from '../dataplane.ts';
 import type { FamilyTable } from './family-table.ts';
-import { TABLE } from './layout.ts';
 import { hexOf } from './words.ts';
 
 /** The elements of every set of a table, as `FamilyTable.expected` writes them. */
@@ -15,16 +14,17 @@ export type Elements = Map<string, Map<string, string>>;
 export function compareWithKernel(
   connection: NftConnection,
   family: IPFamily,
+  tableName: string,
   table: FamilyTable | null,
 ): Drift[] {
   const protocol = NFPROTO[family];
-  const name = `table ${family === 'ipv4' ? 'ip' : 'ip6'} ${TABLE}`;
-  const exists = connection.tables(protocol).some((t) => t.name === TABLE);
+  const name = `table ${family === 'ipv4' ? 'ip' : 'ip6'} ${tableName}`;
+  const exists = connection.tables(protocol).some((t) => t.name === tableName);
   if (!table) return exists ? [{ object: name, kind: 'unexpected' }] : [];
   if (!exists) return [{ object: name, kind: 'missing' }];
   return [
     ...compareChains(connection, protocol, name, table),
-    ...compareElements(table.expected(), readAllElements(connection, protocol), name),
+    ...compareElements(table.expected(), readAllElements(connection, protocol, tableName), name),
   ];
 }
 
@@ -35,8 +35,8 @@ function compareChains(
   table: FamilyTable,
 ): Drift[] {
   const drifts: Drift[] = [];
-  const chains = new Set(connection.chains(protocol, TABLE));
-  const rules = connection.rules(protocol, TABLE);
+  const chains = new Set(connection.chains(protocol, table.name));
+  const rules = connection.rules(protocol, table.name);
   for (const chain of chains) {
     if (!table.chains.has(chain)) drifts.push({ object: `${name} chain ${chain}`, kind: 'unexpected' });
   }
@@ -56,11 +56,11 @@ function compareChains(
 }
 
 /** Every element of every set of our table but the remembered clients. */
-export function readAllElements(connection: NftConnection, protocol: number): Elements {
+export function readAllElements(connection: NftConnection, protocol: number, table: string): Elements {
   const all: Elements = new Map();
-  for (const { name } of connection.sets(protocol, TABLE)) {
+  for (const { name } of connection.sets(protocol, table)) {
     if (name === 'affinity') continue;
-    const elements = connection.elements(protocol, TABLE, name);
+    const elements = connection.elements(protocol, table, name);
     const interval = name.endsWith('-networks');
     all.set(name, new Map(elements.map((e) => [hexOf(e.key), shownValue(e, interval)])));
   }
