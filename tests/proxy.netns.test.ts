@@ -135,6 +135,7 @@ spec:
     (text) => text === 'nobody listens',
   );
   await cluster.ask('scale', 'deployment/hello', '--replicas=3');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
 });
 
 test('rules that somebody deletes are back within a second, and an event on the node says so', async () => {
@@ -143,7 +144,7 @@ test('rules that somebody deletes are back within a second, and an event on the 
     onNode('node-1', 'iptables-save', '-t', 'nat')
       .split('\n')
       .filter((line) => line.startsWith('-A'));
-  const before = rules();
+  const before = await settled(rules);
   onNode('node-1', 'iptables', '-t', 'nat', '-F', 'KUBE-SERVICES');
   assert.notDeepEqual(rules(), before);
   await eventually(rules, (now) => now.join() === before.join(), 3000);
@@ -245,3 +246,13 @@ ${many.map((line) => line.replace('10.245.', `10.${250 + part - 4}.`)).join('\n'
   await cluster.ask('delete', 'service', 'odd');
   assert.equal((await cluster.fairlead('status')).status, 0);
 });
+
+/** A value that has stayed the same for half a second. */
+async function settled<T>(read: () => T): Promise<T> {
+  for (let last = read(); ; ) {
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const now = read();
+    if (JSON.stringify(now) === JSON.stringify(last)) return now;
+    last = now;
+  }
+}
