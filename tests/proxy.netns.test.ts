@@ -170,6 +170,7 @@ test('an owned nf_tables table refuses the hand of others', () => {
 test('/healthz, /livez, /metrics and /proxyMode answer as those of kube-proxy', async () => {
   const get = (port: number, path: string) =>
     onNode('node-1', 'curl', '-s', '-m', '5', `http://127.0.0.1:${port}${path}`);
+  await cluster.request('node/node-1', 'http://hello');
   assert.match(get(10256, '/healthz'), /"nodeEligible":true/);
   assert.match(get(10256, '/livez'), /"lastUpdated":"20/);
   assert.equal(get(10249, '/proxyMode'), 'nftables');
