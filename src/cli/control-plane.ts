@@ -46,6 +46,7 @@ are listening sockets.
       tls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), clientCa: ca },
       nodeTls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), ca },
       tokenKey: pem('service-account.key'),
+      mountTokens: true,
       schema: createSchemaService({ kinds: KINDS }),
       tables: createTableService(),
       version: KUBERNETES_VERSION,
@@ -61,7 +62,12 @@ are listening sockets.
       random: Math.random,
       logger,
       signal,
-      options: { clusterCidrs: state.podCidrs, nodeMaskSizes: NODE_PREFIX, caBundle: ca },
+      options: {
+        clusterCidrs: state.podCidrs,
+        nodeMaskSizes: NODE_PREFIX,
+        caBundle: ca,
+        loadBalancerPools: [{ name: 'default', ranges: state.loadBalancerPools }],
+      },
     });
     controllers.ready.then(
       () => logger.info({}, 'controllers run'),

@@ -24,6 +24,7 @@ import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createWorkQueue, type WorkQueue } from '../lib/work-queue.ts';
 import type { Cache } from './cache.ts';
+import type { LoadBalancerPool } from './load-balancer-pools.ts';
 
 export interface ControllerOptions {
   /** The pods' networks, primary family first: nodes get their podCIDRs from them. Empty: nodes bring their own. */
@@ -34,6 +35,8 @@ export interface ControllerOptions {
   readonly caBundle?: string;
   /** How long a node without a Lease, or with one that is not renewed, counts as alive. Default: the lease's duration. */
   readonly nodeGraceSeconds?: number;
+  /** Where Services of type LoadBalancer get their addresses from. Absent: they are somebody else's matter. */
+  readonly loadBalancerPools?: readonly LoadBalancerPool[];
 }
 
 /** Every kind that controllers follow. */

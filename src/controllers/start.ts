@@ -12,6 +12,7 @@ import { startEndpointSlices } from './endpoint-slice.ts';
 import { startEndpoints } from './endpoints.ts';
 import { startGarbageCollector } from './garbage-collector.ts';
 import { startJobs } from './job.ts';
+import { startLoadBalancerAddresses } from './load-balancer-addresses.ts';
 import { startNamespaces } from './namespace.ts';
 import { startNodeIpam } from './node-ipam.ts';
 import { startNodeLifecycle } from './node-lifecycle.ts';
@@ -110,6 +111,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpointSlices(context);
     startEndpoints(context);
     startEndpointMirroring(context);
+    if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
     startGarbageCollector(context, followed);
   });
   return { ready };

@@ -2,6 +2,7 @@ import { createApiServer } from '../../src/apiserver/api-server.ts';
 import { KINDS } from '../../src/apiserver/kinds.ts';
 import { createAuthority, createSigningKey } from '../../src/apiserver/pki.ts';
 import { createSchemaService } from '../../src/apiserver/schema/service.ts';
+import type { LoadBalancerPool } from '../../src/controllers/load-balancer-pools.ts';
 import { startControllers } from '../../src/controllers/start.ts';
 import { type Client, createClient } from '../../src/kube/client.ts';
 import { type Informer, startInformer } from '../../src/kube/informer.ts';
@@ -40,6 +41,8 @@ export async function startControlPlane(
   options: {
     readonly clusterCidrs?: readonly string[];
     readonly nodeGraceSeconds?: number;
+    /** Read anew by `restartControllers`. */
+    loadBalancerPools?: readonly LoadBalancerPool[];
     /** Stands between the controllers and the server. */
     readonly disturb?: (transport: Transport) => Transport;
   } = {},
@@ -101,6 +104,7 @@ export async function startControlPlane(
       options: {
         clusterCidrs: options.clusterCidrs ?? ['10.244.0.0/16'],
         caBundle: ca.cert,
+        ...(options.loadBalancerPools === undefined ? {} : { loadBalancerPools: options.loadBalancerPools }),
         ...(options.nodeGraceSeconds === undefined ? {} : { nodeGraceSeconds: options.nodeGraceSeconds }),
       },
     });

@@ -1,0 +1,258 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { REQUESTED_ADDRESSES } from '../kube/load-balancer.ts';
+import type { Service } from '../kube/types.ts';
+import { type AddressTable, createAddressTable, type LoadBalancerPool } from './load-balancer-pools.ts';
+
+interface Wish {
+  readonly name: string;
+  readonly families?: ('IPv4' | 'IPv6')[];
+  readonly ports?: number[];
+  readonly ask?: string;
+  readonly field?: string;
+  readonly labels?: Record<string, string>;
+  readonly namespace?: string;
+  readonly has?: string[];
+}
+
+function service({
+  name,
+  families = ['IPv4'],
+  ports = [80],
+  ask,
+  field,
+  labels = {},
+  namespace = 'default',
+  has = [],
+}: Wish): Service {
+  return {
+    metadata: {
+      name,
+      namespace,
+      labels,
+      ...(ask === undefined ? {} : { annotations: { [REQUESTED_ADDRESSES]: ask } }),
+    },
+    spec: {
+      type: 'LoadBalancer',
+      ipFamilies: families,
+      ports: ports.map((port) => ({ port })),
+      ...(field === undefined ? {} : { loadBalancerIP: field }),
+    },
+    status: { loadBalancer: { ingress: has.map((ip) => ({ ip })) } },
+  };
+}
+
+const POOL: LoadBalancerPool = { name: 'default', ranges: ['10.0.0.1-10.0.0.3', 'fd00::1-fd00::2'] };
+
+function tableOf(...pools: LoadBalancerPool[]): AddressTable {
+  return createAddressTable({
+    pools: pools.length > 0 ? pools : [POOL],
+    namespaceLabels: (name) => (name === 'prod' ? { tier: 'prod' } : {}),
+    otherUse: (address) => (address === '10.0.0.2' ? 'node node-1' : null),
+  });
+}
+
+const got = (table: AddressTable, wish: Wish) => {
+  const { addresses, refusals } = table.allocate(service(wish));
+  return [...addresses, ...refusals.map(({ reason, message }) => `${reason}: ${message}`)];
+};
+
+const CASES: [string, Wish[], string[]][] = [
+  ['the first Service gets the first address', [{ name: 'a' }], ['10.0.0.1']],
+  ['what a node has is left out', [{ name: 'a' }, { name: 'b' }], ['10.0.0.3']],
+  ['a family each', [{ name: 'a', families: ['IPv6', 'IPv4'] }], ['fd00::1', '10.0.0.1']],
+  [
+    'every address is taken',
+    [{ name: 'a' }, { name: 'b' }, { name: 'c' }],
+    ['PoolExhausted: every IPv4 address is taken (default: 10.0.0.1-10.0.0.3)'],
+  ],
+  [
+    'one family is exhausted, the other is given',
+    [{ name: 'a' }, { name: 'b' }, { name: 'c', families: ['IPv4', 'IPv6'] }],
+    ['fd00::1', 'PoolExhausted: every IPv4 address is taken (default: 10.0.0.1-10.0.0.3)'],
+  ],
+  ['asked for by annotation', [{ name: 'a', ask: '10.0.0.3' }], ['10.0.0.3']],
+  ['asked for by spec.loadBalancerIP', [{ name: 'a', field: '10.0.0.3' }], ['10.0.0.3']],
+  [
+    'the annotation stands above the field',
+    [{ name: 'a', field: '10.0.0.1', ask: '10.0.0.3' }],
+    ['10.0.0.3'],
+  ],
+  [
+    'asked for in both families',
+    [{ name: 'a', families: ['IPv4', 'IPv6'], ask: 'fd00::0002, 10.0.0.3' }],
+    ['10.0.0.3', 'fd00::2'],
+  ],
+  [
+    'asked for in one family, the other is chosen',
+    [{ name: 'a', families: ['IPv4', 'IPv6'], ask: '10.0.0.3' }],
+    ['10.0.0.3', 'fd00::1'],
+  ],
+  [
+    'asked for what another has',
+    [{ name: 'a' }, { name: 'b', ask: '10.0.0.1' }],
+    ['AddressTaken: 10.0.0.1 is taken by Service default/a'],
+  ],
+  [
+    'asked for what a node has',
+    [{ name: 'a', ask: '10.0.0.2' }],
+    ['AddressTaken: 10.0.0.2 is taken by node node-1'],
+  ],
+  [
+    'asked for what no pool has',
+    [{ name: 'a', ask: '10.9.0.1' }],
+    ['AddressNotInPool: 10.9.0.1 is in none of the pools for this Service (default: 10.0.0.1-10.0.0.3)'],
+  ],
+  [
+    'asked for nonsense',
+    [{ name: 'a', ask: 'here' }],
+    [`InvalidRequest: "here" in the annotation ${REQUESTED_ADDRESSES} is no address`],
+  ],
+  [
+    'asked for two of a family',
+    [{ name: 'a', ask: '10.0.0.1,10.0.0.3' }],
+    [
+      '10.0.0.1',
+      `InvalidRequest: "10.0.0.3" in the annotation ${REQUESTED_ADDRESSES} is a second IPv4 address: one per family can be had`,
+    ],
+  ],
+  [
+    'asked for a family that the Service has not',
+    [{ name: 'a', field: 'fd00::1' }],
+    [
+      'InvalidRequest: "fd00::1" in spec.loadBalancerIP is IPv6, which this Service has not in spec.ipFamilies',
+    ],
+  ],
+  [
+    'two that both ask share an address when their ports do not clash',
+    [
+      { name: 'a', ask: '10.0.0.3', ports: [80] },
+      { name: 'b', ask: '10.0.0.3', ports: [443] },
+    ],
+    ['10.0.0.3'],
+  ],
+  [
+    'two that both ask do not share a port',
+    [
+      { name: 'a', ask: '10.0.0.3', ports: [80, 443] },
+      { name: 'b', ask: '10.0.0.3', ports: [443] },
+    ],
+    ['AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 443/TCP, too'],
+  ],
+  [
+    'one that did not ask shares with nobody',
+    [
+      { name: 'a', ports: [80] },
+      { name: 'b', ask: '10.0.0.1', ports: [443] },
+    ],
+    ['AddressTaken: 10.0.0.1 is taken by Service default/a'],
+  ],
+];
+for (const [what, wishes, expected] of CASES) {
+  test(what, () => {
+    const table = tableOf();
+    const results = wishes.map((wish) => got(table, wish));
+    assert.deepEqual(results.at(-1), expected);
+  });
+}
+
+describe('over time', () => {
+  test('a Service keeps its address, whatever is decided how often', () => {
+    const table = tableOf();
+    got(table, { name: 'a' });
+    got(table, { name: 'b' });
+    table.release('default/a');
+    assert.deepEqual(got(table, { name: 'b' }), ['10.0.0.3']);
+  });
+
+  test('what was freed comes last', () => {
+    const table = tableOf({ name: 'p', ranges: ['10.1.0.1-10.1.0.3'] });
+    assert.deepEqual(got(table, { name: 'a' }), ['10.1.0.1']);
+    assert.equal(table.release('default/a'), true);
+    assert.equal(table.release('default/a'), false);
+    assert.deepEqual(got(table, { name: 'b' }), ['10.1.0.2']);
+    assert.deepEqual(got(table, { name: 'c' }), ['10.1.0.3']);
+    assert.deepEqual(got(table, { name: 'd' }), ['10.1.0.1']);
+  });
+
+  test('a restart begins with what the Services have', () => {
+    const table = tableOf();
+    table.adopt(service({ name: 'b', has: ['10.0.0.3', 'fd00::1'] }));
+    assert.deepEqual(got(table, { name: 'a' }), ['10.0.0.1']);
+    assert.deepEqual(got(table, { name: 'b', has: ['10.0.0.3'] }), ['10.0.0.3']);
+  });
+
+  test('two that have one address: the first adopted keeps it, the other gets another', () => {
+    const table = tableOf();
+    table.adopt(service({ name: 'a', has: ['10.0.0.3'] }));
+    table.adopt(service({ name: 'b', has: ['10.0.0.3'] }));
+    assert.deepEqual(got(table, { name: 'b', has: ['10.0.0.3'] }), ['10.0.0.1']);
+    assert.deepEqual(got(table, { name: 'a', has: ['10.0.0.3'] }), ['10.0.0.3']);
+  });
+
+  test('an address that has left the pools is replaced', () => {
+    const table = tableOf();
+    table.adopt(service({ name: 'a', has: ['10.7.0.1'] }));
+    assert.deepEqual(got(table, { name: 'a', has: ['10.7.0.1'] }), ['10.0.0.1']);
+  });
+
+  test('one that asks for what is taken keeps what it has, and gets it when it is free', () => {
+    const table = tableOf();
+    got(table, { name: 'a' });
+    got(table, { name: 'b' });
+    const [kept, refusal] = got(table, { name: 'b', ask: '10.0.0.1' });
+    assert.deepEqual([kept, refusal], ['10.0.0.3', 'AddressTaken: 10.0.0.1 is taken by Service default/a']);
+    table.release('default/a');
+    assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.1' }), ['10.0.0.1']);
+    assert.deepEqual(table.holders('10.0.0.3'), []);
+  });
+
+  test('one that shares and takes a port of the other loses the address', () => {
+    const table = tableOf();
+    got(table, { name: 'a', ask: '10.0.0.3', ports: [80] });
+    got(table, { name: 'b', ask: '10.0.0.3', ports: [443] });
+    assert.deepEqual(table.holders('10.0.0.3'), ['default/a', 'default/b']);
+    assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.3', ports: [443, 80] }), [
+      'AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 80/TCP, too',
+    ]);
+  });
+});
+
+describe('pools', () => {
+  const prod = { name: 'prod', ranges: ['10.1.0.0/30'], namespaces: { matchLabels: { tier: 'prod' } } };
+  const web = { name: 'web', ranges: ['10.2.0.7'], services: { matchLabels: { app: 'web' } } };
+
+  test('are for the namespaces and Services that they select', () => {
+    const table = tableOf(prod, web);
+    assert.deepEqual(got(table, { name: 'a', namespace: 'prod' }), ['10.1.0.1']);
+    assert.deepEqual(got(table, { name: 'b', labels: { app: 'web' } }), ['10.2.0.7']);
+    assert.deepEqual(got(table, { name: 'c' }), ['NoPool: no pool has IPv4 addresses for this Service']);
+    assert.deepEqual(got(table, { name: 'd', ask: '10.1.0.2' }), [
+      'AddressNotInPool: 10.1.0.2 is in none of the pools for this Service',
+    ]);
+  });
+
+  test('the ends of a network are given only when asked for', () => {
+    const table = tableOf({ name: 'p', ranges: ['10.1.0.0/30', 'fd00::/126'] });
+    assert.deepEqual(got(table, { name: 'a' }), ['10.1.0.1']);
+    assert.deepEqual(got(table, { name: 'b' }), ['10.1.0.2']);
+    assert.match(got(table, { name: 'c' })[0] ?? '', /^PoolExhausted/);
+    assert.deepEqual(got(table, { name: 'd', ask: '10.1.0.0' }), ['10.1.0.0']);
+    assert.deepEqual(got(table, { name: 'e', families: ['IPv6'] }), ['fd00::1']);
+  });
+
+  test('of 500 Services none gets the address of another', () => {
+    const table = tableOf({ name: 'p', ranges: ['10.1.0.0/23', 'fd00::/64'] });
+    const all = Array.from({ length: 500 }, (_, i) =>
+      got(table, { name: `s${i}`, families: ['IPv4', 'IPv6'] }),
+    );
+    assert.equal(new Set(all.flat()).size, 1000);
+  });
+
+  test('one that is malformed is refused by name', () => {
+    assert.throws(
+      () => tableOf({ name: 'p', ranges: ['10.1.0.9-10.1.0.1'] }),
+      /pool p: "10.1.0.9-10.1.0.1" is neither/,
+    );
+  });
+});

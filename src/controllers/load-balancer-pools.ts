@@ -1,0 +1,279 @@
+import { requestedAddresses } from '../kube/load-balancer.ts';
+import { keyOf, type LabelSelector, type Service } from '../kube/types.ts';
+import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
+import {
+  type AddressRange,
+  addressFromNumber,
+  addressToNumber,
+  parseAddressRange,
+  rangeContains,
+} from '../lib/address-range.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { selects } from './selector.ts';
+
+/** Addresses for Services of type LoadBalancer. */
+export interface LoadBalancerPool {
+  readonly name: string;
+  /** Networks ("10.0.0.0/28"), ranges ("10.0.0.1-10.0.0.9") and single addresses, of both families. */
+  readonly ranges: readonly string[];
+  /** Labels of the namespaces and of the Services that may have addresses of it; absent: all. */
+  readonly namespaces?: LabelSelector;
+  readonly services?: LabelSelector;
+}
+
+/** Why a Service lacks an address that it should have. */
+export interface Refusal {
+  readonly reason: 'InvalidRequest' | 'AddressNotInPool' | 'AddressTaken' | 'NoPool' | 'PoolExhausted';
+  readonly message: string;
+}
+
+export interface Allocation {
+  /** In the order of spec.ipFamilies; a family that got none is left out. */
+  readonly addresses: readonly string[];
+  /** What could not be given. The Service keeps what it has. */
+  readonly refusals: readonly Refusal[];
+}
+
+/** Which Service has which address. All decisions are made here, at once; what it says is then written down. */
+export interface AddressTable {
+  /** Takes the addresses that a Service has into the table, as far as it may keep them: before anything is given away. */
+  adopt(service: Service): void;
+  /** Decides what a Service gets, and books it. */
+  allocate(service: Service): Allocation;
+  /** Frees what the Service of this key ("namespace/name") had; true when there was anything. */
+  release(key: string): boolean;
+  /** Keys of the Services that have an address. */
+  holders(address: string): string[];
+  /** The name of the pool that an address is from. */
+  poolOf(address: string): string | null;
+}
+
+export interface AddressTableOptions {
+  readonly pools: readonly LoadBalancerPool[];
+  namespaceLabels(namespace: string): Readonly<Record<string, string>> | undefined;
+  /** What uses an address besides Services ("node node-1"); null: nothing. */
+  otherUse(address: string): string | null;
+}
+
+interface Pool extends LoadBalancerPool {
+  readonly parsed: readonly AddressRange[];
+  /** Where the search for a free address goes on: what was freed is not given to the next at once. */
+  readonly next: Map<AddressRange, bigint>;
+}
+
+interface Holding {
+  readonly ports: ReadonlySet<string>;
+  /** The addresses that it asked for: only those does it share. */
+  readonly asked: ReadonlySet<string>;
+}
+
+export function createAddressTable(options: AddressTableOptions): AddressTable {
+  const pools = options.pools.map(compilePool);
+  const holdings = new Map<string, Map<string, Holding>>();
+  const held = new Map<string, string[]>();
+
+  const open = (service: Service): Pool[] => {
+    const { namespace = '', labels } = service.metadata ?? {};
+    return pools.filter(
+      (pool) =>
+        (!pool.namespaces || selects(pool.namespaces, options.namespaceLabels(namespace))) &&
+        (!pool.services || selects(pool.services, labels as Record<string, string> | undefined)),
+    );
+  };
+  const release = (key: string): boolean => {
+    const addresses = held.get(key) ?? [];
+    held.delete(key);
+    for (const address of addresses) {
+      const holders = holdings.get(address);
+      holders?.delete(key);
+      if (holders?.size === 0) holdings.delete(address);
+    }
+    return addresses.length > 0;
+  };
+  const book = (key: string, address: string, holding: Holding) => {
+    const holders = holdings.get(address) ?? new Map<string, Holding>();
+    holdings.set(address, holders.set(key, holding));
+    held.set(key, [...(held.get(key) ?? []), address]);
+  };
+  /** Who stands in the way of this Service's having the address; null: nobody. */
+  const obstacle = (key: string, address: string, mine: Holding): string | null => {
+    const other = options.otherUse(address);
+    if (other !== null) return other;
+    for (const [holder, theirs] of holdings.get(address) ?? []) {
+      if (holder === key) continue;
+      if (!mine.asked.has(address) || !theirs.asked.has(address)) return `Service ${holder}`;
+      const clash = [...mine.ports].find((port) => theirs.ports.has(port));
+      if (clash !== undefined) return `Service ${holder}, which has port ${clash}, too`;
+    }
+    return null;
+  };
+  const inPools = (from: readonly Pool[], address: string) =>
+    from.some((pool) => pool.parsed.some((range) => rangeContains(range, address)));
+  const findFree = (from: readonly Pool[], family: IPFamily): string | null => {
+    for (const pool of from) {
+      for (const range of pool.parsed) {
+        if (range.family !== family) continue;
+        const address = searchRange(range, pool.next.get(range) ?? null, (candidate) => {
+          return !holdings.has(candidate) && options.otherUse(candidate) === null;
+        });
+        if (address === null) continue;
+        pool.next.set(range, (addressToNumber(address) ?? range.first) + 1n);
+        return address;
+      }
+    }
+    return null;
+  };
+
+  return {
+    adopt(service) {
+      const key = keyOf(service);
+      const mine = holdingOf(service);
+      const from = open(service);
+      for (const { address } of currentAddresses(service)) {
+        if (inPools(from, address) && obstacle(key, address, mine) === null) book(key, address, mine);
+      }
+    },
+    allocate(service) {
+      const key = keyOf(service);
+      const mine = holdingOf(service);
+      const from = open(service);
+      const before = held.get(key) ?? [];
+      const refusals: Refusal[] = [];
+      const requests = readRequests(service, refusals);
+      release(key);
+      const choose = (family: IPFamily): string | null => {
+        const current = before.find((address) => familyOf(address) === family);
+        const usable = (address: string) => inPools(from, address) && obstacle(key, address, mine) === null;
+        const kept = current !== undefined && usable(current) ? current : null;
+        const wanted = requests.get(family);
+        if (wanted !== undefined) {
+          if (!inPools(from, wanted)) {
+            refusals.push({
+              reason: 'AddressNotInPool',
+              message: `${wanted} is in none of the pools for this Service${poolList(from, family)}`,
+            });
+            return kept;
+          }
+          const other = obstacle(key, wanted, mine);
+          if (other === null) return wanted;
+          refusals.push({ reason: 'AddressTaken', message: `${wanted} is taken by ${other}` });
+          return kept;
+        }
+        if (kept !== null) return kept;
+        // What was asked for and could not be read is not replaced by something else.
+        if (refusals.some(({ reason }) => reason === 'InvalidRequest')) return null;
+        const found = findFree(from, family);
+        if (found !== null) return found;
+        const list = poolList(from, family);
+        refusals.push(
+          list === ''
+            ? { reason: 'NoPool', message: `no pool has ${NAMES[family]} addresses for this Service` }
+            : { reason: 'PoolExhausted', message: `every ${NAMES[family]} address is taken${list}` },
+        );
+        return null;
+      };
+      const addresses: string[] = [];
+      for (const family of familiesOf(service)) {
+        const address = choose(family);
+        if (address === null) continue;
+        addresses.push(address);
+        book(key, address, mine);
+      }
+      return { addresses, refusals };
+    },
+    release,
+    holders: (address) => [...(holdings.get(address)?.keys() ?? [])],
+    poolOf: (address) => pools.find((pool) => inPools([pool], address))?.name ?? null,
+  };
+}
+
+const NAMES: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
+
+function compilePool(pool: LoadBalancerPool): Pool {
+  const parsed = pool.ranges.map((text) => {
+    const range = parseAddressRange(text);
+    if (range) return range;
+    throw new FairleadError(
+      `pool ${pool.name}: ${JSON.stringify(text)} is neither a network (10.0.0.0/28) nor a range (10.0.0.1-10.0.0.9)`,
+      { op: 'read load-balancer pools', code: 'bad-config', object: pool.name },
+    );
+  });
+  return { ...pool, parsed, next: new Map() };
+}
+
+/**
+ * The first free address from `start` on, and from the range's beginning again. The ends of a network are never chosen,
+ * only given when asked for: on a link of that size they are the network's own and the broadcast address (IPv4), or
+ * every router's (IPv6, RFC 4291, section 2.6.1).
+ */
+function searchRange(
+  range: AddressRange,
+  start: bigint | null,
+  isFree: (address: string) => boolean,
+): string | null {
+  const wide = range.isNetwork && range.last - range.first > 1n;
+  const first = wide ? range.first + 1n : range.first;
+  const last = wide && range.family === 'ipv4' ? range.last - 1n : range.last;
+  const size = last - first + 1n;
+  const offset = start !== null && start >= first && start <= last ? start - first : 0n;
+  for (let i = 0n; i < size; i++) {
+    const address = addressFromNumber(range.family, first + ((offset + i) % size));
+    if (isFree(address)) return address;
+  }
+  return null;
+}
+
+function holdingOf(service: Service): Holding {
+  const asked = (requestedAddresses(service)?.texts ?? []).flatMap((text) => canonicalAddress(text) ?? []);
+  return {
+    ports: new Set((service.spec?.ports ?? []).map(({ port, protocol = 'TCP' }) => `${port}/${protocol}`)),
+    asked: new Set(asked),
+  };
+}
+
+function readRequests(service: Service, refusals: Refusal[]): Map<IPFamily, string> {
+  const requests = new Map<IPFamily, string>();
+  const request = requestedAddresses(service);
+  const families = familiesOf(service);
+  for (const text of request?.texts ?? []) {
+    const address = canonicalAddress(text);
+    const family = address === null ? null : familyOf(address);
+    const wrong =
+      address === null || family === null
+        ? 'is no address'
+        : !families.includes(family)
+          ? `is ${NAMES[family]}, which this Service has not in spec.ipFamilies`
+          : requests.has(family)
+            ? `is a second ${NAMES[family]} address: one per family can be had`
+            : null;
+    if (wrong === null && address !== null && family !== null) requests.set(family, address);
+    else {
+      const message = `${JSON.stringify(text)} in ${request?.field} ${wrong}`;
+      refusals.push({ reason: 'InvalidRequest', message });
+    }
+  }
+  return requests;
+}
+
+function currentAddresses(service: Service): { family: IPFamily; address: string }[] {
+  const families = familiesOf(service);
+  return (service.status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) => {
+    const address = canonicalAddress(ip ?? '');
+    const family = address === null ? null : familyOf(address);
+    return address !== null && family !== null && families.includes(family) ? [{ family, address }] : [];
+  });
+}
+
+function familiesOf(service: Service): IPFamily[] {
+  const families = (service.spec?.ipFamilies ?? []).map((family) => (family === 'IPv6' ? 'ipv6' : 'ipv4'));
+  return families.length > 0 ? families : ['ipv4'];
+}
+
+/** " (default: 10.0.0.1-10.0.0.9)", for messages; empty when no pool has addresses of the family. */
+function poolList(pools: readonly Pool[], family: IPFamily): string {
+  const texts = pools.flatMap(({ name, parsed }) => {
+    const ranges = parsed.filter((range) => range.family === family).map((range) => range.text);
+    return ranges.length > 0 ? [`${name}: ${ranges.join(', ')}`] : [];
+  });
+  return texts.length > 0 ? ` (${texts.join('; ')})` : '';
+}

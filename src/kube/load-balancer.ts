@@ -1,0 +1,130 @@
+import { addressBytes, canonicalAddress } from '../lib/address.ts';
+import type { Lease, Service } from './types.ts';
+
+/** spec.loadBalancerClass of Services that want Fairlead's addresses and nobody else's. */
+export const LOAD_BALANCER_CLASS = 'fairlead.dev/load-balancer';
+
+/** Asks for certain addresses: one per family, separated by commas. */
+export const REQUESTED_ADDRESSES = 'fairlead.dev/load-balancer-addresses';
+
+/** Conditions of a Service: whether it has its addresses, and which nodes announce them. */
+export const ADDRESS_ALLOCATED = 'fairlead.dev/AddressAllocated';
+export const ADDRESS_ANNOUNCED = 'fairlead.dev/AddressAnnounced';
+
+/**
+ * Who announces what is written in Leases of two kinds. A node's own (label value "node") says that the node lives: its
+ * holder is the node's session, "NODE/RANDOM", and empty when the session has ended or was ended by another node. An
+ * address's (label value "address") names the session that owns the address, for as long as that session lasts.
+ */
+export const ANNOUNCEMENT_LABEL = 'fairlead.dev/load-balancer';
+export const ANNOUNCEMENT_NAMESPACE = 'kube-system';
+/** What the Lease is about: an address or a node. */
+const SUBJECT = 'fairlead.dev/subject';
+/** How long a session lasts without a renewal; spec.leaseDurationSeconds has no fractions. */
+const DURATION = 'fairlead.dev/lease-duration-ms';
+
+type Annotated = { readonly metadata?: { readonly annotations?: unknown } };
+
+const annotation = (object: Annotated, name: string): string | undefined =>
+  (object.metadata?.annotations as Record<string, string> | undefined)?.[name];
+
+/** Metadata of the Lease of an address; its name has no colons, which names must not have. */
+export function addressLeaseMetadata(address: string) {
+  const bytes = addressBytes(address) ?? new Uint8Array();
+  const name =
+    bytes.length === 16
+      ? Array.from({ length: 8 }, (_, i) =>
+          (((bytes[2 * i] ?? 0) << 8) | (bytes[2 * i + 1] ?? 0)).toString(16),
+        ).join('-')
+      : address;
+  return {
+    name: `load-balancer-${name}`,
+    namespace: ANNOUNCEMENT_NAMESPACE,
+    labels: { [ANNOUNCEMENT_LABEL]: 'address' },
+    annotations: { [SUBJECT]: address },
+  };
+}
+
+/** Metadata of the Lease of a node's session. */
+export function sessionLeaseMetadata(node: string, durationMs: number) {
+  return {
+    name: `load-balancer-node-${node}`,
+    namespace: ANNOUNCEMENT_NAMESPACE,
+    labels: { [ANNOUNCEMENT_LABEL]: 'node' },
+    annotations: { [SUBJECT]: node, [DURATION]: String(durationMs) },
+  };
+}
+
+/** The address that a Lease is about; null when it is none of these. */
+export function addressOfLease(lease: Lease): string | null {
+  return kindOf(lease) === 'address' ? canonicalAddress(annotation(lease, SUBJECT) ?? '') : null;
+}
+
+/** The node that a Lease is about; null when it is none of these. */
+export function nodeOfLease(lease: Lease): string | null {
+  return kindOf(lease) === 'node' ? (annotation(lease, SUBJECT) ?? null) : null;
+}
+
+/** How long a session's Lease lasts after a renewal, in milliseconds. */
+export function leaseDurationMs(lease: Lease): number {
+  const exact = Number(annotation(lease, DURATION));
+  return exact > 0 ? exact : (lease.spec?.leaseDurationSeconds ?? 1) * 1000;
+}
+
+/** The node of a session "NODE/RANDOM"; empty for none. */
+export function nodeOfSession(session: string): string {
+  const slash = session.lastIndexOf('/');
+  return slash < 0 ? session : session.slice(0, slash);
+}
+
+/** The node that owns an address by the Leases, whether it lives or not; null when none does. */
+export function announcingNode(leases: Iterable<Lease>, address: string): string | null {
+  const wanted = canonicalAddress(address);
+  for (const lease of leases) {
+    if (wanted !== null && addressOfLease(lease) === wanted)
+      return nodeOfSession(lease.spec?.holderIdentity ?? '') || null;
+  }
+  return null;
+}
+
+/** The addresses that Fairlead gave to a Service and that reach the nodes unchanged. */
+export function allocatedAddresses(service: Service): string[] {
+  if (service.spec?.type !== 'LoadBalancer' || !wasAllocatedHere(service)) return [];
+  return ingressAddresses(service);
+}
+
+/** status.loadBalancer.ingress's addresses, whoever wrote them. */
+export function ingressAddresses(service: Service): string[] {
+  return (service.status?.loadBalancer?.ingress ?? []).flatMap(({ ip, ipMode }) => {
+    const address = ipMode === 'Proxy' ? null : canonicalAddress(ip ?? '');
+    return address === null ? [] : [address];
+  });
+}
+
+/** Whether the addresses in the status are Fairlead's, and no other load balancer's. */
+export function wasAllocatedHere(service: Service): boolean {
+  return (service.status?.conditions ?? []).some(({ type }) => type === ADDRESS_ALLOCATED);
+}
+
+/** Whether a Service wants an address from Fairlead. */
+export function wantsAddress(service: Service): boolean {
+  const { type, loadBalancerClass } = service.spec ?? {};
+  return type === 'LoadBalancer' && [undefined, null, '', LOAD_BALANCER_CLASS].includes(loadBalancerClass);
+}
+
+/** The text in which a Service asks for addresses, and the field that it stands in; null when it does not ask. */
+export function requestedAddresses(
+  service: Service,
+): { readonly field: string; readonly texts: string[] } | null {
+  const list = annotation(service, REQUESTED_ADDRESSES)?.trim();
+  if (list) {
+    const texts = list.split(',').map((text) => text.trim());
+    return { field: `the annotation ${REQUESTED_ADDRESSES}`, texts };
+  }
+  const one = service.spec?.loadBalancerIP?.trim();
+  return one ? { field: 'spec.loadBalancerIP', texts: [one] } : null;
+}
+
+function kindOf(lease: Lease): string | undefined {
+  return (lease.metadata?.labels as Record<string, string> | undefined)?.[ANNOUNCEMENT_LABEL];
+}
