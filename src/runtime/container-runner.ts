@@ -210,7 +210,7 @@ export class ContainerRunner {
 
   /** Runs a command inside. */
   exec(command: readonly string[], timeoutMs: number) {
-    return execInContainer(this.#context.paths, this.#id, command, timeoutMs);
+    return execInContainer(this.#context.paths, this.current, command, timeoutMs);
   }
 
   #adopt(): void {

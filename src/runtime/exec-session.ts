@@ -1,31 +1,27 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { execArguments, type RuntimePaths } from './oci-runtime.ts';
+import { prepareExec, type RunningContainer, type RuntimePaths } from './oci-runtime.ts';
 import type { RemoteCommand } from './streams/remote-command.ts';
 import { spawnInTerminal } from './terminal.ts';
 
 /** Runs a command in a container with a remote client's streams; resolves when it is over and the client knows how. */
 export async function runExecSession(
   paths: RuntimePaths,
-  container: { readonly id: string; readonly bundle: string },
+  container: RunningContainer,
   command: readonly string[],
   tty: boolean,
   remote: RemoteCommand,
 ): Promise<void> {
-  const code = tty
-    ? await withTerminal(paths, container, command, remote)
-    : await withPipes(paths, container.id, command, remote);
-  await remote.finish({ code });
+  const { args, remove } = prepareExec(paths, container, command, tty);
+  try {
+    const code = await (tty ? withTerminal : withPipes)(paths.program, args, remote);
+    await remote.finish({ code });
+  } finally {
+    remove();
+  }
 }
 
-async function withPipes(
-  paths: RuntimePaths,
-  id: string,
-  command: readonly string[],
-  remote: RemoteCommand,
-): Promise<number> {
-  const child = spawn(paths.program, execArguments(paths, id, command), { stdio: ['pipe', 'pipe', 'pipe'] });
+async function withPipes(program: string, args: readonly string[], remote: RemoteCommand): Promise<number> {
+  const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
   // A command that does not read its input, or has ended, closes it.
   child.stdin.on('error', () => {});
   remote.stdin.on('error', () => child.stdin.end());
@@ -41,16 +37,12 @@ async function withPipes(
 }
 
 async function withTerminal(
-  paths: RuntimePaths,
-  container: { readonly id: string; readonly bundle: string },
-  command: readonly string[],
+  program: string,
+  args: readonly string[],
   remote: RemoteCommand,
 ): Promise<number> {
   const sizes = remote.resizes[Symbol.asyncIterator]();
-  const { child, stream, resize } = spawnInTerminal(
-    paths.program,
-    execArguments(paths, container.id, command, ['--tty', ...terminalEnvironment(container.bundle)]),
-  );
+  const { child, stream, resize } = spawnInTerminal(program, args);
   const follow = async () => {
     for (let next = await sizes.next(); !next.done; next = await sizes.next()) resize(next.value);
   };
@@ -67,16 +59,6 @@ async function withTerminal(
   await drained;
   stream.destroy();
   return code;
-}
-
-/** The container's own variables and TERM: crun's --env replaces the container's, it does not add to them. */
-function terminalEnvironment(bundle: string): string[] {
-  const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')) as {
-    process: { env: string[] };
-  };
-  const { env } = config.process;
-  const known = env.some((variable) => variable.startsWith('TERM='));
-  return [...env, ...(known ? [] : ['TERM=xterm'])].flatMap((variable) => ['--env', variable]);
 }
 
 /** Resolves when the process has ended and its output is read. Shells' way of telling signals: 128 and the number. */

@@ -210,21 +210,20 @@ export async function deleteContainer(paths: RuntimePaths, id: string): Promise<
 /** Runs a command in a container to its end, or kills it when its time is up. */
 export async function execInContainer(
   paths: RuntimePaths,
-  id: string,
+  container: RunningContainer,
   command: readonly string[],
   timeoutMs: number,
 ): Promise<CommandResult> {
-  const pidFile = join(paths.root, `exec-${randomUUID()}.pid`);
+  const { args, pidFile, remove } = prepareExec(paths, container, command, false);
   // The command is no child of crun's once it runs: that crun is killed does not end it.
   const onTimeout = () => {
     const process = readIdentity(pidFile);
     if (process) signalProcess(process, 'SIGKILL');
   };
   try {
-    const args = execArguments(paths, id, command, ['--pid-file', pidFile]);
     return await runCommand(paths.program, args, { timeoutMs, onTimeout });
   } finally {
-    rmSync(pidFile, { force: true });
+    remove();
   }
 }
 
@@ -237,14 +236,39 @@ function readIdentity(pidFile: string): ProcessIdentity | null {
   }
 }
 
-/** The runtime's arguments for running a command in a container. */
-export function execArguments(
+/** A run of a container: its name in the runtime and the folder of its config.json. */
+export interface RunningContainer {
+  readonly id: string;
+  readonly bundle: string;
+}
+
+/**
+ * The runtime's arguments for running a command in a container as the container's own process runs: user, groups,
+ * variables, folder, capabilities (crun itself would take root and no variables). `remove` takes the files away
+ * again, after the command.
+ */
+export function prepareExec(
   paths: RuntimePaths,
-  id: string,
+  { id, bundle }: RunningContainer,
   command: readonly string[],
-  options: readonly string[] = [],
-): string[] {
-  return [...crunArgs(paths), 'exec', ...options, id, ...command];
+  tty: boolean,
+): { readonly args: string[]; readonly pidFile: string; remove(): void } {
+  const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')) as {
+    process: { env: string[] };
+  };
+  const { env } = config.process;
+  const term = tty && !env.some((variable) => variable.startsWith('TERM=')) ? ['TERM=xterm'] : [];
+  const process = { ...config.process, args: command, terminal: tty, env: [...env, ...term] };
+  const base = join(paths.root, `exec-${randomUUID()}`);
+  const [processFile, pidFile] = [`${base}.json`, `${base}.pid`];
+  writeFileSync(processFile, JSON.stringify(process), { mode: 0o600 });
+  return {
+    args: [...crunArgs(paths), 'exec', '--process', processFile, '--pid-file', pidFile, id],
+    pidFile,
+    remove() {
+      for (const file of [processFile, pidFile]) rmSync(file, { force: true });
+    },
+  };
 }
 
 /** An exited container's code, or null while it runs. */

@@ -55,7 +55,7 @@ export function podStatus(view: PodView): PodStatus {
   const init = spec?.initContainers ?? [];
   const phase = podPhase(view);
   const ended = phase === 'Succeeded' || phase === 'Failed';
-  const initialized = init.every((container) => initDone(container, view.containers.get(container.name)));
+  const initialized = isInitialized(pod, view.containers);
   const unready = [...init.filter(isSidecar), ...main]
     .filter((container) => !isReady(view.containers.get(container.name)))
     .map((container) => container.name);
@@ -126,8 +126,7 @@ function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed'
     const phase = view.containers.get(container.name)?.phase;
     if (phase?.kind === 'ended' && phase.termination.exitCode !== 0 && policy === 'Never') return 'Failed';
   }
-  if (!(spec?.initContainers ?? []).every((one) => initDone(one, view.containers.get(one.name))))
-    return 'Pending';
+  if (!isInitialized(view.pod, view.containers)) return 'Pending';
   const phases = (spec?.containers ?? []).map((container) => view.containers.get(container.name));
   const over = phases.every((one) => one?.phase.kind === 'ended');
   if (over && (policy !== 'Always' || view.pod.metadata?.deletionTimestamp)) {
@@ -144,6 +143,15 @@ export function initDone(container: Container, view: ContainerView | undefined):
   if (!view) return false;
   if (isSidecar(container)) return view.started && (view.phase.kind === 'running' || view.restarts > 0);
   return view.phase.kind === 'ended' && view.phase.termination.exitCode === 0;
+}
+
+/** All init containers are done, or were once: the others have begun. */
+export function isInitialized(pod: Pod, containers: ReadonlyMap<string, ContainerView>): boolean {
+  const begun = (pod.spec?.containers ?? []).some(({ name }) => {
+    const view = containers.get(name);
+    return view !== undefined && (view.phase.kind !== 'waiting' || view.last !== null);
+  });
+  return begun || (pod.spec?.initContainers ?? []).every((one) => initDone(one, containers.get(one.name)));
 }
 
 function isReady(view: ContainerView | undefined): boolean {

@@ -10,7 +10,7 @@ import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
-import { initDone, isSidecar, podStatus } from './pod-status.ts';
+import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
 import { unsupportedFields } from './supported-fields.ts';
 import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
@@ -244,13 +244,15 @@ export class PodWorker {
   async #startContainers(): Promise<void> {
     const spec = this.#pod.spec;
     const policy = spec?.restartPolicy ?? 'Always';
+    const initialized = isInitialized(this.#pod, this.#views());
     for (const container of spec?.initContainers ?? []) {
+      if (initialized && !isSidecar(container)) continue;
       const runner = this.#runner(container);
       await runner.ensure(
         isSidecar(container) ? 'Always' : policy === 'Always' ? 'OnFailure' : policy,
         this.#launch(container),
       );
-      if (!initDone(container, runner.view)) {
+      if (!initialized && !initDone(container, runner.view)) {
         if (this.#isOver()) await this.#retire();
         return;
       }
@@ -405,7 +407,7 @@ export class PodWorker {
 
   #publish(): void {
     if (this.#goneFromApi) return;
-    const containers = new Map([...this.#containers].map(([name, runner]) => [name, runner.view]));
+    const containers = this.#views();
     this.#context.publish(
       this.#pod,
       podStatus({
@@ -419,6 +421,10 @@ export class PodWorker {
         now: this.#timestamp(),
       }),
     );
+  }
+
+  #views(): Map<string, ContainerView> {
+    return new Map([...this.#containers].map(([name, runner]) => [name, runner.view]));
   }
 
   #hostIps(): string[] {
