@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { hasCode } from '../lib/errors.ts';
 import { listTopology, removeTopology } from '../network/topology.ts';
@@ -22,6 +23,7 @@ export async function removeCluster(name: string): Promise<void> {
   // The rest is pods: what they would do with a polite signal, nobody is left to hear. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
   unmountBelow(clusterPaths(name).root);
+  removeAllPins(pinPathOf(cgroupParent(name)));
   for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'])
     removeGroups(join(root, cgroupParent(name)));
   removeTopology(name);

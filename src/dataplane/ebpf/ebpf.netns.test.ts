@@ -12,7 +12,7 @@ import type { Dataplane } from '../dataplane.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import { createEbpf } from './ebpf.ts';
-import { removePins } from './socket-programs.ts';
+import { removePins } from './pins.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 import { openGroup } from './testing/group-programs.ts';
 

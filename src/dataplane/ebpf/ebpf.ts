@@ -12,6 +12,7 @@ import { CapacityExceeded, ForwardingTable, type Sink } from './forwarding-table
 import { NOTHING, readContents } from './kernel-contents.ts';
 import { type Capacity, configValue, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
+import { DEFAULT_PIN_PATH, makePins, removePins } from './pins.ts';
 import { checkRequirements } from './requirements.ts';
 import { capacityFor, doubled } from './sizing.ts';
 import {
@@ -23,11 +24,9 @@ import {
   type Maps,
   makeControlGroup,
   makeMaps,
-  makePins,
   openMaps,
   type Programs,
   pinMaps,
-  removePins,
 } from './socket-programs.ts';
 import { compareWithMaps } from './verify.ts';
 
@@ -47,9 +46,6 @@ export interface EbpfOptions {
   /** Where links and maps are pinned, one directory for each node. Default: /sys/fs/bpf/fairlead. */
   readonly pinPath?: string;
 }
-
-/** Where links and maps are pinned if nothing else is asked for. */
-export const DEFAULT_PIN_PATH = '/sys/fs/bpf/fairlead';
 
 /** Not the nftables mode's own: a node that goes from one mode to the other has both for a moment. */
 const FLOOR_TABLE = 'fairlead-floor';

@@ -11,9 +11,6 @@ import { be16Port, writeAddress } from '../nftables/words.ts';
  * that of the machine, which is little-endian wherever these programs run; ports and addresses are in network order.
  */
 
-/** Part of the path of all pins: programs and maps of another layout are never mixed with these. */
-export const LAYOUT = 'v1';
-
 export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 
 export const ACTION = { pass: 0, forward: 1, refuse: 2 } as const;

@@ -1,32 +1,18 @@
-import { closeSync, mkdirSync, openSync, readdirSync, rmdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
-import {
-  type BpfLink,
-  detachLink,
-  linkCgroup,
-  linkInfo,
-  openLink,
-  updateLink,
-} from '../../kernel/bpf/link.ts';
+import { closeSync, mkdirSync, openSync, statSync } from 'node:fs';
+import { type BpfLink, linkCgroup, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
 import { BpfMap, createMap, isLike, mapInfo } from '../../kernel/bpf/map.ts';
 import { readObject, relocate } from '../../kernel/bpf/object.ts';
-import { makePinDirectory, openPin, pin, unmountPinDirectory, unpin } from '../../kernel/bpf/pin.ts';
+import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
 import { type AttachPoint, type BpfProgram, loadProgram } from '../../kernel/bpf/program.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { OBJECT } from './generated/socket-lb.ts';
-import { type Capacity, LAYOUT, type MapName, mapDefinitions, SOCKET_HOOKS } from './layout.ts';
+import { type Capacity, type MapName, mapDefinitions, SOCKET_HOOKS } from './layout.ts';
+import { linkPin, mapPin } from './pins.ts';
 
 export type Maps = Readonly<Record<MapName, BpfMap>>;
 export type Programs = ReadonlyMap<AttachPoint, BpfProgram>;
 export type Links = ReadonlyMap<AttachPoint, BpfLink>;
 
-/** Where everything of one node is pinned: folders of layouts, and in them maps and links. */
-export const pinDirectory = (pinPath: string): string => join(pinPath, LAYOUT);
-const mapPin = (pinPath: string, name: MapName) => join(pinDirectory(pinPath), `map-${name}`);
-const linkPin = (pinPath: string, hook: AttachPoint) => join(pinDirectory(pinPath), `link-${hook}`);
-
-/** Folders of this and of other releases' layouts. */
-const LAYOUTS = /^v[0-9]+$/;
 const HOOKS = Object.values(SOCKET_HOOKS);
 /** Maps that go on when others are made anew for more room: what they hold does not depend on those. */
 const LASTING: readonly MapName[] = ['affinities', 'peers', 'udp_talks', 'config'];
@@ -176,56 +162,4 @@ export function brokenLinks(links: Links, cgroup: string, pinPath: string): Atta
     if (pinned !== null) closeSync(pinned);
     return !link || pinned === null || linkInfo(link.fd).cgroupId !== cgroupId;
   });
-}
-
-/** Makes the place of the pins, mounting a BPF file system where there is none. */
-export function makePins(pinPath: string): void {
-  makePinDirectory(pinPath);
-  mkdirSync(pinDirectory(pinPath), { recursive: true, mode: 0o700 });
-}
-
-/**
- * Detaches what is pinned at `pinPath` and takes all pins away, of every layout; with the last process that holds them
- * open the programs and maps are gone. Needs nothing but the path: for nodes that do not run any more. True when there
- * was anything.
- */
-export function removePins(pinPath: string): boolean {
-  let found = false;
-  for (const layout of entriesOf(pinPath).filter((name) => LAYOUTS.test(name))) {
-    const folder = join(pinPath, layout);
-    for (const name of entriesOf(folder)) {
-      const path = join(folder, name);
-      const fd = name.startsWith('link-') ? openPin(path) : null;
-      unpin(path);
-      found = true;
-      if (fd === null) continue;
-      try {
-        if (linkInfo(fd).cgroupId !== 0n) detachLink(fd);
-      } finally {
-        closeSync(fd);
-      }
-    }
-    removeDirectory(folder);
-  }
-  unmountPinDirectory(pinPath);
-  removeDirectory(pinPath);
-  unmountPinDirectory(pinPath);
-  return found;
-}
-
-function entriesOf(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
-  }
-}
-
-function removeDirectory(path: string): void {
-  try {
-    rmdirSync(path);
-  } catch (error) {
-    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY', 'EBUSY')) throw error;
-  }
 }

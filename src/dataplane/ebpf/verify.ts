@@ -2,7 +2,8 @@ import type { BpfMap } from '../../kernel/bpf/map.ts';
 import type { Drift } from '../dataplane.ts';
 import type { ForwardingTable } from './forwarding-table.ts';
 import { formatMapped } from './kernel-contents.ts';
-import { brokenLinks, type Links, type Maps, pinDirectory } from './socket-programs.ts';
+import { pinDirectory } from './pins.ts';
+import { brokenLinks, type Links, type Maps } from './socket-programs.ts';
 
 /** Differences between what the kernel holds and what was programmed. */
 export function compareWithMaps(
