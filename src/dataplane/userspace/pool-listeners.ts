@@ -1,5 +1,5 @@
 import { bindUdpIn, listenTcpIn, localPort, type NetnsRef } from '../../kernel/netns.ts';
-import type { IPFamily } from '../../lib/address.ts';
+import { familyOf, type IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
@@ -80,10 +80,10 @@ export function createPoolListeners({ netns, clock, random, logger }: PoolListen
         },
       );
     }
+    const settings = settingsOf(pool, frontend);
     const fd = bind(protocol, address, earlierPorts.get(pool.id));
     const at = { address, port: localPort(fd) };
     const balancer = createBalancer({ clock, random });
-    const settings = settingsOf(pool, frontend);
     balancer.configure(settings);
     const options = {
       fd,
@@ -136,8 +136,8 @@ export function createPoolListeners({ netns, clock, random, logger }: PoolListen
 
   function configure(entry: Entry, pool: Pool, frontend: Frontend): void {
     const { settings } = entry;
-    const next = settingsOf(pool, frontend);
-    const moved = settings.endpoints !== next.endpoints;
+    const moved = settings.endpoints !== pool.endpoints;
+    const next = moved ? settingsOf(pool, frontend) : { ...settings, ...wishesOf(frontend) };
     if (!moved && settings.affinitySeconds === next.affinitySeconds && settings.failover === next.failover)
       return;
     entry.settings = next;
@@ -210,6 +210,24 @@ export function createPoolListeners({ netns, clock, random, logger }: PoolListen
   };
 }
 
-function settingsOf(pool: Pool, { affinitySeconds, options }: Frontend): PoolSettings {
-  return { endpoints: pool.endpoints, affinitySeconds, failover: options.failover };
+/** Throws on an endpoint that is no address of the family: sockets would ask the resolver for it. */
+function settingsOf(pool: Pool, frontend: Frontend): PoolSettings {
+  const { family } = frontend;
+  const bad = pool.endpoints.find(({ ip }) => familyOf(ip) !== family);
+  if (bad) {
+    throw new FairleadError(
+      `${JSON.stringify(bad.ip)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
+      {
+        op: 'configure listener',
+        code: 'EINVAL',
+        object: pool.id,
+      },
+    );
+  }
+  return { endpoints: pool.endpoints, ...wishesOf(frontend) };
 }
+
+const wishesOf = ({ affinitySeconds, options }: Frontend) => ({
+  affinitySeconds,
+  failover: options.failover,
+});

@@ -51,6 +51,8 @@ export interface UserspaceDataplane extends Dataplane {
     readonly protocol: 'TCP' | 'UDP';
     readonly at: ListenAddress;
   }[];
+  /** Connections that are carried at this moment, and clients of UDP. */
+  connections(): number;
   /** Ends what goes to endpoints that are gone: clients of TCP are reset. Returns how many. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
   /** Resolves when connection tracking has no entry left that leads to a listener that is gone. */
@@ -324,6 +326,8 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     },
 
     listeners: () => [...listeners].map(({ pool, protocol, at }) => ({ pool, protocol, at })),
+
+    connections: () => [...listeners, ...retired.keys()].reduce((sum, { proxy }) => sum + proxy.active, 0),
 
     endConnections(endpoints) {
       let ended = 0;

@@ -1,0 +1,455 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { createSocket, type Socket as UdpSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { createServer, type Server, Socket } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { bindUdpIn, listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { manualClock, systemClock } from '../../lib/clock.ts';
+import type { Endpoint, Frontend } from '../../service/model.ts';
+import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
+import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { UDP_IDLE_MS } from './udp-proxy.ts';
+import { createUserspace, type UserspaceDataplane } from './userspace.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const TARGET = 8080;
+/** Nothing listens here: pods refuse. */
+const CLOSED = 8099;
+
+const vip = (family: IPFamily) => (family === 'ipv4' ? '10.96.0.50' : 'fd00:96::50');
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  for (let i = 0; i < 500; i++) {
+    if (condition()) return;
+    await pause(10);
+  }
+  assert.fail(`never: ${what}`);
+}
+
+describe('the proxy of the userspace mode', () => {
+  let topology: Topology;
+  let dataplane: UserspaceDataplane;
+  /** Moved by hand for what it is asked for; timers run by the real one. */
+  const clock = manualClock(Date.now());
+  const closers: (() => void)[] = [];
+
+  before(async () => {
+    topology = createTopology();
+    for (const place of ['pod1', 'pod2'] as const) await topology.serve(place, TARGET);
+    // Packets to these go out of the node's door and are heard by nobody.
+    topology.configure(
+      'node',
+      'route add 10.244.1.99/32 dev v3',
+      'neigh add 10.244.1.99 lladdr 02:00:00:00:00:99 dev v3 nud permanent',
+      'route add fd00:244:1::99/128 dev v3',
+      'neigh add fd00:244:1::99 lladdr 02:00:00:00:00:99 dev v3 nud permanent',
+    );
+    dataplane = open();
+  });
+  after(async () => {
+    for (const close of closers) close();
+    await dataplane?.close();
+    topology?.close();
+  });
+
+  const open = (more: Partial<Parameters<typeof createUserspace>[0]> = {}) =>
+    createUserspace({ families: FAMILIES, netns: topology.namespace('node'), random: () => 0, ...more });
+
+  const silent = (family: IPFamily) => endpoint(family === 'ipv4' ? '10.244.1.99' : 'fd00:244:1::99', TARGET);
+  const refusing = (family: IPFamily) => endpoint(topology.address('pod3', family), CLOSED);
+  const living = (place: Place, family: IPFamily, port = TARGET) =>
+    endpoint(topology.address(place, family), port);
+
+  const web = (
+    endpoints: (family: IPFamily) => Endpoint[],
+    protocol: 'TCP' | 'UDP' = 'TCP',
+    more: { affinitySeconds?: number } = {},
+  ): Frontend[] =>
+    FAMILIES.map((family) =>
+      frontend({
+        kind: 'ClusterIP',
+        service: 'web',
+        address: vip(family),
+        port: 80,
+        protocol,
+        endpoints: endpoints(family),
+        ...more,
+      }),
+    );
+
+  /** A server of a test's own in a place; returns its port. */
+  async function serveTcp(
+    place: Place,
+    family: IPFamily,
+    onConnection: (socket: Socket) => void,
+  ): Promise<number> {
+    const server: Server = createServer({ allowHalfOpen: true }, (socket) => {
+      socket.on('error', () => {});
+      onConnection(socket);
+    });
+    server.listen({
+      fd: listenTcpIn(topology.namespace(place), family === 'ipv4' ? '0.0.0.0' : '::', 0),
+      backlog: 4096,
+    });
+    await once(server, 'listening');
+    closers.push(() => server.close());
+    return (server.address() as { port: number }).port;
+  }
+
+  function connectTcp(from: Place, family: IPFamily): Socket {
+    const socket = new Socket({
+      fd: openTcpIn(topology.namespace(from), family),
+      allowHalfOpen: true,
+      readable: true,
+      writable: true,
+    });
+    socket.on('error', () => {});
+    closers.push(() => socket.destroy());
+    return socket.connect(80, vip(family));
+  }
+
+  async function readAll(socket: Socket): Promise<Buffer> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of socket) chunks.push(chunk as Buffer);
+    return Buffer.concat(chunks);
+  }
+
+  describe('TCP', () => {
+    for (const family of FAMILIES) {
+      test(`${family}: with two of three endpoints dead, 1,000 of 1,000 connections succeed`, async () => {
+        await dataplane.sync(serviceMap(web((f) => [refusing(f), silent(f), living('pod1', f)])));
+        const answers = new Map<string, number>();
+        await Promise.all(
+          Array.from({ length: 20 }, async (_, n) => {
+            for (let i = 0; i < 50; i++) {
+              const socket = connectTcp(n % 2 ? 'pod3' : 'outside', family);
+              const answer = (await readAll(socket)).toString().split(' ')[0] ?? '';
+              answers.set(answer, (answers.get(answer) ?? 0) + 1);
+              socket.end();
+            }
+          }),
+        );
+        assert.deepEqual([...answers], [['pod1', 1000]]);
+      });
+
+      test(`${family}: each side’s end of data is passed on by itself`, async () => {
+        const port = await serveTcp('pod1', family, (socket) => {
+          // Speaks only after it has heard all.
+          void readAll(socket).then((all) => socket.end(`heard ${all.length}`));
+        });
+        await dataplane.sync(serviceMap(web((f) => [living('pod1', f, port)])));
+        const socket = connectTcp('pod3', family);
+        socket.end(Buffer.alloc(3_000_000));
+        assert.equal((await readAll(socket)).toString(), 'heard 3000000');
+        await until(() => dataplane.connections() === 0, 'the connection is over');
+
+        let heard: Buffer = Buffer.alloc(0);
+        const eager = await serveTcp('pod1', family, (server) => {
+          server.end('bye');
+          void readAll(server).then((all) => {
+            heard = all;
+          });
+        });
+        await dataplane.sync(serviceMap(web((f) => [living('pod1', f, eager)])));
+        const late = connectTcp('outside', family);
+        assert.equal((await readAll(late)).toString(), 'bye');
+        late.end('and thank you');
+        await until(() => heard.length > 0, 'the server hears what the client says after the server’s end');
+        assert.equal(heard.toString(), 'and thank you');
+      });
+    }
+
+    test('bytes arrive as they were sent, both ways at once', async () => {
+      const port = await serveTcp('pod2', 'ipv4', (socket) => socket.pipe(socket));
+      await dataplane.sync(serviceMap(web((f) => [living('pod2', f, port)])));
+      const sent = randomBytes(8 << 20);
+      const socket = connectTcp('pod3', 'ipv4');
+      socket.end(sent);
+      assert.ok((await readAll(socket)).equals(sent));
+    });
+
+    test('a client that does not read holds its server back, and gets everything in the end', async () => {
+      const total = 64 << 20;
+      let written = 0;
+      const port = await serveTcp('pod1', 'ipv4', (socket) => {
+        const chunk = Buffer.alloc(1 << 16, 'x');
+        const fill = () => {
+          while (written < total) {
+            written += chunk.length;
+            if (!socket.write(chunk)) {
+              socket.once('drain', fill);
+              return;
+            }
+          }
+          socket.end();
+        };
+        fill();
+      });
+      await dataplane.sync(serviceMap(web((f) => [living('pod1', f, port)])));
+      const socket = connectTcp('outside', 'ipv4');
+      socket.pause();
+      await until(() => written > 0, 'the server writes');
+      let before = -1;
+      for (let i = 0; i < 100 && before !== written; i++) {
+        before = written;
+        await pause(50);
+      }
+      assert.ok(written < total / 2, `${written} of ${total} bytes were taken for a client that reads none`);
+      let received = 0;
+      socket.on('data', (chunk) => {
+        received += chunk.length;
+      });
+      socket.resume();
+      await once(socket, 'end');
+      assert.equal(received, total);
+      socket.destroy();
+    });
+
+    test('a reset of one side resets the other', async () => {
+      const seen: string[] = [];
+      const port = await serveTcp('pod1', 'ipv4', (socket) => {
+        socket.on('error', (error: NodeJS.ErrnoException) => seen.push(error.code ?? ''));
+        socket.once('data', (word) => {
+          if (word.toString() === 'reset me') socket.resetAndDestroy();
+        });
+      });
+      await dataplane.sync(serviceMap(web((f) => [living('pod1', f, port)])));
+      const first = connectTcp('pod3', 'ipv4');
+      first.write('reset me');
+      const [error] = (await once(first, 'error').catch((cause) => [cause])) as [NodeJS.ErrnoException];
+      assert.equal(error.code, 'ECONNRESET');
+      const second = connectTcp('pod3', 'ipv4');
+      await once(second, 'connect');
+      second.write('hello');
+      await pause(50);
+      second.resetAndDestroy();
+      await until(() => seen.includes('ECONNRESET'), 'the server is reset');
+    });
+
+    test('when every endpoint refuses, the client is reset at once', async () => {
+      await dataplane.sync(serviceMap(web((f) => [refusing(f)])));
+      assert.equal(await topology.ask('pod3', 'TCP', vip('ipv4'), 80), 'ECONNRESET');
+    });
+
+    test('an endpoint that is slow to come up is tried again', async () => {
+      await dataplane.sync(serviceMap(web((f) => [silent(f)])));
+      const socket = connectTcp('pod3', 'ipv4');
+      const answer = readAll(socket);
+      await once(socket, 'connect');
+      await pause(300);
+      // The address moves to a pod that lives, as when a pod's network is late.
+      topology.configure('pod2', 'addr add 10.244.1.99/32 dev eth0');
+      topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
+      assert.match((await answer).toString(), /^pod2 /);
+      topology.configure('pod2', 'addr del 10.244.1.99/32 dev eth0');
+      topology.configure(
+        'node',
+        'route replace 10.244.1.99/32 dev v3',
+        'neigh replace 10.244.1.99 lladdr 02:00:00:00:00:99 dev v3 nud permanent',
+      );
+    });
+
+    test('2,000 connections at once, all alive', async () => {
+      const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
+      const port2 = await serveTcp('pod2', 'ipv4', (socket) => socket.pipe(socket));
+      await dataplane.sync(
+        serviceMap(web((f) => [living('pod1', f, port), living('pod2', f, port2)]).slice(0, 1)),
+      );
+      const before = dataplane.connections();
+      const sockets = Array.from({ length: 2000 }, (_, i) => connectTcp(i % 2 ? 'pod3' : 'outside', 'ipv4'));
+      const answers = sockets.map(
+        (socket) =>
+          new Promise<string>((resolve) => {
+            socket.once('data', (data) => resolve(data.toString()));
+            socket.once('close', () => resolve('closed'));
+          }),
+      );
+      await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+      for (const [i, socket] of sockets.entries()) socket.write(`hello ${i}`);
+      assert.deepEqual(
+        await Promise.all(answers),
+        sockets.map((_, i) => `hello ${i}`),
+      );
+      assert.equal(dataplane.connections() - before, 2000);
+      for (const socket of sockets) socket.end();
+      await Promise.all(sockets.map((socket) => readAll(socket)));
+      await until(() => dataplane.connections() === before, 'every connection is over');
+    });
+
+    test('connections go on when their endpoint or their Service is gone, and end when asked to', async () => {
+      const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
+      const map = serviceMap(web((f) => [living('pod1', f, port)]));
+      await dataplane.sync(map);
+      const socket = connectTcp('pod3', 'ipv4');
+      socket.write('one');
+      assert.equal(String((await once(socket, 'data'))[0]), 'one');
+      const moved = serviceMap(web((f) => [living('pod2', f)]));
+      await dataplane.apply(changeBetween(map, moved), moved);
+      const none = serviceMap([]);
+      await dataplane.apply(changeBetween(moved, none), none);
+      await pause(1200);
+      socket.write('two');
+      assert.equal(String((await once(socket, 'data'))[0]), 'two');
+      const closed = new Promise((resolve) => socket.once('close', resolve));
+      assert.equal(dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 1);
+      await closed;
+      assert.equal(dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 0);
+    });
+
+    test('connections outlive the mode, for another one to take over', async () => {
+      const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
+      // Stands for the mode that follows: with no rule left that translates, the kernel does not for old flows either.
+      topology.run('node', 'nft', 'add table ip next');
+      topology.run('node', 'nft', 'add chain ip next nat { type nat hook prerouting priority 0; }');
+      topology.run('node', 'nft', 'add rule ip next nat ip daddr 198.18.0.1 dnat to 198.18.0.2');
+      const other = open();
+      await dataplane.remove();
+      await other.sync(serviceMap(web((f) => [living('pod1', f, port)])));
+      const socket = connectTcp('pod3', 'ipv4');
+      socket.write('one');
+      assert.equal(String((await once(socket, 'data'))[0]), 'one');
+      await other.remove();
+      await other.close();
+      socket.write('two');
+      assert.equal(String((await once(socket, 'data'))[0]), 'two');
+      socket.destroy();
+    });
+  });
+
+  describe('UDP', () => {
+    /** A client with one port for all that it sends. */
+    async function client(family: IPFamily, from: Place = 'pod3') {
+      const socket: UdpSocket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
+      socket.on('error', () => {});
+      const fd = bindUdpIn(topology.namespace(from), family === 'ipv4' ? '0.0.0.0' : '::', 0);
+      socket.bind({ fd, exclusive: true });
+      // Connected: answers from any other address than the one asked are not for it.
+      socket.connect(80, vip(family));
+      await once(socket, 'connect');
+      closers.push(() => socket.close());
+      return {
+        /** Who answers, "refused", or "silence". */
+        async ask(): Promise<string> {
+          const answer = new Promise<string>((resolve) => {
+            socket.once('message', (bytes) => resolve(bytes.toString().split(' ')[0] ?? ''));
+            socket.once('error', () => resolve('refused'));
+          });
+          socket.send('?');
+          const heard = await Promise.race([answer, pause(500).then(() => 'silence')]);
+          socket.removeAllListeners('message');
+          return heard;
+        },
+      };
+    }
+
+    for (const family of FAMILIES) {
+      test(`${family}: a client keeps its endpoint, the next one has the next, both hear the address that they asked`, async () => {
+        await dataplane.sync(serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP')));
+        const clients = await Promise.all(
+          ['pod3', 'outside', 'pod3', 'outside'].map((from) => client(family, from as Place)),
+        );
+        const seen: string[] = [];
+        for (const one of clients) {
+          const first = await one.ask();
+          seen.push(first);
+          for (let i = 0; i < 5; i++) assert.equal(await one.ask(), first);
+        }
+        assert.deepEqual(seen.sort(), ['pod1', 'pod1', 'pod2', 'pod2']);
+      });
+
+      test(`${family}: an endpoint that refuses costs no datagram`, async () => {
+        await dataplane.sync(serviceMap(web((f) => [refusing(f), living('pod2', f)], 'UDP')));
+        for (let i = 0; i < 6; i++) assert.equal(await (await client(family)).ask(), 'pod2');
+      });
+
+      test(`${family}: a client whose endpoint no longer serves goes to another at once`, async () => {
+        const both = serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP'));
+        await dataplane.sync(both);
+        const one = await client(family);
+        const first = await one.ask();
+        const other = first === 'pod1' ? 'pod2' : 'pod1';
+        const less = serviceMap(web((f) => [living(other, f)], 'UDP'));
+        await dataplane.apply(changeBetween(both, less), less);
+        assert.equal(await one.ask(), other);
+      });
+
+      test(`${family}: a client that goes on sending finds a Service that was gone for a while`, async () => {
+        const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
+        const none = serviceMap([]);
+        await dataplane.sync(map);
+        const one = await client(family);
+        assert.equal(await one.ask(), 'pod1');
+        await dataplane.apply(changeBetween(map, none), none);
+        assert.notEqual(await one.ask(), 'pod1');
+        await dataplane.apply(changeBetween(none, map), map);
+        await dataplane.settled();
+        assert.equal(await one.ask(), 'pod1');
+      });
+    }
+
+    test('when all refuse there is silence, and the next datagram tries again', async () => {
+      const map = serviceMap(web((f) => [refusing(f)], 'UDP'));
+      await dataplane.sync(map);
+      const one = await client('ipv4');
+      assert.equal(await one.ask(), 'silence');
+      const next = serviceMap(web((f) => [living('pod2', f)], 'UDP'));
+      await dataplane.apply(changeBetween(map, next), next);
+      assert.equal(await one.ask(), 'pod2');
+    });
+
+    test('a client that goes on sending finds the proxy that was started anew', async () => {
+      const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
+      await dataplane.sync(map);
+      const one = await client('ipv4', 'outside');
+      assert.equal(await one.ask(), 'pod1');
+      await dataplane.close();
+      assert.equal(await one.ask(), 'refused');
+      dataplane = open();
+      await dataplane.sync(map);
+      assert.equal(await one.ask(), 'pod1');
+    });
+
+    test('clients are forgotten when they are idle: soon after one exchange, later after more', async () => {
+      await dataplane.close();
+      // Timers that are due run at once; others never: expiry is looked at with each.
+      let due: { at: number; run: () => void }[] = [];
+      const manual = {
+        now: clock.now,
+        after(ms: number, run: () => void) {
+          if (ms < UDP_IDLE_MS.exchange / 2) return systemClock.after(ms, run);
+          const timer = { at: clock.now() + ms, run };
+          due.push(timer);
+          return () => {
+            due = due.filter((other) => other !== timer);
+          };
+        },
+      };
+      const advance = (ms: number) => {
+        clock.advance(ms);
+        const now = due.filter(({ at }) => at <= clock.now());
+        due = due.filter((timer) => !now.includes(timer));
+        for (const { run } of now) run();
+      };
+      dataplane = open({ clock: manual });
+      await dataplane.sync(serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP')));
+      const brief = await client('ipv4');
+      const talker = await client('ipv4');
+      await brief.ask();
+      const first = await talker.ask();
+      await talker.ask();
+      assert.equal(dataplane.connections(), 2);
+      advance(UDP_IDLE_MS.exchange);
+      assert.equal(dataplane.connections(), 1);
+      assert.equal(await talker.ask(), first);
+      advance(UDP_IDLE_MS.conversation / 2);
+      assert.equal(dataplane.connections(), 1);
+      advance(UDP_IDLE_MS.conversation / 2);
+      assert.equal(dataplane.connections(), 0);
+      await dataplane.close();
+      dataplane = open();
+    });
+  });
+});
