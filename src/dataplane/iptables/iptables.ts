@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { setImmediate } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
@@ -42,6 +43,8 @@ export interface IptablesOptions {
 }
 
 const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
+/** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
+const TURN_CHAINS = 1000;
 /** Service ports that iptables refuses are left out one by one, at most this many. */
 const MAX_EXCLUDED = 16;
 
@@ -236,9 +239,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       for (const [family, tool] of tools) {
         const ruleset = rulesets.get(family);
         if (!ruleset) continue;
-        const live = await readTables(tool);
-        const rendered = ruleset.render(map);
-        for (const table of TABLES) drifts.push(...driftsOf(tool, table, rendered[table], live[table]));
+        drifts.push(...(await driftsOf(tool, ruleset, map)));
       }
       const present = new Set(sets?.list());
       for (const ruleset of rulesets.values()) {
@@ -332,27 +333,32 @@ function removal(live: LiveTable): TableInput {
   return { ...EMPTY, deleted: [...live.chains.keys()], unhooked };
 }
 
-function driftsOf(
-  tool: Tool,
-  table: Table,
-  wanted: ReadonlyMap<string, readonly Rule[]>,
-  live: LiveTable,
-): Drift[] {
-  const object = (chain: string) => `${command(tool, '')} -t ${table} chain ${chain}`;
-  const { written, deleted, hooks, unhooked } = difference(table, wanted, live);
-  return [
-    ...[...written.keys()].map(
-      (chain): Drift => ({
-        object: object(chain),
-        kind: live.chains.has(chain) ? 'different' : 'missing',
-      }),
-    ),
-    ...deleted.map((chain): Drift => ({ object: object(chain), kind: 'unexpected' })),
-    ...hooks.map((hook): Drift => ({ object: `${object(hook.chain)} rule ${hook.rule}`, kind: 'missing' })),
-    ...unhooked.map(
-      ({ chain, rule }): Drift => ({ object: `${object(chain)} rule ${rule}`, kind: 'unexpected' }),
-    ),
-  ];
+/** Compares a family's tables with the kernel's, letting others run in between: there may be a million rules. */
+async function driftsOf(tool: Tool, ruleset: Ruleset, map: ServiceMap): Promise<Drift[]> {
+  const live = await readTables(tool);
+  const object = (table: Table, chain: string) => `${command(tool, '')} -t ${table} chain ${chain}`;
+  const drifts: Drift[] = [];
+  const wanted: Record<Table, Set<string>> = { nat: new Set(), filter: new Set() };
+  let compared = 0;
+  for (const [table, chain, rules] of ruleset.chains(map)) {
+    const there = live[table].chains.get(chain);
+    wanted[table].add(chain);
+    if (!there) drifts.push({ object: object(table, chain), kind: 'missing' });
+    else if (!sameRules(there, rules)) drifts.push({ object: object(table, chain), kind: 'different' });
+    if (++compared % TURN_CHAINS === 0) await setImmediate();
+  }
+  for (const table of TABLES) {
+    for (const chain of live[table].chains.keys()) {
+      if (!wanted[table].has(chain)) drifts.push({ object: object(table, chain), kind: 'unexpected' });
+    }
+    for (const { chain, rule } of missingHooks(table, live[table])) {
+      drifts.push({ object: `${object(table, chain)} rule ${rule}`, kind: 'missing' });
+    }
+    for (const { chain, rule } of foreignHooks(table, live[table])) {
+      drifts.push({ object: `${object(table, chain)} rule ${rule}`, kind: 'unexpected' });
+    }
+  }
+  return drifts;
 }
 
 function missingSets(wanted: ReadonlyMap<string, AffinitySet>, present: readonly string[]): AffinitySet[] {

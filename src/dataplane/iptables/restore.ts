@@ -36,9 +36,9 @@ export async function readTables(tool: Tool): Promise<Record<Table, LiveTable>> 
     nat: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
     filter: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
   };
-  for (const table of TABLES) {
+  const read = async (table: Table) =>
     parseSave(await run(tool, command(tool, '-save'), ['-t', table], null), tables[table]);
-  }
+  await Promise.all(TABLES.map(read));
   return tables;
 }
 

@@ -1,6 +1,6 @@
 import type { IPFamily } from '../../lib/address.ts';
 import type { Change, Frontend, FrontendKey, PortRef, ServiceMap } from '../../service/model.ts';
-import { type BaseSettings, baseChains, type Table } from './base-chains.ts';
+import { type BaseSettings, baseChains, TABLES, type Table } from './base-chains.ts';
 import { CHAIN, portName, TREE } from './chain-names.ts';
 import { createDispatchTree, type DispatchTree, dispatchKey } from './dispatch-tree.ts';
 import { hostNetwork, type Rule, rejectRules } from './rule.ts';
@@ -44,6 +44,8 @@ export interface Ruleset {
   apply(change: Change, map: ServiceMap): RulesetChange;
   /** Every chain with its rules. */
   render(map: ServiceMap): Record<Table, Map<string, readonly Rule[]>>;
+  /** The same one by one, rendered as they are asked for; the map must stay as it is meanwhile. */
+  chains(map: ServiceMap): Iterable<readonly [table: Table, chain: string, rules: readonly Rule[]]>;
   readonly sets: ReadonlyMap<string, AffinitySet>;
   /** The service port ("namespace/name:port/TCP") whose chain this is. */
   ownerOf(chain: string): string | null;
@@ -176,6 +178,22 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     }
   }
 
+  function* chainsIn(
+    current: ServiceMap,
+  ): Generator<readonly [table: Table, chain: string, rules: readonly Rule[]]> {
+    const base = baseChains(settings(current));
+    for (const table of TABLES) {
+      for (const [chain, rules] of base[table]) yield [table, chain, rules];
+    }
+    for (const tree of TREE_KEYS) {
+      for (const [chain, rules] of trees[tree].render()) yield [TREES[tree].table, chain, rules];
+    }
+    for (const state of owners.values()) {
+      const { chains } = serviceChains([...state.frontends.values()], current.node, family, affinity);
+      for (const [chain, rules] of chains) yield ['nat', chain, rules];
+    }
+  }
+
   const initial = emptyChange();
   const edits = noEdits();
   for (const [key, frontend] of map.frontends) {
@@ -212,16 +230,11 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       return out;
     },
     render(current) {
-      const out = baseChains(settings(current));
-      for (const tree of TREE_KEYS) {
-        for (const [chain, rules] of trees[tree].render()) out[TREES[tree].table].set(chain, rules);
-      }
-      for (const state of owners.values()) {
-        const { chains } = serviceChains([...state.frontends.values()], current.node, family, affinity);
-        for (const [chain, rules] of chains) out.nat.set(chain, rules);
-      }
+      const out: Record<Table, Map<string, readonly Rule[]>> = { nat: new Map(), filter: new Map() };
+      for (const [table, chain, rules] of chainsIn(current)) out[table].set(chain, rules);
       return out;
     },
+    chains: chainsIn,
     locate: (tree, key) => trees[tree].locate(key),
     chainsOf(owner, current) {
       const state = owners.get(ownerKey(owner));

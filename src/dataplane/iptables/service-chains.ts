@@ -71,8 +71,10 @@ export function serviceChains(
   const sets = new Map<string, AffinitySet>();
 
   for (const frontend of frontends) {
+    const seen = new Set<Pool>();
     for (const route of routesOf(frontend)) {
-      if (route.action !== 'forward') continue;
+      if (route.action !== 'forward' || seen.has(route.pool)) continue;
+      seen.add(route.pool);
       const name = poolChain(frontend.owner, route.pool);
       if (!pools.has(name))
         pools.set(name, {
