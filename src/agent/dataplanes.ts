@@ -1,13 +1,17 @@
+import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { readControlGroups } from '../runtime/control-groups.ts';
 
 export interface DataplaneSettings {
   readonly families: readonly IPFamily[];
   readonly logger: Logger;
   /** Somebody else has changed what the mode wrote: it is to be compared and repaired. */
   readonly onForeignChange: () => void;
+  /** Control group below which this node's pods are ("/fairlead-default/node-1"); null: the whole machine is the node. */
+  readonly cgroupParent: string | null;
 }
 
 /** Each mode, loaded only when it is used. */
@@ -16,9 +20,30 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     const { createNftables } = await import('../dataplane/nftables/nftables.ts');
     return createNftables(settings);
   },
+  ebpf: async ({ cgroupParent, ...settings }) => {
+    const [{ createEbpf }, { pinPathOf }] = await Promise.all([
+      import('../dataplane/ebpf/ebpf.ts'),
+      import('../dataplane/ebpf/pins.ts'),
+    ]);
+    const groups = cgroupParent === null ? null : readControlGroups();
+    if (cgroupParent === null || groups === null) return createEbpf(settings);
+    return createEbpf({
+      ...settings,
+      cgroup: join(groups.root, cgroupParent),
+      pinPath: pinPathOf(cgroupParent),
+    });
+  },
   iptables: async (settings) => {
     const { createIptables } = await import('../dataplane/iptables/iptables.ts');
     return createIptables(settings);
+  },
+  userspace: async (settings) => {
+    const { createUserspace } = await import('../dataplane/userspace/userspace.ts');
+    return createUserspace(settings);
+  },
+  ipvs: async (settings) => {
+    const { createIpvs } = await import('../dataplane/ipvs/ipvs.ts');
+    return createIpvs(settings);
   },
 };
 

@@ -75,7 +75,12 @@ export async function startProxyPart(
   const table = createServiceTable(view);
   const metrics = createProxyMetrics(registry, () => mode, clock);
   const open = (wanted: Mode) =>
-    openDataplane(wanted, { families, logger, onForeignChange: () => proxy.check() });
+    openDataplane(wanted, {
+      families,
+      logger,
+      onForeignChange: () => proxy.check(),
+      cgroupParent: configuration.pods?.cgroupParent ?? null,
+    });
   const conntrack = createConntrackReconciler({
     families,
     logger,
@@ -112,7 +117,8 @@ export async function startProxyPart(
     syncPeriodMs: proxied.syncPeriodMs,
     onApplied(applied) {
       metrics.programmed(applied.report, applied.whole, applied.seconds);
-      follow(conntrack, applied);
+      // The userspace mode ends its flows itself: they lead to its listeners, not to endpoints.
+      if (mode !== 'userspace') follow(conntrack, applied);
       checks.update(applied.map.healthChecks, applied.map.node);
     },
     onFailed: () => metrics.failed(),

@@ -1,6 +1,6 @@
 import type { ApplyReport, Dataplane, Drift } from '../dataplane/dataplane.ts';
 import type { Clock } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { Change, Finding, ServiceMap } from '../service/model.ts';
 import type { ServiceTable } from '../service/service-table.ts';
@@ -81,11 +81,11 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     const report = synced
       ? await dataplane.apply(commit.change, commit.map)
       : await dataplane.sync(commit.map);
-    if (report.failed.length > 0) {
-      for (const { key, error } of report.failed)
-        logger.error({ frontend: key, err: error }, `not programmed: ${error.message}`);
-      throw new Error(`${report.failed.length} frontends could not be programmed`);
-    }
+    for (const { key, error } of report.failed)
+      logger.error({ frontend: key, err: error }, `not programmed: ${error.message}`);
+    // What a mode cannot carry at all, it can carry no better the next time.
+    const failed = report.failed.filter(({ error }) => !hasCode(error, 'unsupported'));
+    if (failed.length > 0) throw new Error(`${failed.length} frontends could not be programmed`);
     synced = true;
     lastAppliedAt = clock.now();
     pendingSince = table.dirty ? clock.now() : null;

@@ -15,6 +15,7 @@ import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { Verdict } from '../service/decide.ts';
 import { askAgent } from './agent-client.ts';
+import { cgroupParent } from './cluster-processes.ts';
 import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import {
   type Command,
@@ -119,6 +120,7 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
     outsideAddresses: state.outsideAddresses,
     configuration: state.proxy,
     nodeNetns: (node) => nodeNetns(state.name, node),
+    controlGroup: (node) => cgroupParent(state.name, node),
     outsideNetns: outsideNetns(state.name),
     podNetns(node, uid) {
       const file = join(clusterPaths(state.name).node(node), 'state', 'pods', uid, 'sandbox.json');

@@ -5,7 +5,7 @@ import { spawnInNetns } from '../kernel/netns.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
-import { execArguments, prepareRuntime } from '../runtime/oci-runtime.ts';
+import { prepareExec, prepareRuntime } from '../runtime/oci-runtime.ts';
 import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
 import { requireRoot } from './requirements.ts';
@@ -118,17 +118,18 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
           hint: `use -c with one of ${names.join(', ')}`,
         });
       }
-      const saved = readJson(join(folder, 'pods', uid, 'containers', wanted, 'state.json')) as {
-        id?: string;
-      } | null;
+      const home = join(folder, 'pods', uid, 'containers', wanted);
+      const saved = readJson(join(home, 'state.json')) as { id?: string; attempt?: number } | null;
       if (!saved?.id)
         throw new FairleadError(`container ${wanted} of pod ${target} has not started`, {
           op: 'fairlead exec',
           code: 'not-running',
         });
       const paths = prepareRuntime(folder, readControlGroups());
-      const tty = process.stdin.isTTY && process.stdout.isTTY ? ['--tty'] : [];
-      return spawn(paths.program, execArguments(paths, saved.id, program, tty), { stdio: 'inherit' });
+      const tty = process.stdin.isTTY && process.stdout.isTTY;
+      const running = { id: saved.id, bundle: join(home, `run-${saved.attempt ?? 0}`) };
+      const { args, remove } = prepareExec(paths, running, program, tty);
+      return spawn(paths.program, args, { stdio: 'inherit' }).on('exit', remove);
     }
   }
   throw new FairleadError(`there is no pod ${JSON.stringify(target)} on any node`, {

@@ -19,6 +19,8 @@ export interface CheckedCluster {
   readonly outsideAddresses: readonly string[];
   readonly configuration: LayoutConfiguration;
   nodeNetns(node: string): NetnsRef;
+  /** The control group that a node's processes are in. */
+  controlGroup(node: string): string;
   readonly outsideNetns: NetnsRef;
   /** The network namespace of a pod that runs, by its node and uid. */
   podNetns(node: string, uid: string): NetnsRef;
@@ -88,6 +90,7 @@ export async function setUpCheck(
             name: `${CHECK_NAMESPACE}/${pod.metadata?.name}`,
             kind: 'pod',
             node: pod.spec?.nodeName ?? '',
+            controlGroup: cluster.controlGroup(pod.spec?.nodeName ?? ''),
             netns: cluster.podNetns(pod.spec?.nodeName ?? '', pod.metadata?.uid ?? ''),
             addresses: addressesOf(
               cluster,
@@ -100,6 +103,7 @@ export async function setUpCheck(
           name: `node/${node.name}`,
           kind: 'node',
           node: node.name,
+          controlGroup: cluster.controlGroup(node.name),
           netns: cluster.nodeNetns(node.name),
           addresses: addressesOf(cluster, node.addresses),
         },
@@ -107,6 +111,7 @@ export async function setUpCheck(
           name: 'outside',
           kind: 'outside',
           node: node.name,
+          controlGroup: null,
           netns: cluster.outsideNetns,
           addresses: addressesOf(cluster, cluster.outsideAddresses),
         },

@@ -20,6 +20,8 @@ export interface Place {
   /** The node whose tables its packets meet first; for `outside`, of the node that it sends to. */
   readonly node: string;
   readonly netns: NetnsRef;
+  /** The control group that its processes are in, which some modes tell them by; null: none of a node's. */
+  readonly controlGroup: string | null;
   readonly addresses: Addresses;
 }
 

@@ -1,5 +1,6 @@
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { Socket } from 'node:net';
+import { inControlGroup } from '../kernel/control-group.ts';
 import { bindUdpIn, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
@@ -13,6 +14,7 @@ export type Outcome =
 
 export interface ProbeTarget {
   readonly netns: NetnsRef;
+  readonly controlGroup: string | null;
   readonly address: string;
   readonly port: number;
   /** How long without an answer is silence, in milliseconds. */
@@ -20,9 +22,11 @@ export interface ProbeTarget {
 }
 
 /** Asks `fairlead echo` over a connection of its own. Never rejects. */
-export function probeTcp({ netns, address, port, patience }: ProbeTarget): Promise<Outcome> {
+export function probeTcp({ netns, controlGroup, address, port, patience }: ProbeTarget): Promise<Outcome> {
   return new Promise((resolve) => {
-    const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
+    const socket = new Socket({
+      fd: inside(controlGroup, () => openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4')),
+    });
     const finish = (outcome: Outcome) => {
       clearTimeout(timer);
       socket.destroy();
@@ -41,7 +45,7 @@ export function probeTcp({ netns, address, port, patience }: ProbeTarget): Promi
 }
 
 /** Sends datagrams from a new port until one is answered. Never rejects. */
-export function probeUdp({ netns, address, port, patience }: ProbeTarget): Promise<Outcome> {
+export function probeUdp({ netns, controlGroup, address, port, patience }: ProbeTarget): Promise<Outcome> {
   return new Promise((resolve) => {
     const v6 = address.includes(':');
     const socket: UdpSocket = createSocket(v6 ? 'udp6' : 'udp4');
@@ -52,18 +56,30 @@ export function probeUdp({ netns, address, port, patience }: ProbeTarget): Promi
       resolve(outcome);
     };
     const timer = setTimeout(() => finish({ kind: 'silence' }), patience);
+    let again: NodeJS.Timeout | undefined;
     const send = () => socket.send('who are you');
     // A refusal is an ICMP message, of which a kernel sends few in a second: what is silent may be refused yet.
-    const again = setInterval(send, 300);
+    const keepSending = () => {
+      send();
+      again = setInterval(send, 300);
+    };
     socket.on('message', (data) => {
       const [server = '', client = ''] = data.toString().trim().split(' ');
       finish({ kind: 'answer', server, message: '', client: plainAddress(client) });
     });
     socket.on('error', (error) => finish(failure(error)));
-    socket.bind({ fd: bindUdpIn(netns, v6 ? '::' : '0.0.0.0', 0), exclusive: true }, () =>
-      socket.connect(port, address, send),
+    const fd = inside(controlGroup, () => bindUdpIn(netns, v6 ? '::' : '0.0.0.0', 0));
+    socket.bind({ fd, exclusive: true }, () =>
+      socket.connect(port, address, (error?: Error | null) =>
+        error ? finish(failure(error)) : keepSending(),
+      ),
     );
   });
+}
+
+/** A socket made as if by a process of that control group. */
+function inside(controlGroup: string | null, make: () => number): number {
+  return controlGroup === null ? make() : inControlGroup(controlGroup, make);
 }
 
 /** "hello from NAME (you are ADDRESS)" */

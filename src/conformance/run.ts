@@ -65,7 +65,7 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle): Promise<Flow
   const { expected, difference } = expectationIn(mode, flow);
   const [verdict] = await oracle.decide(node, [packetOf(flow)]);
   const explanation = await oracle.explain(node, flow.from.name, targetText(flow));
-  const seen = await send(layout, flow, expected);
+  const seen = await send(layout, flow, expected, mode);
   const decided = decidedText(layout, flow, verdict);
   const explained = explainedText(layout, explanation);
   const wanted = expectationText(flow.expected, true);
@@ -85,10 +85,11 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle): Promise<Flow
 }
 
 /** Sends until every expected server has answered, or something else has happened; says what. */
-async function send(layout: Layout, flow: Flow, expected: Expectation): Promise<string> {
+async function send(layout: Layout, flow: Flow, expected: Expectation, mode: Mode): Promise<string> {
   const probe = flow.protocol === 'TCP' ? probeTcp : probeUdp;
   const target = {
     netns: flow.from.netns,
+    controlGroup: flow.from.controlGroup,
     address: flow.address,
     port: flow.port,
     patience: expected.action === 'drop' ? SILENCE_MS : PATIENCE_MS,
@@ -102,7 +103,7 @@ async function send(layout: Layout, flow: Flow, expected: Expectation): Promise<
       return `answered by the server of another port (${outcome.message})`;
     }
     servers.add(outcome.server);
-    sources.add(sourceOf(layout, flow, outcome));
+    sources.add(sourceOf(layout, flow, expected, outcome, mode));
     if (expected.action !== 'forward') break;
     const enough = flow.sticky ? tries >= 8 : expected.servers.every((name) => servers.has(name));
     if (enough && tries + 1 >= LEAST_TRIES) break;
@@ -121,19 +122,27 @@ async function send(layout: Layout, flow: Flow, expected: Expectation): Promise<
 }
 
 /** Whom the server saw: the client, the node, or an address that is neither. */
-function sourceOf(layout: Layout, flow: Flow, answer: Extract<Outcome, { kind: 'answer' }>): string {
+function sourceOf(
+  layout: Layout,
+  flow: Flow,
+  expected: Expectation,
+  answer: Extract<Outcome, { kind: 'answer' }>,
+  mode: Mode,
+): string {
   const own = flow.from.addresses[flow.family];
   const isNode = layout.nodeAddresses.get(flow.from.node)?.has(answer.client) === true;
   const isSelf = flow.from.name.endsWith(`/${answer.server}`);
   // A pod that reaches itself must see the node, or its answer would not pass the translation on its way back.
-  if (isSelf) return isNode ? (expectedSource(flow) ?? 'node') : `itself (${answer.client})`;
+  // Where sockets are balanced, the packets do not leave the pod, and what it sees is itself.
+  if (isSelf && mode === 'ebpf' && answer.client === own) return expectedSource(expected) ?? 'client';
+  if (isSelf) return isNode ? (expectedSource(expected) ?? 'node') : `itself (${answer.client})`;
   if (flow.from.kind === 'node') return isNode ? 'node' : answer.client;
   if (answer.client === own) return 'client';
   return isNode ? 'node' : answer.client;
 }
 
-function expectedSource(flow: Flow): 'client' | 'node' | null {
-  return flow.expected.action === 'forward' ? flow.expected.source : null;
+function expectedSource(expected: Expectation): 'client' | 'node' | null {
+  return expected.action === 'forward' ? expected.source : null;
 }
 
 function outcomeText(outcome: Outcome): string {
@@ -165,7 +174,7 @@ function decidedText(layout: Layout, flow: Flow, verdict: Verdict | undefined): 
           .filter(({ hairpin }) => !hairpin)
           .map(({ masquerade }) => (masquerade || flow.from.kind === 'node' ? 'node' : 'client')),
       );
-      const hairpinOnly = sources.size === 0 ? (expectedSource(flow) ?? 'node') : null;
+      const hairpinOnly = sources.size === 0 ? (expectedSource(flow.expected) ?? 'node') : null;
       return forwardText(names, hairpinOnly ?? [...sources].join(' and '));
     }
   }
