@@ -1,4 +1,5 @@
 import type { ServerId, VirtualServer } from '../../kernel/ipvs/codec.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import {
   type Endpoint,
   type Frontend,
@@ -7,15 +8,22 @@ import {
   type SourceClass,
 } from '../../service/model.ts';
 import { PROTOCOL_NUMBER } from '../nftables/words.ts';
-import type { MarkTable } from './marks.ts';
+import type { NumberTable } from './marks.ts';
 import { SCHEDULERS, type Scheduler } from './schedulers.ts';
+
+/**
+ * An address on our interface that no Service has, for packets that are redirected here: the kernel translates no
+ * ports for persistent servers that are found by a mark, so that theirs stand behind ports of this address. RFC 7600's
+ * dummy address, and one that RFC 6666 discards: neither is ever on a wire.
+ */
+export const ALIAS: Readonly<Record<IPFamily, string>> = { ipv4: '192.0.0.8', ipv6: '100::8' };
 
 /** A virtual server that a frontend needs, with its real servers. */
 export interface PlannedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
   readonly scheduler: Scheduler;
-  /** Of the mark; null for a server with an address. */
+  /** What its mark or alias was taken for; null for a server with the frontend's address. */
   readonly slot: string | null;
 }
 
@@ -25,6 +33,8 @@ export type Order =
   | { readonly action: 'pass' | 'masquerade' }
   /** IPVS finds it by this mark, which also says whether the packet is masqueraded. */
   | { readonly action: 'steer'; readonly mark: number }
+  /** IPVS finds it by this port of the alias address. */
+  | { readonly action: 'redirect'; readonly port: number; readonly masquerade: boolean }
   | { readonly action: 'reject' | 'drop' };
 
 /** How a frontend is carried out. */
@@ -37,7 +47,9 @@ export interface FrontendPlan {
 export interface PlanOptions {
   /** The frontend's address stands on our interface, so that virtual servers on it are ours. */
   readonly bound: boolean;
-  readonly marks: MarkTable;
+  readonly marks: NumberTable;
+  /** Ports of the alias address. */
+  readonly aliases: NumberTable;
   /** A name of `SCHEDULERS`. */
   readonly scheduler: string;
 }
@@ -45,10 +57,10 @@ export interface PlanOptions {
 /**
  * Which virtual servers a frontend needs. IPVS knows nothing of where packets come from: the endpoints that most
  * sources share are behind the frontend's address, others behind a mark. A node port has no address, and an address
- * that is the node's own may have virtual servers of others: all of theirs are behind marks.
+ * that is the node's own may have virtual servers of others: all of theirs are behind marks, or, with affinity, aliases.
  */
 export function planFrontend(frontend: Frontend, options: PlanOptions): FrontendPlan {
-  const { bound, marks } = options;
+  const { bound, marks, aliases } = options;
   const scheduler = SCHEDULERS[options.scheduler] ?? SCHEDULERS.rr;
   const servers = new Map<string, PlannedServer>();
   const shared = bound && frontend.address !== null ? sharedPool(frontend) : null;
@@ -78,6 +90,17 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
       return { action: masquerade ? 'masquerade' : 'pass' };
     }
     const slot = slotOf(frontend, pool, masquerade);
+    if (frontend.affinitySeconds !== null) {
+      const { family } = frontend;
+      const port = aliases.take(slot, masquerade);
+      add(
+        slot,
+        { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address: ALIAS[family], port },
+        pool,
+        slot,
+      );
+      return { action: 'redirect', port, masquerade };
+    }
     const mark = marks.take(slot, masquerade);
     add(slot, { family: frontend.family, mark }, pool, slot);
     return { action: 'steer', mark };

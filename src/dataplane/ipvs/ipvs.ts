@@ -38,7 +38,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   const probe = createSchedulerProbe(ipvs, families, probeMark);
   const kernel = { families, netns, ipvs, nft, probe, clock, options };
   let state: Programmed | null = null;
-  let owned: boolean | null = null;
+  let owned: boolean | null = options.owned === false ? false : null;
   let loopback: LoopbackRoutes | null = null;
   const watches: { close(): void }[] = [];
   let cancelPoll: (() => void) | null = null;
@@ -160,7 +160,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         if (!state) return [];
         const device = findInterface(netns);
         const { ours, others } = readAddresses(device, netns);
-        const isOurs = ownership(state.marks.scheme, ours, families);
+        const isOurs = ownership(state.scheme, ours, families);
         return [
           ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
           ...compareAddresses(state.bound, ours, others),
@@ -199,7 +199,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         for (const watch of watches.splice(0)) watch.close();
         loopback?.close();
         loopback = null;
-        const scheme = state?.marks.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
+        const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
         state = null;
         const { ours } = readAddresses(findInterface(netns), netns);
         const isOurs = ownership(scheme, ours, families);

@@ -8,6 +8,7 @@ import {
   compare,
   ct,
   destinationIsLocal,
+  dnat,
   fromMap,
   inSet,
   META,
@@ -22,7 +23,7 @@ import {
 } from '../../kernel/nftables/expressions.ts';
 import type { Cidr, IPFamily } from '../../lib/address.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
-import type { NodeView } from '../../service/model.ts';
+import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { type ChainDefinition, type Keying, SCOPES, type Scope } from '../nftables/layout.ts';
 import { addressWords, maskOf } from '../nftables/words.ts';
 import type { MarkScheme } from './marks.ts';
@@ -43,6 +44,14 @@ export function markMap(keying: Keying, scope: Scope): string {
   const name = keying === 'port' ? 'nodeport-marks' : 'service-marks';
   return scope === 'any' ? name : `${name}-${scope}`;
 }
+
+/** Map from frontends to ports of the alias address: "redirects-pod", "nodeport-redirects-external", … */
+export function redirectMap(keying: Keying, source: SourceClass): string {
+  return `${keying === 'port' ? 'nodeport-' : ''}redirects-${source}`;
+}
+
+/** Map from node ports to what becomes of them on loopback addresses. */
+export const LOCALHOST_MAP = 'localhost-nodeports';
 
 /** Chain that gives packets their virtual server's mark. */
 export const steerChain = (keying: Keying, scope: Scope): string => `steer-by-${markMap(keying, scope)}`;
@@ -65,6 +74,7 @@ const FIRST = -500;
 const RAW = -300;
 const FILTER = 0;
 const NAT_SOURCE = 100;
+const NAT_DESTINATION = -100;
 const CT_NEW = 8;
 
 /**
@@ -193,9 +203,6 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       {
         name: ports,
         rules: [
-          ...(name === 'node' && node.localhostNodePorts
-            ? [[...loopback(CMP.equal), ...look('port', 'any')]]
-            : []),
           [...loopback(CMP.equal), verdict('accept')],
           ...(allNodePorts ? [] : [[destination(0), inSet('nodeport-networks', 0, true), verdict('accept')]]),
           ...scopes.map((s) => look('port', s)),
@@ -204,6 +211,26 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     ];
   }
 
+  /** Redirects what needs it before all else; first packets only, as any translation. */
+  function redirectChain(name: SourceClass): ChainDefinition {
+    const redirect = (keying: Keying): Expression[] => [
+      ...load(keying),
+      fromMap(redirectMap(keying, name), 0, keyWords(keying)),
+      dnat(NFPROTO[family], keyWords(keying), keyWords(keying) + words),
+    ];
+    return {
+      name: `redirect-from-${name}`,
+      rules: [
+        redirect('address'),
+        [destination(0), inSet('addresses', 0), accept],
+        [...loopback(CMP.equal), accept],
+        ...(allNodePorts ? [] : [[destination(0), inSet('nodeport-networks', 0, true), accept]]),
+        [...destinationIsLocal, ...redirect('port')],
+      ],
+    };
+  }
+
+  const accept = verdict('accept');
   const restricted: Expression[] = [
     ...opensFlow,
     ...load('address'),
@@ -214,7 +241,6 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     verdict('drop'),
   ];
   const classify: Expression[][] = hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'from-pod' })]] : [];
-  const accept = verdict('accept');
   const masqueradeBit = changeMark(~marks.masqueradeBit, marks.masqueradeBit);
 
   const chains: ChainDefinition[] = [
@@ -255,6 +281,31 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     ...(hasPods ? classChains('pod') : []),
     ...classChains('node'),
     ...classChains('external'),
+    ...(hasPods ? [redirectChain('pod')] : []),
+    redirectChain('node'),
+    redirectChain('external'),
+    {
+      name: 'redirect-prerouting',
+      base: { type: 'nat', hook: 'prerouting', priority: NAT_DESTINATION },
+      rules: [
+        restricted,
+        ...(hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'redirect-from-pod' })]] : []),
+        [verdict({ goto: 'redirect-from-external' })],
+      ],
+    },
+    {
+      name: 'redirect-output',
+      base: { type: 'nat', hook: 'output', priority: NAT_DESTINATION },
+      rules: [
+        restricted,
+        // IPVS sends nothing from a loopback address elsewhere.
+        ...(node.localhostNodePorts
+          ? [[...loopback(CMP.equal), ...load('port'), verdictMap(LOCALHOST_MAP, 0)]]
+          : []),
+        ...(hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'redirect-from-pod' })]] : []),
+        [verdict({ goto: 'redirect-from-node' })],
+      ],
+    },
     {
       name: 'input',
       base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
@@ -333,6 +384,16 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
         { name: markMap(keying, scope), key: key(keying), data: [DATA_TYPE.mark] },
       ]),
     ),
+    ...KEYINGS.flatMap((keying) =>
+      SOURCE_CLASSES.map(
+        (source): SetDefinition => ({
+          name: redirectMap(keying, source),
+          key: key(keying),
+          data: [address, DATA_TYPE.port],
+        }),
+      ),
+    ),
+    { name: LOCALHOST_MAP, key: key('port'), data: 'verdict' },
     { name: 'addresses', key: [address] },
     { name: 'own-addresses', key: [address] },
     { name: 'service-networks', key: [address], interval: true },

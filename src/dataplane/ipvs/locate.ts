@@ -2,8 +2,8 @@ import { describeServer, hostPort } from '../../kernel/ipvs/codec.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { keyingOf } from '../nftables/entries.ts';
-import type { FrontendPlan } from './frontend-plan.ts';
-import { markMap, orderMap, TABLE } from './layout.ts';
+import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
+import { markMap, orderMap, redirectMap, TABLE } from './layout.ts';
 import { INTERFACE } from './service-interface.ts';
 import { type SteeringTable, verdictText } from './steering-table.ts';
 
@@ -55,9 +55,19 @@ export function locateSteps(
   }
   const order = plan.orders[packet.sourceClass];
   if (order.action === 'reject' || order.action === 'drop') return steps;
-  const server = plan.servers.find(({ server: { id } }) =>
-    order.action === 'steer' ? 'mark' in id && id.mark === order.mark : !('mark' in id),
-  );
+  if (order.action === 'redirect') {
+    steps.push({
+      object: at(
+        `chain redirect-from-${packet.sourceClass}, map ${redirectMap(keying, packet.sourceClass)}, element ${key}`,
+      ),
+      effect: `redirected to ${hostPort({ address: ALIAS[table.family], port: order.port })}, the persistent virtual server${order.masquerade ? ', and masqueraded' : ''}`,
+    });
+  }
+  const server = plan.servers.find(({ slot, server: { id } }) => {
+    if (order.action === 'steer') return 'mark' in id && id.mark === order.mark;
+    if (order.action === 'redirect') return !('mark' in id) && slot !== null && id.port === order.port;
+    return slot === null;
+  });
   if (!server) return steps;
   const { id, scheduler, persistenceSeconds } = server.server;
   const shown = server.endpoints.slice(0, 8).map(({ ip, port }) => hostPort({ address: ip, port }));

@@ -1,16 +1,15 @@
+import { FairleadError } from '../../lib/errors.ts';
+
 /**
  * Packet marks of virtual servers that are picked by a mark. Such a mark lives from the rule that sets it to the one
  * that clears it, on both sides of IPVS and before any other program's rules: nobody else sees it.
  */
-export interface MarkScheme {
+export interface MarkScheme extends NumberScheme {
   /** Bits that tell our marks from others', and their value. */
   readonly prefixMask: number;
   readonly prefix: number;
   readonly masqueradeBit: number;
-  of(id: number, masquerade: boolean): number;
   isOurs(mark: number): boolean;
-  masquerades(mark: number): boolean;
-  idOf(mark: number): number;
 }
 
 const PREFIX = 0xfa000000;
@@ -36,7 +35,9 @@ export function markScheme(masqueradeBit: number): MarkScheme {
       return (masquerade ? mark | bit : mark) >>> 0;
     },
     isOurs: (mark) => (mark & prefixMask) >>> 0 === prefix,
-    masquerades: (mark) => (mark & bit) !== 0,
+    fits: (mark, masquerade) => ((mark & bit) !== 0) === masquerade,
+    // The largest of all is the probe's.
+    largestId: 2 ** places.length - 2,
     idOf(mark) {
       let id = 0;
       for (const [i, place] of places.entries()) if (mark & (1 << place)) id |= 1 << i;
@@ -45,54 +46,79 @@ export function markScheme(masqueradeBit: number): MarkScheme {
   };
 }
 
-/** Gives marks to slots ("frontend cluster masquerade"); a slot keeps its mark until it is freed. */
-export class MarkTable {
-  readonly scheme: MarkScheme;
+/** Ports of the alias address. */
+export const PORTS: NumberScheme = {
+  of: (id) => id,
+  idOf: (port) => port,
+  fits: () => true,
+  largestId: 65_535,
+};
+
+/** Numbers that name virtual servers: marks, or ports of the alias address. */
+export interface NumberScheme {
+  of(id: number, masquerade: boolean): number;
+  idOf(number: number): number;
+  /** The number may stand for a server whose packets are masqueraded, or are not. */
+  fits(number: number, masquerade: boolean): boolean;
+  readonly largestId: number;
+}
+
+/** Gives numbers to slots ("frontend cluster masquerade"); a slot keeps its number until it is forgotten. */
+export class NumberTable {
+  readonly #scheme: NumberScheme;
   readonly #slots = new Map<string, number>();
   readonly #used = new Set<number>();
-  /** Marks for slots that the kernel had before this process started. */
+  /** Numbers of slots that the kernel had before this process started. */
   readonly #remembered = new Map<string, number>();
   #next = 1;
 
-  constructor(scheme: MarkScheme) {
-    this.scheme = scheme;
+  constructor(scheme: NumberScheme) {
+    this.#scheme = scheme;
   }
 
-  /** The slot had this mark in an earlier run, and may still be wanted. */
-  remember(slot: string, mark: number): void {
-    this.#remembered.set(slot, mark);
-    this.#used.add(this.scheme.idOf(mark));
+  /** The slot had this number in an earlier run, and may still be wanted. */
+  remember(slot: string, number: number): void {
+    this.#remembered.set(slot, number);
+    this.reserve(number);
   }
 
-  /** Somebody's packets may still carry this mark. */
-  reserve(mark: number): void {
-    this.#used.add(this.scheme.idOf(mark));
+  /** A server in the kernel has this number. */
+  reserve(number: number): void {
+    this.#used.add(this.#scheme.idOf(number));
   }
 
+  /** Throws FairleadError (ENOSPC) when all numbers are in use. */
   take(slot: string, masquerade: boolean): number {
     const known = this.#slots.get(slot);
     if (known !== undefined) return known;
     const before = this.#remembered.get(slot);
     this.#remembered.delete(slot);
-    if (before !== undefined && this.scheme.masquerades(before) === masquerade) {
+    if (before !== undefined && this.#scheme.fits(before, masquerade)) {
       this.#slots.set(slot, before);
       return before;
     }
     while (this.#used.has(this.#next)) this.#next++;
-    const mark = this.scheme.of(this.#next, masquerade);
+    if (this.#next > this.#scheme.largestId) {
+      throw new FairleadError(`all ${this.#scheme.largestId} numbers for virtual servers are in use`, {
+        op: 'program IPVS',
+        code: 'ENOSPC',
+        object: slot,
+      });
+    }
+    const number = this.#scheme.of(this.#next, masquerade);
     this.#used.add(this.#next);
-    this.#slots.set(slot, mark);
-    return mark;
+    this.#slots.set(slot, number);
+    return number;
   }
 
-  /** The slot is wanted no more, though its mark is in use until `free`. */
+  /** The slot is not wanted any more, though its number is in use until `free`. */
   forget(slot: string): void {
     this.#slots.delete(slot);
   }
 
-  /** No server has this mark any more. */
-  free(mark: number): void {
-    const id = this.scheme.idOf(mark);
+  /** No server has this number any more. */
+  free(number: number): void {
+    const id = this.#scheme.idOf(number);
     this.#used.delete(id);
     if (id < this.#next) this.#next = id;
   }

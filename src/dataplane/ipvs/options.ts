@@ -13,6 +13,8 @@ export interface IpvsOptions {
   readonly clock?: Clock;
   /** Called when somebody else has changed our tables or addresses: call `verify`, then `sync`. */
   readonly onForeignChange?: () => void;
+  /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
+  readonly owned?: boolean;
   /** Scheduler of Services that name none; default: the node view's. */
   readonly scheduler?: string;
   /** Seconds after which idle connections are forgotten; 0 and what is left out stay as the system has them. */

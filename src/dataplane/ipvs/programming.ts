@@ -1,6 +1,6 @@
 import type { ServerId } from '../../kernel/ipvs/codec.ts';
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import { readU32 } from '../../kernel/netlink/attributes.ts';
+import { readBe16, readU32 } from '../../kernel/netlink/attributes.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { NftBatch } from '../../kernel/nftables/batch.ts';
 import type { NftConnection } from '../../kernel/nftables/connection.ts';
@@ -20,10 +20,10 @@ import type { ApplyReport } from '../dataplane.ts';
 import { keyingOf } from '../nftables/entries.ts';
 import { SCOPES } from '../nftables/layout.ts';
 import { hexOf } from '../nftables/words.ts';
-import { type FrontendPlan, planFrontend, slotOf } from './frontend-plan.ts';
+import { ALIAS, type FrontendPlan, planFrontend, slotOf } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
-import { markMap, TABLE } from './layout.ts';
-import { MarkTable, markScheme } from './marks.ts';
+import { markMap, redirectMap, TABLE } from './layout.ts';
+import { type MarkScheme, markScheme, NumberTable, PORTS } from './marks.ts';
 import type { IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
@@ -50,7 +50,9 @@ export interface Programmed {
   readonly node: NodeView;
   readonly device: number;
   readonly servers: ServerTable;
-  readonly marks: MarkTable;
+  readonly scheme: MarkScheme;
+  readonly marks: NumberTable;
+  readonly aliases: NumberTable;
   readonly tables: ReadonlyMap<IPFamily, SteeringTable>;
   readonly plans: Map<FrontendKey, FrontendPlan>;
   /** Addresses of our interface. */
@@ -80,13 +82,15 @@ export async function applyMap(
   if (options.timeouts) ipvs.setTimeouts(options.timeouts);
   const device = ensureInterface(netns);
   const { ours, others } = readAddresses(device, netns);
-  const marks = new MarkTable(markScheme(node.masqueradeBit));
+  const scheme = markScheme(node.masqueradeBit);
   const state: Programmed = {
     node,
     device,
     servers: new ServerTable(),
-    marks,
-    tables: new Map(families.map((family) => [family, new SteeringTable(family, node, marks.scheme)])),
+    scheme,
+    marks: new NumberTable(scheme),
+    aliases: new NumberTable(PORTS),
+    tables: new Map(families.map((family) => [family, new SteeringTable(family, node, scheme)])),
     plans: new Map(),
     bound: new Set(),
     others,
@@ -95,15 +99,17 @@ export async function applyMap(
     isStale: false,
   };
   const now = clock.now();
-  const isOurs = ownership(marks.scheme, ours, families);
+  const isOurs = ownership(scheme, ours, families);
   for (const server of ipvs.servers()) {
     if (!isOurs(server.id)) continue;
     state.servers.adopt(server, ipvs.realServers(server.id), before?.servers ?? null, now);
-    if ('mark' in server.id) marks.reserve(server.id.mark);
+    const numbers = numbersOf(state, server.id);
+    numbers?.table.reserve(numbers.number);
   }
-  rememberMarks(kernel, state, map);
+  rememberNumbers(kernel, state, map);
   const read = performance.now();
 
+  for (const family of families) use(state, ALIAS[family], 1);
   const frontends = [...map.frontends.values()].filter(({ family }) => families.includes(family));
   for (const { address } of frontends) if (address !== null) use(state, address, 1);
   for (const ip of map.clusterIPs.keys()) if (isOfFamilies(kernel, ip)) use(state, ip, 1);
@@ -213,7 +219,7 @@ export async function applyChange(
     const kept = new Set(plan?.servers.map(({ server }) => serverKey(server.id)));
     for (const { server, slot } of old?.servers ?? []) {
       if (kept.has(serverKey(server.id))) continue;
-      if (slot !== null) state.marks.forget(slot);
+      if (slot !== null) numbersOf(state, server.id)?.table.forget(slot);
       drop(state, server.id, old?.frontend.protocol !== 'UDP', now, remove);
     }
     if (plan) {
@@ -263,7 +269,7 @@ export async function collectDrained(
   const held = state.servers.heldAddresses();
   const deleted = state.servers.collect((id) => kernel.ipvs.realServers(id), isOver, remove);
   await send(kernel.ipvs, remove, reporter(state));
-  for (const id of deleted) if ('mark' in id) state.marks.free(id.mark);
+  for (const id of deleted) freeNumber(state, id);
   if (held.size > 0) await releaseAddresses(kernel, state, held);
 }
 
@@ -296,10 +302,21 @@ async function releaseAddresses(
 function drop(state: Programmed, id: ServerId, drains: boolean, now: number, remove: Commands): void {
   const stays =
     'mark' in id ||
-    state.uses.has(id.address) ||
-    state.node.serviceCidrs.some((cidr) => cidrContains(cidr, id.address));
+    (!state.others.has(id.address) &&
+      (state.uses.has(id.address) || state.node.serviceCidrs.some((cidr) => cidrContains(cidr, id.address))));
   const gone = state.servers.drop(id, drains && stays, now, remove);
-  if (gone && 'mark' in id) state.marks.free(id.mark);
+  if (gone) freeNumber(state, id);
+}
+
+/** The number that a server goes by, where it has no address of its own. */
+function numbersOf(state: Programmed, id: ServerId): { table: NumberTable; number: number } | null {
+  if ('mark' in id) return { table: state.marks, number: id.mark };
+  return id.address === ALIAS[id.family] ? { table: state.aliases, number: id.port } : null;
+}
+
+function freeNumber(state: Programmed, id: ServerId): void {
+  const numbers = numbersOf(state, id);
+  numbers?.table.free(numbers.number);
 }
 
 /** How a frontend is carried out, or null (and noted as failed) when it cannot be. */
@@ -338,7 +355,13 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
     return null;
   }
   const bound = address !== null && state.bound.has(address);
-  return planFrontend(frontend, { bound, marks: state.marks, scheduler });
+  try {
+    return planFrontend(frontend, { bound, marks: state.marks, aliases: state.aliases, scheduler });
+  } catch (error) {
+    if (!hasCode(error, 'ENOSPC')) throw error;
+    state.failed.set(frontend.key, error as FairleadError);
+    return null;
+  }
 }
 
 function* endpointAddresses(frontend: Frontend): Generator<string> {
@@ -348,37 +371,41 @@ function* endpointAddresses(frontend: Frontend): Generator<string> {
   }
 }
 
-/** Gives slots the marks that they have in the kernel, so that their servers keep their connections. */
-function rememberMarks({ nft }: Kernel, state: Programmed, map: ServiceMap): void {
+/** Gives slots the marks and aliases that they have in the kernel, so that their servers keep their connections. */
+function rememberNumbers({ nft }: Kernel, state: Programmed, map: ServiceMap): void {
   for (const [family, table] of state.tables) {
     const protocol = NFPROTO[family];
     if (!nft.tables(protocol).some(({ name }) => name === TABLE)) continue;
-    const maps = new Map<string, Map<string, number>>();
-    for (const keying of ['address', 'port'] as const) {
-      for (const scope of SCOPES) {
-        const name = markMap(keying, scope);
-        try {
-          const elements = nft.elements(protocol, TABLE, name);
-          maps.set(name, new Map(elements.map((e) => [hexOf(e.key), e.data ? readU32(e.data) : 0])));
-        } catch (error) {
-          // A table of another release, or one that somebody took the map from.
-          if (!hasCode(error, 'ENOENT')) throw error;
-        }
+    const read = (name: string): Map<string, Uint8Array> => {
+      try {
+        const elements = nft.elements(protocol, TABLE, name);
+        return new Map(elements.map((e) => [hexOf(e.key), e.data ?? new Uint8Array(4)]));
+      } catch (error) {
+        // A table of another release, or one that somebody took the map from.
+        if (!hasCode(error, 'ENOENT')) throw error;
+        return new Map();
       }
+    };
+    const maps = new Map<string, Map<string, Uint8Array>>();
+    for (const keying of ['address', 'port'] as const) {
+      for (const scope of SCOPES) maps.set(markMap(keying, scope), read(markMap(keying, scope)));
+      for (const source of SOURCE_CLASSES)
+        maps.set(redirectMap(keying, source), read(redirectMap(keying, source)));
     }
     for (const frontend of map.frontends.values()) {
       if (frontend.family !== family || (frontend.address !== null && !addressBytes(frontend.address)))
         continue;
+      const keying = keyingOf(frontend);
       const head = table.headHex(frontend);
       for (const source of SOURCE_CLASSES) {
         const route = frontend.routes[source];
         if (route.action !== 'forward') continue;
-        const keying = keyingOf(frontend);
+        const slot = slotOf(frontend, route.pool, route.masquerade);
         const scopes = source === 'node' ? (['any'] as const) : ([source, 'any'] as const);
         const mark = scopes.map((scope) => maps.get(markMap(keying, scope))?.get(head)).find(Boolean);
-        if (mark && state.marks.scheme.isOurs(mark)) {
-          state.marks.remember(slotOf(frontend, route.pool, route.masquerade), mark);
-        }
+        if (mark && state.scheme.isOurs(readU32(mark))) state.marks.remember(slot, readU32(mark));
+        const alias = maps.get(redirectMap(keying, source))?.get(head);
+        if (alias) state.aliases.remember(slot, readBe16(alias, alias.length - 4));
       }
     }
   }

@@ -1,9 +1,25 @@
-import type { ElementVerdict, NftBatch } from '../../kernel/nftables/batch.ts';
+import type { ElementVerdict, NftBatch, SetDefinition } from '../../kernel/nftables/batch.ts';
 import { TABLE_FLAG } from '../../kernel/nftables/constants.ts';
-import type { IPFamily } from '../../lib/address.ts';
-import type { Frontend, FrontendKey, NodeView } from '../../service/model.ts';
+import { familyOf, type IPFamily } from '../../lib/address.ts';
+import {
+  type Endpoint,
+  type Frontend,
+  type FrontendKey,
+  type NodeView,
+  SOURCE_CLASSES,
+  type SourceClass,
+} from '../../service/model.ts';
 import { commentOf, keyingOf } from '../nftables/entries.ts';
-import type { ChainDefinition, Keying, Scope } from '../nftables/layout.ts';
+import {
+  type ChainDefinition,
+  createLayout as createPickLayout,
+  endpointMap,
+  type Keying,
+  type Pick,
+  pickChain,
+  type Scope,
+} from '../nftables/layout.ts';
+import { sizeClass } from '../nftables/size-class.ts';
 import type { Elements } from '../nftables/verify.ts';
 import {
   addressWords,
@@ -17,8 +33,17 @@ import {
   wordsOf,
   writeAddress,
 } from '../nftables/words.ts';
-import type { FrontendPlan, Order } from './frontend-plan.ts';
-import { createLayout, type Layout, markMap, orderMap, steerChain, TABLE } from './layout.ts';
+import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
+import {
+  createLayout,
+  type Layout,
+  LOCALHOST_MAP,
+  markMap,
+  orderMap,
+  redirectMap,
+  steerChain,
+  TABLE,
+} from './layout.ts';
 import type { MarkScheme } from './marks.ts';
 
 /** What one map says of a frontend: for all sources, or for a class that is an exception. */
@@ -33,6 +58,16 @@ interface FrontendState {
   readonly frontend: Frontend;
   readonly head: Uint32Array;
   readonly entries: readonly Entry[];
+  /** Ports of the alias address, by class, and whether what comes there is masqueraded. */
+  readonly redirects: ReadonlyMap<SourceClass, { readonly port: number; readonly masquerade: boolean }>;
+  /** A node port on loopback addresses. */
+  readonly localhost: Localhost | null;
+}
+
+interface Localhost {
+  readonly verdict: ElementVerdict;
+  readonly pick: Pick | null;
+  readonly endpoints: readonly Endpoint[];
 }
 
 /**
@@ -47,25 +82,30 @@ export class SteeringTable {
   readonly #frontends = new Map<FrontendKey, FrontendState>();
   readonly #hairpin = new Set<string>();
   readonly #addresses = new Set<string>();
+  /** Chains and maps of what is on loopback addresses, made when they are needed. */
+  readonly #pickChains = new Map<string, ChainDefinition>();
+  readonly #pickMaps = new Map<string, SetDefinition>();
+  readonly #picks: ReturnType<typeof createPickLayout>;
 
   constructor(family: IPFamily, node: NodeView, marks: MarkScheme) {
     this.family = family;
     this.#node = node;
     this.#words = addressWords(family);
     this.layout = createLayout(family, node, marks);
+    this.#picks = createPickLayout(family, node);
   }
 
   get chains(): ReadonlyMap<string, ChainDefinition> {
-    return new Map(this.layout.chains.map((chain) => [chain.name, chain]));
+    return new Map([...this.layout.chains.map((chain) => [chain.name, chain] as const), ...this.#pickChains]);
   }
 
   /** The table with its rules, and no Services yet. `replace`: there is one now, which this one takes the place of. */
   create(batch: NftBatch, options: { owned: boolean; replace: boolean }): void {
     if (options.replace) batch.deleteTable(TABLE);
     batch.addTable(TABLE, options.owned ? TABLE_FLAG.owner | TABLE_FLAG.persist : 0);
-    for (const set of this.layout.sets) batch.addSet(TABLE, set);
-    for (const { name, base } of this.layout.chains) batch.addChain(TABLE, name, base);
-    for (const { name, rules } of this.layout.chains) {
+    for (const set of [...this.layout.sets, ...this.#pickMaps.values()]) batch.addSet(TABLE, set);
+    for (const { name, base } of this.chains.values()) batch.addChain(TABLE, name, base);
+    for (const { name, rules } of this.chains.values()) {
       for (const rule of rules) batch.addRule(TABLE, name, rule);
     }
     for (const [set, ranges] of this.#networks()) {
@@ -82,10 +122,7 @@ export class SteeringTable {
 
   /** All Services once more, into a table that is made anew. */
   refill(batch: NftBatch): void {
-    for (const state of this.#frontends.values()) {
-      this.#replaceEntries(batch, null, state);
-      this.#replaceRanges(batch, null, state);
-    }
+    for (const state of this.#frontends.values()) this.#replace(batch, null, state);
     for (const ip of this.#addresses) batch.addElement(TABLE, 'addresses', { key: this.#address(ip) });
     for (const ip of this.#hairpin) {
       const key = [...this.#address(ip), ...this.#address(ip)];
@@ -97,19 +134,23 @@ export class SteeringTable {
   setFrontend(batch: NftBatch, plan: FrontendPlan): void {
     const { frontend } = plan;
     const head = this.#head(frontend);
-    const next: FrontendState = { frontend, head, entries: entriesOf(plan, this.layout.hasPods) };
+    const next: FrontendState = {
+      frontend,
+      head,
+      entries: entriesOf(plan, this.layout.hasPods),
+      redirects: redirectsOf(plan, this.layout.hasPods),
+      localhost: this.#node.localhostNodePorts ? localhostOf(frontend) : null,
+    };
     const before = this.#frontends.get(frontend.key) ?? null;
     this.#frontends.set(frontend.key, next);
-    this.#replaceEntries(batch, before, next);
-    this.#replaceRanges(batch, before, next);
+    this.#replace(batch, before, next);
   }
 
   deleteFrontend(batch: NftBatch, key: FrontendKey): void {
     const before = this.#frontends.get(key);
     if (!before) return;
     this.#frontends.delete(key);
-    this.#replaceEntries(batch, before, null);
-    this.#replaceRanges(batch, before, null);
+    this.#replace(batch, before, null);
   }
 
   /** Whether an address stands on our interface, where only Services' ports answer. */
@@ -123,7 +164,7 @@ export class SteeringTable {
   }
 
   isOurs(address: string): boolean {
-    return address.includes(':') === (this.family === 'ipv6');
+    return familyOf(address) === this.family;
   }
 
   entries(key: FrontendKey): readonly Entry[] {
@@ -132,11 +173,27 @@ export class SteeringTable {
 
   /** All elements that the kernel must have, by set. */
   expected(): Elements {
-    const sets: Elements = new Map(this.layout.sets.map(({ name }) => [name, new Map()]));
+    const names = [...this.layout.sets.map(({ name }) => name), ...this.#pickMaps.keys()];
+    const sets: Elements = new Map(names.map((name) => [name, new Map()]));
     const put = (set: string, key: ArrayLike<number>, value: string) =>
       sets.get(set)?.set(hexOf(bytesOf(key)), value);
-    for (const { frontend, head, entries } of this.#frontends.values()) {
+    for (const { frontend, head, entries, redirects, localhost } of this.#frontends.values()) {
       const keying = keyingOf(frontend);
+      for (const [source, { port, masquerade }] of redirects) {
+        put(redirectMap(keying, source), head, hexOf(bytesOf(this.#aliasData(port))));
+        put(
+          orderMap('address', 'any'),
+          this.#aliasHead(frontend, port),
+          verdictText(aliasVerdict(masquerade)),
+        );
+      }
+      if (localhost) {
+        put(LOCALHOST_MAP, head, verdictText(localhost.verdict));
+        for (const [slot, endpoint] of localhost.endpoints.entries()) {
+          if (!localhost.pick) break;
+          put(endpointMap(localhost.pick), [...head, slot], hexOf(bytesOf(this.#endpoint(endpoint))));
+        }
+      }
       for (const { scope, verdict, mark } of entries) {
         put(orderMap(keying, scope), head, verdictText(verdict));
         if (mark !== null) put(markMap(keying, scope), head, hexOf(bytesOf([mark])));
@@ -188,6 +245,96 @@ export class SteeringTable {
     head[words] = PROTOCOL_NUMBER[frontend.protocol];
     head[words + 1] = be16Port(frontend.port);
     return head;
+  }
+
+  #aliasHead({ protocol }: Frontend, port: number): Uint32Array {
+    return Uint32Array.from([
+      ...this.#address(ALIAS[this.family]),
+      PROTOCOL_NUMBER[protocol],
+      be16Port(port),
+    ]);
+  }
+
+  #aliasData(port: number): number[] {
+    return [...this.#address(ALIAS[this.family]), be16Port(port)];
+  }
+
+  #endpoint({ ip, port }: Endpoint): number[] {
+    return [...this.#address(ip), be16Port(port)];
+  }
+
+  #replace(batch: NftBatch, before: FrontendState | null, next: FrontendState | null): void {
+    this.#replaceRanges(batch, before, next);
+    this.#replaceEntries(batch, before, next);
+    this.#replaceRedirects(batch, before, next);
+    this.#replaceLocalhost(batch, before, next);
+  }
+
+  #replaceRedirects(batch: NftBatch, before: FrontendState | null, next: FrontendState | null): void {
+    const state = next ?? before;
+    if (!state || (!before?.redirects.size && !next?.redirects.size)) return;
+    const keying = keyingOf(state.frontend);
+    const { head: key } = state;
+    const comment = commentOf(state.frontend);
+    const aliases = (of: FrontendState | null) =>
+      new Map([...(of?.redirects.values() ?? [])].map(({ port, masquerade }) => [port, masquerade]));
+    const old = aliases(before);
+    const fresh = aliases(next);
+    for (const port of old.keys()) {
+      if (fresh.has(port)) continue;
+      batch.deleteElement(TABLE, orderMap('address', 'any'), { key: this.#aliasHead(state.frontend, port) });
+    }
+    for (const [port, masquerade] of fresh) {
+      if (old.has(port)) continue;
+      const alias = this.#aliasHead(state.frontend, port);
+      const verdict = aliasVerdict(masquerade);
+      batch.addElement(TABLE, orderMap('address', 'any'), { key: alias, verdict, comment });
+    }
+    for (const source of SOURCE_CLASSES) {
+      const was = before?.redirects.get(source)?.port;
+      const is = next?.redirects.get(source)?.port;
+      if (was === is) continue;
+      if (was !== undefined) batch.deleteElement(TABLE, redirectMap(keying, source), { key });
+      if (is === undefined) continue;
+      batch.addElement(TABLE, redirectMap(keying, source), { key, data: this.#aliasData(is), comment });
+    }
+  }
+
+  #replaceLocalhost(batch: NftBatch, before: FrontendState | null, next: FrontendState | null): void {
+    const [was, is] = [before?.localhost ?? null, next?.localhost ?? null];
+    const key = (next ?? before)?.head;
+    if (!key || (!was && !is)) return;
+    if (is?.pick) this.#ensurePick(batch, is.pick);
+    if (was && is && sameLocalhost(was, is)) return;
+    const slot = (n: number) => [...key, n];
+    for (const n of was?.pick ? was.endpoints.keys() : []) {
+      if (was?.pick) batch.deleteElement(TABLE, endpointMap(was.pick), { key: slot(n) });
+    }
+    for (const [n, endpoint] of is?.pick ? is.endpoints.entries() : []) {
+      if (!is?.pick) break;
+      batch.addElement(TABLE, endpointMap(is.pick), { key: slot(n), data: this.#endpoint(endpoint) });
+    }
+    if (was && is && verdictText(was.verdict) === verdictText(is.verdict)) return;
+    if (was) batch.deleteElement(TABLE, LOCALHOST_MAP, { key });
+    if (is && next) {
+      batch.addElement(TABLE, LOCALHOST_MAP, { key, verdict: is.verdict, comment: commentOf(next.frontend) });
+    }
+  }
+
+  #ensurePick(batch: NftBatch, pick: Pick): void {
+    if (this.#pickChains.has(pickChain(pick))) return;
+    const map = endpointMap(pick);
+    if (!this.#pickMaps.has(map)) {
+      const definition = { name: map, key: this.#picks.key(pick.keying, true), data: this.#picks.endpoint };
+      this.#pickMaps.set(map, definition);
+      batch.addSet(TABLE, definition);
+    }
+    for (const chain of this.#picks.pickChains(pick)) {
+      if (this.#pickChains.has(chain.name)) continue;
+      this.#pickChains.set(chain.name, chain);
+      batch.addChain(TABLE, chain.name);
+      for (const rule of chain.rules) batch.addRule(TABLE, chain.name, rule);
+    }
   }
 
   #toggle(
@@ -281,9 +428,48 @@ function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean): Entry[
   ];
 }
 
+/** Where which class is redirected. Pods that cannot be told from others are external. */
+function redirectsOf({ orders }: FrontendPlan, hasPods: boolean): FrontendState['redirects'] {
+  const redirects = new Map<SourceClass, { port: number; masquerade: boolean }>();
+  for (const source of SOURCE_CLASSES) {
+    const order = orders[source];
+    if (order.action !== 'redirect' || (source === 'pod' && !hasPods)) continue;
+    redirects.set(source, { port: order.port, masquerade: order.masquerade });
+  }
+  return redirects;
+}
+
+/** On loopback addresses the client is always the same: with affinity, so is the endpoint. */
+function localhostOf(frontend: Frontend): Localhost | null {
+  if (frontend.address !== null) return null;
+  const route = frontend.routes.node;
+  if (route.action !== 'forward') {
+    return { verdict: { goto: route.action === 'drop' ? 'lose' : 'refuse' }, pick: null, endpoints: [] };
+  }
+  const all = route.pool.endpoints;
+  const endpoints = frontend.affinitySeconds === null ? all : all.slice(0, 1);
+  const pick: Pick = {
+    keying: 'port',
+    scope: 'any',
+    size: sizeClass(endpoints.length),
+    sticky: false,
+    masquerade: 'all',
+  };
+  return { verdict: { goto: pickChain(pick) }, pick, endpoints };
+}
+
+const sameLocalhost = (a: Localhost, b: Localhost): boolean =>
+  verdictText(a.verdict) === verdictText(b.verdict) &&
+  a.endpoints.length === b.endpoints.length &&
+  a.endpoints.every(({ ip, port }, i) => ip === b.endpoints[i]?.ip && port === b.endpoints[i]?.port);
+
+const aliasVerdict = (masquerade: boolean): ElementVerdict =>
+  masquerade ? { goto: 'masquerade' } : 'accept';
+
 function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
   switch (order.action) {
     case 'pass':
+    case 'redirect':
       return 'accept';
     case 'masquerade':
       return { goto: 'masquerade' };
@@ -296,7 +482,10 @@ function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
   }
 }
 
+/** What is redirected comes back with another destination: here it passes. */
 function sameOrder(a: Order, b: Order): boolean {
+  const passes = ({ action }: Order) => action === 'pass' || action === 'redirect';
+  if (passes(a) && passes(b)) return true;
   return a.action === b.action && (a.action !== 'steer' || b.action !== 'steer' || a.mark === b.mark);
 }
 
