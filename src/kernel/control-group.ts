@@ -1,0 +1,50 @@
+import { mkdirSync, readFileSync, rmdirSync, statfsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+
+// linux/magic.h
+const CGROUP2_SUPER_MAGIC = 0x63677270;
+
+/** The root of the cgroup v2 hierarchy: alone at /sys/fs/cgroup, or beside v1 hierarchies at "unified". Null: none. */
+export function controlGroupRoot(): string | null {
+  for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified']) {
+    try {
+      if (statfsSync(root).type === CGROUP2_SUPER_MAGIC) return root;
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw error;
+    }
+  }
+  return null;
+}
+
+let visits = 0;
+
+/**
+ * Runs `work` with this process in a control group of its own below one of the v2 hierarchy ("/fairlead-default/node-1"),
+ * and puts it back where it was. A socket made inside stays there for the programs that work at control groups. `work`
+ * must be synchronous. About 0.3 ms.
+ */
+export function inControlGroup<T>(parent: string, work: () => T): T {
+  const root = controlGroupRoot();
+  if (root === null) {
+    throw new FairleadError('there is no cgroup v2 hierarchy', { op: 'enter control group', code: 'ENOENT' });
+  }
+  // cgroups(7): "0::/path" is the v2 hierarchy's line.
+  const line = readFileSync('/proc/self/cgroup', 'utf8')
+    .split('\n')
+    .find((text) => text.startsWith('0::'));
+  const enter = (group: string) => writeFileSync(join(group, 'cgroup.procs'), `${process.pid}`);
+  // A group of its own, since one with controllers for those below takes no processes.
+  const group = join(root, parent, `visitor-${process.pid}-${visits++}`);
+  mkdirSync(group);
+  try {
+    enter(group);
+    try {
+      return work();
+    } finally {
+      enter(join(root, line?.slice(3) ?? '/'));
+    }
+  } finally {
+    rmdirSync(group);
+  }
+}
