@@ -73,6 +73,13 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
     }
   }
 
+  function bind(client: string, endpoint: Endpoint): void {
+    if (affinityMs === null) return;
+    clients.delete(client);
+    clients.set(client, { endpoint: hostPort(endpoint), at: clock.now() });
+    forgetOld();
+  }
+
   return {
     configure(settings) {
       const { affinitySeconds } = settings;
@@ -104,6 +111,8 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
           continue;
         }
         turn = at + 1;
+        // Bound before it has answered: a second connection that comes meanwhile goes to the same one.
+        if (boundTo(client) === null) bind(client, endpoint);
         yield endpoint;
       }
       for (const endpoint of late) {
@@ -112,12 +121,7 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
       }
     },
 
-    bind(client, endpoint) {
-      if (affinityMs === null) return;
-      clients.delete(client);
-      clients.set(client, { endpoint: hostPort(endpoint), at: clock.now() });
-      forgetOld();
-    },
+    bind,
 
     answered(endpoint) {
       if (shunned.size > 0) shunned.delete(hostPort(endpoint));
