@@ -25,7 +25,7 @@ export interface AgentContext extends AgentOptions {
   readonly registry: Registry;
   follow<T extends KubeObject>(
     resource: Resource<T>,
-    selectors?: { labelSelector?: string; fieldSelector?: string },
+    selectors?: { namespace?: string; labelSelector?: string; fieldSelector?: string },
   ): Informer<T>;
   /** Called when the agent closes, the latest first. */
   onClose(close: () => Promise<void> | void): void;

@@ -9,6 +9,7 @@ import { type AgentContext, type AgentOptions, addressesOf } from './agent-conte
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDns } from './dns-part.ts';
+import { startLoadBalancer } from './load-balancer-part.ts';
 import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
 import { startPods } from './pods-part.ts';
@@ -46,10 +47,10 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   let proxy: ProxyPart | null = null;
 
   const start = async () => {
-    const { pods, network, dns, proxy: proxied, nodeName } = configuration;
+    const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
     const nodes = context.follow(RESOURCES.nodes);
-    const services = dns || proxied ? context.follow(RESOURCES.services) : null;
-    const slices = dns || proxied ? context.follow(RESOURCES.endpointSlices) : null;
+    const services = dns || proxied || loadBalancer ? context.follow(RESOURCES.services) : null;
+    const slices = dns || proxied || loadBalancer ? context.follow(RESOURCES.endpointSlices) : null;
     const registration = pods
       ? await registerNode({
           ...options,
@@ -81,6 +82,8 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     }
     if (pods && podNetwork) parts.push(startPods(context, podNetwork));
     await Promise.all(parts);
+    if (loadBalancer && services && slices)
+      await startLoadBalancer(context, loadBalancer, { nodes, services, slices });
     await registration?.setReady();
     logger.info({ node: nodeName }, 'node is ready');
   };

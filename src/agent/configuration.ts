@@ -20,6 +20,7 @@ export interface AgentConfiguration {
   readonly network: NetworkConfiguration | null;
   readonly pods: PodsConfiguration | null;
   readonly dns: DnsConfiguration | null;
+  readonly loadBalancer: LoadBalancerConfiguration | null;
   /** "address:port" of the health and metrics servers; null: not served. */
   readonly healthzBindAddress: string | null;
   readonly metricsBindAddress: string | null;
@@ -73,6 +74,13 @@ export interface DnsConfiguration {
   readonly podRecords: 'disabled' | 'insecure' | 'verified';
 }
 
+export interface LoadBalancerConfiguration {
+  /** The interface that leads to the clients; null: the one that has the node's address. */
+  readonly interface: string | null;
+  /** How long the other nodes wait for one that announces addresses before they take over. */
+  readonly leaseDurationMs: number;
+}
+
 export const API_VERSION = 'fairlead.dev/v1alpha1';
 
 /**
@@ -108,6 +116,10 @@ export function readConfiguration(document: unknown): AgentConfiguration {
       upstreams: reader.texts('upstreams', []),
       ttlSeconds: reader.number('ttlSeconds', 5, 0, 3600),
       podRecords: reader.choice('podRecords', ['disabled', 'insecure', 'verified'], 'disabled'),
+    })),
+    loadBalancer: root.optionalObject('loadBalancer', (reader) => ({
+      interface: reader.optionalText('interface'),
+      leaseDurationMs: reader.number('leaseDurationMs', 750, 300, 60_000),
     })),
     healthzBindAddress: root.optionalText('healthzBindAddress'),
     metricsBindAddress: root.optionalText('metricsBindAddress'),

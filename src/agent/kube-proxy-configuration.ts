@@ -90,6 +90,7 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
     network: null,
     pods: null,
     dns: null,
+    loadBalancer: null,
     healthzBindAddress: root.text('healthzBindAddress', '0.0.0.0:10256') || null,
     metricsBindAddress: root.text('metricsBindAddress', '127.0.0.1:10249') || null,
   };

@@ -12,7 +12,7 @@ import { API_VERSION } from '../agent/configuration.ts';
 import { listenTcpIn, netnsPath, spawnInNetns } from '../kernel/netns.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
-import { nodeNetns, wireNetns } from '../network/topology.ts';
+import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
 import {
   type ClusterState,
   clusterPaths,
@@ -74,7 +74,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       masqueradeAll: state.proxy.masqueradeAll,
       serviceCIDRs: state.serviceCidrs,
     },
-    network: { overlay: 'routes', uplink: 'eth0' },
+    network: { overlay: 'routes', uplink: UPLINK },
     pods: {
       cgroupParent: cgroupParent(state.name, node.name),
       port: 10250,
@@ -86,6 +86,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       apiServicePort: 443,
     },
     dns: { addresses: state.dnsAddresses },
+    loadBalancer: { interface: UPLINK },
     healthzBindAddress: '[::]:10256',
     metricsBindAddress: '[::]:10249',
   };

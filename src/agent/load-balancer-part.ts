@@ -1,0 +1,146 @@
+import { Gauge } from 'prom-client';
+import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
+import { watchNetwork } from '../kernel/rtnetlink/events.ts';
+import { findLink, type Link, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { createEventRecorder } from '../kube/events.ts';
+import type { Informer } from '../kube/informer.ts';
+import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { type LinkAnnouncer, openLinkAnnouncer } from '../loadbalancer/link-announcer.ts';
+import { type Speaker, startSpeaker } from '../loadbalancer/speaker.ts';
+import { type AgentContext, addressesOf } from './agent-context.ts';
+import type { LoadBalancerConfiguration } from './configuration.ts';
+
+export interface LoadBalancerSources {
+  readonly nodes: Informer<Node>;
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
+}
+
+/** Takes this node's part in announcing load-balancer addresses; call it when the node carries Services. */
+export async function startLoadBalancer(
+  context: AgentContext,
+  settings: LoadBalancerConfiguration,
+  { nodes, services, slices }: LoadBalancerSources,
+): Promise<Speaker> {
+  const { client, clock, random, signal, registry, configuration } = context;
+  const { nodeName } = configuration;
+  const logger = context.logger.child({ part: 'load-balancer' });
+  const events = createEventRecorder({
+    client,
+    component: 'fairlead-load-balancer',
+    host: nodeName,
+    clock,
+    logger,
+    signal,
+  });
+  let link: Link | null = null;
+  let announcer: LinkAnnouncer | null = null;
+  const say = (keys: readonly string[], type: 'Normal' | 'Warning', reason: string, message: string) => {
+    for (const key of keys) {
+      const service = services.get(key);
+      if (service) events.event(service, type, reason, message, RESOURCES.services);
+    }
+  };
+  const speaker = startSpeaker({
+    client,
+    node: nodeName,
+    nodes,
+    services,
+    slices,
+    leases: context.follow(RESOURCES.leases, {
+      namespace: ANNOUNCEMENT_NAMESPACE,
+      labelSelector: ANNOUNCEMENT_LABEL,
+    }),
+    leaseDurationMs: settings.leaseDurationMs,
+    clock,
+    steady: () => performance.now(),
+    random,
+    logger,
+    signal,
+    onTaken(address, keys, before) {
+      const how = `${address.includes(':') ? 'neighbour discovery' : 'ARP'} on ${link?.name}`;
+      const from = before === '' ? '' : `; ${before} did so before`;
+      say(keys, 'Normal', 'AddressAnnounced', `${nodeName} announces ${address} by ${how}${from}`);
+    },
+  });
+  const conflicts = new Set<string>();
+  const openOn = (next: Link): LinkAnnouncer =>
+    openLinkAnnouncer({
+      device: next,
+      clock,
+      mayAnnounce: speaker.mayAnnounce,
+      onConflict(address, mac) {
+        const known = `${address} ${mac}`;
+        if (conflicts.has(known)) return;
+        conflicts.add(known);
+        clock.after(CONFLICT_MS, () => conflicts.delete(known));
+        const message = `${mac} on ${next.name} says that ${address} is its address, too`;
+        logger.warn({ address, mac }, message);
+        say(speaker.servicesOf(address), 'Warning', 'AddressConflict', message);
+      },
+      onError: (error) => logger.warn({ err: error }, error.message),
+    });
+  /** Follows the device: another MAC or index, or a cable pulled, is another place to announce, or none. */
+  const follow = () => {
+    const found = findDevice(settings.interface, nodes.get(nodeName));
+    const usable = found?.up && found.carrier ? found : null;
+    if (link && usable && link.index === usable.index && link.mac === usable.mac) return;
+    if (!link && !usable && announcer === null && told) return;
+    told = true;
+    announcer?.close();
+    announcer = null;
+    link = usable;
+    try {
+      if (usable) announcer = openOn(usable);
+      else
+        logger.warn(
+          { interface: settings.interface ?? '(of the node address)' },
+          'no interface to announce addresses on',
+        );
+    } catch (error) {
+      logger.error({ err: error }, `addresses cannot be announced on ${usable?.name}: ${messageOf(error)}`);
+    }
+    speaker.setAnnouncer(announcer);
+  };
+  let told = false;
+  follow();
+  const watch = watchNetwork(['link', 'address'], (event) => {
+    // Pods' devices come and go all the time.
+    if (event.kind === 'link' && link && event.link.index !== link.index) return;
+    if (event.kind === 'address' && (link || settings.interface !== null)) return;
+    follow();
+  });
+  new Gauge({
+    name: 'fairlead_load_balancer_announced_addresses',
+    help: 'Load-balancer addresses that this node announces',
+    registers: [registry],
+    collect() {
+      this.set(speaker.announced.size);
+    },
+  });
+  context.onClose(async () => {
+    watch.close();
+    await speaker.close();
+    announcer?.close();
+  });
+  await speaker.ready;
+  return speaker;
+}
+
+/** The same conflict is told once in this time. */
+const CONFLICT_MS = 60_000;
+
+/** The interface of this name; without one, that which has the node's own address. */
+function findDevice(name: string | null, node: Node | undefined): Link | null {
+  const socket = openRouteSocket();
+  try {
+    if (name !== null) return findLink(socket, name);
+    const own = new Set(node ? addressesOf(node) : []);
+    const address = listAddresses(socket).find((one) => own.has(one.address));
+    return address ? findLink(socket, address.device) : null;
+  } finally {
+    socket.close();
+  }
+}

@@ -1,0 +1,343 @@
+import { type Client, hasReason } from '../kube/client.ts';
+import type { Informer } from '../kube/informer.ts';
+import {
+  ANNOUNCEMENT_NAMESPACE,
+  addressLeaseMetadata,
+  addressOfLease,
+  nodeOfSession,
+} from '../kube/load-balancer.ts';
+import { type EndpointSlice, type Lease, type Node, RESOURCES, type Service } from '../kube/types.ts';
+import { type Clock, pause } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { createWorkQueue } from '../lib/work-queue.ts';
+import { mayAnnounce, serviceOfSlice, type WantedAddress, wantedAddresses } from './candidates.ts';
+import { byPreference, elect } from './election.ts';
+import { startSession } from './session.ts';
+import { createSessionTable } from './session-table.ts';
+
+/** What makes the link's hosts send packets here; see link-announcer.ts. */
+export interface Announcer {
+  announce(address: string): void;
+  withdraw(address: string): void;
+}
+
+export interface SpeakerOptions {
+  readonly client: Client;
+  readonly node: string;
+  readonly nodes: Informer<Node>;
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
+  /** Leases with the label of ANNOUNCEMENT_LABEL. */
+  readonly leases: Informer<Lease>;
+  /** How long the others wait for a node that owns addresses before they take over. */
+  readonly leaseDurationMs: number;
+  readonly clock: Clock;
+  readonly steady: () => number;
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+  /** This node announces an address from now on; `before`: the node that did so before, or empty. */
+  readonly onTaken?: (address: string, services: readonly string[], before: string) => void;
+  readonly onGivenUp?: (address: string, services: readonly string[]) => void;
+}
+
+/** One node's part in announcing load-balancer addresses: it takes its share, and never what another has. */
+export interface Speaker {
+  /** Resolves when this node can take part; rejects when the signal aborts before. */
+  readonly ready: Promise<void>;
+  /** Where to announce; null while there is no device: the node then gives up what it has. */
+  setAnnouncer(announcer: Announcer | null): void;
+  /** Whether this node owns an address, and may say so at this very moment. */
+  mayAnnounce(address: string): boolean;
+  readonly announced: ReadonlySet<string>;
+  /** Keys of the Services that have an address. */
+  servicesOf(address: string): readonly string[];
+  close(): Promise<void>;
+}
+
+/** A node that owns nothing renews its Lease so rarely that a large cluster does not mind. */
+const IDLE_MS = 9000;
+/** How long one waits for each that comes before it in rank. */
+const TURN_MS = 100;
+/** How long after its start a node leaves addresses to nodes that are about to start, too. */
+const START_MS = 500;
+const READY_MS = 1000;
+/** A write that was not answered by then is tried again. */
+const WRITE_MS = 2000;
+/** The same as TURN_MS for ending a session that was not renewed. */
+const END_TURN_MS = 30;
+
+export function startSpeaker(options: SpeakerOptions): Speaker {
+  const { client, node, clock, steady, signal, logger, leases } = options;
+  const idleMs = Math.max(IDLE_MS, options.leaseDurationMs);
+  const sessions = createSessionTable(steady, idleMs);
+  const owners = new Map<string, string>();
+  const announced = new Set<string>();
+  const freeSince = new Map<string, number>();
+  /** Who owned the addresses that this node has just taken. */
+  const previous = new Map<string, string>();
+  let wanted: ReadonlyMap<string, WantedAddress> | null = null;
+  let announcer: Announcer | null = null;
+  let plan = new Map<string, 'claim' | 'release' | 'remove'>();
+  let synced = false;
+  let startedAt = 0;
+  let closed = false;
+  let scheduled = false;
+  let cancelTimer = () => {};
+
+  const begun = Promise.withResolvers<void>();
+
+  const session = startSession({
+    ...options,
+    ownerMs: options.leaseDurationMs,
+    idleMs,
+    onChange() {
+      begun.resolve();
+      look();
+    },
+  });
+  const queue = createWorkQueue({
+    process: carryOut,
+    clock,
+    random: options.random,
+    signal,
+    onError: (key, error, attempt) =>
+      logger[attempt > 3 ? 'warn' : 'debug']({ key }, `load balancer: ${messageOf(error)}`),
+  });
+  const forgetWanted = () => {
+    wanted = null;
+    look();
+  };
+  options.slices.addIndex('service', serviceOfSlice);
+  const stops = [
+    options.services.handle({ onAdd: forgetWanted, onUpdate: forgetWanted, onDelete: forgetWanted }),
+    options.slices.handle({ onAdd: forgetWanted, onUpdate: forgetWanted, onDelete: forgetWanted }),
+    options.nodes.handle({ onAdd: look, onUpdate: look, onDelete: look }),
+    leases.handle({ onAdd: see, onUpdate: see, onDelete: forget }),
+  ];
+  const start = async () => {
+    await Promise.all([options.services, options.slices, options.nodes, leases].map((one) => one.synced));
+    synced = true;
+    startedAt = steady();
+    look();
+    // An earlier session of this node, which a crash left, may last for a while; that is no reason not to start.
+    await Promise.race([begun.promise, pause(clock, READY_MS, signal)]);
+  };
+  const ready = start();
+  ready.catch(() => {});
+
+  function see(lease: Lease): void {
+    const address = addressOfLease(lease);
+    if (address !== null) {
+      const owner = lease.spec?.holderIdentity ?? '';
+      if (owners.get(address) === owner) return;
+      owners.set(address, owner);
+      look();
+      return;
+    }
+    const before = sessions.lasting();
+    sessions.see(lease);
+    const after = sessions.lasting();
+    // Renewals, several each second, change nothing.
+    if (before.size !== after.size || [...after].some(([name, one]) => before.get(name) !== one)) look();
+    else if (lease.spec?.holderIdentity === '') look();
+  }
+
+  function forget(lease: Lease): void {
+    const address = addressOfLease(lease);
+    if (address !== null) owners.delete(address);
+    else sessions.forget(lease);
+    look();
+  }
+
+  function look(): void {
+    if (scheduled || closed) return;
+    scheduled = true;
+    setImmediate(() => {
+      scheduled = false;
+      if (synced && !closed && !signal.aborted) decide();
+    });
+  }
+
+  function owns(address: string): boolean {
+    return session.identity !== null && owners.get(address) === session.identity;
+  }
+
+  function decide(): void {
+    wanted ??= wantedAddresses(options.services.list(), (namespace, name) =>
+      options.slices.byIndex('service', `${namespace}/${name}`),
+    );
+    const lasting = sessions.lasting();
+    const { identity } = session;
+    if (identity === null) lasting.delete(node);
+    else lasting.set(node, identity);
+    const eligible = new Set<string>();
+    for (const name of lasting.keys()) {
+      if (mayAnnounce(options.nodes.get(name)) && (name !== node || announcer !== null)) eligible.add(name);
+    }
+    const result = elect({
+      node,
+      session: identity,
+      sessions: lasting,
+      eligible,
+      wanted,
+      owners,
+      isOver: (one) => one !== identity && sessions.isOver(one),
+    });
+    const now = steady();
+    const startsUntil = othersStart(lasting) ? startedAt + START_MS : 0;
+    let wait = Number.POSITIVE_INFINITY;
+    const next: typeof plan = new Map();
+    for (const address of result.release) next.set(address, 'release');
+    for (const address of result.remove) next.set(address, 'remove');
+    const free = new Set(result.claim.map(({ address }) => address));
+    for (const address of freeSince.keys()) if (!free.has(address)) freeSince.delete(address);
+    for (const { address, rank } of result.claim) {
+      const since = freeSince.get(address) ?? now;
+      freeSince.set(address, since);
+      const left = Math.max(since + rank * TURN_MS, startsUntil) - now;
+      if (left <= 0) next.set(address, 'claim');
+      else wait = Math.min(wait, Math.max(1, left));
+    }
+    plan = next;
+    speak(new Set(result.keep));
+    session.setBusy(result.keep.length + result.claim.length > 0);
+    for (const address of plan.keys()) queue.add(address);
+    endExpired(lasting);
+    const expiry = sessions.nextExpiry();
+    // A little later than to the millisecond, so that the deadline has passed when the timer rings.
+    if (expiry !== null) wait = Math.min(wait, expiry === 0 ? END_TURN_MS : expiry + 2);
+    cancelTimer();
+    if (wait < Number.POSITIVE_INFINITY) cancelTimer = clock.after(wait, look);
+  }
+
+  /** Announces exactly these. What this node is silent about for a moment stays: `mayAnnounce` holds it back. */
+  function speak(keep: ReadonlySet<string>): void {
+    for (const address of [...announced]) {
+      if (keep.has(address) && announcer) continue;
+      announced.delete(address);
+      announcer?.withdraw(address);
+      logger.info({ address }, 'announces no longer');
+      options.onGivenUp?.(address, servicesOf(address));
+    }
+    if (!announcer) return;
+    for (const address of keep) {
+      if (announced.has(address)) continue;
+      announced.add(address);
+      announcer.announce(address);
+      logger.info({ address }, 'announces');
+      options.onTaken?.(address, servicesOf(address), previous.get(address) ?? '');
+      previous.delete(address);
+    }
+  }
+
+  /** Does what was last decided about an address, if that still stands. */
+  async function carryOut(key: string): Promise<void> {
+    if (key.startsWith(END)) return endSession(key.slice(END.length));
+    const what = plan.get(key);
+    const identity = session.identity;
+    if (what === undefined || identity === null || closed) return;
+    const metadata = addressLeaseMetadata(key);
+    const current = leases.get(`${metadata.namespace}/${metadata.name}`);
+    if (what === 'release' && announced.has(key)) return;
+    if (what === 'remove' || (what === 'release' && !wanted?.has(key))) {
+      if (current) await remove(current);
+    } else if (what === 'release') {
+      if (current) leases.record(await writeOwner(current, ''));
+    } else {
+      // The others must know how soon to miss this node, before it matters.
+      if (!session.mayAct() || !session.isBusy) return;
+      const before = nodeOfSession(current?.spec?.holderIdentity ?? '');
+      const written = await writeOwner(current ?? { metadata }, identity);
+      if (before !== node) previous.set(key, before);
+      leases.record(written);
+    }
+    if (plan.get(key) === what) plan.delete(key);
+    look();
+  }
+
+  /** Whether nodes that may announce have no session yet: just after a start, they get a moment for their share. */
+  function othersStart(lasting: ReadonlyMap<string, string>): boolean {
+    return options.nodes.list().some((one) => mayAnnounce(one) && !lasting.has(one.metadata?.name ?? ''));
+  }
+
+  function limited(): { signal: AbortSignal } {
+    return { signal: AbortSignal.any([signal, AbortSignal.timeout(WRITE_MS)]) };
+  }
+
+  function writeOwner(lease: Lease, owner: string): Promise<Lease> {
+    const now = `${new Date(clock.now()).toISOString().slice(0, 23)}000Z`;
+    const spec = {
+      ...lease.spec,
+      holderIdentity: owner,
+      ...(owner === ''
+        ? {}
+        : { acquireTime: now, renewTime: now, leaseTransitions: (lease.spec?.leaseTransitions ?? -1) + 1 }),
+    };
+    if (lease.metadata?.resourceVersion === undefined)
+      return client.create(RESOURCES.leases, { ...lease, spec }, limited());
+    return client.update(RESOURCES.leases, { ...lease, spec }, limited());
+  }
+
+  async function remove(lease: Lease): Promise<void> {
+    const { name = '', resourceVersion = '', uid = '' } = lease.metadata ?? {};
+    const namespace = ANNOUNCEMENT_NAMESPACE;
+    try {
+      await client.delete(RESOURCES.leases, name, { namespace, resourceVersion, uid, ...limited() });
+    } catch (error) {
+      if (!hasReason(error, 'NotFound')) throw error;
+    }
+  }
+
+  function endExpired(lasting: ReadonlyMap<string, string>): void {
+    if (!session.mayAct()) return;
+    const turn = (dead: string) => byPreference([...lasting.keys()], dead).indexOf(node) * END_TURN_MS;
+    for (const lease of sessions.expired(turn)) queue.add(END + (lease.metadata?.name ?? ''));
+  }
+
+  /** Ends the session of a node that did not renew it; the write fails if it did so in the meantime. */
+  async function endSession(name: string): Promise<void> {
+    const lease = sessions.expired(() => 0).find(({ metadata }) => metadata?.name === name);
+    if (!lease || closed || lease.spec?.holderIdentity === session.identity) return;
+    try {
+      const ended = { ...lease, spec: { ...lease.spec, holderIdentity: '' } };
+      const written = await client.update(RESOURCES.leases, ended, limited());
+      logger.warn({ session: lease.spec?.holderIdentity }, 'a node fell silent: its addresses are free');
+      leases.record(written);
+    } catch (error) {
+      if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
+    }
+  }
+
+  function servicesOf(address: string): readonly string[] {
+    return wanted?.get(address)?.services ?? [];
+  }
+
+  return {
+    ready,
+    setAnnouncer(next) {
+      if (next === announcer) return;
+      for (const address of announced) announcer?.withdraw(address);
+      announcer = next;
+      for (const address of announced) announcer?.announce(address);
+      look();
+    },
+    mayAnnounce: (address) => owns(address) && session.mayAct(),
+    get announced() {
+      return announced;
+    },
+    servicesOf,
+    async close() {
+      closed = true;
+      cancelTimer();
+      for (const stop of stops) stop();
+      for (const address of announced) announcer?.withdraw(address);
+      announced.clear();
+      await session.close();
+    },
+  };
+}
+
+/** Prefix of the queue's keys that name Leases of sessions to be ended; the others are addresses. */
+const END = 'end ';
