@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
 
-const MODES = availableModes().filter((mode) => mode !== 'ipvs' && mode !== 'ebpf');
+const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 let cluster: Cluster;
 before(async () => {
