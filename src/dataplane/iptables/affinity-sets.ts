@@ -1,7 +1,7 @@
 import { MessageWriter, readAttributes, readText } from '../../kernel/netlink/attributes.ts';
 import { NETLINK_NETFILTER, NetlinkSocket, NLM_F_CREATE } from '../../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import { hasCode } from '../../lib/errors.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { SET_PREFIX } from './chain-names.ts';
 import type { AffinitySet } from './service-chains.ts';
 
@@ -28,6 +28,8 @@ const IPSET_ATTR_MAXELEM = 19;
 const IPSET_FLAG_LIST_SETNAME = 1 << 1;
 const IPSET_PROTOCOL = 7;
 const NLA_F_NET_BYTEORDER = 0x4000;
+/** ipset's own numbers lie beyond the system's; this one says that rules refer to the set. */
+const IPSET_ERR_BUSY = 'errno 4100';
 const AF_INET = 2;
 const AF_INET6 = 10;
 
@@ -37,8 +39,8 @@ const MAX_CLIENTS = 1_000_000;
 export interface AffinitySets {
   /** Creates those that are missing. */
   create(sets: Iterable<AffinitySet>): void;
-  /** Removes sets that no rule uses any more. */
-  destroy(names: Iterable<string>): void;
+  /** Removes sets; returns those that rules still use, with an error for each. */
+  destroy(names: Iterable<string>): Map<string, Error>;
   /** Our sets in the kernel. */
   list(): string[];
   close(): void;
@@ -80,14 +82,17 @@ export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
       }
     },
     destroy(names) {
+      const used = new Map<string, Error>();
       for (const name of names) {
         const message = payload(0, (writer) => writer.attribute(IPSET_ATTR_SETNAME, zeroEnded(name)));
         try {
           socket.request(type(IPSET_CMD_DESTROY), 0, message, `ipset ${name}`);
         } catch (error) {
-          if (!hasCode(error, 'ENOENT')) throw error;
+          if (hasCode(error, 'EBUSY', IPSET_ERR_BUSY)) used.set(name, inUse(name, error));
+          else if (!hasCode(error, 'ENOENT')) throw error;
         }
       }
+      return used;
     },
     list() {
       const message = payload(0, (writer) =>
@@ -101,6 +106,16 @@ export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
     },
     close: () => socket.close(),
   };
+}
+
+function inUse(name: string, cause: unknown): FairleadError {
+  return new FairleadError(`ipset ${name} cannot be removed: rules use it`, {
+    op: 'remove ipset',
+    code: 'EBUSY',
+    object: name,
+    hint: 'delete the rules that are not of this cluster and refer to it',
+    cause,
+  });
 }
 
 const zeroEnded = (text: string): Uint8Array => Buffer.from(`${text}\0`, 'latin1');

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
@@ -43,9 +43,11 @@ export interface IptablesOptions {
 }
 
 const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
+/** Until sets are removed that were in use at first. */
+const SETS_MS = 20;
 /** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
 const TURN_CHAINS = 1000;
-/** Service ports that iptables refuses are left out one by one, at most this many. */
+/** What iptables refuses is left out one by one, at most this many: service ports, and chains to delete. */
 const MAX_EXCLUDED = 16;
 
 /** The iptables mode: chains of kube-proxy's names, found through a tree of chains instead of one by one. */
@@ -58,6 +60,8 @@ export function createIptables(options: IptablesOptions): Dataplane {
     ]),
   );
   const rulesets = new Map<IPFamily, Ruleset>();
+  /** Chains that the last whole programming could not delete since others' rules lead to them. */
+  const undeletable = new Map<string, Error>();
   let current: ServiceMap | null = null;
   let sets: AffinitySets | null = null;
   let setsMissing = false;
@@ -100,18 +104,57 @@ export function createIptables(options: IptablesOptions): Dataplane {
   /** Programs `map`, leaving out what iptables refuses, and reports that. */
   async function program(map: ServiceMap): Promise<ApplyReport> {
     const excluded = new Map<string, Error>();
+    undeletable.clear();
     for (;;) {
       const wanted = without(map, excluded);
       try {
         const report = await programAll(wanted);
-        return { ...report, failed: failures(map, excluded) };
+        const kept = [...undeletable].map(([chain, error]) => ({ key: `chain ${chain}`, error }));
+        return { ...report, failed: [...failures(map, excluded), ...kept, ...report.failed] };
       } catch (error) {
+        if (keepChain(error)) continue;
         const owner = error instanceof FairleadError ? blame(error) : null;
         if (owner === null || excluded.has(owner) || excluded.size >= MAX_EXCLUDED) throw error;
         excluded.set(owner, error as Error);
         logger.error({ service: owner, error: messageOf(error) }, 'iptables refuses a service port');
       }
     }
+  }
+
+  /** Empties what cannot be deleted. */
+  function keeping(input: TableInput, live: LiveTable): TableInput {
+    if (undeletable.size === 0) return input;
+    const kept = input.deleted.filter((chain) => undeletable.has(chain));
+    const full = kept.filter((chain) => live.chains.get(chain)?.length !== 0);
+    return {
+      ...input,
+      written: new Map([...input.written, ...full.map((chain) => [chain, []] as const)]),
+      deleted: input.deleted.filter((chain) => !undeletable.has(chain)),
+    };
+  }
+
+  /** Removes sets; returns those that stay since rules use them. */
+  async function destroySets(names: readonly string[]): Promise<ApplyReport['failed']> {
+    let used = sets?.destroy(names) ?? new Map<string, Error>();
+    if (used.size > 0) {
+      // The kernel may not be done yet with rules that were just deleted.
+      await setTimeout(SETS_MS);
+      used = sets?.destroy(used.keys()) ?? used;
+    }
+    for (const [set, error] of used) logger.error({ set, error: messageOf(error) }, 'an ipset is in use');
+    return [...used].map(([set, error]) => ({ key: `ipset ${set}`, error }));
+  }
+
+  /** Takes note of a chain that cannot be deleted; false when that is not what failed. */
+  function keepChain(error: unknown): boolean {
+    const chain = /^-X (KUBE-\S+)/.exec((error instanceof FairleadError && error.object) || '')?.[1];
+    if (chain === undefined || undeletable.has(chain) || undeletable.size >= MAX_EXCLUDED) return false;
+    undeletable.set(chain, error as Error);
+    logger.error(
+      { chain, error: messageOf(error) },
+      'a chain cannot be deleted: rules that are not ours lead to it; it is emptied',
+    );
+    return true;
   }
 
   async function programAll(map: ServiceMap): Promise<ApplyReport> {
@@ -129,7 +172,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
       kernelMs += performance.now() - reading;
       const rendered = ruleset.render(map);
       const staged = (table: Table) =>
-        divided(difference(table, rendered[table], live[table]), (chain) => live[table].chains.has(chain));
+        divided(keeping(difference(table, rendered[table], live[table]), live[table]), (chain) =>
+          live[table].chains.has(chain),
+        );
       const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
       const writing = performance.now();
       sets?.create(missingSets(ruleset.sets, before));
@@ -139,13 +184,13 @@ export function createIptables(options: IptablesOptions): Dataplane {
     };
     await Promise.all([...tools].map(perFamily));
     const wanted = new Set([...rulesets.values()].flatMap((ruleset) => [...ruleset.sets.keys()]));
-    sets?.destroy(before.filter((name) => !wanted.has(name)));
+    const failed = await destroySets(before.filter((name) => !wanted.has(name)));
     allowLocalnet(map);
     return {
       encodeMs: Math.max(0, performance.now() - started - kernelMs),
       kernelMs,
       operations,
-      failed: [],
+      failed,
     };
   }
 
@@ -195,12 +240,12 @@ export function createIptables(options: IptablesOptions): Dataplane {
     const encoded = performance.now();
     for (const { change } of inputs) sets?.create(change.setsAdded);
     await Promise.all(inputs.flatMap(({ tool, text }) => (text === '' ? [] : [restore(tool, text)])));
-    for (const { change } of inputs) sets?.destroy(change.setsRemoved);
+    const failed = await destroySets(inputs.flatMap(({ change }) => change.setsRemoved));
     return {
       encodeMs: encoded - started,
       kernelMs: performance.now() - encoded,
       operations: inputs.reduce((sum, { lines }) => sum + lines, 0),
-      failed: [],
+      failed,
     };
   }
 
@@ -239,7 +284,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       for (const [family, tool] of tools) {
         const ruleset = rulesets.get(family);
         if (!ruleset) continue;
-        drifts.push(...(await driftsOf(tool, ruleset, map)));
+        drifts.push(...(await driftsOf(tool, ruleset, map, undeletable)));
       }
       const present = new Set(sets?.list());
       for (const ruleset of rulesets.values()) {
@@ -264,14 +309,22 @@ export function createIptables(options: IptablesOptions): Dataplane {
     remove({ succeeded } = { succeeded: false }) {
       return changing(async () => {
         let guarded = false;
+        undeletable.clear();
         for (const tool of tools.values()) {
-          const live = await readTables(tool);
-          guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
-          const staged = (table: Table) => divided(removal(live[table]), () => true);
-          const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
-          if (input.text !== '') await restore(tool, input.text);
+          for (;;) {
+            const live = await readTables(tool);
+            guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
+            const staged = (table: Table) => divided(keeping(removal(live[table]), live[table]), () => true);
+            const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
+            try {
+              if (input.text !== '') await restore(tool, input.text);
+              break;
+            } catch (error) {
+              if (!keepChain(error)) throw error;
+            }
+          }
         }
-        if (openSets()) sets?.destroy(sets.list());
+        if (openSets()) await destroySets(sets?.list() ?? []);
         if (guarded && !succeeded) writeSysctl(ROUTE_LOCALNET, 0, netns);
         loopback?.close();
         loopback = null;
@@ -334,7 +387,12 @@ function removal(live: LiveTable): TableInput {
 }
 
 /** Compares a family's tables with the kernel's, letting others run in between: there may be a million rules. */
-async function driftsOf(tool: Tool, ruleset: Ruleset, map: ServiceMap): Promise<Drift[]> {
+async function driftsOf(
+  tool: Tool,
+  ruleset: Ruleset,
+  map: ServiceMap,
+  known: ReadonlyMap<string, Error>,
+): Promise<Drift[]> {
   const live = await readTables(tool);
   const object = (table: Table, chain: string) => `${command(tool, '')} -t ${table} chain ${chain}`;
   const drifts: Drift[] = [];
@@ -349,7 +407,8 @@ async function driftsOf(tool: Tool, ruleset: Ruleset, map: ServiceMap): Promise<
   }
   for (const table of TABLES) {
     for (const chain of live[table].chains.keys()) {
-      if (!wanted[table].has(chain)) drifts.push({ object: object(table, chain), kind: 'unexpected' });
+      if (wanted[table].has(chain) || known.has(chain)) continue;
+      drifts.push({ object: object(table, chain), kind: 'unexpected' });
     }
     for (const { chain, rule } of missingHooks(table, live[table])) {
       drifts.push({ object: `${object(table, chain)} rule ${rule}`, kind: 'missing' });

@@ -53,6 +53,16 @@ interface SizedSet {
   count: number;
 }
 
+export interface CreateOptions {
+  readonly owned: boolean;
+  /** There is a table now, which this one takes the place of. */
+  readonly replace: boolean;
+  /** Frontends to leave out since the kernel refused them before, and how. */
+  readonly refused?: ReadonlyMap<FrontendKey, Error>;
+  /** Refusals are to be laid to frontends. */
+  readonly named?: boolean;
+}
+
 /** Clients that must not come back to where they were: by frontend, and which endpoints (`slotKey`; null: all). */
 export type Forgotten = Map<Frontend, ReadonlySet<string> | null>;
 
@@ -99,8 +109,9 @@ export class FamilyTable {
     return this.#stale.length > 0;
   }
 
-  /** The whole table, from nothing. `replace`: there is one now, which this one takes the place of. */
-  create(batch: NftBatch, map: ServiceMap, options: { owned: boolean; replace: boolean }): void {
+  /** The whole table, from nothing. */
+  create(batch: NftBatch, map: ServiceMap, options: CreateOptions): void {
+    const { refused, named = false } = options;
     if (options.replace) batch.deleteTable(this.name);
     batch.addTable(this.name, options.owned ? TABLE_FLAG.owner | TABLE_FLAG.persist : 0);
     const counts = new Map<string, number>();
@@ -108,6 +119,11 @@ export class FamilyTable {
     const states: FrontendState[] = [];
     for (const frontend of map.frontends.values()) {
       if (frontend.family !== this.family) continue;
+      const error = refused?.get(frontend.key);
+      if (error) {
+        this.#fail(frontend.key, error);
+        continue;
+      }
       const state = this.#readFrontend(frontend);
       if (!state) continue;
       states.push(state);
@@ -141,11 +157,16 @@ export class FamilyTable {
     for (const ip of hairpin) this.#setAddress(batch, 'hairpin', this.#hairpin, ip, true);
     // By map, so that elements of one map share messages.
     for (const state of states) this.#frontends.set(state.frontend.key, state);
-    this.#fillSlots(batch, states);
+    this.#fillSlots(batch, states, named);
     for (const state of states) {
+      if (named) batch.writeFor(state.frontend.key);
       for (const entry of state.entries) this.#setVerdict(batch, state, entry, true);
     }
-    for (const state of states) this.#setTraits(batch, state, null);
+    for (const state of states) {
+      if (named) batch.writeFor(state.frontend.key);
+      this.#setTraits(batch, state, null);
+    }
+    if (named) batch.writeFor(null);
     this.#forgetEndpoints();
   }
 
@@ -447,7 +468,7 @@ export class FamilyTable {
   }
 
   /** All slots of all frontends, map by map. */
-  #fillSlots(batch: NftBatch, states: readonly FrontendState[]): void {
+  #fillSlots(batch: NftBatch, states: readonly FrontendState[], named: boolean): void {
     const byMap = new Map<string, { state: FrontendState; entry: Entry }[]>();
     for (const state of states) {
       for (const entry of state.entries) {
@@ -459,8 +480,10 @@ export class FamilyTable {
       }
     }
     for (const [map, list] of byMap) {
-      for (const { state, entry } of list)
+      for (const { state, entry } of list) {
+        if (named) batch.writeFor(state.frontend.key);
         this.#addSlots(batch, map, state.head, entry.slots, 0, entry.slots.length);
+      }
     }
   }
 

@@ -1,13 +1,15 @@
+import { errnoName } from '../../kernel/libc.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import { NftConnection } from '../../kernel/nftables/connection.ts';
+import type { NftBatch } from '../../kernel/nftables/batch.ts';
+import { NftConnection, NftRefusal } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import { watchNftables } from '../../kernel/nftables/events.ts';
 import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { hasCode, messageOf } from '../../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
-import type { ServiceMap } from '../../service/model.ts';
+import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
 import { forgetClients } from './affinity.ts';
@@ -46,6 +48,8 @@ const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
 const STALE_MS = 20;
 /** A transaction is tried again this often when others commit in between. */
 const ATTEMPTS = 8;
+/** And this often more, to leave out what the kernel refuses. */
+const REFUSALS = 6;
 
 /**
  * The nftables mode, over netlink: one table `fairlead` in `ip` and `ip6`, whose chains are shared by all Services;
@@ -80,26 +84,36 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
 
   async function syncFamily(family: IPFamily, map: ServiceMap, tally: Tally): Promise<void> {
     const protocol = NFPROTO[family];
+    const refused = new Map<FrontendKey, Error>();
+    let named = false;
     for (let attempt = 1; ; attempt++) {
       const started = performance.now();
       const generation = connection.generation();
-      const replace = connection.tables(protocol).some(({ name }) => name === tableName);
+      const replace = connection.tables(protocol).some(({ name }) => name === TABLE);
       const remembered = replace ? rememberedClients(protocol) : [];
       const read = performance.now();
-      const table = new FamilyTable(family, map.node, tableName);
+      const table = new FamilyTable(family, map.node);
       // Without a check on the last try: a machine whose rules others change all the time is no reason to give up.
       const batch = connection.batch(protocol, {
         capacity: 1 << 20,
         ...(attempt < ATTEMPTS ? { generation } : {}),
       });
-      table.create(batch, map, { owned: isOwned(), replace });
+      table.create(batch, map, { owned: isOwned(), replace, refused, named });
       table.restoreAffinity(batch, remembered);
       const encoded = performance.now();
       try {
         await connection.commit(batch);
       } catch (error) {
+        if (attempt >= ATTEMPTS + REFUSALS) throw error;
         if (attempt < ATTEMPTS && hasCode(error, 'ERESTART', 'errno 85')) continue;
-        throw error;
+        if (!(error instanceof NftRefusal) || hasCode(error, 'EPERM')) throw error;
+        // Some frontends are refused: they are found by a transaction that names them, and left out of the next.
+        const found = named ? refusalsByFrontend(batch, error) : null;
+        if (found?.size === 0) throw error;
+        logger.warn({ family, error: messageOf(error) }, 'the kernel refuses a part of the nf_tables table');
+        for (const [key, reason] of found ?? []) refused.set(key, reason);
+        named = !named;
+        continue;
       }
       tables.set(family, table);
       tally.operations += batch.operations;
@@ -285,6 +299,26 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
         if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
       }),
   };
+}
+
+/** The frontends that refused messages were written for, each with the kernel's reason. */
+function refusalsByFrontend(batch: NftBatch, { refusals }: NftRefusal): Map<FrontendKey, Error> {
+  const found = new Map<FrontendKey, Error>();
+  for (const { sequence, errno } of refusals) {
+    const key = batch.owner(sequence);
+    if (key === null || found.has(key)) continue;
+    const object = batch.object(sequence);
+    const code = errnoName(errno);
+    found.set(
+      key,
+      new FairleadError(`the kernel refused ${object} for ${key}: ${code}`, {
+        op: 'program nf_tables',
+        code,
+        object: key,
+      }),
+    );
+  }
+  return found;
 }
 
 interface Tally {

@@ -244,6 +244,8 @@ describe('the proxy of the userspace mode', () => {
       topology.configure('pod2', 'addr add 10.244.1.99/32 dev eth0');
       topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
       assert.match((await answer).toString(), /^pod2 /);
+      socket.end();
+      await until(() => dataplane.connections() === 0, 'the connection is over');
       topology.configure('pod2', 'addr del 10.244.1.99/32 dev eth0');
       topology.configure(
         'node',

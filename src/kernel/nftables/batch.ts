@@ -95,6 +95,8 @@ export class NftBatch {
   readonly #nests: number[] = [];
   readonly #sequence: () => number;
   readonly #objects = new Map<number, string>();
+  readonly #owners = new Map<number, string>();
+  #owner: string | null = null;
   #setId = 0;
   #operations = 0;
   #family: number;
@@ -154,6 +156,20 @@ export class NftBatch {
   /** What the message with this sequence number writes, in words of `nft`. */
   object(sequence: number): string {
     return this.#objects.get(sequence) ?? 'an object';
+  }
+
+  /**
+   * What is written from now on is written for `owner`, in messages of its own, so that refusals can be laid to it;
+   * null: for nobody. Makes a transaction longer.
+   */
+  writeFor(owner: string | null): void {
+    this.endElements();
+    this.#owner = owner;
+  }
+
+  /** For whom the message with this sequence number was written. */
+  owner(sequence: number): string | null {
+    return this.#owners.get(sequence) ?? null;
   }
 
   addTable(name: string, flags = 0): void {
@@ -496,6 +512,7 @@ export class NftBatch {
     const start = this.#at;
     const sequence = this.#sequence();
     this.#objects.set(sequence, object);
+    if (this.#owner !== null) this.#owners.set(sequence, this.#owner);
     this.#words[start] = 0;
     this.#words[start + 1] = type | (flags << 16);
     this.#words[start + 2] = sequence;

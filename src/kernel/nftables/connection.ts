@@ -21,8 +21,14 @@ const DUMP_ATTEMPTS = 10;
 export class NftRefusal extends FairleadError {
   readonly refusals: readonly NetlinkRefusal[];
 
-  constructor(message: string, code: string, object: string, refusals: readonly NetlinkRefusal[]) {
-    super(message, { op: 'program nf_tables', code, object });
+  constructor(
+    message: string,
+    code: string,
+    object: string,
+    refusals: readonly NetlinkRefusal[],
+    hint: string | null = null,
+  ) {
+    super(message, { op: 'program nf_tables', code, object, ...(hint === null ? {} : { hint }) });
     this.refusals = refusals;
   }
 }
@@ -176,5 +182,9 @@ function check(batch: NftBatch, refusals: readonly NetlinkRefusal[]): void {
   const code = errnoName(first.errno);
   const where = first.offset === null ? '' : ` at byte ${first.offset}`;
   const more = refusals.length > 1 ? ` (and ${refusals.length - 1} more)` : '';
-  throw new NftRefusal(`the kernel refused ${object}: ${code}${where}${more}`, code, object, refusals);
+  const hint =
+    code === 'EPERM'
+      ? 'the table is owned by another process (is another agent running?), or CAP_NET_ADMIN is missing'
+      : null;
+  throw new NftRefusal(`the kernel refused ${object}: ${code}${where}${more}`, code, object, refusals, hint);
 }
