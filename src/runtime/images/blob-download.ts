@@ -1,0 +1,85 @@
+import { createHash } from 'node:crypto';
+import { createReadStream, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import { identify } from '../process-identity.ts';
+import type { ImageStore } from './image-store.ts';
+import type { Descriptor } from './manifest.ts';
+import type { Registry } from './registry.ts';
+
+const ATTEMPTS = 4;
+
+/**
+ * Brings a blob into the store, verified by its digest. Goes on where an earlier download, of this process or of one
+ * that has died, has stopped. Throws FairleadError "bad-image" for wrong contents, or what the registry said.
+ */
+export async function downloadBlob(store: ImageStore, registry: Registry, blob: Descriptor): Promise<void> {
+  if (store.hasBlob(blob)) return;
+  const file = takeUp(store, blob.digest);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await fetchRest(registry, blob, file);
+      break;
+    } catch (error) {
+      // What came so far is kept for the next try, now or later.
+      if (attempt === ATTEMPTS || error instanceof FairleadError) throw error;
+    }
+  }
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(file, { highWaterMark: 1 << 20 })) hash.update(chunk as Buffer);
+  const digest = `sha256:${hash.digest('hex')}`;
+  if (digest !== blob.digest) {
+    rmSync(file, { force: true });
+    throw new FairleadError(`the registry sent ${digest} for ${blob.digest}`, {
+      op: 'pull image',
+      code: 'bad-image',
+      hint: 'the transfer was damaged, or the registry is',
+    });
+  }
+  const handle = await open(file, 'r');
+  await handle.sync();
+  await handle.close();
+  renameSync(file, store.blobPath(blob.digest));
+}
+
+async function fetchRest(registry: Registry, blob: Descriptor, file: string): Promise<void> {
+  const have = statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+  if (have === blob.size && have > 0) return;
+  const { body, resumed } = await registry.blob(blob.digest, have < blob.size ? have : 0);
+  const handle = await open(file, resumed ? 'a' : 'w', 0o600);
+  let size = resumed ? have : 0;
+  try {
+    for await (const chunk of body) {
+      size += chunk.length;
+      if (size > blob.size) {
+        throw new FairleadError(`the registry sent more than the ${blob.size} bytes of ${blob.digest}`, {
+          op: 'pull image',
+          code: 'bad-image',
+        });
+      }
+      await handle.appendFile(chunk);
+    }
+  } finally {
+    await handle.close();
+  }
+  if (size < blob.size) throw new Error(`${blob.digest} ended after ${size} of ${blob.size} bytes`);
+}
+
+/** A file for the download: one that a process which is no more has begun, or a new one. */
+function takeUp(store: ImageStore, digest: string): string {
+  const mine = store.temporary('blob');
+  const named = join(dirname(mine), basename(mine).replace(/\.blob\..*$/, `.blob-${digest.slice(7)}`));
+  for (const entry of readdirSync(dirname(mine))) {
+    const [pid = '', startTime, what] = entry.split('.');
+    if (what !== `blob-${digest.slice(7)}` || identify(Number(pid))?.startTime === startTime) continue;
+    try {
+      // The rename decides between several who want to go on with it.
+      renameSync(join(dirname(mine), entry), named);
+      return named;
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw new Error(messageOf(error), { cause: error });
+    }
+  }
+  return named;
+}

@@ -1,0 +1,216 @@
+import { createHash } from 'node:crypto';
+import {
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { FairleadError } from '../../lib/errors.ts';
+import { decompressed, type ImageStore, type StoredImage } from './image-store.ts';
+import {
+  badImage,
+  type Descriptor,
+  type ImageManifest,
+  machineArchitecture,
+  readManifest,
+} from './manifest.ts';
+import { readTar } from './tar-reader.ts';
+
+/**
+ * Loads the images of an archive, packed with gzip or zstd or not: an OCI image layout (image-layout.md), or what
+ * `docker save` writes. `name` is for archives that hold one image without a name. Throws FairleadError
+ * "bad-archive", "bad-image", ENOENT.
+ */
+export async function loadImageArchive(
+  store: ImageStore,
+  file: string,
+  options: { readonly name?: string; readonly now: Date },
+): Promise<StoredImage[]> {
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (!found)
+    throw new FairleadError(`there is no file ${file}`, { op: 'load image', code: 'ENOENT', object: file });
+  if (found.isDirectory()) return await loadFolder(store, file, options, 'copy');
+  const folder = store.temporary('archive');
+  mkdirSync(folder, { mode: 0o700 });
+  try {
+    await extract(folder, file);
+    return await loadFolder(store, folder, options, 'move');
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Files, folders and (old docker archives) links inside the archive; nothing else belongs into one. */
+async function extract(folder: string, file: string): Promise<void> {
+  for await (const entry of readTar(decompressed(file))) {
+    const path = inside(folder, entry.path);
+    switch (entry.type) {
+      case 'directory':
+        mkdirSync(path, { recursive: true });
+        break;
+      case 'file':
+        mkdirSync(dirname(path), { recursive: true });
+        await pipeline(entry.body, createWriteStream(path, { flags: 'wx', mode: 0o600 }));
+        break;
+      case 'symlink':
+      case 'link': {
+        mkdirSync(dirname(path), { recursive: true });
+        const target = entry.type === 'link' ? entry.linkPath : join(dirname(entry.path), entry.linkPath);
+        symlinkSync(inside(folder, target), path);
+        break;
+      }
+      default:
+        throw badArchive(`${entry.path} is a ${entry.type}`);
+    }
+  }
+}
+
+async function loadFolder(
+  store: ImageStore,
+  folder: string,
+  options: { readonly name?: string; readonly now: Date },
+  how: 'copy' | 'move',
+): Promise<StoredImage[]> {
+  const images = existsSync(join(folder, 'index.json'))
+    ? await ociImages(store, folder, how)
+    : existsSync(join(folder, 'manifest.json'))
+      ? await dockerImages(store, folder, how)
+      : null;
+  if (!images) throw badArchive('it has neither index.json (OCI layout) nor manifest.json (docker save)');
+  const names = images.flatMap((image) => image.names);
+  if (options.name && images.length > 1) {
+    throw badArchive(
+      `it holds ${images.length} images (${names.join(', ')}); a name can be given to one only`,
+    );
+  }
+  const stored: StoredImage[] = [];
+  for (const { names: own, manifest, digest } of images) {
+    const given = options.name ? [options.name] : own;
+    if (given.length === 0)
+      throw badImage('the archive does not name its image', 'give a name: --as NAME:TAG');
+    for (const name of given) {
+      stored.push(await store.add(name, manifest, { digest, source: 'archive', now: options.now }));
+    }
+  }
+  return stored;
+}
+
+interface FoundImage {
+  readonly names: readonly string[];
+  readonly manifest: ImageManifest;
+  readonly digest: string;
+}
+
+async function ociImages(store: ImageStore, folder: string, how: 'copy' | 'move'): Promise<FoundImage[]> {
+  const index = JSON.parse(readFileSync(join(folder, 'index.json'), 'utf8')) as { manifests?: Descriptor[] };
+  const blobFile = (digest: string) => inside(folder, `blobs/${digest.replace(':', '/')}`);
+  const images = new Map<string, { names: string[]; manifest: ImageManifest; digest: string }>();
+  for (const entry of index.manifests ?? []) {
+    let descriptor = entry;
+    let found = readManifest(readBlob(blobFile(entry.digest)), 'the archive', machineArchitecture());
+    while ('entry' in found) {
+      descriptor = found.entry;
+      found = readManifest(readBlob(blobFile(descriptor.digest)), 'the archive', machineArchitecture());
+    }
+    const manifest = found.image;
+    // containerd gives the whole name; of others the reference may be a tag alone, which names nothing.
+    const name =
+      entry.annotations?.['io.containerd.image.name'] ??
+      entry.annotations?.['org.opencontainers.image.ref.name'];
+    const known = images.get(descriptor.digest) ?? { names: [], manifest, digest: descriptor.digest };
+    if (name && /[/:]/.test(name)) known.names.push(name);
+    images.set(descriptor.digest, known);
+  }
+  for (const { manifest, digest } of images.values()) {
+    for (const blob of [manifest.config, ...manifest.layers, { digest, size: -1 }]) {
+      if (!store.hasBlob(blob)) await takeBlob(store, blobFile(blob.digest), how, blob.digest);
+    }
+  }
+  return [...images.values()];
+}
+
+/** `docker save`: manifest.json is [{Config, RepoTags, Layers}], all of them paths in the archive. */
+async function dockerImages(store: ImageStore, folder: string, how: 'copy' | 'move'): Promise<FoundImage[]> {
+  const list = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')) as {
+    Config: string;
+    RepoTags?: string[] | null;
+    Layers?: string[];
+  }[];
+  const images: FoundImage[] = [];
+  const taken = new Map<string, Descriptor>();
+  const take = async (path: string, mediaType: string): Promise<Descriptor> => {
+    const file = realpathSync(inside(folder, path));
+    // Several names in the archive may be links to one file.
+    const known = taken.get(file);
+    if (known) return known;
+    const { size } = statSync(file);
+    const descriptor = { mediaType, digest: await takeBlob(store, file, how), size };
+    taken.set(file, descriptor);
+    return descriptor;
+  };
+  for (const { Config, RepoTags, Layers = [] } of list) {
+    const layers: Descriptor[] = [];
+    for (const path of Layers) layers.push(await take(path, 'application/vnd.oci.image.layer.v1.tar'));
+    const manifest = {
+      schemaVersion: 2,
+      mediaType: 'application/vnd.oci.image.manifest.v1+json',
+      config: await take(Config, 'application/vnd.oci.image.config.v1+json'),
+      layers,
+    };
+    const fresh = store.temporary('manifest');
+    writeFileSync(fresh, JSON.stringify(manifest), { mode: 0o600 });
+    images.push({ names: RepoTags ?? [], manifest, digest: await takeBlob(store, fresh, 'move') });
+  }
+  return images;
+}
+
+/** Takes a file into the store under its digest, which must be `expected` where one is given. */
+async function takeBlob(
+  store: ImageStore,
+  file: string,
+  how: 'copy' | 'move',
+  expected?: string,
+): Promise<string> {
+  if (!existsSync(file)) throw badImage(`the archive lacks the blob ${expected ?? file}`);
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(file, { highWaterMark: 1 << 20 })) hash.update(chunk as Buffer);
+  const digest = `sha256:${hash.digest('hex')}`;
+  if (expected && digest !== expected)
+    throw badImage(`the archive's blob ${expected} has the contents of ${digest}`);
+  if (how === 'move') renameSync(file, store.blobPath(digest));
+  else {
+    const fresh = store.temporary('copy');
+    await pipeline(createReadStream(file), createWriteStream(fresh, { mode: 0o600 }));
+    renameSync(fresh, store.blobPath(digest));
+  }
+  return digest;
+}
+
+function readBlob(file: string): string {
+  if (!existsSync(file)) throw badImage(`the archive lacks ${file.split('/').slice(-3).join('/')}`);
+  return readFileSync(file, 'utf8');
+}
+
+function inside(folder: string, path: string): string {
+  const clean = normalize(path);
+  if (clean.startsWith('..') || clean.startsWith('/'))
+    throw badArchive(`${JSON.stringify(path)} leads out of it`);
+  return join(folder, clean);
+}
+
+function badArchive(why: string): FairleadError {
+  return new FairleadError(`the archive cannot be loaded: ${why}`, {
+    op: 'load image',
+    code: 'bad-archive',
+    hint: 'write it with: docker save -o FILE IMAGE, or skopeo copy docker://IMAGE oci-archive:FILE',
+  });
+}

@@ -1,0 +1,56 @@
+import { renameSync, writeFileSync } from 'node:fs';
+import { downloadBlob } from './blob-download.ts';
+import type { ImageStore, StoredImage } from './image-store.ts';
+import {
+  badImage,
+  type Descriptor,
+  type ImageManifest,
+  machineArchitecture,
+  readManifest,
+} from './manifest.ts';
+import { parseReference } from './reference.ts';
+import { openRegistry, type RegistryOptions } from './registry.ts';
+
+const PARALLEL = 3;
+/** Lists that name lists. */
+const MOST_LISTS = 3;
+
+/**
+ * Brings an image from its registry into the store: of a list of manifests the one for this machine, then what of
+ * its blobs is missing. Throws FairleadError "InvalidImageName", "ErrImagePull", "bad-image".
+ */
+export async function pullImage(
+  store: ImageStore,
+  name: string,
+  options: RegistryOptions & { readonly now: Date },
+): Promise<StoredImage> {
+  const reference = parseReference(name);
+  const registry = openRegistry(reference, options);
+  let { text, digest } = await registry.manifest(reference.digest || reference.tag);
+  const known = store.find(name);
+  if (known?.listDigest === digest || known?.digest === digest) return known;
+  const listDigest = digest;
+  let manifest: ImageManifest | null = null;
+  for (let depth = 0; !manifest; depth++) {
+    if (depth > MOST_LISTS) throw badImage(`image ${name} is a list of lists without end`);
+    const found = readManifest(text, `image ${name}`, machineArchitecture());
+    if ('image' in found) manifest = found.image;
+    else ({ text, digest } = await registry.manifest(found.entry.digest));
+  }
+  await inParallel([manifest.config, ...manifest.layers], (blob) => downloadBlob(store, registry, blob));
+  const fresh = store.temporary('manifest');
+  writeFileSync(fresh, text, { mode: 0o600 });
+  renameSync(fresh, store.blobPath(digest));
+  return store.add(name, manifest, { digest, listDigest, source: 'registry', now: options.now });
+}
+
+async function inParallel(
+  blobs: readonly Descriptor[],
+  run: (blob: Descriptor) => Promise<void>,
+): Promise<void> {
+  const todo = [...new Map(blobs.map((blob) => [blob.digest, blob])).values()];
+  const worker = async () => {
+    for (let blob = todo.shift(); blob; blob = todo.shift()) await run(blob);
+  };
+  await Promise.all(Array.from({ length: PARALLEL }, worker));
+}

@@ -1,0 +1,163 @@
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  fchmodSync,
+  fchownSync,
+  lchownSync,
+  linkSync,
+  lstatSync,
+  lutimesSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { FairleadError } from '../../lib/errors.ts';
+import { readTar, type TarEntry } from './tar-reader.ts';
+
+const WHITEOUT = '.wh.';
+const OPAQUE = '.wh..wh..opq';
+/** Whiteouts of whiteouts: what a builder's file system kept for itself. */
+const PRIVATE = '.wh..wh.';
+const MOST_LINKS = 40;
+
+/**
+ * Applies an image layer (OCI image-spec, layer.md) to a root file system: files are added and replaced, whiteouts
+ * remove what earlier layers made. Nothing outside `root` is touched, whatever links and paths the layer holds.
+ */
+export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>): Promise<void> {
+  const made = new Set<string>();
+  for await (const entry of readTar(source)) {
+    const parts = partsOf(entry.path);
+    const name = parts.pop();
+    if (name === undefined) {
+      if (entry.type === 'directory') own(root, entry);
+      continue;
+    }
+    const folder = resolveFolder(root, parts, true);
+    if (name === OPAQUE) {
+      for (const child of readdirSync(folder)) {
+        if (!made.has(join(folder, child))) remove(join(folder, child));
+      }
+      continue;
+    }
+    if (name.startsWith(PRIVATE)) continue;
+    if (name.startsWith(WHITEOUT)) {
+      const hidden = join(folder, name.slice(WHITEOUT.length));
+      if (!made.has(hidden)) remove(hidden);
+      continue;
+    }
+    const path = join(folder, name);
+    const present = lstatSync(path, { throwIfNoEntry: false });
+    if (present && !(present.isDirectory() && entry.type === 'directory')) remove(path);
+    await write(root, path, entry, present?.isDirectory() === true);
+    // A folder is of this layer when something in it is.
+    for (let at = path; at.length > root.length && !made.has(at); at = join(at, '..')) made.add(at);
+  }
+}
+
+async function write(root: string, path: string, entry: TarEntry, isFolder: boolean): Promise<void> {
+  switch (entry.type) {
+    case 'file': {
+      const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+      const fd = openSync(path, flags, 0o600);
+      try {
+        for await (const chunk of entry.body) {
+          for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at);
+        }
+        if (isRoot()) fchownSync(fd, entry.uid, entry.gid);
+        // After the owner: a change of owner takes set-user-ID bits away.
+        fchmodSync(fd, entry.mode);
+      } finally {
+        closeSync(fd);
+      }
+      lutimesSync(path, entry.mtime, entry.mtime);
+      return;
+    }
+    case 'directory':
+      if (!isFolder) mkdirSync(path);
+      own(path, entry);
+      return;
+    case 'symlink':
+      symlinkSync(entry.linkPath, path);
+      if (isRoot()) lchownSync(path, entry.uid, entry.gid);
+      return;
+    case 'link': {
+      const parts = partsOf(entry.linkPath);
+      const name = parts.pop() ?? '';
+      linkSync(join(resolveFolder(root, parts, false), name), path);
+      return;
+    }
+    case 'character':
+    case 'block': {
+      const { major, minor } = entry.device;
+      execFileSync('mknod', [path, entry.type === 'block' ? 'b' : 'c', String(major), String(minor)]);
+      own(path, entry);
+      return;
+    }
+    case 'fifo':
+      execFileSync('mkfifo', [path]);
+      own(path, entry);
+  }
+}
+
+function own(path: string, entry: TarEntry): void {
+  if (isRoot()) lchownSync(path, entry.uid, entry.gid);
+  chmodSync(path, entry.mode);
+}
+
+const isRoot = () => process.getuid?.() === 0;
+
+function remove(path: string): void {
+  rmSync(path, { recursive: true, force: true });
+}
+
+function partsOf(path: string): string[] {
+  const parts = path.split('/').filter((part) => part !== '' && part !== '.');
+  if (parts.includes('..')) {
+    throw new FairleadError(`the layer's entry ${JSON.stringify(path)} leads out of the image`, {
+      op: 'unpack image',
+      code: 'bad-archive',
+    });
+  }
+  return parts;
+}
+
+/** The folder of a path inside `root`; symbolic links are followed as they would be if `root` were "/". */
+function resolveFolder(root: string, parts: readonly string[], create: boolean): string {
+  const todo = [...parts];
+  let done: string[] = [];
+  let links = 0;
+  for (let part = todo.shift(); part !== undefined; part = todo.shift()) {
+    if (part === '..') {
+      done.pop();
+      continue;
+    }
+    const path = join(root, ...done, part);
+    const found = lstatSync(path, { throwIfNoEntry: false });
+    if (found?.isSymbolicLink()) {
+      if (++links > MOST_LINKS) {
+        throw new FairleadError(`too many symbolic links in ${JSON.stringify(parts.join('/'))}`, {
+          op: 'unpack image',
+          code: 'bad-archive',
+        });
+      }
+      const target = readlinkSync(path);
+      if (target.startsWith('/')) done = [];
+      todo.unshift(...target.split('/').filter((piece) => piece !== '' && piece !== '.'));
+      continue;
+    }
+    if (create && !found?.isDirectory()) {
+      if (found) remove(path);
+      mkdirSync(path, { mode: 0o755 });
+    }
+    done.push(part);
+  }
+  return join(root, ...done);
+}
