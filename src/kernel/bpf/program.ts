@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import { FairleadError } from '../../lib/errors.ts';
-import { libc } from '../libc.ts';
+import { errnoName, libc } from '../libc.ts';
 import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './syscall.ts';
 
 /** Kinds of programs (linux/bpf.h, enum bpf_prog_type). */
@@ -41,6 +41,16 @@ export interface BpfProgram {
 
 const LOG_SIZE = 1 << 20;
 const LOG_LINES = 12;
+/** The verifier gives up with EAGAIN whenever a signal is due (bpf_check in kernel/bpf/verifier.c). */
+const TRIES = 20;
+
+/** BPF_PROG_LOAD: a descriptor, or -1 with errno set. */
+function load(attributes: Attributes): number {
+  for (let left = TRIES; ; left--) {
+    const fd = tryBpf(COMMAND.programLoad, attributes);
+    if (fd >= 0 || left <= 1 || errnoName(libc().errno()) !== 'EAGAIN') return fd;
+  }
+}
 
 /**
  * Loads a program. Throws FairleadError whose message ends with the verifier's own last lines where it was refused.
@@ -55,12 +65,12 @@ export function loadProgram(source: ProgramSource): BpfProgram {
       .pointer(16, zeroTerminated(license))
       .text(48, name, 16)
       .u32(68, attach === undefined ? 0 : ATTACH[attach]);
-  const fd = tryBpf(COMMAND.programLoad, attributes());
+  const fd = load(attributes());
   if (fd >= 0) return { fd, name, close: () => closeSync(fd) };
   const failure = bpfError('load BPF program', name);
   // A second time for the log only: writing it makes every load slower.
   const log = new Uint8Array(LOG_SIZE);
-  const again = tryBpf(COMMAND.programLoad, attributes().u32(24, 1).u32(28, log.length).pointer(32, log));
+  const again = load(attributes().u32(24, 1).u32(28, log.length).pointer(32, log));
   if (again >= 0) return { fd: again, name, close: () => closeSync(again) };
   const text = Buffer.from(log.subarray(0, Math.max(0, log.indexOf(0))))
     .toString('latin1')
@@ -113,7 +123,7 @@ export function canLoad(source: ProgramSource): boolean {
     .pointer(8, source.instructions)
     .pointer(16, zeroTerminated(source.license))
     .u32(68, source.attach === undefined ? 0 : ATTACH[source.attach]);
-  const fd = tryBpf(COMMAND.programLoad, attributes);
+  const fd = load(attributes);
   if (fd >= 0) {
     libc().close(fd);
     return true;
