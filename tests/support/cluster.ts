@@ -171,7 +171,8 @@ export async function startCluster(
         name,
         place,
         '--',
-        process.execPath,
+        // Where the image has its own; nodes and outside see the machine's.
+        ...(place.startsWith('node/') || place === 'outside' ? [process.execPath] : ['/opt/fairlead/node']),
         '-e',
         KEEP_ASKING,
         host,

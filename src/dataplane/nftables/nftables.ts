@@ -89,10 +89,10 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
     for (let attempt = 1; ; attempt++) {
       const started = performance.now();
       const generation = connection.generation();
-      const replace = connection.tables(protocol).some(({ name }) => name === TABLE);
+      const replace = connection.tables(protocol).some(({ name }) => name === tableName);
       const remembered = replace ? rememberedClients(protocol) : [];
       const read = performance.now();
-      const table = new FamilyTable(family, map.node);
+      const table = new FamilyTable(family, map.node, tableName);
       // Without a check on the last try: a machine whose rules others change all the time is no reason to give up.
       const batch = connection.batch(protocol, {
         capacity: 1 << 20,
