@@ -34,6 +34,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
     let position = options.tailLines === null ? 0 : tailStart(fd, options.tailLines);
     let pending = Buffer.alloc(0);
     let left = options.limitBytes ?? Number.POSITIVE_INFINITY;
+    const render = lineRenderer(options);
     while (!options.signal.aborted && left > 0) {
       // Asked before the read: what is written before the end is then seen by this read or the next.
       const ended = options.ended();
@@ -56,7 +57,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
       pending = Buffer.concat([pending, chunk.subarray(0, count)]);
       const out: Buffer[] = [];
       for (let end = pending.indexOf(10); end >= 0; end = pending.indexOf(10)) {
-        const line = renderLine(pending.subarray(0, end), options);
+        const line = render(pending.subarray(0, end));
         pending = pending.subarray(end + 1);
         if (line) out.push(line);
       }
@@ -76,20 +77,32 @@ function isReplaced(fd: number, file: string): boolean {
   return now !== undefined && now.ino !== fstatSync(fd).ino;
 }
 
-function renderLine(line: Buffer, options: Pick<LogOptions, 'sinceTime' | 'timestamps'>): Buffer | null {
-  const first = line.indexOf(32);
-  const second = line.indexOf(32, first + 1);
-  const third = line.indexOf(32, second + 1);
-  if (first < 0 || second < 0) return null;
-  const partial = line[second + 1] === 0x50;
-  const stamp = line.subarray(0, first).toString();
-  if (options.sinceTime && new Date(stamp) < options.sinceTime) return null;
-  const text = third < 0 ? Buffer.alloc(0) : line.subarray(third + 1);
-  return Buffer.concat([
-    ...(options.timestamps ? [Buffer.from(`${stamp} `)] : []),
-    text,
-    ...(partial ? [] : [Buffer.of(10)]),
-  ]);
+/**
+ * Renders one line of the file after the other. Lines in parts are one: their first part says when they were written,
+ * and so whether all of it is shown.
+ */
+function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps'>) {
+  /** Streams in the middle of a line; true where its parts are shown. */
+  const begun = new Map<string, boolean>();
+  return (line: Buffer): Buffer | null => {
+    const first = line.indexOf(32);
+    const second = line.indexOf(32, first + 1);
+    const third = line.indexOf(32, second + 1);
+    if (first < 0 || second < 0) return null;
+    const stream = line.toString('latin1', first + 1, second);
+    const stamp = line.toString('latin1', 0, first);
+    const partial = line[second + 1] === 0x50;
+    const before = begun.get(stream);
+    const shown = before ?? !(options.sinceTime && new Date(stamp) < options.sinceTime);
+    if (partial) begun.set(stream, shown);
+    else begun.delete(stream);
+    if (!shown) return null;
+    return Buffer.concat([
+      ...(options.timestamps && before === undefined ? [Buffer.from(`${stamp} `)] : []),
+      third < 0 ? Buffer.alloc(0) : line.subarray(third + 1),
+      ...(partial ? [] : [Buffer.of(10)]),
+    ]);
+  };
 }
 
 /** The last lines of a log that is written no more, as kubectl would print them. */
@@ -99,11 +112,11 @@ export function lastLines(file: string, count: number): string {
     const start = tailStart(fd, count);
     const data = Buffer.alloc(fstatSync(fd).size - start);
     readSync(fd, data, 0, data.length, start);
-    const plain = { sinceTime: null, timestamps: false };
+    const render = lineRenderer({ sinceTime: null, timestamps: false });
     return data
       .toString('utf8')
       .split('\n')
-      .map((line) => renderLine(Buffer.from(line), plain)?.toString('utf8') ?? '')
+      .map((line) => render(Buffer.from(line))?.toString('utf8') ?? '')
       .join('');
   } finally {
     closeSync(fd);

@@ -8,6 +8,9 @@ import type { KubeletOptions } from './options.ts';
 import type { PodWorker } from './pod-worker.ts';
 import { serveUpgrade } from './upgraded-requests.ts';
 
+/** metav1.StatusReason of the answers that are not logs. */
+const REASONS: Readonly<Record<number, string>> = { 400: 'BadRequest', 401: 'Unauthorized', 404: 'NotFound' };
+
 type FindPod = (namespace: string, name: string) => PodWorker | undefined;
 
 /** Serves what the API server asks of a node: logs, exec, attach, port-forward; paths as a kubelet's. */
@@ -56,8 +59,11 @@ function respond(
   request: IncomingMessage,
   response: ServerResponse,
 ): void {
-  const refuse = (status: number, message: string) => {
-    response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8' }).end(`${message}\n`);
+  // The API server passes the answer on as it is, and kubectl shows the message of a Status only.
+  const refuse = (code: number, message: string) => {
+    const reason = REASONS[code] ?? 'InternalError';
+    const body = { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Failure', message, reason, code };
+    response.writeHead(code, { 'content-type': 'application/json' }).end(JSON.stringify(body));
   };
   if (!(request.socket as TLSSocket).authorized) {
     refuse(401, 'a certificate of the cluster is needed');
