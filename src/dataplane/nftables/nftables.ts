@@ -85,6 +85,8 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   async function syncFamily(family: IPFamily, map: ServiceMap, tally: Tally): Promise<void> {
     const protocol = NFPROTO[family];
     const refused = new Map<FrontendKey, Error>();
+    // To ask takes a transaction: asked later, it would make the generation stale that is read below.
+    const owned = isOwned();
     let named = false;
     for (let attempt = 1; ; attempt++) {
       const started = performance.now();
@@ -98,7 +100,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
         capacity: 1 << 20,
         ...(attempt < ATTEMPTS ? { generation } : {}),
       });
-      table.create(batch, map, { owned: isOwned(), replace, refused, named });
+      table.create(batch, map, { owned, replace, refused, named });
       table.restoreAffinity(batch, remembered);
       const encoded = performance.now();
       try {
