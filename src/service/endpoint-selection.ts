@@ -1,7 +1,7 @@
 import type { IPFamily } from '../lib/address.ts';
 import { endpointOrder } from './address-text.ts';
 import { type EndpointKey, endpointKey } from './endpoint-key.ts';
-import type { Endpoint, NodeView, Protocol } from './model.ts';
+import type { Endpoint, NodeView, Pool, Protocol } from './model.ts';
 import type { ParsedSlice, SliceMember } from './slice-reader.ts';
 
 /** An endpoint that may serve: ready, or terminating and still serving. */
@@ -81,29 +81,32 @@ export function localEndpoints(candidates: readonly Candidate[]): readonly Endpo
   return (ready.length > 0 ? ready : local).map((candidate) => candidate.endpoint);
 }
 
+/** How many endpoints of a set failover may leave out: at most half of it, never the last. */
+export const mostEjected = (endpoints: number): number => Math.floor(endpoints / 2);
+
 /**
- * Takes failed endpoints out of a set, with care: at most half of it, never the last. Where more have failed, the
- * ones that `ejected` names first go.
+ * Takes failed endpoints out of a set, as many as `mostEjected` allows. Where more have failed, the ones that
+ * `ejected` names first go.
  */
 export function withoutEjected(
   endpoints: readonly Endpoint[],
   protocol: Protocol,
   ejected: ReadonlySet<EndpointKey>,
-): readonly Endpoint[] {
-  const most = Math.floor(endpoints.length / 2);
-  if (ejected.size === 0 || most === 0) return endpoints;
+): Pick<Pool, 'endpoints' | 'ejected'> {
+  const most = mostEjected(endpoints.length);
+  if (ejected.size === 0 || most === 0) return { endpoints };
   const failed = new Map<EndpointKey, Endpoint>();
   for (const endpoint of endpoints) {
     const key = endpointKey(endpoint.ip, endpoint.port, protocol);
     if (ejected.has(key)) failed.set(key, endpoint);
   }
-  if (failed.size === 0) return endpoints;
+  if (failed.size === 0) return { endpoints };
   const out = new Set<Endpoint>();
   for (const key of ejected) {
     const endpoint = failed.get(key);
     if (endpoint && out.size < most) out.add(endpoint);
   }
-  return endpoints.filter((endpoint) => !out.has(endpoint));
+  return { endpoints: endpoints.filter((endpoint) => !out.has(endpoint)), ejected: [...out] };
 }
 
 /** True when two endpoints are equal in every field. */

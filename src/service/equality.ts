@@ -1,9 +1,16 @@
 import type { Cidr } from '../lib/address.ts';
 import { sameEndpoint } from './endpoint-selection.ts';
-import type { Frontend, HealthCheck, NodeView, Pool, Route } from './model.ts';
+import type { Endpoint, Frontend, HealthCheck, NodeView, Pool, Route } from './model.ts';
+
+const NONE: readonly Endpoint[] = [];
 
 export function samePool(a: Pool, b: Pool): boolean {
-  return a === b || (a.id === b.id && sameList(a.endpoints, b.endpoints, sameEndpoint));
+  return (
+    a === b ||
+    (a.id === b.id &&
+      sameList(a.endpoints, b.endpoints, sameEndpoint) &&
+      sameList(a.ejected ?? NONE, b.ejected ?? NONE, sameEndpoint))
+  );
 }
 
 export function sameFrontend(a: Frontend, b: Frontend): boolean {

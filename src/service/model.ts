@@ -44,6 +44,8 @@ export interface Pool {
   /** "namespace/name:portName/protocol/family/scope" where scope is "cluster" or "local". */
   readonly id: string;
   readonly endpoints: readonly Endpoint[];
+  /** What would serve as well, but failed lately and is left out by failover; absent: nothing. */
+  readonly ejected?: readonly Endpoint[];
 }
 
 export type Route =

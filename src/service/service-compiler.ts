@@ -132,8 +132,10 @@ function endpointSets(
   const candidates: readonly Candidate[] = mergeEndpoints(slices, wanted, family, context.node.name, known);
   const pool = (scope: 'cluster' | 'local', before: Pool | undefined, endpoints: readonly Endpoint[]) => {
     if (endpoints.length === 0) return null;
-    const left = service.options.failover ? withoutEjected(endpoints, protocol, context.ejected) : endpoints;
-    const fresh: Pool = { id: `${id}/${scope}`, endpoints: left };
+    const left = service.options.failover
+      ? withoutEjected(endpoints, protocol, context.ejected)
+      : { endpoints };
+    const fresh: Pool = { id: `${id}/${scope}`, ...left };
     return before && samePool(before, fresh) ? before : fresh;
   };
   const needsLocal = service.externalLocal || service.internalLocal;
