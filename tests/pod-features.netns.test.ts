@@ -52,10 +52,10 @@ const remove = async (name: string, seconds?: number) => {
   await node.until(name, (one) => one === null);
 };
 const untilWritten = async (file: string, what: RegExp) => {
-  for (const end = Date.now() + 20_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
+  for (const end = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
     const text = written(file);
     if (what.test(text)) return text;
-    if (Date.now() > end) throw new Error(`waited 20 s for ${what} in ${file}: ${JSON.stringify(text)}`);
+    if (Date.now() > end) throw new Error(`waited 60 s for ${what} in ${file}: ${JSON.stringify(text)}`);
   }
 };
 
@@ -604,7 +604,7 @@ describe('logs and networks', { concurrency: 4 }, () => {
 });
 
 async function fetchUntilAnswered(url: string): Promise<void> {
-  for (const end = Date.now() + 20_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
+  for (const end = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
     try {
       await fetch(url, { redirect: 'manual' });
       return;

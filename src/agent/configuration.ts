@@ -63,6 +63,10 @@ export interface PodsConfiguration {
   /** Address and port that pods find in KUBERNETES_SERVICE_HOST and _PORT. */
   readonly apiServiceHost: string;
   readonly apiServicePort: number;
+  /** Folder of images, which nodes of one machine may share; null: below stateDir. */
+  readonly imagesDir: string | null;
+  /** Registries ("HOST:PORT") that speak plain HTTP; those on loopback do anyway. */
+  readonly plainHttpRegistries: readonly string[];
 }
 
 export interface DnsConfiguration {
@@ -162,6 +166,8 @@ function readPods(reader: FieldReader): PodsConfiguration {
     },
     apiServiceHost: reader.text('apiServiceHost', ''),
     apiServicePort: reader.number('apiServicePort', 443, 1, 65535),
+    imagesDir: reader.optionalText('imagesDir'),
+    plainHttpRegistries: reader.texts('plainHttpRegistries', []),
   };
 }
 

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { PodNetwork } from '../network/pod-network.ts';
 import { startKubelet } from '../runtime/kubelet.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -19,6 +20,10 @@ export async function startPods(context: AgentContext, network: PodNetwork): Pro
     clusterDomain: configuration.clusterDomain,
     apiService: { host: pods.apiServiceHost, port: pods.apiServicePort },
     builtinImages: context.builtinImages,
+    images: {
+      folder: pods.imagesDir ?? join(configuration.stateDir, 'images'),
+      plainHttp: pods.plainHttpRegistries,
+    },
     server: {
       port: pods.port,
       cert: readFileSync(pods.tls.cert, 'utf8'),

@@ -84,6 +84,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       clientCA: join(paths.pki, 'ca.crt'),
       apiServiceHost: service ? addressAt(service, 1) : '',
       apiServicePort: 443,
+      imagesDir: paths.images,
     },
     dns: { addresses: state.dnsAddresses },
     loadBalancer: { interface: UPLINK },

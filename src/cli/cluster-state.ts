@@ -59,6 +59,8 @@ export function clusterPaths(name: string) {
     data: join(root, 'data.db'),
     /** Put in front of the PATH of `exec` on nodes and outside. */
     bin: join(root, 'bin'),
+    /** Images that are not built in, shared by the nodes. */
+    images: join(root, 'images'),
     logs: join(root, 'logs'),
     log: (process: string) => join(root, 'logs', `${process}.log`),
     node: (node: string) => join(root, 'nodes', node),

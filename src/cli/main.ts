@@ -39,6 +39,7 @@ const COMMANDS: readonly Entry[] = [
     summary: 'carry Services by another mode, without a gap',
     load: () => import('./mode.ts'),
   },
+  { name: 'image', summary: 'load, pull, list and remove images of pods', load: () => import('./image.ts') },
   { name: 'agent', summary: 'the node agent', load: () => import('./agent.ts') },
   { name: 'echo', summary: 'a small server that says who it is', load: () => import('./echo.ts') },
   {

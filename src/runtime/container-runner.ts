@@ -4,6 +4,7 @@ import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { lastLines } from './container-logs.ts';
 import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
+import { containerUser } from './image-user.ts';
 import { ociConfig } from './oci-config.ts';
 import { deleteContainer, execInContainer, readExitCode, startContainer } from './oci-runtime.ts';
 import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
@@ -11,7 +12,9 @@ import type { WorkerContext } from './pod-worker.ts';
 import { runProbe } from './probe.ts';
 import { startProber } from './prober.ts';
 import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
-import { builtinImage, type Image, mountRootfs, removeRootfs } from './rootfs.ts';
+import { pullCredentials } from './pull-secrets.ts';
+import { type Image, mountRootfs, removeRootfs } from './rootfs.ts';
+import { stopSignal } from './stop-signal.ts';
 import { volumeMounts } from './volumes.ts';
 
 export interface RunnerContext extends WorkerContext {
@@ -42,6 +45,8 @@ interface Saved {
   readonly attempt: number;
   readonly process: ProcessIdentity | null;
   readonly startedAt: string | null;
+  readonly imageId: string;
+  readonly stopSignal: NodeJS.Signals;
   readonly last: Termination | null;
   /** How the run came out, once it is over. */
   readonly ended: Termination | null;
@@ -72,6 +77,13 @@ export class ContainerRunner {
   #ready = false;
   #unhealthy: string | null = null;
   #failures = 0;
+  /** How often in a row it could not be started. */
+  #refusals = 0;
+  #imageId = '';
+  #stopSignal: NodeJS.Signals = 'SIGTERM';
+  #pulling = false;
+  /** For the next start: with imagePullPolicy Always every start asks the registry. */
+  #pulled: Image | null = null;
   #notBefore = 0;
   #probing: AbortController | null = null;
   #exit: PromiseWithResolvers<void> | null = null;
@@ -95,6 +107,7 @@ export class ContainerRunner {
       last: this.#last,
       started: this.#started,
       ready: this.#ready,
+      imageId: this.#imageId,
     };
   }
 
@@ -177,7 +190,7 @@ export class ContainerRunner {
     this.#notice();
   }
 
-  /** Ends the container: preStop hook, SIGTERM, and at the deadline (clock's milliseconds) SIGKILL. */
+  /** Ends the container: preStop hook, SIGTERM (or the image's signal), and at the deadline (clock's milliseconds) SIGKILL. */
   stop(deadline: number, address: string): Promise<void> {
     this.#cancelBackoff();
     this.#notice();
@@ -224,6 +237,8 @@ export class ContainerRunner {
     this.#id = saved.id;
     this.#attempt = saved.attempt;
     this.#process = saved.process;
+    this.#imageId = saved.imageId;
+    this.#stopSignal = saved.stopSignal;
     this.#last = saved.last;
     if (saved.ended) {
       this.#phase = { kind: 'ended', termination: saved.ended };
@@ -247,18 +262,8 @@ export class ContainerRunner {
   async #start(launch: Launch): Promise<void> {
     const { options, events, paths, groups } = this.#context;
     const { container, pod } = launch;
-    const image = builtinImage(container.image ?? '', options.builtinImages);
-    if (!image) {
-      this.#waitFor(
-        'ErrImagePull',
-        `image ${JSON.stringify(container.image)} is unknown: this node has "host" and ${Object.keys(
-          options.builtinImages,
-        )
-          .map((name) => JSON.stringify(name))
-          .join(', ')}`,
-      );
-      return;
-    }
+    const image = this.#findImage(launch);
+    if (!image) return;
     if (this.#id) await this.#clean(this.#id, this.#attempt - 1);
     rmSync(this.#logOf(this.#attempt - 2), { force: true });
     const { namespace = '', name = '' } = pod.metadata ?? {};
@@ -267,6 +272,8 @@ export class ContainerRunner {
     const bundle = this.#bundle(this.#attempt);
     try {
       const environment = await launch.environment();
+      this.#imageId = image.id;
+      this.#stopSignal = stopSignal(container, image);
       const config = this.#config(launch, environment, image, bundle, groups?.controllers ?? new Set());
       writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
       const startedAt = this.#timestamp();
@@ -288,6 +295,7 @@ export class ContainerRunner {
       );
       this.#phase = { kind: 'running', id: this.#id, startedAt };
       this.#startedAtMs = options.clock.now();
+      this.#refusals = 0;
     } catch (error) {
       const reason =
         error instanceof FairleadError && /^[A-Z][a-zA-Z]+$/.test(error.code)
@@ -313,6 +321,44 @@ export class ContainerRunner {
     this.#probe();
   }
 
+  /** The image, when it is here; else it is pulled meanwhile, and the pod looked at again afterwards. */
+  #findImage({ container, pod }: Launch): Image | null {
+    const { images, client, events } = this.#context;
+    if (this.#pulling) return null;
+    const name = JSON.stringify(container.image ?? '');
+    try {
+      const image = this.#pulled ?? images.present(container);
+      this.#pulled = null;
+      if (image) return image;
+    } catch (error) {
+      this.#waitFor(error instanceof FairleadError ? error.code : 'ErrImagePull', messageOf(error));
+      return null;
+    }
+    this.#pulling = true;
+    events.event(pod, 'Normal', 'Pulling', `Pulling image ${name}`);
+    images
+      .pull(container, (reference) => pullCredentials(client, pod, reference))
+      .then(
+        (image) => {
+          this.#pulled = image;
+          events.event(pod, 'Normal', 'Pulled', `Successfully pulled image ${name}`);
+        },
+        (error: unknown) => this.#waitFor('ErrImagePull', messageOf(error)),
+      )
+      .finally(() => {
+        this.#pulling = false;
+        this.#context.changed();
+      });
+    return null;
+  }
+
+  /** An image has come: whoever waits for one need wait no longer. */
+  retryImage(): void {
+    if (this.#phase.kind !== 'waiting' || !/Image/.test(this.#phase.reason)) return;
+    this.#notBefore = 0;
+    this.#context.changed();
+  }
+
   #config(
     launch: Launch,
     environment: EnvironmentSources,
@@ -327,6 +373,7 @@ export class ContainerRunner {
     const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
     const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
     const rootfs = mountRootfs(image, bundle);
+    const user = containerUser(pod, container, image.user, rootfs);
     const termination = join(bundle, TERMINATION_LOG);
     writeFileSync(termination, '');
     // Whoever the container runs as writes it.
@@ -343,7 +390,7 @@ export class ContainerRunner {
       args: [...entrypoint, ...args],
       env,
       cwd: container.workingDir || image.workingDir || '/',
-      user: userOf(pod, container, image),
+      user,
       rootfs,
       pausePid: launch.pausePid,
       mounts: [
@@ -473,12 +520,18 @@ export class ContainerRunner {
   #waitFor(reason: string, message: string): void {
     const { clock } = this.#context.options;
     const pod = this.#context.pod();
-    this.#failures++;
-    const delay = Math.min(1000 * 2 ** (this.#failures - 1), MOST_BACKOFF_MS);
+    this.#refusals++;
+    const delay = Math.min(1000 * 2 ** (this.#refusals - 1), MOST_BACKOFF_MS);
     this.#notBefore = clock.now() + delay;
-    const shown = reason === 'ErrImagePull' && this.#failures > 1 ? 'ImagePullBackOff' : reason;
-    this.#phase = { kind: 'waiting', reason: shown, message };
-    this.#context.events.event(pod, 'Warning', 'Failed', `Error: ${shown}: ${message}`);
+    const backsOff = reason === 'ErrImagePull' && this.#refusals > 1;
+    this.#phase = backsOff
+      ? {
+          kind: 'waiting',
+          reason: 'ImagePullBackOff',
+          message: `Back-off pulling image ${JSON.stringify(this.#spec.image ?? '')}: ErrImagePull: ${message}`,
+        }
+      : { kind: 'waiting', reason, message };
+    this.#context.events.event(pod, 'Warning', 'Failed', `Error: ${reason}: ${message}`);
     this.#wakeAt(this.#notBefore);
   }
 
@@ -499,7 +552,7 @@ export class ContainerRunner {
       }
     }
     const hooked = hook !== undefined;
-    if (this.#process && this.isRunning && left() > 0) signalProcess(this.#process, 'SIGTERM');
+    if (this.#process && this.isRunning && left() > 0) signalProcess(this.#process, this.#stopSignal);
     const wait = Math.max(left(), hooked && deadline > clock.now() - 1 ? LEAST_STOP_MS : 0);
     if (wait > 0 && this.isRunning) await this.#exitWithin(wait);
     if (this.isRunning && this.#process) {
@@ -612,6 +665,8 @@ export class ContainerRunner {
       attempt: this.#attempt,
       process: this.#process,
       startedAt,
+      imageId: this.#imageId,
+      stopSignal: this.#stopSignal,
       last: this.#last,
       ended: this.#phase.kind === 'ended' ? this.#phase.termination : null,
     };
@@ -627,23 +682,4 @@ export class ContainerRunner {
   #timestamp(): string {
     return `${new Date(this.#context.options.clock.now()).toISOString().slice(0, 19)}Z`;
   }
-}
-
-/** Whom the container runs as: its own setting, the pod's, the image's; numbers only, as the root file system may lack names. */
-function userOf(pod: Pod, container: Container, image: Image): { uid: number; gid: number } {
-  const own = container.securityContext ?? {};
-  const shared = pod.spec?.securityContext ?? {};
-  const [imageUser = '0', imageGroup = '0'] = image.user.split(':');
-  const uid = own.runAsUser ?? shared.runAsUser ?? Number(imageUser);
-  const gid = own.runAsGroup ?? shared.runAsGroup ?? Number(imageGroup);
-  if ((own.runAsNonRoot ?? shared.runAsNonRoot) && uid === 0) {
-    throw new FairleadError(
-      'container has runAsNonRoot and would run as root; set securityContext.runAsUser',
-      {
-        op: 'start container',
-        code: 'CreateContainerConfigError',
-      },
-    );
-  }
-  return { uid: Number.isInteger(uid) ? uid : 0, gid: Number.isInteger(gid) ? gid : 0 };
 }

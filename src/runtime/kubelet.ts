@@ -6,6 +6,8 @@ import { startInformer } from '../kube/informer.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
+import { createImageSource } from './images/image-source.ts';
+import { openImageStore } from './images/image-store.ts';
 import { serveKubelet } from './kubelet-server.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
@@ -31,8 +33,19 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
   const workers = new Map<string, PodWorker>();
   const statuses = statusWriter(options);
+  const images = createImageSource({
+    store: openImageStore(options.images.folder),
+    builtins: options.builtinImages,
+    plainHttp: options.images.plainHttp,
+    clock,
+    signal,
+  });
+  images.onChange(() => {
+    for (const worker of workers.values()) worker.retryImages();
+  });
   const context: WorkerContext = {
     options,
+    images,
     client,
     paths,
     groups,
@@ -118,6 +131,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     ready,
     async close() {
       exits.close();
+      images.close();
       for (const worker of workers.values()) worker.release();
       await server.close();
     },

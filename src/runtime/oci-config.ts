@@ -1,5 +1,6 @@
 import type { Container, Pod } from '../kube/types.ts';
 import { parseQuantity } from './environment.ts';
+import type { ProcessUser } from './image-user.ts';
 
 /** A bind mount or tmpfs of a container, as config.json lists it. */
 export interface OciMount {
@@ -15,7 +16,7 @@ export interface OciConfigInput {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
   readonly cwd: string;
-  readonly user: { readonly uid: number; readonly gid: number };
+  readonly user: ProcessUser;
   /** Path of the root file system, mounted already. */
   readonly rootfs: string;
   /** The pause process whose network, IPC and UTS namespaces the container joins; null: the node's own network. */
@@ -77,7 +78,11 @@ export function ociConfig(input: OciConfigInput): object {
     ociVersion: '1.0.2',
     process: {
       terminal: input.tty,
-      user: { ...input.user, additionalGids: groupsOf(pod) },
+      user: {
+        uid: input.user.uid,
+        gid: input.user.gid,
+        additionalGids: [...new Set([...input.user.groups, ...groupsOf(pod)])],
+      },
       args: input.args,
       env: [...input.env].map(([name, value]) => `${name}=${value}`),
       cwd: input.cwd,

@@ -28,6 +28,12 @@ export interface KubeletOptions {
   /** Where pods find the API server. */
   readonly apiService: { readonly host: string; readonly port: number };
   readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
+  readonly images: {
+    /** The image store, which the nodes of a machine may share. */
+    readonly folder: string;
+    /** Registries ("HOST:PORT") that speak plain HTTP; those on loopback do anyway. */
+    readonly plainHttp: readonly string[];
+  };
   readonly server: {
     readonly port: number;
     /** PEM texts. */

@@ -27,6 +27,8 @@ export interface ContainerView {
   readonly started: boolean;
   /** The readiness probe passes (or there is none). */
   readonly ready: boolean;
+  /** What exactly its image is; empty where the name says it. */
+  readonly imageId: string;
 }
 
 export interface PodView {
@@ -179,7 +181,7 @@ function containerStatus(
     ready: done || isReady(view),
     restartCount: view?.restarts ?? 0,
     image: container.image ?? '',
-    imageID: '',
+    imageID: view?.imageId ?? '',
     ...(id ? { containerID: `crun://${id}` } : {}),
     started: running && (view?.started ?? false),
   } as ContainerStatus;

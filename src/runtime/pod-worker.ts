@@ -6,6 +6,7 @@ import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { ContainerRunner } from './container-runner.ts';
 import type { ControlGroups } from './control-groups.ts';
+import type { ImageSource } from './images/image-source.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
@@ -22,6 +23,7 @@ export interface WorkerContext {
   readonly paths: RuntimePaths;
   readonly groups: ControlGroups | null;
   readonly events: EventRecorder;
+  readonly images: ImageSource;
   /** Writes a pod's status to the API server, the latest one when called often. */
   readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
   /** Removes the pod object once nothing of it is left here. */
@@ -116,6 +118,11 @@ export class PodWorker {
       this.#running = null;
       if (this.#dirty) this.wake();
     });
+  }
+
+  /** An image has come to the node. */
+  retryImages(): void {
+    for (const runner of this.#containers.values()) runner.retryImage();
   }
 
   /** Lets go without touching what runs: the agent ends, the pod does not. */

@@ -8,13 +8,18 @@ import type { BuiltinImage } from './options.ts';
 /** An image as containers use it. */
 export interface Image {
   readonly name: string;
+  /** What exactly it is, as a container's status reports it: "NAME@DIGEST"; empty for images of the node itself. */
+  readonly id: string;
   /** Read-only layers, uppermost first. */
   readonly layers: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly entrypoint: readonly string[];
   readonly command: readonly string[];
   readonly workingDir: string;
+  /** "USER", "UID", "USER:GROUP", …, as the image says it. */
   readonly user: string;
+  /** The signal that asks its processes to end. */
+  readonly stopSignal: string;
   readonly mounts: readonly OciMount[];
 }
 
@@ -27,12 +32,14 @@ export function builtinImage(name: string, builtins: Readonly<Record<string, Bui
   if (!builtin) return null;
   return {
     name,
+    id: '',
     layers: ['/'],
     env: { PATH, ...builtin.env },
     entrypoint: [],
     command: ['/bin/sh'],
     workingDir: '/',
     user: '0',
+    stopSignal: 'SIGTERM',
     // The machine's own /run and /tmp belong to its programs; containers get empty ones.
     mounts: [
       {

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { createClient } from '../../src/kube/client.ts';
 import { httpTransport } from '../../src/kube/transport.ts';
 import { systemClock } from '../../src/lib/clock.ts';
@@ -48,6 +49,7 @@ const kubelet = await startKubelet({
   builtinImages: {
     node: { mounts: [{ source: process.execPath, destination: '/usr/local/bin/test-node', readonly: true }] },
   },
+  images: { folder: join(input.stateDir, 'images'), plainHttp: [] },
   server: { port: 10250, ...input.serving, clientCa: input.ca },
   logger,
   clock: systemClock,

@@ -95,7 +95,7 @@ export async function startPodNode(): Promise<PodNode> {
     cgroupParent,
     kubectl(...args) {
       return new Promise((resolve) => {
-        execFile('kubectl', [...config, ...args], { timeout: 20_000 }, (error, stdout, stderr) => {
+        execFile('kubectl', [...config, ...args], { timeout: 60_000 }, (error, stdout, stderr) => {
           const code = error ? (typeof error.code === 'number' ? error.code : 1) : 0;
           resolve({ code, stdout, stderr });
         });
@@ -140,11 +140,11 @@ export async function startPodNode(): Promise<PodNode> {
       return answer.status === 404 ? null : answer.body;
     },
     async until(name, what) {
-      const end = Date.now() + 20_000;
+      const end = Date.now() + 60_000;
       for (;;) {
         const pod = await node.pod(name);
         if (await what(pod)) return pod;
-        if (Date.now() > end) throw new Error(`waited 20 s for pod ${name}: ${JSON.stringify(pod?.status)}`);
+        if (Date.now() > end) throw new Error(`waited 60 s for pod ${name}: ${JSON.stringify(pod?.status)}`);
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     },

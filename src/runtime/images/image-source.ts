@@ -1,0 +1,103 @@
+import { type FSWatcher, watch } from 'node:fs';
+import { join } from 'node:path';
+import type { Container } from '../../kube/types.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
+import type { BuiltinImage } from '../options.ts';
+import { builtinImage, type Image } from '../rootfs.ts';
+import { pullImage } from './image-pull.ts';
+import type { ImageStore } from './image-store.ts';
+import { defaultPullPolicy, formatReference, type ImageReference, parseReference } from './reference.ts';
+import type { RegistryCredentials } from './registry.ts';
+
+/** Where a node's containers get their images: built in, loaded, or from a registry. */
+export interface ImageSource {
+  /**
+   * The image for a start of a container, where it is here and need not be asked for. Null: it has to be pulled.
+   * Throws FairleadError "InvalidImageName", "ErrImageNeverPull".
+   */
+  present(container: Container): Image | null;
+  /**
+   * Brings it from its registry; those who want the same one wait for the same pull. Throws FairleadError
+   * "ErrImagePull".
+   */
+  pull(container: Container, credentials: Credentials): Promise<Image>;
+  /** Calls back when an image has come into the store, by whomever. */
+  onChange(listener: () => void): void;
+  close(): void;
+}
+
+/** Looks up who the node is for a registry, by the pod's imagePullSecrets; null: nobody. */
+export type Credentials = (reference: ImageReference) => Promise<RegistryCredentials | null>;
+
+export interface ImageSourceOptions {
+  readonly store: ImageStore;
+  readonly builtins: Readonly<Record<string, BuiltinImage>>;
+  readonly plainHttp: readonly string[];
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+}
+
+export function createImageSource(options: ImageSourceOptions): ImageSource {
+  const { store, builtins, clock } = options;
+  const pulls = new Map<string, Promise<Image>>();
+  const listeners: (() => void)[] = [];
+  const watcher: FSWatcher = watch(join(store.folder, 'names'), () => {
+    for (const listener of listeners) listener();
+  });
+  watcher.unref();
+  return {
+    present(container) {
+      const name = container.image ?? '';
+      const builtin = builtinImage(name, builtins);
+      if (builtin) return builtin;
+      const reference = parseReference(name);
+      const policy = container.imagePullPolicy ?? defaultPullPolicy(reference);
+      const stored = store.find(name);
+      if (stored && (policy !== 'Always' || stored.source === 'archive')) return store.open(stored);
+      if (policy === 'Never') {
+        throw new FairleadError(
+          `Container image ${JSON.stringify(name)} is not present with pull policy of Never`,
+          {
+            op: 'find image',
+            code: 'ErrImageNeverPull',
+            hint: 'fairlead image load FILE',
+            object: name,
+          },
+        );
+      }
+      return null;
+    },
+    async pull(container, credentials) {
+      const reference = parseReference(container.image ?? '');
+      const name = formatReference(reference);
+      const identity = await credentials(reference);
+      // Who may not read it must not profit from somebody else's pull: one pull for each identity.
+      const key = JSON.stringify([name, identity]);
+      const pull = async (): Promise<Image> => {
+        try {
+          const registry = { credentials: identity, plainHttp: options.plainHttp, signal: options.signal };
+          return store.open(await pullImage(store, name, { ...registry, now: new Date(clock.now()) }));
+        } catch (error) {
+          throw pullFailure(name, error, Object.keys(builtins));
+        } finally {
+          pulls.delete(key);
+        }
+      };
+      const running = pulls.get(key) ?? pull();
+      pulls.set(key, running);
+      return await running;
+    },
+    onChange: (listener) => listeners.push(listener),
+    close: () => watcher.close(),
+  };
+}
+
+/** Names what is here already, since a name without a registry is most often a built-in one misspelt. */
+function pullFailure(name: string, error: unknown, builtins: readonly string[]): FairleadError {
+  const known = ['host', ...builtins].map((one) => JSON.stringify(one)).join(', ');
+  return new FairleadError(
+    `${messageOf(error)} (images of this node itself: ${known}; others come from a registry or by fairlead image load FILE)`,
+    { op: 'pull image', code: 'ErrImagePull', object: name, cause: error },
+  );
+}

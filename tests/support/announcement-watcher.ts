@@ -1,0 +1,105 @@
+import { ETHERTYPE, openPacketSocket } from '../../src/kernel/packet-socket.ts';
+import { getLink, openRouteSocket } from '../../src/kernel/rtnetlink/links.ts';
+import { ARP_FILTER, arpFrame, readArp } from '../../src/loadbalancer/arp.ts';
+import { BROADCAST } from '../../src/loadbalancer/ethernet.ts';
+import {
+  NEIGHBOUR_FILTER,
+  readNeighbourMessage,
+  solicitationFrame,
+} from '../../src/loadbalancer/neighbour-discovery.ts';
+
+/** One who said on the wire that an address is at its node. */
+export interface Said {
+  readonly node: string;
+  readonly at: number;
+}
+
+export interface AnnouncementWatcher {
+  /** Everything said about an address, in the order of the wire. */
+  said(address: string): readonly Said[];
+  /** The nodes that spoke for an address in turn: one entry for each stretch in which a single node did. */
+  turns(address: string): string[];
+  close(): void;
+}
+
+/** How often all hosts are asked who has the addresses. */
+const ASK_MS = 15;
+const NO_MAC = new Uint8Array(6);
+
+/**
+ * Listens at the wire's end of every node's cable, so that it is certain who said what, while it keeps asking from
+ * `outside` who has the addresses.
+ */
+export function watchAnnouncements(
+  clusterName: string,
+  nodes: readonly string[],
+  addresses: readonly string[],
+  asker: { readonly ipv4: string; readonly ipv6: string },
+): AnnouncementWatcher {
+  const wire = `fl-${clusterName}-wire`;
+  const outside = `fl-${clusterName}-outside`;
+  const heard = new Map<string, Said[]>(addresses.map((address) => [address, []]));
+  const sockets: { close(): void }[] = [];
+  const ignore = () => {};
+  const fail = (error: Error) => {
+    // A cable that is pulled ends nothing.
+    if (!('code' in error) || error.code !== 'ENETDOWN') throw error;
+  };
+  const open = (...args: Parameters<typeof openPacketSocket>) => {
+    const socket = openPacketSocket(...args);
+    sockets.push(socket);
+    return socket;
+  };
+  const listen = (
+    node: string,
+    device: number,
+    ethertype: number,
+    read: (frame: Uint8Array) => string | null,
+  ) =>
+    open({
+      device,
+      ethertype,
+      netns: wire,
+      filter: ethertype === ETHERTYPE.arp ? ARP_FILTER : NEIGHBOUR_FILTER,
+      onError: fail,
+      onFrame: (frame) => heard.get(read(frame) ?? '')?.push({ node, at: performance.now() }),
+    });
+  {
+    using socket = openRouteSocket(wire);
+    for (const node of nodes) {
+      const { index } = getLink(socket, node);
+      listen(node, index, ETHERTYPE.arp, (frame) => readArp(frame)?.sender ?? null);
+      listen(node, index, ETHERTYPE.ipv6, (frame) => {
+        const message = readNeighbourMessage(frame);
+        return message?.type === 'advertisement' ? message.target : null;
+      });
+    }
+  }
+  using socket = openRouteSocket(outside);
+  const { index, mac } = getLink(socket, 'eth0');
+  const own = Uint8Array.from((mac ?? '').split(':'), (byte) => Number.parseInt(byte, 16));
+  const place = { device: index, netns: outside, onFrame: ignore, onError: fail };
+  const arp = open({ ...place, ethertype: ETHERTYPE.arp });
+  const discovery = open({ ...place, ethertype: ETHERTYPE.ipv6, filter: NEIGHBOUR_FILTER });
+  const timer = setInterval(() => {
+    for (const address of addresses) {
+      if (address.includes(':')) discovery.send(solicitationFrame(address, asker.ipv6, own));
+      else {
+        const question = { operation: 'request', sender: asker.ipv4, target: address } as const;
+        arp.send(arpFrame(BROADCAST, { ...question, senderMac: own, targetMac: NO_MAC }));
+      }
+    }
+  }, ASK_MS);
+  return {
+    said: (address) => heard.get(address) ?? [],
+    turns(address) {
+      const turns: string[] = [];
+      for (const { node } of heard.get(address) ?? []) if (turns.at(-1) !== node) turns.push(node);
+      return turns;
+    },
+    close() {
+      clearInterval(timer);
+      for (const one of sockets) one.close();
+    },
+  };
+}
