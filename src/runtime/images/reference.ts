@@ -13,6 +13,7 @@ export interface ImageReference {
 
 const COMPONENT = '[a-z0-9]+(?:(?:\\.|_|__|-+)[a-z0-9]+)*';
 const REPOSITORY = new RegExp(`^${COMPONENT}(?:/${COMPONENT})*$`);
+const HOST = /^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]+)?$/;
 const TAG = /^[\w][\w.-]{0,127}$/;
 const DIGEST = /^sha256:[a-f0-9]{64}$/;
 
@@ -36,6 +37,7 @@ export function parseReference(text: string): ImageReference {
   const path = colon < 0 ? rest : rest.slice(0, colon);
   const tag = colon < 0 ? (digest === '' ? 'latest' : '') : rest.slice(colon + 1);
   const repository = registry === 'docker.io' && !path.includes('/') ? `library/${path}` : path;
+  if (!HOST.test(registry)) throw bad('the registry is HOST or HOST:PORT');
   if (!REPOSITORY.test(repository))
     throw bad('a repository is lower case letters, digits, and . _ - / between');
   if (tag === '' ? digest === '' : !TAG.test(tag)) throw bad('a tag is letters, digits, _ . -, at most 128');

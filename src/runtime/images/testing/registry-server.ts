@@ -1,0 +1,93 @@
+import { once } from 'node:events';
+import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+
+/** A registry on loopback (OCI distribution-spec 1.1, pulls only). */
+export interface TestRegistry {
+  /** "127.0.0.1:PORT" */
+  readonly host: string;
+  /** Paths asked for, in order. */
+  readonly requests: string[];
+  /** Manifests by "REPOSITORY:TAG". */
+  readonly tags: Map<string, string>;
+  /** Contents by digest. */
+  readonly blobs: Map<string, Buffer>;
+  /** Blobs whose next answers break off after so many bytes. */
+  readonly breaks: Map<string, number[]>;
+  /** Who may read: null is everybody. `token` makes it ask for a bearer token instead of a password. */
+  access: { readonly user: string; readonly password: string; readonly token: boolean } | null;
+  /** Where set, every answer. */
+  failure: number | null;
+  close(): Promise<void>;
+}
+
+export async function startRegistry(tls?: {
+  readonly cert: string;
+  readonly key: string;
+}): Promise<TestRegistry> {
+  const handle = (request: IncomingMessage, response: ServerResponse) => answer(registry, request, response);
+  const server = tls ? createHttpsServer(tls, handle) : createHttpServer(handle);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const registry: TestRegistry = {
+    host: `127.0.0.1:${port}`,
+    requests: [],
+    tags: new Map(),
+    blobs: new Map(),
+    breaks: new Map(),
+    access: null,
+    failure: null,
+    async close() {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+  return registry;
+}
+
+function answer(registry: TestRegistry, request: IncomingMessage, response: ServerResponse): void {
+  const url = request.url ?? '/';
+  registry.requests.push(url);
+  const refuse = (status: number, code: string, headers: Record<string, string> = {}) => {
+    response.writeHead(status, { 'content-type': 'application/json', ...headers });
+    response.end(JSON.stringify({ errors: [{ code, message: code.toLowerCase() }] }));
+  };
+  if (registry.failure !== null) return refuse(registry.failure, 'UNAVAILABLE');
+  const { access } = registry;
+  if (access) {
+    const { authorization } = request.headers;
+    const basic = `Basic ${Buffer.from(`${access.user}:${access.password}`).toString('base64')}`;
+    if (url.startsWith('/token')) {
+      if (authorization !== basic) return refuse(401, 'UNAUTHORIZED');
+      response.end(JSON.stringify({ token: 'let-me-in' }));
+      return;
+    }
+    if (authorization !== (access.token ? 'Bearer let-me-in' : basic)) {
+      const challenge = access.token
+        ? `Bearer realm="http://${registry.host}/token",service="test",scope="repository:x:pull"`
+        : 'Basic realm="test"';
+      return refuse(401, 'UNAUTHORIZED', { 'www-authenticate': challenge });
+    }
+  }
+  const [, repository = '', kind, reference = ''] =
+    /^\/v2\/(.+)\/(manifests|blobs)\/([^/]+)$/.exec(url) ?? [];
+  const digest =
+    kind === 'manifests' ? (registry.tags.get(`${repository}:${reference}`) ?? reference) : reference;
+  const data = registry.blobs.get(digest);
+  if (!data) return refuse(404, kind === 'blobs' ? 'BLOB_UNKNOWN' : 'MANIFEST_UNKNOWN');
+  const start = Number(/^bytes=([0-9]+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
+  const { mediaType } = kind === 'manifests' ? (JSON.parse(data.toString()) as { mediaType?: string }) : {};
+  response.writeHead(start > 0 ? 206 : 200, {
+    'content-type': mediaType ?? 'application/octet-stream',
+    'content-length': data.length - start,
+  });
+  const most = registry.breaks.get(digest)?.shift();
+  if (most === undefined) {
+    response.end(data.subarray(start));
+    return;
+  }
+  response.write(data.subarray(start, start + most), () => response.destroy());
+}
