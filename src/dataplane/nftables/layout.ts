@@ -226,6 +226,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
             ? [
                 [...loopback(CMP.equal), ...mark],
                 [...loopback(CMP.equal), ...look('port', 'any')],
+                // No node port: whoever is connected to on a loopback address sees the client as it is.
+                [...loopback(CMP.equal), ...unmark],
               ]
             : []),
           [...loopback(CMP.equal), verdict('return')],
