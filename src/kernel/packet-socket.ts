@@ -1,18 +1,18 @@
 import { addressBytes } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { pointer } from './bpf/syscall.ts';
 import { errnoError, libc, type Poll, systemError } from './libc.ts';
 import { inNetns, type NetnsRef } from './netns.ts';
+import { attachFilter, type FilterInstruction } from './socket-filter.ts';
 
-// linux/if_packet.h, linux/if_ether.h, asm-generic/socket.h, linux/in6.h
+export type { FilterInstruction } from './socket-filter.ts';
+
+// linux/if_packet.h, linux/if_ether.h, linux/in6.h
 const AF_INET6 = 10;
 const AF_PACKET = 17;
 const SOCK_DGRAM = 2;
 const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
-const SOL_SOCKET = 1;
-const SO_ATTACH_FILTER = 26;
 const IPPROTO_IPV6 = 41;
 const IPV6_ADD_MEMBERSHIP = 20;
 const IPV6_DROP_MEMBERSHIP = 21;
@@ -20,9 +20,6 @@ const MSG_DONTWAIT = 0x40;
 
 /** EtherTypes (linux/if_ether.h). */
 export const ETHERTYPE = { arp: 0x0806, ipv6: 0x86dd, all: 0x0003 } as const;
-
-/** One instruction of a classic BPF program (linux/filter.h): code, jump if true, jump if false, constant. */
-export type FilterInstruction = readonly [code: number, jt: number, jf: number, k: number];
 
 /** The longest frame that is handed on whole; neighbour messages have less than a hundred bytes. */
 const MOST_BYTES = 2048;
@@ -141,21 +138,4 @@ function linkAddress(options: PacketSocketOptions): Uint8Array {
   view.setUint16(2, options.ethertype);
   view.setInt32(4, options.device, true);
   return address;
-}
-
-function attachFilter(fd: number, program: readonly FilterInstruction[]): boolean {
-  const instructions = new Uint8Array(program.length * 8);
-  const view = new DataView(instructions.buffer);
-  for (const [i, [code, jt, jf, k]] of program.entries()) {
-    view.setUint16(i * 8, code, true);
-    view.setUint8(i * 8 + 2, jt);
-    view.setUint8(i * 8 + 3, jf);
-    view.setUint32(i * 8 + 4, k, true);
-  }
-  // struct sock_fprog: a length, padding, a pointer.
-  const header = new Uint8Array(16);
-  const fields = new DataView(header.buffer);
-  fields.setUint16(0, program.length, true);
-  fields.setBigUint64(8, pointer(instructions), true);
-  return libc().setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, header, header.length) === 0;
 }

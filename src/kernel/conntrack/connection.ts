@@ -1,5 +1,5 @@
 import { addressBytes, type IPFamily } from '../../lib/address.ts';
-import { FairleadError } from '../../lib/errors.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { MessageWriter } from '../netlink/attributes.ts';
 import {
   NETLINK_NETFILTER,
@@ -52,6 +52,22 @@ export class ConntrackConnection {
       if (flow && passes(flow, filter)) flows.push(flow);
     }
     return flows;
+  }
+
+  /** The flow as it is now; null when it is gone, or when another has taken its addresses. */
+  find(flow: Flow): Flow | null {
+    const writer = new MessageWriter(128);
+    writer.u8(FAMILY_NUMBER[flow.family]).u8(0).u16(0);
+    writeTuple(writer, CTA.tupleOriginal, flow.original);
+    if (flow.zone !== 0) writer.attributeBe16(CTA.zone, flow.zone);
+    try {
+      const [answer] = this.#socket.request(messageType(CTNL_MSG.get), 0, writer.bytes(), 'flow');
+      const found = answer ? readFlow(answer.payload) : null;
+      return found?.id === flow.id ? found : null;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return null;
+      throw error;
+    }
   }
 
   /** Deletes flows, hundreds at a time; those gone already are no error. Returns how many were deleted. */

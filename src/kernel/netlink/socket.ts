@@ -1,6 +1,7 @@
 import { FairleadError } from '../../lib/errors.ts';
 import { errnoError, errnoName, libc, type Poll, systemError } from '../libc.ts';
 import { inNetns, type NetnsRef } from '../netns.ts';
+import { attachFilter, type FilterInstruction } from '../socket-filter.ts';
 import { MessageWriter, readAttributes, readI32, readText, readU16, readU32 } from './attributes.ts';
 
 // linux/netlink.h
@@ -83,6 +84,8 @@ export interface NetlinkOptions {
   /** Buffer sizes in bytes, beyond the system's limits (needs CAP_NET_ADMIN). */
   readonly sendBuffer?: number;
   readonly receiveBuffer?: number;
+  /** Decides in the kernel which events of a subscription reach this process; sees whole messages. */
+  readonly filter?: readonly FilterInstruction[];
 }
 
 /**
@@ -94,6 +97,7 @@ export class NetlinkSocket {
   readonly #buffer = new Uint8Array(256 * 1024);
   #sequence: number;
   #poll: Poll | null = null;
+  #read: (most: number) => void = () => {};
   #closed = false;
   /** A batch is with libuv's thread; its replies would be mixed with a request's. */
   #sending: Promise<unknown> | null = null;
@@ -116,6 +120,11 @@ export class NetlinkSocket {
     this.#option(SOL_NETLINK, NETLINK_CAP_ACK, 1);
     // Lets rtnetlink filter dumps; kernels before 4.20 and other families do not know it.
     this.#option(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+    if (options.filter && !attachFilter(this.#fd, options.filter)) {
+      const error = systemError('attach filter to netlink socket');
+      libc().close(this.#fd);
+      throw error;
+    }
     this.#sequence = 1;
   }
 
@@ -207,7 +216,14 @@ export class NetlinkSocket {
         throw systemError('join netlink group', String(group));
       }
     }
-    this.#poll ??= libc().poll(this.#fd, () => this.#drain(onMessage, onOverrun));
+    this.#read = (most) => this.#drain(most, onMessage, onOverrun);
+    // Bounded, so that a flood of events leaves the event loop time for others: it calls again for the rest.
+    this.#poll ??= libc().poll(this.#fd, () => this.#read(64));
+  }
+
+  /** Hands on what events have come in already, without waiting for the event loop; `most` at a time. */
+  readEvents(most: number): void {
+    this.#read(most);
   }
 
   /** Lets the process end although this socket is subscribed. */
@@ -227,9 +243,8 @@ export class NetlinkSocket {
     this.close();
   }
 
-  #drain(onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
-    // Bounded, so that a flood of events leaves the event loop time for others: it calls again for the rest.
-    for (let reads = 0; reads < 64 && !this.#closed; reads++) {
+  #drain(most: number, onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
+    for (let reads = 0; reads < most && !this.#closed; reads++) {
       const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_DONTWAIT);
       if (length < 0) {
         const code = errnoName(libc().errno());
