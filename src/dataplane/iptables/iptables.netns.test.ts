@@ -152,6 +152,17 @@ function suite(variant: Variant): void {
         }
       }
     });
+    test('the node’s own servers on loopback addresses see the client’s address', async () => {
+      await topology.serve('node', 7778);
+      for (const protocol of PROTOCOLS) {
+        for (const address of ['127.0.0.1', '::1']) {
+          assert.equal(
+            await topology.ask('node', protocol as 'TCP' | 'UDP', address, 7778),
+            `node ${address}`,
+          );
+        }
+      }
+    });
     test('but packets from outside to a loopback address are dropped', {
       skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed',
     }, async () => {

@@ -146,7 +146,10 @@ describe('nftables mode', () => {
       await topology.serve('node', 7778);
       for (const protocol of PROTOCOLS) {
         for (const address of ['127.0.0.1', '::1']) {
-          assert.equal(await topology.ask('node', protocol as 'TCP' | 'UDP', address, 7778), `node ${address}`);
+          assert.equal(
+            await topology.ask('node', protocol as 'TCP' | 'UDP', address, 7778),
+            `node ${address}`,
+          );
         }
       }
     });

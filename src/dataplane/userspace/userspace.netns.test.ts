@@ -136,6 +136,14 @@ describe('userspace mode', () => {
         await expectPlaces('outside', protocol, ['10.244.1.1', 30020], ALL);
       }
     });
+    test('the node’s own servers on loopback addresses see the client’s address', async () => {
+      await topology.serve('node', 7778);
+      for (const protocol of PROTOCOLS) {
+        for (const address of ['127.0.0.1', '::1']) {
+          assert.equal(await topology.ask('node', protocol, address, 7778), `node ${address}`);
+        }
+      }
+    });
     test('a listener’s own port is closed to everybody who goes there directly', async () => {
       for (const { at: listener, protocol } of dataplane.listeners()) {
         for (const from of ['pod3', 'node', 'outside'] as const) {

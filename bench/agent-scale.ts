@@ -1,0 +1,261 @@
+/**
+ * A node's agent in a large cluster: how long from its start until the kernel has every Service, what it keeps in
+ * memory, and how long from a change of an EndpointSlice to the kernel's map. The agent is a process of its own, as
+ * on any node, in a network namespace made for it; the API server beside it is Fairlead's own, reached over HTTPS.
+ *
+ * node bench/agent-scale.ts [--services 10000] [--changes 200] [--parts proxy,proxy+dns] [--mode nftables]
+ */
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { createNetns, removeNetns, spawnInNetns } from '../src/kernel/netns.ts';
+import { watchNftables } from '../src/kernel/nftables/events.ts';
+import { createClient } from '../src/kube/client.ts';
+import { type EndpointSlice, RESOURCES, type Service } from '../src/kube/types.ts';
+import { type ApiFixture, startApi } from './api-fixture.ts';
+
+const ENDPOINTS = 10;
+const NODES = 100;
+const NODE = 'node-0';
+const NODE_ADDRESS = '192.0.2.10';
+const root = join(import.meta.dirname, '..');
+
+const { values: options } = parseArgs({
+  options: {
+    services: { type: 'string', default: '10000' },
+    changes: { type: 'string', default: '200' },
+    parts: { type: 'string', default: 'proxy,proxy+dns' },
+    mode: { type: 'string', default: 'nftables' },
+    inside: { type: 'boolean', default: false },
+  },
+});
+const SERVICES = Number(options.services);
+const CHANGES = Math.min(5000, Number(options.changes));
+
+const name = (i: number) => ({ namespace: `team-${i % 50}`, name: `service-${i}` });
+const podAddress = (i: number) => `10.${128 + ((i >> 16) & 127)}.${(i >> 8) & 255}.${i & 255}`;
+
+function service(i: number): Service {
+  return {
+    metadata: { ...name(i), labels: { app: `service-${i}`, tier: 'backend' } },
+    spec: {
+      selector: { app: `service-${i}` },
+      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 'http' }],
+    },
+  };
+}
+
+/** As the controller writes it for a Deployment's pods. */
+function slice(i: number, owner: Service, pods: readonly number[]): EndpointSlice {
+  return {
+    metadata: {
+      namespace: `team-${i % 50}`,
+      name: `service-${i}-x7k2p`,
+      labels: {
+        'kubernetes.io/service-name': `service-${i}`,
+        'endpointslice.kubernetes.io/managed-by': 'endpointslice-controller.k8s.io',
+        app: `service-${i}`,
+        tier: 'backend',
+      },
+      annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': now() },
+      ownerReferences: [
+        {
+          apiVersion: 'v1',
+          kind: 'Service',
+          name: `service-${i}`,
+          uid: owner.metadata?.uid ?? '',
+          controller: true,
+          blockOwnerDeletion: true,
+        },
+      ],
+    },
+    addressType: 'IPv4',
+    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    endpoints: pods.map((pod) => ({
+      addresses: [podAddress(pod)],
+      conditions: { ready: true, serving: true, terminating: false },
+      nodeName: `node-${pod % NODES}`,
+      zone: `zone-${pod % 3}`,
+      targetRef: {
+        kind: 'Pod',
+        namespace: `team-${i % 50}`,
+        name: `service-${i}-6d4cf56db6-${(pod % 46656).toString(36).padStart(5, 'x')}`,
+        uid: randomUUID(),
+      },
+    })),
+  };
+}
+
+const now = () => `${new Date().toISOString().slice(0, 19)}Z`;
+
+interface AgentProcess {
+  readonly pid: number;
+  /** Milliseconds from the command to the kernel having every Service. */
+  readonly readyMs: number;
+  stop(): Promise<void>;
+}
+
+/** The agent as a node's service manager starts it. */
+async function startAgent(api: ApiFixture, part: string): Promise<AgentProcess> {
+  const config = api.file(
+    `${part}.yaml`,
+    JSON.stringify({
+      apiVersion: 'fairlead.dev/v1alpha1',
+      kind: 'AgentConfiguration',
+      nodeName: NODE,
+      kubeconfig: api.kubeconfig,
+      stateDir: join(api.folder, `state-${part}`),
+      proxy: {
+        mode: options.mode,
+        clusterCIDRs: ['10.128.0.0/9'],
+        serviceCIDRs: ['10.96.0.0/12'],
+        syncPeriodMs: 3_600_000,
+      },
+      ...(part.includes('dns') ? { dns: { addresses: ['10.96.0.10'], upstreams: ['192.0.2.1'] } } : {}),
+      metricsBindAddress: '127.0.0.1:10249',
+    }),
+  );
+  const started = performance.now();
+  const child = spawn(join(root, 'fairlead'), ['agent', '--config', config], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, FAIRLEAD_LOG: 'info' },
+  });
+  const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
+  const readyMs = await new Promise<number>((resolve, reject) => {
+    child.once('close', (status) => reject(new Error(`the agent ended with status ${status}`)));
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      const { msg, level } = JSON.parse(line) as { msg: string; level: number };
+      if (level >= 40) console.error(`agent: ${msg}`);
+      if (msg === 'node is ready') resolve(performance.now() - started);
+    });
+  });
+  return {
+    pid: child.pid ?? 0,
+    readyMs,
+    async stop() {
+      child.kill('SIGTERM');
+      await ended;
+    },
+  };
+}
+
+/** Resident memory of a process now, and the most that it ever had; bytes. */
+function residentMemory(pid: number): { now: number; peak: number } {
+  const text = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const kib = (field: string) => Number(new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(text)?.[1]);
+  return { now: kib('VmRSS') * 1024, peak: kib('VmHWM') * 1024 };
+}
+
+/** Sum and count of a histogram of the agent's. */
+async function histogram(metric: string): Promise<{ sum: number; count: number }> {
+  const text = await (await fetch('http://127.0.0.1:10249/metrics')).text();
+  const value = (suffix: string) => Number(new RegExp(`^${metric}_${suffix} (\\S+)`, 'm').exec(text)?.[1]);
+  return { sum: value('sum'), count: value('count') };
+}
+
+const at = (values: readonly number[], quantile: number) =>
+  values.toSorted((a, b) => a - b)[Math.floor(values.length * quantile)] ?? Number.NaN;
+
+async function measure(api: ApiFixture, part: string, owners: readonly Service[]): Promise<void> {
+  const client = createClient(api.transport, 'bench');
+  const agent = await startAgent(api, part);
+  const atStart = residentMemory(agent.pid);
+  await sleep(5000);
+  const settled = residentMemory(agent.pid);
+  let onCommit = () => {};
+  const watch = watchNftables(
+    ({ tables }) => {
+      if (tables.has('2 fairlead')) onCommit();
+    },
+    () => console.error('events were lost'),
+  );
+  const before = await histogram('kubeproxy_sync_partial_proxy_rules_duration_seconds');
+  const pods = (i: number) => Array.from({ length: ENDPOINTS }, (_, e) => i * ENDPOINTS + e);
+  const latencies: number[] = [];
+  for (let k = 0; k < CHANGES; k++) {
+    const i = (k * 7919) % SERVICES;
+    const owner = owners[i];
+    if (!owner) throw new RangeError();
+    // One endpoint more, then one less.
+    for (const wanted of [[...pods(i), SERVICES * ENDPOINTS + k], pods(i)]) {
+      const changed = slice(i, owner, wanted);
+      const committed = new Promise<number>((resolve) => {
+        onCommit = () => resolve(performance.now());
+      });
+      await client.update(RESOURCES.endpointSlices, changed);
+      // The API server has it from now on, and tells its watchers.
+      const told = performance.now();
+      latencies.push((await committed) - told);
+      await sleep(25);
+    }
+  }
+  watch.close();
+  const after = await histogram('kubeproxy_sync_partial_proxy_rules_duration_seconds');
+  const worked = residentMemory(agent.pid);
+  await agent.stop();
+  const mb = (bytes: number) => (bytes / 2 ** 20).toFixed(0);
+  console.table({
+    [`${part}, ${options.mode}`]: {
+      'start to programmed, s': (agent.readyMs / 1000).toFixed(2),
+      'RSS at start, MiB': mb(atStart.now),
+      'RSS after 5 s': mb(settled.now),
+      'RSS after changes': mb(worked.now),
+      'RSS peak': mb(worked.peak),
+      'event to kernel p50, ms': at(latencies, 0.5).toFixed(2),
+      p99: at(latencies, 0.99).toFixed(2),
+      'of it programming, mean': (((after.sum - before.sum) / (after.count - before.count)) * 1000).toFixed(
+        2,
+      ),
+    },
+  });
+}
+
+/** Inside the namespace: the API server, and one agent after the other. */
+async function runInside(): Promise<void> {
+  const api = await startApi({ serviceCidrs: ['10.96.0.0/12'] });
+  try {
+    const client = createClient(api.transport, 'bench');
+    for (let i = 0; i < Math.min(50, SERVICES); i++) {
+      await client.create(RESOURCES.namespaces, { metadata: { name: `team-${i}` } });
+    }
+    await client.create(RESOURCES.nodes, { metadata: { name: NODE } });
+    const addresses = [{ type: 'InternalIP', address: NODE_ADDRESS }];
+    await client.patch(RESOURCES.nodes, NODE, 'merge', { status: { addresses } }, { subresource: 'status' });
+    const owners: Service[] = [];
+    const started = performance.now();
+    for (let i = 0; i < SERVICES; i++) {
+      const owner = await client.create(RESOURCES.services, service(i));
+      owners.push(owner);
+      const pods = Array.from({ length: ENDPOINTS }, (_, e) => i * ENDPOINTS + e);
+      await client.create(RESOURCES.endpointSlices, slice(i, owner, pods));
+    }
+    const seconds = ((performance.now() - started) / 1000).toFixed(0);
+    console.log(
+      `${SERVICES} Services x ${ENDPOINTS} endpoints, made in ${seconds} s; node ${process.version}, ${cpus().length} x ${cpus()[0]?.model}`,
+    );
+    for (const part of options.parts.split(',')) await measure(api, part, owners);
+  } finally {
+    await api.close();
+  }
+}
+
+async function runOutside(): Promise<void> {
+  const netns = `flb-${process.pid}-agent`;
+  createNetns(netns);
+  try {
+    const args = [...process.execArgv, import.meta.filename, ...process.argv.slice(2), '--inside'];
+    const child = spawnInNetns(netns, process.execPath, args, { stdio: 'inherit' });
+    process.exitCode = await new Promise<number>((resolve) =>
+      child.once('close', (code) => resolve(code ?? 1)),
+    );
+  } finally {
+    removeNetns(netns);
+  }
+}
+
+await (options.inside ? runInside() : runOutside());
