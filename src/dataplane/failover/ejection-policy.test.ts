@@ -1,0 +1,331 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { createEjectionPolicy, type Decision, type EjectionPolicy } from './ejection-policy.ts';
+
+const POOL = ['a', 'b', 'c', 'd'];
+
+/** "a" gets a client's outcome, or a check's ("node"), at a time in milliseconds. */
+type Step =
+  | readonly [at: number, client: string, kind: 'reset' | 'timeout' | 'success', endpoint?: string]
+  | readonly [at: number, 'due' | 'forget', endpoint?: string];
+
+interface Row {
+  readonly name: string;
+  readonly pools?: readonly (readonly string[])[];
+  readonly steps: readonly Step[];
+  /** What was decided, as "TIME WORD ENDPOINT …". */
+  readonly decided: readonly string[];
+  /** What is out in the end; default: nothing. */
+  readonly out?: readonly string[];
+}
+
+const ROWS: readonly Row[] = [
+  {
+    name: 'a refused client alone only makes the node look',
+    steps: [[0, 'x', 'reset']],
+    decided: ['0 check a'],
+  },
+  {
+    name: 'an endpoint that refuses a client and the node is out at once',
+    steps: [
+      [0, 'x', 'reset'],
+      [2, 'node', 'reset'],
+    ],
+    decided: ['0 check a', '2 ejected a reset 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'an endpoint that refuses a client but answers the node stays: a policy may be behind it',
+    steps: [
+      [0, 'x', 'reset'],
+      [2, 'node', 'success'],
+      [5, 'x', 'reset'],
+      [500, 'x', 'reset'],
+      [1001, 'x', 'reset'],
+      [1002, 'node', 'success'],
+    ],
+    decided: ['0 check a', '1001 check a'],
+  },
+  {
+    name: 'timeouts of two clients are enough, before the check has its answer',
+    steps: [
+      [0, 'x', 'timeout'],
+      [1, 'y', 'timeout'],
+      [2, 'x', 'timeout'],
+    ],
+    decided: ['0 check a', '2 ejected a timeout 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'many timeouts of one client are not enough without the check',
+    steps: [0, 1, 2, 3, 4, 5, 6, 7, 8].map((at) => [at, 'x', 'timeout'] as const),
+    decided: ['0 check a'],
+  },
+  {
+    name: 'timeouts of one client and of the check are',
+    steps: [
+      [0, 'x', 'timeout'],
+      [5, 'x', 'timeout'],
+      [300, 'node', 'timeout'],
+    ],
+    decided: ['0 check a', '300 ejected a timeout 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'one connection alone: the node looks twice',
+    steps: [
+      [0, 'x', 'timeout'],
+      [300, 'node', 'timeout'],
+      [999, 'due'],
+      [1000, 'due'],
+      [1300, 'node', 'timeout'],
+    ],
+    decided: ['0 check a', '1000 check a', '1300 ejected a timeout 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'an answer in between clears what was held against it',
+    steps: [
+      [0, 'x', 'timeout'],
+      [1, 'y', 'timeout'],
+      [2, 'z', 'success'],
+      [3, 'x', 'timeout'],
+      [4, 'y', 'timeout'],
+      [5, 'x', 'success'],
+      [6, 'x', 'timeout'],
+    ],
+    decided: ['0 check a'],
+  },
+  {
+    name: 'timeouts far apart are not held together',
+    steps: [
+      [0, 'x', 'timeout'],
+      [10, 'node', 'success'],
+      [20, 'y', 'timeout'],
+      [10_021, 'x', 'timeout'],
+      [10_022, 'node', 'success'],
+      [20_500, 'y', 'timeout'],
+    ],
+    decided: ['0 check a', '10021 check a', '20500 check a'],
+  },
+  {
+    name: 'at most half of the endpoints are out',
+    steps: ['a', 'b', 'c', 'd'].flatMap((endpoint, i): Step[] => [
+      [i * 10, 'x', 'reset', endpoint],
+      [i * 10 + 1, 'node', 'reset', endpoint],
+    ]),
+    decided: [
+      '0 check a',
+      '1 ejected a reset 5000',
+      '10 check b',
+      '11 ejected b reset 5000',
+      '20 check c',
+      '30 check d',
+    ],
+    out: ['a', 'b'],
+  },
+  {
+    name: 'of three endpoints one is out',
+    pools: [['a', 'b', 'c']],
+    steps: ['a', 'b'].flatMap((endpoint): Step[] => [
+      [0, 'x', 'reset', endpoint],
+      [1, 'node', 'reset', endpoint],
+    ]),
+    decided: ['0 check a', '1 ejected a reset 5000', '0 check b'],
+    out: ['a'],
+  },
+  {
+    name: 'the last endpoint stays',
+    pools: [['a']],
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+    ],
+    decided: ['0 check a'],
+  },
+  {
+    name: 'room in one of the Service’s pools is room',
+    pools: [['a'], POOL],
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+    ],
+    decided: ['0 check a', '1 ejected a reset 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'what had no room goes with its next failure, once there is',
+    pools: [['a', 'b']],
+    steps: [
+      [0, 'x', 'reset', 'b'],
+      [1, 'node', 'reset', 'b'],
+      [2, 'x', 'timeout'],
+      [3, 'y', 'timeout'],
+      [4, 'y', 'timeout'],
+      [5, 'forget', 'b'],
+      [6, 'y', 'timeout'],
+    ],
+    decided: ['0 check b', '1 ejected b reset 5000', '2 check a', '6 ejected a timeout 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'its time over, it returns when it answers',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+      [4_000, 'x', 'timeout'],
+      [5_000, 'due'],
+      [5_001, 'due'],
+      [5_002, 'node', 'success'],
+    ],
+    decided: ['0 check a', '1 ejected a reset 5000', '5001 check a', '5002 returned a answered'],
+  },
+  {
+    name: 'and stays out for twice as long when it does not, each time',
+    steps: [
+      [0, 'x', 'reset'],
+      [0, 'node', 'reset'],
+      [5_000, 'due'],
+      [5_300, 'node', 'timeout'],
+      [15_299, 'due'],
+      [15_300, 'due'],
+      [15_300, 'node', 'reset'],
+      [35_299, 'due'],
+      [35_300, 'due'],
+    ],
+    decided: ['0 check a', '0 ejected a reset 5000', '5000 check a', '15300 check a', '35300 check a'],
+    out: ['a'],
+  },
+  {
+    name: 'an answer to anyone brings it back at once',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+      [700, 'y', 'success'],
+    ],
+    decided: ['0 check a', '1 ejected a reset 5000', '700 returned a answered'],
+  },
+  {
+    name: 'failing again soon after, it is out for twice as long',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+      [700, 'y', 'success'],
+      [2_000, 'x', 'reset'],
+      [2_001, 'node', 'reset'],
+    ],
+    decided: [
+      '0 check a',
+      '1 ejected a reset 5000',
+      '700 returned a answered',
+      '2000 check a',
+      '2001 ejected a reset 10000',
+    ],
+    out: ['a'],
+  },
+  {
+    name: 'failing again long after, it begins anew',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+      [700, 'y', 'success'],
+      [60_700, 'due'],
+      [60_701, 'x', 'reset'],
+      [60_702, 'node', 'reset'],
+    ],
+    decided: [
+      '0 check a',
+      '1 ejected a reset 5000',
+      '700 returned a answered',
+      '60701 check a',
+      '60702 ejected a reset 5000',
+    ],
+    out: ['a'],
+  },
+  {
+    name: 'a new Ready lifts it, and its record',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+      [100, 'forget'],
+      [200, 'x', 'reset'],
+      [201, 'node', 'reset'],
+    ],
+    decided: ['0 check a', '1 ejected a reset 5000', '200 check a', '201 ejected a reset 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'the result of a check that nobody waits for any more is nothing',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'forget'],
+      [2, 'node', 'reset'],
+    ],
+    decided: ['0 check a'],
+  },
+];
+
+function run(policy: EjectionPolicy, { steps, pools = [POOL] }: Row): string[] {
+  const decided: string[] = [];
+  for (const step of steps) {
+    const [at, who] = step;
+    const endpoint = (step.length > 2 && typeof step[3] === 'string' ? step[3] : null) ?? 'a';
+    let decisions: Decision[] = [];
+    if (who === 'due') decisions = policy.due(at);
+    else if (who === 'forget') policy.forget((step[2] as string | undefined) ?? 'a');
+    else if (who === 'node') decisions = policy.checked(at, endpoint, step[2] as 'reset');
+    else decisions = policy.observe(at, endpoint, { client: who, kind: step[2] as 'reset' }, pools);
+    for (const decision of decisions) decided.push(`${at} ${wordsOf(decision)}`);
+  }
+  return decided;
+}
+
+function wordsOf(decision: Decision): string {
+  switch (decision.kind) {
+    case 'check':
+      return `check ${decision.endpoint}`;
+    case 'ejected':
+      return `ejected ${decision.endpoint} ${decision.cause} ${decision.forMs}`;
+    case 'returned':
+      return `returned ${decision.endpoint} ${decision.cause}`;
+  }
+}
+
+describe('ejection of endpoints', () => {
+  for (const row of ROWS) {
+    test(row.name, () => {
+      const policy = createEjectionPolicy();
+      assert.deepEqual(run(policy, row), row.decided);
+      assert.deepEqual([...policy.ejected], row.out ?? []);
+    });
+  }
+
+  test('one that never answers again is on trial every five minutes, and out with the first failure', () => {
+    const policy = createEjectionPolicy();
+    policy.observe(0, 'a', { kind: 'reset', client: 'x' }, [POOL]);
+    policy.checked(0, 'a', 'reset');
+    const times: number[] = [];
+    let now = 0;
+    for (;;) {
+      now = policy.nextDue ?? assert.fail();
+      assert.deepEqual(policy.due(now), [{ kind: 'check', endpoint: 'a' }]);
+      times.push(now / 1000);
+      if (policy.checked(now, 'a', 'timeout').length > 0) break;
+    }
+    assert.deepEqual(times, [5, 15, 35, 75, 155, 315, 615]);
+    assert.equal(policy.ejected.size, 0);
+    assert.deepEqual(policy.observe(now + 10, 'a', { kind: 'timeout', client: 'x' }, [POOL]), [
+      { kind: 'ejected', endpoint: 'a', cause: 'timeout', forMs: 300_000 },
+    ]);
+  });
+
+  test('nothing is kept of an endpoint that was suspected once and is well', () => {
+    const policy = createEjectionPolicy();
+    policy.observe(0, 'a', { kind: 'timeout', client: 'x' }, [POOL]);
+    policy.checked(10, 'a', 'success');
+    assert.equal(policy.active, true);
+    policy.due(policy.nextDue ?? assert.fail());
+    assert.equal(policy.active, false);
+    assert.equal(policy.nextDue, null);
+  });
+});
