@@ -79,8 +79,8 @@ export interface EjectionPolicy {
     outcome: Pick<Outcome, 'kind' | 'client'>,
     pools: readonly (readonly EndpointKey[])[],
   ): Decision[];
-  /** How the check that was asked for went. */
-  checked(now: number, endpoint: EndpointKey, result: Outcome['kind']): Decision[];
+  /** How the check that was asked for went; null: it could not be made. */
+  checked(now: number, endpoint: EndpointKey, result: Outcome['kind'] | null): Decision[];
   /** The endpoint is gone from its Service or does not serve any more. */
   forget(endpoint: EndpointKey): void;
   /** What falls due by time alone. */
@@ -240,6 +240,11 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
       if (!record?.checking) return [];
       record.checking = false;
       if (result === 'success') return succeeded(now, endpoint, record);
+      if (result === null) {
+        if (record.until === null) record.checkAgain = true;
+        else record.until = now + CHECK_AGAIN_MS;
+        return [];
+      }
       if (record.until === null) {
         return failed(now, endpoint, record, { kind: result, client: THIS_NODE, at: now });
       }

@@ -1,0 +1,41 @@
+import { connect, Socket } from 'node:net';
+import { type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { hasCode } from '../../lib/errors.ts';
+import type { AddressAndPort, Outcome } from './outcome.ts';
+
+/**
+ * Connects to an endpoint by TCP and closes at once. What is neither an answer nor a refusal is a timeout. Null: this
+ * process has no socket left, and learnt nothing.
+ */
+export function dial(
+  endpoint: AddressAndPort,
+  timeoutMs: number,
+  clock: Clock,
+  netns?: NetnsRef,
+): Promise<Outcome['kind'] | null> {
+  return new Promise((resolve) => {
+    const { ip, port } = endpoint;
+    let socket: Socket;
+    try {
+      socket =
+        netns === undefined
+          ? connect({ host: ip, port })
+          : new Socket({ fd: openTcpIn(netns, ip.includes(':') ? 'ipv6' : 'ipv4') }).connect(port, ip);
+    } catch {
+      resolve(null);
+      return;
+    }
+    const finish = (result: Outcome['kind'] | null) => {
+      cancel();
+      socket.destroy();
+      resolve(result);
+    };
+    const cancel = clock.after(timeoutMs, () => finish('timeout'));
+    socket.once('connect', () => finish('success'));
+    socket.on('error', (error) => {
+      if (hasCode(error, 'EMFILE', 'ENFILE')) finish(null);
+      else finish(hasCode(error, 'ECONNREFUSED') ? 'reset' : 'timeout');
+    });
+  });
+}
