@@ -218,9 +218,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
           if (!nft.tables(protocol).some(({ name }) => name === TABLE)) continue;
           wasThere = true;
           localhostNodePorts ||= nft.chains(protocol, TABLE).includes('guard-loopback');
-          const transaction = nft.batch(protocol);
-          transaction.deleteTable(TABLE);
-          await nft.commit(transaction);
+          await nft.removeTable(protocol, TABLE);
         }
         if (wasThere) restoreSettings({ shared: others.length > 0, localhostNodePorts }, netns);
         if (families.includes('ipv6')) removeLoopbackRoutes(netns);

@@ -294,9 +294,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
           guarded ||= connection.chains(protocol, tableName).includes('guard-loopback');
           if (!succeeded && guarded && readSysctl(ROUTE_LOCALNET, netns) === '1')
             writeSysctl(ROUTE_LOCALNET, 0, netns);
-          const batch = connection.batch(protocol);
-          batch.deleteTable(tableName);
-          await connection.commit(batch);
+          await connection.removeTable(protocol, tableName);
         }
         if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
       }),

@@ -341,11 +341,12 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 
     async close() {
       watch?.close();
+      // After `remove` another mode carries new connections, and those that are established end when they end. The
+      // listeners linger all the same: closed with connections that wait to be accepted, they would reset these.
       for (const [listener, cancel] of retired) {
+        if (removed) continue;
         cancel();
-        // After `remove` another mode carries new connections, and those that are established end when they end.
-        if (removed) listener.proxy.closeListener();
-        else listener.proxy.close();
+        listener.proxy.close();
       }
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
       await flows.close();
@@ -359,9 +360,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         const earlier = tables.size === 0 ? [...earlierListeners().values()] : [];
         for (const family of families) {
           if (!hasTable(family)) continue;
-          const batch = connection.batch(NFPROTO[family]);
-          batch.deleteTable(TABLE);
-          await connection.commit(batch);
+          await connection.removeTable(NFPROTO[family], TABLE);
         }
         tables.clear();
         current = null;

@@ -219,6 +219,13 @@ export class NftBatch {
     this.#end();
   }
 
+  /** Deletes every rule of every chain of a table. */
+  flushTable(table: string): void {
+    this.#message(NFT_MSG.delRule, 0, `the rules of table ${table}`);
+    this.text(1, table);
+    this.#end();
+  }
+
   /** Deletes every rule of a chain. */
   flushChain(table: string, chain: string): void {
     this.#message(NFT_MSG.delRule, 0, `the rules of chain ${chain}`);

@@ -148,6 +148,20 @@ export class NftConnection {
     }
   }
 
+  /**
+   * Removes a table that packets pass through, in two transactions. In one, the kernel takes the elements of maps away
+   * some hundred microseconds before it takes the chains off their hooks (nf_tables_commit builds no new rules for
+   * chains that go): packets would find the rules, but not what these look up.
+   */
+  async removeTable(family: number, name: string): Promise<void> {
+    const rules = this.batch(family);
+    rules.flushTable(name);
+    await this.commit(rules);
+    const rest = this.batch(family);
+    rest.deleteTable(name);
+    await this.commit(rest);
+  }
+
   /** True when tables can belong to this process and outlive it (Linux 6.9). */
   canOwnTables(family: number): boolean {
     const name = `fairlead-probe-${process.pid}`;
