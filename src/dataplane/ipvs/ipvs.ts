@@ -192,7 +192,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
       nft.close();
     },
 
-    remove: () =>
+    remove: ({ succeeded } = { succeeded: false }) =>
       exclusively(async () => {
         cancelPoll?.();
         cancelPoll = null;
@@ -211,17 +211,15 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         }
         await ipvs.commit(batch);
         removeInterface(netns);
-        let localhostNodePorts = false;
         let wasThere = false;
         for (const family of families) {
           const protocol = NFPROTO[family];
           if (!nft.tables(protocol).some(({ name }) => name === TABLE)) continue;
           wasThere = true;
-          localhostNodePorts ||= nft.chains(protocol, TABLE).includes('guard-loopback');
           await nft.removeTable(protocol, TABLE);
         }
-        if (wasThere) restoreSettings({ shared: others.length > 0, localhostNodePorts }, netns);
-        if (families.includes('ipv6')) removeLoopbackRoutes(netns);
+        if (wasThere) restoreSettings({ shared: others.length > 0 }, netns);
+        if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
       }),
   };
 }

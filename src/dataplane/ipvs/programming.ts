@@ -78,9 +78,9 @@ export async function applyMap(
   const started = performance.now();
   const fault = await kernel.probe.check(options.scheduler ?? node.ipvsScheduler);
   if (fault) throw fault;
-  applySettings(node.localhostNodePorts && families.includes('ipv4'), netns);
   if (options.timeouts) ipvs.setTimeouts(options.timeouts);
   const device = ensureInterface(netns);
+  applySettings(node.localhostNodePorts && families.includes('ipv4'), netns);
   const { ours, others } = readAddresses(device, netns);
   const scheme = markScheme(node.masqueradeBit);
   const state: Programmed = {

@@ -1,0 +1,487 @@
+import assert from 'node:assert/strict';
+import { createServer, Socket } from 'node:net';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
+import { manualClock } from '../../lib/clock.ts';
+import type { Frontend, Protocol, ServiceMap } from '../../service/model.ts';
+import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
+import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { createIpvs } from './ipvs.ts';
+import type { IpvsDataplane, IpvsOptions } from './options.ts';
+import { SCHEDULERS } from './schedulers.ts';
+import { listServers } from './testing/servers.ts';
+
+const TARGET = 8080;
+const ECHO = 9000;
+const VIP = '10.96.0.50';
+const OUTER = '203.0.113.50';
+const PLACES: readonly Place[] = ['pod1', 'pod2', 'far'];
+
+describe('virtual servers', () => {
+  let topology: Topology;
+  let dataplane: IpvsDataplane;
+  let map: ServiceMap;
+  const clock = manualClock(1_000_000);
+  const open: { destroy(): void }[] = [];
+  const servers: { close(): void }[] = [];
+  /** Their clients may have gone while nothing translated their farewells. */
+  const accepted = new Set<Socket>();
+
+  before(async () => {
+    topology = createTopology();
+    for (const place of PLACES) {
+      await topology.serve(place, TARGET);
+      const server = createServer((socket) => {
+        accepted.add(socket);
+        socket.on('error', () => {});
+        socket.on('close', () => accepted.delete(socket));
+        socket.write(`${place}\n`);
+        socket.pipe(socket);
+      });
+      server.listen({ fd: listenTcpIn(topology.namespace(place), '0.0.0.0', ECHO) });
+      servers.push(server);
+    }
+  });
+  beforeEach(() => start());
+  afterEach(async () => {
+    for (const socket of open.splice(0)) socket.destroy();
+    await dataplane.remove();
+    await dataplane.close();
+  });
+  after(() => {
+    for (const server of servers) server.close();
+    for (const socket of accepted) socket.destroy();
+    topology?.close();
+  });
+
+  function start(options: Partial<IpvsOptions> = {}): void {
+    dataplane = createIpvs({
+      families: ['ipv4', 'ipv6'],
+      netns: topology.namespace('node'),
+      clock,
+      ...options,
+    });
+    map = serviceMap([]);
+  }
+
+  async function sync(frontends: readonly Frontend[], node = NODE) {
+    map = serviceMap(frontends, node);
+    return await dataplane.sync(map);
+  }
+
+  async function apply(frontends: readonly Frontend[]) {
+    const next = serviceMap(frontends);
+    const report = await dataplane.apply(changeBetween(map, next), next);
+    map = next;
+    assert.deepEqual(report.failed, []);
+    assert.deepEqual(await dataplane.verify(), []);
+    return report;
+  }
+
+  const at = (port: number, ...places: Place[]) =>
+    places.map((place) => endpoint(topology.address(place, 'ipv4'), port, place !== 'far'));
+
+  function clusterIP(
+    places: readonly Place[],
+    more: { protocol?: Protocol; port?: number; target?: number } = {},
+  ) {
+    const { protocol = 'TCP', port = 80, target = TARGET } = more;
+    const endpoints = at(target, ...places);
+    return frontend({ kind: 'ClusterIP', service: 'web', address: VIP, port, protocol, endpoints });
+  }
+
+  const withScheduler = (f: Frontend, ipvsScheduler: string): Frontend => ({
+    ...f,
+    options: { ...f.options, ipvsScheduler },
+  });
+
+  const list = () => listServers(topology);
+  const ask = async (from: Place, address = VIP, port = 80, protocol: 'TCP' | 'UDP' = 'TCP') =>
+    (await topology.ask(from, protocol, address, port)).split(' ')[0];
+
+  /** An open connection through a Service to the echo server that answers. */
+  async function connect(from: Place, address: string, port: number) {
+    const socket = new Socket({ fd: openTcpIn(topology.namespace(from), 'ipv4') });
+    open.push(socket);
+    let received = '';
+    let failure: string | null = null;
+    socket.on('data', (chunk) => {
+      received += chunk;
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      failure = error.code ?? 'error';
+    });
+    const line = async () => {
+      for (let i = 0; i < 200 && !received.includes('\n') && failure === null; i++) {
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      }
+      const [first = ''] = received.split('\n', 1);
+      received = received.slice(first.length + 1);
+      return failure ?? first;
+    };
+    socket.connect(port, address);
+    const place = await line();
+    return {
+      place: place as Place,
+      async says(text: string) {
+        socket.write(`${text}\n`);
+        return (await line()) === text;
+      },
+      async end() {
+        socket.end();
+        await new Promise((resolve) => socket.once('close', resolve));
+      },
+    };
+  }
+
+  test('ipvsadm shows what the map says, addresses by address and node ports by mark', async () => {
+    const endpoints = at(TARGET, 'pod1', 'far');
+    const shared = { service: 'web', endpoints } as const;
+    const report = await sync([
+      frontend({ ...shared, kind: 'ClusterIP', address: VIP, port: 80, affinitySeconds: 300 }),
+      frontend({ ...shared, kind: 'NodePort', address: null, port: 30_080 }),
+      frontend({ ...shared, kind: 'LoadBalancer', address: OUTER, port: 80, policy: 'external-local' }),
+      frontend({
+        ...shared,
+        kind: 'ClusterIP',
+        address: '10.96.0.51',
+        port: 53,
+        protocol: 'UDP',
+        endpoints: [],
+      }),
+    ]);
+    assert.deepEqual(report.failed, []);
+    const listed = list();
+    const reals = (name: string) => [...(listed.get(name)?.reals.keys() ?? [])].sort();
+    assert.deepEqual([...listed.keys()].filter((name) => !name.startsWith('FWM')).sort(), [
+      `TCP ${VIP}:80`,
+      `TCP ${OUTER}:80`,
+    ]);
+    assert.equal(listed.get(`TCP ${VIP}:80`)?.options, 'persistent 300');
+    assert.deepEqual(reals(`TCP ${VIP}:80`), ['10.244.1.11:8080', '10.244.2.21:8080']);
+    assert.deepEqual(reals(`TCP ${OUTER}:80`), ['10.244.1.11:8080', '10.244.2.21:8080']);
+    const marked = [...listed.keys()].filter((name) => name.startsWith('FWM')).map(reals);
+    assert.deepEqual(
+      marked.map((list) => list.length).sort(),
+      [1, 2],
+      'the node port, and the local endpoints of the load balancer',
+    );
+  });
+
+  for (const name of Object.keys(SCHEDULERS)) {
+    test(`scheduler ${name} serves, also while an endpoint drains`, async () => {
+      await sync([withScheduler(clusterIP(PLACES), name)]);
+      assert.equal(list().get(`TCP ${VIP}:80`)?.scheduler, name);
+      for (let i = 0; i < 8; i++) assert.ok(PLACES.includes((await ask('pod3')) as Place));
+      await apply([withScheduler(clusterIP(['pod1', 'far']), name)]);
+      for (let i = 0; i < 8; i++) assert.match((await ask('outside')) ?? '', /^(pod1|far)$/);
+    });
+  }
+
+  test('a changed scheduler is changed in place', async () => {
+    await sync([clusterIP(PLACES)]);
+    await apply([withScheduler(clusterIP(PLACES), 'wlc')]);
+    assert.equal(list().get(`TCP ${VIP}:80`)?.scheduler, 'wlc');
+  });
+
+  test('a scheduler that does not exist is an error that names it; the Service is served by the default', async () => {
+    const { failed } = await sync([withScheduler(clusterIP(['pod1']), 'fastest')]);
+    assert.equal(failed.length, 1);
+    assert.match(failed[0]?.error.message ?? '', /no IPVS scheduler "fastest"; rr is used instead/);
+    assert.equal(await ask('pod3'), 'pod1');
+  });
+
+  test('a default scheduler that does not exist fails with the names of those that do', async () => {
+    await assert.rejects(sync([], { ...NODE, ipvsScheduler: 'fastest' }), {
+      code: 'no-scheduler',
+      hint: /rr, wrr, lc/,
+    });
+  });
+
+  test('an endpoint that goes keeps its open connections, and takes no new ones', async () => {
+    await sync([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
+    const connections = [await connect('pod3', VIP, 80), await connect('pod3', VIP, 80)];
+    const gone = connections.find(({ place }) => place === 'pod1');
+    assert.ok(gone);
+    await apply([clusterIP(['pod2'], { target: ECHO })]);
+    assert.equal(list().get(`TCP ${VIP}:80`)?.reals.get('10.244.1.11:9000')?.weight, 0);
+    for (let i = 0; i < 5; i++) assert.equal((await connect('outside', VIP, 80)).place, 'pod2');
+    clock.advance(60_000);
+    assert.deepEqual(await dataplane.verify(), []);
+    assert.ok(await gone.says('still here'));
+  });
+
+  test('one that comes back while it drains keeps them too', async () => {
+    await sync([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
+    const connections = [await connect('pod3', VIP, 80), await connect('pod3', VIP, 80)];
+    await apply([clusterIP(['pod2'], { target: ECHO })]);
+    await apply([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
+    assert.equal(list().get(`TCP ${VIP}:80`)?.reals.get('10.244.1.11:9000')?.weight, 1);
+    for (const connection of connections) assert.ok(await connection.says('still here'));
+  });
+
+  test('an endpoint without connections is gone at the next look', async () => {
+    await sync([clusterIP(PLACES)]);
+    await apply([clusterIP(['pod1'])]);
+    assert.equal(list().get(`TCP ${VIP}:80`)?.reals.size, 3);
+    clock.advance(2000);
+    await dataplane.verify();
+    assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.11:8080']);
+  });
+
+  test('draining ends after its time, and at once for endpoints that are gone for good', async () => {
+    await sync([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
+    await connect('pod3', VIP, 80);
+    await connect('pod3', VIP, 80);
+    await apply([clusterIP([], { target: ECHO })]);
+    assert.equal(list().get(`TCP ${VIP}:80`)?.reals.size, 2);
+    await dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port: ECHO }]);
+    assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:9000']);
+    clock.advance(3_600_000);
+    await dataplane.verify();
+    assert.equal(list().has(`TCP ${VIP}:80`), false);
+    assert.deepEqual(await dataplane.verify(), []);
+  });
+
+  test('a Service that goes keeps its open connections, and refuses new ones, until they are closed', async () => {
+    await sync([clusterIP(['pod1'], { target: ECHO })]);
+    const connection = await connect('pod3', VIP, 80);
+    await apply([]);
+    assert.equal((await connect('pod3', VIP, 80)).place, 'ECONNREFUSED');
+    assert.ok(await connection.says('still here'));
+    assert.match(topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'), /10\.96\.0\.50/);
+    await dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port: ECHO }]);
+    assert.equal(list().size, 0);
+    assert.doesNotMatch(
+      topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
+      /10\.96\.0\.50/,
+    );
+    assert.deepEqual(await dataplane.verify(), []);
+  });
+
+  test('UDP is not waited for: its flows go to another endpoint', async () => {
+    const frontends = (places: readonly Place[]) => [clusterIP(places, { protocol: 'UDP' })];
+    await sync(frontends(['pod1']));
+    assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod1');
+    await apply(frontends(['pod2']));
+    assert.deepEqual([...(list().get(`UDP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:8080']);
+    assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod2');
+  });
+
+  test('a restart takes over: open connections, marks and what drains', async () => {
+    const shared = { service: 'web', endpoints: at(ECHO, 'pod1', 'pod2') } as const;
+    const frontends = [
+      clusterIP(['pod1', 'pod2'], { target: ECHO }),
+      frontend({ ...shared, kind: 'NodePort', address: null, port: 30_090 }),
+      frontend({ ...shared, kind: 'NodePort', address: null, port: 30_091, affinitySeconds: 60 }),
+      frontend({ ...shared, kind: 'LoadBalancer', address: OUTER, port: 80, policy: 'external-local' }),
+    ];
+    await sync(frontends);
+    const connections = [
+      await connect('pod3', VIP, 80),
+      await connect('pod3', VIP, 80),
+      await connect('outside', topology.address('node', 'ipv4'), 30_090),
+      await connect('outside', topology.address('node', 'ipv4'), 30_091),
+      await connect('outside', OUTER, 80),
+    ];
+    await apply([clusterIP(['pod1'], { target: ECHO }), ...frontends.slice(1)]);
+    const before = [...list().keys()].sort();
+    await dataplane.close();
+    for (const connection of connections) assert.ok(await connection.says('without an agent'));
+    start();
+    await sync([clusterIP(['pod1'], { target: ECHO }), ...frontends.slice(1)]);
+    assert.deepEqual([...list().keys()].sort(), before);
+    assert.equal(list().get(`TCP ${VIP}:80`)?.reals.get('10.244.1.12:9000')?.weight, 0);
+    assert.deepEqual(await dataplane.verify(), []);
+    for (const connection of connections) assert.ok(await connection.says('with another one'));
+  });
+
+  test('virtual servers of others are left alone, and nothing of ours remains', async () => {
+    const ours = [clusterIP(['pod1']), clusterIP(['pod1'], { protocol: 'UDP' })];
+    const add = (...words: string[]) => topology.run('node', 'ipvsadm', ...words);
+    add('-A', '-t', '198.51.100.1:80', '-s', 'wlc');
+    add('-a', '-t', '198.51.100.1:80', '-r', '10.244.1.11:8080', '-m', '-w', '5');
+    add('-A', '-f', '77', '-s', 'sh');
+    const theirs = list();
+    await sync(ours);
+    await apply([]);
+    await sync(ours);
+    for (const [name, server] of theirs) assert.deepEqual(list().get(name), server);
+    assert.deepEqual(await dataplane.verify(), []);
+    await dataplane.remove();
+    assert.deepEqual(list(), theirs);
+    assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead/);
+    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead/);
+    assert.equal(
+      topology.run('node', 'sysctl', '-n', 'net.ipv4.vs.conntrack').trim(),
+      '1',
+      'others may need it',
+    );
+    add('-C');
+    await dataplane.remove();
+  });
+
+  test('an address that the node has itself is left alone, and served all the same', async () => {
+    const own = '192.0.2.10';
+    const frontends = [
+      frontend({ kind: 'ExternalIP', service: 'web', address: own, port: 80, endpoints: at(TARGET, 'pod1') }),
+    ];
+    await sync(frontends);
+    assert.equal(await ask('outside', own), 'pod1');
+    assert.equal(await ask('node', own), 'pod1');
+    assert.doesNotMatch(
+      topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
+      /192\.0\.2/,
+    );
+    assert.equal(await topology.ask('outside', 'TCP', own, 81), 'refused');
+    assert.deepEqual(await dataplane.verify(), []);
+    await dataplane.remove();
+    assert.match(topology.run('node', 'ip', '-br', 'addr'), /192\.0\.2\.10/);
+  });
+
+  test('an address that comes to another device of the node is given up here', async () => {
+    await dataplane.close();
+    let noticed = 0;
+    start({ onForeignChange: () => noticed++ });
+    const frontends = [
+      frontend({
+        kind: 'LoadBalancer',
+        service: 'web',
+        address: OUTER,
+        port: 80,
+        endpoints: at(TARGET, 'pod1'),
+      }),
+    ];
+    await sync(frontends);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal(noticed, 0);
+    topology.configure('node', `addr add ${OUTER}/32 dev eth0`);
+    try {
+      for (let i = 0; i < 100 && noticed === 0; i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      assert.ok(noticed > 0);
+      assert.equal((await dataplane.verify()).length, 1);
+      await sync(frontends);
+      assert.deepEqual(await dataplane.verify(), []);
+      assert.equal(await ask('outside', OUTER), 'pod1');
+    } finally {
+      topology.configure('node', `addr del ${OUTER}/32 dev eth0`);
+    }
+    await sync(frontends);
+    assert.deepEqual(await dataplane.verify(), []);
+    assert.equal(await ask('outside', OUTER), 'pod1');
+  });
+
+  test('the node’s own ports and node ports do not answer on Services’ addresses', async () => {
+    await topology.serve('node', 7070);
+    await sync([
+      clusterIP(['pod1']),
+      frontend({
+        kind: 'LoadBalancer',
+        service: 'web',
+        address: OUTER,
+        port: 80,
+        endpoints: at(TARGET, 'pod1'),
+      }),
+      frontend({
+        kind: 'NodePort',
+        service: 'web',
+        address: null,
+        port: 30_070,
+        endpoints: at(TARGET, 'pod1'),
+      }),
+    ]);
+    assert.equal(await ask('outside', '192.0.2.10', 7070), 'node');
+    for (const address of [VIP, OUTER]) {
+      for (const from of ['outside', 'pod3', 'node'] as const) {
+        for (const port of [7070, 30_070]) {
+          for (const protocol of ['TCP', 'UDP'] as const) {
+            assert.equal(await ask(from, address, port, protocol), 'refused', `${from} → ${address}:${port}`);
+          }
+        }
+      }
+    }
+  });
+
+  test('nobody is told by ARP or ND that Services’ addresses are here', async () => {
+    const six = 'fd00:113::50';
+    await sync([
+      frontend({
+        kind: 'LoadBalancer',
+        service: 'web',
+        address: OUTER,
+        port: 80,
+        endpoints: at(TARGET, 'pod1'),
+      }),
+      frontend({ kind: 'LoadBalancer', service: 'web', address: six, port: 80, endpoints: [] }),
+    ]);
+    assert.equal(await ask('outside', OUTER), 'pod1');
+    topology.configure('outside', `route add ${OUTER}/32 dev eth0`, `route add ${six}/128 dev eth0`);
+    try {
+      assert.notEqual(await ask('outside', OUTER), 'pod1');
+      await ask('outside', six);
+      assert.doesNotMatch(topology.run('outside', 'ip', 'neigh', 'show', OUTER), /lladdr/);
+      assert.doesNotMatch(topology.run('outside', 'ip', 'neigh', 'show', six), /lladdr/);
+    } finally {
+      topology.configure('outside', `route del ${OUTER}/32 dev eth0`, `route del ${six}/128 dev eth0`);
+    }
+    assert.match(topology.run('node', 'ip', 'route', 'get', '192.0.2.20'), /src 192\.0\.2\.10/);
+  });
+
+  test('SCTP is balanced and masqueraded', async () => {
+    const program = (text: string) => ['python3', '-c', text];
+    const served = `
+import socket, os
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)
+s.bind(("0.0.0.0", 3868)); s.listen(8)
+if os.fork() == 0:
+    os.setsid()
+    for fd in (0, 1, 2): os.close(fd)
+    s.settimeout(20)
+    for _ in range(2):
+        c, peer = s.accept()
+        c.sendall(("%s" % peer[0]).encode()); c.close()
+`;
+    topology.run('pod1', ...program(served));
+    await sync([clusterIP(['pod1'], { protocol: 'SCTP', port: 3868, target: 3868 })]);
+    const asked = `
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)
+s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
+`;
+    assert.equal(topology.run('pod3', ...program(asked)).trim(), topology.address('pod3', 'ipv4'));
+    assert.match(topology.run('outside', ...program(asked)).trim(), /^(10\.244\.1\.1|192\.0\.2\.10)$/);
+    assert.equal(list().get(`SCTP ${VIP}:3868`)?.reals.size, 1);
+  });
+
+  test('timeouts are set where they are asked for', async () => {
+    await dataplane.close();
+    start({ timeouts: { udp: 77 } });
+    const [tcp] = timeouts();
+    await sync([]);
+    assert.deepEqual(timeouts(), [tcp, '120', '77']);
+  });
+
+  const timeouts = () =>
+    /Timeout.*: (\d+) (\d+) (\d+)/.exec(topology.run('node', 'ipvsadm', '-L', '--timeout'))?.slice(1) ?? [];
+
+  test('what becomes of a packet is told in the kernel’s words', async () => {
+    await sync([clusterIP(PLACES)]);
+    const packet = {
+      source: '192.0.2.20',
+      sourceClass: 'external',
+      destination: VIP,
+      port: 80,
+      protocol: 'TCP',
+    } as const;
+    const steps = dataplane.locate([...map.frontends.values()][0] ?? assert.fail(), packet);
+    assert.deepEqual(
+      steps.map(({ object }) => object),
+      [
+        `ip: address ${VIP} of fairlead-ipvs`,
+        `nft: table ip fairlead-ipvs, chain input → chain from-external, map services, element ${VIP} . tcp . 80`,
+        `ipvsadm: virtual server TCP ${VIP}:80`,
+      ],
+    );
+    assert.match(steps.at(-1)?.effect ?? '', /scheduler rr: one of 3: 10\.244\.1\.11:8080/);
+  });
+});
