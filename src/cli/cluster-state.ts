@@ -1,6 +1,7 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 
 /** A process as its number and its start time (clock ticks since boot), since numbers are used again. */
@@ -111,8 +112,7 @@ export function requireCluster(name: string): ClusterState {
 export function writeCluster(state: ClusterState): void {
   const { root, state: file } = clusterPaths(state.name);
   mkdirSync(root, { recursive: true, mode: 0o700 });
-  writeFileSync(`${file}.new`, `${JSON.stringify(state, null, 2)}\n`, { mode: 0o600 });
-  renameSync(`${file}.new`, file);
+  replaceFile(file, `${JSON.stringify(state, null, 2)}\n`);
 }
 
 /** Names of the clusters that have a state folder, whole or broken. */

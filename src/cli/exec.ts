@@ -1,7 +1,8 @@
 import { type SpawnOptions, spawn } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { spawnInNetns } from '../kernel/netns.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
@@ -81,7 +82,7 @@ function spawnOnNode(state: ClusterState, node: string, program: readonly string
     `search default.svc.${domain} svc.${domain} ${domain}`,
     'options ndots:5',
   ];
-  writeFileSync(resolvConf, `${lines.join('\n')}\n`);
+  replaceFile(resolvConf, `${lines.join('\n')}\n`, 0o644);
   return spawnInNetns(
     nodeNetns(state.name, node),
     'unshare',

@@ -1,5 +1,6 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { replaceFile } from '../kernel/replace-file.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { lastLines } from './container-logs.ts';
@@ -32,6 +33,8 @@ export interface Launch {
   readonly pod: Pod;
   readonly container: Container;
   readonly pausePid: number;
+  /** The process namespace of another container that it joins. */
+  readonly pidNamespace?: string;
   readonly ips: readonly string[];
   readonly volumes: ReadonlyMap<string, string>;
   /** What variables refer to, as it is now. */
@@ -45,6 +48,7 @@ interface Saved {
   readonly attempt: number;
   readonly process: ProcessIdentity | null;
   readonly startedAt: string | null;
+  readonly image: string;
   readonly imageId: string;
   readonly stopSignal: NodeJS.Signals;
   readonly last: Termination | null;
@@ -79,7 +83,11 @@ export class ContainerRunner {
   #failures = 0;
   /** How often in a row it could not be started. */
   #refusals = 0;
+  /** What the current run was started from. */
+  #image = '';
   #imageId = '';
+  /** It is ended to be started anew, whatever its restart policy. */
+  #replaced = false;
   #stopSignal: NodeJS.Signals = 'SIGTERM';
   #pulling = false;
   /** For the next start: with imagePullPolicy Always every start asks the registry. */
@@ -113,6 +121,21 @@ export class ContainerRunner {
 
   get isRunning(): boolean {
     return this.#phase.kind === 'running';
+  }
+
+  /** The current run's first process, while it runs. */
+  get pid(): number | null {
+    return this.isRunning ? (this.#process?.pid ?? null) : null;
+  }
+
+  /** Where its files lie: what it writes itself, and its logs. */
+  get storage(): readonly string[] {
+    return [join(this.#bundle(this.#attempt), 'upper'), join(this.#folder, 'logs')];
+  }
+
+  /** It is not to be started, for this reason. */
+  refuse(reason: string, message: string): void {
+    if (this.#phase.kind === 'waiting') this.#phase = { kind: 'waiting', reason, message };
   }
 
   /** The runtime's name of the current run. */
@@ -172,10 +195,14 @@ export class ContainerRunner {
   async ensure(policy: string, launch: Launch): Promise<void> {
     this.#notice();
     const { clock } = this.#context.options;
-    if (this.#phase.kind === 'running') return;
+    if (this.#phase.kind === 'running') {
+      if (launch.container.image !== this.#image) this.#replace(launch);
+      return;
+    }
     if (this.#phase.kind === 'ended') {
       const { exitCode } = this.#phase.termination;
-      if (policy === 'Never' || (policy === 'OnFailure' && exitCode === 0)) return;
+      if (this.#replaced) this.#failures = 0;
+      else if (policy === 'Never' || (policy === 'OnFailure' && exitCode === 0)) return;
       this.#planRestart(this.#phase.termination);
     }
     if (clock.now() < this.#notBefore) {
@@ -183,6 +210,16 @@ export class ContainerRunner {
       return;
     }
     await this.#start(launch);
+  }
+
+  /** The one field of a running container that may change is its image: it is ended, and started from the new one. */
+  #replace({ pod }: Launch): void {
+    if (this.#replaced) return;
+    this.#replaced = true;
+    const message = `Container ${this.name} definition changed, will be restarted`;
+    this.#context.events.event(pod, 'Normal', 'Killing', message);
+    const graceMs = (pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000;
+    void this.stop(this.#context.options.clock.now() + graceMs, this.#context.address());
   }
 
   /** Looks whether the container has ended meanwhile. */
@@ -237,6 +274,7 @@ export class ContainerRunner {
     this.#id = saved.id;
     this.#attempt = saved.attempt;
     this.#process = saved.process;
+    this.#image = saved.image;
     this.#imageId = saved.imageId;
     this.#stopSignal = saved.stopSignal;
     this.#last = saved.last;
@@ -272,6 +310,7 @@ export class ContainerRunner {
     const bundle = this.#bundle(this.#attempt);
     try {
       const environment = await launch.environment();
+      this.#image = container.image ?? '';
       this.#imageId = image.id;
       this.#stopSignal = stopSignal(container, image);
       const config = this.#config(launch, environment, image, bundle, groups?.controllers ?? new Set());
@@ -393,6 +432,7 @@ export class ContainerRunner {
       user,
       rootfs,
       pausePid: launch.pausePid,
+      ...(launch.pidNamespace ? { pidNamespace: launch.pidNamespace } : {}),
       mounts: [
         ...image.mounts,
         file(launch.files.resolvConf, '/etc/resolv.conf'),
@@ -492,6 +532,7 @@ export class ContainerRunner {
     const { clock } = this.#context.options;
     const ran = clock.now() - this.#startedAtMs;
     this.#failures = ran > BACKOFF_RESET_MS ? 0 : this.#failures + 1;
+    this.#replaced = false;
     this.#last = termination;
     this.#attempt++;
     const delay =
@@ -665,12 +706,13 @@ export class ContainerRunner {
       attempt: this.#attempt,
       process: this.#process,
       startedAt,
+      image: this.#image,
       imageId: this.#imageId,
       stopSignal: this.#stopSignal,
       last: this.#last,
       ended: this.#phase.kind === 'ended' ? this.#phase.termination : null,
     };
-    writeFileSync(join(this.#folder, 'state.json'), JSON.stringify(saved), { mode: 0o600 });
+    replaceFile(join(this.#folder, 'state.json'), JSON.stringify(saved));
   }
 
   #wakeAt(time: number): void {

@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { identify, type ProcessIdentity, signalProcess } from './process-identity.ts';
@@ -39,9 +40,7 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
 exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec crun "$@"' crun "$@"
 `;
     // Replaced, not rewritten: a running call may be reading it.
-    writeFileSync(`${paths.program}.new`, script);
-    chmodSync(`${paths.program}.new`, 0o700);
-    renameSync(`${paths.program}.new`, paths.program);
+    replaceFile(paths.program, script, 0o700);
   }
   return paths;
 }

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Client } from '../kube/client.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import type { Container, Pod } from '../kube/types.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { ContainerRunner } from './container-runner.ts';
 import type { ControlGroups } from './control-groups.ts';
@@ -456,7 +457,7 @@ export class PodWorker {
 
   #savePod(): void {
     if (statSync(this.#folder, { throwIfNoEntry: false })) {
-      writeFileSync(join(this.#folder, 'pod.json'), JSON.stringify(this.#pod), { mode: 0o600 });
+      replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(this.#pod));
     }
   }
 }

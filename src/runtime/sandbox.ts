@@ -1,6 +1,7 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { inNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
@@ -61,7 +62,7 @@ exec catatonit -P`;
   }
   const sandbox = { pause, createdAt: now.toISOString() };
   // Written before anything else is done with it, so that a crash leaves no pause process that nobody knows.
-  writeFileSync(join(folder, FILE), JSON.stringify(sandbox));
+  replaceFile(join(folder, FILE), JSON.stringify(sandbox));
   if (!settings.hostNetwork) {
     // Ports below 1024 and ping need no privilege inside a pod (as containerd's defaults).
     const sysctls = [

@@ -1,0 +1,15 @@
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+
+let count = 0;
+
+/** Writes a file so that readers find the old content or the new one, whole, and never none (rename(2)). */
+export function replaceFile(path: string, content: string, mode = 0o600): void {
+  const fresh = `${path}.${process.pid}.${count++}.new`;
+  try {
+    writeFileSync(fresh, content, { mode });
+    renameSync(fresh, path);
+  } catch (error) {
+    rmSync(fresh, { force: true });
+    throw error;
+  }
+}
