@@ -1,6 +1,7 @@
 import { closeSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { hasCode } from '../lib/errors.ts';
+import type { HostPort } from './host-ports.ts';
 
 /** Who has which addresses. */
 export interface AddressRecord {
@@ -8,6 +9,8 @@ export interface AddressRecord {
   /** "namespace/name", for people who read the file. */
   readonly pod: string;
   readonly ips: readonly string[];
+  /** Ports of the node that lead to the pod; absent: none. */
+  readonly hostPorts?: readonly HostPort[];
 }
 
 /** What the file's lines say, in the order of events. */

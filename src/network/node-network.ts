@@ -28,6 +28,7 @@ import {
 import { readSysctl, writeSysctl, writeSysctls } from '../kernel/sysctl.ts';
 import { addressAt, type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { removeHostPorts } from './host-ports.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
 
@@ -169,6 +170,7 @@ export class NodeNetwork {
         deleteRoute(this.socket, route);
       }
     }
+    removeHostPorts(POD_BRIDGE, this.netns);
     deleteLink(this.socket, TUNNEL);
     deleteLink(this.socket, POD_BRIDGE);
     this.close();

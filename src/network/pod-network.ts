@@ -20,7 +20,8 @@ import { cidrContains, familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { AddressJournal } from './address-journal.ts';
 import { AddressPool } from './address-pool.ts';
-import type { NodeNetwork, PodGateway } from './node-network.ts';
+import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
+import { type NodeNetwork, POD_BRIDGE, type PodGateway } from './node-network.ts';
 import { localMac } from './overlay-routes.ts';
 import { openPortRemoval } from './port-removal.ts';
 
@@ -29,6 +30,8 @@ export interface NetworkPod {
   readonly uid: string;
   readonly namespace: string;
   readonly name: string;
+  /** Ports of the node that lead to it; default none. */
+  readonly hostPorts?: readonly HostPort[];
 }
 
 /** Plugs pods into a node's network. */
@@ -36,7 +39,7 @@ export interface PodNetwork {
   /**
    * Gives the namespace of a pod's sandbox an `eth0` with an address of each of the node's pod networks, and returns
    * the addresses, in the order of the networks. A pod that has addresses keeps them; done already is no error.
-   * On an error nothing half-done is left.
+   * On an error nothing half-done is left. Throws "NodePorts" where another pod has one of its ports of the node.
    */
   attach(pod: NetworkPod, netns: NetnsRef): Promise<{ ips: string[] }>;
   /** Unplugs a pod and frees its addresses; a pod that is not known is no error. */
@@ -69,11 +72,33 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
   const journal = new AddressJournal(join(stateDir, 'pod-addresses.jsonl'));
   const removal = openPortRemoval(network.netns);
   const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
+  const hostPorts = openHostPorts(POD_BRIDGE, network.netns);
   const poolOf = (address: string) => pools.find((pool) => cidrContains(pool.cidr, address));
   for (const record of journal.records.values()) for (const ip of record.ips) poolOf(ip)?.claim(ip);
   // Claimed last, so that the turn goes on behind what was given out last, and freed if it is not in use.
   for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
   if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
+  writeHostPorts();
+
+  function writeHostPorts(): void {
+    const pods = [...journal.records.values()].filter((record) => (record.hostPorts ?? []).length > 0);
+    hostPorts.write(pods.map(({ ips, hostPorts: ports = [] }) => ({ ips, hostPorts: ports })));
+  }
+
+  function checkHostPorts(pod: NetworkPod): void {
+    for (const record of journal.records.values()) {
+      if (record.uid === pod.uid) continue;
+      for (const taken of record.hostPorts ?? []) {
+        const clash = pod.hostPorts?.find((port) => portsClash(port, taken));
+        if (clash) {
+          throw new FairleadError(
+            `port ${clash.hostPort}/${clash.protocol} of the node belongs to pod ${record.pod} already`,
+            { op: 'attach pod', code: 'NodePorts', object: `${pod.namespace}/${pod.name}` },
+          );
+        }
+      }
+    }
+  }
 
   function release(ips: readonly string[]): void {
     for (const ip of ips) poolOf(ip)?.release(ip);
@@ -93,7 +118,13 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
       release(ips);
       throw error;
     }
-    journal.take({ uid: pod.uid, pod: `${pod.namespace}/${pod.name}`, ips });
+    const ports = pod.hostPorts ?? [];
+    journal.take({
+      uid: pod.uid,
+      pod: `${pod.namespace}/${pod.name}`,
+      ips,
+      ...(ports.length > 0 ? { hostPorts: ports } : {}),
+    });
     return { ips, fresh: true };
   }
 
@@ -114,8 +145,12 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
       for (const address of journal.records.get(uid)?.ips ?? []) {
         deleteNeighbour(network.socket, { device: network.bridge, address });
       }
+      const ports = journal.records.get(uid)?.hostPorts ?? [];
       await removal.remove(podPort(uid));
       free(uid);
+      if (ports.length === 0) return;
+      writeHostPorts();
+      await hostPorts.forgetFlows(ports);
     };
     const done = leave().finally(() => leaving.delete(uid));
     leaving.set(uid, done);
@@ -125,6 +160,7 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
   return {
     async attach(pod, netns) {
       await leaving.get(pod.uid);
+      checkHostPorts(pod);
       const { ips, fresh } = allocate(pod);
       try {
         const port = podPort(pod.uid);
@@ -133,6 +169,10 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
           await removal.remove(port);
         }
         plug(network, pod.uid, netns, ips);
+        if (fresh && pod.hostPorts?.length) {
+          writeHostPorts();
+          await hostPorts.forgetFlows(pod.hostPorts);
+        }
         return { ips };
       } catch (error) {
         if (fresh) await unplug(pod.uid);
@@ -158,6 +198,7 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
     close() {
       journal.close();
       removal.close();
+      hostPorts.close();
     },
   };
 }
@@ -261,7 +302,7 @@ function gatewayFor(network: NodeNetwork, address: string): PodGateway {
 }
 
 function plugError(pod: NetworkPod, error: unknown): unknown {
-  if (!(error instanceof FairleadError) || hasCode(error, 'addresses-exhausted')) return error;
+  if (!(error instanceof FairleadError) || hasCode(error, 'addresses-exhausted', 'NodePorts')) return error;
   return new FairleadError(`attach pod ${pod.namespace}/${pod.name} to the network: ${error.message}`, {
     op: 'attach pod',
     code: error.code,

@@ -45,6 +45,8 @@ export function containerUser(
   const gid =
     own.runAsGroup ?? shared.runAsGroup ?? number(named?.[2] ?? (imageGroup || (entry?.[3] ?? '0')));
   if (gid === null) throw problem(`the image's group ${JSON.stringify(group)} is not in its /etc/group`);
+  const { supplementalGroupsPolicy } = shared as { supplementalGroupsPolicy?: string };
+  if (supplementalGroupsPolicy === 'Strict') return { uid, gid, groups: [] };
   const login = entry?.[0];
   const member = groups.filter(
     ([, , , members = '']) => login !== undefined && members.split(',').includes(login),

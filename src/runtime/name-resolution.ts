@@ -1,4 +1,5 @@
 import type { Pod } from '../kube/types.ts';
+import { FairleadError } from '../lib/errors.ts';
 
 export interface ResolverSettings {
   readonly clusterDns: readonly string[];
@@ -61,6 +62,19 @@ function parseResolvConf(text: string) {
 /** A pod's host name: its own, or its `hostname`; cut to what the kernel takes. */
 export function podHostname(pod: Pod): string {
   return (pod.spec?.hostname || pod.metadata?.name || 'pod').slice(0, 63).replace(/[-.]+$/, '');
+}
+
+/** The name that the pod's kernel has: with setHostnameAsFQDN and a subdomain the whole one, which it takes 64 bytes of. */
+export function kernelHostname(pod: Pod, clusterDomain: string): string {
+  const { setHostnameAsFQDN, subdomain } = pod.spec ?? {};
+  const hostname = podHostname(pod);
+  if (!setHostnameAsFQDN || !subdomain) return hostname;
+  const name = `${hostname}.${subdomain}.${pod.metadata?.namespace}.svc.${clusterDomain}`;
+  if (name.length <= 64) return name;
+  throw new FairleadError(`the host name ${name} is longer than 64 bytes; leave out setHostnameAsFQDN`, {
+    op: 'create sandbox',
+    code: 'FailedCreatePodSandBox',
+  });
 }
 
 /** The text of a pod's /etc/hosts. `nodeHosts`: the node's own file, which pods on the host's network get. */

@@ -21,6 +21,8 @@ export interface OciConfigInput {
   readonly rootfs: string;
   /** The pause process whose network, IPC and UTS namespaces the container joins; null: the node's own network. */
   readonly pausePid: number;
+  /** Path of the process namespace that it joins; absent: one of its own. */
+  readonly pidNamespace?: string;
   readonly mounts: readonly OciMount[];
   readonly cgroupsPath: string;
   /** Controllers that can be used: limits of others are left out. */
@@ -72,7 +74,8 @@ export function ociConfig(input: OciConfigInput): object {
   const security = container.securityContext ?? {};
   const privileged = security.privileged === true;
   const capabilities = capabilitiesOf(security.capabilities, privileged);
-  const hostNetwork = pod.spec?.hostNetwork === true;
+  const { hostNetwork = false, hostPID = false, hostIPC = false } = pod.spec ?? {};
+  const masked = !privileged && security.procMount !== 'Unmasked';
   const namespacePath = (kind: string) => `/proc/${pausePid}/ns/${kind}`;
   return {
     ociVersion: '1.0.2',
@@ -97,18 +100,18 @@ export function ociConfig(input: OciConfigInput): object {
       oomScoreAdj: 0,
     },
     root: { path: input.rootfs, readonly: security.readOnlyRootFilesystem === true },
-    mounts: [...systemMounts(privileged), ...input.mounts],
+    mounts: [...systemMounts(privileged, hostIPC), ...input.mounts],
     linux: {
       namespaces: [
         { type: 'mount' },
-        { type: 'pid' },
-        { type: 'ipc', path: namespacePath('ipc') },
+        ...(hostPID ? [] : [{ type: 'pid', ...(input.pidNamespace ? { path: input.pidNamespace } : {}) }]),
+        ...(hostIPC ? [] : [{ type: 'ipc', path: namespacePath('ipc') }]),
         { type: 'uts', path: namespacePath('uts') },
         ...(hostNetwork ? [] : [{ type: 'network', path: namespacePath('net') }]),
       ],
       cgroupsPath: input.cgroupsPath,
       resources: resources(container, input.cgroupControllers, privileged),
-      ...(privileged ? {} : { maskedPaths: MASKED, readonlyPaths: READONLY }),
+      ...(masked ? { maskedPaths: MASKED, readonlyPaths: READONLY } : {}),
     },
   };
 }
@@ -131,8 +134,16 @@ function capabilitiesOf(
   return [...new Set([...base, ...add])];
 }
 
-function systemMounts(privileged: boolean): OciMount[] {
+function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
   const access = privileged ? 'rw' : 'ro';
+  const shm: OciMount = hostIPC
+    ? { destination: '/dev/shm', type: 'bind', source: '/dev/shm', options: ['rbind', 'rw'] }
+    : {
+        destination: '/dev/shm',
+        type: 'tmpfs',
+        source: 'shm',
+        options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=65536k'],
+      };
   return [
     { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
     {
@@ -147,12 +158,7 @@ function systemMounts(privileged: boolean): OciMount[] {
       source: 'devpts',
       options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
     },
-    {
-      destination: '/dev/shm',
-      type: 'tmpfs',
-      source: 'shm',
-      options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=65536k'],
-    },
+    shm,
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
   ];

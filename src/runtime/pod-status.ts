@@ -116,8 +116,20 @@ export function podStatus(view: PodView): PodStatus {
     containerStatuses: main.map((container) =>
       containerStatus(container, view.containers.get(container.name), false, initialized),
     ),
+    ...ephemeralStatuses(view, initialized),
     qosClass: pod.status?.qosClass ?? 'BestEffort',
   } as PodStatus;
+}
+
+function ephemeralStatuses({ pod, containers }: PodView, initialized: boolean): object {
+  const { ephemeralContainers = [] } = (pod.spec ?? {}) as { ephemeralContainers?: Container[] };
+  if (ephemeralContainers.length === 0) return {};
+  return {
+    ephemeralContainerStatuses: ephemeralContainers.map((container) => ({
+      ...containerStatus(container, containers.get(container.name), false, initialized),
+      ready: false,
+    })),
+  };
 }
 
 function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed' {

@@ -1,20 +1,22 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { replaceFile } from '../kernel/replace-file.ts';
 import type { Client } from '../kube/client.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { ContainerRunner } from './container-runner.ts';
 import type { ControlGroups } from './control-groups.ts';
 import type { ImageSource } from './images/image-source.ts';
-import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
+import { hostsFile, kernelHostname, podHostname, resolvConf } from './name-resolution.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
+import type { PodHostPort } from './pod-network.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
 import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
-import { unsupportedFields } from './supported-fields.ts';
+import { hasStorageLimits, storageExcess } from './storage-usage.ts';
+import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
 import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
 
 /** What all workers of a node share. */
@@ -34,6 +36,8 @@ export interface WorkerContext {
 const FIRST_RETRY_MS = 100;
 const MOST_RETRY_MS = 30_000;
 const VOLUME_REFRESH_MS = 60_000;
+/** Least time between two looks at what a pod keeps on disk; a look costs at most a twentieth of the time. */
+const STORAGE_LOOK_MS = 2000;
 
 /**
  * Brings one pod to what its object asks for, one step after the other: sandbox, network, volumes, init containers,
@@ -50,6 +54,8 @@ export class PodWorker {
   #ips: string[] = [];
   #volumes: Map<string, string> | null = null;
   #sources: PodSources | null = null;
+  /** Why the pod must go at once. */
+  #eviction: string | null = null;
   #failure: { reason: string; message: string } | null = null;
   #goneFromApi = false;
   #terminating = false;
@@ -72,7 +78,8 @@ export class PodWorker {
     this.#savePod();
     this.#sandbox = adoptSandbox(this.#folder);
     if (this.#sandbox) this.#ips = context.options.network.addresses(this.uid) ?? this.#hostIps();
-    for (const container of [...(pod.spec?.initContainers ?? []), ...(pod.spec?.containers ?? [])]) {
+    const { initContainers = [], containers = [] } = pod.spec ?? {};
+    for (const container of [...initContainers, ...containers, ...ephemeralOf(pod)]) {
       this.#containers.set(
         container.name,
         new ContainerRunner(this.#runnerContext(), container, this.#folder),
@@ -145,8 +152,14 @@ export class PodWorker {
         this.#retryMs = FIRST_RETRY_MS;
       } catch (error) {
         this.#report(error);
-        this.#later(this.#retryMs);
-        this.#retryMs = Math.min(this.#retryMs * 2, MOST_RETRY_MS);
+        if (hasCode(error, 'NodePorts')) {
+          // Nobody moves a pod that is bound: who bound it here can make another one.
+          this.#failure = { reason: 'NodePorts', message: `Pod was rejected: ${messageOf(error)}` };
+          await this.#removeSandbox();
+        } else {
+          this.#later(this.#retryMs);
+          this.#retryMs = Math.min(this.#retryMs * 2, MOST_RETRY_MS);
+        }
       }
       this.#publish();
     }
@@ -176,13 +189,19 @@ export class PodWorker {
       await this.#retire();
       return;
     }
+    if (this.#eviction !== null) {
+      this.#failure = { reason: 'Evicted', message: this.#eviction };
+      events.event(this.#pod, 'Warning', 'Evicted', this.#eviction);
+      await this.#retire();
+      return;
+    }
     if (!this.#sandbox) {
       // The pause process has died, and with it the network: nothing that ran inside can stay.
       for (const runner of this.#containers.values()) await runner.abandon();
       this.#sandbox = createSandbox(
         this.#folder,
         {
-          hostname: podHostname(this.#pod),
+          hostname: kernelHostname(this.#pod, options.clusterDomain),
           sysctls: this.#pod.spec?.securityContext?.sysctls ?? [],
           hostNetwork: this.#pod.spec?.hostNetwork === true,
         },
@@ -194,11 +213,35 @@ export class PodWorker {
       const { namespace = '', name = '' } = this.#pod.metadata ?? {};
       this.#ips = this.#pod.spec?.hostNetwork
         ? this.#hostIps()
-        : (await options.network.attach({ uid: this.uid, namespace, name }, { pid: this.#sandbox.pause.pid }))
-            .ips;
+        : (
+            await options.network.attach(
+              { uid: this.uid, namespace, name, hostPorts: hostPortsOf(this.#pod) },
+              { pid: this.#sandbox.pause.pid },
+            )
+          ).ips;
     }
     if (!this.#volumes) await this.#prepare();
     await this.#startContainers();
+  }
+
+  /** Looks now and then whether the pod keeps more on disk than it may. */
+  #watchStorage(): void {
+    const { clock, logger } = this.#context.options;
+    const look = async () => {
+      const begun = clock.now();
+      try {
+        this.#eviction = await storageExcess(this.#pod, {
+          volume: (name) => join(this.#folder, 'volumes', name),
+          container: (name) => this.#containers.get(name)?.storage ?? [],
+        });
+      } catch (error) {
+        logger.warn({ pod: this.uid }, `cannot measure the pod's storage: ${messageOf(error)}`);
+      }
+      if (this.#done || this.#isLeaving() || !this.#sandbox) return;
+      if (this.#eviction !== null) this.wake();
+      else this.#timer(Math.max(STORAGE_LOOK_MS, 20 * (clock.now() - begun)), () => void look());
+    };
+    this.#timer(STORAGE_LOOK_MS, () => void look());
   }
 
   async #prepare(): Promise<void> {
@@ -222,6 +265,7 @@ export class PodWorker {
     if ((this.#pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
       this.#refreshLater();
     }
+    if (hasStorageLimits(this.#pod)) this.#watchStorage();
   }
 
   #refreshLater(): void {
@@ -266,10 +310,27 @@ export class PodWorker {
       }
     }
     const main = spec?.containers ?? [];
-    await Promise.all(
-      main.map((container) => this.#runner(container).ensure(policy, this.#launch(container))),
-    );
+    await Promise.all([
+      ...main.map((container) => this.#runner(container).ensure(policy, this.#launch(container))),
+      ...ephemeralOf(this.#pod).map((container) => this.#startEphemeral(container)),
+    ]);
     if (this.#isOver()) await this.#retire();
+  }
+
+  /** Containers that somebody has added to look into the pod (kubectl debug) run once, beside the others. */
+  async #startEphemeral(container: EphemeralContainer): Promise<void> {
+    const runner = this.#runner(container);
+    const refused = unsupportedInContainer(container);
+    if (refused.length > 0) {
+      runner.refuse('UnsupportedField', `not supported by this node: ${refused.join(', ')}`);
+      return;
+    }
+    const launch = this.#launch(container);
+    const target = container.targetContainerName;
+    if (!target) return await runner.ensure('Never', launch);
+    const pid = this.#containers.get(target)?.pid ?? null;
+    if (pid !== null) await runner.ensure('Never', { ...launch, pidNamespace: `/proc/${pid}/ns/pid` });
+    else runner.refuse('ContainerCreating', `container ${JSON.stringify(target)} does not run`);
   }
 
   /** All containers have ended and none is to be started again. */
@@ -364,7 +425,7 @@ export class PodWorker {
 
   async #stopAll(graceSeconds: number, which: 'all' | 'sidecars'): Promise<void> {
     const init = this.#pod.spec?.initContainers ?? [];
-    const main = which === 'all' ? (this.#pod.spec?.containers ?? []) : [];
+    const main = which === 'all' ? [...(this.#pod.spec?.containers ?? []), ...ephemeralOf(this.#pod)] : [];
     const deadline = () =>
       Math.min(this.#graceDeadline, this.#context.options.clock.now() + graceSeconds * 1000);
     await Promise.all([
@@ -460,6 +521,24 @@ export class PodWorker {
       replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(this.#pod));
     }
   }
+}
+
+interface EphemeralContainer extends Container {
+  readonly targetContainerName?: string;
+}
+
+function ephemeralOf(pod: Pod): EphemeralContainer[] {
+  return (pod.spec as { ephemeralContainers?: EphemeralContainer[] } | undefined)?.ephemeralContainers ?? [];
+}
+
+/** The ports of the node that the pod's containers ask for; on the node's own network they have them anyway. */
+function hostPortsOf(pod: Pod): PodHostPort[] {
+  const containers = [...(pod.spec?.initContainers ?? []).filter(isSidecar), ...(pod.spec?.containers ?? [])];
+  return containers.flatMap(({ ports = [] }) =>
+    ports.flatMap(({ hostPort, hostIP = '', protocol = 'TCP', containerPort }) =>
+      hostPort ? [{ hostIP, hostPort, containerPort, protocol: protocol as PodHostPort['protocol'] }] : [],
+    ),
+  );
 }
 
 function readOptional(file: string): string {

@@ -17,6 +17,7 @@ import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { type EnvironmentSources, expand, parseQuantity, podField, resourceField } from './environment.ts';
 import type { OciMount } from './oci-config.ts';
+import { VOLUME_KINDS } from './supported-fields.ts';
 
 /** What volumes are filled with; null for an object that does not exist. Values are bytes. */
 export interface VolumeSources {
@@ -34,16 +35,6 @@ interface KeyItem {
   path: string;
   mode?: number;
 }
-
-/** Kinds of volumes that work here; others are refused by name. */
-export const VOLUME_KINDS = [
-  'emptyDir',
-  'configMap',
-  'secret',
-  'projected',
-  'downwardAPI',
-  'hostPath',
-] as const;
 
 /** Prepares a pod's volumes below `folder`; the result maps their names to paths on this machine. */
 export async function prepareVolumes(
@@ -71,7 +62,7 @@ export async function prepareVolumes(
         // What is made inside belongs to the group too.
         chmodSync(path, 0o2777);
       }
-    } else writeFiles(path, await volumeFiles(pod, volume, sources));
+    } else writeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
   }
   return paths;
 }
@@ -80,7 +71,8 @@ export async function prepareVolumes(
 export async function refreshVolumes(pod: Pod, folder: string, sources: VolumeSources): Promise<void> {
   for (const volume of pod.spec?.volumes ?? []) {
     if (volume.hostPath || volume.emptyDir) continue;
-    writeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources));
+    const group = pod.spec?.securityContext?.fsGroup;
+    writeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources), group);
   }
 }
 
@@ -122,9 +114,16 @@ export function volumeMounts(
       destination: mount.mountPath,
       type: 'bind',
       source,
-      options: ['rbind', propagation, mount.readOnly ? 'ro' : 'rw'],
+      options: ['rbind', propagation, access(mount)],
     };
   });
+}
+
+/** "rro": mounts below it are read-only too (mount_setattr, Linux 5.12). */
+function access(mount: NonNullable<Container['volumeMounts']>[number]): string {
+  if (!mount.readOnly) return 'rw';
+  const { recursiveReadOnly } = mount as { recursiveReadOnly?: string };
+  return recursiveReadOnly === 'Enabled' || recursiveReadOnly === 'IfPossible' ? 'rro' : 'ro';
 }
 
 interface VolumeFile {
@@ -252,7 +251,7 @@ function downward(
  * Replaces a volume's files at once, as upstream's AtomicWriter: the files are links into `..data`, a link to a
  * folder of this moment, which is swapped by a rename.
  */
-function writeFiles(folder: string, files: readonly VolumeFile[]): void {
+function writeFiles(folder: string, files: readonly VolumeFile[], group: number | undefined): void {
   const stamp = `..${process.hrtime.bigint()}`;
   const fresh = join(folder, stamp);
   mkdirSync(fresh, { mode: 0o755 });
@@ -262,7 +261,9 @@ function writeFiles(folder: string, files: readonly VolumeFile[]): void {
     const file = join(fresh, path);
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, content);
-    chmodSync(file, mode);
+    // As upstream's SetVolumeOwnership: what belongs to the group can be read by it.
+    chmodSync(file, group === undefined ? mode : mode | 0o440);
+    if (group !== undefined) chownSync(file, 0, group);
   }
   const data = join(folder, '..data');
   const before = statSync(data, { throwIfNoEntry: false }) ? readlinkSync(data) : null;
@@ -299,6 +300,12 @@ function prepareHostPath(volume: { path: string; type?: string }): void {
       return;
     case 'Socket':
       if (!found?.isSocket()) throw missing('socket');
+      return;
+    case 'CharDevice':
+      if (!found?.isCharacterDevice()) throw missing('character device');
+      return;
+    case 'BlockDevice':
+      if (!found?.isBlockDevice()) throw missing('block device');
       return;
     default:
       throw refusal(`hostPath.type ${JSON.stringify(volume.type)} is not supported`);

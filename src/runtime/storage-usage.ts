@@ -1,0 +1,65 @@
+import { lstat, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Container, Pod } from '../kube/types.ts';
+import { hasCode } from '../lib/errors.ts';
+import { parseQuantity } from './environment.ts';
+
+/** Where a pod's files lie that count. */
+export interface StorageFolders {
+  /** Of a volume, by its name. */
+  readonly volume: (name: string) => string;
+  /** Of a container's writable layers and logs. */
+  readonly container: (name: string) => readonly string[];
+}
+
+const containersOf = (pod: Pod): Container[] => [
+  ...(pod.spec?.initContainers ?? []),
+  ...(pod.spec?.containers ?? []),
+];
+const limitOf = (container: Container) => {
+  const text = (container.resources?.limits as Record<string, unknown> | undefined)?.['ephemeral-storage'];
+  return text === undefined ? null : { text: String(text), bytes: parseQuantity(String(text)) };
+};
+/** Volumes on disk with a limit: those in memory have a file system of that size. */
+const limitedVolumes = (pod: Pod) =>
+  (pod.spec?.volumes ?? []).flatMap(({ name, emptyDir }) =>
+    emptyDir?.sizeLimit && emptyDir.medium !== 'Memory'
+      ? [{ name, text: String(emptyDir.sizeLimit), bytes: parseQuantity(String(emptyDir.sizeLimit)) }]
+      : [],
+  );
+
+/** Whether anything limits what the pod may keep on disk. */
+export function hasStorageLimits(pod: Pod): boolean {
+  return limitedVolumes(pod).length > 0 || containersOf(pod).some((container) => limitOf(container) !== null);
+}
+
+/** Why the pod must go for what it keeps on disk, in a kubelet's words; null when it keeps to its limits. */
+export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<string | null> {
+  for (const { name, text, bytes } of limitedVolumes(pod)) {
+    if ((await usage(folders.volume(name))) > bytes) {
+      return `Usage of EmptyDir volume ${JSON.stringify(name)} exceeds the limit ${JSON.stringify(text)}.`;
+    }
+  }
+  for (const container of containersOf(pod)) {
+    const limit = limitOf(container);
+    if (!limit) continue;
+    const used = await Promise.all(folders.container(container.name).map(usage));
+    if (used.reduce((sum, one) => sum + one, 0) > limit.bytes) {
+      return `Container ${container.name} exceeded its local ephemeral storage limit ${JSON.stringify(limit.text)}.`;
+    }
+  }
+  return null;
+}
+
+/** Bytes on disk of all below a folder (st_blocks, as du counts); what goes meanwhile counts nothing. */
+async function usage(path: string): Promise<number> {
+  try {
+    const stat = await lstat(path);
+    let sum = stat.blocks * 512;
+    if (stat.isDirectory()) for (const entry of await readdir(path)) sum += await usage(join(path, entry));
+    return sum;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return 0;
+    throw error;
+  }
+}
