@@ -67,6 +67,7 @@ test('a walk through all pairs of modes under load: no request fails, no connect
       }
       // The next connections have begun in this mode before it is left.
       await new Promise((resolve) => setTimeout(resolve, 500));
+      for (const { name, load } of loads) assert.deepEqual(load.failures, {}, name);
     });
   }
   for (const connection of connections) await connection.stop();

@@ -31,6 +31,8 @@ export interface RunningPod {
 }
 
 export interface Load {
+  /** What has failed until now: texts with how often. */
+  readonly failures: Readonly<Record<string, number>>;
   /** Ends the load after what is under way, and says what came of it. */
   stop(): Promise<Counts>;
 }
@@ -225,6 +227,7 @@ export async function startCluster(
       })();
       running.catch(() => {});
       return {
+        failures: total.failures,
         async stop() {
           stopping = true;
           return await running;
