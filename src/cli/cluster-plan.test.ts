@@ -8,6 +8,7 @@ const request: ClusterRequest = {
   nodes: 3,
   mode: 'nftables',
   ipFamily: 'ipv4',
+  overlay: 'routes',
   podCidr: null,
   serviceCidr: null,
   lbPool: null,

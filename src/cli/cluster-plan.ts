@@ -9,6 +9,7 @@ export interface ClusterRequest {
   readonly nodes: number;
   readonly mode: Mode;
   readonly ipFamily: ClusterState['ipFamily'];
+  readonly overlay: ClusterState['overlay'];
   /** Comma-separated lists, one network per family; null: the defaults. */
   readonly podCidr: string | null;
   readonly serviceCidr: string | null;
@@ -88,6 +89,7 @@ export function planCluster(
     mode: request.mode,
     proxy: request.proxy,
     ipFamily: request.ipFamily,
+    overlay: request.overlay,
     clusterDomain: 'cluster.local',
     podCidrs: pods.map((cidr) => cidr.text),
     serviceCidrs: services.map((cidr) => cidr.text),

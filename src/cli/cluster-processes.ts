@@ -74,7 +74,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       masqueradeAll: state.proxy.masqueradeAll,
       serviceCIDRs: state.serviceCidrs,
     },
-    network: { overlay: 'routes', uplink: UPLINK },
+    network: { overlay: state.overlay, uplink: UPLINK },
     pods: {
       cgroupParent: cgroupParent(state.name, node.name),
       port: 10250,

@@ -19,6 +19,8 @@ export interface ClusterState {
   /** Of the proxies' configuration what `up` lets people choose. */
   readonly proxy: { readonly masqueradeAll: boolean; readonly localDetection: boolean };
   readonly ipFamily: 'ipv4' | 'ipv6' | 'dual';
+  /** How pods' packets go from node to node. */
+  readonly overlay: 'routes' | 'vxlan';
   readonly clusterDomain: string;
   /** One per family, primary family first. */
   readonly podCidrs: readonly string[];

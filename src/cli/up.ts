@@ -51,6 +51,7 @@ already it starts again what has stopped, and applies the manifests.
   --nodes N               how many nodes (default 1)
   --mode M                how nodes carry Services: ${availableModes().join(', ')} (default: nftables)
   --ip-family F           ipv4, ipv6 or dual (default: ipv4)
+  --overlay O             how pods' packets go between nodes: routes (default), or vxlan
   --name NAME             the cluster's name (default: default)
   --detach                return when everything is ready
   --pod-cidr C[,C]        networks of pods (default 10.244.0.0/16, fd00:10:244::/56)
@@ -69,6 +70,7 @@ already it starts again what has stopped, and applies the manifests.
         nodes: { type: 'string' },
         mode: { type: 'string' },
         'ip-family': { type: 'string' },
+        overlay: { type: 'string' },
         name: { type: 'string' },
         detach: { type: 'boolean' },
         'pod-cidr': { type: 'string' },
@@ -86,6 +88,7 @@ already it starts again what has stopped, and applies the manifests.
     const nodes = numberOption('up', parsed, 'nodes', 1, 1, MOST_NODES);
     const mode = choiceOption('up', parsed, 'mode', 'nftables', availableModes());
     const ipFamily = choiceOption('up', parsed, 'ip-family', 'ipv4', ['ipv4', 'ipv6', 'dual'] as const);
+    const overlay = choiceOption('up', parsed, 'overlay', 'routes', ['routes', 'vxlan'] as const);
     const timeout = numberOption('up', parsed, 'timeout', 60, 1, 86_400);
     requireRoot('up');
     const manifests = readManifests(textOptions(parsed, 'file'));
@@ -100,6 +103,7 @@ already it starts again what has stopped, and applies the manifests.
         nodes,
         mode,
         ipFamily,
+        overlay,
         podCidr: optional('pod-cidr'),
         serviceCidr: optional('service-cidr'),
         lbPool: optional('lb-pool'),
