@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import type { Informer } from '../kube/informer.ts';
+import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { explain } from '../observe/explain.ts';
@@ -124,7 +125,12 @@ async function explainView(
 ): Promise<ExplainView> {
   const { configuration, client } = context;
   // The agent follows its own node's pods only; a person's question is worth one list.
-  const pods = (await client.list(RESOURCES.pods)).items;
+  const [pods, leases] = await Promise.all([
+    client.list(RESOURCES.pods).then(({ items }) => items),
+    client
+      .list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL })
+      .then(({ items }) => items),
+  ]);
   const here = configuration.nodeName;
   return {
     services: () => services.list(),
@@ -135,6 +141,7 @@ async function explainView(
     locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
     lookup: (name, origin) => lookUp(context, name, origin),
     outsideAddresses,
+    entryNode: (address) => announcingNode(leases, address),
   };
 }
 

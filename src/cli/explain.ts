@@ -1,5 +1,11 @@
-import { createClient } from '../kube/client.ts';
+import { type Client, createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
+import {
+  ANNOUNCEMENT_LABEL,
+  ANNOUNCEMENT_NAMESPACE,
+  announcingNode,
+  ingressAddresses,
+} from '../kube/load-balancer.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { parseTarget, type Target } from '../observe/explain-target.ts';
@@ -58,10 +64,13 @@ async function answeringNode(state: ClusterState, origin: Target, destination: T
     )?.name;
   const here = known(origin);
   if (here !== undefined) return here;
-  if (origin.kind !== 'pod') return known(destination) ?? first;
+  const there = known(destination);
+  if (origin.kind !== 'pod' && there !== undefined) return there;
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
   try {
-    const pods = await createClient(transport, 'fairlead-explain').list(RESOURCES.pods);
+    const client = createClient(transport, 'fairlead-explain');
+    if (origin.kind !== 'pod') return (await announcerOf(client, destination)) ?? first;
+    const pods = await client.list(RESOURCES.pods);
     const named = pods.items.filter(({ metadata }) => metadata?.namespace === origin.namespace);
     const pod =
       named.find(({ metadata }) => metadata?.name === origin.name) ??
@@ -70,4 +79,20 @@ async function answeringNode(state: ClusterState, origin: Target, destination: T
   } finally {
     transport.close();
   }
+}
+
+/** The node that announces a load-balancer address, or the first address of a Service; null when none does. */
+async function announcerOf(client: Client, { kind, namespace, name }: Target): Promise<string | null> {
+  const [{ items: leases }, service] = await Promise.all([
+    client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
+    kind === 'service'
+      ? client.list(RESOURCES.services, { namespace, fieldSelector: `metadata.name=${name}` })
+      : null,
+  ]);
+  const addresses = kind === 'address' ? [name] : (service?.items ?? []).flatMap(ingressAddresses);
+  for (const address of addresses) {
+    const node = announcingNode(leases, address);
+    if (node !== null) return node;
+  }
+  return null;
 }

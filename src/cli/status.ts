@@ -1,7 +1,9 @@
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
+import { addressProblems, announcedAddresses } from './announced-addresses.ts';
 import { clusterPaths, DEFAULT_CLUSTER, isRunning, requireCluster } from './cluster-state.ts';
 import { type Command, formatTable, parseArguments, textOption } from './command.ts';
 import { podProblem } from './readiness.ts';
@@ -9,8 +11,8 @@ import { podProblem } from './readiness.ts';
 export const command: Command = {
   help: `Usage: fairlead status [--name NAME] [--json]
 
-Shows a local cluster: its nodes and their modes, Services with their frontends and endpoints, and what is unhealthy
-and why. The exit status is 0 when everything is healthy.
+Shows a local cluster: its nodes and their modes, Services with their frontends and endpoints, which node announces
+which load-balancer address, and what is unhealthy and why. The exit status is 0 when everything is healthy.
 
   --name NAME   the cluster (default: default)
   --json        print one JSON object
@@ -61,6 +63,8 @@ and why. The exit status is 0 when everything is healthy.
         .flatMap((endpoint) => endpoint.addresses);
       if (service.spec?.selector && ready.length === 0)
         problems.push(`Service ${namespace}/${name}: no ready endpoint`);
+      for (const text of addressProblems(service, seen?.leases ?? []))
+        problems.push(`Service ${namespace}/${name}: ${text}`);
       const frontends = (service.spec?.ports ?? []).flatMap((port) => [
         ...(service.spec?.clusterIPs ?? []).map(
           (ip) => `${ip.includes(':') ? `[${ip}]` : ip}:${port.port}/${port.protocol ?? 'TCP'}`,
@@ -74,6 +78,7 @@ and why. The exit status is 0 when everything is healthy.
         frontends,
         ready,
         endpoints: endpoints.length,
+        loadBalancer: announcedAddresses(service, seen?.leases ?? []),
       };
     });
     for (const pod of seen?.pods ?? []) {
@@ -112,6 +117,17 @@ and why. The exit status is 0 when everything is healthy.
           ]),
         ]),
       );
+      const balanced = services.flatMap((one) =>
+        one.loadBalancer.map(({ address, node }) => [
+          address,
+          `${one.namespace}/${one.name}`,
+          node ?? 'no node',
+        ]),
+      );
+      if (balanced.length > 0) {
+        output.out('\n');
+        output.out(formatTable([['LOAD BALANCER', 'SERVICE', 'ANNOUNCED BY'], ...balanced]));
+      }
       output.out(
         problems.length === 0
           ? '\neverything is healthy\n'
@@ -126,13 +142,20 @@ async function look(name: string) {
   const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [nodes, pods, services, slices] = await Promise.all([
+    const [nodes, pods, services, slices, leases] = await Promise.all([
       client.list(RESOURCES.nodes),
       client.list(RESOURCES.pods),
       client.list(RESOURCES.services),
       client.list(RESOURCES.endpointSlices),
+      client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
     ]);
-    return { nodes: nodes.items, pods: pods.items, services: services.items, slices: slices.items };
+    return {
+      nodes: nodes.items,
+      pods: pods.items,
+      services: services.items,
+      slices: slices.items,
+      leases: leases.items,
+    };
   } finally {
     transport.close();
   }

@@ -60,6 +60,12 @@ export interface Speaker {
 const IDLE_MS = 9000;
 /** How long one waits for each that comes before it in rank. */
 const TURN_MS = 100;
+/**
+ * The same for an address that nobody had before: no connection waits for it, so that even a slow node gets its share.
+ * First all let a moment pass in which they learn of the same addresses.
+ */
+const NEW_TURN_MS = 1000;
+const NEW_SETTLE_MS = 50;
 /** How long after its start a node leaves addresses to nodes that are about to start, too. */
 const START_MS = 500;
 const READY_MS = 1000;
@@ -187,7 +193,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     });
     const now = steady();
     const startsUntil = othersStart(lasting) ? startedAt + START_MS : 0;
-    let wait = Number.POSITIVE_INFINITY;
+    let soonest = Number.POSITIVE_INFINITY;
     const next: typeof plan = new Map();
     for (const address of result.release) next.set(address, 'release');
     for (const address of result.remove) next.set(address, 'remove');
@@ -196,9 +202,10 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     for (const { address, rank } of result.claim) {
       const since = freeSince.get(address) ?? now;
       freeSince.set(address, since);
-      const left = Math.max(since + rank * TURN_MS, startsUntil) - now;
+      const wait = owners.has(address) ? rank * TURN_MS : NEW_SETTLE_MS + rank * NEW_TURN_MS;
+      const left = Math.max(since + wait, startsUntil) - now;
       if (left <= 0) next.set(address, 'claim');
-      else wait = Math.min(wait, Math.max(1, left));
+      else soonest = Math.min(soonest, Math.max(1, left));
     }
     plan = next;
     speak(new Set(result.keep));
@@ -207,9 +214,9 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     endExpired(lasting);
     const expiry = sessions.nextExpiry();
     // A little later than to the millisecond, so that the deadline has passed when the timer rings.
-    if (expiry !== null) wait = Math.min(wait, expiry === 0 ? END_TURN_MS : expiry + 2);
+    if (expiry !== null) soonest = Math.min(soonest, expiry === 0 ? END_TURN_MS : expiry + 2);
     cancelTimer();
-    if (wait < Number.POSITIVE_INFINITY) cancelTimer = clock.after(wait, look);
+    if (soonest < Number.POSITIVE_INFINITY) cancelTimer = clock.after(soonest, look);
   }
 
   /** Announces exactly these. What this node is silent about for a moment stays: `mayAnnounce` holds it back. */

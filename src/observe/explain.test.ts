@@ -405,4 +405,8 @@ test('traffic from outside meets the node that announces the address', async () 
   const explanation = await explain(announced, 'outside', '203.0.113.2:80');
   assert.equal(explanation.packet?.node, 'node-2');
   assert.equal(explanation.verdict, 'delivered');
+  assert.match(
+    explanation.steps.map(({ object, text }) => `${object}: ${text}`).join('\n'),
+    /Lease kube-system\/load-balancer-203\.0\.113\.2: node-2 announces 203\.0\.113\.2 by ARP/,
+  );
 });

@@ -4,6 +4,7 @@ import { decide, type Verdict } from '../service/decide.ts';
 import type { LocalDetection, Packet, ServiceMap } from '../service/model.ts';
 import { findCauses, serviceAt } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
+import { entryStep, silenceCauses } from './explain-entry.ts';
 import { endpointStep, kernelSteps, sourceStep } from './explain-forwarding.ts';
 import { findNode, findOrigin, nameOf, nodeAddresses, nodeAt, podAt } from './explain-places.ts';
 import { parseTarget } from './explain-target.ts';
@@ -36,6 +37,19 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
     const text = `${origin.label} has no address of the family of ${address}`;
     return unresolved('no packet is sent', [{ text, object: null, field: null, fix: 'use another address' }]);
   }
+  const silence = silenceCauses(view, origin, address);
+  if (silence.length > 0) {
+    const packet = {
+      source,
+      sourceClass: 'external' as const,
+      destination: address,
+      port,
+      protocol,
+      node: null,
+    };
+    const reason = `no node answers for ${address} on the link`;
+    return { ...base, packet, steps, endpoints: [], verdict: 'dropped', reason, causes: silence };
+  }
   const node = tablesOf(view, origin, address);
   const map = node === null ? null : view.map(node);
   if (node === null || map === null) {
@@ -51,6 +65,7 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
     port,
     protocol,
   };
+  steps.push(...[entryStep(view, origin, address, node)].filter((step) => step !== null));
   steps.push(classStep(origin, packet, node, map.node.localDetection));
   const verdict = decide(map, packet);
   steps.push(...kernelSteps(view, node, map, packet, verdict));

@@ -1,6 +1,6 @@
-import { ETHERTYPE, openPacketSocket } from '../../src/kernel/packet-socket.ts';
+import { ETHERTYPE, type FilterInstruction, openPacketSocket } from '../../src/kernel/packet-socket.ts';
 import { getLink, openRouteSocket } from '../../src/kernel/rtnetlink/links.ts';
-import { ARP_FILTER, arpFrame, readArp } from '../../src/loadbalancer/arp.ts';
+import { arpFrame, readArp } from '../../src/loadbalancer/arp.ts';
 import { BROADCAST } from '../../src/loadbalancer/ethernet.ts';
 import {
   NEIGHBOUR_FILTER,
@@ -27,6 +27,30 @@ const ASK_MS = 15;
 const NO_MAC = new Uint8Array(6);
 
 /**
+ * Lets ARP and ICMPv6 through that comes in from the cable. What the bridge sends out there is seen, too, by a socket
+ * for all protocols; one for a single protocol would see nothing, since the bridge takes every frame away before.
+ */
+const FROM_THE_NODE: readonly FilterInstruction[] = [
+  // ldb [SKF_AD_OFF + SKF_AD_PKTTYPE]: PACKET_OUTGOING (linux/filter.h, linux/if_packet.h)
+  [0x30, 0, 0, 0xfffff004],
+  [0x15, 5, 0, 4],
+  // ldh [12]: EtherType; ldb [20]: IPv6's next header
+  [0x28, 0, 0, 12],
+  [0x15, 2, 0, ETHERTYPE.arp],
+  [0x30, 0, 0, 20],
+  [0x15, 0, 1, 58],
+  [0x06, 0, 0, 0xffff],
+  [0x06, 0, 0, 0],
+];
+
+/** The address that the sender of a frame says is its own. */
+function addressIn(frame: Uint8Array): string | null {
+  const message = readNeighbourMessage(frame);
+  if (message) return message.type === 'advertisement' ? message.target : null;
+  return readArp(frame)?.sender ?? null;
+}
+
+/**
  * Listens at the wire's end of every node's cable, so that it is certain who said what, while it keeps asking from
  * `outside` who has the addresses.
  */
@@ -50,28 +74,16 @@ export function watchAnnouncements(
     sockets.push(socket);
     return socket;
   };
-  const listen = (
-    node: string,
-    device: number,
-    ethertype: number,
-    read: (frame: Uint8Array) => string | null,
-  ) =>
-    open({
-      device,
-      ethertype,
-      netns: wire,
-      filter: ethertype === ETHERTYPE.arp ? ARP_FILTER : NEIGHBOUR_FILTER,
-      onError: fail,
-      onFrame: (frame) => heard.get(read(frame) ?? '')?.push({ node, at: performance.now() }),
-    });
   {
     using socket = openRouteSocket(wire);
     for (const node of nodes) {
-      const { index } = getLink(socket, node);
-      listen(node, index, ETHERTYPE.arp, (frame) => readArp(frame)?.sender ?? null);
-      listen(node, index, ETHERTYPE.ipv6, (frame) => {
-        const message = readNeighbourMessage(frame);
-        return message?.type === 'advertisement' ? message.target : null;
+      open({
+        device: getLink(socket, node).index,
+        ethertype: ETHERTYPE.all,
+        netns: wire,
+        filter: FROM_THE_NODE,
+        onError: fail,
+        onFrame: (frame) => heard.get(addressIn(frame) ?? '')?.push({ node, at: performance.now() }),
       });
     }
   }

@@ -16,14 +16,17 @@ let pending = 0, ending = false;
 const begin = (host) => {
   const begun = Date.now();
   pending++;
+  let over = false;
   const end = (error) => {
+    if (over) return;
+    over = true;
     pending--;
     console.log(JSON.stringify({ host, begun, ended: Date.now(), error }));
     if (ending && pending === 0) process.exit(0);
   };
   get({ host, port: 80, path: '/hostname', agent: false, signal: AbortSignal.timeout(Number(patienceMs)) }, (response) => {
-    response.resume().on('end', () => end(null));
-  }).on('error', (error) => end(error.message));
+    response.resume().on('end', () => end(null)).on('error', (error) => end(error.message));
+  }).on('error', (error) => end(error.message)).on('close', () => end('closed before the answer'));
 };
 const timer = setInterval(() => hosts.forEach(begin), Number(everyMs));
 process.stdin.resume().on('end', () => { ending = true; clearInterval(timer); if (pending === 0) process.exit(0); });
