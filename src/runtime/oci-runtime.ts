@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { accessSync, constants, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
@@ -31,7 +31,7 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
     root,
     crun: join(root, 'crun'),
     exits: join(root, 'exits'),
-    program: groups?.hybrid ? join(root, 'crun-v2') : 'crun',
+    program: groups?.hybrid ? join(root, 'crun-v2') : findProgram('crun'),
   };
   for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
   if (groups?.hybrid) {
@@ -43,6 +43,21 @@ exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root}
     replaceFile(paths.program, script, 0o700);
   }
   return paths;
+}
+
+/** The path of a program, which conmon does not look for; its bare name where there is none, for an error to tell. */
+function findProgram(name: string): string {
+  const paths = (process.env['PATH'] ?? '').split(delimiter).map((folder) => join(folder, name));
+  return paths.find(isExecutable) ?? name;
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Runs a command to its end; never throws for its exit status. */
