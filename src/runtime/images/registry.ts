@@ -160,7 +160,9 @@ function reasonOf(text: string): string {
 
 function causeOf(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
-  return hasCode(cause, 'ENOTFOUND') ? 'no such host' : messageOf(cause ?? error);
+  if (hasCode(cause, 'ENOTFOUND')) return 'no such host';
+  if (hasCode(cause, 'EAI_AGAIN')) return 'no name server answers here';
+  return messageOf(cause ?? error);
 }
 
 function pullError(name: string, message: string, cause?: unknown): FairleadError {

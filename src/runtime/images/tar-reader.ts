@@ -175,5 +175,9 @@ function checkSum(header: Uint8Array): void {
 }
 
 function bad(why: string): FairleadError {
-  return new FairleadError(`not a readable tar archive: ${why}`, { op: 'read archive', code: 'bad-archive' });
+  return new FairleadError(`not a readable tar archive: ${why}`, {
+    op: 'read archive',
+    code: 'bad-archive',
+    hint: 'archives of images are written by docker save -o FILE IMAGE, or skopeo copy … oci-archive:FILE',
+  });
 }

@@ -1,0 +1,196 @@
+import assert from 'node:assert/strict';
+import { readlinkSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { CORE } from '../src/apiserver/testing/api.ts';
+import { type PodNode, startPodNode } from './support/pod-node.ts';
+
+// Fields of pods that touch the node or each other: ports of the node, its namespaces, storage, a change of image.
+
+let node: PodNode;
+
+before(async () => {
+  node = await startPodNode();
+  await node.startAgent();
+});
+after(() => node?.close());
+
+const shell = (script: string, more: object = {}) => ({
+  name: 'main',
+  image: 'host',
+  command: ['sh', '-c', script],
+  ...more,
+});
+const SLEEP = 'exec sleep 1000';
+const server = (script: string, more: object = {}) => ({
+  name: 'main',
+  image: 'node',
+  command: ['test-node', '-e', script],
+  ...more,
+});
+const running = (name: string) => node.until(name, (one) => one?.status.phase === 'Running');
+const failed = (name: string) => node.until(name, (one) => one?.status.phase === 'Failed');
+const logs = async (name: string, query = '') =>
+  (await node.api.request('GET', `${CORE}/pods/${name}/log${query}`)).body;
+const logged = (name: string, what: RegExp) =>
+  node.until(name, async () => what.test(String(await logs(name))));
+const exec = async (name: string, ...command: string[]) =>
+  (await node.kubectl('exec', name, '-c', 'main', '--', ...command)).stdout;
+const remove = async (name: string) => {
+  await node.api.request('DELETE', `${CORE}/pods/${name}`);
+  await node.until(name, (one) => one === null);
+};
+async function answer(url: string): Promise<string> {
+  for (const end = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
+    try {
+      return await (await fetch(url)).text();
+    } catch (error) {
+      if (Date.now() > end) throw error;
+    }
+  }
+}
+
+describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
+  const web = (port: number) =>
+    server(`require('http').createServer((q, a) => a.end(require('os').hostname())).listen(8000)`, {
+      ports: [{ containerPort: 8000, hostPort: port }],
+    });
+  test('hostPort: answered at the node’s addresses; a second pod that wants it is refused', async () => {
+    await node.createPod('web', { containers: [web(18080)] });
+    await running('web');
+    assert.equal(await answer('http://172.30.9.11:18080/'), 'web');
+    assert.equal(await answer('http://127.0.0.1:18080/'), 'web');
+    await node.createPod('second', { containers: [web(18080)] });
+    const { status } = await failed('second');
+    assert.equal(status.reason, 'NodePorts');
+    assert.match(status.message, /port 18080\/TCP of the node belongs to pod default\/web already/);
+    await remove('web');
+    await remove('second');
+    await assert.rejects(fetch('http://172.30.9.11:18080/'));
+    await node.createPod('third', { containers: [web(18080)] });
+    assert.equal(await answer('http://172.30.9.11:18080/'), 'third');
+  });
+  test('hostPID and hostIPC: the machine’s namespaces, else ones of its own', async () => {
+    await node.createPod('host-ns', { hostPID: true, hostIPC: true, containers: [shell(SLEEP)] });
+    await node.createPod('own-ns', { containers: [shell(SLEEP)] });
+    await running('host-ns');
+    await running('own-ns');
+    for (const kind of ['pid', 'ipc']) {
+      const here = readlinkSync(`/proc/self/ns/${kind}`);
+      assert.equal((await exec('host-ns', 'readlink', `/proc/self/ns/${kind}`)).trim(), here);
+      assert.notEqual((await exec('own-ns', 'readlink', `/proc/self/ns/${kind}`)).trim(), here);
+    }
+  });
+  test('setHostnameAsFQDN', async () => {
+    await node.createPod('named', {
+      hostname: 'db',
+      subdomain: 'back',
+      setHostnameAsFQDN: true,
+      containers: [shell(`cat /proc/sys/kernel/hostname; ${SLEEP}`)],
+    });
+    await logged('named', /^db\.back\.default\.svc\.cluster\.local\n$/);
+  });
+});
+
+describe('files', { concurrency: 4 }, () => {
+  test('fsGroup reads secrets that only their owner could', async () => {
+    await node.api.request('POST', `${CORE}/secrets`, {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: { name: 'guarded' },
+      stringData: { word: 'hush' },
+    });
+    await node.createPod('group', {
+      securityContext: { runAsUser: 1000, fsGroup: 4321 },
+      containers: [shell(`cat /v/word && ${SLEEP}`, { volumeMounts: [{ name: 'v', mountPath: '/v' }] })],
+      volumes: [{ name: 'v', secret: { secretName: 'guarded', defaultMode: 0o400 } }],
+    });
+    await logged('group', /^hush$/);
+  });
+  test('procMount Unmasked leaves /proc writable; by default it is not', async () => {
+    const script = `grep -c ' /proc/sys ' /proc/self/mountinfo; ${SLEEP}`;
+    await node.createPod('masked', { containers: [shell(script)] });
+    await node.createPod('unmasked', {
+      containers: [shell(script, { securityContext: { procMount: 'Unmasked' } })],
+    });
+    await logged('masked', /^1\n$/);
+    await logged('unmasked', /^0\n$/);
+  });
+  for (const [what, script, fields, message] of [
+    [
+      'an emptyDir over its size',
+      'head -c 3000000 /dev/zero > /data/big',
+      {},
+      /^Usage of EmptyDir volume "data" exceeds the limit "1Mi"\.$/,
+    ],
+    [
+      'a container over its ephemeral storage',
+      'head -c 3000000 /dev/zero > /big',
+      { resources: { limits: { 'ephemeral-storage': '2Mi' } } },
+      /^Container main exceeded its local ephemeral storage limit "2Mi"\.$/,
+    ],
+  ] as const) {
+    test(`${what} evicts the pod`, async () => {
+      const name = what.split(' ')[1]?.toLowerCase() ?? '';
+      await node.createPod(name, {
+        containers: [
+          shell(`${script}; ${SLEEP}`, { ...fields, volumeMounts: [{ name: 'data', mountPath: '/data' }] }),
+        ],
+        volumes: [{ name: 'data', emptyDir: { sizeLimit: '1Mi' } }],
+      });
+      const { status } = await failed(name);
+      assert.equal(status.reason, 'Evicted');
+      assert.match(status.message, message);
+    });
+  }
+});
+
+describe('changes to a pod that runs', { concurrency: 4 }, () => {
+  test('another image: the container is started again from it, even with restartPolicy Never', async () => {
+    await node.createPod('changes', {
+      restartPolicy: 'Never',
+      containers: [shell(`trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done`)],
+    });
+    await logged('changes', /begun/);
+    const patch = { spec: { containers: [{ name: 'main', image: 'host:other' }] } };
+    const { code, stderr } = await node.kubectl('patch', 'pod', 'changes', '-p', JSON.stringify(patch));
+    assert.equal(code, 0, stderr);
+    const { status } = await node.until(
+      'changes',
+      (one) =>
+        one.status.containerStatuses?.[0].restartCount === 1 && one.status.containerStatuses[0].state.running,
+    );
+    assert.equal(status.containerStatuses[0].image, 'host:other');
+    assert.equal(status.containerStatuses[0].lastState.terminated.exitCode, 0);
+    assert.equal(status.phase, 'Running');
+  });
+  test('an ephemeral container looks into another one, and what it cannot have is said of it alone', async () => {
+    await node.createPod('debugged', { containers: [shell('exec sleep 4321')] });
+    await running('debugged');
+    const look = {
+      ...shell('tr "\\0" " " < /proc/1/cmdline'),
+      name: 'look',
+      targetContainerName: 'main',
+    };
+    const odd = { ...shell(SLEEP), name: 'odd', securityContext: { seLinuxOptions: { level: 's0' } } };
+    const added = await node.api.request(
+      'PATCH',
+      `${CORE}/pods/debugged/ephemeralcontainers`,
+      { spec: { ephemeralContainers: [look, odd] } },
+      { 'content-type': 'application/strategic-merge-patch+json' },
+    );
+    assert.equal(added.status, 200, JSON.stringify(added.body));
+    const { status } = await node.until(
+      'debugged',
+      (one) =>
+        one.status.ephemeralContainerStatuses?.[0].state.terminated &&
+        one.status.ephemeralContainerStatuses[1].state.waiting?.reason === 'UnsupportedField',
+    );
+    assert.match(
+      status.ephemeralContainerStatuses[1].state.waiting.message,
+      /securityContext\.seLinuxOptions/,
+    );
+    assert.equal(await logs('debugged', '?container=look'), 'sleep 4321 ');
+    assert.equal(status.phase, 'Running');
+    assert.equal(status.containerStatuses[0].ready, true);
+  });
+});
