@@ -107,6 +107,8 @@ export async function startProxyPart(
   });
   context.onClose(() => checks.close());
 
+  // The userspace mode ends its flows itself: they lead to its listeners, not to endpoints; so it does while it is left.
+  const ownsFlows = () => mode === 'userspace' || proxy.leaving;
   const dataplane = await open(mode);
   const proxy = startProxy({
     table,
@@ -117,9 +119,11 @@ export async function startProxyPart(
     syncPeriodMs: proxied.syncPeriodMs,
     onApplied(applied) {
       metrics.programmed(applied.report, applied.whole, applied.seconds);
-      // The userspace mode ends its flows itself: they lead to its listeners, not to endpoints.
-      if (mode !== 'userspace') follow(conntrack, applied);
+      if (!ownsFlows()) follow(conntrack, applied);
       checks.update(applied.map.healthChecks, applied.map.node);
+    },
+    onLeft() {
+      if (!ownsFlows() && proxy.map) conntrack.sync(proxy.map);
     },
     onFailed: () => metrics.failed(),
     onFindings: (findings) => report(findings, services, events, logger),

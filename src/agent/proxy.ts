@@ -19,6 +19,8 @@ export interface ProxyOptions {
   readonly onFailed?: () => void;
   readonly onFindings?: (added: readonly Finding[]) => void;
   readonly onDrift?: (drifts: readonly Drift[]) => void;
+  /** After a switch: nothing is on its way through the mode of before any more. */
+  readonly onLeft?: () => void;
 }
 
 export interface Applied {
@@ -39,6 +41,8 @@ export interface ServiceProxy {
   drifts(): Promise<readonly Drift[]>;
   /** Programs another mode, then removes the current one: new connections always find one of the two. */
   switchTo(next: Dataplane): Promise<void>;
+  /** True while something may still be on its way through a mode of before. */
+  readonly leaving: boolean;
   /** Resolves after the first complete programming. */
   readonly programmed: Promise<void>;
   readonly dataplane: Dataplane;
@@ -66,6 +70,8 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let pendingSince: number | null = null;
   let retryMs = FIRST_RETRY_MS;
   let running: Promise<void> | null = null;
+  /** Modes of before that still end what is on its way through them. */
+  const leaving = new Set<Promise<void>>();
   let cancelTimer = () => {};
   let cancelCheck = () => {};
   const first = Promise.withResolvers<void>();
@@ -183,7 +189,17 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
         dataplane = next;
         synced = report.failed.length === 0;
         await before.remove({ succeeded: true });
-        await before.close();
+        const closing = before.close().catch((error: unknown) => {
+          logger.warn(
+            { mode: before.mode, error: messageOf(error) },
+            'the mode of before could not be closed',
+          );
+        });
+        leaving.add(closing);
+        void closing.then(() => {
+          leaving.delete(closing);
+          if (leaving.size === 0 && !closed) options.onLeft?.();
+        });
         const seconds = (clock.now() - started) / 1000;
         options.onApplied?.({ change: commit.change, map: commit.map, whole: true, report, seconds });
         if (!synced) later(0);
@@ -193,6 +209,9 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
         if (wanted || checkWanted) start();
       });
       await running;
+    },
+    get leaving() {
+      return leaving.size > 0;
     },
     programmed: first.promise,
     get dataplane() {
@@ -212,6 +231,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       cancelTimer();
       cancelCheck();
       await running;
+      await Promise.all(leaving);
       await dataplane.close();
     },
   };

@@ -45,7 +45,10 @@ export interface Dataplane {
   verify(): Promise<readonly Drift[]>;
   /** The kernel objects that carry out a frontend for this packet, in the order the packet meets them. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
-  /** Releases handles and listeners of this process; the kernel's state stays and traffic flows. */
+  /**
+   * Releases handles and listeners of this process; the kernel's state stays and traffic flows. After a removal in
+   * favour of another mode this may take a second, until what was on its way has arrived.
+   */
   close(): Promise<void>;
   /**
    * Removes everything this mode ever wrote on this node, and nothing else. `succeeded`: another mode is complete

@@ -26,8 +26,15 @@ export interface Topology {
   address(place: Place, family: IPFamily): string;
   /** Answers on TCP and UDP at `port` with "PLACE CLIENT-ADDRESS", in both families. */
   serve(place: Place, port: number): Promise<void>;
-  /** Connects from `place`; "PLACE CLIENT-ADDRESS", "refused", or "silence". */
-  ask(place: Place, protocol: 'TCP' | 'UDP', address: string, port: number, source?: string): Promise<string>;
+  /** Connects from `place`; "PLACE CLIENT-ADDRESS", "refused", or "silence" when `patience` (ms) is over. */
+  ask(
+    place: Place,
+    protocol: 'TCP' | 'UDP',
+    address: string,
+    port: number,
+    source?: string,
+    patience?: number,
+  ): Promise<string>;
   /** Runs lines of `ip -batch` in a place. */
   configure(place: Place, ...lines: string[]): void;
   /** Runs a command in a place and returns what it prints. */
@@ -36,6 +43,8 @@ export interface Topology {
 }
 
 const SILENCE_MS = 500;
+/** Where an answer must come, however busy the machine. */
+export const PATIENT_MS = 10_000;
 
 export function createTopology(): Topology {
   const id = randomBytes(3).toString('hex');
@@ -164,10 +173,10 @@ export function createTopology(): Topology {
         );
       }
     },
-    ask: (place, protocol, address, port, source) =>
+    ask: (place, protocol, address, port, source, patience = SILENCE_MS) =>
       protocol === 'TCP'
-        ? askTcp(namespace(place), address, port)
-        : askUdp(namespace(place), address, port, source),
+        ? askTcp(namespace(place), address, port, patience)
+        : askUdp(namespace(place), address, port, source, patience),
     configure: ip,
     run: (place, ...command) =>
       execFileSync('ip', ['netns', 'exec', namespace(place), ...command]).toString(),
@@ -177,7 +186,7 @@ export function createTopology(): Topology {
 
 const plain = (address: string): string => canonicalAddress(address.replace(/%.*/, '')) ?? address;
 
-function askTcp(namespace: string, address: string, port: number): Promise<string> {
+function askTcp(namespace: string, address: string, port: number, patience: number): Promise<string> {
   return new Promise((resolve) => {
     const fd = openTcpIn(namespace, address.includes(':') ? 'ipv6' : 'ipv4');
     const socket = new Socket({ fd });
@@ -186,7 +195,7 @@ function askTcp(namespace: string, address: string, port: number): Promise<strin
       socket.destroy();
       resolve(answer);
     };
-    const timer = setTimeout(() => finish('silence'), SILENCE_MS);
+    const timer = setTimeout(() => finish('silence'), patience);
     let received = '';
     socket.on('data', (chunk) => {
       received += chunk;
@@ -199,7 +208,13 @@ function askTcp(namespace: string, address: string, port: number): Promise<strin
   });
 }
 
-function askUdp(namespace: string, address: string, port: number, source?: string): Promise<string> {
+function askUdp(
+  namespace: string,
+  address: string,
+  port: number,
+  source: string | undefined,
+  patience: number,
+): Promise<string> {
   return new Promise((resolve) => {
     const wildcard = address.includes(':') ? '::' : '0.0.0.0';
     const socket: UdpSocket = createSocket(wildcard === '::' ? 'udp6' : 'udp4');
@@ -208,7 +223,7 @@ function askUdp(namespace: string, address: string, port: number, source?: strin
       socket.close();
       resolve(answer);
     };
-    const timer = setTimeout(() => finish('silence'), SILENCE_MS);
+    const timer = setTimeout(() => finish('silence'), patience);
     socket.on('message', (bytes) => finish(bytes.toString()));
     socket.on('error', (error: NodeJS.ErrnoException) =>
       finish(error.code === 'ECONNREFUSED' ? 'refused' : (error.code ?? 'error')),

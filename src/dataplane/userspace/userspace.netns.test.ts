@@ -4,7 +4,7 @@ import { type Cidr, hostCidr, type IPFamily } from '../../lib/address.ts';
 import { type Clock, manualClock, systemClock } from '../../lib/clock.ts';
 import type { Endpoint, Frontend, FrontendKind, Packet, Protocol } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
-import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { createTopology, PATIENT_MS, type Place, type Topology } from '../testing/topology.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
@@ -383,7 +383,8 @@ describe('userspace mode', () => {
     const client = async (from: Place, n: number) => {
       for (let i = 0; i < 150; i++) {
         const family = FAMILIES[i % 2] ?? 'ipv4';
-        const answer = await topology.ask(from, 'TCP', ...destination('ClusterIP', family, n));
+        const [address, port] = destination('ClusterIP', family, n);
+        const answer = await topology.ask(from, 'TCP', address, port, undefined, PATIENT_MS);
         if (!/^(pod1|pod2|far) /.test(answer)) bad.push(answer);
       }
     };
@@ -502,7 +503,7 @@ describe('userspace mode', () => {
     await dataplane.close();
     const sockets = topology.run('node', 'ss', '-Hltun').split('\n');
     assert.deepEqual(
-      sockets.filter((line) => line !== '' && !line.includes(':30085')),
+      sockets.filter((line) => line !== '' && !/:(30085|7778) /.test(line)),
       [],
     );
     dataplane = open();

@@ -79,6 +79,10 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const failures = new Map<FrontendKey, Error>();
   /** Listeners that no rule leads to any more: first those that still listen, then those with connections. */
   const retired = new Map<PoolListener, () => void>();
+  /** Those of `retired` that still take what comes. */
+  const lingering = new Set<PoolListener>();
+  let lingered: PromiseWithResolvers<void> | null = null;
+  let succeeded = false;
   let unused: PoolListener[] = [];
   let owned: boolean | null = options.owned === false ? false : null;
   let current: ServiceMap | null = null;
@@ -266,18 +270,32 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return report(tally);
   }
 
-  /** Closes the listeners that rules led to until now. */
+  /**
+   * Closes the listeners that rules led to until now. When another mode has taken over, what is on its way through a UDP
+   * listener still arrives.
+   */
   function retire(): void {
     for (const [listener] of retired)
       if (listener.proxy.active === 0 && !listener.proxy.listening) retired.delete(listener);
     const gone: ListenAddress[] = [];
     for (const listener of unused) {
-      if (listener.protocol === 'UDP') {
-        listener.proxy.close();
-        gone.push(listener.at);
+      const { proxy, protocol, at } = listener;
+      if (protocol === 'UDP' && !succeeded) {
+        proxy.close();
+        gone.push(at);
         continue;
       }
-      const cancel = clock.after(LINGER_MS, () => listener.proxy.closeListener());
+      const end = () => {
+        lingering.delete(listener);
+        if (protocol === 'TCP') proxy.closeListener();
+        else {
+          proxy.close();
+          flows.closed([at]);
+        }
+        if (lingering.size === 0) lingered?.resolve();
+      };
+      const cancel = clock.after(LINGER_MS, end);
+      lingering.add(listener);
       retired.set(listener, cancel);
     }
     unused = [];
@@ -341,20 +359,26 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 
     async close() {
       watch?.close();
-      // After `remove` another mode carries new connections, and those that are established end when they end. The
-      // listeners linger all the same: closed with connections that wait to be accepted, they would reset these.
+      if (succeeded && lingering.size > 0) {
+        // Closed with connections that wait to be accepted, a listener would reset these.
+        lingered = Promise.withResolvers();
+        await lingered.promise;
+        await flows.flush();
+      }
       for (const [listener, cancel] of retired) {
-        if (removed) continue;
         cancel();
-        listener.proxy.close();
+        // After `remove` another mode carries new connections, and those that are established end when they end.
+        if (removed) listener.proxy.closeListener();
+        else listener.proxy.close();
       }
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
       await flows.close();
       connection.close();
     },
 
-    remove: () =>
+    remove: (options = { succeeded: false }) =>
       exclusively(async () => {
+        succeeded = options.succeeded;
         watch?.close();
         watch = null;
         const earlier = tables.size === 0 ? [...earlierListeners().values()] : [];
