@@ -15,6 +15,8 @@ import { silentLogger } from '../../src/lib/log.ts';
 /** The embedded API server and the controllers in this process, with kubelets that only say what kubelets say. */
 export interface ControlPlane {
   readonly client: Client;
+  /** Straight into the server. */
+  readonly transport: Transport;
   /** Adds a node whose kubelet runs pods at once, and renews nothing. */
   addNode(
     name: string,
@@ -113,6 +115,7 @@ export async function startControlPlane(
   await start();
   return {
     client,
+    transport: server.transport,
     get freeze() {
       return kubelets.frozen;
     },

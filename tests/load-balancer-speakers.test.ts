@@ -1,0 +1,191 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { createClient } from '../src/kube/client.ts';
+import { type Informer, startInformer } from '../src/kube/informer.ts';
+import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../src/kube/load-balancer.ts';
+import type { ApiRequest, Transport } from '../src/kube/transport.ts';
+import { type KubeObject, RESOURCES, type Resource } from '../src/kube/types.ts';
+import { systemClock } from '../src/lib/clock.ts';
+import { silentLogger } from '../src/lib/log.ts';
+import { type Speaker, startSpeaker } from '../src/loadbalancer/speaker.ts';
+import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
+
+const NODES = ['node-1', 'node-2', 'node-3', 'node-4'];
+const SERVICES = 8;
+const LEASE_MS = 300;
+
+interface Line {
+  /** "slow": every answer takes a while; "cut": none comes. */
+  state: 'good' | 'slow' | 'cut';
+}
+
+interface Member {
+  readonly name: string;
+  readonly line: Line;
+  readonly speaker: Speaker;
+  readonly stop: () => void;
+  /** As the announcer was told. */
+  readonly told: Set<string>;
+}
+
+const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+
+/** Between one node and the API server. */
+function disturbed(transport: Transport, line: Line): Transport {
+  const pass = async (signal: AbortSignal | undefined): Promise<void> => {
+    if (line.state === 'slow') await sleep(Math.random() * LEASE_MS);
+    while (line.state === 'cut') {
+      signal?.throwIfAborted();
+      await sleep(5);
+    }
+    signal?.throwIfAborted();
+  };
+  return async (request: ApiRequest) => {
+    await pass(request.signal);
+    const response = await transport(request);
+    // What was written stands, even if its answer gets lost.
+    await pass(request.signal);
+    const body = async function* () {
+      for await (const chunk of response.body) {
+        await pass(request.signal);
+        yield chunk;
+      }
+    };
+    return { ...response, body: body() };
+  };
+}
+
+describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
+  let plane: ControlPlane;
+  let members: Member[] = [];
+  const transport = (): Transport => plane.transport;
+  let referee: NodeJS.Timeout | undefined;
+  const violations: string[] = [];
+  let addresses: string[] = [];
+
+  const join = (name: string): Member => {
+    const line: Line = { state: 'good' };
+    const ending = new AbortController();
+    const { signal } = ending;
+    const client = createClient(disturbed(transport(), line), name);
+    const clock = systemClock;
+    const common = { client, clock, random: Math.random, logger: silentLogger, signal };
+    const follow = <T extends KubeObject>(resource: Resource<T>, more = {}): Informer<T> =>
+      startInformer({ ...common, resource, ...more });
+    const told = new Set<string>();
+    const speaker = startSpeaker({
+      ...common,
+      node: name,
+      nodes: follow(RESOURCES.nodes),
+      services: follow(RESOURCES.services),
+      slices: follow(RESOURCES.endpointSlices),
+      leases: follow(RESOURCES.leases, {
+        namespace: ANNOUNCEMENT_NAMESPACE,
+        labelSelector: ANNOUNCEMENT_LABEL,
+      }),
+      leaseDurationMs: LEASE_MS,
+      steady: () => performance.now(),
+    });
+    speaker.setAnnouncer({ announce: (one) => told.add(one), withdraw: (one) => told.delete(one) });
+    return { name, line, speaker, told, stop: () => ending.abort() };
+  };
+  /** Who may answer for an address at this very moment. */
+  const speaking = (address: string) =>
+    members.filter(({ speaker, told }) => told.has(address) && speaker.mayAnnounce(address));
+  const untilAllSpeak = async (among: readonly string[] = NODES) => {
+    const settled = () =>
+      addresses.every((address) => {
+        const [one] = speaking(address);
+        return one !== undefined && among.includes(one.name);
+      });
+    for (const until = Date.now() + 30_000; !settled(); await sleep(10))
+      assert.ok(
+        Date.now() < until,
+        addresses.map((one) => `${one}: ${speaking(one).map(({ name }) => name)}`).join('; '),
+      );
+  };
+
+  before(async () => {
+    plane = await startControlPlane({
+      loadBalancerPools: [{ name: 'default', ranges: ['192.0.2.0/28'] }],
+      nodeGraceSeconds: 600,
+    });
+    for (const name of NODES) await plane.addNode(name);
+    members = NODES.map(join);
+    await Promise.all(members.map(({ speaker }) => speaker.ready));
+    referee = setInterval(() => {
+      for (const address of addresses) {
+        const names = speaking(address).map(({ name }) => name);
+        if (names.length > 1) violations.push(`${address}: ${names.join(' and ')}`);
+      }
+    }, 1);
+    for (let i = 0; i < SERVICES; i++)
+      await plane.client.create(RESOURCES.services, {
+        metadata: { name: `web-${i}`, namespace: 'default' },
+        spec: { type: 'LoadBalancer', ports: [{ port: 80 }] },
+      });
+    addresses = await plane.until(RESOURCES.services, 'addresses', (services) => {
+      const all = services.flatMap(({ status }) =>
+        (status?.loadBalancer?.ingress ?? []).map(({ ip = '' }) => ip),
+      );
+      return all.length === SERVICES ? all : undefined;
+    });
+  });
+  after(async () => {
+    clearInterval(referee);
+    for (const { line, stop } of members) {
+      line.state = 'good';
+      stop();
+    }
+    await plane?.close();
+  });
+
+  test('each address is announced by one node, and all nodes have a share', async () => {
+    await untilAllSpeak();
+    const shares = members.map(({ told }) => told.size);
+    assert.equal(
+      shares.reduce((a, b) => a + b),
+      SERVICES,
+    );
+    assert.ok(Math.min(...shares) >= 1, shares.join(', '));
+  });
+
+  test('the Leases say who it is', async () => {
+    const { items } = await plane.client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE });
+    for (const address of addresses) assert.equal(announcingNode(items, address), speaking(address)[0]?.name);
+  });
+
+  test('a node that cannot reach the API server falls silent before another takes over', async () => {
+    const [victim] = members;
+    assert.ok(victim);
+    const had = [...victim.told];
+    victim.line.state = 'cut';
+    await untilAllSpeak(NODES.slice(1));
+    assert.ok(had.every((address) => !victim.speaker.mayAnnounce(address)));
+    victim.line.state = 'good';
+    await untilAllSpeak();
+    assert.deepEqual(violations, []);
+  });
+
+  test('a node that ends hands everything over', async () => {
+    const last = members.at(-1);
+    assert.ok(last);
+    await last.speaker.close();
+    await untilAllSpeak(NODES.slice(0, -1));
+    last.stop();
+    members = [...members.slice(0, -1), join(last.name)];
+    assert.deepEqual(violations, []);
+  });
+
+  test('never two for one address, whatever befalls their lines', async () => {
+    for (let i = 0; i < 25; i++) {
+      const member = members[Math.floor(Math.random() * members.length)];
+      assert.ok(member);
+      member.line.state = (['good', 'slow', 'cut'] as const)[Math.floor(Math.random() * 3)] ?? 'good';
+      await sleep(Math.random() * LEASE_MS);
+    }
+    for (const { line } of members) line.state = 'good';
+    await untilAllSpeak();
+    assert.deepEqual(violations, []);
+  });
+});
