@@ -1,0 +1,239 @@
+import { createServer, Socket } from 'node:net';
+import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { systemClock } from '../../lib/clock.ts';
+import { silentLogger } from '../../lib/log.ts';
+import type { ServiceMap } from '../../service/model.ts';
+import type { ServiceObject, SliceEndpoint } from '../../service/objects.ts';
+import { createServiceTable } from '../../service/service-table.ts';
+import type { Dataplane } from '../dataplane.ts';
+import type { EjectionSettings } from '../failover/ejection-policy.ts';
+import { type Failover, type FailoverVerdict, startFailover } from '../failover/failover.ts';
+import { NODE } from './service-map.ts';
+import type { Place, Topology } from './topology.ts';
+
+/** How one connection went. `ms`: from connect() to the answer's end. */
+export interface Answer {
+  readonly startedAt: number;
+  readonly ms: number;
+  /** Who answered; null: nobody. */
+  readonly place: string | null;
+  /** "refused", "silence", or a code of the kernel's; null when answered. */
+  readonly failure: string | null;
+}
+
+export const CLUSTER_IP = { ipv4: '10.96.0.7', ipv6: 'fd00:96::7' } as const;
+export const PORT = 80;
+export const NODE_PORT = 30007;
+const TARGET = 8080;
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+
+/** A Service of both families and its endpoints in a topology, carried by a dataplane, with failover or without. */
+export interface FailoverScene {
+  /** The Service's endpoints, all ready, from now on. */
+  setEndpoints(places: readonly Place[]): Promise<void>;
+  setService(change: { annotations?: Record<string, string>; affinity?: boolean }): Promise<void>;
+  /** Listens where nobody does. */
+  open(place: Place): Promise<void>;
+  /** Nobody listens any more: what comes is refused. */
+  shut(place: Place): void;
+  /** Takes the place's addresses away: nobody answers. */
+  vanish(place: Place): void;
+  /** And gives them back. */
+  appear(place: Place): void;
+  connect(from: Place, address: string, port: number): Promise<Answer>;
+  /** Opens so many connections a second, each from the next place, until stopped. */
+  load(from: readonly Place[], address: string, port: number, perSecond: number): Load;
+  readonly verdicts: readonly FailoverVerdict[];
+  readonly failover: Failover | null;
+  /** Resolves when what the table says is programmed. */
+  settled(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface Load {
+  /** Resolves when all of them have ended. */
+  stop(): Promise<Answer[]>;
+}
+
+export interface SceneOptions {
+  readonly failover: boolean;
+  readonly settings?: EjectionSettings;
+  /** How long a connection may take. */
+  readonly patienceMs?: number;
+}
+
+export async function createFailoverScene(
+  topology: Topology,
+  dataplane: Dataplane,
+  { failover: wanted, settings, patienceMs = 8000 }: SceneOptions,
+): Promise<FailoverScene> {
+  const table = createServiceTable(NODE);
+  const listeners = new Map<Place, (() => void)[]>();
+  const verdicts: FailoverVerdict[] = [];
+  let map: ServiceMap | null = null;
+  let places: readonly Place[] = [];
+  let running: Promise<void> = Promise.resolve();
+
+  const program = async () => {
+    if (!table.dirty) return;
+    const commit = table.commit();
+    const first = map === null;
+    map = commit.map;
+    const report = first ? await dataplane.sync(map) : await dataplane.apply(commit.change, map);
+    const [failed] = report.failed;
+    if (failed) throw failed.error;
+    failover?.follow(commit.change);
+  };
+  const settled = () => {
+    running = running.then(program);
+    return running;
+  };
+  const failover = wanted
+    ? startFailover({
+        families: FAMILIES,
+        netns: topology.namespace('node'),
+        clock: systemClock,
+        logger: silentLogger,
+        map: () => map,
+        tracked: () => true,
+        onEjected(endpoints) {
+          table.setEjected(endpoints);
+          void settled();
+        },
+        onVerdict: (verdict) => verdicts.push(verdict),
+        ...(settings ? { settings } : {}),
+      })
+    : null;
+
+  const slice = (family: IPFamily) => ({
+    metadata: {
+      namespace: 'shop',
+      name: `web-${family}`,
+      labels: { 'kubernetes.io/service-name': 'web' },
+    },
+    addressType: family === 'ipv4' ? 'IPv4' : 'IPv6',
+    ports: [{ name: 'http', protocol: 'TCP', port: TARGET }],
+    endpoints: places.map(
+      (place): SliceEndpoint => ({
+        addresses: [topology.address(place, family)],
+        nodeName: place === 'far' ? 'node-2' : NODE.name,
+        conditions: { ready: true, serving: true, terminating: false },
+      }),
+    ),
+  });
+
+  const scene: FailoverScene = {
+    setEndpoints(next) {
+      places = next;
+      for (const family of FAMILIES) table.setSlice(slice(family));
+      return settled();
+    },
+    setService({ annotations = {}, affinity = false }) {
+      const service: ServiceObject = {
+        metadata: { namespace: 'shop', name: 'web', annotations },
+        spec: {
+          type: 'NodePort',
+          clusterIP: CLUSTER_IP.ipv4,
+          clusterIPs: [CLUSTER_IP.ipv4, CLUSTER_IP.ipv6],
+          ports: [{ name: 'http', protocol: 'TCP', port: PORT, nodePort: NODE_PORT }],
+          ...(affinity ? { sessionAffinity: 'ClientIP' } : {}),
+        },
+      };
+      table.setService(service);
+      return settled();
+    },
+    async open(place) {
+      const closers: (() => void)[] = [];
+      for (const wildcard of ['0.0.0.0', '::']) {
+        const server = createServer((socket) => {
+          socket.on('error', () => {});
+          socket.end(place);
+        });
+        server.listen({ fd: listenTcpIn(topology.namespace(place), wildcard, TARGET) });
+        closers.push(() => server.close());
+      }
+      listeners.set(place, closers);
+    },
+    shut(place) {
+      for (const close of listeners.get(place) ?? []) close();
+      listeners.delete(place);
+    },
+    vanish(place) {
+      for (const family of FAMILIES) addresses('del', place, family);
+    },
+    appear(place) {
+      for (const family of FAMILIES) addresses('add', place, family);
+    },
+    connect: (from, address, port) => connect(topology.namespace(from), address, port, patienceMs),
+    load(from, address, port, perSecond) {
+      const answers: Promise<Answer>[] = [];
+      const started = performance.now();
+      const timer = setInterval(() => {
+        // As many as are due, however late the timer is.
+        const due = ((performance.now() - started) * perSecond) / 1000;
+        while (answers.length < due) {
+          const place = from[answers.length % from.length] as Place;
+          answers.push(scene.connect(place, address, port));
+        }
+      }, 5);
+      return {
+        async stop() {
+          clearInterval(timer);
+          return await Promise.all(answers);
+        },
+      };
+    },
+    verdicts,
+    failover,
+    settled,
+    async close() {
+      failover?.close();
+      for (const place of [...listeners.keys()]) scene.shut(place);
+      await running;
+    },
+  };
+
+  function addresses(verb: 'add' | 'del', place: Place, family: IPFamily): void {
+    const device = place === 'far' ? 'lo' : 'eth0';
+    const address = topology.address(place, family);
+    const length = family === 'ipv4' ? '32' : '128 nodad';
+    topology.configure(
+      place,
+      `addr ${verb} ${address}/${verb === 'del' ? length.split(' ')[0] : length} dev ${device}`,
+    );
+    if (verb === 'del' || place === 'far') return;
+    // Routes by way of the address went with it.
+    const gateway = family === 'ipv4' ? '10.244.1.1' : 'fd00:244:1::1';
+    topology.configure(
+      place,
+      `route replace ${gateway} dev eth0`,
+      `route replace default via ${gateway} dev eth0 src ${address}`,
+    );
+  }
+
+  await scene.setService({});
+  return scene;
+}
+
+function connect(netns: string, address: string, port: number, patienceMs: number): Promise<Answer> {
+  return new Promise((resolve) => {
+    const startedAt = performance.now();
+    const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
+    let text = '';
+    const finish = (place: string | null, failure: string | null) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve({ startedAt, ms: performance.now() - startedAt, place, failure });
+    };
+    const timer = setTimeout(() => finish(null, 'silence'), patienceMs);
+    socket.setEncoding('utf8').on('data', (chunk) => {
+      text += chunk;
+    });
+    socket.on('end', () => finish(text, null));
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      finish(null, error.code === 'ECONNREFUSED' ? 'refused' : (error.code ?? 'error')),
+    );
+    socket.connect(port, address);
+  });
+}
