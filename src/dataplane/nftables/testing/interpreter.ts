@@ -22,7 +22,8 @@ export interface KernelPacket {
   readonly inInterface: string | null;
 }
 
-interface State {
+/** What has become of a packet so far. */
+export interface State {
   readonly odds: number;
   readonly mark: number;
   readonly target: { readonly address: Uint8Array; readonly port: number } | null;
@@ -30,7 +31,9 @@ interface State {
 }
 
 type End = 'accept' | 'drop' | 'reject' | 'return' | null;
-interface Step {
+
+/** One way through a chain. */
+export interface Step {
   readonly state: State;
   readonly end: End;
 }
@@ -42,25 +45,42 @@ type Verdict =
 const IPS_DST_NAT = 0x20;
 const RTN_UNICAST = 1;
 const RTN_LOCAL = 2;
+/** NF_CT_STATE_BIT(IP_CT_NEW). */
+const CT_NEW = 8;
+
+export const UNTOUCHED: State = { odds: 1, mark: 0, target: null, masquerade: false };
 
 /** Walks a flow's first packet through a table as nf_tables would, following every random draw. */
 export function interpret(table: KernelTable, input: KernelPacket): Outcome[] {
   const { packet, destinationIsLocal, inInterface } = input;
+  const hook = createWalk(table, packet, {
+    inInterface,
+    isLocal: ({ target }) => destinationIsLocal && target === null,
+  });
+  return hook(inInterface === null ? 'output' : 'prerouting', UNTOUCHED).flatMap(
+    ({ state, end }): Outcome[] => {
+      if (end === 'drop' || end === 'reject') return [outcome(state, end)];
+      const stays = destinationIsLocal && state.target === null;
+      return hook(stays ? 'input' : 'postrouting', state).map((last) =>
+        outcome(last.state, state.target === null ? 'pass' : 'forward'),
+      );
+    },
+  );
+}
+
+/**
+ * Walks through single chains. `isLocal`: the packet's destination, translated or not, is this node's; `inInterface`
+ * null: this node's own process sends it.
+ */
+export function createWalk(
+  table: KernelTable,
+  packet: Packet,
+  { isLocal, inInterface }: { isLocal(state: State): boolean; readonly inInterface: string | null },
+): (chain: string, state: State) => Step[] {
   const source = bytesOf(packet.source);
   const destination = bytesOf(packet.destination);
   const v4 = familyOf(packet.destination) === 'ipv4';
-  const start: State = { odds: 1, mark: 0, target: null, masquerade: false };
-  return hook(inInterface === null ? 'output' : 'prerouting', start).flatMap(({ state, end }): Outcome[] => {
-    if (end === 'drop' || end === 'reject') return [outcome(state, end)];
-    const stays = destinationIsLocal && state.target === null;
-    return hook(stays ? 'input' : 'postrouting', state).map((last) =>
-      outcome(last.state, state.target === null ? 'pass' : 'forward'),
-    );
-  });
-
-  function hook(chain: string, state: State): Step[] {
-    return run(chain, state);
-  }
+  return run;
 
   function run(chain: string, state: State): Step[] {
     const rules = table.chains.get(chain);
@@ -118,7 +138,7 @@ export function interpret(table: KernelTable, input: KernelPacket): Outcome[] {
           put(1, conntrack(number(2), now));
           continue;
         case 'fib':
-          put(1, word(destinationIsLocal && now.target === null ? RTN_LOCAL : RTN_UNICAST));
+          put(1, word(isLocal(now) ? RTN_LOCAL : RTN_UNICAST));
           continue;
         case 'bitwise': {
           const length = number(3);
@@ -227,6 +247,8 @@ export function interpret(table: KernelTable, input: KernelPacket): Outcome[] {
   /** Original direction, but for the status. */
   function conntrack(key: number, state: State): Uint8Array {
     switch (key) {
+      case 0:
+        return word(CT_NEW);
       case 2:
         return word(state.target === null ? 0 : IPS_DST_NAT);
       case 12:

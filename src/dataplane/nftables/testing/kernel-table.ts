@@ -23,16 +23,22 @@ export interface KernelTable {
   readonly sets: ReadonlyMap<string, ReadonlyMap<string, DumpedElement>>;
 }
 
-export function readKernelTable(connection: NftConnection, protocol: number): KernelTable {
-  const rules = connection.rules(protocol, TABLE);
-  const names = connection.chains(protocol, TABLE);
+export function readKernelTable(
+  connection: NftConnection,
+  protocol: number,
+  tableName: string = TABLE,
+): KernelTable {
+  const rules = connection.rules(protocol, tableName);
+  const names = connection.chains(protocol, tableName);
   const sets = connection
-    .sets(protocol, TABLE)
+    .sets(protocol, tableName)
     .map(
       ({ name }) =>
         [
           name,
-          new Map(connection.elements(protocol, TABLE, name).map((element) => [hexOf(element.key), element])),
+          new Map(
+            connection.elements(protocol, tableName, name).map((element) => [hexOf(element.key), element]),
+          ),
         ] as const,
     );
   return {

@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import { createNetns, removeNetns } from '../../kernel/netns.ts';
+import { cidrContains, familyOf, type IPFamily } from '../../lib/address.ts';
+import { manualClock } from '../../lib/clock.ts';
+import { decide } from '../../service/decide.ts';
+import { snapshot } from '../../service/diff.ts';
+import type { Packet, ServiceMap } from '../../service/model.ts';
+import { createServiceTable } from '../../service/service-table.ts';
+import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { createIpvs } from './ipvs.ts';
+import {
+  contentOfState,
+  type KernelContent,
+  type KernelState,
+  openKernelReader,
+} from './testing/kernel-state.ts';
+import { wayOf } from './testing/way.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const ROUNDS = 30;
+const EDITS = 4;
+const PACKETS = 80;
+/** Every how many rounds the kernel is compared with a fresh start. */
+const COMPARED = 5;
+
+for (let seed = 31; seed <= 32; seed++) {
+  test(`random cluster ${seed}: virtual servers, addresses and tables equal a fresh start, and packets go where the oracle says`, async () => {
+    const id = randomBytes(3).toString('hex');
+    const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
+    for (const name of [netns, other]) {
+      createNetns(name);
+      ip(name, 'link add uplink type dummy', 'link set uplink up');
+      ip(name, 'address add 192.168.0.1/24 dev uplink', 'address add fd00:168::1/64 dev uplink nodad');
+    }
+    const clock = manualClock();
+    const dataplane = createIpvs({ families: FAMILIES, netns, clock });
+    const fresh = createIpvs({ families: FAMILIES, netns: other });
+    const [reader, freshReader] = [openKernelReader(netns), openKernelReader(other)];
+    try {
+      const cluster = randomCluster(seed);
+      const table = createServiceTable(cluster.node);
+      for (const object of cluster.services.values()) table.setService(object);
+      for (const object of cluster.slices.values()) table.setSlice(object);
+      await dataplane.sync(table.commit().map);
+      let compared = 0;
+      let own: string | null = null;
+      for (let round = 0; round < ROUNDS; round++) {
+        for (let i = 0; i < EDITS; i++) applyEdit(table, cluster.edit());
+        const { map, change } = table.commit();
+        const report = await dataplane.apply(change, map);
+        assert.deepEqual(
+          report.failed.filter(({ error }) => !/IPVS scheduler/.test(error.message)),
+          [],
+        );
+        // No connections are open, so that what drains goes at the next look.
+        clock.advance(2000);
+        assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
+        if (round % COMPARED !== 0) continue;
+        // An address of a Service comes to another device of the node, or leaves it.
+        const moved: string | null = own === null ? someAddress(map) : own;
+        for (const name of moved ? [netns, other] : []) {
+          ip(
+            name,
+            `address ${own ? 'del' : 'add'} ${moved}/${moved?.includes(':') ? '128' : '32'} dev uplink`,
+          );
+        }
+        own = own === null ? moved : null;
+        await dataplane.sync(map);
+        clock.advance(2000);
+        assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
+        await fresh.remove();
+        await fresh.sync(snapshot(map));
+        const kernel = reader.read();
+        assertSame(contentOfState(kernel), contentOfState(freshReader.read()), `round ${round}`);
+        for (let i = 0; i < PACKETS; i++) {
+          const packet = cluster.packet(map);
+          if (!consistent(packet, map)) continue;
+          agree(map, { ...packet, destinationIsLocal: kernel.others.has(packet.destination) }, kernel);
+          compared++;
+        }
+      }
+      assert.ok(compared > 200, `${compared} packets`);
+    } finally {
+      reader.close();
+      freshReader.close();
+      await dataplane.close();
+      await fresh.close();
+      removeNetns(netns);
+      removeNetns(other);
+    }
+  });
+}
+
+function ip(netns: string, ...lines: string[]): void {
+  execFileSync('ip', ['-n', netns, '-batch', '-'], { input: `${lines.join('\n')}\n` });
+}
+
+function someAddress(map: ServiceMap): string | null {
+  const outer = [...map.frontends.values()].filter(
+    ({ kind, address }) => address !== null && kind !== 'ClusterIP' && !map.clusterIPs.has(address),
+  );
+  return outer[Math.floor(outer.length / 2)]?.address ?? null;
+}
+
+/** What one has more than a fresh start are chains that nothing leads to any more, and maps that they read. */
+function assertSame(ours: KernelContent, wanted: KernelContent, context: string): void {
+  assert.deepEqual(ours.servers, wanted.servers, context);
+  assert.deepEqual(ours.bound, wanted.bound, context);
+  for (const [n, table] of wanted.tables.entries()) {
+    const there = ours.tables[n] ?? assert.fail(context);
+    assert.deepEqual(new Map([...there.elements].sort()), new Map([...table.elements].sort()), context);
+    for (const [chain, rules] of table.chains) {
+      assert.deepEqual(there.chains.get(chain), rules, `${context}: chain ${chain}`);
+    }
+    for (const chain of there.chains.keys()) {
+      const reached = [...there.elements.values()].some((value) => value.includes(`goto ${chain}`));
+      assert.ok(table.chains.has(chain) || !reached, `${context}: chain ${chain}`);
+    }
+  }
+}
+
+/** Packets whose class is the one that rules can tell from them. */
+function consistent(packet: Packet, map: ServiceMap): boolean {
+  const family = familyOf(packet.source);
+  if (family === null || family !== familyOf(packet.destination)) return false;
+  const detection = map.node.localDetection;
+  if (!('ipv4' in detection)) return true;
+  const cidr = detection[family];
+  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
+}
+
+function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
+  if (packet.sourceClass === 'node') return null;
+  if (packet.sourceClass === 'external') return 'eth0';
+  if (localDetection.mode === 'BridgeInterface') return localDetection.interface;
+  return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
+}
+
+function agree(map: ServiceMap, packet: Packet, kernel: KernelState): void {
+  const verdict = decide(map, packet);
+  // The kernel's routing drops them, and guard-loopback where that is told not to.
+  if (verdict.reason === 'martian') return;
+  // A Service claims an endpoint's address as its own: what stands on our interface is not reached elsewhere.
+  if (verdict.candidates.some(({ endpoint }) => kernel.bound.has(endpoint.ip))) return;
+  const expected = new Set(
+    verdict.candidates.map(
+      ({ endpoint, masquerade }) =>
+        `forward ${endpoint.ip} ${endpoint.port} ${masquerade ? 'masqueraded' : ''}`,
+    ),
+  );
+  // On our interface an address is for this node alone: where other modes route such packets on, this one refuses.
+  const refused = verdict.action === 'pass' && kernel.bound.has(packet.destination);
+  if (verdict.action !== 'forward') expected.add(refused ? 'reject' : verdict.action);
+  const seen = wayOf(kernel, packet, inInterface(packet, map)).map(({ action, target, masquerade }) =>
+    action === 'forward' ? `forward ${target} ${masquerade ? 'masqueraded' : ''}` : action,
+  );
+  const context = `${JSON.stringify(packet)} ${verdict.reason} ${verdict.frontend?.key} ${JSON.stringify(seen)}`;
+  assert.deepEqual([...new Set(seen)].sort(), [...expected].sort(), context);
+}
