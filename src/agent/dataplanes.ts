@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
+import type { Outcome } from '../dataplane/failover/outcome.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -10,6 +11,8 @@ export interface DataplaneSettings {
   readonly logger: Logger;
   /** Somebody else has changed what the mode wrote: it is to be compared and repaired. */
   readonly onForeignChange: () => void;
+  /** A mode that sees by itself how connections to endpoints go says so. */
+  readonly onOutcome: (outcome: Outcome) => void;
   /** Control group below which this node's pods are ("/fairlead-default/node-1"); null: the whole machine is the node. */
   readonly cgroupParent: string | null;
 }

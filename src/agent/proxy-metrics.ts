@@ -13,6 +13,14 @@ export interface ProxyMetrics {
   drifted(drifts: readonly Drift[]): void;
   conntrackPass(family: string, seconds: number, deleted: number): void;
   answered(server: 'healthz' | 'livez', code: number): void;
+  /** An endpoint was taken out of use, or came back. */
+  endpointVerdict(kind: 'ejected' | 'returned', cause: string): void;
+  /** So many endpoints are out of use. */
+  ejectedNow(count: number): void;
+  /** So many connections had no answer, and were freed to go elsewhere. */
+  unanswered(count: number): void;
+  /** The kernel dropped events of connections. */
+  attemptsLost(): void;
 }
 
 /** 1 ms, doubled 14 times. */
@@ -75,8 +83,29 @@ export function createProxyMetrics(registry: Registry, mode: () => string, clock
     healthz: counter('kubeproxy_proxy_healthz_total', 'Answers of /healthz', ['code']),
     livez: counter('kubeproxy_proxy_livez_total', 'Answers of /livez', ['code']),
   };
+  const verdicts = {
+    ejected: counter('fairlead_endpoint_ejections_total', 'Endpoints taken out of use', ['cause']),
+    returned: counter('fairlead_endpoint_returns_total', 'Endpoints taken back into use', ['cause']),
+  };
+  const ejected = new Gauge({
+    name: 'fairlead_ejected_endpoints',
+    help: 'Endpoints that are out of use now',
+    registers,
+  });
+  const unanswered = counter(
+    'fairlead_unanswered_connections_total',
+    'Connections that had no answer, and were freed to go elsewhere',
+  );
+  const lost = counter(
+    'fairlead_connection_event_overruns_total',
+    'Times that the kernel dropped events of connections',
+  );
   let triggers: number[] = [];
   return {
+    endpointVerdict: (kind, cause) => verdicts[kind].inc({ cause }),
+    ejectedNow: (count) => ejected.set(count),
+    unanswered: (count) => unanswered.inc(count),
+    attemptsLost: () => lost.inc(),
     serviceChanged() {
       services.inc();
       servicesPending.inc();

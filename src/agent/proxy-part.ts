@@ -13,6 +13,7 @@ import { createServiceTable, type ServiceTable } from '../service/service-table.
 import { type AgentContext, addressesOf } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
+import { startFailoverPart } from './failover-part.ts';
 import { createHealthCheckServers } from './health-check-servers.ts';
 import { type Applied, type ServiceProxy, startProxy } from './proxy.ts';
 import { createProxyMetrics, type ProxyMetrics } from './proxy-metrics.ts';
@@ -79,6 +80,7 @@ export async function startProxyPart(
       families,
       logger,
       onForeignChange: () => proxy.check(),
+      onOutcome: (outcome) => failover.report(outcome),
       cgroupParent: configuration.pods?.cgroupParent ?? null,
     });
   const conntrack = createConntrackReconciler({
@@ -135,6 +137,20 @@ export async function startProxyPart(
     },
   });
   context.onClose(() => proxy.close());
+  const failover = startFailoverPart({
+    nodeName: configuration.nodeName,
+    families,
+    clock,
+    logger,
+    table,
+    services,
+    events,
+    metrics,
+    mode: () => mode,
+    map: () => proxy.map,
+    program: () => proxy.notify({ urgent: true }),
+  });
+  context.onClose(() => failover.close());
   await Promise.all([services.synced, slices.synced]);
   // Nothing is programmed from half of the objects: what is missing would look deleted. All are in the table after this.
   feed(table, services, slices, metrics, () => proxy.notify());

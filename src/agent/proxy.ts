@@ -33,8 +33,8 @@ export interface Applied {
 
 /** Keeps the kernel equal to the table: one programming at a time, all changes since the last together. */
 export interface ServiceProxy {
-  /** Something in the table may have changed. */
-  notify(): void;
+  /** Something in the table may have changed; `urgent`: it does not wait for the least time between programmings. */
+  notify(options?: { readonly urgent: boolean }): void;
   /** The kernel may have been changed by others: compare, and repair. */
   check(): void;
   /** Compares the kernel with what was programmed, and repairs nothing. */
@@ -65,6 +65,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let synced = false;
   let closed = false;
   let wanted = false;
+  let urgent = false;
   let checkWanted = false;
   let lastAppliedAt: number | null = null;
   let pendingSince: number | null = null;
@@ -79,6 +80,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let map: ServiceMap | null = null;
 
   const program = async (): Promise<void> => {
+    urgent = false;
     const commit = table.commit();
     map = commit.map;
     if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
@@ -154,10 +156,12 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   };
 
   return {
-    notify() {
+    notify(how) {
       if (closed) return;
       pendingSince ??= clock.now();
-      const wait = lastAppliedAt === null ? 0 : lastAppliedAt + options.minSyncPeriodMs - clock.now();
+      urgent ||= how?.urgent === true;
+      const wait =
+        lastAppliedAt === null || urgent ? 0 : lastAppliedAt + options.minSyncPeriodMs - clock.now();
       // Not at once: the events of one burst come in one turn of the event loop, and go in one programming.
       later(Math.max(0, wait));
     },

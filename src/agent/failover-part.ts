@@ -1,0 +1,75 @@
+import type { Mode } from '../dataplane/dataplane.ts';
+import { type FailoverVerdict, startFailover } from '../dataplane/failover/failover.ts';
+import type { Outcome } from '../dataplane/failover/outcome.ts';
+import type { EventRecorder } from '../kube/events.ts';
+import type { Informer } from '../kube/informer.ts';
+import { RESOURCES, type Service } from '../kube/types.ts';
+import type { IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import type { Change, ServiceMap } from '../service/model.ts';
+import type { ServiceTable } from '../service/service-table.ts';
+import type { ProxyMetrics } from './proxy-metrics.ts';
+
+export interface FailoverPartOptions {
+  readonly nodeName: string;
+  readonly families: readonly IPFamily[];
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly table: ServiceTable;
+  readonly services: Informer<Service>;
+  readonly events: EventRecorder;
+  readonly metrics: ProxyMetrics;
+  readonly mode: () => Mode;
+  readonly map: () => ServiceMap | null;
+  /** The table has changed, and clients wait for it. */
+  readonly program: () => void;
+}
+
+export interface FailoverPart {
+  /** What a mode saw itself. */
+  report(outcome: Outcome): void;
+  /** This change is programmed. */
+  follow(change: Change): void;
+  close(): void;
+}
+
+/** Takes endpoints that do not answer out of the table, and says so: on their Services, and in metrics. */
+export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
+  const { nodeName, families, clock, logger, table, services, events, metrics, mode, map, program } = options;
+  return startFailover({
+    families,
+    clock,
+    logger,
+    map,
+    // The userspace mode's flows lead to its own listeners; what becomes of them there, it reports itself.
+    tracked: () => mode() !== 'userspace',
+    onEjected(endpoints) {
+      metrics.ejectedNow(endpoints.size);
+      table.setEjected(endpoints);
+      program();
+    },
+    onVerdict(verdict) {
+      metrics.endpointVerdict(verdict.kind, verdict.cause);
+      const { namespace, name } = verdict.owner;
+      const service = services.get(`${namespace}/${name}`);
+      if (!service) return;
+      const type = verdict.kind === 'ejected' ? 'Warning' : 'Normal';
+      const reason = verdict.kind === 'ejected' ? 'EndpointEjected' : 'EndpointReturned';
+      events.event(service, type, reason, sentence(nodeName, verdict), RESOURCES.services);
+    },
+    onUnanswered: (count) => metrics.unanswered(count),
+    onOverrun: () => metrics.attemptsLost(),
+  });
+}
+
+function sentence(nodeName: string, verdict: FailoverVerdict): string {
+  const { endpoint } = verdict;
+  if (verdict.kind === 'ejected') {
+    const what = verdict.cause === 'reset' ? 'refuses connections' : 'does not answer';
+    return `endpoint ${endpoint} ${what}: node ${nodeName} sends it nothing new for ${verdict.forMs / 1000} s`;
+  }
+  return verdict.cause === 'answered'
+    ? `endpoint ${endpoint} answers again: node ${nodeName} uses it`
+    : `endpoint ${endpoint} has not answered for long: node ${nodeName} tries it once more`;
+}
