@@ -15,7 +15,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { createNetns, removeNetns, spawnInNetns } from '../src/kernel/netns.ts';
 import { watchNftables } from '../src/kernel/nftables/events.ts';
-import { createClient } from '../src/kube/client.ts';
+import { type Client, createClient } from '../src/kube/client.ts';
 import { type EndpointSlice, RESOURCES, type Service } from '../src/kube/types.ts';
 import { type ApiFixture, startApi } from './api-fixture.ts';
 
@@ -164,6 +164,19 @@ const at = (values: readonly number[], quantile: number) =>
 async function measure(api: ApiFixture, part: string, owners: readonly Service[]): Promise<void> {
   const client = createClient(api.transport, 'bench');
   const agent = await startAgent(api, part);
+  try {
+    await observe(agent, part, client, owners);
+  } finally {
+    await agent.stop();
+  }
+}
+
+async function observe(
+  agent: AgentProcess,
+  part: string,
+  client: Client,
+  owners: readonly Service[],
+): Promise<void> {
   const atStart = residentMemory(agent.pid);
   await sleep(5000);
   const settled = residentMemory(agent.pid);
@@ -197,7 +210,6 @@ async function measure(api: ApiFixture, part: string, owners: readonly Service[]
   watch.close();
   const after = await histogram('kubeproxy_sync_partial_proxy_rules_duration_seconds');
   const worked = residentMemory(agent.pid);
-  await agent.stop();
   const mb = (bytes: number) => (bytes / 2 ** 20).toFixed(0);
   console.table({
     [`${part}, ${options.mode}`]: {

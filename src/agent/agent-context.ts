@@ -25,7 +25,12 @@ export interface AgentContext extends AgentOptions {
   readonly registry: Registry;
   follow<T extends KubeObject>(
     resource: Resource<T>,
-    selectors?: { namespace?: string; labelSelector?: string; fieldSelector?: string },
+    options?: {
+      namespace?: string;
+      labelSelector?: string;
+      fieldSelector?: string;
+      transform?: (object: T) => T;
+    },
   ): Informer<T>;
   /** Called when the agent closes, the latest first. */
   onClose(close: () => Promise<void> | void): void;

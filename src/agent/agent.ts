@@ -9,7 +9,9 @@ import { type AgentContext, type AgentOptions, addressesOf } from './agent-conte
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDns } from './dns-part.ts';
+import { createSliceTransform, keptNode, keptService } from './kept-fields.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
+import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
 import { startPods } from './pods-part.ts';
@@ -39,8 +41,8 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     configuration,
     client,
     registry: new Registry(),
-    follow: (resource, selectors = {}) =>
-      startInformer({ client, resource, clock, random, logger, signal, ...selectors }),
+    follow: (resource, settings = {}) =>
+      startInformer({ client, resource, clock, random, logger, signal, ...settings }),
     onClose: (close) => closers.push(close),
   };
   mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
@@ -48,9 +50,12 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
 
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
-    const nodes = context.follow(RESOURCES.nodes);
-    const services = dns || proxied || loadBalancer ? context.follow(RESOURCES.services) : null;
-    const slices = dns || proxied || loadBalancer ? context.follow(RESOURCES.endpointSlices) : null;
+    const nodes = context.follow(RESOURCES.nodes, { transform: keptNode });
+    const wanted = dns || proxied || loadBalancer;
+    const services = wanted ? context.follow(RESOURCES.services, { transform: keptService }) : null;
+    const slices = wanted
+      ? context.follow(RESOURCES.endpointSlices, { transform: createSliceTransform() })
+      : null;
     const registration = pods
       ? await registerNode({
           ...options,
@@ -68,7 +73,10 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     );
     const podNetwork = network ? startNetwork(context, node, nodes) : null;
     const parts: Promise<unknown>[] = [];
-    if (dns && services && slices) parts.push(startDns(context, dns, services, slices));
+    if (dns && services && slices) {
+      const gateways = podNetwork ? podGateways(node) : [];
+      parts.push(startDns(context, dns, { services, slices, gateways }));
+    }
     if (proxied && services && slices) {
       parts.push(
         startProxyPart(context, proxied, { node, nodes, services, slices }).then((started) => {
@@ -80,7 +88,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         }),
       );
     }
-    if (pods && podNetwork) parts.push(startPods(context, podNetwork));
+    if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes));
     await Promise.all(parts);
     if (loadBalancer && services && slices)
       await startLoadBalancer(context, loadBalancer, { nodes, services, slices });

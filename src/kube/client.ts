@@ -101,7 +101,11 @@ const PATCH_CONTENT: Readonly<Record<PatchType, string>> = {
 
 /** A client of a Kubernetes API server. Every call throws ApiError when the server refuses. */
 export interface Client {
-  list<T extends KubeObject>(resource: Resource<T>, options?: ListOptions): Promise<KubeList<T>>;
+  /** `transform` is applied page by page, so that a long list is never in memory as the server sends it. */
+  list<T extends KubeObject>(
+    resource: Resource<T>,
+    options?: ListOptions & { readonly transform?: (object: T) => T },
+  ): Promise<KubeList<T>>;
   get<T extends KubeObject>(
     resource: Resource<T>,
     name: string,
@@ -192,7 +196,11 @@ export function createClient(transport: Transport, userAgent: string, clock: Clo
   };
 
   return {
-    async list<T extends KubeObject>(resource: Resource<T>, options: ListOptions = {}): Promise<KubeList<T>> {
+    async list<T extends KubeObject>(
+      resource: Resource<T>,
+      options: ListOptions & { readonly transform?: (object: T) => T } = {},
+    ): Promise<KubeList<T>> {
+      const { transform } = options;
       const items: T[] = [];
       for (let token = ''; ; ) {
         const path =
@@ -207,7 +215,7 @@ export function createClient(transport: Transport, userAgent: string, clock: Clo
           items?: T[];
           metadata?: { resourceVersion?: string; continue?: string };
         };
-        for (const item of page.items ?? []) items.push(item);
+        for (const item of page.items ?? []) items.push(transform ? transform(item) : item);
         token = page.metadata?.continue ?? '';
         if (token === '') return { items, resourceVersion: page.metadata?.resourceVersion ?? '' };
       }

@@ -88,7 +88,11 @@ interface Bench {
   watches(count: number): Promise<void>;
 }
 
-async function bench(objects: ConfigMap[], body: (bench: Bench) => Promise<void>): Promise<void> {
+async function bench(
+  objects: ConfigMap[],
+  body: (bench: Bench) => Promise<void>,
+  options: { transform?: (object: ConfigMap) => ConfigMap } = {},
+): Promise<void> {
   const server = script();
   server.objects = objects;
   const clock = manualClock();
@@ -101,6 +105,7 @@ async function bench(objects: ConfigMap[], body: (bench: Bench) => Promise<void>
     random: () => 0,
     logger: silentLogger,
     signal: ending.signal,
+    ...options,
   });
   informer.handle({
     onAdd: (object) => events.push(`+${object.metadata?.name}`),
@@ -132,9 +137,9 @@ async function until(check: () => boolean): Promise<void> {
 }
 
 test('lists in pages, then follows changes from the version of the list', async () => {
-  const many = Array.from({ length: 1001 }, (_, i) => map(`m${i}`, 5));
+  const many = Array.from({ length: 401 }, (_, i) => map(`m${i}`, 5));
   await bench(many, async ({ server, informer, events }) => {
-    assert.equal(informer.list().length, 1001);
+    assert.equal(informer.list().length, 401);
     assert.equal(server.requests.filter((url) => !url.searchParams.has('watch')).length, 3);
     assert.equal(server.requests.at(-1)?.searchParams.get('resourceVersion'), '10');
     assert.equal(server.requests.at(-1)?.searchParams.get('allowWatchBookmarks'), 'true');
@@ -145,6 +150,22 @@ test('lists in pages, then follows changes from the version of the list', async 
     await until(() => events.length === 3);
     assert.deepEqual(events, ['+x', '11>12', '-x']);
   });
+});
+
+test('keeps and tells objects as the transform leaves them, listed, watched or recorded', async () => {
+  const transform = ({ metadata }: ConfigMap) => ({ metadata: { ...metadata, labels: { seen: 'once' } } });
+  const labels = (informer: Informer<ConfigMap>) => informer.list().map((one) => one.metadata?.labels);
+  await bench(
+    [map('a', 5, 'a', { long: 'text' })],
+    async ({ server, informer, events }) => {
+      assert.deepEqual(labels(informer), [{ seen: 'once' }]);
+      server.watch?.send('MODIFIED', map('a', 11, 'a', { long: 'text' }));
+      await until(() => events.includes('5>11'));
+      informer.record(map('b', 12, 'b', { long: 'text' }));
+      assert.deepEqual(labels(informer), [{ seen: 'once' }, { seen: 'once' }]);
+    },
+    { transform },
+  );
 });
 
 for (const how of ['end', 'break'] as const) {

@@ -49,6 +49,11 @@ export interface Informer<T> {
 
 /** A watch that says nothing, not even a bookmark (sent each minute), for this long is dead. */
 const SILENCE_MS = 150_000;
+/**
+ * Objects asked for at once. Pages of 500 EndpointSlices are more than a megabyte of text, which Node.js keeps outside
+ * of its heap until some later collection; a start would leave tens of megabytes that the process never gives back.
+ */
+const PAGE = 200;
 /** A list that takes longer is given up. */
 const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
@@ -99,8 +104,8 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       }
     }
   };
-  const put = (raw: T) => {
-    const object = options.transform ? options.transform(raw) : raw;
+  const transform = options.transform ?? ((object: T) => object);
+  const put = (object: T) => {
     const key = keyOf(object);
     const before = objects.get(key);
     if (before && before.metadata?.resourceVersion === object.metadata?.resourceVersion) return;
@@ -127,7 +132,12 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     const late = new AbortController();
     const cancel = clock.after(LIST_MS, () => late.abort(new Error('the list takes too long')));
     const list = await client
-      .list(resource, { ...scope(options), limit: 500, signal: AbortSignal.any([signal, late.signal]) })
+      .list(resource, {
+        ...scope(options),
+        limit: PAGE,
+        transform,
+        signal: AbortSignal.any([signal, late.signal]),
+      })
       .finally(cancel);
     lastContact = clock.now();
     seen = list.resourceVersion;
@@ -175,9 +185,9 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         // Recorded ahead of the watch, or an event that came twice.
         if (known && isLater(versionOf(known), version)) continue;
         recorded.delete(key);
-        if (event.type === 'DELETED') {
-          remove(key, options.transform ? options.transform(event.object) : event.object);
-        } else put(event.object);
+        const object = transform(event.object);
+        if (event.type === 'DELETED') remove(key, object);
+        else put(object);
       }
       return version;
     } catch (error) {
@@ -251,7 +261,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       const known = objects.get(key);
       if (known && !isLater(versionOf(raw), versionOf(known))) return;
       recorded.add(key);
-      put(raw);
+      put(transform(raw));
     },
     synced: synced.promise,
     get hasSynced() {

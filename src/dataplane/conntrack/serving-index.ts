@@ -11,8 +11,9 @@ import {
 
 export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 
-/** "address port" of the endpoints that any class of source may reach. */
+/** "address port" of the endpoints that any class of source may reach; kept of UDP alone, whose flows are compared. */
 type Serving = ReadonlySet<string>;
+const NOT_COMPARED: Serving = new Set();
 
 /**
  * Which endpoints each frontend has, by what a flow's first packet was sent to. Kept apart from the ServiceMap, whose
@@ -35,6 +36,10 @@ export function createServingIndex(): ServingIndex {
   function put(frontend: Frontend): void {
     const key = keyOf(frontend.family, frontend.address, frontend.protocol, frontend.port);
     gone.delete(key);
+    if (frontend.protocol !== 'UDP') {
+      serving.set(key, NOT_COMPARED);
+      return;
+    }
     const endpoints = new Set<string>();
     for (const source of SOURCE_CLASSES) {
       const route = frontend.routes[source];
