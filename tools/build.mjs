@@ -1,4 +1,5 @@
-// Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only what it runs.
+// Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only what it runs,
+// and the CNI plugin, a file by itself.
 // Works while clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day, since running
 // processes load theirs when they first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -9,11 +10,9 @@ import { build } from 'esbuild';
 const DAY_MS = 24 * 60 * 60 * 1000;
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const outdir = join(root, 'dist');
-const { outputFiles } = await build({
-  entryPoints: { fairlead: join(root, 'src/cli/main.ts') },
+const common = {
   outdir,
   bundle: true,
-  splitting: true,
   platform: 'node',
   format: 'esm',
   target: 'node24',
@@ -25,7 +24,19 @@ const { outputFiles } = await build({
   sourcemap: true,
   write: false,
   logLevel: 'warning',
-});
+};
+const [{ outputFiles: files }, { outputFiles: plugin }] = await Promise.all([
+  build({ ...common, entryPoints: { fairlead: join(root, 'src/cli/main.ts') }, splitting: true }),
+  // One file, which is copied to where container runtimes find it, and as small as can be: each pod waits for it.
+  build({
+    ...common,
+    entryPoints: { cni: join(root, 'src/network/cni/plugin.ts') },
+    minify: true,
+    sourcemap: false,
+    banner: {},
+  }),
+]);
+const outputFiles = [...files, ...plugin];
 mkdirSync(outdir, { recursive: true });
 // The entry last: its time tells whether the bundle is up to date, and it names chunks that must be there.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);

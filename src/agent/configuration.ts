@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { type Cidr, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { address, cidr, nodePortAddress } from './address-fields.ts';
+import { address, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
 
@@ -50,6 +50,8 @@ export interface NetworkConfiguration {
   readonly overlay: 'routes' | 'vxlan';
   /** The interface that leads to the other nodes. */
   readonly uplink: string;
+  /** Where container runtimes find plugins and network configurations; null: no CNI plugin is served. */
+  readonly cni: { readonly binDir: string; readonly confDir: string } | null;
 }
 
 export interface PodsConfiguration {
@@ -72,8 +74,10 @@ export interface PodsConfiguration {
 export interface DnsConfiguration {
   /** Addresses on which this node answers the pods. */
   readonly addresses: readonly string[];
-  /** Where names outside the cluster are asked for; empty: they are refused. */
+  /** Where names outside the cluster are asked for; empty: at the name servers of the node's /etc/resolv.conf. */
   readonly upstreams: readonly string[];
+  /** Domain → name servers of its own. */
+  readonly stubDomains: Readonly<Record<string, readonly string[]>>;
   readonly ttlSeconds: number;
   readonly podRecords: 'disabled' | 'insecure' | 'verified';
 }
@@ -113,11 +117,16 @@ export function readConfiguration(document: unknown): AgentConfiguration {
     network: root.optionalObject('network', (reader) => ({
       overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
       uplink: reader.text('uplink', 'eth0'),
+      cni: reader.optionalObject('cni', (fields) => ({
+        binDir: fields.text('binDir', '/opt/cni/bin'),
+        confDir: fields.text('confDir', '/etc/cni/net.d'),
+      })),
     })),
     pods: root.optionalObject('pods', readPods),
     dns: root.optionalObject('dns', (reader) => ({
       addresses: reader.texts('addresses', [], address),
-      upstreams: reader.texts('upstreams', []),
+      upstreams: reader.texts('upstreams', [], nameServer),
+      stubDomains: reader.listsByName('stubDomains', domain, nameServer),
       ttlSeconds: reader.number('ttlSeconds', 5, 0, 3600),
       podRecords: reader.choice('podRecords', ['disabled', 'insecure', 'verified'], 'disabled'),
     })),

@@ -14,7 +14,7 @@ import {
   setLink,
 } from '../kernel/rtnetlink/links.ts';
 import { deleteNeighbour, replaceForwardingEntry, replaceNeighbour } from '../kernel/rtnetlink/neighbours.ts';
-import { replaceRoute } from '../kernel/rtnetlink/routes.ts';
+import { listRoutes, type Route, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { cidrContains, familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
@@ -30,6 +30,8 @@ export interface NetworkPod {
   readonly uid: string;
   readonly namespace: string;
   readonly name: string;
+  /** The name of its device; default eth0. */
+  readonly device?: string;
   /** Ports of the node that lead to it; default none. */
   readonly hostPorts?: readonly HostPort[];
 }
@@ -48,6 +50,10 @@ export interface PodNetwork {
   addresses(uid: string): string[] | null;
   /** Unplugs all but these pods, and removes devices of pods that nobody knows. Returns the uids. */
   collect(keep: ReadonlySet<string>): Promise<string[]>;
+  /** All pods that have addresses. */
+  uids(): string[];
+  /** What is wrong with a pod's network, in words; null: nothing. */
+  problem(uid: string, netns: NetnsRef, device?: string): string | null;
   /** Stops; pods stay plugged in. */
   close(): void;
 }
@@ -164,11 +170,11 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
       const { ips, fresh } = allocate(pod);
       try {
         const port = podPort(pod.uid);
-        if (findLink(network.socket, port) && !isPlugged(network, pod.uid, netns)) {
+        if (findLink(network.socket, port) && !isPlugged(network, pod.uid, netns, pod.device)) {
           // The sandbox that it led to is gone.
           await removal.remove(port);
         }
-        plug(network, pod.uid, netns, ips);
+        plug(network, pod, netns, ips);
         if (fresh && pod.hostPorts?.length) {
           writeHostPorts();
           await hostPorts.forgetFlows(pod.hostPorts);
@@ -195,6 +201,26 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
       await Promise.all([...gone.map(unplug), ...strays.map((name) => removal.remove(name))]);
       return gone;
     },
+    uids: () => [...journal.records.keys()],
+    problem(uid, netns, device = POD_DEVICE) {
+      const ips = journal.records.get(uid)?.ips ?? [];
+      if (!findLink(network.socket, podPort(uid))) return `the node has no device ${podPort(uid)}`;
+      if (!isPlugged(network, uid, netns, device))
+        return `there is no ${device} that leads to ${podPort(uid)}`;
+      using inside = openRouteSocket(netns);
+      const link = getLink(inside, device);
+      if (!link.up) return `${device} is down`;
+      const present = new Set(listAddresses(inside, { device: link.index }).map(({ address }) => address));
+      const lost = ips.find((ip) => !present.has(ip));
+      if (lost) return `${device} does not have the address ${lost}`;
+      for (const { cidr, address } of network.gateways) {
+        const routes = listRoutes(inside, { family: cidr.family });
+        const isDefault = ({ destination, via }: Route) =>
+          /^(0\.0\.0\.0|::)\/0$/.test(destination) && via === address;
+        if (!routes.some(isDefault)) return `there is no default route by ${address}`;
+      }
+      return null;
+    },
     close() {
       journal.close();
       removal.close();
@@ -204,17 +230,18 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
 }
 
 /** True when a pod's device on the node leads into this namespace. */
-function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef): boolean {
+function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef, name = POD_DEVICE): boolean {
   const port = findLink(network.socket, podPort(uid));
   using inside = openRouteSocket(netns);
-  const device = findLink(inside, POD_DEVICE);
+  const device = findLink(inside, name);
   return port !== null && device !== null && device.link === port.index && device.mac === podMac(uid);
 }
 
-const podMac = (uid: string) => localMac(`pod ${uid}`);
+export const podMac = (uid: string) => localMac(`pod ${uid}`);
 
 /** Makes the veth pair and sets up both ends, unless that was done. */
-function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly string[]): void {
+function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: readonly string[]): void {
+  const { uid, device = POD_DEVICE } = pod;
   const { socket, bridge } = network;
   const name = podPort(uid);
   const mac = podMac(uid);
@@ -227,7 +254,7 @@ function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly 
         name,
         mtu: network.mtu,
         master: bridge,
-        peer: { name: POD_DEVICE, mtu: network.mtu, mac, netns: { fd: target } },
+        peer: { name: device, mtu: network.mtu, mac, netns: { fd: target } },
       });
     } finally {
       closeSync(target);
@@ -242,7 +269,7 @@ function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly 
   setBridgePort(socket, port.index, { hairpin: true, learning: false, flood: false });
   replaceForwardingEntry(socket, { device: port.index, mac });
   using inside = openRouteSocket(netns);
-  setUpInside(network, inside, ips);
+  setUpInside(network, inside, device, ips);
   for (const address of ips) replaceNeighbour(socket, { device: bridge, address, mac });
 }
 
@@ -252,9 +279,14 @@ function plug(network: NodeNetwork, uid: string, netns: NetnsRef, ips: readonly 
  * Service's endpoint on the client's own node meets the rules that put the Service's address back; switched by the
  * bridge, it would not (unless br_netfilter were loaded and on, which must neither be needed nor disturb).
  */
-function setUpInside(network: NodeNetwork, inside: NetlinkSocket, ips: readonly string[]): void {
+function setUpInside(
+  network: NodeNetwork,
+  inside: NetlinkSocket,
+  name: string,
+  ips: readonly string[],
+): void {
   setLink(inside, getLink(inside, 'lo').index, { up: true });
-  const link = getLink(inside, POD_DEVICE);
+  const link = getLink(inside, name);
   const device = link.index;
   if (!link.up) setLink(inside, device, { up: true });
   const present = new Set(

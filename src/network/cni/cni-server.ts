@@ -1,0 +1,218 @@
+import { chmodSync, mkdirSync, rmSync, statSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { dirname } from 'node:path';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import { netnsPath } from '../../kernel/netns.ts';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import type { Logger } from '../../lib/log.ts';
+import type { HostPort } from '../host-ports.ts';
+import type { NodeNetwork } from '../node-network.ts';
+import type { PodNetwork } from '../pod-network.ts';
+import { addResult, addressesOf } from './result.ts';
+import {
+  CNI_CODE,
+  type CniAnswer,
+  type CniConfig,
+  CniError,
+  type CniFailure,
+  type CniPortMapping,
+  type CniRequest,
+  readConfig,
+} from './specification.ts';
+
+export interface CniServerOptions {
+  /** The socket's path; only root may use it. */
+  readonly path: string;
+  readonly network: NodeNetwork;
+  readonly pods: PodNetwork;
+  readonly logger: Logger;
+}
+
+const MOST_REQUEST_BYTES = 4 << 20;
+
+/** Carries out the calls of the CNI plugin on this node, those for one interface one after the other. */
+export function serveCni(options: CniServerOptions): { close(): void } {
+  const { path, logger } = options;
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  // Left by a run that was killed; only one agent works on a state folder.
+  rmSync(path, { force: true });
+  const open = new Set<Socket>();
+  const turns = new Map<string, Promise<unknown>>();
+  const inTurn = async (key: string, work: () => Promise<CniAnswer>): Promise<CniAnswer> => {
+    const before = turns.get(key);
+    const mine = (async () => {
+      await before;
+      return await work();
+    })();
+    turns.set(key, mine);
+    try {
+      return await mine;
+    } finally {
+      if (turns.get(key) === mine) turns.delete(key);
+    }
+  };
+  const server = createServer((socket) => {
+    open.add(socket);
+    socket.on('close', () => open.delete(socket));
+    socket.on('error', () => socket.destroy());
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+      if (text.length > MOST_REQUEST_BYTES) socket.destroy();
+      const end = text.indexOf('\n');
+      if (end < 0) return;
+      const line = text.slice(0, end);
+      text = '';
+      const request = parseRequest(line);
+      const reply = (answer: CniAnswer) => {
+        socket.end(`${JSON.stringify(answer)}\n`);
+      };
+      if (!request) {
+        reply({ error: { code: CNI_CODE.undecodable, msg: 'the request is no line of JSON' } });
+        return;
+      }
+      // GC looks at all: it waits for nobody, since what is being added now is on its list or younger than it.
+      inTurn(`${request.containerId} ${request.ifname}`, () => carryOut(options, request)).then(
+        reply,
+        (error) => {
+          const failure = failureOf(error);
+          logger.warn(
+            { command: request.command, container: request.containerId, code: failure.code },
+            failure.msg,
+          );
+          reply({ error: failure });
+        },
+      );
+    });
+  });
+  server.on('error', (error) => logger.error({ err: error, path }, 'the CNI socket is closed'));
+  server.listen(path, () => chmodSync(path, 0o600));
+  return {
+    close() {
+      server.close();
+      for (const socket of open) socket.destroy();
+    },
+  };
+}
+
+function parseRequest(line: string): CniRequest | null {
+  try {
+    return JSON.parse(line) as CniRequest;
+  } catch {
+    // Whoever wrote it is told.
+    return null;
+  }
+}
+
+async function carryOut(options: CniServerOptions, request: CniRequest): Promise<CniAnswer> {
+  const { pods, network } = options;
+  const config = readConfig(request.config);
+  const uid = attachmentUid(config.name, request.containerId, request.ifname);
+  switch (request.command) {
+    case 'ADD': {
+      if (config.prevResult !== undefined) {
+        throw new CniError(
+          CNI_CODE.badConfiguration,
+          'prevResult: this plugin makes the interface, so it must be the first of its list',
+        );
+      }
+      const netns = containerNetns(request.netns, network.netns);
+      const pod = podOf(request);
+      const hostPorts = (config.runtimeConfig?.portMappings ?? []).flatMap(hostPortOf);
+      const { ips } = await pods.attach({ uid, ...pod, hostPorts, device: request.ifname }, netns);
+      return {
+        result: addResult(network, config, { uid, ips, ifname: request.ifname, netns: request.netns }),
+      };
+    }
+    case 'DEL':
+      await pods.detach(uid);
+      return { result: null };
+    case 'CHECK':
+      check(options, request, config, uid);
+      return { result: null };
+    case 'GC': {
+      const valid = config.validAttachments.map(({ containerID, ifname }) =>
+        attachmentUid(config.name, containerID, ifname),
+      );
+      const others = pods.uids().filter((one) => !one.startsWith(attachmentPrefix(config.name)));
+      await pods.collect(new Set([...valid, ...others]));
+      return { result: null };
+    }
+    case 'STATUS':
+      return { result: null };
+    default:
+      throw new CniError(
+        CNI_CODE.badEnvironment,
+        `CNI_COMMAND ${JSON.stringify(request.command)} is unknown`,
+      );
+  }
+}
+
+function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfig, uid: string): void {
+  if (config.prevResult === undefined) {
+    throw new CniError(CNI_CODE.badConfiguration, 'CHECK needs prevResult');
+  }
+  const broken = (why: string) => new CniError(CNI_CODE.broken, `the container's network is broken: ${why}`);
+  const ips = pods.addresses(uid);
+  if (!ips) throw broken('nothing is known of this container');
+  const expected = addressesOf(config.prevResult, request.ifname);
+  if (ips.join() !== expected.join()) {
+    throw broken(`it has ${ips.join(', ')}, not ${expected.join(', ') || 'no address'}`);
+  }
+  const problem = pods.problem(uid, { path: request.netns }, request.ifname);
+  if (problem !== null) throw broken(problem);
+}
+
+const attachmentPrefix = (network: string) => `cni/${network}/`;
+const attachmentUid = (network: string, containerId: string, ifname: string) =>
+  `${attachmentPrefix(network)}${containerId}/${ifname}`;
+
+/** The container's namespace, which must be there and must not be the node's own. */
+function containerNetns(path: string, node: NetnsRef | undefined): { path: string } {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (!found) throw new CniError(CNI_CODE.unknownContainer, `CNI_NETNS: there is no ${path}`);
+  const own = statSync(node === undefined ? '/proc/thread-self/ns/net' : netnsPath(node));
+  if (found.ino === own.ino && found.dev === own.dev) {
+    throw new CniError(CNI_CODE.badEnvironment, `CNI_NETNS: ${path} is the node's own network namespace`);
+  }
+  return { path };
+}
+
+/** Whose pod it is, by CNI_ARGS as kubelets' runtimes give them. */
+function podOf({ args, containerId }: CniRequest): { namespace: string; name: string } {
+  const fields = new Map(args.split(';').map((pair) => pair.split('=', 2) as [string, string]));
+  return {
+    namespace: fields.get('K8S_POD_NAMESPACE') ?? 'cni',
+    name: fields.get('K8S_POD_NAME') ?? containerId,
+  };
+}
+
+function hostPortOf({ hostPort, containerPort, protocol, hostIP = '' }: CniPortMapping): HostPort[] {
+  const name = (protocol ?? 'tcp').toUpperCase();
+  // Runtimes list ports that are not to be reached from the node with hostPort 0.
+  if (!hostPort) return [];
+  if (name !== 'TCP' && name !== 'UDP' && name !== 'SCTP') {
+    throw new CniError(
+      CNI_CODE.unsupportedField,
+      `runtimeConfig.portMappings: protocol ${protocol} is not supported`,
+    );
+  }
+  return [{ hostIP, protocol: name, hostPort, containerPort }];
+}
+
+function failureOf(error: unknown): CniFailure {
+  if (error instanceof CniError) {
+    const { code, message: msg, details } = error;
+    return { code, msg, ...(details ? { details } : {}) };
+  }
+  const known: Readonly<Record<string, number>> = {
+    NodePorts: CNI_CODE.portTaken,
+    'addresses-exhausted': CNI_CODE.exhausted,
+    EBUSY: CNI_CODE.tryAgain,
+    ENOENT: CNI_CODE.unknownContainer,
+  };
+  const code =
+    error instanceof FairleadError || hasCode(error, 'ENOENT') ? (error as { code: string }).code : '';
+  const details = error instanceof FairleadError ? error.hint : undefined;
+  return { code: known[code] ?? CNI_CODE.io, msg: messageOf(error), ...(details ? { details } : {}) };
+}

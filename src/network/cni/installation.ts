@@ -1,0 +1,106 @@
+import {
+  copyFileSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+
+/** Where a container runtime looks for plugins and network configurations. */
+export interface CniInstallation {
+  /** "/opt/cni/bin" */
+  readonly binDir: string;
+  /** "/etc/cni/net.d" */
+  readonly confDir: string;
+  /** A folder of the plugin's own, for what the command in `binDir` runs. It is there on the node, too. */
+  readonly libDir: string;
+  /** The agent's CNI socket. */
+  readonly socket: string;
+}
+
+/** The plugin's type: its command's name. */
+export const CNI_TYPE = 'fairlead';
+/** Runtimes take the first configuration by name. */
+export const CONFLIST = '10-fairlead.conflist';
+
+/** The network configuration that runtimes are given. Newer ones take the newest of `cniVersions`. */
+export function conflist(socket: string): object {
+  return {
+    cniVersion: '1.0.0',
+    cniVersions: ['0.4.0', '1.0.0', '1.1.0'],
+    name: 'fairlead',
+    plugins: [{ type: CNI_TYPE, socket, capabilities: { portMappings: true } }],
+  };
+}
+
+/**
+ * Puts the plugin on the node: a command, what it runs (`bundle`, by the Node.js `node`), and last the network
+ * configuration, which tells the runtime that pods can start. Files are replaced whole; what is there already stays.
+ */
+export function installCni(
+  { binDir, confDir, libDir, socket }: CniInstallation,
+  program: { readonly node: string; readonly bundle: string },
+): void {
+  try {
+    for (const folder of [binDir, confDir, libDir]) mkdirSync(folder, { recursive: true, mode: 0o755 });
+    const node = join(libDir, 'node');
+    const bundle = join(libDir, 'cni.mjs');
+    place(program.node, node);
+    place(program.bundle, bundle);
+    const quoted = [node, bundle].map((path) => `'${path.replaceAll("'", "'\\''")}'`);
+    replace(join(binDir, CNI_TYPE), `#!/bin/sh\nexec ${quoted.join(' ')} "$@"\n`, 0o755);
+    replace(join(confDir, CONFLIST), `${JSON.stringify(conflist(socket), null, 2)}\n`, 0o644);
+  } catch (error) {
+    throw new FairleadError(`cannot install the CNI plugin: ${messageOf(error)}`, {
+      op: 'install CNI plugin',
+      code: hasCode(error, 'EROFS', 'EACCES', 'EPERM') ? 'EACCES' : 'EIO',
+      hint: 'network.cni.binDir and confDir must be folders of the node that the agent can write to',
+      cause: error,
+    });
+  }
+}
+
+/** Takes the plugin off the node, the configuration first. What others put into the folders stays. */
+export function uninstallCni({ binDir, confDir, libDir }: Omit<CniInstallation, 'socket'>): void {
+  rmSync(join(confDir, CONFLIST), { force: true });
+  rmSync(join(binDir, CNI_TYPE), { force: true });
+  for (const file of ['node', 'cni.mjs']) rmSync(join(libDir, file), { force: true });
+  try {
+    rmdirSync(libDir);
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY')) throw error;
+  }
+}
+
+/** A file of the program's, linked where that can be (Node.js is large), unless it is there. */
+function place(source: string, target: string): void {
+  const [from, to] = [statSync(source), statSync(target, { throwIfNoEntry: false })];
+  if (to && to.size === from.size && (to.ino === from.ino || to.mtimeMs >= from.mtimeMs)) return;
+  const fresh = `${target}.${process.pid}`;
+  rmSync(fresh, { force: true });
+  try {
+    linkSync(source, fresh);
+  } catch (error) {
+    if (!hasCode(error, 'EXDEV', 'EPERM', 'EMLINK', 'EACCES')) throw error;
+    copyFileSync(source, fresh);
+  }
+  renameSync(fresh, target);
+}
+
+function replace(file: string, text: string, mode: number): void {
+  try {
+    if (readFileSync(file, 'utf8') === text) return;
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT')) throw error;
+  }
+  // A name that no runtime takes for a configuration (.conf, .conflist, .json).
+  const fresh = join(dirname(file), `.${CNI_TYPE}.${process.pid}`);
+  writeFileSync(fresh, text, { mode });
+  renameSync(fresh, file);
+}

@@ -1,0 +1,124 @@
+// The Container Network Interface, version 1.1 (containernetworking/cni, SPEC.md). This file is part of the plugin,
+// which has to start fast: it imports nothing.
+
+/** Versions of the interface that are spoken, oldest first. */
+export const CNI_VERSIONS = ['0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0'] as const;
+export type CniVersion = (typeof CNI_VERSIONS)[number];
+export const NEWEST_CNI_VERSION: CniVersion = '1.1.0';
+
+/** Well-known error codes; 100 and above are a plugin's own. */
+export const CNI_CODE = {
+  incompatibleVersion: 1,
+  unsupportedField: 2,
+  unknownContainer: 3,
+  badEnvironment: 4,
+  io: 5,
+  undecodable: 6,
+  badConfiguration: 7,
+  tryAgain: 11,
+  unavailable: 50,
+  /** The container's network is not as it was set up (CHECK). */
+  broken: 100,
+  /** Another pod has a port of the node that this one asks for. */
+  portTaken: 101,
+  /** No address is left in the node's pod network. */
+  exhausted: 102,
+} as const;
+
+/** What a plugin says on its standard output when it fails. */
+export interface CniFailure {
+  readonly code: number;
+  readonly msg: string;
+  readonly details?: string;
+}
+
+export const CNI_COMMANDS = ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS', 'VERSION'] as const;
+export type CniCommand = (typeof CNI_COMMANDS)[number];
+
+/** A call of the plugin, as it goes over the agent's socket: one line of JSON, answered by one line. */
+export interface CniRequest {
+  readonly command: CniCommand;
+  readonly containerId: string;
+  /** Path of the container's network namespace; empty where the runtime knows none (DEL). */
+  readonly netns: string;
+  readonly ifname: string;
+  /** CNI_ARGS: "K=V;K=V". */
+  readonly args: string;
+  /** The network configuration from standard input, as it came. */
+  readonly config: unknown;
+}
+
+/** `result` null: success without a result. */
+export type CniAnswer = { readonly result: object | null } | { readonly error: CniFailure };
+
+/** The parts of a network configuration (one plugin's, as the runtime hands it on) that are read. */
+export interface CniConfig {
+  readonly cniVersion: CniVersion;
+  readonly name: string;
+  readonly type: string;
+  /** The agent's socket. */
+  readonly socket?: string;
+  readonly dns?: object;
+  readonly prevResult?: unknown;
+  readonly runtimeConfig?: { readonly portMappings?: readonly CniPortMapping[] };
+  readonly validAttachments: readonly { readonly containerID: string; readonly ifname: string }[];
+}
+
+export interface CniPortMapping {
+  readonly hostPort: number;
+  readonly containerPort: number;
+  readonly protocol?: string;
+  readonly hostIP?: string;
+}
+
+/** Thrown where a call cannot be carried out; becomes the plugin's answer. */
+export class CniError extends Error {
+  readonly code: number;
+  readonly details: string | undefined;
+
+  constructor(code: number, message: string, details?: string) {
+    super(message);
+    this.code = code;
+    this.details = details;
+  }
+}
+
+/** Reads a network configuration. Throws CniError by the specification's codes. */
+export function readConfig(document: unknown): CniConfig {
+  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+    throw new CniError(CNI_CODE.undecodable, 'the network configuration is no JSON object');
+  }
+  const fields = document as Record<string, unknown>;
+  const cniVersion = String(fields['cniVersion'] ?? '0.1.0');
+  const known = CNI_VERSIONS.find((version) => version === cniVersion);
+  if (!known) {
+    throw new CniError(
+      CNI_CODE.incompatibleVersion,
+      `incompatible CNI version ${cniVersion}`,
+      `this plugin speaks ${CNI_VERSIONS.join(', ')}`,
+    );
+  }
+  const name = fields['name'];
+  if (typeof name !== 'string' || !/^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(name)) {
+    throw new CniError(CNI_CODE.badConfiguration, `name: ${JSON.stringify(name)} is no name of a network`);
+  }
+  const ipam = fields['ipam'];
+  if (typeof ipam === 'object' && ipam !== null && Object.keys(ipam).length > 0) {
+    throw new CniError(
+      CNI_CODE.unsupportedField,
+      `ipam: ${JSON.stringify(ipam)} is not supported: addresses come from the node's pod networks`,
+    );
+  }
+  return {
+    ...(fields as unknown as CniConfig),
+    cniVersion: known,
+    name,
+    validAttachments: (fields['cni.dev/valid-attachments'] ??
+      fields['cni.dev/attachments'] ??
+      []) as CniConfig['validAttachments'],
+  };
+}
+
+/** Whether version `a` is `b` or newer. */
+export const atLeast = (a: CniVersion, b: CniVersion): boolean =>
+  CNI_VERSIONS.indexOf(a) >= CNI_VERSIONS.indexOf(b);
