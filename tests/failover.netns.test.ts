@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { availableModes } from '../src/agent/dataplanes.ts';
+import { type Cluster, type Counts, eventually, type RunningPod, startCluster } from './support/cluster.ts';
+
+/** IPVS is not in every kernel. */
+const MODES = availableModes().filter((mode) => mode !== 'ipvs');
+
+/** Servers that can be taken off the network, or ended, without their pod noticing. */
+const FRAGILE = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: fragile}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: fragile}}
+  template:
+    metadata: {labels: {app: fragile}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: echo
+          image: fairlead
+          command: [sh, -c, 'fairlead echo --port=8080 & echo $! > /tmp/server; sleep infinity']
+          securityContext: {capabilities: {add: [NET_ADMIN]}}
+          readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 60}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: fragile}
+spec:
+  type: NodePort
+  selector: {app: fragile}
+  ports: [{port: 80, targetPort: 8080, nodePort: 30081}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: shell, image: fairlead, command: [sleep, infinity]}]
+`;
+
+describe('connections to a dead endpoint reach another one', () => {
+  let cluster: Cluster;
+  before(async () => {
+    cluster = await startCluster(['--nodes', '2', '--mode', MODES[0] ?? '']);
+    await cluster.apply(FRAGILE);
+    await ready();
+  });
+  after(() => cluster?.down());
+
+  const ready = async (): Promise<RunningPod[]> => {
+    await cluster.ask('rollout', 'status', 'deployment/fragile', '--timeout=60s');
+    await cluster.ask('wait', '--for=condition=Ready', 'pod/client', '--timeout=60s');
+    return await cluster.pods('app=fragile');
+  };
+  const ask = (place: string, url: string, count: number) =>
+    cluster.request(place, url, '--count', String(count), '--concurrency', '8', '--timeout', '20000');
+  const inPod = async (pod: RunningPod, ...command: string[]) => {
+    const { status, error } = await cluster.fairlead('exec', pod.name, '--', ...command);
+    assert.equal(status, 0, error);
+  };
+  /** Asks on and on until a node has said that the endpoint is out; all that was asked. */
+  async function askUntilEjected(pod: RunningPod, place: string, url: string): Promise<Counts[]> {
+    const all: Counts[] = [];
+    await eventually(
+      async () => {
+        all.push(await ask(place, url, 100));
+        const events = await cluster.ask('get', 'events', '--field-selector', 'reason=EndpointEjected');
+        return events;
+      },
+      (events) => events.includes(`${pod.ips[0]}:8080/TCP`),
+    );
+    return all;
+  }
+  const failuresOf = (all: readonly Counts[]) => Object.assign({}, ...all.map(({ failures }) => failures));
+
+  for (const mode of MODES) {
+    // The userspace mode dials the next endpoint itself, before anybody notices.
+    const speaks = mode !== 'userspace';
+    test(`${mode}: an endpoint vanishes, another ends`, async () => {
+      const { status, error } = await cluster.fairlead('mode', mode);
+      assert.equal(status, 0, error);
+      const pods = await ready();
+      const [gone, ended] = pods as [RunningPod, RunningPod];
+      const node = cluster.state().nodes[0]?.addresses[0];
+
+      await inPod(gone, 'ip', 'link', 'set', 'eth0', 'down');
+      const during = speaks
+        ? await askUntilEjected(gone, 'client', 'http://fragile')
+        : [await ask('client', 'http://fragile', 100)];
+      assert.deepEqual(failuresOf(during), {});
+      const without = await ask('client', 'http://fragile', 60);
+      assert.deepEqual(without.failures, {});
+      assert.ok(!(gone.name in without.answers), JSON.stringify(without.answers));
+
+      await inPod(ended, 'sh', '-c', 'kill $(cat /tmp/server)');
+      const place = 'outside';
+      const url = `http://${node}:30081`;
+      if (speaks) await askUntilEjected(ended, place, url);
+      assert.deepEqual((await ask(place, url, 60)).failures, {});
+      await cluster.ask('delete', 'pod', gone.name, ended.name, '--wait=false');
+      await eventually(
+        () => cluster.pods('app=fragile'),
+        (now) => now.length === 4 && now.every(({ name }) => name !== gone.name && name !== ended.name),
+      );
+    });
+  }
+});
