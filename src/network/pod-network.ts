@@ -48,8 +48,11 @@ export interface PodNetwork {
   detach(uid: string): Promise<void>;
   /** A pod's addresses, or null. */
   addresses(uid: string): string[] | null;
-  /** Unplugs all but these pods, and removes devices of pods that nobody knows. Returns the uids. */
-  collect(keep: ReadonlySet<string>): Promise<string[]>;
+  /**
+   * Unplugs all but these pods, and removes devices of pods that nobody knows. Returns the uids. `among`: only pods
+   * whose uid begins so; default: those that the node's kubelet runs.
+   */
+  collect(keep: ReadonlySet<string>, among?: string): Promise<string[]>;
   /** All pods that have addresses. */
   uids(): string[];
   /** What is wrong with a pod's network, in words; null: nothing. */
@@ -191,9 +194,11 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
       const record = journal.records.get(uid);
       return record ? [...record.ips] : null;
     },
-    async collect(keep) {
-      const gone = [...journal.records.keys()].filter((uid) => !keep.has(uid));
-      const ports = new Set([...keep, ...gone].map(podPort));
+    async collect(keep, among) {
+      const known = [...journal.records.keys()];
+      const isAmong = (uid: string) => (among === undefined ? !uid.includes('/') : uid.startsWith(among));
+      const gone = known.filter((uid) => isAmong(uid) && !keep.has(uid));
+      const ports = new Set([...keep, ...known].map(podPort));
       const strays = listLinks(network.socket)
         .filter((link) => link.kind === 'veth' && link.master === network.bridge)
         .map((link) => link.name)

@@ -134,8 +134,7 @@ async function carryOut(options: CniServerOptions, request: CniRequest): Promise
       const valid = config.validAttachments.map(({ containerID, ifname }) =>
         attachmentUid(config.name, containerID, ifname),
       );
-      const others = pods.uids().filter((one) => !one.startsWith(attachmentPrefix(config.name)));
-      await pods.collect(new Set([...valid, ...others]));
+      await pods.collect(new Set(valid), attachmentPrefix(config.name));
       return { result: null };
     }
     case 'STATUS':
@@ -163,6 +162,7 @@ function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfi
   if (problem !== null) throw broken(problem);
 }
 
+/** With a slash, which pods' own uids never have. */
 const attachmentPrefix = (network: string) => `cni/${network}/`;
 const attachmentUid = (network: string, containerId: string, ifname: string) =>
   `${attachmentPrefix(network)}${containerId}/${ifname}`;

@@ -466,6 +466,7 @@ test('GC takes what is not on the list, of this network alone', async () => {
     assert.deepEqual(pods.uids().sort(), [`cni/other/${other}/eth0`, `cni/test/${kept}/eth0`].sort());
     assert.equal(ports().length, 2);
   }
+  assert.deepEqual(await pods.collect(new Set()), [], 'a kubelet beside it leaves its containers alone');
 });
 
 test('a second interface, by another name', async () => {
