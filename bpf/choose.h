@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Choice of an endpoint. */
 #pragma once
 #include "maps.h"
 
-/* How many endpoints are tried before a suspect is taken after all. */
-#define TRIES 8
+/* How many endpoints are looked at when the first one is under suspicion. */
+#define SAMPLE 8
+/* So long everybody else waits for the connection that finds out whether a suspect is back. */
+#define PROBE_NS 1000000000ull
+#define NO_BACKEND (~0u)
 
 static __always_inline int same_address(const struct address *a, const struct address *b)
 {
@@ -31,33 +34,76 @@ static __always_inline __u32 open_connections(__u32 backend)
 	return state ? state->open : 0;
 }
 
-/* One of the route's endpoints from `start` on, none under suspicion if there is a choice, and not `avoid`. */
+/* The first connection to an endpoint whose time of suspicion is over keeps the others away until it is answered. */
+static __always_inline void begin_probe(__u32 backend, __u64 now)
+{
+	struct backend *state = bpf_map_lookup_elem(&backends, &backend);
+
+	if (!state || !state->suspect_until || state->suspect_until > now)
+		return;
+	state->suspect_until = now + PROBE_NS;
+	state->probing = 1;
+}
+
+/*
+ * One of the route's endpoints from `start` on, none under suspicion and not `avoid`. Suspicion counts for half of the
+ * endpoints at most: where more are suspect, something else is wrong, or the rest would be overrun, and they are chosen
+ * as if none were; but who avoids one knows better, and is sent to one without suspicion if there is any.
+ */
 static __always_inline struct endpoint *choose(const struct frontend *frontend, const struct route *route, __u32 start,
 					       __u64 now, __u32 avoid)
 {
-	__u32 count = route->count;
+	__u32 count = route->count, balance = frontend->balance & BALANCE_MASK;
+	__u32 seen = count < SAMPLE ? count : SAMPLE, good, pick, at, zero = 0;
 	struct endpoint *first, *other;
+	struct state *programs;
 
 	if (!count)
 		return 0;
 	first = endpoint_at(route, start % count);
 	if (!first)
 		return 0;
-	if (frontend->balance == LEAST_CONNECTIONS && count > 1) {
+	if (balance == LEAST_CONNECTIONS && count > 1) {
 		other = endpoint_at(route, bpf_get_prandom_u32() % count);
 		if (other && open_connections(other->backend) < open_connections(first->backend) &&
 		    !is_suspect(other->backend, now) && other->backend != avoid)
 			first = other;
 	}
-	if (first->backend != avoid && !is_suspect(first->backend, now))
+	if (frontend->balance & NO_FAILOVER)
 		return first;
-	for (int i = 1; i < TRIES; i++) {
-		if (i >= count && frontend->balance != MAGLEV)
+	if (first->backend != avoid && !is_suspect(first->backend, now))
+		goto found;
+	programs = bpf_map_lookup_elem(&state, &zero);
+	if (!programs)
+		return first;
+	/* 0, but unknown to the verifier, which would follow every number of good ones by itself. */
+	good = pick = programs->zero;
+	for (__u32 i = 0; i < SAMPLE; i++) {
+		if (i >= seen)
 			break;
-		/* A Maglev table repeats its endpoints: neighbours are as good as random. */
-		other = endpoint_at(route, (start + i) % count);
-		if (other && other->backend != avoid && !is_suspect(other->backend, now))
-			return other;
+		/* From the last to the first. */
+		at = (start + seen - 1 - i) % count;
+		other = endpoint_at(route, at);
+		if (!other || other->backend == avoid || is_suspect(other->backend, now))
+			continue;
+		good++;
+		/*
+		 * Each with the same chance: all share what would have been the suspect's. But a Maglev client's next one
+		 * is always the same. (No comparison of `good` here: the verifier would know it from there on.)
+		 */
+		if (balance == MAGLEV || bpf_get_prandom_u32() % good == 0)
+			pick = at;
 	}
+	if (!good || (avoid == NO_BACKEND && good * 2 < seen)) {
+		if (first->backend != avoid)
+			return first;
+		return endpoint_at(route, (start + 1) % count);
+	}
+	other = endpoint_at(route, pick);
+	if (!other)
+		return first;
+	first = other;
+found:
+	begin_probe(first->backend, now);
 	return first;
 }

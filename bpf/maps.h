@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * What the programs share with the agent: src/dataplane/ebpf/layout.ts writes and reads the same bytes.
  * Addresses have 16 bytes in network order, IPv4 as ::ffff:a.b.c.d; ports are in network order too.
@@ -41,11 +41,14 @@ struct route {
 
 enum class { POD = 0, NODE = 1 };
 enum balance { RANDOM = 0, LEAST_CONNECTIONS = 1, MAGLEV = 2 };
+/* Beside the balance: this Service wants its endpoints tried whatever happened to them. */
+#define BALANCE_MASK 0xff
+#define NO_FAILOVER 0x100
 
 struct frontend {
 	__u32 id;
 	__u32 affinity_seconds;
-	__u32 balance;
+	__u32 balance; /* and NO_FAILOVER */
 	struct route routes[2]; /* by enum class */
 };
 
@@ -61,7 +64,9 @@ struct config {
 	__u64 node_cookie;     /* of the node's own network namespace: processes there are the node's, all others pods */
 	__u32 syn_timeout;     /* in jiffies; 0: the kernel's */
 	__u32 eject_ms;        /* how long a first suspicion keeps connections away */
-	__u32 rescue;          /* connections under way are re-targeted by the programs at the devices */
+	__u32 rescue;          /* the programs at the devices are there to re-target connections */
+	__u32 departed;        /* not 0: the map of that name has entries */
+	__u32 readers;         /* not 0: somebody reads of every connection, not only of failures */
 	__u32 zero;
 };
 
@@ -91,14 +96,22 @@ struct member {
 
 /* The endpoint in whose place a connected socket sees the Service. */
 struct peer {
+	__u64 started;
 	struct address service;
 	struct address endpoint;
 	__be16 service_port;
 	__be16 endpoint_port;
 	__u32 backend;
 	__u32 frontend;
-	__u32 counted; /* among the backend's open connections */
+	__u32 counted; /* among the backend's open connections: its generation + 1, or 0 */
+	__u32 flags;
+	__u32 zero;
 };
+
+#define PEER_NODE 1        /* of a process of the node */
+#define PEER_NO_FAILOVER 2
+#define PEER_RESCUED 4     /* its packets are re-targeted */
+#define PEER_TOLD 8        /* the agent has heard of it */
 
 struct talk {
 	struct address service;
@@ -112,6 +125,48 @@ struct talk {
 struct talks {
 	struct talk talk[TALKS];
 	__u32 next;
+	__u32 told; /* by bit: of which the agent has heard */
+};
+
+/* A connection, or a flow of datagrams, as its client's socket sees it. */
+struct flow {
+	struct address client;
+	struct address server;
+	__be16 client_port;
+	__be16 server_port;
+	__u8 protocol;
+	__u8 zero[3];
+};
+
+/* A connection that is being opened through a Service. */
+struct pending {
+	struct frontend_key service;
+	__u32 backend;
+	__u32 class;
+	__u32 tries;
+	__u32 unsent; /* nothing has been sent to the endpoint yet: a timeout says nothing about it */
+};
+
+/* Where the packets of a flow go instead, or come from. */
+struct rescue {
+	struct address address;
+	__be16 port;
+	__u8 direction;
+	__u8 class; /* of the client: at which side of a device its packets are met */
+	/* The endpoint has answered. Before, its packets may belong to a connection that the client has to it itself,
+	 * by chance from the same port. */
+	__u32 answered;
+	__u64 until; /* monotonic ns: of a connection that has ended; 0 while it lives */
+};
+#define TO_ENDPOINT 0   /* the destination is replaced */
+#define FROM_ENDPOINT 1 /* the source is put back */
+
+/* An endpoint that left while sockets were connected to it. */
+struct departed_key {
+	struct address address;
+	__be16 port;
+	__u8 protocol;
+	__u8 zero;
 };
 
 /* How an endpoint's connections fare. */
@@ -119,9 +174,14 @@ struct backend {
 	__u64 suspect_until; /* monotonic ns */
 	__u64 failed_at;     /* first of the timeouts that count together */
 	__u64 failed_client; /* socket that saw it */
-	__u32 failures;
+	__u32 failures;      /* suspicions in a row */
 	__u32 open;
 	__u32 generation; /* of the number: another endpoint has it later */
+	__u32 probing;    /* one connection finds out whether it is back */
+};
+
+struct state {
+	__u32 rescues; /* not 0 while there are any: else packets need no look-up */
 	__u32 zero;
 };
 
@@ -150,3 +210,12 @@ MAP(BPF_MAP_TYPE_LRU_HASH, affinities, struct affinity_key, struct affinity, 1);
 MAP(BPF_MAP_TYPE_HASH, members, struct member, __u32, 1); /* to the index into backends */
 STORAGE(peers, struct peer);
 STORAGE(udp_talks, struct talks);
+MAP(BPF_MAP_TYPE_LRU_HASH, pending_flows, struct flow, struct pending, 1);
+MAP(BPF_MAP_TYPE_LRU_HASH, rescues, struct flow, struct rescue, 1);
+MAP(BPF_MAP_TYPE_LRU_HASH, departed, struct departed_key, __u32, 1);
+MAP(BPF_MAP_TYPE_ARRAY, state, __u32, struct state, 1);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
  * Balancing at the socket: a connect() or sendto() to a Service's address goes to one of its endpoints, and the socket
  * keeps telling its process the Service's address. Packets of such flows are never translated.
@@ -45,7 +45,11 @@ static __always_inline void remember_talk(struct bpf_sock_addr *ctx, const struc
 	}
 	if (at == talks->next)
 		talks->next = (at + 1) % TALKS;
-	talk = &talks->talk[at % TALKS];
+	at %= TALKS;
+	talk = &talks->talk[at];
+	if (talk->service_port != service->port || talk->endpoint_port != endpoint->port ||
+	    !same_address(&talk->service, &service->address) || !same_address(&talk->endpoint, &endpoint->address))
+		talks->told &= ~(1u << at);
 	talk->service = service->address;
 	talk->service_port = service->port;
 	talk->endpoint = endpoint->address;
@@ -53,7 +57,7 @@ static __always_inline void remember_talk(struct bpf_sock_addr *ctx, const struc
 }
 
 static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struct frontend_key *service,
-					  const struct frontend *frontend, const struct endpoint *endpoint)
+					  const struct frontend *frontend, const struct endpoint *endpoint, int is_node)
 {
 	struct peer *peer;
 
@@ -69,6 +73,7 @@ static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struc
 	peer->backend = endpoint->backend;
 	peer->frontend = frontend->id;
 	peer->counted = 0;
+	peer->flags = (is_node ? PEER_NODE : 0) | (frontend->balance & NO_FAILOVER ? PEER_NO_FAILOVER : 0);
 }
 
 /* A socket that connects anew has no earlier peer. */
@@ -115,7 +120,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 		if (last && now - last->at < (__u64)frontend.affinity_seconds * 1000000000ull) {
 			struct member member = { .first = route.first, .address = last->address, .port = last->port };
 			__u32 *backend = bpf_map_lookup_elem(&members, &member);
-			if (backend && !is_suspect(*backend, now)) {
+			if (backend && ((frontend.balance & NO_FAILOVER) || !is_suspect(*backend, now))) {
 				last->at = now;
 				endpoint.address = member.address;
 				endpoint.port = member.port;
@@ -125,13 +130,13 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 		}
 	}
 	/* Datagrams of one socket belong together; Maglev keeps a client's together. */
-	if (frontend.balance == MAGLEV)
+	if ((frontend.balance & BALANCE_MASK) == MAGLEV)
 		start = (__u32)((cookie * 0x9e3779b97f4a7c15ull) >> 32);
 	else if (is_message)
 		start = (__u32)((bpf_get_socket_cookie(ctx) * 0x9e3779b97f4a7c15ull) >> 32);
 	else
 		start = bpf_get_prandom_u32();
-	found_endpoint = choose(&frontend, &route, start, now, ~0u);
+	found_endpoint = choose(&frontend, &route, start, now, NO_BACKEND);
 	if (!found_endpoint)
 		return LET_PASS;
 	endpoint = *found_endpoint;
@@ -146,7 +151,7 @@ chosen:
 	if (is_message)
 		remember_talk(ctx, &key, &endpoint);
 	else
-		remember_peer(ctx, &key, &frontend, &endpoint);
+		remember_peer(ctx, &key, &frontend, &endpoint, is_node);
 	*address = endpoint.address;
 	ctx->user_port = endpoint.port;
 	return TRANSLATED;

@@ -35,7 +35,7 @@ const ROOMS: Record<string, readonly string[]> = {
 
 /** The dataplanes know nothing of each other, but for the floor that others stand on. */
 const DATAPLANES: Record<string, readonly string[]> = {
-  ebpf: ['nftables', 'conntrack'],
+  ebpf: ['nftables', 'conntrack', 'failover'],
   ipvs: ['nftables', 'conntrack'],
 };
 

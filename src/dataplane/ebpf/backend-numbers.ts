@@ -25,6 +25,12 @@ export class BackendNumbers {
     return `${ip} ${port} ${protocol}`;
   }
 
+  /** The reverse of `key`. */
+  static parse(key: string): { ip: string; port: number; protocol: Protocol } {
+    const [ip = '', port, protocol] = key.split(' ');
+    return { ip, port: Number(port), protocol: protocol as Protocol };
+  }
+
   has(key: string): boolean {
     return this.#byKey.has(key);
   }
@@ -47,11 +53,13 @@ export class BackendNumbers {
     return number;
   }
 
-  release(key: string): void {
+  /** True when that was the last user. */
+  release(key: string): boolean {
     const backend = this.#byKey.get(key);
-    if (!backend || --backend.users > 0) return;
+    if (!backend || --backend.users > 0) return false;
     this.#byKey.delete(key);
     this.#free.push(backend.number);
+    return true;
   }
 
   /** Takes over the numbers that an earlier process gave out, before any others. */
@@ -64,13 +72,16 @@ export class BackendNumbers {
     for (let number = 0; number < this.#next; number++) if (!used.has(number)) this.#free.push(number);
   }
 
-  /** Forgets what was adopted and has no user. */
-  dropUnused(): void {
+  /** Forgets what was adopted and has no user, and names it. */
+  dropUnused(): string[] {
+    const dropped: string[] = [];
     for (const [key, { number, users }] of this.#byKey) {
       if (users > 0) continue;
       this.#byKey.delete(key);
       this.#free.push(number);
+      dropped.push(key);
     }
+    return dropped;
   }
 
   /** Numbers that mean another endpoint than before: their entries are to be cleared. */

@@ -1,4 +1,6 @@
+import { jiffies } from '../../kernel/bpf/jiffies.ts';
 import { netnsCookie } from '../../kernel/bpf/netns-cookie.ts';
+import { type RingReader, readRing } from '../../kernel/bpf/ring-buffer.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
@@ -6,14 +8,17 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
+import type { Outcome } from '../failover/outcome.ts';
 import { createNftables } from '../nftables/nftables.ts';
 import { defaultControlGroup } from './control-group.ts';
+import { DeviceAttachments } from './device-programs.ts';
+import { type FlowEvent, outcomeOf, readFlowEvent } from './flow-events.ts';
 import { CapacityExceeded, ForwardingTable, type Sink } from './forwarding-table.ts';
 import { NOTHING, readContents } from './kernel-contents.ts';
-import { type Capacity, configValue, type Settings } from './layout.ts';
+import { type Capacity, configValue, EVENTS_SIZE, rescueEnd, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
 import { DEFAULT_PIN_PATH, makePins, removePins } from './pins.ts';
-import { checkRequirements } from './requirements.ts';
+import { canAttachToDevices, checkRequirements } from './requirements.ts';
 import { capacityFor, doubled } from './sizing.ts';
 import {
   attachPrograms,
@@ -25,7 +30,6 @@ import {
   makeControlGroup,
   makeMaps,
   openMaps,
-  type Programs,
   pinMaps,
 } from './socket-programs.ts';
 import { compareWithMaps } from './verify.ts';
@@ -45,7 +49,28 @@ export interface EbpfOptions {
   readonly cgroup?: string;
   /** Where links and maps are pinned, one directory for each node. Default: /sys/fs/bpf/fairlead. */
   readonly pinPath?: string;
+  /** False: endpoints that do not answer are none of this mode's business. Default: true. */
+  readonly failover?: boolean;
+  /** Called with endpoints that did not answer or refused, and with the first answer after that. */
+  readonly onOutcome?: (outcome: Outcome) => void;
 }
+
+export interface EbpfDataplane extends Dataplane {
+  /** Calls back with what happens to flows through Services, as it happens. Costs the programs something: close it. */
+  watchFlows(onEvent: (event: FlowEvent) => void): { close(): void };
+}
+
+/**
+ * How long a connection's first packet waits for an answer: longer than any answer within a cluster takes, so short
+ * that two of these are hardly noticed.
+ */
+const SYN_TIMEOUT_MS = 100;
+/** How long a first suspicion lasts; twice as long with each one that follows. */
+const EJECT_MS = 5000;
+
+const SWEEP_MS = 30_000;
+/** Of maps that have one element. */
+const CONFIG_KEY = new Uint8Array(4);
 
 /** Not the nftables mode's own: a node that goes from one mode to the other has both for a moment. */
 const FLOOR_TABLE = 'fairlead-floor';
@@ -55,14 +80,16 @@ interface Loaded {
   readonly capacity: Capacity;
   readonly table: ForwardingTable;
   readonly links: Links;
+  readonly programs: ReturnType<typeof loadPrograms>;
 }
 
 /**
  * The eBPF mode: sockets of pods and of the node go straight to an endpoint; all else is carried by the nftables mode's
  * tables, on the same map. Programs and maps are pinned and work on without this process.
  */
-export function createEbpf(options: EbpfOptions): Dataplane {
+export function createEbpf(options: EbpfOptions): EbpfDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
+  const { failover = true, onOutcome } = options;
   const pinPath = options.pinPath ?? DEFAULT_PIN_PATH;
   const floor = createNftables({
     families,
@@ -76,6 +103,12 @@ export function createEbpf(options: EbpfOptions): Dataplane {
   let loaded: Loaded | null = null;
   let current: ServiceMap | null = null;
   let busy = false;
+  let attachments: DeviceAttachments | null = null;
+  let ring: RingReader | null = null;
+  let cancelSweep = () => {};
+  const flowWatchers = new Set<(event: FlowEvent) => void>();
+  /** Null: not found out yet. */
+  let canRescue: boolean | null = failover ? null : false;
 
   async function exclusively<T>(work: () => Promise<T>): Promise<T> {
     if (busy) throw new Error('calls of a dataplane must not overlap');
@@ -87,8 +120,41 @@ export function createEbpf(options: EbpfOptions): Dataplane {
     }
   }
 
-  function settings(): Settings {
-    return { nodeCookie: netnsCookie(netns ?? null), synTimeout: 0, ejectMs: 5000, rescue: false };
+  function settings(table: ForwardingTable | null): Settings {
+    return {
+      nodeCookie: netnsCookie(netns ?? null),
+      synTimeout: failover ? jiffies(SYN_TIMEOUT_MS) : 0,
+      ejectMs: failover ? EJECT_MS : 0,
+      rescue: canRescue ?? false,
+      departed: canRescue === true && table !== null && table.hasDeparted,
+      readers: flowWatchers.size > 0,
+    };
+  }
+
+  function configure(maps: Maps, table: ForwardingTable): void {
+    const wanted = configValue(settings(table));
+    const there = maps.config.lookup(CONFIG_KEY);
+    if (!there || Buffer.compare(there, wanted) !== 0) maps.config.update(CONFIG_KEY, wanted);
+  }
+
+  /** Listens to the programs; the ring is the same as long as the pins are there. */
+  function listen(maps: Maps): void {
+    ring ??= readRing(maps.events.fd, EVENTS_SIZE, (record) => {
+      const event = readFlowEvent(record);
+      const outcome = event && outcomeOf(event);
+      if (outcome) onOutcome?.(outcome);
+      if (event) for (const watcher of flowWatchers) watcher(event);
+    });
+    sweepLater();
+  }
+
+  function sweepLater(): void {
+    cancelSweep();
+    cancelSweep = clock.after(SWEEP_MS, () => {
+      if (!loaded) return;
+      sweepRescues(loaded.maps, process.hrtime.bigint());
+      sweepLater();
+    });
   }
 
   /** Programs and maps of before or new ones, filled and attached. */
@@ -117,26 +183,33 @@ export function createEbpf(options: EbpfOptions): Dataplane {
   ): Loaded {
     const same = earlier !== null && sameCapacity(earlier.capacity, capacity);
     const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
-    let programs: Programs | null = null;
+    // Loading takes the verifier a tenth of a second: programs that have these maps already go on.
+    const kept = same && loaded !== null ? loaded.programs : null;
+    let programs = kept;
     try {
-      programs = loadPrograms(maps);
-      const found = earlier
-        ? readContents(earlier.maps.frontends, earlier.maps.endpoints, earlier.maps.members)
-        : NOTHING;
+      programs ??= loadPrograms(maps);
+      const found = earlier ? readContents(earlier.maps) : NOTHING;
       const table = new ForwardingTable(capacity, clock);
-      maps.config.update(new Uint8Array(4), configValue(settings()));
       // Of maps that are left behind only the numbers of frontends matter.
-      table.fill(map, same ? found : { ...NOTHING, frontends: found.frontends }, sinkOf(maps));
+      const { frontends, departed } = found;
+      table.fill(map, same ? found : { ...NOTHING, frontends, departed }, sinkOf(maps));
       pinMaps(maps, pinPath);
-      const links = attachPrograms(programs, group, pinPath);
+      // Those at the devices first: what they do not find in the maps they let pass.
+      if (canRescue) {
+        attachments ??= new DeviceAttachments({ netns, pinPath, logger });
+        attachments.use(programs.devices);
+      }
+      configure(maps, table);
+      const links = attachPrograms(programs.sockets, group, pinPath);
+      listen(maps);
       for (const link of loaded?.links.values() ?? []) link.close();
+      if (loaded && !kept) closeAllPrograms(loaded.programs);
       if (earlier && !same) closeMaps(earlier.maps, maps);
-      return { maps, capacity, table, links };
+      return { maps, capacity, table, links, programs };
     } catch (error) {
       if (!same) closeMaps(maps, earlier?.maps ?? null);
+      if (programs && !kept) closeAllPrograms(programs);
       throw error;
-    } finally {
-      if (programs) closePrograms(programs);
     }
   }
 
@@ -148,7 +221,10 @@ export function createEbpf(options: EbpfOptions): Dataplane {
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     // Before anything is written: a machine that cannot do it is left as it is.
-    if (!loaded) checkRequirements();
+    if (!loaded) {
+      checkRequirements();
+      canRescue ??= canAttachToDevices(netns);
+    }
     current = map;
     const started = performance.now();
     const below = await floor.sync(map);
@@ -192,6 +268,7 @@ export function createEbpf(options: EbpfOptions): Dataplane {
         const started = performance.now();
         try {
           loaded.table.apply(change, map, sinkOf(loaded.maps));
+          configure(loaded.maps, loaded.table);
         } catch (error) {
           if (!(error instanceof CapacityExceeded)) {
             logger.warn({ error: messageOf(error) }, 'writing the BPF maps anew');
@@ -206,8 +283,11 @@ export function createEbpf(options: EbpfOptions): Dataplane {
     verify: () =>
       exclusively(async () => {
         if (!current || !loaded || !cgroup) return await floor.verify();
-        const wanted = configValue(settings());
-        return [...compareWithMaps(loaded, wanted, cgroup, pinPath), ...(await floor.verify())];
+        const wanted = configValue(settings(loaded.table));
+        return [
+          ...compareWithMaps({ ...loaded, attachments }, wanted, cgroup, pinPath),
+          ...(await floor.verify()),
+        ];
       }),
 
     locate: (frontend, packet) => [
@@ -215,7 +295,25 @@ export function createEbpf(options: EbpfOptions): Dataplane {
       ...floor.locate(frontend, packet),
     ],
 
+    watchFlows(onEvent) {
+      // As a function of its own: the same may watch twice.
+      const watcher = (event: FlowEvent) => onEvent(event);
+      const update = () => {
+        if (loaded) configure(loaded.maps, loaded.table);
+      };
+      flowWatchers.add(watcher);
+      update();
+      return {
+        close() {
+          flowWatchers.delete(watcher);
+          update();
+        },
+      };
+    },
+
     async close() {
+      flowWatchers.clear();
+      if (loaded) configure(loaded.maps, loaded.table);
       release();
       await floor.close();
     },
@@ -230,10 +328,23 @@ export function createEbpf(options: EbpfOptions): Dataplane {
   };
 
   function release(): void {
+    cancelSweep();
+    ring?.close();
+    ring = null;
+    attachments?.close();
+    attachments = null;
     for (const link of loaded?.links.values() ?? []) link.close();
-    if (loaded) closeMaps(loaded.maps);
+    if (loaded) {
+      closeMaps(loaded.maps);
+      closeAllPrograms(loaded.programs);
+    }
     loaded = null;
   }
+}
+
+function closeAllPrograms({ sockets, devices }: Loaded['programs']): void {
+  closePrograms(sockets);
+  closePrograms(devices);
 }
 
 function sinkOf(maps: Maps): Sink {
@@ -247,7 +358,25 @@ function sinkOf(maps: Maps): Sink {
     writeFrontends: (elements) => elements.flush(maps.frontends),
     deleteFrontends: (keys) => deleteAll(maps.frontends, keys),
     deleteMembers: (keys) => deleteAll(maps.members, keys),
+    writeDeparted: (keys) => {
+      for (const key of keys) maps.departed.update(key, new Uint8Array(4));
+    },
+    deleteDeparted: (keys) => deleteAll(maps.departed, keys),
   };
+}
+
+/** Forgets the flows that have ended; when there are none, packets are not looked up any more. */
+function sweepRescues({ rescues, state }: Maps, now: bigint): void {
+  const value = state.lookup(CONFIG_KEY);
+  if (!value?.some((byte) => byte !== 0)) return;
+  let alive = false;
+  for (const [key, entry] of rescues.entries()) {
+    const end = rescueEnd(entry);
+    if (end !== 0n && end < now) rescues.delete(key);
+    else alive = true;
+  }
+  // A rescue that comes between the two is found out at its connection's next timeout, a tenth of a second later.
+  if (!alive) state.update(CONFIG_KEY, new Uint8Array(value.length));
 }
 
 function holds(has: Capacity, wanted: Capacity): boolean {

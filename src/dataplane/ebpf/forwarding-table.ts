@@ -15,8 +15,10 @@ import {
   frontendValue,
   GENERATION_AT,
   MEMBER_KEY_SIZE,
+  MOST_DEPARTED,
   mappedAddress,
   memberKey,
+  NO_FAILOVER,
   type RouteEntry,
   writeEndpoint,
 } from './layout.ts';
@@ -58,6 +60,8 @@ export interface Sink {
   writeFrontends(elements: ElementBuffer): void;
   deleteFrontends(keys: readonly Uint8Array[]): void;
   deleteMembers(keys: readonly Uint8Array[]): void;
+  writeDeparted(keys: readonly Uint8Array[]): void;
+  deleteDeparted(keys: readonly Uint8Array[]): void;
 }
 
 /**
@@ -86,12 +90,22 @@ export class ForwardingTable {
   readonly #frontends = new ElementBuffer(FRONTEND_KEY_SIZE / 4, FRONTEND_SIZE / 4);
   #goneFrontends: Uint8Array[] = [];
   #goneMembers: Uint8Array[] = [];
+  /** Endpoints of datagrams that have left: sockets may be connected to them. The latest are the last. */
+  readonly #departed = new Set<string>();
+  /** Of these, those that are not written yet; and those that are none of them any more. */
+  #left: string[] = [];
+  #returned: string[] = [];
 
   constructor(capacity: Capacity, clock: Clock) {
     this.capacity = capacity;
     this.#runs = new SlotRuns(capacity.endpoints, clock);
     this.#numbers = new BackendNumbers(capacity.backends);
     this.#generation = Math.trunc(clock.now() / 1000) >>> 0;
+  }
+
+  /** Sockets may be connected to endpoints that have left. */
+  get hasDeparted(): boolean {
+    return this.#departed.size > 0;
   }
 
   get size(): number {
@@ -115,6 +129,7 @@ export class ForwardingTable {
     const released: Run[] = [];
     for (const run of found.runs) if (this.#runs.reserve(run)) released.push(run);
     this.#numbers.adopt(found.backends);
+    for (const key of found.departed) this.#departed.add(key);
     this.#adoptedIds = new Map([...found.frontends].map(([key, { id }]) => [key, id]));
     this.#nextId = Math.max(0, ...this.#adoptedIds.values()) + 1;
     for (const frontend of map.frontends.values()) this.#set(frontend, map);
@@ -124,7 +139,7 @@ export class ForwardingTable {
       if (!wanted.has(text)) this.#goneFrontends.push(new Uint8Array(Buffer.from(text, 'latin1')));
     }
     this.#goneMembers.push(...found.members);
-    this.#numbers.dropUnused();
+    for (const key of this.#numbers.dropUnused()) this.#depart(key);
     this.#write(sink);
     for (const run of released) this.#runs.release(run);
   }
@@ -215,7 +230,7 @@ export class ForwardingTable {
     const value = frontendValue({
       id,
       affinitySeconds: affinitySeconds ?? 0,
-      balance: BALANCE[frontend.options.balance],
+      balance: BALANCE[frontend.options.balance] | (frontend.options.failover ? 0 : NO_FAILOVER),
       pod: pod.entry,
       node: node.entry,
     });
@@ -242,15 +257,16 @@ export class ForwardingTable {
     if (!run) throw new CapacityExceeded();
     const placed: Placed = { run, slots, endpoints, sticky: frontend.affinitySeconds !== null };
     for (const endpoint of endpoints) {
-      const number = this.#numbers.acquire(BackendNumbers.key(endpoint.ip, endpoint.port, frontend.protocol));
-      if (number === null) throw new CapacityExceeded();
+      const key = BackendNumbers.key(endpoint.ip, endpoint.port, frontend.protocol);
+      if (this.#numbers.acquire(key) === null) throw new CapacityExceeded();
+      if (this.#departed.size > 0 && this.#departed.delete(key)) this.#returned.push(key);
     }
     const index = this.#slots.add(slots.length);
     try {
       this.#writeSlots(this.#slots.values, index * ENDPOINT_WORDS, slots, frontend, id);
     } catch (error) {
       this.#slots.count = index;
-      this.#release(placed, frontend);
+      this.#release(placed, frontend, false);
       throw error;
     }
     for (let i = 0; i < slots.length; i++) this.#slots.keys[index + i] = run.first + i;
@@ -287,9 +303,35 @@ export class ForwardingTable {
     }
   }
 
-  #release({ run, endpoints }: Placed, { protocol }: Frontend): void {
+  /** `served`: sockets may be connected to what has no other user now. */
+  #release({ run, endpoints }: Placed, { protocol }: Frontend, served = true): void {
     this.#runs.release(run);
-    for (const { ip, port } of endpoints) this.#numbers.release(BackendNumbers.key(ip, port, protocol));
+    for (const { ip, port } of endpoints) {
+      const key = BackendNumbers.key(ip, port, protocol);
+      if (this.#numbers.release(key) && served) this.#depart(key);
+    }
+  }
+
+  #depart(key: string): void {
+    if (BackendNumbers.parse(key).protocol !== 'UDP') return;
+    this.#departed.delete(key);
+    this.#departed.add(key);
+    this.#left.push(key);
+  }
+
+  #writeDeparted(sink: Sink): void {
+    for (const key of this.#departed) {
+      if (this.#departed.size <= MOST_DEPARTED) break;
+      this.#departed.delete(key);
+      this.#returned.push(key);
+    }
+    const fresh = this.#left.filter((key) => this.#departed.has(key)).map(departedKey);
+    const gone = this.#returned.filter((key) => !this.#departed.has(key)).map(departedKey);
+    this.#left = [];
+    this.#returned = [];
+    this.#operations += fresh.length + gone.length;
+    sink.writeDeparted(fresh);
+    sink.deleteDeparted(gone);
   }
 
   #idOf(key: Uint8Array): number {
@@ -334,7 +376,14 @@ export class ForwardingTable {
     sink.deleteMembers(this.#goneMembers);
     this.#goneFrontends = [];
     this.#goneMembers = [];
+    // At last: who leaves an endpoint is to find the new ones.
+    if (this.#left.length + this.#returned.length > 0) this.#writeDeparted(sink);
   }
+}
+
+function departedKey(key: string): Uint8Array {
+  const { ip, port, protocol } = BackendNumbers.parse(key);
+  return frontendKey(ip, port, protocol);
 }
 
 function hasEndpoint({ routes, protocol }: Frontend, key: string): boolean {

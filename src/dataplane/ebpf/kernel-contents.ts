@@ -13,6 +13,8 @@ export interface KernelContents {
   /** Endpoints (`BackendNumbers.key`) and their numbers. */
   readonly backends: ReadonlyMap<string, number>;
   readonly members: readonly Uint8Array[];
+  /** Endpoints that have left, as `backends`. */
+  readonly departed: readonly string[];
 }
 
 export const NOTHING: KernelContents = {
@@ -20,10 +22,14 @@ export const NOTHING: KernelContents = {
   runs: [],
   backends: new Map(),
   members: [],
+  departed: [],
 };
 
 /** Reads what an earlier process left in the maps. */
-export function readContents(frontends: BpfMap, endpoints: BpfMap, members: BpfMap): KernelContents {
+export function readContents(
+  maps: Readonly<Record<'frontends' | 'endpoints' | 'members' | 'departed', BpfMap>>,
+): KernelContents {
+  const { frontends, endpoints, members, departed } = maps;
   const entries = new Map<string, FrontendEntry>();
   const runs = new Map<number, Run>();
   const backends = new Map<string, number>();
@@ -46,6 +52,10 @@ export function readContents(frontends: BpfMap, endpoints: BpfMap, members: BpfM
     runs: [...runs.values()],
     backends,
     members: members.entries().map(([key]) => key),
+    departed: departed.entries().map(([key]) => {
+      const port = ((key[16] ?? 0) << 8) | (key[17] ?? 0);
+      return BackendNumbers.key(formatMapped(key.subarray(0, 16)), port, protocolOf(key[18] ?? 0));
+    }),
   };
 }
 

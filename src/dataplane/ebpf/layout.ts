@@ -1,6 +1,6 @@
 import type { MapDefinition } from '../../kernel/bpf/map.ts';
 import { NO_PREALLOC } from '../../kernel/bpf/map.ts';
-import type { AttachPoint } from '../../kernel/bpf/program.ts';
+import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
 import { addressBytes, type IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Protocol } from '../../service/model.ts';
@@ -16,12 +16,22 @@ export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP
 export const ACTION = { pass: 0, forward: 1, refuse: 2 } as const;
 export const BALANCE = { random: 0, 'least-connections': 1, maglev: 2 } as const;
 
+/** Beside a balance: endpoints are tried whatever happened to them. */
+export const NO_FAILOVER = 0x100;
+
 export const FRONTEND_KEY_SIZE = 20;
 export const FRONTEND_SIZE = 36;
 export const ENDPOINT_SIZE = 28;
 export const MEMBER_KEY_SIZE = 24;
 export const BACKEND_SIZE = 40;
-const CONFIG_SIZE = 24;
+export const DEPARTED_KEY_SIZE = 20;
+/** How many endpoints are remembered that have left: sockets may be connected to them still. */
+export const MOST_DEPARTED = 4096;
+const FLOW_SIZE = 40;
+const RESCUE_SIZE = 32;
+const CONFIG_SIZE = 32;
+const STATE_SIZE = 8;
+export const EVENT_SIZE = 72;
 /** Where a backend's generation stands in its entry. */
 export const GENERATION_AT = 32;
 
@@ -129,15 +139,22 @@ export interface Settings {
   readonly ejectMs: number;
   /** Connections under way are re-targeted. */
   readonly rescue: boolean;
+  /** There are endpoints that have left while sockets may be connected to them. */
+  readonly departed: boolean;
+  /** Somebody reads of every connection. */
+  readonly readers: boolean;
 }
 
-export function configValue({ nodeCookie, synTimeout, ejectMs, rescue }: Settings): Uint8Array {
+export function configValue(settings: Settings): Uint8Array {
+  const { nodeCookie, synTimeout, ejectMs, rescue, departed, readers } = settings;
   const out = new Uint8Array(CONFIG_SIZE);
   const view = new DataView(out.buffer);
   view.setBigUint64(0, nodeCookie, true);
   view.setUint32(8, synTimeout, true);
   view.setUint32(12, ejectMs, true);
   view.setUint32(16, rescue ? 1 : 0, true);
+  view.setUint32(20, departed ? 1 : 0, true);
+  view.setUint32(24, readers ? 1 : 0, true);
   return out;
 }
 
@@ -156,7 +173,17 @@ export type MapName =
   | 'affinities'
   | 'members'
   | 'peers'
-  | 'udp_talks';
+  | 'udp_talks'
+  | 'pending_flows'
+  | 'rescues'
+  | 'departed'
+  | 'state'
+  | 'events';
+
+/** Room for connections that are being opened at the same time, and for those that go elsewhere. */
+const FLOWS = 1 << 16;
+/** Bytes of the ring that events wait in: about 3600. */
+export const EVENTS_SIZE = 1 << 18;
 
 export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, MapDefinition>> {
   return {
@@ -192,19 +219,63 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       maxEntries: capacity.endpoints,
       flags: NO_PREALLOC,
     },
-    peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 52, maxEntries: 0 },
-    udp_talks: { name: 'fl_udp_talks', kind: 'skStorage', keySize: 4, valueSize: 36 * 8 + 4, maxEntries: 0 },
+    peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 64, maxEntries: 0 },
+    udp_talks: { name: 'fl_udp_talks', kind: 'skStorage', keySize: 4, valueSize: 36 * 8 + 8, maxEntries: 0 },
+    pending_flows: {
+      name: 'fl_pending',
+      kind: 'lruHash',
+      keySize: FLOW_SIZE,
+      valueSize: 36,
+      maxEntries: FLOWS,
+    },
+    rescues: {
+      name: 'fl_rescues',
+      kind: 'lruHash',
+      keySize: FLOW_SIZE,
+      valueSize: RESCUE_SIZE,
+      maxEntries: FLOWS,
+    },
+    departed: {
+      name: 'fl_departed',
+      kind: 'lruHash',
+      keySize: DEPARTED_KEY_SIZE,
+      valueSize: 4,
+      maxEntries: MOST_DEPARTED,
+    },
+    state: { name: 'fl_state', kind: 'array', keySize: 4, valueSize: STATE_SIZE, maxEntries: 1 },
+    events: { name: 'fl_events', kind: 'ringbuf', keySize: 0, valueSize: 0, maxEntries: EVENTS_SIZE },
   };
 }
 
-/** Sections of the object bpf/socket-lb.bpf.c and where their programs belong. */
-export const SOCKET_HOOKS: Readonly<Record<string, AttachPoint>> = {
-  'cgroup/connect4': 'connect4',
-  'cgroup/connect6': 'connect6',
-  'cgroup/sendmsg4': 'sendmsg4',
-  'cgroup/sendmsg6': 'sendmsg6',
-  'cgroup/recvmsg4': 'recvmsg4',
-  'cgroup/recvmsg6': 'recvmsg6',
-  'cgroup/getpeername4': 'getpeername4',
-  'cgroup/getpeername6': 'getpeername6',
+/** What a program of the objects is, and where it belongs. */
+export interface Hook {
+  readonly type: ProgramSource['type'];
+  /** `cgroup`: once, for the processes of a control group; `device`: for the packets of each device. */
+  readonly place: 'cgroup' | 'device';
+  readonly attach: AttachPoint;
+}
+
+const socket = (attach: AttachPoint): Hook => ({ type: 'sockAddress', place: 'cgroup', attach });
+
+/** By the section of the objects that the program is in. */
+export const HOOKS: Readonly<Record<string, Hook>> = {
+  'cgroup/connect4': socket('connect4'),
+  'cgroup/connect6': socket('connect6'),
+  'cgroup/sendmsg4': socket('sendmsg4'),
+  'cgroup/sendmsg6': socket('sendmsg6'),
+  'cgroup/recvmsg4': socket('recvmsg4'),
+  'cgroup/recvmsg6': socket('recvmsg6'),
+  'cgroup/getpeername4': socket('getpeername4'),
+  'cgroup/getpeername6': socket('getpeername6'),
+  sockops: { type: 'sockOps', place: 'cgroup', attach: 'sockOps' },
+  'cgroup_skb/egress': { type: 'cgroupSkb', place: 'cgroup', attach: 'inetEgress' },
+  'tc/ingress': { type: 'tc', place: 'device', attach: 'tcxIngress' },
+  'tc/egress': { type: 'tc', place: 'device', attach: 'tcxEgress' },
 };
+
+export type DeviceHook = 'tcxIngress' | 'tcxEgress';
+
+/** When a rescued flow's entry ends, in monotonic nanoseconds; 0n while it lives. */
+export function rescueEnd(value: Uint8Array): bigint {
+  return new DataView(value.buffer, value.byteOffset, value.byteLength).getBigUint64(24, true);
+}

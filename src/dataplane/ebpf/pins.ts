@@ -25,6 +25,13 @@ export const pinDirectory = (pinPath: string): string => join(pinPath, LAYOUT);
 export const mapPin = (pinPath: string, name: string): string => join(pinDirectory(pinPath), `map-${name}`);
 export const linkPin = (pinPath: string, name: string): string => join(pinDirectory(pinPath), `link-${name}`);
 
+/** Names of the links that are pinned for a node. */
+export function pinnedLinks(pinPath: string): string[] {
+  return entriesOf(pinDirectory(pinPath)).flatMap((name) =>
+    name.startsWith('link-') ? [name.slice('link-'.length)] : [],
+  );
+}
+
 /** Makes the place of the pins, mounting a BPF file system where there is none. */
 export function makePins(pinPath: string): void {
   makePinDirectory(pinPath);

@@ -1,5 +1,7 @@
-import { canLoad, type ProgramSource } from '../../kernel/bpf/program.ts';
-import { FairleadError } from '../../lib/errors.ts';
+import { linkDevice } from '../../kernel/bpf/link.ts';
+import { canLoad, loadProgram, type ProgramSource } from '../../kernel/bpf/program.ts';
+import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
 
 /** Numbers of helper functions (linux/bpf.h, enum bpf_func_id), with the kernel that has them for these programs. */
 const HELPERS = [
@@ -34,6 +36,33 @@ export function checkRequirements(): void {
   if (!canLoad(probe('getpeername4', null))) throw missing('programs at getpeername', '5.8');
   for (const { name, number, since } of HELPERS) {
     if (!canLoad(probe('connect4', number))) throw missing(name, since);
+  }
+}
+
+/** The loopback device of every network namespace. */
+const LOOPBACK = 1;
+
+/**
+ * Whether programs can be attached to devices by links (tcx, Linux 6.6). Without it connections that are being opened
+ * stay with an endpoint that does not answer; new ones avoid it all the same.
+ */
+export function canAttachToDevices(netns: NetnsRef | undefined): boolean {
+  const program = loadProgram({
+    name: 'fl_probe',
+    type: 'tc',
+    instructions: Uint8Array.from([0xb7, 0x00, 0, 0, 0xff, 0xff, 0xff, 0xff, ...EXIT]),
+    license: 'Apache-2.0',
+  });
+  const attach = () => linkDevice(program.fd, LOOPBACK, 'tcxIngress').close();
+  try {
+    if (netns === undefined) attach();
+    else inNetns(netns, attach);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'EINVAL', 'EOPNOTSUPP', 'ENOTSUPP')) return false;
+    throw error;
+  } finally {
+    program.close();
   }
 }
 

@@ -5,17 +5,32 @@ import { readObject, relocate } from '../../kernel/bpf/object.ts';
 import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
 import { type AttachPoint, type BpfProgram, loadProgram } from '../../kernel/bpf/program.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
-import { OBJECT } from './generated/socket-lb.ts';
-import { type Capacity, type MapName, mapDefinitions, SOCKET_HOOKS } from './layout.ts';
+import type { DevicePrograms } from './device-programs.ts';
+import { OBJECT as FAILOVER } from './generated/failover.ts';
+import { OBJECT as SOCKET_LB } from './generated/socket-lb.ts';
+import { type Capacity, type DeviceHook, HOOKS, type MapName, mapDefinitions } from './layout.ts';
 import { linkPin, mapPin } from './pins.ts';
 
 export type Maps = Readonly<Record<MapName, BpfMap>>;
+/** Programs of a control group. */
 export type Programs = ReadonlyMap<AttachPoint, BpfProgram>;
 export type Links = ReadonlyMap<AttachPoint, BpfLink>;
 
-const HOOKS = Object.values(SOCKET_HOOKS);
+const CGROUP_HOOKS = Object.values(HOOKS).flatMap(({ place, attach }) =>
+  place === 'cgroup' ? [attach] : [],
+);
 /** Maps that go on when others are made anew for more room: what they hold does not depend on those. */
-const LASTING: readonly MapName[] = ['affinities', 'peers', 'udp_talks', 'config'];
+const LASTING: readonly MapName[] = [
+  'affinities',
+  'peers',
+  'udp_talks',
+  'config',
+  'pending_flows',
+  'rescues',
+  'departed',
+  'state',
+  'events',
+];
 
 /** The maps that an earlier process left, or null when some are missing or of another kind. */
 export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | null {
@@ -73,29 +88,33 @@ export function closeMaps(maps: Partial<Maps>, kept: Maps | null = null): void {
 }
 
 /** Loads the programs with these maps: all or none. Throws FairleadError with the verifier's words. */
-export function loadPrograms(maps: Maps): Programs {
-  const object = readObject(Buffer.from(OBJECT, 'base64'));
+export function loadPrograms(maps: Maps): { sockets: Programs; devices: DevicePrograms } {
   const descriptors = new Map(Object.entries(maps).map(([name, map]) => [name, map.fd]));
-  const programs = new Map<AttachPoint, BpfProgram>();
+  const sockets = new Map<AttachPoint, BpfProgram>();
+  const devices = new Map<DeviceHook, BpfProgram>();
   try {
-    for (const program of object.programs) {
-      const attach = SOCKET_HOOKS[program.section];
-      if (!attach) continue;
-      const instructions = relocate(program, descriptors);
-      const { license } = object;
-      programs.set(
-        attach,
-        loadProgram({ name: program.name, type: 'sockAddress', attach, instructions, license }),
-      );
+    for (const text of [SOCKET_LB, FAILOVER]) {
+      const { license, programs } = readObject(Buffer.from(text, 'base64'));
+      for (const { name, section, ...program } of programs) {
+        const hook = HOOKS[section];
+        if (!hook) continue;
+        const { type, place, attach } = hook;
+        const instructions = relocate({ name, section, ...program }, descriptors);
+        // A program of the kind tc is told where it works when it is attached.
+        const source = { name, type, instructions, license };
+        if (place === 'device') devices.set(attach as DeviceHook, loadProgram(source));
+        else sockets.set(attach, loadProgram({ ...source, attach }));
+      }
     }
   } catch (error) {
-    closePrograms(programs);
+    closePrograms(sockets);
+    closePrograms(devices);
     throw error;
   }
-  return programs;
+  return { sockets, devices };
 }
 
-export function closePrograms(programs: Programs): void {
+export function closePrograms(programs: Programs | DevicePrograms): void {
   for (const program of programs.values()) program.close();
 }
 
@@ -156,7 +175,7 @@ export function attachPrograms(programs: Programs, cgroup: string, pinPath: stri
 /** Which links are missing or lead elsewhere. */
 export function brokenLinks(links: Links, cgroup: string, pinPath: string): AttachPoint[] {
   const cgroupId = statSync(cgroup, { bigint: true, throwIfNoEntry: false })?.ino;
-  return HOOKS.filter((hook) => {
+  return CGROUP_HOOKS.filter((hook) => {
     const link = links.get(hook);
     const pinned = openPin(linkPin(pinPath, hook));
     if (pinned !== null) closeSync(pinned);

@@ -5,19 +5,25 @@ import { formatMapped } from './kernel-contents.ts';
 import { pinDirectory } from './pins.ts';
 import { brokenLinks, type Links, type Maps } from './socket-programs.ts';
 
+interface Programmed {
+  readonly maps: Maps;
+  readonly table: ForwardingTable;
+  readonly links: Links;
+  /** Null where there is no rescue. */
+  readonly attachments: { missing(): string[] } | null;
+}
+
 /** Differences between what the kernel holds and what was programmed. */
 export function compareWithMaps(
-  { maps, table, links }: { readonly maps: Maps; readonly table: ForwardingTable; readonly links: Links },
+  { maps, table, links, attachments }: Programmed,
   config: Uint8Array,
   cgroup: string,
   pinPath: string,
 ): Drift[] {
   const { frontends, slots, members } = table.expected();
   const object = (what: string) => `bpf: ${pinDirectory(pinPath)}, ${what}`;
-  const drifts: Drift[] = brokenLinks(links, cgroup, pinPath).map((hook) => ({
-    object: object(`link-${hook}`),
-    kind: 'missing',
-  }));
+  const broken = [...brokenLinks(links, cgroup, pinPath), ...(attachments?.missing() ?? [])];
+  const drifts: Drift[] = broken.map((name) => ({ object: object(`link-${name}`), kind: 'missing' }));
   const settings = maps.config.lookup(new Uint8Array(4));
   if (!settings || Buffer.compare(settings, config) !== 0) {
     drifts.push({ object: object('map-config'), kind: 'different' });

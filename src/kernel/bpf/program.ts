@@ -4,10 +4,11 @@ import { errnoName, libc } from '../libc.ts';
 import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './syscall.ts';
 
 /** Kinds of programs (linux/bpf.h, enum bpf_prog_type). */
-export const PROGRAM_TYPE = { socketFilter: 1, tc: 3, sockOps: 13, sockAddress: 18 } as const;
+export const PROGRAM_TYPE = { socketFilter: 1, tc: 3, cgroupSkb: 8, sockOps: 13, sockAddress: 18 } as const;
 
 /** Where programs are attached (enum bpf_attach_type). */
 export const ATTACH = {
+  inetEgress: 1,
   sockOps: 3,
   connect4: 10,
   connect6: 11,

@@ -10,7 +10,58 @@ process.on('disconnect', () => process.exit(0));
 process.send?.('ready');
 
 function answer(question: Question): Promise<Asked> {
-  return question.how === 'tcp' ? askTcp(question) : askUdp(question);
+  switch (question.how) {
+    case 'tcp':
+      return askTcp(question);
+    case 'tcp-storm':
+      return storm(question);
+    case 'udp-talk':
+      return talk(question);
+    default:
+      return askUdp(question);
+  }
+}
+
+/** Opens connections at a steady rate, however long those of before take. */
+async function storm(question: Question): Promise<Asked> {
+  const { times = 100, perSecond = 100 } = question;
+  const started = performance.now();
+  const asked: Promise<Asked>[] = [];
+  while (asked.length < times) {
+    const due = Math.min(times, Math.floor(((performance.now() - started) * perSecond) / 1000) + 1);
+    while (asked.length < due) asked.push(askTcp(question));
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  const answers: Record<string, number> = {};
+  const took: number[] = [];
+  for (const { answer, tookMs } of await Promise.all(asked)) {
+    answers[answer] = (answers[answer] ?? 0) + 1;
+    took.push(tookMs);
+  }
+  return { answer: 'done', tookMs: performance.now() - started, answers, times: took.sort((a, b) => a - b) };
+}
+
+/** A connected UDP socket that keeps asking. */
+function talk({ address, port, times = 1, timeoutMs }: Question): Promise<Asked> {
+  return new Promise((resolve) => {
+    const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
+    const answers: Record<string, number> = {};
+    let had = 0;
+    const finish = (answer: string) => {
+      clearInterval(interval);
+      clearTimeout(timer);
+      socket.close();
+      resolve({ answer, tookMs: 0, answers });
+    };
+    const timer = setTimeout(() => finish('silence'), timeoutMs);
+    const interval = setInterval(() => socket.send('?', () => {}), 50);
+    socket.on('message', (bytes) => {
+      answers[bytes.toString()] = (answers[bytes.toString()] ?? 0) + 1;
+      if (++had === times) finish(bytes.toString());
+    });
+    socket.on('error', () => {});
+    socket.connect(port, address);
+  });
 }
 
 function askTcp({ address, port, timeoutMs, hold }: Question): Promise<Asked> {

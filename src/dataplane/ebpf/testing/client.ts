@@ -7,7 +7,8 @@ import { inNetns } from '../../../kernel/netns.ts';
 import { defaultControlGroup } from '../control-group.ts';
 
 export interface Question {
-  readonly how: 'tcp' | 'udp' | 'udp-connected';
+  /** `udp-talk`: a connected socket that goes on asking, twenty times a second, until it has had `times` answers. */
+  readonly how: 'tcp' | 'udp' | 'udp-connected' | 'udp-talk' | 'tcp-storm';
   readonly address: string;
   readonly port: number;
   /** More places that the same unconnected socket sends to. */
@@ -15,6 +16,9 @@ export interface Question {
   readonly timeoutMs: number;
   /** The connection is kept open, and nothing read. */
   readonly hold?: boolean;
+  /** How many connections a storm opens, and in one second; how many answers a talk wants. */
+  readonly times?: number;
+  readonly perSecond?: number;
 }
 
 export interface Asked {
@@ -23,6 +27,9 @@ export interface Asked {
   /** Address and port that the socket says it speaks to. */
   readonly peer?: string | undefined;
   readonly tookMs: number;
+  /** Of a storm: every answer and how often it came, and milliseconds of every connection, sorted. */
+  readonly answers?: Readonly<Record<string, number>>;
+  readonly times?: readonly number[];
 }
 
 /** A process inside a control group and a network namespace that opens connections when it is asked to. */
@@ -31,7 +38,7 @@ export interface Client {
     how: Question['how'],
     address: string,
     port: number,
-    more?: Partial<Pick<Question, 'also' | 'timeoutMs' | 'hold'>>,
+    more?: Partial<Pick<Question, 'also' | 'timeoutMs' | 'hold' | 'times' | 'perSecond'>>,
   ): Promise<Asked>;
   readonly pid: number;
   close(): Promise<void>;

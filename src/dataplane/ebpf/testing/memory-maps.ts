@@ -26,6 +26,7 @@ export class MemoryMaps implements Sink {
   readonly frontends = new Map<string, Uint8Array>();
   readonly slots = new Map<number, Uint32Array>();
   readonly members = new Map<string, number>();
+  readonly departed = new Set<string>();
 
   readonly writeBackends: Sink['writeBackends'] = (elements) => {
     elements.count = 0;
@@ -64,6 +65,14 @@ export class MemoryMaps implements Sink {
     for (const key of keys) this.members.delete(text(key));
   };
 
+  readonly writeDeparted: Sink['writeDeparted'] = (keys) => {
+    for (const key of keys) this.departed.add(text(key));
+  };
+
+  readonly deleteDeparted: Sink['deleteDeparted'] = (keys) => {
+    for (const key of keys) this.departed.delete(text(key));
+  };
+
   /** Throws where a program would meet another frontend's slots, two numbers of one endpoint, or strangers as members. */
   resolve(): Map<string, ResolvedFrontend> {
     const numbers = new Map<string, number>();
@@ -98,6 +107,10 @@ export class MemoryMaps implements Sink {
         pod: resolve(pod, true),
         node: resolve(node, node.count > 0 && node.first !== pod.first),
       });
+    }
+    for (const key of this.departed) {
+      const name = `${formatMapped(new Uint8Array(Buffer.from(key.slice(0, 16), 'latin1')))} ${(key.charCodeAt(16) << 8) | key.charCodeAt(17)} ${key.charCodeAt(18)}`;
+      if (numbers.has(name)) throw new Error(`${name} has departed and is in use`);
     }
     if (members !== this.members.size)
       throw new Error(`${this.members.size - members} members are left over`);

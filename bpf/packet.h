@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* Packets at devices: where they come from and go to, and how to change that. */
+#pragma once
+#include "maps.h"
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#define NEXT -1 /* TCX_NEXT, TC_ACT_UNSPEC */
+#define DROP 2  /* TCX_DROP, TC_ACT_SHOT */
+#define AF_INET 2
+#define AF_INET6 10
+
+struct packet {
+	struct address source;
+	struct address destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u32 transport; /* where the TCP or UDP header begins */
+	__u8 protocol;
+	__u8 is_ipv6;
+	__u8 is_answer;  /* SYN and ACK */
+	__u8 is_refusal; /* RST as it answers a SYN: with an ACK and no sequence number of its own */
+	__u8 no_checksum;
+};
+
+static __always_inline int is_ipv4(const struct address *address)
+{
+	return !(address->word[0] | address->word[1] | (address->word[2] ^ bpf_htonl(0xffff)));
+}
+
+/* 0: not a whole TCP or UDP packet without options. */
+static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *link = data;
+	struct tcphdr *tcp;
+	struct udphdr *udp;
+	void *transport;
+
+	if ((void *)(link + 1) > end)
+		return 0;
+	if (link->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = (void *)(link + 1);
+		if ((void *)(ip + 1) > end || ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)))
+			return 0;
+		packet->source = (struct address){ { 0, 0, bpf_htonl(0xffff), ip->saddr } };
+		packet->destination = (struct address){ { 0, 0, bpf_htonl(0xffff), ip->daddr } };
+		packet->protocol = ip->protocol;
+		packet->is_ipv6 = 0;
+		transport = ip + 1;
+		packet->transport = sizeof(*link) + sizeof(*ip);
+	} else if (link->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = (void *)(link + 1);
+		if ((void *)(ip + 1) > end)
+			return 0;
+		__builtin_memcpy(&packet->source, &ip->saddr, 16);
+		__builtin_memcpy(&packet->destination, &ip->daddr, 16);
+		packet->protocol = ip->nexthdr;
+		packet->is_ipv6 = 1;
+		transport = ip + 1;
+		packet->transport = sizeof(*link) + sizeof(*ip);
+	} else {
+		return 0;
+	}
+	packet->is_answer = 0;
+	packet->is_refusal = 0;
+	packet->no_checksum = 0;
+	if (packet->protocol == TCP) {
+		tcp = transport;
+		if ((void *)(tcp + 1) > end)
+			return 0;
+		packet->source_port = tcp->source;
+		packet->destination_port = tcp->dest;
+		packet->is_answer = tcp->syn && tcp->ack;
+		packet->is_refusal = tcp->rst && tcp->ack && !tcp->seq;
+		return 1;
+	}
+	if (packet->protocol != UDP)
+		return 0;
+	udp = transport;
+	if ((void *)(udp + 1) > end)
+		return 0;
+	packet->source_port = udp->source;
+	packet->destination_port = udp->dest;
+	packet->no_checksum = !udp->check;
+	return 1;
+}
+
+/* Writes another source or destination into a packet, and makes its checksums right. */
+static __always_inline void rewrite(struct __sk_buff *skb, const struct packet *packet, int is_source,
+				    const struct address *address, __be16 port)
+{
+	const struct address *old = is_source ? &packet->source : &packet->destination;
+	__be16 old_port = is_source ? packet->source_port : packet->destination_port;
+	int is_udp = packet->protocol == UDP;
+	__u32 checksum = packet->transport + (is_udp ? __builtin_offsetof(struct udphdr, check) :
+							   __builtin_offsetof(struct tcphdr, check));
+	__u64 flags = is_udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	if (packet->is_ipv6) {
+		struct address from = *old, to = *address;
+		__s64 difference = bpf_csum_diff(from.word, sizeof(from), to.word, sizeof(to), 0);
+		if (!packet->no_checksum)
+			bpf_l4_csum_replace(skb, checksum, 0, difference, BPF_F_PSEUDO_HDR | flags);
+		bpf_skb_store_bytes(skb,
+				    sizeof(struct ethhdr) + (is_source ? __builtin_offsetof(struct ipv6hdr, saddr) :
+									 __builtin_offsetof(struct ipv6hdr, daddr)),
+				    &to, sizeof(to), 0);
+	} else {
+		__u32 from = old->word[3], to = address->word[3];
+		if (!packet->no_checksum)
+			bpf_l4_csum_replace(skb, checksum, from, to, BPF_F_PSEUDO_HDR | flags | sizeof(to));
+		bpf_l3_csum_replace(skb, sizeof(struct ethhdr) + __builtin_offsetof(struct iphdr, check), from, to,
+				    sizeof(to));
+		bpf_skb_store_bytes(skb,
+				    sizeof(struct ethhdr) + (is_source ? __builtin_offsetof(struct iphdr, saddr) :
+									 __builtin_offsetof(struct iphdr, daddr)),
+				    &to, sizeof(to), 0);
+	}
+	if (!packet->no_checksum)
+		bpf_l4_csum_replace(skb, checksum, old_port, port, flags | sizeof(port));
+	bpf_skb_store_bytes(skb, packet->transport + (is_source ? 0 : sizeof(port)), &port, sizeof(port), 0);
+}
+
+/* Sends a packet of the node itself, whose destination was changed, where that one is reached. */
+static __always_inline int redirect(struct __sk_buff *skb, int is_ipv6)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct bpf_fib_lookup route = { .ifindex = skb->ifindex };
+	long result;
+
+	if (is_ipv6) {
+		struct ipv6hdr *ip = data + sizeof(struct ethhdr);
+		if ((void *)(ip + 1) > end)
+			return NEXT;
+		route.family = AF_INET6;
+		route.l4_protocol = ip->nexthdr;
+		__builtin_memcpy(route.ipv6_src, &ip->saddr, 16);
+		__builtin_memcpy(route.ipv6_dst, &ip->daddr, 16);
+	} else {
+		struct iphdr *ip = data + sizeof(struct ethhdr);
+		if ((void *)(ip + 1) > end)
+			return NEXT;
+		route.family = AF_INET;
+		route.l4_protocol = ip->protocol;
+		route.ipv4_src = ip->saddr;
+		route.ipv4_dst = ip->daddr;
+	}
+	result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return NEXT;
+	return bpf_redirect_neigh(route.ifindex, 0, 0, 0);
+}

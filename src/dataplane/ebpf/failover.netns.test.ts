@@ -1,0 +1,244 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import type { IPFamily } from '../../lib/address.ts';
+import type { Frontend } from '../../service/model.ts';
+import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
+import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { createEbpf, type EbpfDataplane } from './ebpf.ts';
+import type { FlowEvent } from './flow-events.ts';
+import { removePins } from './pins.ts';
+import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const CLIENTS = ['pod3', 'node'] as const;
+const TARGET = 8080;
+/** Nobody listens there. */
+const CLOSED = 8089;
+const LOAD = { times: 120, perSecond: 200, timeoutMs: 20_000 };
+
+describe('no connection is lost to a dead endpoint', () => {
+  let topology: Topology;
+  let dataplane: EbpfDataplane;
+  let group: string;
+  let pinPath: string;
+  const clients = new Map<Place, Client>();
+  const outcomes: { kind: string; endpoint: string }[] = [];
+  let next = 1;
+
+  const open = () =>
+    createEbpf({
+      families: FAMILIES,
+      netns: topology.namespace('node'),
+      cgroup: group,
+      pinPath,
+      onOutcome: ({ kind, endpoint: { ip, port } }) => outcomes.push({ kind, endpoint: `${ip} ${port}` }),
+    });
+
+  before(async () => {
+    topology = createTopology();
+    group = makeTestGroup();
+    pinPath = `/run/flt-${randomBytes(3).toString('hex')}-bpf`;
+    for (const place of ['pod1', 'pod2', 'far'] as const) await topology.serve(place, TARGET);
+    await topology.serve('pod2', TARGET + 1);
+    for (const place of CLIENTS) clients.set(place, await startClient(topology.namespace(place), group));
+    dataplane = open();
+  });
+  after(async () => {
+    await dataplane?.remove();
+    await dataplane?.close();
+    for (const client of clients.values()) await client.close();
+    if (pinPath) removePins(pinPath);
+    topology?.close();
+    if (group) await removeTestGroup(group);
+  });
+
+  /** A Service on an address of its own: endpoints of before tell nothing about it but by their numbers. */
+  function service(
+    family: IPFamily,
+    protocol: 'TCP' | 'UDP',
+    targets: readonly (readonly [string, number])[],
+    failover = true,
+  ): Frontend {
+    const n = next++;
+    const made = frontend({
+      kind: 'ClusterIP',
+      service: `s${n}`,
+      address: family === 'ipv4' ? `10.96.7.${n}` : `fd00:96::7:${n}`,
+      port: 80,
+      protocol,
+      endpoints: targets.map(([ip, port]) => endpoint(ip, port)),
+    });
+    return { ...made, options: { ...made.options, failover } };
+  }
+
+  const at = (place: Place, family: IPFamily): readonly [string, number] => [
+    topology.address(place, family),
+    TARGET,
+  ];
+  /** An address that is routed to the pods' side, and that nobody has. */
+  const nobody = (family: IPFamily): readonly [string, number] => [
+    family === 'ipv4' ? '10.244.2.99' : 'fd00:244:2::99',
+    TARGET,
+  ];
+
+  function client(place: (typeof CLIENTS)[number]): Client {
+    const found = clients.get(place);
+    assert.ok(found);
+    return found;
+  }
+
+  /** Left alone, a socket would ask the same endpoint again and again. */
+  function expectAll({ answers = {}, times = [] }: Asked, from: string): void {
+    const bad = Object.entries(answers).filter(([answer]) => !/^(pod1|pod2|far) /.test(answer));
+    assert.deepEqual(bad, [], from);
+    assert.equal(times.length, LOAD.times);
+  }
+
+  for (const family of FAMILIES) {
+    for (const from of CLIENTS) {
+      test(`${family}, ${from}: one of four endpoints is gone: every connection is made`, async () => {
+        // Where the dead endpoint was: packets to it are lost without a word.
+        topology.configure('far', `route add blackhole ${nobody(family)[0]}`);
+        topology.configure(
+          'node',
+          `route add ${nobody(family)[0]} via ${family === 'ipv4' ? '192.0.2.30' : 'fd00:2::30'} dev eth1`,
+        );
+        try {
+          const made = service(family, 'TCP', [
+            at('pod1', family),
+            at('pod2', family),
+            at('far', family),
+            nobody(family),
+          ]);
+          await dataplane.sync(serviceMap([made]));
+          outcomes.length = 0;
+          expectAll(await client(from).ask('tcp-storm', made.address ?? '', 80, LOAD), from);
+          assert.ok(
+            outcomes.some((one) => one.kind === 'timeout' && one.endpoint === nobody(family).join(' ')),
+          );
+        } finally {
+          topology.configure('far', `route del blackhole ${nobody(family)[0]}`);
+          topology.configure('node', `route del ${nobody(family)[0]}`);
+        }
+      });
+      test(`${family}, ${from}: one of four endpoints refuses: every connection is made`, async () => {
+        const closed = [topology.address('pod1', family), CLOSED] as const;
+        const made = service(family, 'TCP', [
+          at('pod1', family),
+          at('pod2', family),
+          at('far', family),
+          closed,
+        ]);
+        await dataplane.sync(serviceMap([made]));
+        outcomes.length = 0;
+        expectAll(await client(from).ask('tcp-storm', made.address ?? '', 80, LOAD), from);
+        const refused = new Set(outcomes.flatMap((one) => (one.kind === 'reset' ? [one.endpoint] : [])));
+        assert.deepEqual([...refused], [closed.join(' ')]);
+      });
+    }
+  }
+
+  test('a Service that wants none of it gets none', async () => {
+    const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
+    const made = service('ipv4', 'TCP', [at('pod1', 'ipv4'), closed], false);
+    await dataplane.sync(serviceMap([made]));
+    const { answers = {} } = await client('pod3').ask('tcp-storm', made.address ?? '', 80, LOAD);
+    assert.ok((answers.refused ?? 0) > 10, JSON.stringify(answers));
+    assert.deepEqual(await dataplane.verify(), []);
+  });
+
+  test('where all endpoints refuse, the client is told', async () => {
+    const closed = (place: Place) => [topology.address(place, 'ipv4'), CLOSED] as const;
+    const made = service('ipv4', 'TCP', [closed('pod1'), closed('pod2')]);
+    await dataplane.sync(serviceMap([made]));
+    const asked = await client('pod3').ask('tcp', made.address ?? '', 80, { timeoutMs: 20_000 });
+    assert.equal(asked.answer, 'refused');
+  });
+
+  test('what happens to connections can be watched', async () => {
+    const closed = [topology.address('pod2', 'ipv4'), CLOSED + 1] as const;
+    const made = service('ipv4', 'TCP', [closed, at('far', 'ipv4')]);
+    const datagrams = service('ipv4', 'UDP', [at('far', 'ipv4')]);
+    await dataplane.sync(serviceMap([made, datagrams]));
+    const events: FlowEvent[] = [];
+    const watch = dataplane.watchFlows((event) => events.push(event));
+    try {
+      await client('pod3').ask('tcp-storm', made.address ?? '', 80, {
+        times: 30,
+        perSecond: 100,
+        timeoutMs: 20_000,
+      });
+      for (const how of ['udp', 'udp-connected'] as const)
+        await client('pod3').ask(how, datagrams.address ?? '', 80);
+      const wanted = ['established', 'reset', 'suspected', 'rescued', 'closed', 'chosen'];
+      for (let i = 0; i < 100 && !wanted.every((kind) => events.some((event) => event.kind === kind)); i++)
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      const kinds = new Set(events.map(({ kind }) => kind));
+      assert.deepEqual(
+        wanted.filter((kind) => !kinds.has(kind as FlowEvent['kind'])),
+        [],
+      );
+      const of = (kind: string) => events.filter((event) => event.kind === kind);
+      assert.equal(of('established').length, 30);
+      for (const event of of('established')) {
+        assert.equal(event.client.ip, topology.address('pod3', 'ipv4'));
+        assert.deepEqual(event.service, { ip: made.address, port: 80 });
+        assert.deepEqual(event.endpoint, { ip: topology.address('far', 'ipv4'), port: TARGET });
+        assert.ok(event.micros > 0 && event.at > 0n);
+      }
+      assert.equal(of('chosen').length, 2, 'one for each socket');
+      for (const {
+        protocol,
+        client: { ip, port },
+      } of of('chosen')) {
+        assert.deepEqual([protocol, ip], ['UDP', topology.address('pod3', 'ipv4')]);
+        assert.ok(port > 0);
+      }
+    } finally {
+      watch.close();
+    }
+    events.length = 0;
+    await client('pod3').ask('tcp', made.address ?? '', 80);
+    assert.deepEqual(events, []);
+  });
+
+  for (const family of FAMILIES) {
+    for (const from of CLIENTS) {
+      test(`${family}, ${from}: a connected UDP socket goes on when its endpoint has left`, async () => {
+        const made = service(family, 'UDP', [at('pod1', family)]);
+        const map = serviceMap([made]);
+        await dataplane.sync(map);
+        const ask = client(from).ask('udp-talk', made.address ?? '', 80, { times: 12, timeoutMs: 20_000 });
+        await new Promise((resolve) => setTimeout(resolve, 250));
+        const moved = serviceMap([{ ...made, routes: service(family, 'UDP', [at('pod2', family)]).routes }]);
+        await dataplane.apply(changeBetween(map, moved), moved);
+        const { answer, answers = {} } = await ask;
+        assert.match(answer, /^pod2 /, JSON.stringify(answers));
+        assert.deepEqual(
+          Object.keys(answers).map((text) => text.split(' ')[0]),
+          ['pod1', 'pod2'],
+        );
+        // And home again.
+        await dataplane.apply(changeBetween(moved, map), map);
+        const again = await client(from).ask('udp-connected', made.address ?? '', 80, { timeoutMs: 5000 });
+        assert.match(again.answer, /^pod1 /);
+        assert.deepEqual(await dataplane.verify(), []);
+      });
+    }
+  }
+
+  test('a device that comes later is covered, and forgotten when it goes', async () => {
+    await dataplane.sync(serviceMap([service('ipv4', 'TCP', [at('pod1', 'ipv4')])]));
+    topology.configure('node', 'link add later0 type veth peer name later1');
+    const until = async (done: () => Promise<boolean>) => {
+      for (let i = 0; i < 200 && !(await done()); i++)
+        await new Promise((resolve) => setTimeout(resolve, 10));
+    };
+    await until(async () => (await dataplane.verify()).length === 0);
+    assert.deepEqual(await dataplane.verify(), []);
+    topology.configure('node', 'link del later0');
+    await until(async () => (await dataplane.verify()).length === 0);
+    assert.deepEqual(await dataplane.verify(), []);
+  });
+});
