@@ -1,4 +1,6 @@
+import { parseUpstream } from '../dns/resolv-conf.ts';
 import { familyOf, parseCidr } from '../lib/address.ts';
+import { messageOf } from '../lib/errors.ts';
 
 /** What is wrong with a text as an address, or null. */
 export function address(text: string): string | null {
@@ -15,4 +17,22 @@ export function nodePortAddress(text: string): string | null {
   return ['primary', 'localhost', 'all'].includes(text) || parseCidr(text)
     ? null
     : 'is neither a network nor one of primary, localhost, all';
+}
+
+/** What is wrong with a text as the address of a name server ("10.0.0.1", "[fd00::1]:5353"), or null. */
+export function nameServer(text: string): string | null {
+  try {
+    parseUpstream(text);
+    return null;
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** What is wrong with a text as the name of a domain, or null. */
+export function domain(text: string): string | null {
+  const labels = text.replace(/\.$/, '').split('.');
+  return text.length <= 254 && labels.every((label) => /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/i.test(label))
+    ? null
+    : 'is the name of no domain';
 }

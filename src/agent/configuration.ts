@@ -1,5 +1,7 @@
 import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
+import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import { type Cidr, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { address, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
@@ -39,7 +41,10 @@ export interface ProxyConfiguration {
   readonly localhostNodePorts: boolean;
   /** Where no ServiceCIDR object says so. */
   readonly serviceCidrs: readonly Cidr[];
+  /** Of Services that name none. */
   readonly ipvsScheduler: string;
+  /** Seconds after which IPVS forgets idle connections; 0: as the system has it. */
+  readonly ipvsTimeouts: IpvsTimeouts;
   /** Least time between two programmings, in milliseconds. */
   readonly minSyncPeriodMs: number;
   /** After this long without a change the kernel is compared with what it should be, in milliseconds. */
@@ -88,6 +93,9 @@ export interface LoadBalancerConfiguration {
   /** How long the other nodes wait for one that announces addresses before they take over. */
   readonly leaseDurationMs: number;
 }
+
+/** Seconds; the kernel counts them in ticks, as a signed 32-bit number (ip_vs_set_timeout). */
+const MAX_TIMEOUT = Math.floor((2 ** 31 - 1) / 1000);
 
 export const API_VERSION = 'fairlead.dev/v1alpha1';
 
@@ -157,7 +165,12 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
     masqueradeBit: reader.number('masqueradeBit', 14, 0, 31),
     localhostNodePorts: reader.flag('localhostNodePorts', true),
     serviceCidrs: cidrs(reader, 'serviceCIDRs'),
-    ipvsScheduler: reader.text('ipvsScheduler', 'rr'),
+    ipvsScheduler: reader.choice('ipvsScheduler', Object.keys(SCHEDULERS), 'rr'),
+    ipvsTimeouts: reader.object('ipvsTimeouts', (timeouts) => ({
+      tcp: timeouts.number('tcp', 0, 0, MAX_TIMEOUT),
+      tcpFin: timeouts.number('tcpFin', 0, 0, MAX_TIMEOUT),
+      udp: timeouts.number('udp', 0, 0, MAX_TIMEOUT),
+    })),
     minSyncPeriodMs: reader.number('minSyncPeriodMs', 0, 0, 3_600_000),
     syncPeriodMs: reader.number('syncPeriodMs', 30_000, 100, 86_400_000),
   };

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import type { Outcome } from '../dataplane/failover/outcome.ts';
+import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -15,6 +16,8 @@ export interface DataplaneSettings {
   readonly onOutcome: (outcome: Outcome) => void;
   /** Control group below which this node's pods are ("/fairlead-default/node-1"); null: the whole machine is the node. */
   readonly cgroupParent: string | null;
+  /** Seconds; 0: as the system has it. */
+  readonly ipvsTimeouts: IpvsTimeouts;
 }
 
 /** Each mode, loaded only when it is used. */
@@ -44,9 +47,9 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     const { createUserspace } = await import('../dataplane/userspace/userspace.ts');
     return createUserspace(settings);
   },
-  ipvs: async (settings) => {
+  ipvs: async ({ ipvsTimeouts, ...settings }) => {
     const { createIpvs } = await import('../dataplane/ipvs/ipvs.ts');
-    return createIpvs(settings);
+    return createIpvs({ ...settings, timeouts: ipvsTimeouts });
   },
 };
 

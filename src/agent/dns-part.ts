@@ -1,23 +1,33 @@
 import { readFileSync } from 'node:fs';
-import { createForwarder } from '../dns/forwarder.ts';
+import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
 import { type DnsServer, startDnsServer } from '../dns/server.ts';
-import { createZone } from '../dns/zone.ts';
+import { createZone, type Zone } from '../dns/zone.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import type { Informer } from '../kube/informer.ts';
-import type { EndpointSlice, Service } from '../kube/types.ts';
-import { hasCode } from '../lib/errors.ts';
+import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { DnsConfiguration } from './configuration.ts';
+
+const RESOLV_CONF = '/etc/resolv.conf';
+/** How often it is read again: DHCP clients and people change it. */
+const RESOLV_CONF_MS = 10_000;
+
+export interface DnsSources {
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
+  /** Addresses of this node at which other nodes' pods ask while their own node does not answer. */
+  readonly gateways: readonly string[];
+}
 
 /** Answers DNS on the cluster's addresses, which become the node's own: pods reach it without translation. */
 export async function startDns(
   context: AgentContext,
   dns: DnsConfiguration,
-  services: Informer<Service>,
-  slices: Informer<EndpointSlice>,
+  { services, slices, gateways }: DnsSources,
 ): Promise<DnsServer> {
   const { configuration, logger, signal, random, clock, registry } = context;
   const socket = openRouteSocket();
@@ -31,14 +41,19 @@ export async function startDns(
     socket.close();
   }
   const metrics = createDnsMetrics(registry);
+  const networks = [
+    ...(configuration.proxy?.serviceCidrs ?? []),
+    ...(configuration.proxy?.clusterCidrs ?? []),
+  ];
   const zone = createZone({
     domain: configuration.clusterDomain,
     ttl: dns.ttlSeconds,
     podMode: dns.podRecords,
     serverAddresses: [...dns.addresses],
-    reverseCidrs: (configuration.proxy?.serviceCidrs ?? []).map((cidr) => cidr.text),
+    reverseCidrs: networks.map((cidr) => cidr.text),
     now: clock.now,
     random,
+    onProgrammed: metrics.programmed,
   });
   services.handle({
     onAdd: (service) => zone.setService(service),
@@ -50,24 +65,89 @@ export async function startDns(
     onUpdate: (slice) => zone.setSlice(slice),
     onDelete: ({ metadata }) => zone.deleteSlice(metadata?.namespace ?? '', metadata?.name ?? ''),
   });
-  const upstreams =
-    dns.upstreams.length > 0
-      ? [...dns.upstreams]
-      : upstreamsFromResolvConf(readOptional('/etc/resolv.conf'), [...dns.addresses]);
-  const forwarder =
-    upstreams.length > 0 ? createForwarder({ upstreams, metrics, logger, clock, random }) : null;
-  const server = await startDnsServer({
-    listeners: dns.addresses.map((address) => ({ address, port: 53 })),
-    zone,
-    forwarder,
+  const synced: Promise<unknown>[] = [services.synced, slices.synced];
+  if (dns.podRecords === 'verified') synced.push(followPods(context, zone));
+  const own = [...dns.addresses, ...gateways];
+  const fromNode = dns.upstreams.length === 0;
+  const upstreams = fromNode ? upstreamsFromResolvConf(readOptional(RESOLV_CONF), own) : [...dns.upstreams];
+  const forwarder = createForwarder({
+    upstreams,
+    stubDomains: dns.stubDomains,
     metrics,
-    logger: logger.child({ part: 'dns' }),
-    signal,
+    logger,
+    clock,
+    random,
+  });
+  context.onClose(() => forwarder.close());
+  if (fromNode) followResolvConf(context, forwarder, upstreams, own);
+  const common = { zone, forwarder, metrics, logger: logger.child({ part: 'dns' }), signal };
+  const server = await startDnsServer({
+    ...common,
+    listeners: dns.addresses.map((address) => ({ address, port: 53 })),
   });
   context.onClose(() => server.close());
-  await Promise.all([services.synced, slices.synced]);
+  for (const address of gateways) {
+    try {
+      const extra = await startDnsServer({ ...common, listeners: [{ address, port: 53 }] });
+      context.onClose(() => extra.close());
+    } catch (error) {
+      // Only the pods of nodes whose own agent is away would miss it.
+      logger.warn({ err: error, address }, `other nodes' pods cannot ask here: ${messageOf(error)}`);
+    }
+  }
+  await Promise.all(synced);
   zone.setSynced(true);
   return server;
+}
+
+/** Tells the zone which pod has which address, in the whole cluster. */
+function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
+  const pods = context.follow(RESOURCES.pods, {
+    fieldSelector: 'status.phase!=Succeeded,status.phase!=Failed',
+    transform: ({ metadata, status }: Pod): Pod => ({
+      metadata: {
+        ...(metadata?.name === undefined ? {} : { name: metadata.name }),
+        ...(metadata?.namespace === undefined ? {} : { namespace: metadata.namespace }),
+        ...(metadata?.resourceVersion === undefined ? {} : { resourceVersion: metadata.resourceVersion }),
+      },
+      status: { podIPs: status?.podIPs ?? [] },
+    }),
+  });
+  const set = ({ metadata, status }: Pod) => {
+    const addresses = (status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []);
+    zone.setPod(metadata?.namespace ?? '', metadata?.name ?? '', addresses);
+  };
+  pods.handle({
+    onAdd: set,
+    onUpdate: set,
+    onDelete: ({ metadata }) => zone.deletePod(metadata?.namespace ?? '', metadata?.name ?? ''),
+  });
+  return pods.synced;
+}
+
+/** Takes over what becomes of the node's name servers. */
+function followResolvConf(
+  { clock, logger, signal }: AgentContext,
+  forwarder: Forwarder,
+  first: readonly string[],
+  own: readonly string[],
+): void {
+  let known = first;
+  const look = () => {
+    try {
+      const upstreams = upstreamsFromResolvConf(readOptional(RESOLV_CONF), own);
+      if (upstreams.join() !== known.join()) {
+        known = upstreams;
+        forwarder.setUpstreams(upstreams);
+        logger.info({ upstreams }, `names outside the cluster are asked for as ${RESOLV_CONF} says now`);
+      }
+    } catch (error) {
+      logger.warn({ err: error }, `cannot read ${RESOLV_CONF}: ${messageOf(error)}`);
+    }
+    cancel = clock.after(RESOLV_CONF_MS, look);
+  };
+  let cancel = clock.after(RESOLV_CONF_MS, look);
+  signal.addEventListener('abort', () => cancel(), { once: true });
 }
 
 function readOptional(file: string): string {

@@ -13,6 +13,12 @@ export interface FieldReader {
   choice<T extends string>(field: string, choices: readonly T[], fallback: T): T;
   /** `check` says what is wrong with an item, or null. */
   texts(field: string, fallback: readonly string[], check?: (item: string) => string | null): string[];
+  /** An object of lists, such as {"corp.example": ["10.0.0.53"]}; `check` says what is wrong with an item, or null. */
+  listsByName(
+    field: string,
+    checkName: (name: string) => string | null,
+    check: (item: string) => string | null,
+  ): Record<string, string[]>;
   object<T>(field: string, read: (reader: FieldReader) => T): T;
   optionalObject<T>(field: string, read: (reader: FieldReader) => T): T | null;
   /** A duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
@@ -111,6 +117,18 @@ function nested(document: unknown, path: string, problems: string[]) {
           return [];
         }
         return [item as string];
+      });
+    },
+    listsByName(field, checkName, check) {
+      const value = get(field);
+      if (value === undefined) return {};
+      return child(field, value, (lists) => {
+        const names = typeof value === 'object' && !Array.isArray(value) ? Object.keys(value ?? {}) : [];
+        for (const one of names) {
+          const wrong = checkName(one);
+          if (wrong !== null) lists.problem(one, wrong);
+        }
+        return Object.fromEntries(names.map((one) => [one, lists.texts(one, [], check)]));
       });
     },
     duration(field, fallbackMs) {

@@ -1,9 +1,10 @@
 import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import { parseCidr } from '../lib/address.ts';
 import { cidr, nodePortAddress } from './address-fields.ts';
 import type { AgentConfiguration } from './configuration.ts';
-import { fieldReader } from './field-reader.ts';
+import { type FieldReader, fieldReader } from './field-reader.ts';
 
 /** kube-proxy's word for a mode → ours. Its default on Linux is iptables. */
 const MODE_NAMES: Readonly<Record<string, Mode>> = {
@@ -40,9 +41,15 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
   const mode = MODE_NAMES[root.choice('mode', Object.keys(MODE_NAMES), '')] ?? 'iptables';
   const rules = (field: string) =>
     root.object(field, (reader) => {
-      reader.ignore('localhostNodePorts', 'scheduler', 'excludeCIDRs', 'strictARP');
-      reader.ignore('tcpTimeout', 'tcpFinTimeout', 'udpTimeout');
+      // Virtual servers of others are never touched, and addresses of Services never answered for by ARP.
+      reader.ignore('localhostNodePorts', 'excludeCIDRs', 'strictARP');
       return {
+        scheduler: reader.choice('scheduler', ['', ...Object.keys(SCHEDULERS)], '') || 'rr',
+        timeouts: {
+          tcp: seconds(reader, 'tcpTimeout'),
+          tcpFin: seconds(reader, 'tcpFinTimeout'),
+          udp: seconds(reader, 'udpTimeout'),
+        },
         masqueradeBit: reader.number('masqueradeBit', 14, 0, 31),
         masqueradeAll: reader.flag('masqueradeAll', false),
         syncPeriodMs: reader.duration('syncPeriod', 30_000) || 30_000,
@@ -50,11 +57,13 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
       };
     });
   const sections = { iptables: rules('iptables'), nftables: rules('nftables'), ipvs: rules('ipvs') };
+  // IPVS takes what is masqueraded from the section iptables (cmd/kube-proxy/app/server_linux.go).
   const section = mode === 'nftables' ? sections.nftables : sections.iptables;
-  if (section.minSyncPeriodMs > section.syncPeriodMs) {
+  const { minSyncPeriodMs, syncPeriodMs } = mode === 'ipvs' ? sections.ipvs : section;
+  if (minSyncPeriodMs > syncPeriodMs) {
     root.problem(`${mode}.minSyncPeriod`, 'must not be longer than syncPeriod');
   }
-  const raw = document as { iptables?: { localhostNodePorts?: unknown }; ipvs?: { scheduler?: unknown } };
+  const raw = document as { iptables?: { localhostNodePorts?: unknown } };
   const detectLocal = ((document as { detectLocal?: unknown }).detectLocal ?? {}) as Record<string, unknown>;
   const clusterCidr = root.optionalText('clusterCIDR');
   const clusterCidrs = (clusterCidr === null ? [] : clusterCidr.split(',')).flatMap((text) => {
@@ -83,9 +92,10 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
       masqueradeBit: section.masqueradeBit,
       localhostNodePorts: raw.iptables?.localhostNodePorts !== false,
       serviceCidrs: [],
-      ipvsScheduler: text(raw.ipvs?.scheduler) || 'rr',
-      minSyncPeriodMs: section.minSyncPeriodMs,
-      syncPeriodMs: section.syncPeriodMs,
+      ipvsScheduler: sections.ipvs.scheduler,
+      ipvsTimeouts: sections.ipvs.timeouts,
+      minSyncPeriodMs,
+      syncPeriodMs,
     },
     network: null,
     pods: null,
@@ -97,6 +107,9 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
   root.finish('read configuration');
   return configuration;
 }
+
+/** IPVS counts whole seconds; 0: as the system has it. */
+const seconds = (reader: FieldReader, field: string): number => Math.ceil(reader.duration(field, 0) / 1000);
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';

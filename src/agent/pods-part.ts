@@ -1,11 +1,18 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Informer } from '../kube/informer.ts';
+import type { Node } from '../kube/types.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
 import { startKubelet } from '../runtime/kubelet.ts';
 import type { AgentContext } from './agent-context.ts';
+import { fallbackNameServers } from './name-servers.ts';
 
 /** Runs the pods of this node; resolves when they have been looked at once. */
-export async function startPods(context: AgentContext, network: PodNetwork): Promise<void> {
+export async function startPods(
+  context: AgentContext,
+  network: PodNetwork,
+  nodes: Informer<Node>,
+): Promise<void> {
   const { configuration, client, clock, random, logger, signal } = context;
   const { pods, dns } = configuration;
   if (!pods) return;
@@ -17,6 +24,10 @@ export async function startPods(context: AgentContext, network: PodNetwork): Pro
     cgroupParent: pods.cgroupParent,
     network,
     clusterDns: dns?.addresses ?? [],
+    // Nodes come and go.
+    get fallbackDns() {
+      return fallbackNameServers(dns?.addresses ?? [], configuration.nodeName, nodes.list());
+    },
     clusterDomain: configuration.clusterDomain,
     apiService: { host: pods.apiServiceHost, port: pods.apiServicePort },
     builtinImages: context.builtinImages,

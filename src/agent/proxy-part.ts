@@ -82,6 +82,7 @@ export async function startProxyPart(
       onForeignChange: () => proxy.check(),
       onOutcome: (outcome) => failover.report(outcome),
       cgroupParent: configuration.pods?.cgroupParent ?? null,
+      ipvsTimeouts: proxied.ipvsTimeouts,
     });
   const conntrack = createConntrackReconciler({
     families,

@@ -3,6 +3,8 @@ import { FairleadError } from '../lib/errors.ts';
 
 export interface ResolverSettings {
   readonly clusterDns: readonly string[];
+  /** Other nodes' name servers, which know the same: asked when the first does not answer. */
+  readonly fallbackDns?: readonly string[];
   readonly clusterDomain: string;
   /** The node's own resolv.conf. */
   readonly nodeResolvConf: string;
@@ -33,8 +35,15 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
           }
         : node;
   const extra = spec?.dnsConfig;
-  const nameservers = [...new Set([...base.nameservers, ...(extra?.nameservers ?? [])])].slice(0, 3);
-  const searches = [...new Set([...base.searches, ...(extra?.searches ?? [])])].slice(0, 32);
+  // The node's other addresses lead to the same server as the first: last, where there is room (MAXNS, resolv.conf(5)).
+  const fallback = inCluster ? (settings.fallbackDns ?? []) : [];
+  const [first, others] =
+    fallback.length > 0 ? [base.nameservers.slice(0, 1), base.nameservers.slice(1)] : [base.nameservers, []];
+  const nameservers = [...new Set([...first, ...(extra?.nameservers ?? []), ...fallback, ...others])].slice(
+    0,
+    3,
+  );
+  const searches = fittingSearches([...new Set([...base.searches, ...(extra?.searches ?? [])])]);
   const options = new Map<string, string>();
   for (const option of base.options) options.set(option.split(':')[0] ?? option, option);
   for (const { name = '', value } of extra?.options ?? []) {
@@ -46,6 +55,18 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
     ...(options.size > 0 ? [`options ${[...options.values()].join(' ')}`] : []),
     '',
   ].join('\n');
+}
+
+/** As many domains as a resolver takes, as the kubelet cuts them: 32, and 2048 characters with the blanks between them. */
+function fittingSearches(searches: readonly string[]): string[] {
+  const fitting: string[] = [];
+  let length = -1;
+  for (const search of searches.slice(0, 32)) {
+    length += search.length + 1;
+    if (length > 2048) break;
+    fitting.push(search);
+  }
+  return fitting;
 }
 
 function parseResolvConf(text: string) {

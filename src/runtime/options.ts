@@ -24,6 +24,8 @@ export interface KubeletOptions {
   readonly cgroupParent: string;
   readonly network: PodNetwork;
   readonly clusterDns: readonly string[];
+  /** Other nodes' name servers, for when this node's does not answer; read for each pod anew. */
+  readonly fallbackDns?: readonly string[];
   readonly clusterDomain: string;
   /** Where pods find the API server. */
   readonly apiService: { readonly host: string; readonly port: number };

@@ -1,0 +1,35 @@
+import { createHash } from 'node:crypto';
+import type { Node } from '../kube/types.ts';
+import { addressAt, familyOf, parseCidr } from '../lib/address.ts';
+
+/** Together with the node's own they fill resolv.conf (resolv.conf(5), MAXNS). */
+const MOST = 2;
+
+/** The first addresses of a node's pod networks, which the pods' gateway has. */
+export function podGateways(node: Node): string[] {
+  return (node.spec?.podCIDRs ?? []).flatMap((text) => {
+    const cidr = parseCidr(text);
+    return cidr ? [addressAt(cidr, 1)] : [];
+  });
+}
+
+/**
+ * Two other nodes' name servers, of the family of this node's first: they answer its pods while its agent does not run.
+ * Which they are differs from node to node, so that no node bears all the load of another.
+ */
+export function fallbackNameServers(own: readonly string[], here: string, nodes: Iterable<Node>): string[] {
+  const [first] = own;
+  if (first === undefined) return [];
+  const isReady = (node: Node) =>
+    node.status?.conditions?.find(({ type }) => type === 'Ready')?.status === 'True';
+  const rank = (name: string) => createHash('sha256').update(`${here}\0${name}`).digest('hex');
+  return [...nodes]
+    .filter((node) => node.metadata?.name !== here && isReady(node))
+    .flatMap((node) => {
+      const address = podGateways(node).find((one) => familyOf(one) === familyOf(first));
+      return address === undefined ? [] : [{ address, rank: rank(node.metadata?.name ?? '') }];
+    })
+    .sort((a, b) => (a.rank < b.rank ? -1 : 1))
+    .slice(0, MOST)
+    .map(({ address }) => address);
+}
