@@ -125,21 +125,31 @@ export function startFailover(options: FailoverOptions): Failover {
     });
   }
 
-  const watch = startAttemptWatch({
-    families,
-    ...(netns === undefined ? {} : { netns }),
-    clock,
-    logger,
-    wanted: (attempt) => tracked() && frontendOf(attempt) !== null,
-    wantsSuccess: () => policy.active,
-    onOutcome: observe,
-    ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),
-    ...(options.onOverrun ? { onOverrun: options.onOverrun } : {}),
-  });
+  /** Attempts are watched while the mode's are tracked; other modes report themselves. */
+  let watch: { close(): void } | null = null;
+  function watchAsWanted(): void {
+    if (tracked() === (watch !== null)) return;
+    watch?.close();
+    watch = watch === null ? startWatch() : null;
+  }
+  const startWatch = () =>
+    startAttemptWatch({
+      families,
+      ...(netns === undefined ? {} : { netns }),
+      clock,
+      logger,
+      wanted: (attempt) => frontendOf(attempt) !== null,
+      wantsSuccess: () => policy.active,
+      onOutcome: observe,
+      ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),
+      ...(options.onOverrun ? { onOverrun: options.onOverrun } : {}),
+    });
+  watchAsWanted();
 
   return {
     report: observe,
     follow({ frontends }) {
+      watchAsWanted();
       if (!policy.active) return;
       const before = policy.ejected.size;
       for (const { before: old, after } of frontends) {
@@ -160,7 +170,7 @@ export function startFailover(options: FailoverOptions): Failover {
     close() {
       closed = true;
       cancel?.();
-      watch.close();
+      watch?.close();
     },
   };
 }

@@ -46,6 +46,8 @@ export interface FailoverScene {
   load(from: readonly Place[], address: string, port: number, perSecond: number): Load;
   readonly verdicts: readonly FailoverVerdict[];
   readonly failover: Failover | null;
+  /** How many connections without an answer were freed. */
+  readonly unanswered: number;
   /** Resolves when what the table says is programmed. */
   settled(): Promise<void>;
   close(): Promise<void>;
@@ -58,6 +60,8 @@ export interface Load {
 
 export interface SceneOptions {
   readonly failover: boolean;
+  /** False for a mode whose connections are not its endpoints' in connection tracking. Default: true. */
+  readonly tracked?: boolean;
   readonly settings?: EjectionSettings;
   /** How long a connection may take. */
   readonly patienceMs?: number;
@@ -66,11 +70,12 @@ export interface SceneOptions {
 export async function createFailoverScene(
   topology: Topology,
   dataplane: Dataplane,
-  { failover: wanted, settings, patienceMs = 8000 }: SceneOptions,
+  { failover: wanted, tracked = true, settings, patienceMs = 8000 }: SceneOptions,
 ): Promise<FailoverScene> {
   const table = createServiceTable(NODE);
   const listeners = new Map<Place, (() => void)[]>();
   const verdicts: FailoverVerdict[] = [];
+  let unanswered = 0;
   let map: ServiceMap | null = null;
   let places: readonly Place[] = [];
   let running: Promise<void> = Promise.resolve();
@@ -96,12 +101,15 @@ export async function createFailoverScene(
         clock: systemClock,
         logger: silentLogger,
         map: () => map,
-        tracked: () => true,
+        tracked: () => tracked,
         onEjected(endpoints) {
           table.setEjected(endpoints);
           void settled();
         },
         onVerdict: (verdict) => verdicts.push(verdict),
+        onUnanswered(count) {
+          unanswered += count;
+        },
         ...(settings ? { settings } : {}),
       })
     : null;
@@ -186,6 +194,9 @@ export async function createFailoverScene(
     },
     verdicts,
     failover,
+    get unanswered() {
+      return unanswered;
+    },
     settled,
     async close() {
       failover?.close();

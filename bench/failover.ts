@@ -1,0 +1,267 @@
+/**
+ * One of four endpoints dies (its address goes, or its port is closed) under 800 new connections a second: how many
+ * fail, how many are slow, with failover and without. Run as root:
+ *   node bench/failover.ts [MODE…] [--rate N]
+ *   node bench/failover.ts [MODE…] --soak MINUTES     healthy endpoints on a loaded machine: none may be ejected
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { createServer, Socket } from 'node:net';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import type { Dataplane } from '../src/dataplane/dataplane.ts';
+import type { Outcome } from '../src/dataplane/failover/outcome.ts';
+import { CLUSTER_IP, createFailoverScene, PORT } from '../src/dataplane/testing/failover-scene.ts';
+import { createTopology, type Place } from '../src/dataplane/testing/topology.ts';
+import { listenTcpIn, openTcpIn } from '../src/kernel/netns.ts';
+import type { IPFamily } from '../src/lib/address.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const CLIENT: Place = 'pod1';
+const ENDPOINTS: readonly Place[] = ['pod2', 'pod3', 'far', 'outside'];
+const VICTIM: Place = 'pod2';
+const TARGET = 8080;
+/** A second before the death, and four after. */
+const BEFORE_MS = 1000;
+const LOAD_MS = 5000;
+const PATIENCE_MS = 10_000;
+/** Slower than this, a connection was noticed by its user. */
+const SLOW_MS = 250;
+const MOST_PER_SECOND = 2000;
+
+interface Settings {
+  readonly netns: string;
+  readonly failover: boolean;
+  readonly onOutcome: (outcome: Outcome) => void;
+  readonly cgroup: string;
+  readonly pinPath: string;
+}
+
+const MODES: Readonly<Record<string, (settings: Settings) => Promise<Dataplane>>> = {
+  nftables: async ({ netns }) =>
+    (await import('../src/dataplane/nftables/nftables.ts')).createNftables({ families: FAMILIES, netns }),
+  iptables: async ({ netns }) =>
+    (await import('../src/dataplane/iptables/iptables.ts')).createIptables({ families: FAMILIES, netns }),
+  userspace: async ({ netns }) =>
+    (await import('../src/dataplane/userspace/userspace.ts')).createUserspace({ families: FAMILIES, netns }),
+  ipvs: async ({ netns }) =>
+    (await import('../src/dataplane/ipvs/ipvs.ts')).createIpvs({ families: FAMILIES, netns }),
+  ebpf: async (settings) =>
+    (await import('../src/dataplane/ebpf/ebpf.ts')).createEbpf({ families: FAMILIES, ...settings }),
+};
+
+interface Connection {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly ms: number;
+  readonly failure: string | null;
+}
+
+const [role, ...words] = process.argv.slice(2);
+if (role === 'child-serve') serve(words[0] ?? '');
+else if (role === 'child-load') await load(words);
+else if (role === 'child-burn') for (;;);
+else await main();
+
+async function main(): Promise<void> {
+  const { positionals, values } = parseArgs({
+    allowPositionals: true,
+    options: { rate: { type: 'string', default: '800' }, soak: { type: 'string' } },
+  });
+  const modes = positionals.length > 0 ? positionals : ['nftables', 'iptables', 'userspace', 'ebpf'];
+  const rate = Math.min(MOST_PER_SECOND, Number(values.rate));
+  if (values.soak !== undefined) {
+    const minutes = Number(values.soak) / modes.length;
+    console.log(`${values.soak} minutes of full load, healthy endpoints, two busy loops beside\n`);
+    print(['mode', 'connections', 'a second', 'failed', 'max ms', 'ejected', 'unanswered']);
+    for (const mode of modes) print([mode, ...(await soak(mode, minutes))]);
+    return;
+  }
+  console.log(`${rate} new connections a second; one of four endpoints dies after one of five seconds\n`);
+  print(['mode', 'death', 'failover', 'count', 'failed', 'slow', 'slow after 1 s', 'median ms', 'max ms']);
+  for (const mode of modes) {
+    for (const death of ['address gone', 'port closed'] as const) {
+      for (const failover of [true, false])
+        print([mode, death, ...(await measure(mode, death, failover, rate))]);
+    }
+  }
+}
+
+async function measure(
+  mode: string,
+  death: 'address gone' | 'port closed',
+  failover: boolean,
+  rate: number,
+): Promise<string[]> {
+  await using stage = await setUp(mode, failover);
+  const { scene, servers } = stage;
+  const loading = stage.load(['paced', String(rate), String(LOAD_MS)]);
+  await pause(BEFORE_MS);
+  const diedAt = Date.now();
+  if (death === 'address gone') scene.vanish(VICTIM);
+  else servers.get(VICTIM)?.kill('SIGKILL');
+  const connections = await loading;
+  const failed = connections.filter((one) => one.failure);
+  const slow = connections.filter((one) => one.failure || one.ms > SLOW_MS);
+  const times = connections.map(({ ms }) => ms).sort((a, b) => a - b);
+  const kinds = Object.entries(Object.groupBy(failed, ({ failure }) => failure ?? ''))
+    .map(([kind, list]) => `${list?.length} ${kind}`)
+    .join(', ');
+  return [
+    failover ? 'yes' : 'no',
+    String(connections.length),
+    failed.length === 0 ? '0' : kinds,
+    String(slow.length),
+    String(slow.filter(({ at }) => at >= diedAt + 1000).length),
+    (times[times.length >> 1] ?? 0).toFixed(1),
+    (times.at(-1) ?? 0).toFixed(0),
+  ];
+}
+
+async function soak(mode: string, minutes: number): Promise<string[]> {
+  await using stage = await setUp(mode, true);
+  const burners = [1, 2].map(() => fork(import.meta.filename, ['child-burn']));
+  try {
+    const ms = minutes * 60_000;
+    const connections = await stage.load(['closed', '64', String(ms)]);
+    const failed = connections.filter((one) => one.failure).length;
+    const longest = connections.reduce((most, one) => Math.max(most, one.ms), 0);
+    const ejected = stage.scene.verdicts.filter(({ kind }) => kind === 'ejected').length;
+    return [
+      String(connections.length),
+      (connections.length / (ms / 1000)).toFixed(0),
+      String(failed),
+      longest.toFixed(0),
+      String(ejected),
+      String(stage.scene.unanswered),
+    ];
+  } finally {
+    for (const burner of burners) burner.kill('SIGKILL');
+  }
+}
+
+/** A topology with servers in processes of their own, carried by a mode. */
+async function setUp(mode: string, failover: boolean) {
+  const topology = createTopology();
+  const name = `flt-${randomBytes(3).toString('hex')}`;
+  const { makeTestGroup, removeTestGroup } = await import('../src/dataplane/ebpf/testing/client.ts');
+  const cgroup = makeTestGroup();
+  const children = new Set<ChildProcess>();
+  const start = async (...args: string[]) => {
+    const child = fork(import.meta.filename, args);
+    children.add(child);
+    await once(child, 'message');
+    return child;
+  };
+  let report: (outcome: Outcome) => void = () => {};
+  const open = MODES[mode];
+  if (!open) throw new Error(`no mode ${mode}; there are ${Object.keys(MODES).join(', ')}`);
+  const dataplane = await open({
+    netns: topology.namespace('node'),
+    failover,
+    onOutcome: (outcome) => report(outcome),
+    cgroup,
+    pinPath: `/run/${name}-bpf`,
+  });
+  const scene = await createFailoverScene(topology, dataplane, { failover, tracked: mode !== 'userspace' });
+  report = (outcome) => scene.failover?.report(outcome);
+  const servers = new Map<Place, ChildProcess>();
+  for (const place of ENDPOINTS) servers.set(place, await start('child-serve', topology.namespace(place)));
+  await scene.setEndpoints(ENDPOINTS);
+  return {
+    scene,
+    servers,
+    /** Runs the load in a process of its own; everything it did. */
+    async load(how: string[]): Promise<Connection[]> {
+      const child = await start('child-load', topology.namespace(CLIENT), ...how);
+      writeFileSync(join(cgroup, 'cgroup.procs'), String(child.pid));
+      const connections: Connection[] = [];
+      child.on('message', (part: Connection[]) => connections.push(...part));
+      child.send('go');
+      await once(child, 'exit');
+      children.delete(child);
+      return connections;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const child of children) child.kill('SIGKILL');
+      await scene.close();
+      await dataplane.remove();
+      await dataplane.close();
+      topology.close();
+      await removeTestGroup(cgroup);
+    },
+  };
+}
+
+function serve(netns: string): void {
+  for (const wildcard of ['0.0.0.0', '::']) {
+    const server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.end('.');
+    });
+    server.listen({ fd: listenTcpIn(netns, wildcard, TARGET) });
+  }
+  process.send?.('ready');
+  process.on('disconnect', () => process.exit(0));
+}
+
+async function load([netns = '', how, amount, duration]: string[]): Promise<void> {
+  process.send?.('ready');
+  await once(process, 'message');
+  const until = Date.now() + Number(duration);
+  const done: Connection[] = [];
+  const flush = () => process.send?.(done.splice(0));
+  const flushing = setInterval(flush, 1000);
+  const one = async () => done.push(await connect(netns));
+  if (how === 'paced') {
+    const started = performance.now();
+    const all: Promise<unknown>[] = [];
+    while (Date.now() < until) {
+      const due = ((performance.now() - started) * Number(amount)) / 1000;
+      while (all.length < due) all.push(one());
+      await pause(1);
+    }
+    await Promise.all(all);
+  } else {
+    const worker = async () => {
+      while (Date.now() < until) await one();
+    };
+    await Promise.all(Array.from({ length: Number(amount) }, worker));
+  }
+  clearInterval(flushing);
+  process.send?.(done, () => process.exit(0));
+}
+
+function connect(netns: string): Promise<Connection> {
+  return new Promise((resolve) => {
+    const at = Date.now();
+    const began = performance.now();
+    const socket = new Socket({ fd: openTcpIn(netns, 'ipv4') });
+    const finish = (failure: string | null) => {
+      clearTimeout(timer);
+      // A reset leaves no TIME_WAIT: ports would run out.
+      socket.resetAndDestroy();
+      resolve({ at, ms: performance.now() - began, failure });
+    };
+    const timer = setTimeout(() => finish('silence'), PATIENCE_MS);
+    socket.on('data', () => finish(null));
+    socket.on('error', (error: NodeJS.ErrnoException) => finish(error.code ?? 'error'));
+    socket.connect(PORT, CLUSTER_IP.ipv4);
+  });
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+function print(cells: readonly string[]): void {
+  const widths = [10, 13, 9, 7, 22, 6, 15, 10, 7];
+  console.log(
+    cells
+      .map((cell, i) => cell.padEnd(widths[i] ?? 12))
+      .join(' ')
+      .trimEnd(),
+  );
+}
