@@ -182,6 +182,17 @@ test('nobody answers: SERVFAIL, not an exception', async () => {
   });
 });
 
+test('an upstream out of reach (the kernel refuses to send there): SERVFAIL, and others are asked', async () => {
+  const good = await startUpstream(yes(1));
+  // Nothing is sent: only a socket that asked for it may send to the broadcast address.
+  await using([], { upstreams: ['255.255.255.255'] }, async (forwarder) => {
+    assert.equal((await resolve(forwarder, 'x')).rcode, RCODE.SERVFAIL);
+  });
+  await using([good], { upstreams: ['255.255.255.255', good.address] }, async (forwarder) => {
+    for (const name of ['a', 'b', 'c', 'd']) assert.equal(lastByte(await resolve(forwarder, name)), 1);
+  });
+});
+
 test('stub domains have their own upstreams; the longest wins', async () => {
   const [general, corp, lab] = await Promise.all([
     startUpstream(yes(1)),

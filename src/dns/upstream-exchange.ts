@@ -81,7 +81,10 @@ function exchangeUdp(
 ): Promise<Message> {
   return new Promise((resolve, reject) => {
     const socket = createSocket(isIPv6(upstream.address) ? 'udp6' : 'udp4');
+    let finished = false;
     const finish = (settle: () => void) => {
+      if (finished) return;
+      finished = true;
       clearTimeout(timer);
       socket.removeAllListeners();
       socket.on('error', () => {});
@@ -89,12 +92,18 @@ function exchangeUdp(
       settle();
     };
     const timer = setTimeout(() => finish(() => reject(timedOut(upstream, timeoutMs))), timeoutMs);
-    socket.once('error', (error) => finish(() => reject(error)));
+    const fail = (error: Error) => finish(() => reject(error));
+    socket.once('error', fail);
     socket.on('message', (data) => {
       const reply = readReply(data, query, id);
       if (reply) finish(() => resolve(reply));
     });
-    socket.connect(upstream.port, upstream.address, () => socket.send(bytes));
+    // Called, against its type, with the error where the address is out of reach.
+    const connected = (error?: Error) => {
+      if (error) fail(error);
+      else if (!finished) socket.send(bytes);
+    };
+    socket.connect(upstream.port, upstream.address, connected);
   });
 }
 
