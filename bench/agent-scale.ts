@@ -151,6 +151,13 @@ function residentMemory(pid: number): { now: number; peak: number } {
   return { now: kib('VmRSS') * 1024, peak: kib('VmHWM') * 1024 };
 }
 
+/** Processor time that a process has used, seconds. */
+function processorTime(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+  // proc(5): utime and stime, in ticks of 10 ms.
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+
 /** Sum and count of a histogram of the agent's. */
 async function histogram(metric: string): Promise<{ sum: number; count: number }> {
   const text = await (await fetch('http://127.0.0.1:10249/metrics')).text();
@@ -178,6 +185,7 @@ async function observe(
   owners: readonly Service[],
 ): Promise<void> {
   const atStart = residentMemory(agent.pid);
+  const spent = processorTime(agent.pid);
   await sleep(5000);
   const settled = residentMemory(agent.pid);
   let onCommit = () => {};
@@ -214,6 +222,7 @@ async function observe(
   console.table({
     [`${part}, ${options.mode}`]: {
       'start to programmed, s': (agent.readyMs / 1000).toFixed(2),
+      'of it processor time': spent.toFixed(2),
       'RSS at start, MiB': mb(atStart.now),
       'RSS after 5 s': mb(settled.now),
       'RSS after changes': mb(worked.now),

@@ -29,7 +29,7 @@ const MARK = 'FAIRLEAD_CLUSTER';
  * For agents: Node.js would give young objects 128 MB while a large cluster is read for the first time, and keep them.
  * The launcher does the same for an agent that is started by itself.
  */
-const AGENT_FLAGS = ['--max-semi-space-size=8'];
+const AGENT_FLAGS = ['--max-semi-space-size=4'];
 
 /** Starts the API server and the controllers, inside the wire's namespace, with their listeners open already. */
 export function startControlPlane(state: ClusterState): ProcessIdentity {
