@@ -1,7 +1,9 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type ConntrackReconciler, createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
-import type { Mode } from '../dataplane/dataplane.ts';
+import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
+import { UNANSWERED_MS } from '../dataplane/failover/attempt-watch.ts';
+import { dial } from '../dataplane/failover/dial.ts';
 import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type KubeObject, type Node, RESOURCES, type Service } from '../kube/types.ts';
@@ -14,6 +16,7 @@ import { type AgentContext, addressesOf } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { startFailoverPart } from './failover-part.ts';
+import { type GoneEndpoint, watchGoneEndpoints } from './gone-endpoints.ts';
 import { createHealthCheckServers } from './health-check-servers.ts';
 import { type Applied, type ServiceProxy, startProxy } from './proxy.ts';
 import { createProxyMetrics, type ProxyMetrics } from './proxy-metrics.ts';
@@ -153,6 +156,20 @@ export async function startProxyPart(
   });
   context.onClose(() => failover.close());
   await Promise.all([services.synced, slices.synced]);
+  const gone = watchGoneEndpoints({
+    slices,
+    nodes,
+    clock,
+    logger,
+    dial: (endpoint) => dial(endpoint, UNANSWERED_MS, clock),
+    // The connections of a mode that has its own are not listed: any may be there.
+    connected: (endpoints) => (ownConnections(proxy.dataplane) ? endpoints : conntrack.connected(endpoints)),
+    async end(endpoints) {
+      await ownConnections(proxy.dataplane)?.(endpoints);
+      if (mode !== 'userspace') await conntrack.endConnections(endpoints);
+    },
+  });
+  context.onClose(() => gone.close());
   // Nothing is programmed from half of the objects: what is missing would look deleted. All are in the table after this.
   feed(table, services, slices, metrics, () => proxy.notify());
   proxy.notify();
@@ -220,6 +237,14 @@ export async function startProxyPart(
       return done;
     },
   };
+}
+
+/** How a mode ends the connections that it keeps itself, besides connection tracking; null: it keeps none. */
+function ownConnections(
+  dataplane: Dataplane,
+): ((endpoints: readonly GoneEndpoint[]) => Promise<unknown> | unknown) | null {
+  if (!('endConnections' in dataplane) || typeof dataplane.endConnections !== 'function') return null;
+  return dataplane.endConnections.bind(dataplane);
 }
 
 /** Keeps the table equal to the objects. */

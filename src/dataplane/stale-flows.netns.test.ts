@@ -193,7 +193,13 @@ describe('connection tracking follows the Services', () => {
     assert.equal(await echo('hello'), 'hello');
     await turnInto(one, web('pod2'));
     assert.equal(await echo('still'), 'still');
-    assert.equal(await reconciler.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 1);
-    assert.equal(await echo('gone'), 'ECONNRESET');
+    const gone = [{ ip: topology.address('pod1', 'ipv4'), port }];
+    assert.deepEqual(reconciler.connected([...gone, { ip: topology.address('pod2', 'ipv4'), port }]), gone);
+    // The client waits, and sends nothing by itself.
+    const end = new Promise<string>((resolve) =>
+      socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'error')),
+    );
+    assert.equal(await reconciler.endConnections(gone), 1);
+    assert.equal(await end, 'ECONNRESET');
   });
 });

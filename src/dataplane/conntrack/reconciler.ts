@@ -3,6 +3,7 @@ import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { listAddresses } from '../../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
+import { sendStraySynAck } from '../../kernel/tcp-segment.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
@@ -44,9 +45,12 @@ export interface ConntrackReconciler {
   apply(change: Change): void;
   /**
    * Ends TCP and SCTP connections to endpoints that are gone, by deleting their entries: the client's next packet is
-   * taken for a new connection to another endpoint, which resets it. Returns how many.
+   * taken for a new connection to another endpoint, which resets it. TCP clients are made to send one at once. Needs
+   * net.netfilter.nf_conntrack_tcp_loose, which is the kernel's default. Returns how many.
    */
   endConnections(endpoints: readonly GoneEndpoint[]): Promise<number>;
+  /** Those of the endpoints that clients of Services have TCP or SCTP connections to. */
+  connected<T extends GoneEndpoint>(endpoints: readonly T[]): T[];
   /** Resolves when all that was asked for has been done. */
   settled(): Promise<void>;
   close(): Promise<void>;
@@ -117,6 +121,38 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     onPass?.({ family, examined, deleted, durationMs: performance.now() - started });
   }
 
+  /** IPVS sets no status bit for what it translates: the addresses tell. */
+  function connectionsTo(endpoints: readonly GoneEndpoint[]): Flow[] {
+    const wanted = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
+    return families.flatMap((family) =>
+      [PROTOCOL_NUMBER.TCP, PROTOCOL_NUMBER.SCTP].flatMap((protocol) =>
+        connection
+          .list(family, { protocol })
+          .filter(
+            ({ original, reply }) => wanted.has(nameOf(reply)) && original.destination !== reply.source,
+          ),
+      ),
+    );
+  }
+
+  /**
+   * A client that waits for an answer would not send anything, and so not learn that its server is gone. What it
+   * says to this goes the way of any packet of its connection: to an endpoint that knows nothing of it, or to a
+   * rule that refuses it; either resets it, with the right numbers.
+   */
+  function resetClient({ original }: Flow): void {
+    const service = { ip: original.destination, port: original.destinationPort };
+    const client = { ip: original.source, port: original.sourcePort };
+    try {
+      sendStraySynAck(service, client, netns);
+    } catch (error) {
+      logger.debug(
+        { client: client.ip, error: messageOf(error) },
+        'a client was not told that its server is gone',
+      );
+    }
+  }
+
   /** Read at the first question only: most tables have no flow to a node port's number. */
   function nodeAddresses(family: IPFamily): (address: string) => boolean {
     let addresses: Set<string> | null = null;
@@ -141,20 +177,17 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     },
 
     async endConnections(endpoints) {
-      const gone = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
-      let deleted = 0;
-      for (const family of families) {
-        for (const protocol of [PROTOCOL_NUMBER.TCP, PROTOCOL_NUMBER.SCTP]) {
-          const flows = connection
-            .list(family, {
-              protocol,
-              status: { mask: FLOW_STATUS.destinationNat, value: FLOW_STATUS.destinationNat },
-            })
-            .filter(({ reply }) => gone.has(`${reply.source} ${reply.sourcePort}`));
-          deleted += await connection.delete(flows);
-        }
+      const flows = connectionsTo(endpoints);
+      const deleted = await connection.delete(flows);
+      for (const flow of flows) {
+        if (flow.original.protocol === PROTOCOL_NUMBER.TCP) resetClient(flow);
       }
       return deleted;
+    },
+
+    connected(endpoints) {
+      const found = new Set(connectionsTo(endpoints).map(({ reply }) => nameOf(reply)));
+      return endpoints.filter(({ ip, port }) => found.has(`${ip} ${port}`));
     },
 
     settled() {
@@ -172,6 +205,8 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     },
   };
 }
+
+const nameOf = ({ source, sourcePort }: Flow['reply']): string => `${source} ${sourcePort}`;
 
 /** New frontends may find untranslated flows; of others only UDP's that lost an endpoint matter. */
 function needsPass({ before, after }: Change['frontends'][number]): boolean {

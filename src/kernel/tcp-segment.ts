@@ -1,0 +1,89 @@
+import { addressBytes } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { libc, systemError } from './libc.ts';
+import { inNetns, type NetnsRef, socketAddress } from './netns.ts';
+
+const AF_INET = 2;
+const AF_INET6 = 10;
+const SOCK_RAW = 3;
+const SOCK_CLOEXEC = 0o2000000;
+/** Packets bring their IP header along (raw(7), ipv6(7)). */
+const IPPROTO_RAW = 255;
+const TCP = 6;
+const SYN_ACK = 0x12;
+const HOPS = 64;
+
+export interface SocketAddress {
+  /** Canonical. */
+  readonly ip: string;
+  readonly port: number;
+}
+
+/**
+ * Sends a SYN and ACK that belongs to no handshake, from any address. The other side, where it has such a connection,
+ * answers with an ACK that says where it stands (RFC 5961, section 4.2), and is changed in nothing. Connection
+ * tracking takes it for invalid and makes no entry of it.
+ */
+export function sendStraySynAck(from: SocketAddress, to: SocketAddress, netns?: NetnsRef): void {
+  const packet = straySynAck(from, to);
+  const v4 = packet[0] === 0x45;
+  const open = () => libc().socket(v4 ? AF_INET : AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
+  const fd = netns === undefined ? open() : inNetns(netns, open);
+  if (fd < 0) throw systemError('open raw socket');
+  try {
+    const address = socketAddress(to.ip, 0);
+    const object = `${to.ip} port ${to.port}`;
+    if (libc().connect(fd, address, address.length) !== 0) throw systemError('send TCP segment', object);
+    if (libc().send(fd, packet, packet.length, 0) < 0) throw systemError('send TCP segment', object);
+  } finally {
+    libc().close(fd);
+  }
+}
+
+/** The packet with its IP header; IPv4's checksum and length are filled in by the kernel. */
+export function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array {
+  const source = bytesOf(from.ip);
+  const destination = bytesOf(to.ip);
+  const v4 = source.length === 4;
+  const header = v4 ? 20 : 40;
+  const packet = new Uint8Array(header + 20);
+  const view = new DataView(packet.buffer);
+  if (v4) {
+    packet[0] = 0x45;
+    view.setUint16(2, packet.length);
+    packet[8] = HOPS;
+    packet[9] = TCP;
+  } else {
+    packet[0] = 0x60;
+    view.setUint16(4, 20);
+    packet[6] = TCP;
+    packet[7] = HOPS;
+  }
+  packet.set(source, v4 ? 12 : 8);
+  packet.set(destination, v4 ? 16 : 24);
+  view.setUint16(header, from.port);
+  view.setUint16(header + 2, to.port);
+  packet[header + 12] = 5 << 4;
+  packet[header + 13] = SYN_ACK;
+  view.setUint16(header + 16, checksum(source, destination, packet.subarray(header)));
+  return packet;
+}
+
+/** Of the pseudo-header and the segment (RFC 9293, section 3.1). */
+function checksum(source: Uint8Array, destination: Uint8Array, segment: Uint8Array): number {
+  let sum = TCP + segment.length;
+  for (const part of [source, destination, segment]) {
+    for (let i = 0; i < part.length; i += 2) sum += ((part[i] ?? 0) << 8) | (part[i + 1] ?? 0);
+  }
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
+  return ~sum & 0xffff;
+}
+
+function bytesOf(address: string): Uint8Array {
+  const bytes = addressBytes(address);
+  if (bytes) return bytes;
+  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+    op: 'send TCP segment',
+    code: 'EINVAL',
+  });
+}
