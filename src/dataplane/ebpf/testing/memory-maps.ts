@@ -1,6 +1,7 @@
 import type { Sink } from '../forwarding-table.ts';
 import { formatMapped } from '../kernel-contents.ts';
 import { ENDPOINT_WORDS, type RouteEntry, readFrontend } from '../layout.ts';
+import type { Maps } from '../socket-programs.ts';
 import { keyText } from '../verify.ts';
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
@@ -27,6 +28,22 @@ export class MemoryMaps implements Sink {
   readonly slots = new Map<number, Uint32Array>();
   readonly members = new Map<string, number>();
   readonly departed = new Set<string>();
+
+  /** A copy of what the kernel holds. */
+  static read(maps: Maps): MemoryMaps {
+    const copy = new MemoryMaps();
+    for (const [key, value] of maps.frontends.entries()) copy.frontends.set(text(key), value);
+    for (const [key, value] of maps.endpoints.entries()) {
+      const words = new Uint32Array(value.slice().buffer);
+      if (words.some((word) => word !== 0))
+        copy.slots.set(new Uint32Array(key.slice().buffer)[0] ?? -1, words);
+    }
+    for (const [key, value] of maps.members.entries()) {
+      copy.members.set(text(key), new Uint32Array(value.slice().buffer)[0] ?? -1);
+    }
+    for (const [key] of maps.departed.entries()) copy.departed.add(text(key));
+    return copy;
+  }
 
   readonly writeBackends: Sink['writeBackends'] = (elements) => {
     elements.count = 0;
@@ -105,7 +122,7 @@ export class MemoryMaps implements Sink {
         affinitySeconds,
         balance,
         pod: resolve(pod, true),
-        node: resolve(node, node.count > 0 && node.first !== pod.first),
+        node: resolve(node, pod.count === 0 || node.first !== pod.first),
       });
     }
     for (const key of this.departed) {
