@@ -253,6 +253,7 @@ export class PodWorker {
       join(this.#folder, 'resolv.conf'),
       resolvConf(this.#pod, {
         clusterDns: options.clusterDns,
+        fallbackDns: options.fallbackDns ?? [],
         clusterDomain: options.clusterDomain,
         nodeResolvConf: readOptional('/etc/resolv.conf'),
       }),
