@@ -1,10 +1,36 @@
 import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
-import { type Cluster, type Counts, eventually, type RunningPod, startCluster } from './support/cluster.ts';
+import {
+  type Cluster,
+  type Counts,
+  eventually,
+  type RunningPod,
+  spawnFairlead,
+  startCluster,
+} from './support/cluster.ts';
 
 /** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
+
+/** Connects until it has a connection to the server of that name, says so, then waits in silence; says how it ends. */
+const WAIT_FOR_END = `
+const { connect } = require('node:net');
+const [name, host, port] = process.argv.slice(1);
+const attempt = () => {
+  const socket = connect(port, host, () => socket.write('GET /hostname HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'));
+  socket.once('data', (data) => {
+    if (!data.toString().includes(name)) { socket.destroy(); return attempt(); }
+    console.log('connected');
+    socket.on('error', (error) => { console.log(error.code); process.exit(0); });
+    socket.on('end', () => { console.log('end'); process.exit(0); });
+  });
+  socket.once('error', () => {});
+};
+attempt();
+`;
 
 /** Servers that can be taken off the network, or ended, without their pod noticing. */
 const FRAGILE = `
@@ -48,7 +74,11 @@ describe('connections to a dead endpoint reach another one', () => {
     await cluster.apply(FRAGILE);
     await ready();
   });
-  after(() => cluster?.down());
+  const waiters = new Set<ChildProcess>();
+  after(async () => {
+    for (const child of waiters) child.kill();
+    await cluster?.down();
+  });
 
   const ready = async (): Promise<RunningPod[]> => {
     await cluster.ask('rollout', 'status', 'deployment/fragile', '--timeout=60s');
@@ -74,6 +104,18 @@ describe('connections to a dead endpoint reach another one', () => {
     );
     return all;
   }
+  /** A client that is connected to this pod, and only waits. */
+  async function waitForEnd(pod: RunningPod, address: string): Promise<{ end: Promise<string> }> {
+    const child = spawnFairlead(cluster.stateRoot, [
+      ...['exec', '--name', cluster.name, 'outside', '--'],
+      ...[process.execPath, '-e', WAIT_FOR_END, pod.name, address, '30081'],
+    ]);
+    waiters.add(child);
+    const lines = createInterface(child.stdout ?? process.stdin)[Symbol.asyncIterator]();
+    const next = async () => String((await lines.next()).value);
+    assert.equal(await next(), 'connected');
+    return { end: next() };
+  }
   const failuresOf = (all: readonly Counts[]) => Object.assign({}, ...all.map(({ failures }) => failures));
 
   for (const mode of MODES) {
@@ -85,6 +127,7 @@ describe('connections to a dead endpoint reach another one', () => {
       const pods = await ready();
       const [gone, ended] = pods as [RunningPod, RunningPod];
       const node = cluster.state().nodes[0]?.addresses[0];
+      const waiting = await waitForEnd(gone, node ?? '');
 
       await inPod(gone, 'ip', 'link', 'set', 'eth0', 'down');
       const during = speaks
@@ -105,6 +148,7 @@ describe('connections to a dead endpoint reach another one', () => {
         () => cluster.pods('app=fragile'),
         (now) => now.length === 4 && now.every(({ name }) => name !== gone.name && name !== ended.name),
       );
+      assert.equal(await waiting.end, 'ECONNRESET');
     });
   }
 });
