@@ -450,9 +450,14 @@ function findUplink(socket: NetlinkSocket, addresses: readonly string[]): Link {
 function enableForwarding(uplink: Link, options: NodeNetworkOptions): void {
   const families = new Set(options.podCidrs.map((text) => gatewayOf(text).cidr.family));
   if (families.has('ipv4')) writeSysctl('net.ipv4.ip_forward', 1, options.netns);
-  // Pods of this node reach each other by the device that they came in by, and are not to be told of a shorter way.
+  // Pods of this node reach each other by the device that they came in by, and are not to be told of a shorter way;
+  // nor are clients outside whose way to a Service's address is this node, which has no other. Each redirect, sent or
+  // kept back, would also use up what the kernel grants a host of ICMP messages, and with it refusals of datagrams.
   // The kernel sends redirects where this or the device's own switch is on, so other devices keep to their own.
-  if (families.has('ipv4')) writeSysctl('net.ipv4.conf.all.send_redirects', 0, options.netns);
+  if (families.has('ipv4')) {
+    writeSysctl('net.ipv4.conf.all.send_redirects', 0, options.netns);
+    writeSysctl(`net/ipv4/conf/${uplink.name}/send_redirects`, 0, options.netns);
+  }
   if (families.has('ipv4') && options.overlay === 'vxlan') loosenSourceCheck(uplink.name, options.netns);
   if (!families.has('ipv6')) return;
   // A router ignores router advertisements unless told 2: a node that has its default route from them would lose it.
