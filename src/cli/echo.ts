@@ -1,11 +1,21 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, get } from 'node:http';
 import { hostname } from 'node:os';
-import { type Command, numberOption, parseArguments, textOption } from './command.ts';
+import { messageOf } from '../lib/errors.ts';
+import {
+  type Command,
+  numberOption,
+  parseArguments,
+  textOption,
+  textOptions,
+  usageError,
+} from './command.ts';
+
+const CALL_MS = 3000;
 
 export const command: Command = {
-  help: `Usage: fairlead echo [--port N] [--udp-port N] [--message TEXT]
+  help: `Usage: fairlead echo [--port N] [--udp-port N] [--message TEXT] [--calls URL…]
 
 A small server for examples and checks. It answers HTTP and UDP on the same port with its own name and the
 client's address, so that one sees which pod answered and what address arrived there.
@@ -19,17 +29,27 @@ client's address, so that one sees which pod answered and what address arrived t
   --port N         TCP port, and UDP port unless --udp-port is given (default 8080)
   --udp-port N     UDP port
   --message TEXT   the word before "from" (default: hello)
+  --calls URL      asked for every GET /, and what it says added to the answer; may be given several times
 `,
   async run(argv, output) {
     const parsed = parseArguments(
       'echo',
       argv,
-      { port: { type: 'string' }, 'udp-port': { type: 'string' }, message: { type: 'string' } },
+      {
+        port: { type: 'string' },
+        'udp-port': { type: 'string' },
+        message: { type: 'string' },
+        calls: { type: 'string', multiple: true },
+      },
       { least: 0, most: 0, names: '' },
     );
     const port = numberOption('echo', parsed, 'port', 8080, 1, 65535);
     const udpPort = numberOption('echo', parsed, 'udp-port', port, 1, 65535);
     const message = textOption(parsed, 'message', 'hello');
+    const calls = textOptions(parsed, 'calls');
+    const bad = calls.find((url) => !URL.canParse(url) || !url.startsWith('http://'));
+    if (bad !== undefined)
+      throw usageError('echo', `--calls takes http://HOST[:PORT][/PATH], not ${JSON.stringify(bad)}`);
     const name = hostname();
 
     const server = createServer(async (request, response) => {
@@ -42,7 +62,7 @@ client's address, so that one sees which pod answered and what address arrived t
           ? name
           : path === '/clientip'
             ? `${bracketed(client)}:${request.socket.remotePort}`
-            : `${message} from ${name} (you are ${client})`;
+            : [`${message} from ${name} (you are ${client})`, ...(await askAll(calls))].join('\n');
       response.setHeader('content-type', 'text/plain; charset=utf-8');
       response.end(`${body}\n`);
     });
@@ -74,4 +94,35 @@ function plain(address: string): string {
 
 function bracketed(address: string): string {
   return address.includes(':') ? `[${address}]` : address;
+}
+
+/** What each of the servers says, indented under its name, or why it says nothing. */
+async function askAll(urls: readonly string[]): Promise<string[]> {
+  const answers = await Promise.all(
+    urls.map(async (url) => {
+      try {
+        return `${url}: ${await ask(url)}`;
+      } catch (error) {
+        return `${url}: no answer (${messageOf(error)})`;
+      }
+    }),
+  );
+  return answers.map((answer) => `  ${answer.trimEnd().replaceAll('\n', '\n  ')}`);
+}
+
+/** Each time on a new connection, so that each time the Service decides who answers. */
+function ask(url: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const call = get(url, { agent: false, timeout: CALL_MS }, (response) => {
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => {
+        text += chunk;
+      });
+      response.on('end', () => resolve(text));
+      response.on('error', reject);
+    });
+    call.on('timeout', () => call.destroy(new Error(`nothing in ${CALL_MS} ms`)));
+    call.on('error', reject);
+  });
 }
