@@ -14,12 +14,14 @@ import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
 import { createIptables } from '../src/dataplane/iptables/iptables.ts';
 import { createNftables } from '../src/dataplane/nftables/nftables.ts';
-import { createNetns, removeNetns, spawnInNetns } from '../src/kernel/netns.ts';
+import { createNetns, removeNetns } from '../src/kernel/netns.ts';
 import { NftConnection } from '../src/kernel/nftables/connection.ts';
 import { DATA_TYPE, NFPROTO } from '../src/kernel/nftables/constants.ts';
 import { createServiceTable } from '../src/service/service-table.ts';
 import { network, testNode } from '../src/service/testing/test-node.ts';
+import { feedCommand } from './feed-command.ts';
 import { clusterIP, largeCluster, largeService, largeSlice, podAddress } from './large-cluster.ts';
+import { printTable } from './print-table.ts';
 import {
   iptablesRestore,
   type NumberedService,
@@ -287,16 +289,16 @@ async function measureNftText(netns: string, n: number): Promise<Measurement> {
     if (!service) throw new RangeError();
     return { ...service, pods: [...service.pods, n * PER_SERVICE + k] };
   };
-  const feed = (text: () => string) => feedCommand(netns, 'nft', ['-f', '-'], text);
+  const feedNft = (text: () => string) => feed(netns, 'nft', ['-f', '-'], text);
   return measureText(
-    () => feed(() => nftTable(services)),
-    (k) => feed(() => lines(nftService(more(k)))),
+    () => feedNft(() => nftTable(services)),
+    (k) => feedNft(() => lines(nftService(more(k)))),
     (k) => {
       const { index, pods } = more(k);
-      return feed(() => lines(nftService({ index, pods: pods.slice(0, -1) }, pods.at(-1))));
+      return feedNft(() => lines(nftService({ index, pods: pods.slice(0, -1) }, pods.at(-1))));
     },
-    (k) => feed(() => lines(nftService({ index: n + k, pods: services[k % n]?.pods ?? [] }))),
-    (k) => feed(() => lines(nftServiceGone({ index: n + k, pods: services[k % n]?.pods ?? [] }))),
+    (k) => feedNft(() => lines(nftService({ index: n + k, pods: services[k % n]?.pods ?? [] }))),
+    (k) => feedNft(() => lines(nftServiceGone({ index: n + k, pods: services[k % n]?.pods ?? [] }))),
   );
 }
 
@@ -307,24 +309,24 @@ async function measureRestoreText(tool: string, netns: string, n: number): Promi
     if (!service) throw new RangeError();
     return service;
   };
-  const feed = (text: () => string) => feedCommand(netns, tool, ['--noflush'], text);
+  const feedTool = (text: () => string) => feed(netns, tool, ['--noflush'], text);
   const extra = (k: number) => ({ index: n + k, pods: at(k).pods });
   return measureText(
-    () => feed(() => iptablesRestore(services, services, { hooks: true })),
+    () => feedTool(() => iptablesRestore(services, services, { hooks: true })),
     (k) =>
-      feed(() =>
+      feedTool(() =>
         iptablesRestore(services, [{ ...at(k), pods: [...at(k).pods, n * PER_SERVICE + k] }], {
           hooks: false,
         }),
       ),
     (k) =>
-      feed(() => {
+      feedTool(() => {
         const gone = { service: at(k).index, pods: [n * PER_SERVICE + k], whole: false };
         return iptablesRestore(services, [at(k)], { hooks: false, gone });
       }),
-    (k) => feed(() => iptablesRestore([...services, extra(k)], [extra(k)], { hooks: false })),
+    (k) => feedTool(() => iptablesRestore([...services, extra(k)], [extra(k)], { hooks: false })),
     (k) =>
-      feed(() => {
+      feedTool(() => {
         const gone = { service: n + k, pods: extra(k).pods, whole: true };
         return iptablesRestore(services, [], { hooks: false, gone });
       }),
@@ -363,29 +365,12 @@ async function measureText(
 
 const lines = (all: readonly string[]): string => `${all.join('\n')}\n`;
 
-/** Runs a command with text as its input; its whole time counts as the kernel's. */
-async function feedCommand(
-  netns: string,
-  file: string,
-  args: readonly string[],
-  text: () => string,
-): Promise<Step> {
+/** A command's whole time counts as the kernel's. */
+async function feed(netns: string, file: string, args: readonly string[], text: () => string): Promise<Step> {
   const started = performance.now();
   const input = text();
   const encoded = performance.now();
-  await new Promise<void>((resolve, reject) => {
-    const child = spawnInNetns(netns, file, args, { stdio: ['pipe', 'ignore', 'pipe'] });
-    let errors = '';
-    child.stderr?.on('data', (chunk: Buffer) => {
-      errors += chunk;
-    });
-    child.once('error', reject);
-    child.once('close', (status) =>
-      status === 0 ? resolve() : reject(new Error(`${file}: ${errors.slice(0, 500)}`)),
-    );
-    child.stdin?.on('error', () => {});
-    child.stdin?.end(input);
-  });
+  await feedCommand(netns, file, args, input);
   const done = performance.now();
   return { total: done - started, encode: encoded - started, kernel: done - encoded };
 }
@@ -464,19 +449,6 @@ const ms = (value: number | null | undefined): string => {
 const mb = (value: number | null): string => (value === null ? '' : (value / 2 ** 20).toFixed(0));
 const ratio = (value: number | undefined, base: number | undefined): string =>
   value === undefined || !base ? '' : `${(value / base).toPrecision(3).replace(/\.0+$/, '')}x`;
-
-function printTable(rows: readonly (readonly string[])[]): void {
-  const widths = (rows[0] ?? []).map((_, column) =>
-    Math.max(...rows.map((row) => (row[column] ?? '').length)),
-  );
-  for (const row of rows) {
-    console.log(
-      row
-        .map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0)))
-        .join('  '),
-    );
-  }
-}
 
 function print(services: number, results: ReadonlyMap<string, Measurement>): void {
   const base = results.get('nftables');

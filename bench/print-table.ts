@@ -1,0 +1,13 @@
+/** Prints rows in columns: the first flush left, the others flush right. */
+export function printTable(rows: readonly (readonly string[])[]): void {
+  const widths = (rows[0] ?? []).map((_, column) =>
+    Math.max(...rows.map((row) => (row.length === 2 && column > 0 ? 0 : (row[column] ?? '').length))),
+  );
+  for (const row of rows) {
+    console.log(
+      row
+        .map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0)))
+        .join('  '),
+    );
+  }
+}
