@@ -377,13 +377,18 @@ function advice(state: ClusterState, manifests: readonly ManifestObject[]): stri
   const program = process.env['FAIRLEAD_COMMAND'] ?? 'fairlead';
   const suffix = state.name === DEFAULT_CLUSTER ? '' : ` --name ${state.name}`;
   const pod = manifests.find((entry) => entry.kind.kind === 'Pod');
-  const service = manifests.find((entry) => entry.kind.kind === 'Service');
+  const service = manifests.find(
+    (entry) => entry.kind.kind === 'Service' && entry.namespace === pod?.namespace,
+  );
+  const inDefault = pod?.namespace === 'default';
   const lines = [
     'try:',
     `  export KUBECONFIG=$(${program} kubeconfig${suffix})`,
-    '  kubectl get pods,services -o wide',
+    `  kubectl ${pod && !inDefault ? `-n ${pod.namespace} ` : ''}get pods,services -o wide`,
     ...(pod && service
-      ? [`  ${program} exec${suffix} ${pod.name} -- fairlead request http://${service.name} --count 300`]
+      ? [
+          `  ${program} exec${suffix} ${inDefault ? '' : `${pod.namespace}/`}${pod.name} -- fairlead request http://${service.name} --count 300`,
+        ]
       : []),
     `  ${program} status${suffix}`,
     `  ${program} down${suffix}`,
