@@ -7,7 +7,7 @@ import type { DnsMetrics, Transport } from './metrics.ts';
 import type { Resolution } from './resolver.ts';
 
 /** Largest UDP answer: crosses every common path in one piece, and bounds amplification. */
-const MAX_UDP_BYTES = 1232;
+export const MAX_UDP_BYTES = 1232;
 /** RFC 1035: what a client without EDNS takes. */
 const MIN_UDP_BYTES = 512;
 

@@ -1,4 +1,3 @@
-import type { Socket } from 'node:dgram';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -7,7 +6,7 @@ import type { DnsMetrics } from './metrics.ts';
 import { createResolver } from './resolver.ts';
 import { createResponder, type Responder } from './responder.ts';
 import { DEFAULT_TCP_LIMITS, listenTcp, type TcpLimits, type TcpListener } from './tcp-listener.ts';
-import { listenUdp } from './udp-listener.ts';
+import { listenUdp, type UdpListener } from './udp-listener.ts';
 import type { Zone } from './zone.ts';
 
 /**
@@ -38,7 +37,7 @@ export interface DnsServer {
 }
 
 interface Opened {
-  readonly udp: Socket;
+  readonly udp: UdpListener;
   readonly tcp: TcpListener;
   readonly address: string;
   readonly port: number;
@@ -58,11 +57,10 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
   const opened: Opened[] = [];
   const close = async () => {
     await Promise.all(
-      opened
-        .splice(0)
-        .map(({ udp, tcp }) =>
-          Promise.all([tcp.close(), new Promise<void>((resolve) => udp.close(() => resolve()))]),
-        ),
+      opened.splice(0).map(({ udp, tcp }) => {
+        udp.close();
+        return tcp.close();
+      }),
     );
   };
   for (const listener of options.listeners) {
@@ -87,16 +85,16 @@ async function open(
 ): Promise<Opened> {
   if ('udpFd' in listener) {
     const { family } = listener;
-    const udp = await listenUdp({ fd: listener.udpFd, family }, respond, logger);
+    const udp = listenUdp({ fd: listener.udpFd, family }, respond, logger);
     const tcp = await listenTcp({ fd: listener.tcpFd, family }, respond, logger, limits);
-    return { udp, tcp, address: udp.address().address, port: tcp.port };
+    return { udp, tcp, address: tcp.address, port: tcp.port };
   }
   const { address, port } = listener;
   const family = familyOf(address);
   if (!family) throw new TypeError(`"${address}" is no address`);
   for (let attempt = 1; ; attempt++) {
-    const udp = await listenUdp({ address, port, family }, respond, logger);
-    const chosen = udp.address().port;
+    const udp = listenUdp({ address, port, family }, respond, logger);
+    const chosen = udp.port;
     try {
       const tcp = await listenTcp({ address, port: chosen, family }, respond, logger, limits);
       return { udp, tcp, address, port: chosen };

@@ -32,6 +32,7 @@ export type TcpBinding =
   | { readonly fd: number; readonly family: IPFamily };
 
 export interface TcpListener {
+  readonly address: string;
   readonly port: number;
   /** Ends all connections. */
   close(): Promise<void>;
@@ -79,7 +80,7 @@ export async function listenTcp(
   });
   server.on('error', (error) => logger.warn({ error: messageOf(error) }, 'TCP listener'));
   return {
-    port: portOf(server),
+    ...placeOf(server),
     async close() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       for (const socket of open) socket.destroy();
@@ -176,7 +177,7 @@ function serve(
 const hasMessage = (pending: Buffer): boolean =>
   pending.length >= 2 && pending.length >= pending.readUInt16BE(0) + 2;
 
-function portOf(server: Server): number {
-  const address = server.address();
-  return typeof address === 'object' && address ? address.port : 0;
+function placeOf(server: Server): { address: string; port: number } {
+  const place = server.address();
+  return typeof place === 'object' && place ? place : { address: '', port: 0 };
 }

@@ -15,6 +15,9 @@ export interface Libc {
   getsockname(fd: number, address: Uint8Array, length: Uint8Array): number;
   send(fd: number, data: Uint8Array, length: number, flags: number): number;
   recv(fd: number, data: Uint8Array, length: number, flags: number): number;
+  /** `messages`: an array of struct mmsghdr, whose pointers lead to memory that the caller keeps. */
+  recvmmsg(fd: number, messages: Uint8Array, count: number, flags: number, timeout: null): number;
+  sendmmsg(fd: number, messages: Uint8Array, count: number, flags: number): number;
   open(path: string, flags: number, mode: number): number;
   close(fd: number): number;
   ioctl(fd: number, request: number, argument: Uint8Array): number;
@@ -72,6 +75,10 @@ function load(): Libc {
     getsockname: declare('int getsockname(int fd, _Inout_ uint8_t *address, _Inout_ uint8_t *length)'),
     send,
     recv: declare('long recv(int fd, _Out_ uint8_t *data, size_t length, int flags)'),
+    recvmmsg: declare(
+      'int recvmmsg(int fd, _Inout_ uint8_t *messages, unsigned int count, int flags, void *timeout)',
+    ),
+    sendmmsg: declare('int sendmmsg(int fd, _Inout_ uint8_t *messages, unsigned int count, int flags)'),
     open: declare('int open(const char *path, int flags, int mode)'),
     close: declare('int close(int fd)'),
     ioctl: declare('int ioctl(int fd, unsigned long request, _Inout_ uint8_t *argument)'),

@@ -46,8 +46,8 @@ export async function startUpstream(
     });
   };
   for (;;) {
-    const udp = await listenUdp({ address: '127.0.0.1', port: 0, family: 'ipv4' }, respond, silentLogger);
-    const { port } = udp.address();
+    const udp = listenUdp({ address: '127.0.0.1', port: 0, family: 'ipv4' }, respond, silentLogger);
+    const { port } = udp;
     try {
       const tcp = await listenTcp(
         { address: '127.0.0.1', port, family: 'ipv4' },
@@ -60,7 +60,7 @@ export async function startUpstream(
         asked,
         async close() {
           await tcp.close();
-          await new Promise<void>((resolve) => udp.close(() => resolve()));
+          udp.close();
         },
       };
     } catch {

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { createSocket, type Socket } from 'node:dgram';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { startDatagramServer } from './datagram-server.ts';
+import { bindUdpIn, localPort } from './netns.ts';
+
+const FAMILIES = [
+  { address: '127.0.0.1', type: 'udp4' },
+  { address: '::1', type: 'udp6' },
+] as const;
+
+/** Runs a server that answers as told, and a client of it. */
+async function withServer(
+  { address, type }: (typeof FAMILIES)[number],
+  answer: (request: string) => Uint8Array | null | Promise<Uint8Array | null>,
+  use: (client: Socket, port: number) => Promise<void>,
+): Promise<void> {
+  const fd = bindUdpIn(null, address, 0);
+  const port = localPort(fd);
+  const server = startDatagramServer({
+    fd,
+    mostRequestBytes: 100,
+    mostAnswerBytes: 100,
+    receiveBufferBytes: 1 << 20,
+    answer: (request) => answer(request.toString()),
+    onError: (error) => assert.fail(error),
+  });
+  const client = createSocket(type);
+  try {
+    client.bind(0, address);
+    await once(client, 'listening');
+    client.setRecvBufferSize(1 << 20);
+    await use(client, port);
+  } finally {
+    client.close();
+    server.close();
+    server.close();
+  }
+}
+
+const text = (value: string) => Buffer.from(value);
+
+/** Collects what comes until it is so much. */
+function answers(client: Socket, count: number): Promise<string[]> {
+  return new Promise((resolve) => {
+    const found: string[] = [];
+    client.on('message', (bytes) => {
+      found.push(bytes.toString());
+      if (found.length === count) resolve(found.sort());
+    });
+  });
+}
+
+for (const family of FAMILIES) {
+  test(`${family.type}: many at once are all answered`, () =>
+    withServer(
+      family,
+      (request) => text(`${request}!`),
+      async (client, port) => {
+        const sent = Array.from({ length: 500 }, (_, i) => `question ${i}`);
+        const got = answers(client, sent.length);
+        for (const one of sent) client.send(one, port, family.address);
+        assert.deepEqual(await got, sent.map((one) => `${one}!`).sort());
+      },
+    ));
+
+  test(`${family.type}: late answers reach who asked, though others asked since`, () =>
+    withServer(
+      family,
+      async (request) => {
+        await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
+        return text(request);
+      },
+      async (client, port) => {
+        const second = createSocket(family.type);
+        try {
+          const got = [answers(client, 50), answers(second, 50)];
+          for (let i = 0; i < 50; i++) {
+            client.send(`first ${i}`, port, family.address);
+            second.send(`second ${i}`, port, family.address);
+          }
+          const [first, other] = await Promise.all(got);
+          assert.ok(first?.every((one) => one.startsWith('first ')));
+          assert.ok(other?.every((one) => one.startsWith('second ')));
+        } finally {
+          second.close();
+        }
+      },
+    ));
+
+  test(`${family.type}: what is too long, or gets no answer, harms nothing`, () =>
+    withServer(
+      family,
+      (request) =>
+        request === 'long answer' ? Buffer.alloc(101) : request === 'silence' ? null : text(request),
+      async (client, port) => {
+        const got = answers(client, 2);
+        for (const one of ['x'.repeat(101), 'long answer', 'silence', 'x'.repeat(100), ''])
+          client.send(one, port, family.address);
+        assert.deepEqual(await got, ['', 'x'.repeat(100)]);
+      },
+    ));
+}

@@ -1,0 +1,156 @@
+import type { FairleadError } from '../lib/errors.ts';
+import { pointer } from './bpf/syscall.ts';
+import { libc, systemError } from './libc.ts';
+
+// asm-generic/socket.h, linux/socket.h
+const SOL_SOCKET = 1;
+const SO_RCVBUF = 8;
+const SO_RCVBUFFORCE = 33;
+const MSG_TRUNC = 0x20;
+const MSG_DONTWAIT = 0x40;
+
+/** Datagrams read, and answered, by one system call each. */
+const BATCH = 64;
+/** Batches read in one turn of the event loop: a flood must not keep the rest of the process from its work. */
+const BATCHES_PER_TURN = 4;
+/** struct sockaddr_in6; sockaddr_in is shorter. */
+const ADDRESS_BYTES = 28;
+
+// struct mmsghdr and struct iovec where pointers have 64 bits (linux/socket.h, linux/uio.h)
+const MESSAGE = { bytes: 64, name: 0, nameLength: 8, vector: 16, vectorLength: 24, flags: 48, length: 56 };
+const VECTOR = { bytes: 16, base: 0, length: 8 };
+
+export interface DatagramServerOptions {
+  /** A bound UDP socket, which belongs to the server from now on. */
+  readonly fd: number;
+  /** The longest datagram that is handed on; longer ones are dropped. */
+  readonly mostRequestBytes: number;
+  /** The longest answer. */
+  readonly mostAnswerBytes: number;
+  /** Room for datagrams that wait. Without CAP_NET_ADMIN the kernel caps it at net.core.rmem_max. */
+  readonly receiveBufferBytes: number;
+  /**
+   * What to send back; null: nothing. `request` is only lent: it holds something else after the call. Must not throw
+   * or reject.
+   */
+  readonly answer: (request: Buffer) => Uint8Array | null | Promise<Uint8Array | null>;
+  /** Reading or sending failed; the server goes on. */
+  readonly onError: (error: FairleadError) => void;
+}
+
+/**
+ * Answers datagrams in batches (recvmmsg(2), sendmmsg(2)). Node's own sockets make two system calls and several objects
+ * for each datagram, which is most of what answering a small question costs.
+ */
+export interface DatagramServer {
+  close(): void;
+}
+
+export function startDatagramServer(options: DatagramServerOptions): DatagramServer {
+  const { fd, mostRequestBytes, answer, onError } = options;
+  const size = new Uint8Array(new Uint32Array([options.receiveBufferBytes]).buffer);
+  if (libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, size, 4) !== 0)
+    libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUF, size, 4);
+  const received = createMessages(mostRequestBytes);
+  const answers = createMessages(options.mostAnswerBytes);
+  const requests = Array.from({ length: BATCH }, (_, i) =>
+    received.data.subarray(i * mostRequestBytes, (i + 1) * mostRequestBytes),
+  );
+  let queued = 0;
+  let closed = false;
+
+  const queue = (data: Uint8Array, address: Buffer, at: number, length: number) => {
+    if (data.length > options.mostAnswerBytes) return;
+    if (queued === BATCH) flush();
+    answers.data.set(data, queued * options.mostAnswerBytes);
+    address.copy(answers.addresses, queued * ADDRESS_BYTES, at, at + length);
+    answers.headers.setUint32(queued * MESSAGE.bytes + MESSAGE.nameLength, length, true);
+    answers.vectors.setUint32(queued * VECTOR.bytes + VECTOR.length, data.length, true);
+    queued++;
+  };
+
+  const flush = () => {
+    for (let from = 0; from < queued; ) {
+      const messages = from === 0 ? answers.bytes : answers.bytes.subarray(from * MESSAGE.bytes);
+      const sent = libc().sendmmsg(fd, messages, queued - from, MSG_DONTWAIT);
+      if (sent > 0) {
+        from += sent;
+        continue;
+      }
+      const error = systemError('send an answer');
+      if (error.code === 'EINTR') continue;
+      onError(error);
+      // The first could not be sent, to whom it concerns alone; or there is no room, and those who ask will ask again.
+      if (error.code === 'EAGAIN' || error.code === 'EWOULDBLOCK') break;
+      from++;
+    }
+    queued = 0;
+  };
+
+  const readBatch = (): number => {
+    const count = libc().recvmmsg(fd, received.bytes, BATCH, MSG_DONTWAIT, null);
+    if (count < 0) {
+      const error = systemError('read datagrams');
+      if (error.code !== 'EAGAIN' && error.code !== 'EWOULDBLOCK' && error.code !== 'EINTR') onError(error);
+      return 0;
+    }
+    for (let i = 0; i < count; i++) {
+      const header = i * MESSAGE.bytes;
+      const at = i * ADDRESS_BYTES;
+      const length = received.headers.getUint32(header + MESSAGE.nameLength, true);
+      received.headers.setUint32(header + MESSAGE.nameLength, ADDRESS_BYTES, true);
+      const truncated = (received.headers.getUint32(header + MESSAGE.flags, true) & MSG_TRUNC) !== 0;
+      const slot = requests[i];
+      // Nobody can be answered at port 0.
+      if (truncated || !slot || (received.addresses[at + 2] === 0 && received.addresses[at + 3] === 0))
+        continue;
+      const reply = answer(slot.subarray(0, received.headers.getUint32(header + MESSAGE.length, true)));
+      if (reply === null) continue;
+      if (!(reply instanceof Promise)) {
+        queue(reply, received.addresses, at, length);
+        continue;
+      }
+      const asker = Buffer.from(received.addresses.subarray(at, at + length));
+      reply.then((late) => {
+        if (late === null || closed) return;
+        queue(late, asker, 0, length);
+        flush();
+      });
+    }
+    if (queued > 0) flush();
+    return count;
+  };
+
+  const poll = libc().poll(fd, () => {
+    for (let n = 0; n < BATCHES_PER_TURN && !closed; n++) if (readBatch() < BATCH) return;
+  });
+  return {
+    close() {
+      if (closed) return;
+      closed = true;
+      poll.close();
+      libc().close(fd);
+    },
+  };
+}
+
+/** An array of struct mmsghdr, each with room for an address and one stretch of data. */
+function createMessages(dataBytes: number) {
+  const bytes = new Uint8Array(BATCH * MESSAGE.bytes);
+  const vectorBytes = new Uint8Array(BATCH * VECTOR.bytes);
+  const addresses = Buffer.alloc(BATCH * ADDRESS_BYTES);
+  const data = Buffer.alloc(BATCH * dataBytes);
+  const headers = new DataView(bytes.buffer);
+  const vectors = new DataView(vectorBytes.buffer);
+  const start = { addresses: pointer(addresses), data: pointer(data), vectors: pointer(vectorBytes) };
+  for (let i = 0; i < BATCH; i++) {
+    const header = i * MESSAGE.bytes;
+    headers.setBigUint64(header + MESSAGE.name, start.addresses + BigInt(i * ADDRESS_BYTES), true);
+    headers.setUint32(header + MESSAGE.nameLength, ADDRESS_BYTES, true);
+    headers.setBigUint64(header + MESSAGE.vector, start.vectors + BigInt(i * VECTOR.bytes), true);
+    headers.setBigUint64(header + MESSAGE.vectorLength, 1n, true);
+    vectors.setBigUint64(i * VECTOR.bytes + VECTOR.base, start.data + BigInt(i * dataBytes), true);
+    vectors.setBigUint64(i * VECTOR.bytes + VECTOR.length, BigInt(dataBytes), true);
+  }
+  return { bytes, addresses, data, headers, vectors };
+}
