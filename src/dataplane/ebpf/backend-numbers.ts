@@ -1,93 +1,169 @@
-import type { Protocol } from '../../service/model.ts';
+import { FairleadError } from '../../lib/errors.ts';
 
-interface Backend {
-  readonly number: number;
-  users: number;
-}
+/** Words of an endpoint: four of its address, then `portAndProtocol`. */
+export const BACKEND_KEY_WORDS = 5;
+const TAKEN_AWAY = -1;
 
 /**
  * A number for each endpoint in use, which is its place in the map of how endpoints fare. One endpoint of many
- * Services has one number.
+ * Services has one number. A hash table over plain numbers: a hundred thousand objects and texts would take longer
+ * than all else about a cold start.
  */
 export class BackendNumbers {
   readonly #capacity: number;
-  readonly #byKey = new Map<string, Backend>();
+  readonly #isFresh: boolean;
+  /** By number. */
+  #keys = new Uint32Array(256 * BACKEND_KEY_WORDS);
+  #users = new Uint32Array(256);
+  /** Number + 1, 0 where nothing is, TAKEN_AWAY where something was; a power of two of them. */
+  #index = new Int32Array(1024);
+  /** Places of the index that are not 0. */
+  #occupied = 0;
   readonly #free: number[] = [];
   #next = 0;
-  /** Numbers that were given out since `takeFresh`. */
-  #fresh: number[] = [];
+  #reused: number[] = [];
 
-  constructor(capacity: number) {
+  /** `isFresh`: nothing is remembered under any number yet. */
+  constructor(capacity: number, isFresh: boolean) {
     this.#capacity = capacity;
+    this.#isFresh = isFresh;
   }
 
-  static key(ip: string, port: number, protocol: Protocol): string {
-    return `${ip} ${port} ${protocol}`;
+  /** The number of the endpoint whose words stand at `at`; -1: it has none. */
+  find(words: Uint32Array, at: number): number {
+    const place = this.#placeOf(words, at);
+    return place < 0 ? -1 : (this.#index[place] ?? 0) - 1;
   }
 
-  /** The reverse of `key`. */
-  static parse(key: string): { ip: string; port: number; protocol: Protocol } {
-    const [ip = '', port, protocol] = key.split(' ');
-    return { ip, port: Number(port), protocol: protocol as Protocol };
-  }
-
-  has(key: string): boolean {
-    return this.#byKey.has(key);
-  }
-
-  numberOf(key: string): number | null {
-    return this.#byKey.get(key)?.number ?? null;
-  }
-
-  /** The endpoint's number, or null when all are taken. Each call wants a `release`. */
-  acquire(key: string): number | null {
-    const known = this.#byKey.get(key);
-    if (known) {
-      known.users++;
-      return known.number;
+  /** The endpoint's number, or -1 when all are taken. Each call wants a `release`. */
+  acquire(words: Uint32Array, at: number): number {
+    const known = this.find(words, at);
+    if (known >= 0) {
+      this.#users[known] = (this.#users[known] ?? 0) + 1;
+      return known;
     }
-    const number = this.#next < this.#capacity ? this.#next++ : this.#free.shift();
-    if (number === undefined) return null;
-    this.#byKey.set(key, { number, users: 1 });
-    this.#fresh.push(number);
+    const isUnused = this.#next < this.#capacity;
+    const number = isUnused ? this.#next++ : this.#free.shift();
+    if (number === undefined) return -1;
+    if (!this.#isFresh || !isUnused) this.#reused.push(number);
+    this.#add(words, at, number, 1);
     return number;
   }
 
   /** True when that was the last user. */
-  release(key: string): boolean {
-    const backend = this.#byKey.get(key);
-    if (!backend || --backend.users > 0) return false;
-    this.#byKey.delete(key);
-    this.#free.push(backend.number);
+  release(number: number): boolean {
+    const users = (this.#users[number] ?? 0) - 1;
+    this.#users[number] = Math.max(0, users);
+    if (users > 0) return false;
+    this.#remove(number);
     return true;
   }
 
+  /** The words of a number that is or was given out. */
+  wordsOf(number: number): Uint32Array {
+    return this.#keys.slice(number * BACKEND_KEY_WORDS, (number + 1) * BACKEND_KEY_WORDS);
+  }
+
   /** Takes over the numbers that an earlier process gave out, before any others. */
-  adopt(numbers: ReadonlyMap<string, number>): void {
-    for (const [key, number] of numbers) {
-      this.#byKey.set(key, { number, users: 0 });
+  adopt(backends: readonly { readonly words: Uint32Array; readonly number: number }[]): void {
+    const used = new Set<number>();
+    for (const { words, number } of backends) {
+      if (number >= this.#capacity || used.has(number) || this.find(words, 0) >= 0) continue;
+      used.add(number);
+      this.#add(words, 0, number, 0);
       this.#next = Math.max(this.#next, number + 1);
     }
-    const used = new Set(numbers.values());
     for (let number = 0; number < this.#next; number++) if (!used.has(number)) this.#free.push(number);
   }
 
   /** Forgets what was adopted and has no user, and names it. */
-  dropUnused(): string[] {
-    const dropped: string[] = [];
-    for (const [key, { number, users }] of this.#byKey) {
-      if (users > 0) continue;
-      this.#byKey.delete(key);
-      this.#free.push(number);
-      dropped.push(key);
+  dropUnused(): number[] {
+    const dropped: number[] = [];
+    for (const entry of this.#index) {
+      if (entry > 0 && (this.#users[entry - 1] ?? 0) === 0) dropped.push(entry - 1);
     }
+    for (const number of dropped) this.#remove(number);
     return dropped;
   }
 
-  /** Numbers that mean another endpoint than before: their entries are to be cleared. */
-  takeFresh(): readonly number[] {
-    const fresh = this.#fresh;
-    this.#fresh = [];
-    return fresh;
+  /** Numbers that mean another endpoint than before: what is remembered under them is to be cleared. */
+  takeReused(): readonly number[] {
+    const reused = this.#reused;
+    this.#reused = [];
+    return reused;
   }
+
+  #add(words: Uint32Array, at: number, number: number, users: number): void {
+    this.#makeRoom(number);
+    for (let i = 0; i < BACKEND_KEY_WORDS; i++) {
+      this.#keys[number * BACKEND_KEY_WORDS + i] = words[at + i] ?? 0;
+    }
+    this.#users[number] = users;
+    this.#enter(number);
+  }
+
+  #remove(number: number): void {
+    const place = this.#placeOf(this.#keys, number * BACKEND_KEY_WORDS);
+    if (place < 0) {
+      throw new FairleadError('an endpoint without a number was released', {
+        op: 'number endpoints',
+        code: 'EIO',
+      });
+    }
+    this.#index[place] = TAKEN_AWAY;
+    this.#free.push(number);
+  }
+
+  /** Where in the index these words stand; -1: nowhere. */
+  #placeOf(words: Uint32Array, at: number): number {
+    const mask = this.#index.length - 1;
+    for (let place = hashOf(words, at) & mask; ; place = (place + 1) & mask) {
+      const entry = this.#index[place] ?? 0;
+      if (entry === 0) return -1;
+      if (entry === TAKEN_AWAY) continue;
+      const base = (entry - 1) * BACKEND_KEY_WORDS;
+      let i = 0;
+      while (i < BACKEND_KEY_WORDS && this.#keys[base + i] === words[at + i]) i++;
+      if (i === BACKEND_KEY_WORDS) return place;
+    }
+  }
+
+  #enter(number: number): void {
+    if ((this.#occupied + 1) * 2 > this.#index.length) this.#rebuild(number);
+    const mask = this.#index.length - 1;
+    let place = hashOf(this.#keys, number * BACKEND_KEY_WORDS) & mask;
+    while (this.#index[place] !== 0) place = (place + 1) & mask;
+    this.#index[place] = number + 1;
+    this.#occupied++;
+  }
+
+  /** Without what was taken away, and at most a quarter full. */
+  #rebuild(besides: number): void {
+    const numbers = [...this.#index].filter((entry) => entry > 0 && entry - 1 !== besides);
+    let size = this.#index.length;
+    while (size < (numbers.length + 1) * 4) size *= 2;
+    this.#index = new Int32Array(size);
+    this.#occupied = 0;
+    for (const entry of numbers) this.#enter(entry - 1);
+  }
+
+  #makeRoom(number: number): void {
+    if (number < this.#users.length) return;
+    const room = Math.min(this.#capacity, Math.max(number + 1, this.#users.length * 4));
+    const keys = new Uint32Array(room * BACKEND_KEY_WORDS);
+    keys.set(this.#keys);
+    this.#keys = keys;
+    const users = new Uint32Array(room);
+    users.set(this.#users);
+    this.#users = users;
+  }
+}
+
+/** Spreads addresses that differ in few bits (the finalizer of MurmurHash3 at the end). */
+function hashOf(words: Uint32Array, at: number): number {
+  let hash = 0;
+  for (let i = 0; i < BACKEND_KEY_WORDS; i++) hash = Math.imul(hash ^ (words[at + i] ?? 0), 0x9e3779b1);
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return (hash ^ (hash >>> 16)) >>> 0;
 }

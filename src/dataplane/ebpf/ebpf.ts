@@ -189,7 +189,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     try {
       programs ??= loadPrograms(maps);
       const found = earlier ? readContents(earlier.maps) : NOTHING;
-      const table = new ForwardingTable(capacity, clock);
+      const table = new ForwardingTable(capacity, clock, !same);
       // Of maps that are left behind only the numbers of frontends matter.
       const { frontends, departed } = found;
       table.fill(map, same ? found : { ...NOTHING, frontends, departed }, sinkOf(maps));

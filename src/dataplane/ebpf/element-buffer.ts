@@ -34,6 +34,14 @@ export class ElementBuffer {
     new Uint8Array(this.values.buffer, index * this.#valueWords * 4, value.length).set(value);
   }
 
+  /** `words`: the key, then the value. */
+  addWords(words: Uint32Array): void {
+    const index = this.add(1);
+    const [keyWords, valueWords] = [this.#keyWords, this.#valueWords];
+    for (let i = 0; i < keyWords; i++) this.keys[index * keyWords + i] = words[i] ?? 0;
+    for (let i = 0; i < valueWords; i++) this.values[index * valueWords + i] = words[keyWords + i] ?? 0;
+  }
+
   flush(map: BpfMap): void {
     map.updateBatch(new Uint8Array(this.keys.buffer), new Uint8Array(this.values.buffer), this.count);
     this.count = 0;

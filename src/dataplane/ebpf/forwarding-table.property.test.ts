@@ -18,7 +18,7 @@ for (let seed = 1; seed <= 8; seed++) {
     for (const object of cluster.services.values()) services.setService(object);
     for (const object of cluster.slices.values()) services.setSlice(object);
     let { map } = services.commit();
-    const table = new ForwardingTable(CAPACITY, clock);
+    const table = new ForwardingTable(CAPACITY, clock, true);
     const maps = new MemoryMaps();
     table.fill(map, NOTHING, maps);
     let compared = 0;
@@ -29,7 +29,7 @@ for (let seed = 1; seed <= 8; seed++) {
       map = commit.map;
       table.apply(commit.change, map, maps);
       const fresh = new MemoryMaps();
-      new ForwardingTable(CAPACITY, clock).fill(map, NOTHING, fresh);
+      new ForwardingTable(CAPACITY, clock, true).fill(map, NOTHING, fresh);
       const shown = maps.resolve();
       assert.deepEqual(new Map([...shown].sort()), new Map([...fresh.resolve()].sort()), `round ${round}`);
       for (const frontend of map.frontends.values()) compared += agree(frontend, map, shown);

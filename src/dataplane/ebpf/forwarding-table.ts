@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, ServiceMap } from '../../service/model.ts';
-import { BackendNumbers } from './backend-numbers.ts';
+import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
 import type { KernelContents } from './kernel-contents.ts';
 import {
@@ -10,20 +10,23 @@ import {
   type Capacity,
   ENDPOINT_WORDS,
   FRONTEND_KEY_SIZE,
+  FRONTEND_KEY_WORDS,
   FRONTEND_SIZE,
-  frontendKey,
-  frontendValue,
+  FRONTEND_WORDS,
   GENERATION_AT,
   MEMBER_KEY_SIZE,
   MOST_DEPARTED,
   mappedAddress,
   memberKey,
   NO_FAILOVER,
+  PROTOCOL_NUMBER,
   type RouteEntry,
   writeEndpoint,
+  writeFrontend,
+  writeKey,
 } from './layout.ts';
 import { maglevTable } from './maglev.ts';
-import { collidingEndpoint, planOf, type RoutePlan } from './plan.ts';
+import { collidingEndpoint, isFrontend, planOf, type RoutePlan } from './plan.ts';
 import { type Run, SlotRuns } from './slot-runs.ts';
 
 /** The maps are too small for what is wanted: larger ones have to be made. */
@@ -35,6 +38,8 @@ interface Placed {
   /** In the order of the slots. */
   readonly slots: readonly Endpoint[];
   readonly endpoints: readonly Endpoint[];
+  /** Those of the endpoints, in their order. */
+  readonly numbers: readonly number[];
   readonly sticky: boolean;
 }
 
@@ -46,11 +51,14 @@ interface PlacedRoute {
 interface Entry {
   readonly frontend: Frontend;
   readonly id: number;
-  readonly key: Uint8Array;
-  readonly value: Uint8Array;
+  /** Its key, then its value. */
+  readonly words: Uint32Array;
   readonly pod: PlacedRoute;
   readonly node: PlacedRoute;
 }
+
+/** While everything is placed for the first time. */
+const NO_COLLISIONS = () => false;
 
 /** Where the writes of one change go. */
 export interface Sink {
@@ -84,6 +92,8 @@ export class ForwardingTable {
   /** Tells the endpoints that have one number after the other apart, over restarts too. */
   #generation: number;
   #operations = 0;
+  /** For one look-up. */
+  readonly #key = new Uint32Array(BACKEND_KEY_WORDS);
   readonly #slots = new ElementBuffer(1, ENDPOINT_WORDS, 1024);
   readonly #members = new ElementBuffer(MEMBER_KEY_SIZE / 4, 1);
   readonly #backends = new ElementBuffer(1, BACKEND_SIZE / 4);
@@ -96,10 +106,11 @@ export class ForwardingTable {
   #left: string[] = [];
   #returned: string[] = [];
 
-  constructor(capacity: Capacity, clock: Clock) {
+  /** `isFresh`: the maps have just been made. */
+  constructor(capacity: Capacity, clock: Clock, isFresh: boolean) {
     this.capacity = capacity;
     this.#runs = new SlotRuns(capacity.endpoints, clock);
-    this.#numbers = new BackendNumbers(capacity.backends);
+    this.#numbers = new BackendNumbers(capacity.backends, isFresh);
     this.#generation = Math.trunc(clock.now() / 1000) >>> 0;
   }
 
@@ -116,11 +127,6 @@ export class ForwardingTable {
     return this.#entries.get(key);
   }
 
-  /** The number of an endpoint in the map of how endpoints fare; null when no frontend uses it. */
-  backendNumber(key: string): number | null {
-    return this.#numbers.numberOf(key);
-  }
-
   /**
    * Writes everything into maps that hold `found`: runs that are in use stay untouched until nothing leads to them,
    * frontends and endpoints keep their numbers.
@@ -129,17 +135,21 @@ export class ForwardingTable {
     const released: Run[] = [];
     for (const run of found.runs) if (this.#runs.reserve(run)) released.push(run);
     this.#numbers.adopt(found.backends);
-    for (const key of found.departed) this.#departed.add(key);
+    for (const key of found.departed) this.#departed.add(textOf(key));
     this.#adoptedIds = new Map([...found.frontends].map(([key, { id }]) => [key, id]));
     this.#nextId = Math.max(0, ...this.#adoptedIds.values()) + 1;
-    for (const frontend of map.frontends.values()) this.#set(frontend, map);
+    // Endpoints that are frontends are found from the frontends, of which there are fewer.
+    for (const frontend of map.frontends.values()) this.#set(frontend, NO_COLLISIONS);
+    for (const frontend of map.frontends.values()) this.#replan(frontend, map);
     this.#adoptedIds = new Map();
-    const wanted = new Set([...this.#entries.values()].map(({ key }) => Buffer.from(key).toString('latin1')));
-    for (const [text] of found.frontends) {
-      if (!wanted.has(text)) this.#goneFrontends.push(new Uint8Array(Buffer.from(text, 'latin1')));
+    if (found.frontends.size > 0) {
+      const wanted = new Set([...this.#entries.values()].map(({ words }) => textOf(keyBytes(words))));
+      for (const text of found.frontends.keys()) {
+        if (!wanted.has(text)) this.#goneFrontends.push(bytesOfText(text));
+      }
     }
     this.#goneMembers.push(...found.members);
-    for (const key of this.#numbers.dropUnused()) this.#depart(key);
+    for (const number of this.#numbers.dropUnused()) this.#depart(number);
     this.#write(sink);
     for (const run of released) this.#runs.release(run);
   }
@@ -147,7 +157,7 @@ export class ForwardingTable {
   /** Writes a change to the map of before. */
   apply(change: Change, map: ServiceMap, sink: Sink): void {
     for (const { key, after } of change.frontends) {
-      if (after) this.#set(after, map);
+      if (after) this.#set(after, (endpoint) => isFrontend(endpoint, after, map));
       else {
         this.#colliding.delete(key);
         this.failed.delete(key);
@@ -157,38 +167,37 @@ export class ForwardingTable {
     for (const { before, after } of change.frontends) {
       if (before && after) continue;
       const frontend = after ?? before;
-      const endpoint = frontend && collidingEndpoint(frontend, map);
-      if (endpoint) this.#replan(endpoint, map);
+      if (frontend) this.#replan(frontend, map);
     }
     this.#write(sink);
   }
 
   /** Elements of the maps as they should be: slots by index, frontends and members by key. */
-  expected(): { frontends: Map<string, Entry>; slots: Map<number, Uint8Array>; members: Set<string> } {
-    const frontends = new Map<string, Entry>();
+  expected(): { frontends: Map<string, Uint8Array>; slots: Map<number, Uint8Array>; members: Set<string> } {
+    const frontends = new Map<string, Uint8Array>();
     const slots = new Map<number, Uint8Array>();
     const members = new Set<string>();
     for (const entry of this.#entries.values()) {
-      frontends.set(Buffer.from(entry.key).toString('latin1'), entry);
+      frontends.set(textOf(keyBytes(entry.words)), valueBytes(entry.words));
       for (const { placed } of [entry.pod, entry.node]) {
         if (!placed) continue;
         const words = new Uint32Array(placed.slots.length * ENDPOINT_WORDS);
-        this.#writeSlots(words, 0, placed.slots, entry.frontend, entry.id);
+        this.#writeSlots(words, 0, placed, entry.frontend, entry.id);
         for (let i = 0; i < placed.slots.length; i++) {
           const at = i * ENDPOINT_WORDS * 4;
           slots.set(placed.run.first + i, new Uint8Array(words.buffer, at, ENDPOINT_WORDS * 4));
         }
-        for (const key of memberKeys(placed)) members.add(Buffer.from(key).toString('latin1'));
+        for (const key of memberKeys(placed)) members.add(textOf(key));
       }
     }
     return { frontends, slots, members };
   }
 
-  #set(frontend: Frontend, map: ServiceMap): void {
+  #set(frontend: Frontend, isFrontend: (endpoint: Endpoint) => boolean): void {
     const { key } = frontend;
     this.failed.delete(key);
     try {
-      this.#place(frontend, map);
+      this.#place(frontend, isFrontend);
     } catch (error) {
       if (error instanceof CapacityExceeded || !(error instanceof FairleadError)) throw error;
       this.failed.set(key, error);
@@ -196,9 +205,9 @@ export class ForwardingTable {
     }
   }
 
-  #place(frontend: Frontend, map: ServiceMap): void {
+  #place(frontend: Frontend, isFrontend: (endpoint: Endpoint) => boolean): void {
     const { key, address, port, protocol, affinitySeconds } = frontend;
-    const plan = planOf(frontend, map);
+    const plan = planOf(frontend, isFrontend);
     const before = this.#entries.get(key);
     if (plan?.collides) this.#colliding.add(key);
     else this.#colliding.delete(key);
@@ -206,8 +215,9 @@ export class ForwardingTable {
       this.#delete(key);
       return;
     }
-    const keyBytes = before?.key ?? frontendKey(address, port, protocol);
-    const id = before?.id ?? this.#idOf(keyBytes);
+    const words = new Uint32Array(FRONTEND_KEY_WORDS + FRONTEND_WORDS);
+    writeKey(words, 0, frontend.family, { ip: address, port }, protocol);
+    const id = before?.id ?? this.#idOf(words);
     const made: Placed[] = [];
     const place = (route: RoutePlan): PlacedRoute => {
       const { endpoints, action } = route;
@@ -227,15 +237,15 @@ export class ForwardingTable {
     };
     const pod = place(plan.pod);
     const node = place(plan.node);
-    const value = frontendValue({
+    writeFrontend(words, FRONTEND_KEY_WORDS, {
       id,
       affinitySeconds: affinitySeconds ?? 0,
       balance: BALANCE[frontend.options.balance] | (frontend.options.failover ? 0 : NO_FAILOVER),
       pod: pod.entry,
       node: node.entry,
     });
-    this.#entries.set(key, { frontend, id, key: keyBytes, value, pod, node });
-    if (!before || !sameBytes(before.value, value)) this.#frontends.addBytes(keyBytes, value);
+    this.#entries.set(key, { frontend, id, words, pod, node });
+    if (!before || !sameWords(before.words, words)) this.#frontends.addWords(words);
     if (!before) {
       if (this.#entries.size > this.capacity.frontends) throw new CapacityExceeded();
       return;
@@ -247,7 +257,7 @@ export class ForwardingTable {
     const before = this.#entries.get(key);
     if (!before) return;
     this.#entries.delete(key);
-    this.#goneFrontends.push(before.key);
+    this.#goneFrontends.push(keyBytes(before.words));
     this.#releaseRuns(before, new Set());
   }
 
@@ -255,28 +265,29 @@ export class ForwardingTable {
     const slots = frontend.options.balance === 'maglev' ? maglevTable(endpoints) : endpoints;
     const run = this.#runs.allocate(slots.length);
     if (!run) throw new CapacityExceeded();
-    const placed: Placed = { run, slots, endpoints, sticky: frontend.affinitySeconds !== null };
-    for (const endpoint of endpoints) {
-      const key = BackendNumbers.key(endpoint.ip, endpoint.port, frontend.protocol);
-      if (this.#numbers.acquire(key) === null) throw new CapacityExceeded();
-      if (this.#departed.size > 0 && this.#departed.delete(key)) this.#returned.push(key);
-    }
+    const { family, protocol } = frontend;
+    const numbers: number[] = [];
+    const placed: Placed = { run, slots, endpoints, numbers, sticky: frontend.affinitySeconds !== null };
     const index = this.#slots.add(slots.length);
     try {
-      this.#writeSlots(this.#slots.values, index * ENDPOINT_WORDS, slots, frontend, id);
+      for (const endpoint of endpoints) {
+        writeKey(this.#key, 0, family, endpoint, protocol);
+        const number = this.#numbers.acquire(this.#key, 0);
+        if (number < 0) throw new CapacityExceeded();
+        numbers.push(number);
+        if (this.#departed.size > 0) this.#return(this.#key);
+      }
+      this.#writeSlots(this.#slots.values, index * ENDPOINT_WORDS, placed, frontend, id);
     } catch (error) {
       this.#slots.count = index;
-      this.#release(placed, frontend, false);
+      this.#release(placed, false);
       throw error;
     }
     for (let i = 0; i < slots.length; i++) this.#slots.keys[index + i] = run.first + i;
     if (placed.sticky) {
-      for (const endpoint of endpoints) {
-        const number = this.#numbers.numberOf(
-          BackendNumbers.key(endpoint.ip, endpoint.port, frontend.protocol),
-        );
-        const key = memberKey(run.first, mappedAddress(endpoint.ip), endpoint.port);
-        this.#members.addBytes(key, new Uint8Array(Uint32Array.of(number ?? 0).buffer));
+      for (const [i, { ip, port }] of endpoints.entries()) {
+        const key = memberKey(run.first, mappedAddress(ip), port);
+        this.#members.addBytes(key, new Uint8Array(Uint32Array.of(numbers[i] ?? 0).buffer));
       }
     }
     return placed;
@@ -285,38 +296,46 @@ export class ForwardingTable {
   #writeSlots(
     words: Uint32Array,
     at: number,
-    slots: readonly Endpoint[],
-    { family, protocol }: Frontend,
+    { slots, endpoints, numbers }: Placed,
+    { family }: Frontend,
     id: number,
   ): void {
-    for (const [i, endpoint] of slots.entries()) {
-      const number = this.#numbers.numberOf(BackendNumbers.key(endpoint.ip, endpoint.port, protocol));
-      writeEndpoint(words, at + i * ENDPOINT_WORDS, family, endpoint, id, number ?? 0);
+    // A Maglev table has each endpoint many times.
+    const places = slots === endpoints ? null : new Map(endpoints.map((endpoint, i) => [endpoint, i]));
+    for (let i = 0; i < slots.length; i++) {
+      const endpoint = slots[i];
+      if (!endpoint) continue;
+      const number = numbers[places ? (places.get(endpoint) ?? 0) : i] ?? 0;
+      writeEndpoint(words, at + i * ENDPOINT_WORDS, family, endpoint, id, number);
     }
   }
 
-  #releaseRuns({ pod, node, frontend }: Entry, kept: ReadonlySet<Placed | null>): void {
+  #releaseRuns({ pod, node }: Entry, kept: ReadonlySet<Placed | null>): void {
     for (const placed of new Set([pod.placed, node.placed])) {
       if (!placed || kept.has(placed)) continue;
       this.#goneMembers.push(...memberKeys(placed));
-      this.#release(placed, frontend);
+      this.#release(placed);
     }
   }
 
   /** `served`: sockets may be connected to what has no other user now. */
-  #release({ run, endpoints }: Placed, { protocol }: Frontend, served = true): void {
+  #release({ run, numbers }: Placed, served = true): void {
     this.#runs.release(run);
-    for (const { ip, port } of endpoints) {
-      const key = BackendNumbers.key(ip, port, protocol);
-      if (this.#numbers.release(key) && served) this.#depart(key);
-    }
+    for (const number of numbers) if (this.#numbers.release(number) && served) this.#depart(number);
   }
 
-  #depart(key: string): void {
-    if (BackendNumbers.parse(key).protocol !== 'UDP') return;
+  #depart(number: number): void {
+    const words = this.#numbers.wordsOf(number);
+    if ((words[4] ?? 0) >>> 16 !== PROTOCOL_NUMBER.UDP) return;
+    const key = textOf(new Uint8Array(words.buffer));
     this.#departed.delete(key);
     this.#departed.add(key);
     this.#left.push(key);
+  }
+
+  #return(words: Uint32Array): void {
+    const key = textOf(new Uint8Array(words.buffer));
+    if (this.#departed.delete(key)) this.#returned.push(key);
   }
 
   #writeDeparted(sink: Sink): void {
@@ -325,8 +344,8 @@ export class ForwardingTable {
       this.#departed.delete(key);
       this.#returned.push(key);
     }
-    const fresh = this.#left.filter((key) => this.#departed.has(key)).map(departedKey);
-    const gone = this.#returned.filter((key) => !this.#departed.has(key)).map(departedKey);
+    const fresh = this.#left.filter((key) => this.#departed.has(key)).map(bytesOfText);
+    const gone = this.#returned.filter((key) => !this.#departed.has(key)).map(bytesOfText);
     this.#left = [];
     this.#returned = [];
     this.#operations += fresh.length + gone.length;
@@ -334,17 +353,29 @@ export class ForwardingTable {
     sink.deleteDeparted(gone);
   }
 
-  #idOf(key: Uint8Array): number {
-    return this.#adoptedIds.get(Buffer.from(key).toString('latin1')) ?? this.#nextId++;
+  #idOf(words: Uint32Array): number {
+    if (this.#adoptedIds.size === 0) return this.#nextId++;
+    return this.#adoptedIds.get(textOf(keyBytes(words))) ?? this.#nextId++;
   }
 
-  /** Plans those frontends anew that have an endpoint which has become, or was, a frontend itself. */
-  #replan(endpoint: string, map: ServiceMap): void {
+  /** Plans those frontends anew that have an endpoint which is, or was, this frontend too. */
+  #replan(collided: Frontend, map: ServiceMap): void {
+    const endpoint = collidingEndpoint(collided, map);
+    if (!endpoint) return;
+    const { family, protocol } = collided;
+    try {
+      writeKey(this.#key, 0, family, endpoint, protocol);
+    } catch {
+      // It failed already, and is reported: no endpoint can have that address.
+      return;
+    }
     // Those with the endpoint among their slots are searched for only where there are any.
-    const users = this.#numbers.has(endpoint) ? this.#entries.keys() : [];
-    for (const key of new Set([...users, ...this.#colliding])) {
+    const isUsed = this.#numbers.find(this.#key, 0) >= 0;
+    if (!isUsed && this.#colliding.size === 0) return;
+    for (const key of new Set([...(isUsed ? this.#entries.keys() : []), ...this.#colliding])) {
       const frontend = map.frontends.get(key);
-      if (frontend && hasEndpoint(frontend, endpoint)) this.#set(frontend, map);
+      if (frontend?.family !== family || frontend.protocol !== protocol) continue;
+      if (hasEndpoint(frontend, endpoint)) this.#set(frontend, (one) => isFrontend(one, frontend, map));
     }
   }
 
@@ -356,7 +387,7 @@ export class ForwardingTable {
   }
 
   #write(sink: Sink): void {
-    for (const number of this.#numbers.takeFresh()) {
+    for (const number of this.#numbers.takeReused()) {
       const index = this.#backends.add(1);
       this.#backends.keys[index] = number;
       this.#backends.values[(index * BACKEND_SIZE + GENERATION_AT) / 4] = this.#generation++;
@@ -381,16 +412,11 @@ export class ForwardingTable {
   }
 }
 
-function departedKey(key: string): Uint8Array {
-  const { ip, port, protocol } = BackendNumbers.parse(key);
-  return frontendKey(ip, port, protocol);
-}
-
-function hasEndpoint({ routes, protocol }: Frontend, key: string): boolean {
+function hasEndpoint({ routes }: Frontend, wanted: { readonly ip: string; readonly port: number }): boolean {
   return [routes.pod, routes.node].some(
     (route) =>
       route.action === 'forward' &&
-      route.pool.endpoints.some(({ ip, port }) => BackendNumbers.key(ip, port, protocol) === key),
+      route.pool.endpoints.some(({ ip, port }) => port === wanted.port && ip === wanted.ip),
   );
 }
 
@@ -398,6 +424,12 @@ function memberKeys({ run, endpoints, sticky }: Placed): Uint8Array[] {
   return sticky ? endpoints.map(({ ip, port }) => memberKey(run.first, mappedAddress(ip), port)) : [];
 }
 
-function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
-  return Buffer.compare(a, b) === 0;
+function sameWords(a: Uint32Array, b: Uint32Array): boolean {
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
+
+const keyBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, 0, FRONTEND_KEY_SIZE);
+const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY_SIZE);
+const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
+const bytesOfText = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));

@@ -1,8 +1,7 @@
 import type { BpfMap } from '../../kernel/bpf/map.ts';
 import { formatAddress } from '../../lib/address.ts';
-import type { Protocol } from '../../service/model.ts';
-import { BackendNumbers } from './backend-numbers.ts';
-import { type FrontendEntry, PROTOCOL_NUMBER, readFrontend } from './layout.ts';
+import { BACKEND_KEY_WORDS } from './backend-numbers.ts';
+import { type FrontendEntry, readFrontend } from './layout.ts';
 import { type Run, SlotRuns } from './slot-runs.ts';
 
 /** What stands in the maps. Keys of frontends as their bytes, in latin1. */
@@ -10,17 +9,17 @@ export interface KernelContents {
   readonly frontends: ReadonlyMap<string, FrontendEntry>;
   /** Runs of slots that a frontend leads to. */
   readonly runs: readonly Run[];
-  /** Endpoints (`BackendNumbers.key`) and their numbers. */
-  readonly backends: ReadonlyMap<string, number>;
+  /** Endpoints as `writeKey` writes them, and their numbers. */
+  readonly backends: readonly { readonly words: Uint32Array; readonly number: number }[];
   readonly members: readonly Uint8Array[];
-  /** Endpoints that have left, as `backends`. */
-  readonly departed: readonly string[];
+  /** Endpoints that have left. */
+  readonly departed: readonly Uint8Array[];
 }
 
 export const NOTHING: KernelContents = {
   frontends: new Map(),
   runs: [],
-  backends: new Map(),
+  backends: [],
   members: [],
   departed: [],
 };
@@ -32,18 +31,18 @@ export function readContents(
   const { frontends, endpoints, members, departed } = maps;
   const entries = new Map<string, FrontendEntry>();
   const runs = new Map<number, Run>();
-  const backends = new Map<string, number>();
+  const backends: { words: Uint32Array; number: number }[] = [];
   for (const [key, value] of frontends.entries()) {
     const entry = readFrontend(value);
     entries.set(Buffer.from(key).toString('latin1'), entry);
-    const protocol = protocolOf(key[18] ?? 0);
     for (const { first, count } of [entry.pod, entry.node]) {
       if (count === 0 || runs.has(first)) continue;
       runs.set(first, { first, size: SlotRuns.sizeOf(count) });
       for (const slot of endpoints.range(first, count)) {
-        const view = new DataView(slot.buffer, slot.byteOffset, slot.byteLength);
-        const ip = formatMapped(slot.subarray(0, 16));
-        backends.set(BackendNumbers.key(ip, view.getUint16(16), protocol), view.getUint32(24, true));
+        const words = new Uint32Array(slot.slice().buffer);
+        const number = words[6] ?? 0;
+        words[4] = ((words[4] ?? 0) & 0xffff) | ((key[18] ?? 0) << 16);
+        backends.push({ words: words.subarray(0, BACKEND_KEY_WORDS), number });
       }
     }
   }
@@ -52,10 +51,7 @@ export function readContents(
     runs: [...runs.values()],
     backends,
     members: members.entries().map(([key]) => key),
-    departed: departed.entries().map(([key]) => {
-      const port = ((key[16] ?? 0) << 8) | (key[17] ?? 0);
-      return BackendNumbers.key(formatMapped(key.subarray(0, 16)), port, protocolOf(key[18] ?? 0));
-    }),
+    departed: departed.entries().map(([key]) => key),
   };
 }
 
@@ -64,8 +60,4 @@ export function formatMapped(bytes: Uint8Array): string {
   const isIpv4 =
     bytes[10] === 0xff && bytes[11] === 0xff && bytes.subarray(0, 10).every((byte) => byte === 0);
   return formatAddress(isIpv4 ? bytes.subarray(12) : bytes);
-}
-
-function protocolOf(number: number): Protocol {
-  return number === PROTOCOL_NUMBER.UDP ? 'UDP' : 'TCP';
 }

@@ -71,19 +71,34 @@ export function mappedAddress(text: string): Uint8Array {
   return out;
 }
 
-export function frontendKey(address: string, port: number, protocol: Protocol): Uint8Array {
-  const out = new Uint8Array(FRONTEND_KEY_SIZE);
-  out.set(mappedAddress(address));
-  const view = new DataView(out.buffer);
-  view.setUint16(16, port);
-  view.setUint8(18, PROTOCOL_NUMBER[protocol]);
-  return out;
+/** Words of a frontend's key, and of its value. */
+export const FRONTEND_KEY_WORDS = FRONTEND_KEY_SIZE / 4;
+export const FRONTEND_WORDS = FRONTEND_SIZE / 4;
+
+/** Writes the key of a frontend, or of an endpoint as something with a number. Throws FairleadError as `writeEndpoint`. */
+export function writeKey(
+  out: Uint32Array,
+  at: number,
+  family: IPFamily,
+  { ip, port }: { readonly ip: string; readonly port: number },
+  protocol: Protocol,
+): void {
+  writeMapped(out, at, family, ip);
+  out[at + 4] = be16Port(port) | (PROTOCOL_NUMBER[protocol] << 16);
 }
 
-export function frontendValue({ id, affinitySeconds, balance, pod, node }: FrontendEntry): Uint8Array {
-  const { action: a, first: b, count: c } = pod;
-  const { action: d, first: e, count: f } = node;
-  return new Uint8Array(Uint32Array.of(id, affinitySeconds, balance, a, b, c, d, e, f).buffer);
+/** Writes a frontend's value. */
+export function writeFrontend(out: Uint32Array, at: number, entry: FrontendEntry): void {
+  const { id, affinitySeconds, balance, pod, node } = entry;
+  out[at] = id;
+  out[at + 1] = affinitySeconds;
+  out[at + 2] = balance;
+  out[at + 3] = pod.action;
+  out[at + 4] = pod.first;
+  out[at + 5] = pod.count;
+  out[at + 6] = node.action;
+  out[at + 7] = node.first;
+  out[at + 8] = node.count;
 }
 
 export function readFrontend(value: Uint8Array): FrontendEntry {
@@ -109,15 +124,21 @@ export function writeEndpoint(
   owner: number,
   backend: number,
 ): void {
-  if (family === 'ipv4') {
-    out[at] = 0;
-    out[at + 1] = 0;
-    out[at + 2] = MAPPED_WORD;
-    writeAddress(endpoint.ip, family, out, at + 3);
-  } else writeAddress(endpoint.ip, family, out, at);
+  writeMapped(out, at, family, endpoint.ip);
   out[at + 4] = be16Port(endpoint.port);
   out[at + 5] = owner;
   out[at + 6] = backend;
+}
+
+function writeMapped(out: Uint32Array, at: number, family: IPFamily, ip: string): void {
+  if (family === 'ipv6') {
+    writeAddress(ip, family, out, at);
+    return;
+  }
+  out[at] = 0;
+  out[at + 1] = 0;
+  out[at + 2] = MAPPED_WORD;
+  writeAddress(ip, family, out, at + 3);
 }
 
 /** Key of an endpoint in the run of slots that begins at `first`. */

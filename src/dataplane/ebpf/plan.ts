@@ -1,5 +1,4 @@
 import type { Endpoint, Frontend, Route, ServiceMap } from '../../service/model.ts';
-import { BackendNumbers } from './backend-numbers.ts';
 import { ACTION } from './layout.ts';
 
 /** What the programs do for one class of source. */
@@ -26,17 +25,24 @@ const REFUSE: RoutePlan = { action: ACTION.refuse, endpoints: [] };
 /**
  * What is done for a frontend at the socket; null: nothing, nf_tables has it alone. That is so where the client's
  * source decides (source ranges), or the node's own addresses (node ports), where the source is to be rewritten, and
- * where the programs cannot see (SCTP).
+ * where the programs cannot see (SCTP). `isFrontend` tells whether an endpoint is a frontend itself.
  */
-export function planOf(frontend: Frontend, map: ServiceMap): FrontendPlan | null {
+export function planOf(frontend: Frontend, isFrontend: (endpoint: Endpoint) => boolean): FrontendPlan | null {
   if (frontend.address === null || frontend.allowedSources || frontend.protocol === 'SCTP') return null;
-  const pod = routePlan(frontend.routes.pod, frontend, map, false);
-  const node = routePlan(frontend.routes.node, frontend, map, true);
-  const collides = pod === COLLIDING || node === COLLIDING;
-  return { pod, node, collides, isEmpty: pod.action === ACTION.pass && node.action === ACTION.pass };
+  const { pod: fromPod, node: fromNode } = frontend.routes;
+  const collides = (route: Route) => route.action === 'forward' && route.pool.endpoints.some(isFrontend);
+  const podCollides = collides(fromPod);
+  const nodeCollides = samePool(fromPod, fromNode) ? podCollides : collides(fromNode);
+  const pod = routePlan(fromPod, podCollides, false);
+  const node = routePlan(fromNode, nodeCollides, true);
+  const isEmpty = pod.action === ACTION.pass && node.action === ACTION.pass;
+  return { pod, node, isEmpty, collides: pod === COLLIDING || node === COLLIDING };
 }
 
-function routePlan(route: Route, frontend: Frontend, map: ServiceMap, isNode: boolean): RoutePlan {
+const samePool = (a: Route, b: Route): boolean =>
+  a.action === 'forward' && b.action === 'forward' && a.pool === b.pool;
+
+function routePlan(route: Route, collides: boolean, isNode: boolean): RoutePlan {
   switch (route.action) {
     case 'drop':
       // No call of a program can be left without an answer the way a dropped packet is.
@@ -46,10 +52,7 @@ function routePlan(route: Route, frontend: Frontend, map: ServiceMap, isNode: bo
     case 'forward': {
       // The node's own sockets get an address of the node by routing, which is what masquerading would give them.
       if (route.masquerade && !isNode) return PASS;
-      const { endpoints } = route.pool;
-      return endpoints.some((endpoint) => isFrontend(endpoint, frontend, map))
-        ? COLLIDING
-        : { action: ACTION.forward, endpoints };
+      return collides ? COLLIDING : { action: ACTION.forward, endpoints: route.pool.endpoints };
     }
   }
 }
@@ -58,7 +61,7 @@ function routePlan(route: Route, frontend: Frontend, map: ServiceMap, isNode: bo
  * An endpoint whose own address and port are a frontend too: packets to it would be translated a second time, by
  * nf_tables, which does not happen to packets that nf_tables has translated.
  */
-function isFrontend(
+export function isFrontend(
   { ip, port }: Endpoint,
   { family, protocol }: Frontend,
   { frontends, node }: ServiceMap,
@@ -69,8 +72,11 @@ function isFrontend(
   );
 }
 
-/** The endpoint (`BackendNumbers.key`) that a frontend's coming or going says something about. */
-export function collidingEndpoint(frontend: Frontend, map: ServiceMap): string | null {
+/** The address and port that would collide with a frontend if they were an endpoint's. */
+export function collidingEndpoint(
+  frontend: Frontend,
+  map: ServiceMap,
+): { readonly ip: string; readonly port: number } | null {
   const ip = frontend.address ?? map.node[frontend.family];
-  return ip === null ? null : BackendNumbers.key(ip, frontend.port, frontend.protocol);
+  return ip === null ? null : { ip, port: frontend.port };
 }

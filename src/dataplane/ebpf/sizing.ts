@@ -1,6 +1,5 @@
 import type { ServiceMap } from '../../service/model.ts';
 import type { Capacity } from './layout.ts';
-import { planOf } from './plan.ts';
 import { SlotRuns } from './slot-runs.ts';
 
 /** Small clusters grow a lot before maps have to be made anew, at a few megabytes of kernel memory. */
@@ -12,15 +11,17 @@ const MAGLEV_SLOTS = 1 << 10;
 export function capacityFor(map: ServiceMap): Capacity {
   let frontends = 0;
   let slots = 0;
-  for (const frontend of map.frontends.values()) {
-    const plan = planOf(frontend, map);
-    if (!plan || plan.isEmpty) continue;
+  for (const { address, protocol, allowedSources, routes, options } of map.frontends.values()) {
+    // What is left to nf_tables for other reasons hardly counts.
+    if (address === null || allowedSources || protocol === 'SCTP') continue;
     frontends++;
-    const { pod, node } = plan;
-    const counts = pod.endpoints === node.endpoints ? [pod] : [pod, node];
-    for (const { endpoints } of counts) {
-      if (endpoints.length === 0) continue;
-      slots += frontend.options.balance === 'maglev' ? MAGLEV_SLOTS : SlotRuns.sizeOf(endpoints.length);
+    const { pod, node } = routes;
+    const pools = [
+      ...(pod.action === 'forward' && !pod.masquerade ? [pod.pool] : []),
+      ...(node.action === 'forward' ? [node.pool] : []),
+    ];
+    for (const { endpoints } of new Set(pools)) {
+      slots += options.balance === 'maglev' ? MAGLEV_SLOTS : SlotRuns.sizeOf(endpoints.length);
     }
   }
   return {

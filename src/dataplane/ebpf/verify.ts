@@ -29,7 +29,7 @@ export function compareWithMaps(
     drifts.push({ object: object('map-config'), kind: 'different' });
   }
   const there = textEntries(maps.frontends);
-  for (const [key, { value }] of frontends) {
+  for (const [key, value] of frontends) {
     const shown = there.get(key);
     const what = object(`map-frontends, ${keyText(key)}`);
     if (!shown) drifts.push({ object: what, kind: 'missing' });
