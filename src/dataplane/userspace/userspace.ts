@@ -8,6 +8,7 @@ import { hasCode, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import {
   type Change,
+  type Endpoint,
   type Frontend,
   type FrontendKey,
   type ServiceMap,
@@ -50,6 +51,7 @@ export interface UserspaceDataplane extends Dataplane {
     readonly pool: string;
     readonly protocol: 'TCP' | 'UDP';
     readonly at: ListenAddress;
+    readonly endpoints: readonly Endpoint[];
   }[];
   /** Connections that are carried at this moment, and clients of UDP. */
   connections(): number;
@@ -343,7 +345,8 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       return state ? locateSteps(state, packet, (pool) => listeners.get(pool)) : [];
     },
 
-    listeners: () => [...listeners].map(({ pool, protocol, at }) => ({ pool, protocol, at })),
+    listeners: () =>
+      [...listeners].map(({ pool, protocol, at, endpoints }) => ({ pool, protocol, at, endpoints })),
 
     connections: () => [...listeners, ...retired.keys()].reduce((sum, { proxy }) => sum + proxy.active, 0),
 

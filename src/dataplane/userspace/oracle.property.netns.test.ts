@@ -1,0 +1,189 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import { createNetns, removeNetns } from '../../kernel/netns.ts';
+import { NftConnection } from '../../kernel/nftables/connection.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import { addAddress } from '../../kernel/rtnetlink/addresses.ts';
+import { getLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
+import { cidrContains, familyOf, type IPFamily } from '../../lib/address.ts';
+import { manualClock } from '../../lib/clock.ts';
+import { decide } from '../../service/decide.ts';
+import { snapshot } from '../../service/diff.ts';
+import type { Packet, Protocol, ServiceMap } from '../../service/model.ts';
+import { createServiceTable } from '../../service/service-table.ts';
+import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { createWalk, UNTOUCHED } from '../nftables/testing/interpreter.ts';
+import { type KernelTable, readKernelTable } from '../nftables/testing/kernel-table.ts';
+import { hostPort } from './balancer.ts';
+import { readListenerKey } from './elements.ts';
+import { LISTENERS, TABLE } from './layout.ts';
+import { createUserspace, type UserspaceDataplane } from './userspace.ts';
+import { readElements } from './verify.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+/** The mode cannot carry SCTP, and says so. */
+const PROTOCOLS: readonly Protocol[] = ['TCP', 'TCP', 'UDP'];
+const ROUNDS = 30;
+const EDITS = 4;
+const PACKETS = 40;
+/** Every how many rounds the kernel is compared with a fresh start. */
+const COMPARED = 3;
+
+for (let seed = 31; seed <= 33; seed++) {
+  test(`random cluster ${seed}: increments equal a fresh start in rules and listeners, and packets reach the endpoints that the oracle names`, async () => {
+    const id = randomBytes(3).toString('hex');
+    const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
+    for (const name of [netns, other]) createNetns(name);
+    const cluster = randomCluster(seed, { protocols: PROTOCOLS });
+    const clock = manualClock();
+    const dataplane = createUserspace({ families: FAMILIES, netns, clock });
+    const fresh = createUserspace({ families: FAMILIES, netns: other, clock });
+    const [connection, otherConnection] = [new NftConnection(netns), new NftConnection(other)];
+    try {
+      for (const name of [netns, other]) giveAddresses(name, [cluster.node.ipv4, cluster.node.ipv6]);
+      const table = createServiceTable(cluster.node);
+      for (const object of cluster.services.values()) table.setService(object);
+      for (const object of cluster.slices.values()) table.setSlice(object);
+      await dataplane.sync(table.commit().map);
+      const actions: Record<string, number> = {};
+      for (let round = 0; round < ROUNDS; round++) {
+        for (let i = 0; i < EDITS; i++) applyEdit(table, cluster.edit());
+        const { map, change } = table.commit();
+        assert.deepEqual((await dataplane.apply(change, map)).failed, []);
+        // Listeners that nothing leads to any more close.
+        clock.advance(2000);
+        if (round % COMPARED !== 0) continue;
+        assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
+        await fresh.sync(snapshot(map));
+        clock.advance(2000);
+        assert.deepEqual(poolsOf(dataplane), poolsOf(fresh), `round ${round}`);
+        for (const family of FAMILIES) {
+          const kernel = readKernelTable(connection, NFPROTO[family], TABLE);
+          const wanted = readKernelTable(otherConnection, NFPROTO[family], TABLE);
+          assert.deepEqual(sorted(kernel.ruleBytes), sorted(wanted.ruleBytes), `round ${round}`);
+          assert.deepEqual(
+            elementsOf(connection, family, dataplane),
+            elementsOf(otherConnection, family, fresh),
+            `round ${round}`,
+          );
+          for (let i = 0; i < PACKETS; i++) {
+            const packet = cluster.packet(map);
+            if (familyOf(packet.destination) !== family || !consistent(packet, map)) continue;
+            const action = agree(map, packet, kernel, dataplane);
+            actions[action] = (actions[action] ?? 0) + 1;
+          }
+        }
+      }
+      for (const action of ['forward', 'reject', 'drop', 'pass']) {
+        assert.ok((actions[action] ?? 0) > 5, `too few packets to say much: ${JSON.stringify(actions)}`);
+      }
+    } finally {
+      connection.close();
+      otherConnection.close();
+      await dataplane.close();
+      await fresh.close();
+      for (const name of [netns, other]) removeNetns(name);
+    }
+  });
+}
+
+/** Listeners stand on the node's addresses. */
+function giveAddresses(netns: string, addresses: readonly (string | null)[]): void {
+  using socket = openRouteSocket(netns);
+  const device = getLink(socket, 'lo').index;
+  setLink(socket, device, { up: true });
+  for (const address of addresses) {
+    if (address !== null) addAddress(socket, { device, address, prefix: address.includes(':') ? 128 : 32 });
+  }
+}
+
+const sorted = <T>(map: ReadonlyMap<string, T>): Map<string, T> => new Map([...map].sort());
+
+/** Pool → protocol and endpoints. Ports differ from run to run. */
+function poolsOf(dataplane: UserspaceDataplane): Map<string, unknown> {
+  return sorted(
+    new Map(dataplane.listeners().map(({ pool, protocol, endpoints }) => [pool, { protocol, endpoints }])),
+  );
+}
+
+/** What the kernel's sets hold, with pools in place of the ports that their listeners have in this run. */
+function elementsOf(
+  connection: NftConnection,
+  family: IPFamily,
+  dataplane: UserspaceDataplane,
+): Map<string, string> {
+  const pools = new Map(dataplane.listeners().map(({ at, pool }) => [nameOf(at), pool]));
+  const elements = new Map<string, string>();
+  for (const [set, content] of readElements(connection, family)) {
+    for (const [key, value] of content) {
+      if (set === LISTENERS) {
+        elements.set(`${set} ${pools.get(nameOf(readListenerKey(Buffer.from(key, 'hex'), family)))}`, value);
+      } else if (/^(services|nodeports)-(pod|node|external)$/.test(set)) {
+        const bytes = Buffer.from(value, 'hex');
+        // Data have no protocol between address and port: as a listener's key has.
+        const at = Buffer.concat([bytes.subarray(0, -4), Buffer.alloc(4), bytes.subarray(-4)]);
+        elements.set(`${set} ${key}`, pools.get(nameOf(readListenerKey(at, family))) ?? 'nobody');
+      } else elements.set(`${set} ${key}`, value);
+    }
+  }
+  return sorted(elements);
+}
+
+const nameOf = ({ address, port }: { address: string; port: number }) => hostPort({ ip: address, port });
+
+/** Packets whose class is the one that rules can tell from them. */
+function consistent(packet: Packet, map: ServiceMap): boolean {
+  const family = familyOf(packet.source);
+  if (family === null || family !== familyOf(packet.destination) || packet.protocol === 'SCTP') return false;
+  const detection = map.node.localDetection;
+  if (!('ipv4' in detection)) return true;
+  const cidr = detection[family];
+  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
+}
+
+function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
+  if (packet.sourceClass === 'node') return null;
+  if (packet.sourceClass === 'external') return 'eth0';
+  if (localDetection.mode === 'BridgeInterface') return localDetection.interface;
+  return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
+}
+
+/**
+ * The listener that the rules send a packet to has the endpoints that the oracle names, or none takes it. Returns what
+ * becomes of the packet.
+ */
+function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: UserspaceDataplane): string {
+  const verdict = decide(map, packet);
+  // The kernel's routing drops them.
+  if (verdict.reason === 'martian') return verdict.reason;
+  const { destination, destinationIsLocal } = packet;
+  const { ipv4, ipv6 } = map.node;
+  const isLocal =
+    destinationIsLocal ?? ([ipv4, ipv6, '::1'].includes(destination) || destination.startsWith('127.'));
+  const from = inInterface(packet, map);
+  const walk = createWalk(kernel, packet, {
+    inInterface: from,
+    isLocal: ({ target }) => isLocal && target === null,
+  });
+  const steps = walk(from === null ? 'output' : 'prerouting', UNTOUCHED);
+  const context = `${JSON.stringify(packet)} ${verdict.reason} ${verdict.frontend?.key}`;
+  assert.equal(steps.length, 1, context);
+  const [step] = steps;
+  const target = step?.state.target;
+  if (!target) {
+    const action = step?.end === 'drop' || step?.end === 'reject' ? step.end : 'pass';
+    assert.equal(action, verdict.action, context);
+    return action;
+  }
+  assert.equal(verdict.action, 'forward', context);
+  const key = Buffer.from([...target.address, 0, 0, 0, 0, target.port >> 8, target.port & 255, 0, 0]);
+  const at = nameOf(readListenerKey(key, familyOf(destination) ?? 'ipv4'));
+  const listener = dataplane
+    .listeners()
+    .find((one) => nameOf(one.at) === at && one.protocol === packet.protocol);
+  assert.ok(listener, `${context}: nobody listens on ${at}`);
+  const reached = listener.endpoints.map(hostPort).sort();
+  assert.deepEqual(reached, verdict.candidates.map(({ endpoint }) => hostPort(endpoint)).sort(), context);
+  return 'forward';
+}
