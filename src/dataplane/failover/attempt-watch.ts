@@ -40,10 +40,19 @@ const MOST_ATTEMPTS = 32_768;
 const MOST_EVENTS = 50_000;
 /** Beyond so many, flows are looked up by one listing. */
 const MOST_LOOKUPS = 200;
+/**
+ * Events that this process reads in a second, at about 10 µs each: beyond it, half of the connections are looked at,
+ * a quarter, and so on. An endpoint that fails them fails others as well, which are then listed.
+ */
+const MOST_PER_SECOND = 5000;
+const MOST_THINNED = 0xff;
+const RATE_MS = 1000;
 const TCP = 6;
 const SYN_SENT = 1;
 /** An overrun asks for a listing; no more often than that. */
 const LIST_AGAIN_MS = 2000;
+/** While only some are looked at, what else goes to an endpoint that failed them is listed this often. */
+const LIST_OTHERS_MS = 500;
 
 /**
  * Sees by connection tracking which endpoints answer, refuse or stay silent, and deletes the entries of unanswered
@@ -56,14 +65,20 @@ export function startAttemptWatch(options: AttemptWatchOptions): { close(): void
   let cancel: (() => void) | null = null;
   let closed = false;
   let listedAt = Number.NEGATIVE_INFINITY;
+  let othersListedAt = Number.NEGATIVE_INFINITY;
+  let leftOut = 0;
+  let events = 0;
+  let countedSince = clock.now();
 
   const watch = watchAttempts(
     {
       begun(id, event) {
+        events++;
         attempts.begin(id, event, clock.now());
         schedule();
       },
       answered(id) {
+        events++;
         const event = attempts.take(id);
         if (event && wantsSuccess()) tell('success', readFlow(event));
       },
@@ -124,9 +139,44 @@ export function startAttemptWatch(options: AttemptWatchOptions): { close(): void
     });
   }
 
+  /** Looks at as many connections as this process has time for. */
+  function keepPace(): void {
+    const ms = clock.now() - countedSince;
+    if (ms < RATE_MS) return;
+    const rate = (events * 1000) / ms;
+    events = 0;
+    countedSince = clock.now();
+    const next =
+      rate > MOST_PER_SECOND
+        ? Math.min(leftOut * 2 + 1, MOST_THINNED)
+        : rate < MOST_PER_SECOND / 4
+          ? leftOut >> 1
+          : leftOut;
+    if (next === leftOut) return;
+    // Answers of what is left out from now on would not be heard.
+    if (next > leftOut) attempts.clear();
+    leftOut = next;
+    // The lowest bit tells nothing: Linux gives connect() even ports first.
+    watch.thin(leftOut << 1);
+    logger.debug({ rate, share: 1 / (leftOut + 1) }, 'looking at another share of connections');
+  }
+
+  /** Connections that were not looked at, to endpoints that have failed others. */
+  function listOthers(failed: readonly Flow[]): void {
+    const now = clock.now();
+    if (leftOut === 0 || now - othersListedAt < LIST_OTHERS_MS) return;
+    othersListedAt = now;
+    const endpoints = new Set(failed.map(({ reply }) => `${reply.source} ${reply.sourcePort}`));
+    for (const flow of families.flatMap(unanswered)) {
+      const { source, sourcePort } = flow.reply;
+      if (endpoints.has(`${source} ${sourcePort}`)) listed.push({ flow, at: now });
+    }
+  }
+
   async function look(): Promise<void> {
     const until = clock.now() - UNANSWERED_MS;
     watch.readEvents(MOST_EVENTS);
+    keepPace();
     const flows = attempts.takeUntil(until).flatMap((event) => readFlow(event) ?? []);
     flows.push(...listed.filter(({ at }) => at <= until).map(({ flow }) => flow));
     listed = listed.filter(({ at }) => at > until);
@@ -138,6 +188,7 @@ export function startAttemptWatch(options: AttemptWatchOptions): { close(): void
     options.onUnanswered?.(deleted);
     if (closed) return;
     for (const flow of still) tell('timeout', flow);
+    listOthers(still);
   }
 
   function stillUnanswered(flows: readonly Flow[]): Flow[] {

@@ -7,6 +7,7 @@ import type { ServiceMap } from '../../service/model.ts';
 import type { ServiceObject, SliceEndpoint } from '../../service/objects.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import type { Dataplane } from '../dataplane.ts';
+import { dial } from '../failover/dial.ts';
 import type { EjectionSettings } from '../failover/ejection-policy.ts';
 import { type Failover, type FailoverVerdict, startFailover } from '../failover/failover.ts';
 import { NODE } from './service-map.ts';
@@ -39,8 +40,8 @@ export interface FailoverScene {
   shut(place: Place): void;
   /** Takes the place's addresses away: nobody answers. */
   vanish(place: Place): void;
-  /** And gives them back. */
-  appear(place: Place): void;
+  /** And gives them back; resolves when the node reaches them again. */
+  appear(place: Place): Promise<void>;
   connect(from: Place, address: string, port: number): Promise<Answer>;
   /** Opens so many connections a second, each from the next place, until stopped. */
   load(from: readonly Place[], address: string, port: number, perSecond: number): Load;
@@ -170,8 +171,14 @@ export async function createFailoverScene(
     vanish(place) {
       for (const family of FAMILIES) addresses('del', place, family);
     },
-    appear(place) {
-      for (const family of FAMILIES) addresses('add', place, family);
+    async appear(place) {
+      const node = topology.namespace('node');
+      for (const family of FAMILIES) {
+        addresses('add', place, family);
+        const endpoint = { ip: topology.address(place, family), port: TARGET };
+        // A neighbour that was asked for in vain is asked for again after a second only.
+        while ((await dial(endpoint, 200, systemClock, node)) === 'timeout');
+      }
     },
     connect: (from, address, port) => connect(topology.namespace(from), address, port, patienceMs),
     load(from, address, port, perSecond) {

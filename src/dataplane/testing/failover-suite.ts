@@ -80,7 +80,7 @@ export function testFailover(
             [],
           );
         } finally {
-          made.appear('pod1');
+          await made.appear('pod1');
         }
       });
 
@@ -111,7 +111,7 @@ export function testFailover(
           assert.equal(place, 'pod2');
         }
       } finally {
-        made.appear('pod1');
+        await made.appear('pod1');
       }
     });
 
@@ -138,7 +138,7 @@ export function testFailover(
         assert.equal((await made.connect('outside', CLUSTER_IP.ipv4, PORT)).place, next);
         assert.ok(!places.has(bound));
       } finally {
-        made.appear(bound as Place);
+        await made.appear(bound as Place);
       }
     });
 

@@ -19,6 +19,11 @@ export interface AttemptHandlers {
 export interface AttemptWatch {
   /** Handles events that have come in already, at most so many. */
   readEvents(most: number): void;
+  /**
+   * From now on, looks only at connections whose client's port has none of these bits: 0 at all, 1 at half of them,
+   * 3 at a quarter. What becomes of others that have begun is not told.
+   */
+  thin(bits: number): void;
   close(): void;
 }
 
@@ -36,7 +41,7 @@ export function watchAttempts(handlers: AttemptHandlers, netns?: NetnsRef): Atte
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,
     receiveBuffer: RECEIVE_BUFFER,
-    filter: ATTEMPT_FILTER,
+    filter: attemptFilter(0),
     ...(netns === undefined ? {} : { netns }),
   });
   socket.subscribe(
@@ -51,7 +56,11 @@ export function watchAttempts(handlers: AttemptHandlers, netns?: NetnsRef): Atte
     },
     handlers.overrun,
   );
-  return socket;
+  return {
+    readEvents: (most) => socket.readEvents(most),
+    thin: (bits) => socket.setFilter(attemptFilter(bits)),
+    close: () => socket.close(),
+  };
 }
 
 /** A 32-bit attribute of an event, found without reading the others. */
@@ -73,13 +82,14 @@ const CREATED = 0x06;
 const FAMILY = 16;
 const ATTRIBUTES = 20;
 const PLACES = {
-  ipv4: { protocol: 52, destination: 40, endpoint: 84 },
+  ipv4: { protocol: 52, clientPort: 60, destination: 40, endpoint: 84 },
   // The last words of the addresses: those of pods and of Services differ there all but always.
-  ipv6: { protocol: 76, destination: 64, endpoint: 120 },
+  ipv6: { protocol: 76, clientPort: 84, destination: 64, endpoint: 120 },
 } as const;
 
 // Classic BPF (linux/bpf_common.h, linux/filter.h).
 const LOAD = 0x20;
+const LOAD_HALF = 0x28;
 const LOAD_BYTE = 0x30;
 const LOAD_CONSTANT = 0x00;
 const LOAD_X_CONSTANT = 0x01;
@@ -120,9 +130,14 @@ function assemble(steps: readonly Step[]): FilterInstruction[] {
   return program;
 }
 
-const place = ({ protocol, destination, endpoint }: (typeof PLACES)['ipv4' | 'ipv6']): Step[] => [
+const addresses = (
+  { protocol, clientPort, destination, endpoint }: (typeof PLACES)['ipv4' | 'ipv6'],
+  leftOut: number,
+): Step[] => [
   [LOAD_BYTE, protocol],
   [IF_EQUAL, TCP, null, 'no'],
+  [LOAD_HALF, clientPort],
+  [IF_BITS, leftOut, 'no'],
   [LOAD, destination],
   [TO_X, 0],
   [LOAD, endpoint],
@@ -133,55 +148,56 @@ const place = ({ protocol, destination, endpoint }: (typeof PLACES)['ipv4' | 'ip
 /**
  * Lets through of TCP and of flows whose destination was rewritten (IPVS sets no status bit for that, so the
  * addresses are compared): new ones that begin with a SYN, those that get their SYN and ACK now, and the end of those
- * that never had an answer.
+ * that never had an answer. Clients' ports with one of the bits `leftOut` are left out.
  */
-const ATTEMPT_FILTER: readonly FilterInstruction[] = assemble([
-  [LOAD_BYTE, FAMILY],
-  [IF_EQUAL, 2, null, 'ipv6'],
-  ...place(PLACES.ipv4),
-  [JUMP, 0, 'status'],
-  'ipv6',
-  [IF_EQUAL, 10, null, 'no'],
-  ...place(PLACES.ipv6),
-  'status',
-  [LOAD_CONSTANT, ATTRIBUTES],
-  [LOAD_X_CONSTANT, CTA.status],
-  [LOAD, ATTRIBUTE],
-  [IF_EQUAL, 0, 'no'],
-  [TO_X, 0],
-  [LOAD_AT_X, 4],
-  [STORE, 1],
-  [IF_BITS, FLOW_STATUS.destinationNat, 'translated'],
-  [LOAD_MEMORY, 0],
-  [IF_EQUAL, 0, 'no'],
-  'translated',
-  [LOAD_BYTE, MESSAGE],
-  [IF_EQUAL, CTNL_MSG.delete, 'unanswered'],
-  [LOAD_CONSTANT, ATTRIBUTES],
-  [LOAD_X_CONSTANT, CTA.protocolInfo],
-  [LOAD, ATTRIBUTE],
-  [IF_EQUAL, 0, 'no'],
-  [LOAD_X_CONSTANT, 1],
-  [LOAD, NESTED],
-  [IF_EQUAL, 0, 'no'],
-  [LOAD_X_CONSTANT, 1],
-  [LOAD, NESTED],
-  [IF_EQUAL, 0, 'no'],
-  [TO_X, 0],
-  [LOAD_BYTE_AT_X, 4],
-  [STORE, 0],
-  [LOAD_BYTE, FLAGS_HIGH],
-  [IF_BITS, CREATED, 'new'],
-  [LOAD_MEMORY, 0],
-  [IF_EQUAL, SYN_RECV, 'yes', 'no'],
-  'new',
-  [LOAD_MEMORY, 0],
-  [IF_EQUAL, SYN_SENT, 'unanswered', 'no'],
-  'unanswered',
-  [LOAD_MEMORY, 1],
-  [IF_BITS, FLOW_STATUS.seenReply, 'no'],
-  'yes',
-  [RETURN, 0xffffffff],
-  'no',
-  [RETURN, 0],
-]);
+const attemptFilter = (leftOut: number): readonly FilterInstruction[] =>
+  assemble([
+    [LOAD_BYTE, FAMILY],
+    [IF_EQUAL, 2, null, 'ipv6'],
+    ...addresses(PLACES.ipv4, leftOut),
+    [JUMP, 0, 'status'],
+    'ipv6',
+    [IF_EQUAL, 10, null, 'no'],
+    ...addresses(PLACES.ipv6, leftOut),
+    'status',
+    [LOAD_CONSTANT, ATTRIBUTES],
+    [LOAD_X_CONSTANT, CTA.status],
+    [LOAD, ATTRIBUTE],
+    [IF_EQUAL, 0, 'no'],
+    [TO_X, 0],
+    [LOAD_AT_X, 4],
+    [STORE, 1],
+    [IF_BITS, FLOW_STATUS.destinationNat, 'translated'],
+    [LOAD_MEMORY, 0],
+    [IF_EQUAL, 0, 'no'],
+    'translated',
+    [LOAD_BYTE, MESSAGE],
+    [IF_EQUAL, CTNL_MSG.delete, 'unanswered'],
+    [LOAD_CONSTANT, ATTRIBUTES],
+    [LOAD_X_CONSTANT, CTA.protocolInfo],
+    [LOAD, ATTRIBUTE],
+    [IF_EQUAL, 0, 'no'],
+    [LOAD_X_CONSTANT, 1],
+    [LOAD, NESTED],
+    [IF_EQUAL, 0, 'no'],
+    [LOAD_X_CONSTANT, 1],
+    [LOAD, NESTED],
+    [IF_EQUAL, 0, 'no'],
+    [TO_X, 0],
+    [LOAD_BYTE_AT_X, 4],
+    [STORE, 0],
+    [LOAD_BYTE, FLAGS_HIGH],
+    [IF_BITS, CREATED, 'new'],
+    [LOAD_MEMORY, 0],
+    [IF_EQUAL, SYN_RECV, 'yes', 'no'],
+    'new',
+    [LOAD_MEMORY, 0],
+    [IF_EQUAL, SYN_SENT, 'unanswered', 'no'],
+    'unanswered',
+    [LOAD_MEMORY, 1],
+    [IF_BITS, FLOW_STATUS.seenReply, 'no'],
+    'yes',
+    [RETURN, 0xffffffff],
+    'no',
+    [RETURN, 0],
+  ]);

@@ -120,12 +120,19 @@ export class NetlinkSocket {
     this.#option(SOL_NETLINK, NETLINK_CAP_ACK, 1);
     // Lets rtnetlink filter dumps; kernels before 4.20 and other families do not know it.
     this.#option(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
-    if (options.filter && !attachFilter(this.#fd, options.filter)) {
-      const error = systemError('attach filter to netlink socket');
+    this.#sequence = 1;
+    if (!options.filter) return;
+    try {
+      this.setFilter(options.filter);
+    } catch (error) {
       libc().close(this.#fd);
       throw error;
     }
-    this.#sequence = 1;
+  }
+
+  /** Puts another filter in the place of the one there is, without a gap. */
+  setFilter(program: readonly FilterInstruction[]): void {
+    if (!attachFilter(this.#fd, program)) throw systemError('attach filter to netlink socket');
   }
 
   /** A fresh sequence number, for messages of a batch. */
