@@ -1,7 +1,5 @@
 import assert from 'node:assert/strict';
-import { createServer, Socket } from 'node:net';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
-import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
 import { manualClock } from '../../lib/clock.ts';
 import type { Frontend, Protocol, ServiceMap } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
@@ -9,6 +7,7 @@ import { createTopology, type Place, type Topology } from '../testing/topology.t
 import { createIpvs } from './ipvs.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { SCHEDULERS } from './schedulers.ts';
+import { connectEcho, serveEcho } from './testing/echo.ts';
 import { listServers } from './testing/servers.ts';
 
 const TARGET = 8080;
@@ -24,22 +23,12 @@ describe('virtual servers', () => {
   const clock = manualClock(1_000_000);
   const open: { destroy(): void }[] = [];
   const servers: { close(): void }[] = [];
-  /** Their clients may have gone while nothing translated their farewells. */
-  const accepted = new Set<Socket>();
 
   before(async () => {
     topology = createTopology();
     for (const place of PLACES) {
       await topology.serve(place, TARGET);
-      const server = createServer((socket) => {
-        accepted.add(socket);
-        socket.on('error', () => {});
-        socket.on('close', () => accepted.delete(socket));
-        socket.write(`${place}\n`);
-        socket.pipe(socket);
-      });
-      server.listen({ fd: listenTcpIn(topology.namespace(place), '0.0.0.0', ECHO) });
-      servers.push(server);
+      servers.push(serveEcho(topology, place, ECHO));
     }
   });
   beforeEach(() => start());
@@ -50,7 +39,6 @@ describe('virtual servers', () => {
   });
   after(() => {
     for (const server of servers) server.close();
-    for (const socket of accepted) socket.destroy();
     topology?.close();
   });
 
@@ -99,39 +87,10 @@ describe('virtual servers', () => {
   const ask = async (from: Place, address = VIP, port = 80, protocol: 'TCP' | 'UDP' = 'TCP') =>
     (await topology.ask(from, protocol, address, port)).split(' ')[0];
 
-  /** An open connection through a Service to the echo server that answers. */
   async function connect(from: Place, address: string, port: number) {
-    const socket = new Socket({ fd: openTcpIn(topology.namespace(from), 'ipv4') });
-    open.push(socket);
-    let received = '';
-    let failure: string | null = null;
-    socket.on('data', (chunk) => {
-      received += chunk;
-    });
-    socket.on('error', (error: NodeJS.ErrnoException) => {
-      failure = error.code ?? 'error';
-    });
-    const line = async () => {
-      for (let i = 0; i < 200 && !received.includes('\n') && failure === null; i++) {
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
-      const [first = ''] = received.split('\n', 1);
-      received = received.slice(first.length + 1);
-      return failure ?? first;
-    };
-    socket.connect(port, address);
-    const place = await line();
-    return {
-      place: place as Place,
-      async says(text: string) {
-        socket.write(`${text}\n`);
-        return (await line()) === text;
-      },
-      async end() {
-        socket.end();
-        await new Promise((resolve) => socket.once('close', resolve));
-      },
-    };
+    const connection = await connectEcho(topology, from, address, port);
+    open.push(connection);
+    return connection;
   }
 
   test('ipvsadm shows what the map says, addresses by address and node ports by mark', async () => {

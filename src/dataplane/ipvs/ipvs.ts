@@ -1,4 +1,3 @@
-import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
@@ -9,15 +8,16 @@ import { silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
-import { restoreSettings } from './kernel-settings.ts';
 import { TABLE } from './layout.ts';
+import { leave } from './leave.ts';
 import { locateSteps } from './locate.ts';
 import { markScheme } from './marks.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
 import { applyChange, applyMap, collectDrained, type Programmed } from './programming.ts';
+import { handOver, removeAll } from './removal.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
-import { findInterface, readAddresses, removeInterface, watchAddresses } from './service-interface.ts';
+import { findInterface, readAddresses, watchAddresses } from './service-interface.ts';
 import { compareAddresses, compareTable } from './verify.ts';
 
 /** How often it is looked whether the connections to endpoints that are gone have been closed. */
@@ -200,26 +200,16 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         loopback?.close();
         loopback = null;
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
+        const plans = state?.plans ?? null;
         state = null;
-        const { ours } = readAddresses(findInterface(netns), netns);
-        const isOurs = ownership(scheme, ours, families);
-        const batch = ipvs.batch();
-        const others: VirtualServer[] = [];
-        for (const server of ipvs.servers()) {
-          if (isOurs(server.id)) batch.deleteServer(server.id);
-          else others.push(server);
+        const removal = { families, netns, ipvs, nft, scheme };
+        if (succeeded) {
+          await handOver(removal, plans);
+          await leave({ families, netns, scheme, clock, logger, drainMs });
+          return;
         }
-        await ipvs.commit(batch);
-        removeInterface(netns);
-        let wasThere = false;
-        for (const family of families) {
-          const protocol = NFPROTO[family];
-          if (!nft.tables(protocol).some(({ name }) => name === TABLE)) continue;
-          wasThere = true;
-          await nft.removeTable(protocol, TABLE);
-        }
-        if (wasThere) restoreSettings({ shared: others.length > 0 }, netns);
-        if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
+        await removeAll(removal);
+        if (families.includes('ipv6')) removeLoopbackRoutes(netns);
       }),
   };
 }

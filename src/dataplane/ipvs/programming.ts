@@ -23,6 +23,7 @@ import { hexOf } from '../nftables/words.ts';
 import { ALIAS, type FrontendPlan, planFrontend, slotOf } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
 import { markMap, redirectMap, TABLE } from './layout.ts';
+import { LEAVING_TABLE } from './leaving-table.ts';
 import { type MarkScheme, markScheme, NumberTable, PORTS } from './marks.ts';
 import type { IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
@@ -78,6 +79,12 @@ export async function applyMap(
   const started = performance.now();
   const fault = await kernel.probe.check(options.scheduler ?? node.ipvsScheduler);
   if (fault) throw fault;
+  for (const family of families) {
+    const protocol = NFPROTO[family];
+    // A mode of before leaves no more: what there is of its servers is taken over.
+    if (!kernel.nft.tables(protocol).some(({ name }) => name === LEAVING_TABLE)) continue;
+    await kernel.nft.removeTable(protocol, LEAVING_TABLE);
+  }
   if (options.timeouts) ipvs.setTimeouts(options.timeouts);
   const device = ensureInterface(netns);
   applySettings(node.localhostNodePorts && families.includes('ipv4'), netns);

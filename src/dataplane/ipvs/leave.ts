@@ -1,0 +1,112 @@
+import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
+import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import { NftConnection } from '../../kernel/nftables/connection.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { hasCode, messageOf } from '../../lib/errors.ts';
+import type { Logger } from '../../lib/log.ts';
+import { readConnected } from './connections.ts';
+import { restoreSettings } from './kernel-settings.ts';
+import { LEAVING_TABLE } from './leaving-table.ts';
+import type { MarkScheme } from './marks.ts';
+import { ownership } from './ownership.ts';
+import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
+
+const LOOK_MS = 2000;
+
+export interface LeaveOptions {
+  readonly families: readonly IPFamily[];
+  readonly netns: NetnsRef | undefined;
+  readonly scheme: MarkScheme;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Connections that are still open after so many milliseconds end. */
+  readonly drainMs: number;
+}
+
+/**
+ * Ends virtual servers once their connections have ended, then all that is left of the mode. Resolves after the first
+ * look; later ones do not keep a process alive: the next one goes on (`resumeLeaving`).
+ */
+export async function leave(options: LeaveOptions): Promise<void> {
+  const { netns, clock, logger, drainMs } = options;
+  const until = clock.now() + drainMs;
+  const look = async (): Promise<boolean> => {
+    try {
+      return await endIdle(options, clock.now() >= until);
+    } catch (error) {
+      // The node's namespace is gone, and all of it with it.
+      if (netns !== undefined && hasCode(error, 'ENOENT')) return true;
+      logger.warn(
+        { error: messageOf(error) },
+        'IPVS connections of before could not be looked after; trying again',
+      );
+      return false;
+    }
+  };
+  if (await look()) return;
+  const timer = setInterval(() => {
+    void look().then((done) => {
+      if (done) clearInterval(timer);
+    });
+  }, LOOK_MS);
+  timer.unref();
+}
+
+/** Goes on with what an earlier process left when it ended. */
+export async function resumeLeaving(options: LeaveOptions): Promise<void> {
+  if (findInterface(options.netns) !== null) await leave(options);
+}
+
+/** True: nothing is left, or the mode is in use again. */
+async function endIdle({ families, netns, scheme }: LeaveOptions, all: boolean): Promise<boolean> {
+  const nft = new NftConnection(netns);
+  const ipvs = new IpvsConnection(netns);
+  try {
+    const standing = families.filter((family) =>
+      nft.tables(NFPROTO[family]).some(({ name }) => name === LEAVING_TABLE),
+    );
+    if (standing.length === 0) return true;
+    const device = findInterface(netns);
+    const { ours } = readAddresses(device, netns);
+    const isOurs = ownership(scheme, ours, families);
+    const connected = all ? new Set<string>() : readConnected(netns);
+    const batch = ipvs.batch();
+    const kept = new Set<string>();
+    const others: VirtualServer[] = [];
+    let left = 0;
+    for (const server of ipvs.servers()) {
+      const { id } = server;
+      if (!isOurs(id)) {
+        others.push(server);
+        continue;
+      }
+      const reals = ipvs.realServers(id);
+      // Behind a mark, clients have asked for any address of the node.
+      const asked = 'address' in id ? `${id.address} ${id.port} ` : '';
+      const idle = reals.filter(({ address, port }) => !connected.has(`${asked}${address} ${port}`));
+      if (idle.length === reals.length) {
+        batch.deleteServer(id);
+        continue;
+      }
+      for (const real of idle) batch.deleteRealServer(id, real);
+      left++;
+      if ('address' in id) kept.add(id.address);
+    }
+    await ipvs.commit(batch);
+    if (left > 0) {
+      const gone = [...ours].filter((address) => !kept.has(address));
+      if (device !== null) changeAddresses(device, [], gone, netns);
+      return false;
+    }
+    removeInterface(netns);
+    for (const family of standing) await nft.removeTable(NFPROTO[family], LEAVING_TABLE);
+    restoreSettings({ shared: others.length > 0 }, netns);
+    return true;
+  } finally {
+    ipvs.close();
+    nft.close();
+  }
+}

@@ -1,0 +1,120 @@
+import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
+import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
+import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
+import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import type { NftConnection } from '../../kernel/nftables/connection.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import type { Frontend } from '../../service/model.ts';
+import { PROTOCOL_NUMBER } from '../nftables/words.ts';
+import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
+import { restoreSettings } from './kernel-settings.ts';
+import { TABLE } from './layout.ts';
+import { createLeavingTable, LEAVING_TABLE } from './leaving-table.ts';
+import type { MarkScheme } from './marks.ts';
+import { ownership } from './ownership.ts';
+import { findInterface, readAddresses, removeInterface } from './service-interface.ts';
+
+const { UDP } = PROTOCOL_NUMBER;
+
+export interface Removal {
+  readonly families: readonly IPFamily[];
+  readonly netns: NetnsRef | undefined;
+  readonly ipvs: IpvsConnection;
+  readonly nft: NftConnection;
+  readonly scheme: MarkScheme;
+}
+
+/** Removes all that the mode has in the kernel. */
+export async function removeAll({ families, netns, ipvs, nft, scheme }: Removal): Promise<void> {
+  const { ours } = readAddresses(findInterface(netns), netns);
+  const isOurs = ownership(scheme, ours, families);
+  const batch = ipvs.batch();
+  const others: VirtualServer[] = [];
+  for (const server of ipvs.servers()) {
+    if (isOurs(server.id)) batch.deleteServer(server.id);
+    else others.push(server);
+  }
+  await ipvs.commit(batch);
+  removeInterface(netns);
+  let wasThere = false;
+  for (const family of families) {
+    const protocol = NFPROTO[family];
+    const names = new Set(nft.tables(protocol).map(({ name }) => name));
+    for (const name of [TABLE, LEAVING_TABLE]) {
+      if (!names.has(name)) continue;
+      wasThere = true;
+      await nft.removeTable(protocol, name);
+    }
+  }
+  if (wasThere) restoreSettings({ shared: others.length > 0 }, netns);
+}
+
+/**
+ * Another mode takes new connections already: takes the rules away, and leaves the virtual servers with their open
+ * connections to `leave`. UDP's flows are forgotten, so that the other mode takes their next packets. `plans`: what
+ * was programmed, where this process did it.
+ */
+export async function handOver(
+  removal: Removal,
+  plans: ReadonlyMap<string, FrontendPlan> | null,
+): Promise<void> {
+  const { families, netns, ipvs, nft, scheme } = removal;
+  const { ours } = readAddresses(findInterface(netns), netns);
+  for (const family of families) {
+    const protocol = NFPROTO[family];
+    const names = new Set(nft.tables(protocol).map(({ name }) => name));
+    if (!names.has(LEAVING_TABLE)) {
+      const batch = nft.batch(protocol);
+      createLeavingTable(batch, family, [...ours]);
+      await nft.commit(batch);
+    }
+    if (names.has(TABLE)) await nft.removeTable(protocol, TABLE);
+  }
+  const isOurs = ownership(scheme, ours, families);
+  const reals = new Set<string>();
+  for (const { id } of ipvs.servers()) {
+    // A mark does not say whose protocol it is.
+    if (!isOurs(id) || ('protocol' in id && id.protocol !== UDP)) continue;
+    for (const { address, port } of ipvs.realServers(id)) reals.add(`${address} ${port}`);
+  }
+  if (reals.size > 0) await forgetUdp(removal, reals, plans);
+}
+
+async function forgetUdp(
+  { families, netns }: Removal,
+  reals: ReadonlySet<string>,
+  plans: ReadonlyMap<string, FrontendPlan> | null,
+): Promise<void> {
+  const redirected =
+    plans && new Set([...plans.values()].filter(isRedirected).map(({ frontend }) => nameOf(frontend)));
+  /** IPVS sets no status bit for what it translates: the addresses tell. */
+  const isOurs = ({ family, original, reply, status }: Flow): boolean => {
+    if (!reals.has(`${reply.source} ${reply.sourcePort}`)) return false;
+    if ((status & FLOW_STATUS.destinationNat) === 0) return original.destination !== reply.source;
+    // Redirected to the alias address first, or already the other mode's.
+    return (
+      redirected === null ||
+      redirected.has(`${original.destination} ${original.destinationPort}`) ||
+      redirected.has(`${family} ${original.destinationPort}`)
+    );
+  };
+  const conntrack = new ConntrackConnection(netns);
+  try {
+    for (const family of families) {
+      await conntrack.delete(conntrack.list(family, { protocol: UDP }).filter(isOurs));
+    }
+  } finally {
+    conntrack.close();
+  }
+}
+
+const nameOf = ({ family, address, port }: Frontend): string => `${address ?? family} ${port}`;
+
+function isRedirected({ frontend, servers }: FrontendPlan): boolean {
+  return (
+    frontend.protocol === 'UDP' &&
+    servers.some(({ server: { id } }) => 'address' in id && id.address === ALIAS[id.family])
+  );
+}

@@ -1,0 +1,192 @@
+import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { bindUdpIn } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import type { ServiceMap } from '../../service/model.ts';
+import type { Dataplane } from '../dataplane.ts';
+import { createIptables } from '../iptables/iptables.ts';
+import { createNftables } from '../nftables/nftables.ts';
+import { endpoint, frontend, serviceMap } from '../testing/service-map.ts';
+import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { createIpvs } from './ipvs.ts';
+import { connectEcho, type EchoConnection, serveEcho } from './testing/echo.ts';
+import { listServers } from './testing/servers.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const ECHO = 9000;
+const UDP = 9001;
+const VIP = '10.96.0.60';
+const OUTER = '203.0.113.60';
+const PLACES: readonly Place[] = ['pod1', 'pod2'];
+
+describe('from IPVS to another mode and back, with open connections', () => {
+  let topology: Topology;
+  let map: ServiceMap;
+  const closers: { close(): void }[] = [];
+  const connections: EchoConnection[] = [];
+  const open: Dataplane[] = [];
+
+  before(async () => {
+    topology = createTopology();
+    for (const place of PLACES) {
+      closers.push(serveEcho(topology, place, ECHO));
+      await topology.serve(place, UDP);
+    }
+    const endpoints = (port: number) =>
+      PLACES.map((place) => endpoint(topology.address(place, 'ipv4'), port));
+    const web = { service: 'web', endpoints: endpoints(ECHO) } as const;
+    map = serviceMap([
+      frontend({ ...web, kind: 'ClusterIP', address: VIP, port: 80 }),
+      frontend({ ...web, kind: 'NodePort', address: null, port: 30_060 }),
+      frontend({ ...web, kind: 'NodePort', address: null, port: 30_061, affinitySeconds: 60 }),
+      frontend({ ...web, kind: 'LoadBalancer', address: OUTER, port: 80 }),
+      frontend({
+        kind: 'ClusterIP',
+        service: 'dns',
+        address: VIP,
+        port: 53,
+        protocol: 'UDP',
+        endpoints: endpoints(UDP),
+      }),
+      frontend({
+        kind: 'ClusterIP',
+        service: 'idle',
+        address: '10.96.0.61',
+        port: 80,
+        endpoints: endpoints(ECHO),
+      }),
+    ]);
+  });
+  afterEach(async () => {
+    for (const connection of connections.splice(0)) connection.destroy();
+    for (const dataplane of open.splice(0)) {
+      await dataplane.remove();
+      await dataplane.close();
+    }
+    const ipvs = openIpvs();
+    await ipvs.remove();
+    await ipvs.close();
+  });
+  after(() => {
+    for (const closer of closers) closer.close();
+    topology?.close();
+  });
+
+  const openIpvs = () => createIpvs({ families: FAMILIES, netns: topology.namespace('node') });
+  const OTHERS: Readonly<Record<string, () => Dataplane>> = {
+    nftables: () => createNftables({ families: FAMILIES, netns: topology.namespace('node') }),
+    iptables: () => createIptables({ families: FAMILIES, netns: topology.namespace('node') }),
+  };
+
+  async function connectAll(): Promise<EchoConnection[]> {
+    const node = topology.address('node', 'ipv4');
+    const targets: [Place, string, number][] = [
+      ['pod3', VIP, 80],
+      ['node', VIP, 80],
+      ['outside', node, 30_060],
+      ['outside', node, 30_061],
+      ['outside', OUTER, 80],
+    ];
+    const made: EchoConnection[] = [];
+    for (const [from, address, port] of targets) made.push(await connectEcho(topology, from, address, port));
+    connections.push(...made);
+    for (const { place } of made) assert.ok(PLACES.includes(place), place);
+    return made;
+  }
+
+  async function replace(before: Dataplane, next: Dataplane): Promise<void> {
+    open.push(next);
+    assert.deepEqual((await next.sync(map)).failed, []);
+    await before.remove({ succeeded: true });
+    await before.close();
+    open.splice(open.indexOf(before), 1);
+  }
+
+  /** A client that keeps its port; resolves to the answer's first word. */
+  function udpClient() {
+    const socket = createSocket('udp4');
+    socket.bind({ fd: bindUdpIn(topology.namespace('pod3'), '0.0.0.0', 0), exclusive: true });
+    closers.push({ close: () => socket.close() });
+    return async () => {
+      for (let i = 0; i < 5; i++) {
+        const answer = new Promise<string | null>((resolve) => {
+          const timer = setTimeout(() => resolve(null), 500);
+          socket.once('message', (message) => {
+            clearTimeout(timer);
+            resolve(String(message).split(' ')[0] ?? '');
+          });
+        });
+        socket.send('?', 53, VIP);
+        const text = await answer;
+        if (text !== null) return text;
+      }
+      return 'silence';
+    };
+  }
+
+  for (const [name, openOther] of Object.entries(OTHERS)) {
+    test(`${name}: open connections stay, new ones and UDP are the other mode’s, and nothing remains in the end`, async () => {
+      const ipvs = openIpvs();
+      open.push(ipvs);
+      await ipvs.sync(map);
+      const asked = udpClient();
+      assert.ok(PLACES.includes((await asked()) as Place));
+      const old = await connectAll();
+      await replace(ipvs, openOther());
+      for (const connection of old) assert.ok(await connection.says('still here'));
+      assert.ok(PLACES.includes((await asked()) as Place));
+      const names = [...listServers(topology).keys()];
+      assert.ok(names.includes(`TCP ${VIP}:80`));
+      assert.ok(
+        !names.some((server) => server.startsWith('UDP') || server.includes('10.96.0.61')),
+        String(names),
+      );
+      assert.equal((await connectEcho(topology, 'pod3', VIP, 81)).place, 'ECONNREFUSED');
+      const before = connectionsOf(topology);
+      for (const connection of await connectAll()) assert.ok(await connection.says('a new one'));
+      assert.equal(connectionsOf(topology), before, 'none of the new connections is IPVS’s');
+      for (const connection of old) await connection.end();
+      for (let i = 0; i < 80 && /fairlead-ipvs/.test(topology.run('node', 'ip', 'link')); i++) {
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      assert.equal(listServers(topology).size, 0);
+      assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead-ipvs/);
+      assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
+    });
+  }
+
+  test('there and back: virtual servers that still have connections are taken over', async () => {
+    const ipvs = openIpvs();
+    open.push(ipvs);
+    await ipvs.sync(map);
+    const first = await connectAll();
+    const nftables = OTHERS['nftables']?.() ?? assert.fail();
+    await replace(ipvs, nftables);
+    const second = await connectAll();
+    const again = openIpvs();
+    await replace(nftables, again);
+    const third = await connectAll();
+    for (const connection of [...first, ...second, ...third]) assert.ok(await connection.says('still here'));
+    assert.deepEqual(await again.verify(), []);
+    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /leaving/);
+  });
+
+  test('what one process left when it ended, the next ends', async () => {
+    const ipvs = openIpvs();
+    open.push(ipvs);
+    await ipvs.sync(map);
+    const old = await connectAll();
+    await replace(ipvs, OTHERS['nftables']?.() ?? assert.fail());
+    for (const connection of old) assert.ok(await connection.says('still here'));
+    const another = openIpvs();
+    await another.remove();
+    await another.close();
+    assert.equal(listServers(topology).size, 0);
+    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
+  });
+});
+
+function connectionsOf(topology: Topology): number {
+  return topology.run('node', 'ipvsadm', '-Lnc').split('\n').length;
+}
