@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { rcodeName, typeName } from './message.ts';
+import { createQueryCounter, createQueryHistogram } from './query-counts.ts';
 
 export type Transport = 'udp' | 'tcp';
 
@@ -49,39 +50,41 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
   const sizes = [100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3];
   const times = Array.from({ length: 16 }, (_, i) => 0.00025 * 2 ** i);
 
-  const requests = counter(
+  const perQuery = (name: string, help: string, labelNames: string[]) =>
+    createQueryCounter(registry, name, help, labelNames);
+  const requests = perQuery(
     'coredns_dns_requests_total',
     'Counter of DNS requests made per zone, protocol and family.',
     ['server', 'zone', 'view', 'proto', 'family', 'type'],
   );
-  const dnssec = counter(
+  const dnssec = perQuery(
     'coredns_dns_do_requests_total',
     'Counter of DNS requests with DO bit set per zone.',
     ['server', 'zone', 'view'],
   );
-  const responses = counter('coredns_dns_responses_total', 'Counter of response status codes.', [
+  const responses = perQuery('coredns_dns_responses_total', 'Counter of response status codes.', [
     'server',
     'zone',
     'view',
     'rcode',
     'plugin',
   ]);
-  const duration = histogram(
+  const duration = createQueryHistogram(
+    registry,
     'coredns_dns_request_duration_seconds',
     'Histogram of the time (in seconds) each request took per zone.',
-    ['server', 'zone', 'view'],
     times,
   );
-  const requestSize = histogram(
+  const requestSize = createQueryHistogram(
+    registry,
     'coredns_dns_request_size_bytes',
     'Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.',
-    ['server', 'zone', 'view', 'proto'],
     sizes,
   );
-  const responseSize = histogram(
+  const responseSize = createQueryHistogram(
+    registry,
     'coredns_dns_response_size_bytes',
     'Size of the returned response in bytes.',
-    ['server', 'zone', 'view', 'proto'],
     sizes,
   );
   const panics = counter('coredns_panics_total', 'A metrics that counts the number of panics.', []);
@@ -137,20 +140,22 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
 
   const cacheLabels = { server: SERVER, zones: '.', view: '' };
   return {
-    served(query) {
-      const labels = { server: SERVER, zone: query.zone, view: '' };
-      const proto = query.transport;
-      requests.inc({
-        ...labels,
-        proto,
-        family: query.family === 'ipv4' ? '1' : '2',
-        type: typeName(query.type),
-      });
-      if (query.dnssecOk) dnssec.inc(labels);
-      responses.inc({ ...labels, rcode: rcodeName(query.rcode), plugin: query.plugin });
-      duration.observe(labels, query.seconds);
-      requestSize.observe({ ...labels, proto }, query.requestBytes);
-      responseSize.observe({ ...labels, proto }, query.responseBytes);
+    served({ zone, transport, family, type, dnssecOk, rcode, plugin, requestBytes, responseBytes, seconds }) {
+      const labels = () => ({ server: SERVER, zone, view: '' });
+      const overTransport = () => ({ ...labels(), proto: transport });
+      // Types that nobody knows are one series: a client could ask for thousands of them.
+      const typeLabel = typeName(type);
+      requests.inc(`${zone} ${transport} ${family} ${typeLabel}`, () => ({
+        ...overTransport(),
+        family: family === 'ipv4' ? '1' : '2',
+        type: typeLabel,
+      }));
+      if (dnssecOk) dnssec.inc(zone, labels);
+      responses.inc(`${zone} ${rcode} ${plugin}`, () => ({ ...labels(), rcode: rcodeName(rcode), plugin }));
+      duration.observe(zone, labels, seconds);
+      const key = `${zone} ${transport}`;
+      requestSize.observe(key, overTransport, requestBytes);
+      responseSize.observe(key, overTransport, responseBytes);
     },
     panicked: () => panics.inc(),
     programmed: (seconds) => programming.observe({ service_kind: 'headless_with_selector' }, seconds),
