@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { readlinkSync } from 'node:fs';
+import { readFileSync, readlinkSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './support/pod-node.ts';
@@ -162,6 +163,22 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
     assert.equal(status.containerStatuses[0].image, 'host:other');
     assert.equal(status.containerStatuses[0].lastState.terminated.exitCode, 0);
     assert.equal(status.phase, 'Running');
+  });
+  test('a sandbox whose pause process has died is made anew, with the same address', async () => {
+    await node.createPod('fragile', { containers: [shell('echo begun; exec sleep 1000')] });
+    const { metadata, status } = await running('fragile');
+    const file = (name: string) =>
+      JSON.parse(readFileSync(join(node.stateDir, 'pods', metadata.uid, name), 'utf8'));
+    process.kill(file('sandbox.json').pause.pid, 'SIGKILL');
+    process.kill(file('containers/main/state.json').process.pid, 'SIGKILL');
+    const again = await node.until(
+      'fragile',
+      (one) =>
+        one.status.containerStatuses?.[0].restartCount === 1 && one.status.containerStatuses[0].state.running,
+    );
+    assert.equal(again.status.podIP, status.podIP);
+    const inside = await exec('fragile', 'ip', '-o', '-4', 'addr', 'show', 'eth0');
+    assert.ok(inside.includes(` ${status.podIP}/`), inside);
   });
   test('an ephemeral container looks into another one, and what it cannot have is said of it alone', async () => {
     await node.createPod('debugged', { containers: [shell('exec sleep 4321')] });

@@ -7,7 +7,13 @@ import { lastLines } from './container-logs.ts';
 import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
 import { containerUser } from './image-user.ts';
 import { ociConfig } from './oci-config.ts';
-import { deleteContainer, execInContainer, readExitCode, startContainer } from './oci-runtime.ts';
+import {
+  deleteContainer,
+  execInContainer,
+  monitorEnded,
+  readExitCode,
+  startContainer,
+} from './oci-runtime.ts';
 import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
 import type { WorkerContext } from './pod-worker.ts';
 import { runProbe } from './probe.ts';
@@ -47,6 +53,8 @@ interface Saved {
   readonly id: string;
   readonly attempt: number;
   readonly process: ProcessIdentity | null;
+  /** Its program had been started; if not, the run is begun anew. */
+  readonly begun: boolean;
   readonly startedAt: string | null;
   readonly image: string;
   readonly imageId: string;
@@ -249,7 +257,7 @@ export class ContainerRunner {
   async dispose(): Promise<void> {
     this.#probing?.abort();
     this.#cancelBackoff();
-    if (this.#id) await this.#clean(this.#id, this.#attempt);
+    await this.#clean(this.#attempt);
   }
 
   /** Stops watching; the container runs on. */
@@ -282,7 +290,7 @@ export class ContainerRunner {
       this.#phase = { kind: 'ended', termination: saved.ended };
       return;
     }
-    if (!saved.process || !saved.startedAt) return;
+    if (!saved.process || !saved.startedAt || !saved.begun) return;
     this.#phase = { kind: 'running', id: saved.id, startedAt: saved.startedAt };
     this.#startedAtMs = Date.parse(saved.startedAt);
     this.#exit = Promise.withResolvers();
@@ -302,11 +310,11 @@ export class ContainerRunner {
     const { container, pod } = launch;
     const image = this.#findImage(launch);
     if (!image) return;
-    if (this.#id) await this.#clean(this.#id, this.#attempt - 1);
+    // The runs before, and what an agent that was killed in the middle of this one has left of it.
+    await this.#clean(this.#attempt);
     rmSync(this.#logOf(this.#attempt - 2), { force: true });
     const { namespace = '', name = '' } = pod.metadata ?? {};
-    const uid = pod.metadata?.uid ?? '';
-    this.#id = `${uid.slice(0, 13)}-${this.name}-${this.#attempt}`;
+    this.#id = this.#idOf(this.#attempt);
     const bundle = this.#bundle(this.#attempt);
     try {
       const environment = await launch.environment();
@@ -329,9 +337,10 @@ export class ContainerRunner {
         },
         (process) => {
           this.#process = process;
-          this.#save(startedAt);
+          this.#save(startedAt, false);
         },
       );
+      this.#save(startedAt, true);
       this.#phase = { kind: 'running', id: this.#id, startedAt };
       this.#startedAtMs = options.clock.now();
       this.#refusals = 0;
@@ -341,7 +350,7 @@ export class ContainerRunner {
           ? error.code
           : 'RunContainerError';
       this.#waitFor(reason, messageOf(error));
-      await this.#clean(this.#id, this.#attempt);
+      await this.#clean(this.#attempt);
       return;
     }
     this.#started = false;
@@ -512,7 +521,7 @@ export class ContainerRunner {
         finishedAt: this.#timestamp(),
       },
     };
-    this.#save(startedAt);
+    this.#save(startedAt, true);
     this.#probing?.abort();
     this.#ready = false;
     this.#started = false;
@@ -689,22 +698,33 @@ export class ContainerRunner {
     return folder;
   }
 
-  /** Removes a run from the runtime and the disk; its log stays. */
-  async #clean(id: string, attempt: number): Promise<void> {
+  #idOf(attempt: number): string {
+    const uid = this.#context.pod().metadata?.uid ?? '';
+    return `${uid.slice(0, 13)}-${this.name}-${attempt}`;
+  }
+
+  /** Removes this run and those before it from the runtime and the disk; their logs stay. */
+  async #clean(last: number): Promise<void> {
     const { paths } = this.#context;
-    await deleteContainer(paths, id);
-    rmSync(join(paths.exits, id), { force: true });
     for (const entry of readdirSync(this.#folder)) {
-      if (entry.startsWith('run-') && Number(entry.slice(4)) <= attempt)
-        removeRootfs(join(this.#folder, entry));
+      const attempt = /^run-([0-9]+)$/.exec(entry)?.[1];
+      if (attempt === undefined || Number(attempt) > last) continue;
+      const id = this.#idOf(Number(attempt));
+      const bundle = join(this.#folder, entry);
+      await deleteContainer(paths, id);
+      await monitorEnded(bundle);
+      rmSync(join(paths.exits, id), { force: true });
+      removeRootfs(bundle);
     }
   }
 
-  #save(startedAt: string): void {
+  /** `begun`: its program runs, and does not only wait for the runtime's word. */
+  #save(startedAt: string, begun: boolean): void {
     const saved: Saved = {
       id: this.#id,
       attempt: this.#attempt,
       process: this.#process,
+      begun,
       startedAt,
       image: this.#image,
       imageId: this.#imageId,

@@ -1,4 +1,5 @@
-import { readFileSync, statfsSync } from 'node:fs';
+import { readFileSync, rmdirSync, statfsSync } from 'node:fs';
+import { join } from 'node:path';
 import { hasCode } from '../lib/errors.ts';
 
 /** How this machine's control groups are mounted. */
@@ -26,4 +27,21 @@ export function readControlGroups(): ControlGroups | null {
     }
   }
   return null;
+}
+
+const ROUNDS = 100;
+const ROUND_MS = 10;
+
+/** Removes an empty control group; its last processes may be about to go. What does not empty stays. */
+export async function removeControlGroup(groups: ControlGroups, path: string): Promise<void> {
+  for (let round = 0; round < ROUNDS; round++) {
+    try {
+      rmdirSync(join(groups.root, path));
+      return;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return;
+      if (!hasCode(error, 'EBUSY', 'ENOTEMPTY')) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
+  }
 }

@@ -12,6 +12,7 @@ import { serveKubelet } from './kubelet-server.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker, type WorkerContext } from './pod-worker.ts';
+import { sweepSandboxes } from './sandbox.ts';
 
 /** Runs the pods that are bound to one node. */
 export interface Kubelet {
@@ -65,6 +66,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     },
   };
 
+  sweepSandboxes(podsDir);
   // Sandboxes of an earlier agent are taken up before the API server is asked: their containers may end at any time.
   for (const uid of readdirSync(podsDir)) {
     const pod = readSavedPod(join(podsDir, uid));

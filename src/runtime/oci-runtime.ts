@@ -5,7 +5,7 @@ import { delimiter, join } from 'node:path';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
-import { identify, type ProcessIdentity, signalProcess } from './process-identity.ts';
+import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 
 /** Folders that the OCI runtime and its monitors use, below a node's state. */
 export interface RuntimePaths {
@@ -219,6 +219,17 @@ export async function killContainer(paths: RuntimePaths, id: string, signal: str
 /** Removes a container, running or not, from the runtime's state. */
 export async function deleteContainer(paths: RuntimePaths, id: string): Promise<void> {
   await runCommand(paths.program, [...crunArgs(paths), 'delete', '--force', id]);
+}
+
+const MONITOR_ROUNDS = 200;
+const MONITOR_ROUND_MS = 10;
+
+/** Waits until the monitor of a container that has been deleted has written its last word; not for ever. */
+export async function monitorEnded(bundle: string): Promise<void> {
+  const monitor = readIdentity(join(bundle, 'conmon.pid'));
+  for (let round = 0; monitor && isAlive(monitor) && round < MONITOR_ROUNDS; round++) {
+    await new Promise((resolve) => setTimeout(resolve, MONITOR_ROUND_MS));
+  }
 }
 
 /** Runs a command in a container to its end, or kills it when its time is up. */

@@ -6,7 +6,7 @@ import type { EventRecorder } from '../kube/events.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { ContainerRunner } from './container-runner.ts';
-import type { ControlGroups } from './control-groups.ts';
+import { type ControlGroups, removeControlGroup } from './control-groups.ts';
 import type { ImageSource } from './images/image-source.ts';
 import { hostsFile, kernelHostname, podHostname, resolvConf } from './name-resolution.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
@@ -14,6 +14,7 @@ import type { KubeletOptions } from './options.ts';
 import type { PodHostPort } from './pod-network.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
 import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
+import { isAlive } from './process-identity.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
 import { hasStorageLimits, storageExcess } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
@@ -195,6 +196,7 @@ export class PodWorker {
       await this.#retire();
       return;
     }
+    if (this.#sandbox && !isAlive(this.#sandbox.pause)) this.#sandbox = null;
     if (!this.#sandbox) {
       // The pause process has died, and with it the network: nothing that ran inside can stay.
       for (const runner of this.#containers.values()) await runner.abandon();
@@ -371,6 +373,8 @@ export class PodWorker {
     if (!this.#pod.spec?.hostNetwork) await this.#context.options.network.detach(this.uid);
     removeSandbox(this.#folder);
     this.#sandbox = null;
+    const { groups, options } = this.#context;
+    if (groups) await removeControlGroup(groups, `${options.cgroupParent}/pod${this.uid}`);
     releaseVolumes(this.#pod, join(this.#folder, 'volumes'));
     this.#volumes = null;
   }

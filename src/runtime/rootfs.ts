@@ -84,11 +84,13 @@ export function mountRootfs(image: Image, folder: string): string {
   return paths.rootfs;
 }
 
-/** Unmounts and deletes what `mountRootfs` made; nothing happens where it is gone. */
+/** Unmounts and deletes what `mountRootfs` made, however often; nothing happens where it is gone. */
 export function removeRootfs(folder: string): void {
   const rootfs = join(folder, 'rootfs');
-  if (statSync(rootfs, { throwIfNoEntry: false }) && libc().umount2(rootfs, MNT_DETACH) !== 0) {
+  if (statSync(rootfs, { throwIfNoEntry: false })) {
+    while (libc().umount2(rootfs, MNT_DETACH) === 0);
     const error = systemError('unmount', rootfs);
+    // EINVAL: nothing is mounted there any more.
     if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
   }
   rmSync(folder, { recursive: true, force: true });

@@ -1,5 +1,5 @@
-import { existsSync, readFileSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { inNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
@@ -13,6 +13,8 @@ export interface Sandbox {
 }
 
 const FILE = 'sandbox.json';
+/** A variable of pause processes: the folder of their pod. */
+const MARK = 'FAIRLEAD_SANDBOX';
 
 /** The sandbox that a pod has, when its pause process still runs. */
 export function adoptSandbox(folder: string): Sandbox | null {
@@ -48,7 +50,7 @@ exec catatonit -P`;
     stdio: 'ignore',
     detached: true,
     cwd: '/',
-    env: process.env,
+    env: { ...process.env, [MARK]: folder },
   });
   child.on('error', () => {});
   child.unref();
@@ -60,20 +62,25 @@ exec catatonit -P`;
       hint: 'install catatonit (Debian: apt-get install catatonit)',
     });
   }
-  const sandbox = { pause, createdAt: now.toISOString() };
-  // Written before anything else is done with it, so that a crash leaves no pause process that nobody knows.
-  replaceFile(join(folder, FILE), JSON.stringify(sandbox));
-  if (!settings.hostNetwork) {
-    // Ports below 1024 and ping need no privilege inside a pod (as containerd's defaults).
-    const sysctls = [
-      { name: 'net.ipv4.ip_unprivileged_port_start', value: '0' },
-      { name: 'net.ipv4.ping_group_range', value: '0 2147483647' },
-      ...settings.sysctls,
-    ];
-    inNetns({ pid: pause.pid }, () => {
-      for (const { name, value } of sysctls) if (name.startsWith('net.')) writeSysctl(name, value);
-    });
+  try {
+    if (!settings.hostNetwork) {
+      // Ports below 1024 and ping need no privilege inside a pod (as containerd's defaults).
+      const sysctls = [
+        { name: 'net.ipv4.ip_unprivileged_port_start', value: '0' },
+        { name: 'net.ipv4.ping_group_range', value: '0 2147483647' },
+        ...settings.sysctls,
+      ];
+      inNetns({ pid: pause.pid }, () => {
+        for (const { name, value } of sysctls) if (name.startsWith('net.')) writeSysctl(name, value);
+      });
+    }
+  } catch (error) {
+    signalProcess(pause, 'SIGKILL');
+    throw error;
   }
+  // Written when it is complete: one that a crash leaves before is found by its mark.
+  const sandbox = { pause, createdAt: now.toISOString() };
+  replaceFile(join(folder, FILE), JSON.stringify(sandbox));
   return sandbox;
 }
 
@@ -84,4 +91,25 @@ export function removeSandbox(folder: string): void {
   const sandbox = JSON.parse(readFileSync(file, 'utf8')) as Sandbox;
   signalProcess(sandbox.pause, 'SIGKILL');
   rmSync(file, { force: true });
+}
+
+/** Ends the pause processes of a node that an agent has started and not lived to write down. */
+export function sweepSandboxes(podsDir: string): void {
+  for (const entry of readdirSync('/proc')) {
+    if (!/^[0-9]+$/.test(entry)) continue;
+    const folder = readEnvironment(entry, MARK);
+    if (folder === null || dirname(folder) !== podsDir) continue;
+    const process = identify(Number(entry));
+    if (process && adoptSandbox(folder)?.pause.pid !== process.pid) signalProcess(process, 'SIGKILL');
+  }
+}
+
+function readEnvironment(pid: string, name: string): string | null {
+  try {
+    const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
+    return variables.find((one) => one.startsWith(`${name}=`))?.slice(name.length + 1) ?? null;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH', 'EACCES')) return null;
+    throw error;
+  }
 }
