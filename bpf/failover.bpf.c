@@ -15,6 +15,8 @@
 
 /* As long as the client's side keeps the addresses of a connection that it has ended (TCP_TIMEWAIT_LEN). */
 #define TIME_WAIT_NS 60000000000ull
+/* A socket is closed before its last packet, a reset, is sent (tcp_disconnect). */
+#define LAST_PACKET_NS 1000000000ull
 
 /* A field of a context, read where it is written: the compiler must not choose between addresses of two. */
 #define READ(field) (*(const volatile __u32 *)&(field))
@@ -130,11 +132,20 @@ static __always_inline void closed(const struct flow *flow, struct peer *peer, _
 	if (!was_rescued)
 		return;
 	peer->flags &= ~PEER_RESCUED;
-	/* Who ends a connection first still answers for it when the socket is gone. */
-	end_rescue(flow, before == BPF_TCP_FIN_WAIT1 || before == BPF_TCP_FIN_WAIT2 || before == BPF_TCP_CLOSING ||
-					 before == BPF_TCP_TIME_WAIT ?
-				 now + TIME_WAIT_NS :
-				 0);
+	switch (before) {
+	case BPF_TCP_SYN_SENT:
+		end_rescue(flow, 0);
+		break;
+	case BPF_TCP_FIN_WAIT1:
+	case BPF_TCP_FIN_WAIT2:
+	case BPF_TCP_CLOSING:
+	case BPF_TCP_TIME_WAIT:
+		/* Who ends a connection first still answers for it when the socket is gone. */
+		end_rescue(flow, now + TIME_WAIT_NS);
+		break;
+	default:
+		end_rescue(flow, now + LAST_PACKET_NS);
+	}
 }
 
 SEC("sockops")
@@ -298,6 +309,8 @@ static __always_inline int forward(struct __sk_buff *skb, const struct packet *p
 
 	if (!to || to->direction != TO_ENDPOINT || to->class != class)
 		return 0;
+	if (packet->protocol == UDP)
+		to->until = bpf_ktime_get_ns() + IDLE_NS;
 	copy = *to;
 	if (copy.until && copy.until < bpf_ktime_get_ns())
 		return 0;
@@ -335,6 +348,8 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 			else if (!packet->is_refusal)
 				return NEXT;
 		}
+		if (packet->protocol == UDP)
+			found->until = bpf_ktime_get_ns() + IDLE_NS;
 		copy = *found;
 	}
 	if (packet->is_refusal && (!found || !copy.answered)) {

@@ -156,7 +156,7 @@ struct rescue {
 	/* The endpoint has answered. Before, its packets may belong to a connection that the client has to it itself,
 	 * by chance from the same port. */
 	__u32 answered;
-	__u64 until; /* monotonic ns: of a connection that has ended; 0 while it lives */
+	__u64 until; /* monotonic ns; 0: as long as the connection lives */
 };
 #define TO_ENDPOINT 0   /* the destination is replaced */
 #define FROM_ENDPOINT 1 /* the source is put back */

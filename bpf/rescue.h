@@ -6,6 +6,8 @@
 
 /* How many more endpoints a connection is sent to at most. */
 #define MOST_RESCUES 4
+/* A flow of datagrams is over when there has been none for so long. */
+#define IDLE_NS 180000000000ull
 
 /* Sends a flow of a Service to another endpoint than `avoid` from its next packet on: its number, or NO_BACKEND. */
 static __always_inline __u32 rescue(const struct flow *flow, const struct frontend_key *service, __u32 class,
@@ -45,6 +47,7 @@ static __always_inline __u32 rescue(const struct flow *flow, const struct fronte
 		return to.backend;
 	}
 	entry.class = class;
+	entry.until = flow->protocol == UDP ? now + IDLE_NS : 0;
 	entry.direction = FROM_ENDPOINT;
 	entry.address = flow->server;
 	entry.port = flow->server_port;

@@ -15,10 +15,11 @@ import { DeviceAttachments } from './device-programs.ts';
 import { type FlowEvent, outcomeOf, readFlowEvent } from './flow-events.ts';
 import { CapacityExceeded, ForwardingTable, type Sink } from './forwarding-table.ts';
 import { NOTHING, readContents } from './kernel-contents.ts';
-import { type Capacity, configValue, EVENTS_SIZE, rescueEnd, type Settings } from './layout.ts';
+import { type Capacity, configValue, EVENTS_SIZE, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
 import { DEFAULT_PIN_PATH, makePins, removePins } from './pins.ts';
 import { canAttachToDevices, checkRequirements } from './requirements.ts';
+import { leavePins, sweepRescues } from './rescued-flows.ts';
 import { capacityFor, doubled } from './sizing.ts';
 import {
   attachPrograms,
@@ -320,7 +321,8 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
 
     remove: (options) =>
       exclusively(async () => {
-        removePins(pinPath);
+        if (options?.succeeded) leavePins(pinPath, clock);
+        else removePins(pinPath);
         release();
         current = null;
         await floor.remove(options);
@@ -363,20 +365,6 @@ function sinkOf(maps: Maps): Sink {
     },
     deleteDeparted: (keys) => deleteAll(maps.departed, keys),
   };
-}
-
-/** Forgets the flows that have ended; when there are none, packets are not looked up any more. */
-function sweepRescues({ rescues, state }: Maps, now: bigint): void {
-  const value = state.lookup(CONFIG_KEY);
-  if (!value?.some((byte) => byte !== 0)) return;
-  let alive = false;
-  for (const [key, entry] of rescues.entries()) {
-    const end = rescueEnd(entry);
-    if (end !== 0n && end < now) rescues.delete(key);
-    else alive = true;
-  }
-  // A rescue that comes between the two is found out at its connection's next timeout, a tenth of a second later.
-  if (!alive) state.update(CONFIG_KEY, new Uint8Array(value.length));
 }
 
 function holds(has: Capacity, wanted: Capacity): boolean {

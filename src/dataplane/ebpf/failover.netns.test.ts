@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { after, before, describe, test } from 'node:test';
+import { listenTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Frontend } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
@@ -201,6 +204,44 @@ describe('no connection is lost to a dead endpoint', () => {
     events.length = 0;
     await client('pod3').ask('tcp', made.address ?? '', 80);
     assert.deepEqual(events, []);
+  });
+
+  test('a rescued connection lives on when another mode takes over, and when this one comes back', async () => {
+    const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
+    const echo = createServer((socket) => socket.on('error', () => {}).pipe(socket));
+    echo.listen({ fd: listenTcpIn(topology.namespace('pod2'), '0.0.0.0', TARGET + 5) });
+    try {
+      const made = service('ipv4', 'TCP', [closed, [topology.address('pod2', 'ipv4'), TARGET + 5]]);
+      const map = serviceMap([made]);
+      await dataplane.sync(map);
+      const rescued: FlowEvent[] = [];
+      const watch = dataplane.watchFlows((event) => event.kind === 'rescued' && rescued.push(event));
+      // The first that is refused makes the endpoint a suspect, so that there is one rescue.
+      const talks = Array.from({ length: 6 }, () =>
+        client('pod3').ask('tcp-echo', made.address ?? '', 80, { times: 40, timeoutMs: 30_000 }),
+      );
+      const until = async (done: () => boolean) => {
+        for (let i = 0; i < 500 && !done(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      };
+      await until(() => rescued.length > 0);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      watch.close();
+      await dataplane.remove({ succeeded: true });
+      await dataplane.close();
+      assert.ok(existsSync(`${pinPath}/v1/link-sockOps`), 'what it lives by is still there');
+      assert.ok(!existsSync(`${pinPath}/v1/link-connect4`));
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      dataplane = open();
+      await dataplane.sync(map);
+      for (const { answer } of await Promise.all(talks)) assert.equal(answer, 'done');
+      assert.ok(rescued.length > 0);
+      // The last packets of connections are still known for a moment.
+      await new Promise((resolve) => setTimeout(resolve, 1100));
+      await dataplane.remove({ succeeded: true });
+      assert.ok(!existsSync(pinPath), 'nothing is left when there are none');
+    } finally {
+      echo.close();
+    }
   });
 
   for (const family of FAMILIES) {

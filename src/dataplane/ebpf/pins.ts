@@ -48,16 +48,8 @@ export function removePins(pinPath: string): boolean {
   for (const layout of entriesOf(pinPath).filter((name) => LAYOUTS.test(name))) {
     const folder = join(pinPath, layout);
     for (const name of entriesOf(folder)) {
-      const path = join(folder, name);
-      const fd = name.startsWith('link-') ? openPin(path) : null;
-      unpin(path);
+      removePin(join(folder, name));
       found = true;
-      if (fd === null) continue;
-      try {
-        if (linkInfo(fd).cgroupId !== 0n) detachLink(fd);
-      } finally {
-        closeSync(fd);
-      }
     }
     removeDirectory(folder);
   }
@@ -68,6 +60,22 @@ export function removePins(pinPath: string): boolean {
   if (parent !== STANDARD_MOUNT && parent.startsWith(`${STANDARD_MOUNT}/`)) removeDirectory(parent);
   unmountPinDirectory(pinPath);
   return found;
+}
+
+/** Detaches those of a node's links that are named so, and takes their pins away. */
+export function removeLinks(pinPath: string, wanted: (name: string) => boolean): void {
+  for (const name of pinnedLinks(pinPath)) if (wanted(name)) removePin(linkPin(pinPath, name));
+}
+
+function removePin(path: string): void {
+  const fd = basename(path).startsWith('link-') ? openPin(path) : null;
+  unpin(path);
+  if (fd === null) return;
+  try {
+    if (linkInfo(fd).cgroupId !== 0n) detachLink(fd);
+  } finally {
+    closeSync(fd);
+  }
 }
 
 /** `removePins` for every node below a folder: all nodes of a local cluster. */

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = 'a20ed23c8a9aea6b60893766709b0742ea816bc6627fb76f42cea2b53197b49b';
+export const SOURCE_HASH = '406eea98a8b59f526f0447b8af31d148234ae6dc9f9836456dc7ffe6d9de1531';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAHiGAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +

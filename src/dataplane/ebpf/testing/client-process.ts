@@ -15,6 +15,8 @@ function answer(question: Question): Promise<Asked> {
       return askTcp(question);
     case 'tcp-storm':
       return storm(question);
+    case 'tcp-echo':
+      return echo(question);
     case 'udp-talk':
       return talk(question);
     default:
@@ -39,6 +41,28 @@ async function storm(question: Question): Promise<Asked> {
     took.push(tookMs);
   }
   return { answer: 'done', tookMs: performance.now() - started, answers, times: took.sort((a, b) => a - b) };
+}
+
+/** One connection that is used for a while. */
+function echo({ address, port, times = 1, timeoutMs }: Question): Promise<Asked> {
+  return new Promise((resolve) => {
+    const socket = connect(port, address);
+    let had = 0;
+    const finish = (answer: string) => {
+      clearTimeout(timer);
+      socket.resetAndDestroy();
+      resolve({ answer, tookMs: 0 });
+    };
+    const timer = setTimeout(() => finish(`silence after ${had}`), timeoutMs);
+    const say = () => socket.write('?');
+    socket.on('connect', say);
+    socket.on('data', () => {
+      if (++had === times) finish('done');
+      else setTimeout(say, 50);
+    });
+    socket.on('end', () => finish('closed'));
+    socket.on('error', ({ code = 'error' }: NodeJS.ErrnoException) => finish(`${code} after ${had}`));
+  });
 }
 
 /** A connected UDP socket that keeps asking. */

@@ -7,8 +7,12 @@ import { inNetns } from '../../../kernel/netns.ts';
 import { defaultControlGroup } from '../control-group.ts';
 
 export interface Question {
-  /** `udp-talk`: a connected socket that goes on asking, twenty times a second, until it has had `times` answers. */
-  readonly how: 'tcp' | 'udp' | 'udp-connected' | 'udp-talk' | 'tcp-storm';
+  /**
+   * `tcp-echo`: one connection that says something and waits for it to come back, twenty times a second, so many times;
+   * `udp-talk`: a connected socket that goes on asking, twenty times a second, until it has had `times` answers;
+   * `tcp-storm`: many connections.
+   */
+  readonly how: 'tcp' | 'udp' | 'udp-connected' | 'udp-talk' | 'tcp-storm' | 'tcp-echo';
   readonly address: string;
   readonly port: number;
   /** More places that the same unconnected socket sends to. */

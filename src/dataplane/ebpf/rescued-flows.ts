@@ -1,0 +1,54 @@
+import type { Clock } from '../../lib/clock.ts';
+import { rescueEnd } from './layout.ts';
+import { pinnedLinks, removeLinks, removePins } from './pins.ts';
+import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
+
+/** Of maps that have one element. */
+const ONLY_KEY = new Uint8Array(4);
+const RETURN_MS = 5000;
+/** What established connections that go to another endpoint than their socket believes need: nothing else. */
+const isForRescued = (link: string): boolean => link === 'sockOps' || link.startsWith('device-');
+
+/** Forgets the flows that have ended; when there are none, packets are not looked up any more. True when some live. */
+export function sweepRescues({ rescues, state }: Pick<Maps, 'rescues' | 'state'>, now: bigint): boolean {
+  const value = state.lookup(ONLY_KEY);
+  if (!value?.some((byte) => byte !== 0)) return false;
+  let alive = false;
+  for (const [key, entry] of rescues.entries()) {
+    const end = rescueEnd(entry);
+    if (end !== 0n && end < now) rescues.delete(key);
+    else alive = true;
+  }
+  // A rescue that comes between the two is found out at its connection's next timeout, a tenth of a second later.
+  if (!alive) state.update(ONLY_KEY, new Uint8Array(value.length));
+  return alive;
+}
+
+/**
+ * Takes everything pinned at `pinPath` away when another mode carries Services. What connections that were rescued live
+ * by stays for as long as there are any: this process takes it away later; else whoever removes the pins does, or this
+ * mode when it comes back, which finds them.
+ */
+export function leavePins(pinPath: string, clock: Clock): void {
+  const found = openMaps(pinPath);
+  if (!found) {
+    removePins(pinPath);
+    return;
+  }
+  const { maps } = found;
+  try {
+    if (!sweepRescues(maps, process.hrtime.bigint())) {
+      removePins(pinPath);
+      return;
+    }
+    removeLinks(pinPath, (link) => !isForRescued(link));
+    for (const [key] of maps.frontends.entries()) maps.frontends.delete(key);
+  } finally {
+    closeMaps(maps);
+  }
+  clock.after(RETURN_MS, () => {
+    // It is at work again, or somebody else has removed it.
+    const links = pinnedLinks(pinPath);
+    if (links.length > 0 && links.every(isForRescued)) leavePins(pinPath, clock);
+  });
+}
