@@ -220,12 +220,15 @@ export async function createFailoverScene(
       place,
       `addr ${verb} ${address}/${verb === 'del' ? length.split(' ')[0] : length} dev ${device}`,
     );
-    if (verb === 'del' || place === 'far') return;
+    if (verb === 'del') return;
     // Routes by way of the address went with it.
-    const gateway = family === 'ipv4' ? '10.244.1.1' : 'fd00:244:1::1';
+    const gateway =
+      place === 'far'
+        ? topology.address('node', family)
+        : { ipv4: '10.244.1.1', ipv6: 'fd00:244:1::1' }[family];
     topology.configure(
       place,
-      `route replace ${gateway} dev eth0`,
+      `route replace ${gateway} dev eth0 src ${address}`,
       `route replace default via ${gateway} dev eth0 src ${address}`,
     );
   }
