@@ -132,6 +132,15 @@ export async function startProxyPart(
       if (!ownsFlows() && proxy.map) conntrack.sync(proxy.map);
     },
     onFailed: () => metrics.failed(),
+    onRefused(refused, map) {
+      for (const { key, error } of refused) {
+        const owner = map.frontends.get(key)?.owner;
+        const service = owner && services.get(`${owner.namespace}/${owner.name}`);
+        if (!service) continue;
+        const message = `node ${configuration.nodeName} does not carry ${key}: ${error.message}`;
+        events.event(service, 'Warning', 'NotProgrammed', message, RESOURCES.services);
+      }
+    },
     onFindings: (findings) => report(findings, services, events, logger),
     onDrift(drifts) {
       metrics.drifted(drifts);

@@ -2,8 +2,8 @@ import type { ApplyReport, Dataplane, Drift } from '../dataplane/dataplane.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import type { Change, Finding, ServiceMap } from '../service/model.ts';
-import type { ServiceTable } from '../service/service-table.ts';
+import type { Change, Finding, FrontendKey, ServiceMap } from '../service/model.ts';
+import type { Commit, ServiceTable } from '../service/service-table.ts';
 
 export interface ProxyOptions {
   readonly table: ServiceTable;
@@ -16,7 +16,10 @@ export interface ProxyOptions {
   readonly syncPeriodMs: number;
   /** Called after the kernel has it, with what was programmed; `whole`: everything, not only the change. */
   readonly onApplied?: (applied: Applied) => void;
+  /** A programming failed, or everything was programmed and some of it refused. */
   readonly onFailed?: () => void;
+  /** Frontends that are refused, when they are refused first or for another reason than before. */
+  readonly onRefused?: (refused: ApplyReport['failed'], map: ServiceMap) => void;
   readonly onFindings?: (added: readonly Finding[]) => void;
   readonly onDrift?: (drifts: readonly Drift[]) => void;
   /** After a switch: nothing is on its way through the mode of before any more. */
@@ -43,7 +46,7 @@ export interface ServiceProxy {
   switchTo(next: Dataplane): Promise<void>;
   /** True while something may still be on its way through a mode of before. */
   readonly leaving: boolean;
-  /** Resolves after the first complete programming. */
+  /** Resolves after the first programming: the kernel has all Services that it does not refuse. */
   readonly programmed: Promise<void>;
   readonly dataplane: Dataplane;
   /** When the last programming was complete, in the clock's milliseconds; null before the first. */
@@ -70,6 +73,12 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let lastAppliedAt: number | null = null;
   let pendingSince: number | null = null;
   let retryMs = FIRST_RETRY_MS;
+  /** After a failure: changes that come meanwhile wait for the next try, or a busy cluster would know no back-off. */
+  let backingOff = false;
+  /** Frontends that the kernel has not got, and why. */
+  let refused: ReadonlyMap<FrontendKey, Error> = new Map();
+  /** Set while everything waits to be programmed anew for the sake of what was refused. */
+  let cancelRetry: (() => void) | null = null;
   let running: Promise<void> | null = null;
   /** Modes of before that still end what is on its way through them. */
   const leaving = new Set<Promise<void>>();
@@ -89,18 +98,47 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     const report = synced
       ? await dataplane.apply(commit.change, commit.map)
       : await dataplane.sync(commit.map);
-    for (const { key, error } of report.failed)
-      logger.error({ frontend: key, err: error }, `not programmed: ${error.message}`);
-    // What a mode cannot carry at all, it can carry no better the next time.
-    const failed = report.failed.filter(({ error }) => !hasCode(error, 'unsupported'));
-    if (failed.length > 0) throw new Error(`${failed.length} frontends could not be programmed`);
+    settle(commit, report, whole, started);
+  };
+  /** The kernel has all that it does not refuse; for the rest everything is programmed anew from time to time. */
+  const settle = ({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number) => {
     synced = true;
+    backingOff = false;
     lastAppliedAt = clock.now();
     pendingSince = table.dirty ? clock.now() : null;
-    retryMs = FIRST_RETRY_MS;
+    const before = refused;
+    refused = new Map(report.failed.map(({ key, error }) => [key, error]));
+    const news = report.failed.filter(({ key, error }) => before.get(key)?.message !== error.message);
+    for (const { key, error } of news) {
+      const owner = map.frontends.get(key)?.owner;
+      const service = owner && `${owner.namespace}/${owner.name}`;
+      logger.error({ service, frontend: key, err: error }, `not programmed: ${error.message}`);
+    }
+    if (news.length > 0) options.onRefused?.(news, map);
+    // What a mode cannot carry at all, it can carry no better the next time.
+    const isComplete = report.failed.every(({ error }) => hasCode(error, 'unsupported'));
+    if (!isComplete) retryWhole(whole);
+    else if (whole) {
+      cancelRetry?.();
+      cancelRetry = null;
+    }
+    if (cancelRetry === null) retryMs = FIRST_RETRY_MS;
     first.resolve();
     const seconds = (clock.now() - started) / 1000;
-    options.onApplied?.({ change: commit.change, map: commit.map, whole, report, seconds });
+    options.onApplied?.({ change, map, whole, report, seconds });
+  };
+  /** `again`: everything was programmed just now, and some of it refused. */
+  const retryWhole = (again: boolean) => {
+    if (again) options.onFailed?.();
+    else if (cancelRetry) return;
+    cancelRetry?.();
+    cancelRetry = clock.after(retryMs, () => {
+      cancelRetry = null;
+      synced = false;
+      wanted = true;
+      start();
+    });
+    retryMs = Math.min(retryMs * 2, MOST_RETRY_MS);
   };
   const compare = async (): Promise<void> => {
     const drifts = await dataplane.verify();
@@ -128,6 +166,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
         options.onFailed?.();
         logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
         later(retryMs);
+        backingOff = true;
         retryMs = Math.min(retryMs * 2, MOST_RETRY_MS);
         return;
       }
@@ -143,6 +182,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   const later = (ms: number) => {
     cancelTimer();
     cancelTimer = clock.after(ms, () => {
+      backingOff = false;
       wanted = true;
       start();
     });
@@ -163,7 +203,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       const wait =
         lastAppliedAt === null || urgent ? 0 : lastAppliedAt + options.minSyncPeriodMs - clock.now();
       // Not at once: the events of one burst come in one turn of the event loop, and go in one programming.
-      later(Math.max(0, wait));
+      if (!backingOff) later(Math.max(0, wait));
     },
     check() {
       checkWanted = true;
@@ -189,9 +229,10 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
         const commit = table.commit();
         map = commit.map;
         const started = clock.now();
+        // Should the switch fail, the mode of before has not had this change.
+        synced = false;
         const report = await next.sync(commit.map);
         dataplane = next;
-        synced = report.failed.length === 0;
         await before.remove({ succeeded: true });
         const closing = before.close().catch((error: unknown) => {
           logger.warn(
@@ -204,9 +245,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
           leaving.delete(closing);
           if (leaving.size === 0 && !closed) options.onLeft?.();
         });
-        const seconds = (clock.now() - started) / 1000;
-        options.onApplied?.({ change: commit.change, map: commit.map, whole: true, report, seconds });
-        if (!synced) later(0);
+        settle(commit, report, true, started);
       };
       running = work().finally(() => {
         running = null;
@@ -233,6 +272,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     async close() {
       closed = true;
       cancelTimer();
+      cancelRetry?.();
       cancelCheck();
       await running;
       await Promise.all(leaving);

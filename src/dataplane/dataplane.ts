@@ -29,7 +29,8 @@ export interface KernelStep {
 
 /**
  * One way of carrying out a ServiceMap in the kernel. Calls never overlap: the caller waits for one before the next.
- * After an error or an incomplete report the caller calls `sync` again, with back-off.
+ * After an error the caller calls `sync` again, with back-off. After an incomplete report what is not refused works, and
+ * further changes may be applied; here, too, the caller calls `sync` again from time to time.
  */
 export interface Dataplane {
   readonly mode: Mode;
