@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
-import { execFileSync, fork } from 'node:child_process';
+import { execFileSync, fork, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { createMap } from '../../kernel/bpf/map.ts';
+import { pin, unpin } from '../../kernel/bpf/pin.ts';
 import { programsAt } from '../../kernel/bpf/program.ts';
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -14,7 +16,7 @@ import { createTopology, type Place, type Topology } from '../testing/topology.t
 import { createEbpf } from './ebpf.ts';
 import { removePins } from './pins.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
-import { openGroup } from './testing/group-programs.ts';
+import { attachForeign, openGroup, pinnedNumbers } from './testing/group-programs.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP'];
@@ -535,17 +537,40 @@ describe('eBPF mode', () => {
 
   test('removing leaves what others made, and nothing else', async () => {
     const foreign = openGroup(group);
+    await dataplane.sync(serviceMap(service(83, ALL, 'plain', { affinitySeconds: 9 }), NODE));
+    const device = attachForeign(topology.namespace('node'), 'eth0');
+    const theirs = createMap({ name: 'theirs', kind: 'array', keySize: 4, valueSize: 4, maxEntries: 1 });
+    pin(theirs.fd, `${pinPath}/theirs`);
+    theirs.close();
     try {
-      await dataplane.sync(serviceMap(service(83, ALL, 'plain', { affinitySeconds: 9 }), NODE));
       assert.equal(groupPrograms().length, 2);
+      const numbers = pinnedNumbers(`${pinPath}/v1`);
+      assert.ok(numbers.programs.length >= 12 && numbers.maps.length >= 12);
       await dataplane.remove();
+      await dataplane.close();
+      dataplane = open();
       assert.deepEqual(groupPrograms(), [foreign.programId]);
       assert.ok(!existsSync(`${pinPath}/v1`));
-      assert.ok(!existsSync(pinPath), 'the file system that was mounted for the pins is gone');
+      // The kernel takes them away a moment after their last user.
+      const isGone = (kind: string, id: number) =>
+        spawnSync('bpftool', [kind, 'show', 'id', `${id}`], { stdio: 'ignore' }).status !== 0;
+      const left = () => [
+        ...numbers.programs.filter((id) => !isGone('prog', id)),
+        ...numbers.maps.filter((id) => !isGone('map', id)),
+      ];
+      for (let i = 0; i < 50 && left().length > 0; i++)
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      assert.deepEqual(left(), []);
       assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead/);
+      assert.ok(device.isAttached());
+      assert.ok(existsSync(`${pinPath}/theirs`), 'and the file system with it');
     } finally {
+      device.close();
       foreign.close();
+      unpin(`${pinPath}/theirs`);
     }
+    removePins(pinPath);
+    assert.ok(!existsSync(pinPath), 'the file system that was mounted for the pins is gone');
   });
 
   function groupPrograms(): number[] {

@@ -1,6 +1,11 @@
-import { closeSync, openSync } from 'node:fs';
-import { linkCgroup } from '../../../kernel/bpf/link.ts';
+import { closeSync, openSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { linkCgroup, linkDevice, linkInfo } from '../../../kernel/bpf/link.ts';
+import { mapInfo } from '../../../kernel/bpf/map.ts';
+import { openPin } from '../../../kernel/bpf/pin.ts';
 import { loadProgram, programInfo } from '../../../kernel/bpf/program.ts';
+import { inNetns } from '../../../kernel/netns.ts';
+import { getLink, openRouteSocket } from '../../../kernel/rtnetlink/links.ts';
 
 /** Opens a control group and, unless told otherwise, attaches a program of somebody else that allows every connect(). */
 export function openGroup(group: string, attach = true): { fd: number; programId: number; close(): void } {
@@ -25,4 +30,39 @@ export function openGroup(group: string, attach = true): { fd: number; programId
       closeSync(fd);
     },
   };
+}
+
+/** Attaches a program of somebody else to a device, that lets all packets pass. */
+export function attachForeign(netns: string, device: string): { isAttached(): boolean; close(): void } {
+  using socket = openRouteSocket(netns);
+  const { index } = getLink(socket, device);
+  const program = loadProgram({
+    name: 'foreign',
+    type: 'tc',
+    // r0 = -1; exit
+    instructions: Uint8Array.of(0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x95, 0, 0, 0, 0, 0, 0, 0),
+    license: 'Apache-2.0',
+  });
+  const link = inNetns(netns, () => linkDevice(program.fd, index, 'tcxIngress'));
+  return {
+    isAttached: () => linkInfo(link.fd).interface === index,
+    close() {
+      link.close();
+      program.close();
+    },
+  };
+}
+
+/** Numbers of the programs and maps that are pinned in a folder. */
+export function pinnedNumbers(folder: string): { programs: number[]; maps: number[] } {
+  const programs: number[] = [];
+  const maps: number[] = [];
+  for (const name of readdirSync(folder)) {
+    const fd = openPin(join(folder, name));
+    if (fd === null) continue;
+    if (name.startsWith('link-')) programs.push(linkInfo(fd).programId);
+    else maps.push(mapInfo(fd).id);
+    closeSync(fd);
+  }
+  return { programs: [...new Set(programs)], maps };
 }
