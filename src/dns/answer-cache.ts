@@ -33,6 +33,8 @@ interface Entry {
   readonly bytes: number;
   readonly stored: number;
   readonly expires: number;
+  /** What the last question got: the next, in the same second and the same spelling, gets the same. */
+  latest: { readonly age: number; readonly asked: string; readonly answer: Answer };
 }
 
 /** Answers of upstreams, kept as long as their TTL says; the least recently used leave first. */
@@ -70,7 +72,10 @@ export function createAnswerCache(
       entries.delete(key);
       entries.set(key, entry);
       const age = Math.floor((time - entry.stored) / 1000);
-      return { answer: aged(entry.answer, age, question.name), kind: entry.kind };
+      const { latest } = entry;
+      if (latest.age !== age || latest.asked !== question.name)
+        entry.latest = { age, asked: question.name, answer: aged(entry.answer, age, question.name) };
+      return { answer: entry.latest.answer, kind: entry.kind };
     },
     set(question, flags, answer) {
       const ttl = cacheSeconds(question.type, answer, limits);
@@ -87,6 +92,7 @@ export function createAnswerCache(
           200 + key.length + sizeOf(answer.answers) + sizeOf(answer.authorities) + sizeOf(answer.additionals),
         stored,
         expires: stored + ttl * 1000,
+        latest: { age: 0, asked: question.name, answer: aged(answer, 0, question.name) },
       };
       entries.set(key, entry);
       counts[kind]++;
