@@ -13,8 +13,9 @@ import { createNftables } from '../nftables/nftables.ts';
 import { defaultControlGroup } from './control-group.ts';
 import { DeviceAttachments } from './device-programs.ts';
 import { type FlowEvent, outcomeOf, readFlowEvent } from './flow-events.ts';
-import { CapacityExceeded, ForwardingTable, type Sink } from './forwarding-table.ts';
+import { CapacityExceeded, ForwardingTable } from './forwarding-table.ts';
 import { NOTHING, readContents } from './kernel-contents.ts';
+import { sinkOf } from './kernel-sink.ts';
 import { type Capacity, configValue, EVENTS_SIZE, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
 import { DEFAULT_PIN_PATH, makePins, removePins } from './pins.ts';
@@ -347,24 +348,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
 function closeAllPrograms({ sockets, devices }: Loaded['programs']): void {
   closePrograms(sockets);
   closePrograms(devices);
-}
-
-function sinkOf(maps: Maps): Sink {
-  const deleteAll = (map: Maps['frontends'], keys: readonly Uint8Array[]) => {
-    for (const key of keys) map.delete(key);
-  };
-  return {
-    writeBackends: (elements) => elements.flush(maps.backends),
-    writeSlots: (elements) => elements.flush(maps.endpoints),
-    writeMembers: (elements) => elements.flush(maps.members),
-    writeFrontends: (elements) => elements.flush(maps.frontends),
-    deleteFrontends: (keys) => deleteAll(maps.frontends, keys),
-    deleteMembers: (keys) => deleteAll(maps.members, keys),
-    writeDeparted: (keys) => {
-      for (const key of keys) maps.departed.update(key, new Uint8Array(4));
-    },
-    deleteDeparted: (keys) => deleteAll(maps.departed, keys),
-  };
 }
 
 function holds(has: Capacity, wanted: Capacity): boolean {
