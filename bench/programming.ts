@@ -1,19 +1,26 @@
 /**
  * How long programming takes, and what it keeps: N Services with 10 endpoints each, in a network namespace made for
- * it. Fairlead's nftables and iptables modes; the map elements of the nftables mode alone, which is the least that its
- * design can take; and kube-proxy's layouts (a chain per Service and per endpoint) by `nft -f` and `iptables-restore`.
+ * it. Fairlead's nftables and iptables modes, and IPVS where the kernel has it; the map elements of the nftables mode
+ * alone, which is the least that its design can take; and kube-proxy's layouts (a chain per Service and per endpoint)
+ * by `nft -f` and `iptables-restore`.
  *
  * node bench/programming.ts [--services 1000,10000,30000] [--only SUBJECT,…] [--slow-up-to 1000]
+ * tests/vm/run-in-vm --kernel uml-6.12 -- node bench/programming.ts --only nftables,ipvs
  *
  * Subjects whose cold start takes seconds to minutes run up to `--slow-up-to` Services only.
  */
 import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
+import { createEbpf } from '../src/dataplane/ebpf/ebpf.ts';
+import { removePins } from '../src/dataplane/ebpf/pins.ts';
 import { createIptables } from '../src/dataplane/iptables/iptables.ts';
+import { createIpvs } from '../src/dataplane/ipvs/ipvs.ts';
 import { createNftables } from '../src/dataplane/nftables/nftables.ts';
+import { controlGroupRoot } from '../src/kernel/control-group.ts';
 import { createNetns, removeNetns } from '../src/kernel/netns.ts';
 import { NftConnection } from '../src/kernel/nftables/connection.ts';
 import { DATA_TYPE, NFPROTO } from '../src/kernel/nftables/constants.ts';
@@ -69,6 +76,8 @@ interface Measurement {
 interface Subject {
   readonly title: string;
   readonly slow: boolean;
+  /** Left out where the kernel lacks it, unless it is named. */
+  readonly isAvailable?: () => boolean;
   measure(netns: string, services: number): Promise<Measurement>;
 }
 
@@ -78,7 +87,19 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
     slow: false,
     measure: (netns, n) => measureMode(createNftables({ families: ['ipv4'], netns }), n),
   },
+  ipvs: {
+    title: 'Fairlead, IPVS',
+    slow: false,
+    // Few kernels have it: tests/vm/run-in-vm runs this in one that does.
+    isAvailable: () => existsSync('/proc/net/ip_vs'),
+    measure: (netns, n) => measureMode(createIpvs({ families: ['ipv4'], netns }), n),
+  },
   elements: { title: '· its map elements alone', slow: false, measure: measureElements },
+  ebpf: {
+    title: 'Fairlead, eBPF (with its nftables floor)',
+    slow: false,
+    measure: measureEbpf,
+  },
   'iptables-legacy': {
     title: 'Fairlead, iptables (legacy)',
     slow: true,
@@ -107,6 +128,21 @@ const PROTOTYPE: Readonly<Record<number, string>> = {
   1000: '5 + 7.6 ms cold, 0.01 ms an endpoint, 1.2 MB',
   10000: '33 + 94 ms cold, 0.013 ms an endpoint, 13.3 MB',
 };
+
+/** Its maps alone: bench/ebpf-maps.ts. The control group is nobody's: programs are attached, and run for nothing. */
+async function measureEbpf(netns: string, n: number): Promise<Measurement> {
+  const root = controlGroupRoot();
+  if (root === null) throw new Error('this machine has no cgroup v2 hierarchy');
+  const group = join(root, netns);
+  const pinPath = `/run/${netns}-bpf`;
+  mkdirSync(group);
+  try {
+    return await measureMode(createEbpf({ families: ['ipv4'], netns, cgroup: group, pinPath }), n);
+  } finally {
+    removePins(pinPath);
+    rmdirSync(group);
+  }
+}
 
 async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement> {
   const cluster = largeCluster(n, PER_SERVICE);
@@ -515,7 +551,8 @@ if (args.measure !== undefined) {
   console.log(
     `node ${process.version}, ${cpus().length} x ${cpus()[0]?.model ?? 'unknown processor'}; “+1 endpoint” and “+1 Service” are medians from API object to committed; kernel MB is of the whole machine`,
   );
-  const only = args.only?.split(',') ?? Object.keys(SUBJECTS);
+  const only =
+    args.only?.split(',') ?? Object.keys(SUBJECTS).filter((name) => SUBJECTS[name]?.isAvailable?.() ?? true);
   for (const services of args.services.split(',').map(Number)) {
     const results = new Map<string, Measurement>();
     for (const subject of only) {

@@ -1,8 +1,10 @@
 import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import type { Outcome } from '../dataplane/failover/outcome.ts';
+import { findInterface } from '../dataplane/ipvs/service-interface.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import type { IPFamily } from '../lib/address.ts';
+import { systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
@@ -56,12 +58,21 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
 /** Opens the dataplane of a mode. Throws FairleadError for one that this build does not have. */
 export async function openDataplane(mode: Mode, settings: DataplaneSettings): Promise<Dataplane> {
   const factory = FACTORIES[mode];
-  if (factory) return factory(settings);
+  if (factory) {
+    if (mode !== 'ipvs' && findInterface() !== null) await endIpvs(settings);
+    return factory(settings);
+  }
   throw new FairleadError(`mode ${mode} is not available`, {
     op: 'open dataplane',
     code: 'no-such-mode',
     hint: `use one of ${Object.keys(FACTORIES).join(', ')}`,
   });
+}
+
+/** An agent that left the IPVS mode may have ended before the connections through that had. */
+async function endIpvs({ families, logger }: DataplaneSettings): Promise<void> {
+  const { resumeLeaving } = await import('../dataplane/ipvs/leave.ts');
+  await resumeLeaving({ families, logger, clock: systemClock });
 }
 
 /** The modes that `openDataplane` knows. */

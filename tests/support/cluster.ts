@@ -84,7 +84,7 @@ export interface Cluster {
   /** Keeps one connection open and asks over it again and again. */
   connect(place: string, host: string, port: number): Connection;
   /** The same as `request` without an end. */
-  load(place: string, url: string): Load;
+  load(place: string, url: string, ...options: readonly string[]): Load;
   down(): Promise<void>;
 }
 
@@ -203,7 +203,7 @@ export async function startCluster(
         },
       };
     },
-    load(place, url) {
+    load(place, url, ...options) {
       const total = {
         count: 0,
         answers: {} as Record<string, number>,
@@ -213,7 +213,7 @@ export async function startCluster(
       const running = (async () => {
         while (!stopping) {
           const { out, error } = await fairlead(
-            ...inPlace(place, url, ['--count', '300', '--concurrency', '4']),
+            ...inPlace(place, url, ['--count', '300', '--concurrency', '4', ...options]),
           );
           if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
           const counts = JSON.parse(out) as Counts;

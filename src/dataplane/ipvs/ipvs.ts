@@ -9,9 +9,9 @@ import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
 import { TABLE } from './layout.ts';
-import { leave } from './leave.ts';
+import { DRAIN_MS, leave } from './leave.ts';
 import { locateSteps } from './locate.ts';
-import { markScheme } from './marks.ts';
+import { DEFAULT_MASQUERADE_BIT, markScheme } from './marks.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
 import { applyChange, applyMap, collectDrained, type Programmed } from './programming.ts';
@@ -22,8 +22,6 @@ import { compareAddresses, compareTable } from './verify.ts';
 
 /** How often it is looked whether the connections to endpoints that are gone have been closed. */
 const DRAIN_POLL_MS = 2000;
-const DRAIN_MS = 3_600_000;
-const DEFAULT_MASQUERADE_BIT = 14;
 
 /**
  * The IPVS mode: virtual servers over generic netlink, an interface with the Services' addresses, and nf_tables rules

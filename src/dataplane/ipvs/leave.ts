@@ -10,11 +10,13 @@ import type { Logger } from '../../lib/log.ts';
 import { readConnected } from './connections.ts';
 import { restoreSettings } from './kernel-settings.ts';
 import { LEAVING_TABLE } from './leaving-table.ts';
-import type { MarkScheme } from './marks.ts';
+import { DEFAULT_MASQUERADE_BIT, type MarkScheme, markScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
 import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
 
 const LOOK_MS = 2000;
+/** How long connections to what serves no more may stay open, unless told otherwise. */
+export const DRAIN_MS = 3_600_000;
 
 export interface LeaveOptions {
   readonly families: readonly IPFamily[];
@@ -55,9 +57,16 @@ export async function leave(options: LeaveOptions): Promise<void> {
   timer.unref();
 }
 
-/** Goes on with what an earlier process left when it ended. */
-export async function resumeLeaving(options: LeaveOptions): Promise<void> {
-  if (findInterface(options.netns) !== null) await leave(options);
+/** Goes on with what an earlier process left when it ended, if there is anything. */
+export async function resumeLeaving(
+  options: Pick<LeaveOptions, 'families' | 'clock' | 'logger'> & { readonly netns?: NetnsRef },
+): Promise<void> {
+  await leave({
+    netns: undefined,
+    ...options,
+    scheme: markScheme(DEFAULT_MASQUERADE_BIT),
+    drainMs: DRAIN_MS,
+  });
 }
 
 /** True: nothing is left, or the mode is in use again. */

@@ -12,6 +12,9 @@ export interface MarkScheme extends NumberScheme {
   isOurs(mark: number): boolean;
 }
 
+/** kube-proxy's, where the configuration says nothing. */
+export const DEFAULT_MASQUERADE_BIT = 14;
+
 const PREFIX = 0xfa000000;
 const PREFIX_MASK = 0xff000000;
 /** kube-proxy's and the kubelet's: a packet whose mark has bit 15 is dropped by older kubelets' rules. */

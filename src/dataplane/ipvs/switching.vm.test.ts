@@ -3,6 +3,8 @@ import { createSocket } from 'node:dgram';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { bindUdpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { systemClock } from '../../lib/clock.ts';
+import { silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { Dataplane } from '../dataplane.ts';
 import { createIptables } from '../iptables/iptables.ts';
@@ -10,6 +12,7 @@ import { createNftables } from '../nftables/nftables.ts';
 import { endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import { createIpvs } from './ipvs.ts';
+import { resumeLeaving } from './leave.ts';
 import { connectEcho, type EchoConnection, serveEcho } from './testing/echo.ts';
 import { listServers } from './testing/servers.ts';
 
@@ -172,7 +175,24 @@ describe('from IPVS to another mode and back, with open connections', () => {
     assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /leaving/);
   });
 
-  test('what one process left when it ended, the next ends', async () => {
+  test('what one process left when it ended, the next looks after', async () => {
+    const ipvs = openIpvs();
+    open.push(ipvs);
+    await ipvs.sync(map);
+    const old = await connectAll();
+    await replace(ipvs, OTHERS['nftables']?.() ?? assert.fail());
+    for (const connection of old) await connection.end();
+    await resumeLeaving({
+      families: FAMILIES,
+      netns: topology.namespace('node'),
+      clock: systemClock,
+      logger: silentLogger,
+    });
+    assert.equal(listServers(topology).size, 0);
+    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
+  });
+
+  test('removing it altogether takes that away as well', async () => {
     const ipvs = openIpvs();
     open.push(ipvs);
     await ipvs.sync(map);

@@ -1,0 +1,107 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, before, describe, test } from 'node:test';
+import type { Cluster } from './support/cluster.ts';
+import { eventually, HELLO, startCluster } from './support/cluster.ts';
+import { walkUnderLoad } from './support/mode-walk.ts';
+
+interface Report {
+  readonly modes: Readonly<Record<string, string>>;
+  readonly failed: number;
+  readonly drifts: readonly unknown[];
+  readonly flows: readonly { readonly flow: string; readonly ok: boolean }[];
+}
+
+/** The virtual machine has one processor, of which others may take the most: what is lost is lost for good. */
+const PATIENCE_MS = 20_000;
+
+describe('a cluster in IPVS mode', () => {
+  let cluster: Cluster;
+  before(async () => {
+    cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual', '--mode', 'ipvs', '-f', HELLO]);
+  });
+  after(() => cluster?.down());
+
+  const inNode = (node: string, ...command: readonly string[]) =>
+    execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-${node}`, ...command], { encoding: 'utf8' });
+
+  async function check(...only: readonly string[]): Promise<Report> {
+    const words = only.flatMap((text) => ['--only', text]);
+    const { out, error } = await cluster.fairlead('check', '--json', ...words);
+    assert.notEqual(out, '', error);
+    const report = JSON.parse(out) as Report;
+    assert.deepEqual(
+      report.flows.filter(({ ok }) => !ok),
+      [],
+    );
+    assert.deepEqual(report.drifts, []);
+    assert.equal(report.failed, 0);
+    return report;
+  }
+
+  test('every flow from pods, nodes and outside, in IPv4 and IPv6', async () => {
+    const { modes, flows } = await check();
+    assert.deepEqual(modes, { 'node-1': 'ipvs', 'node-2': 'ipvs' });
+    assert.ok(flows.length >= 1400, `${flows.length} flows`);
+  });
+
+  test('beside a node in another mode', async () => {
+    assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'nftables')).status, 0);
+    const { modes, flows } = await check('plain:', 'local:');
+    assert.deepEqual(modes, { 'node-1': 'nftables', 'node-2': 'ipvs' });
+    assert.ok(flows.length >= 300, `${flows.length} flows`);
+    assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'ipvs')).status, 0);
+  });
+
+  test('the agent killed: traffic goes on, and the next one takes over what is there', async () => {
+    const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+    const servers = () => inNode('node-1', 'ipvsadm', '-Sn').split('\n').sort();
+    const before = servers();
+    assert.ok(before.some((line) => line.includes(`${service}:80`)));
+    const load = cluster.load('client', 'http://hello', '--timeout', String(PATIENCE_MS));
+    const connection = cluster.connect('node/node-1', service, 80);
+    await eventually(
+      () => inNode('node-1', 'ipvsadm', '-Lnc'),
+      (text) => text.includes(`${service}:80`),
+    );
+    const agent = cluster.state().nodes[0]?.agent;
+    assert.ok(agent);
+    process.kill(agent.pid, 'SIGKILL');
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    assert.deepEqual(servers(), before);
+    assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+    assert.notEqual(cluster.state().nodes[0]?.agent?.pid, agent.pid);
+    assert.deepEqual(servers(), before);
+    const { requests, answers } = await connection.stop();
+    assert.ok(requests > 3);
+    assert.equal(answers.size, 1);
+    assert.deepEqual((await load.stop()).failures, {});
+  });
+
+  test('switched to the other modes and back under load: no request fails, no connection breaks', (t) =>
+    walkUnderLoad(
+      t,
+      cluster,
+      ['ipvs', 'nftables', 'ipvs', 'iptables', 'ipvs', 'userspace', 'ipvs'],
+      PATIENCE_MS,
+    ));
+
+  test('another mode leaves nothing of this one, and nothing of others away', async () => {
+    inNode('node-1', 'ipvsadm', '-A', '-t', '198.51.100.1:80', '-s', 'wlc');
+    assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
+    // What was open a moment ago may still be closing.
+    const state = (node: string) => inNode(node, 'ipvsadm', '-Lnc') + inNode(node, 'ipvsadm', '-Sn');
+    for (const [node, expected] of [
+      ['node-1', '-A -t 198.51.100.1:80 -s wlc'],
+      ['node-2', ''],
+    ] as const) {
+      await eventually(
+        () => [inNode(node, 'ipvsadm', '-Sn').trim(), state(node)],
+        ([servers]) => servers === expected,
+        60_000,
+      );
+      assert.doesNotMatch(inNode(node, 'ip', 'link'), /fairlead-ipvs/);
+      assert.doesNotMatch(inNode(node, 'nft', 'list', 'tables'), /fairlead-ipvs/);
+    }
+  });
+});

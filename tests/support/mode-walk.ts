@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
+import type { Cluster } from './cluster.ts';
+
+/** A walk that takes every ordered pair of modes once. */
+export function walkThroughPairs(modes: readonly string[]): string[] {
+  const path = [modes[0] ?? ''];
+  const left = new Set(
+    modes.flatMap((from) => modes.filter((to) => to !== from).map((to) => `${from} ${to}`)),
+  );
+  while (left.size > 0) {
+    const from = path.at(-1) ?? '';
+    // Of the pairs that begin here, one whose end has most pairs left: no dead end comes before all are taken.
+    const [next] = modes.filter((to) => left.has(`${from} ${to}`)).sort((a, b) => waysFrom(b) - waysFrom(a));
+    if (next === undefined) throw new Error(`the walk ends at ${from}`);
+    left.delete(`${from} ${next}`);
+    path.push(next);
+  }
+  return path;
+  function waysFrom(mode: string): number {
+    return [...left].filter((pair) => pair.startsWith(`${mode} `)).length;
+  }
+}
+
+/**
+ * Switches a cluster with the Service hello from mode to mode, under a constant load of new connections and over open
+ * ones. Each step is a subtest: no request fails, no connection breaks. `patience`: what a request may take, in
+ * milliseconds.
+ */
+export async function walkUnderLoad(
+  t: TestContext,
+  cluster: Cluster,
+  path: readonly string[],
+  patience = 3000,
+): Promise<void> {
+  const load = (place: string, url: string) => cluster.load(place, url, '--timeout', String(patience));
+  const node = cluster.state().nodes[0]?.addresses[0] ?? '';
+  const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+  const loads = [
+    { name: 'client', load: load('client', 'http://hello') },
+    { name: 'node', load: load('node/node-1', `http://${service}`) },
+    { name: 'outside', load: load('outside', `http://${node}:30080`) },
+    { name: 'udp', load: load('client', 'udp://hello:80') },
+  ];
+  const open = () => [cluster.connect('client', service, 80), cluster.connect('outside', node, 30080)];
+  let connections = open();
+  for (const [index, mode] of path.entries()) {
+    if (index === 0) continue;
+    await t.test(`${path[index - 1]} → ${mode}`, async () => {
+      const { status, error } = await cluster.fairlead('mode', mode);
+      assert.equal(status, 0, error);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      const earlier = connections;
+      connections = open();
+      for (const connection of earlier) {
+        const { requests, answers } = await connection.stop();
+        assert.ok(requests > 3, `${requests} requests`);
+        assert.equal(answers.size, 1);
+      }
+      // The next connections have begun in this mode before it is left.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      for (const { name, load } of loads) assert.deepEqual(load.failures, {}, name);
+    });
+  }
+  for (const connection of connections) await connection.stop();
+  for (const { name, load } of loads) {
+    const { count, failures } = await load.stop();
+    assert.deepEqual(failures, {}, name);
+    assert.ok(count > 300);
+  }
+}
