@@ -12,7 +12,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { Endpoint, Frontend, FrontendKind, Protocol, ServiceOptions } from '../../service/model.ts';
 import type { Dataplane } from '../dataplane.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
-import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { createTopology, type Place, SILENCE_MS, type Topology } from '../testing/topology.ts';
 import { createEbpf } from './ebpf.ts';
 import { removePins } from './pins.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
@@ -106,9 +106,16 @@ describe('eBPF mode', () => {
   }
 
   /** From inside the control group where the place has a client there, else from outside of it. */
-  async function ask(from: Place, protocol: Protocol, address: string, port: number): Promise<string> {
+  async function ask(
+    from: Place,
+    protocol: Protocol,
+    address: string,
+    port: number,
+    patience?: number,
+  ): Promise<string> {
     const inside = clients.get(from);
-    if (!inside) return await topology.ask(from, protocol as 'TCP' | 'UDP', address, port);
+    if (!inside)
+      return await topology.ask(from, protocol as 'TCP' | 'UDP', address, port, undefined, patience);
     return (await inside.ask(protocol === 'TCP' ? 'tcp' : 'udp-connected', address, port)).answer;
   }
 
@@ -274,7 +281,8 @@ describe('eBPF mode', () => {
         await Promise.all(
           asks.map(async ({ family, protocol }) => {
             const [address, port] = destination(kind, family, n);
-            const answer = await ask(from, protocol, address, port);
+            const patience = expected === 'silence' ? SILENCE_MS : undefined;
+            const answer = await ask(from, protocol, address, port, patience);
             if (typeof expected === 'string') assert.equal(answer, expected, `${family} ${protocol}`);
             else assert.match(answer, expected, `${family} ${protocol}`);
           }),
@@ -286,7 +294,7 @@ describe('eBPF mode', () => {
         for (const family of FAMILIES) {
           assert.equal(await ask(from, 'TCP', clusterIP(family, 33), 81), 'refused');
           assert.equal(await ask(from, 'UDP', clusterIP(family, 33), 81), 'refused');
-          assert.equal(await ask(from, 'TCP', clusterIP(family, 99), 80), 'silence');
+          assert.equal(await ask(from, 'TCP', clusterIP(family, 99), 80, SILENCE_MS), 'silence');
         }
       }
     });

@@ -5,7 +5,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { Endpoint, Frontend, FrontendKind, Protocol } from '../../service/model.ts';
 import type { Dataplane } from '../dataplane.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
-import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { createTopology, type Place, SILENCE_MS, type Topology } from '../testing/topology.ts';
 import { createIptables } from './iptables.ts';
 import type { Variant } from './restore.ts';
 
@@ -175,7 +175,10 @@ function suite(variant: Variant): void {
         'add chain ip martian post { type filter hook postrouting priority 300; }',
       );
       topology.run('outside', 'nft', 'add rule ip martian post ip daddr 198.18.0.1 ip daddr set 127.0.0.1');
-      assert.equal(await topology.ask('outside', 'UDP', '198.18.0.1', 7777), 'silence');
+      assert.equal(
+        await topology.ask('outside', 'UDP', '198.18.0.1', 7777, undefined, SILENCE_MS),
+        'silence',
+      );
       const counters = topology.run('node', `iptables-${variant}`, '-vnL', 'KUBE-PROXY-LOCALNET');
       assert.match(counters, /^ +1 .*DROP/m);
     });
@@ -226,7 +229,15 @@ function suite(variant: Variant): void {
         await Promise.all(
           asks.map(async ({ family, protocol }) => {
             const [address, port] = destination(kind, family, n);
-            const answer = await topology.ask(from, protocol as 'TCP' | 'UDP', address, port);
+            const patience = expected === 'silence' ? SILENCE_MS : undefined;
+            const answer = await topology.ask(
+              from,
+              protocol as 'TCP' | 'UDP',
+              address,
+              port,
+              undefined,
+              patience,
+            );
             if (typeof expected === 'string') assert.equal(answer, expected, `${family} ${protocol}`);
             else assert.match(answer, expected, `${family} ${protocol}`);
           }),
@@ -238,7 +249,10 @@ function suite(variant: Variant): void {
         for (const family of FAMILIES) {
           assert.equal(await topology.ask(from, 'TCP', clusterIP(family, 33), 81), 'refused');
           assert.equal(await topology.ask(from, 'UDP', clusterIP(family, 33), 81), 'refused');
-          assert.equal(await topology.ask(from, 'TCP', clusterIP(family, 99), 80), 'silence');
+          assert.equal(
+            await topology.ask(from, 'TCP', clusterIP(family, 99), 80, undefined, SILENCE_MS),
+            'silence',
+          );
         }
       }
     });

@@ -42,9 +42,10 @@ export interface Topology {
   close(): void;
 }
 
-const SILENCE_MS = 500;
-/** Where an answer must come, however busy the machine. */
-export const PATIENT_MS = 10_000;
+/** `patience` where silence is expected: long enough for an answer on a machine that is not busy. */
+export const SILENCE_MS = 500;
+/** An answer may take this long on a busy machine. */
+const PATIENCE_MS = 10_000;
 
 export function createTopology(): Topology {
   const id = randomBytes(3).toString('hex');
@@ -173,7 +174,7 @@ export function createTopology(): Topology {
         );
       }
     },
-    ask: (place, protocol, address, port, source, patience = SILENCE_MS) =>
+    ask: (place, protocol, address, port, source, patience = PATIENCE_MS) =>
       protocol === 'TCP'
         ? askTcp(namespace(place), address, port, patience)
         : askUdp(namespace(place), address, port, source, patience),

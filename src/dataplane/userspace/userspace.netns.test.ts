@@ -4,7 +4,7 @@ import { type Cidr, hostCidr, type IPFamily } from '../../lib/address.ts';
 import { type Clock, manualClock, systemClock } from '../../lib/clock.ts';
 import type { Endpoint, Frontend, FrontendKind, Packet, Protocol } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
-import { createTopology, PATIENT_MS, type Place, type Topology } from '../testing/topology.ts';
+import { createTopology, type Place, SILENCE_MS, type Topology } from '../testing/topology.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
@@ -201,7 +201,8 @@ describe('userspace mode', () => {
       test(`${what}: ${from} → ${kind}: ${expected}`, () =>
         everywhere(async (family, protocol) => {
           const [address, port] = destination(kind, family, n);
-          const answer = await topology.ask(from, protocol, address, port);
+          const patience = expected === 'silence' ? SILENCE_MS : undefined;
+          const answer = await topology.ask(from, protocol, address, port, undefined, patience);
           if (typeof expected === 'string') assert.equal(answer, expected, `${family} ${protocol}`);
           else assert.match(answer, expected, `${family} ${protocol}`);
         }));
@@ -211,7 +212,10 @@ describe('userspace mode', () => {
         for (const family of FAMILIES) {
           assert.equal(await topology.ask(from, 'TCP', clusterIP(family, 33), 81), 'refused');
           assert.equal(await topology.ask(from, 'UDP', clusterIP(family, 33), 81), 'refused');
-          assert.equal(await topology.ask(from, 'TCP', clusterIP(family, 99), 80), 'silence');
+          assert.equal(
+            await topology.ask(from, 'TCP', clusterIP(family, 99), 80, undefined, SILENCE_MS),
+            'silence',
+          );
         }
       }
     });
@@ -384,7 +388,7 @@ describe('userspace mode', () => {
       for (let i = 0; i < 150; i++) {
         const family = FAMILIES[i % 2] ?? 'ipv4';
         const [address, port] = destination('ClusterIP', family, n);
-        const answer = await topology.ask(from, 'TCP', address, port, undefined, PATIENT_MS);
+        const answer = await topology.ask(from, 'TCP', address, port);
         if (!/^(pod1|pod2|far) /.test(answer)) bad.push(answer);
       }
     };
