@@ -36,7 +36,7 @@ export interface ProxyPart {
 export const MODE_ANNOTATION = 'fairlead.dev/mode';
 const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 /** Remembers which mode wrote to the kernel, so that the next run can remove what another left. */
-const MODE_FILE = 'proxy-mode';
+export const MODE_FILE = 'proxy-mode';
 /** Services with these labels belong to another proxy, or to none (KEP-2447). */
 const NOT_OURS = ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'];
 

@@ -51,7 +51,8 @@ the node that it runs on. It follows the API server until it is stopped; what it
   },
 };
 
-function readConfigurationFile(file: string): AgentConfiguration {
+/** The configuration in a file. Throws FairleadError that names the file, or the field and what it must be. */
+export function readConfigurationFile(file: string): AgentConfiguration {
   let document: unknown;
   try {
     document = parse(readFileSync(file, 'utf8'));

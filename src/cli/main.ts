@@ -41,6 +41,11 @@ const COMMANDS: readonly Entry[] = [
   },
   { name: 'image', summary: 'load, pull, list and remove images of pods', load: () => import('./image.ts') },
   { name: 'agent', summary: 'the node agent', load: () => import('./agent.ts') },
+  {
+    name: 'cleanup',
+    summary: 'remove all that an agent wrote on this node',
+    load: () => import('./cleanup.ts'),
+  },
   { name: 'echo', summary: 'a small server that says who it is', load: () => import('./echo.ts') },
   {
     name: 'request',

@@ -165,14 +165,7 @@ export class NodeNetwork {
 
   /** Removes all that a node network is made of, and closes. Pods on the bridge lose their network. */
   remove(): void {
-    for (const family of ['ipv4', 'ipv6'] as const) {
-      for (const route of listRoutes(this.socket, { family, protocol: ROUTE_PROTOCOL.fairlead })) {
-        deleteRoute(this.socket, route);
-      }
-    }
-    removeHostPorts(POD_BRIDGE, this.netns);
-    deleteLink(this.socket, TUNNEL);
-    deleteLink(this.socket, POD_BRIDGE);
+    removeNodeNetwork(this.netns);
     this.close();
   }
 
@@ -444,6 +437,19 @@ function findUplink(socket: NetlinkSocket, addresses: readonly string[]): Link {
     code: 'EADDRNOTAVAIL',
     hint: 'give the node an address that this machine has',
   });
+}
+
+/** Removes what node networks are made of, whichever agent made them. Pods on the bridge lose their network. */
+export function removeNodeNetwork(netns?: NetnsRef): void {
+  using socket = openRouteSocket(netns);
+  for (const family of ['ipv4', 'ipv6'] as const) {
+    for (const route of listRoutes(socket, { family, protocol: ROUTE_PROTOCOL.fairlead })) {
+      deleteRoute(socket, route);
+    }
+  }
+  removeHostPorts(POD_BRIDGE, netns);
+  deleteLink(socket, TUNNEL);
+  deleteLink(socket, POD_BRIDGE);
 }
 
 /** Lets the node pass packets on, in the families of its pods. */
