@@ -55,6 +55,8 @@ export interface NetworkConfiguration {
   readonly overlay: 'routes' | 'vxlan';
   /** The interface that leads to the other nodes. */
   readonly uplink: string;
+  /** Whether pods reach what is not of the cluster by their node's own address; else others need routes to them. */
+  readonly masquerade: boolean;
   /** Where container runtimes find plugins and network configurations; null: no CNI plugin is served. */
   readonly cni: { readonly binDir: string; readonly confDir: string } | null;
 }
@@ -125,6 +127,7 @@ export function readConfiguration(document: unknown): AgentConfiguration {
     network: root.optionalObject('network', (reader) => ({
       overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
       uplink: reader.text('uplink', 'eth0'),
+      masquerade: reader.flag('masquerade', true),
       cni: reader.optionalObject('cni', (fields) => ({
         binDir: fields.text('binDir', '/opt/cni/bin'),
         confDir: fields.text('confDir', '/etc/cni/net.d'),

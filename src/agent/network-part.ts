@@ -19,6 +19,7 @@ export function startNetwork(context: AgentContext, node: Node, nodes: Informer<
     addresses: configuration.pods?.nodeAddresses ?? addressesOf(node),
     podCidrs: node.spec?.podCIDRs ?? [],
     overlay: configuration.network?.overlay ?? 'vxlan',
+    masquerade: configuration.network?.masquerade ?? true,
     serviceCidrs: (configuration.proxy?.serviceCidrs ?? []).map((cidr) => cidr.text),
   });
   const write = (failures: (peers: readonly PeerNode[]) => readonly RouteFailure[]) => {

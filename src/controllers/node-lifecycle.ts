@@ -36,7 +36,8 @@ export function reconcileNodeHealth(view: NodeHealthView): NodeHealthPlan {
   const current = node.spec?.taints ?? [];
   const taints = nodeTaints({ ...node, status: { ...node.status, conditions: after } }).map((taint) => {
     const before = current.find(({ key, effect }) => key === taint.key && effect === taint.effect);
-    if (before) return before;
+    // Without its time, those who tolerate it for a while would never know when that is over.
+    if (before && (before.timeAdded || taint.effect !== 'NoExecute')) return before;
     return taint.effect === 'NoExecute' ? { ...taint, timeAdded: timestamp(now) } : taint;
   });
   const ready = after.find(({ type }) => type === 'Ready');

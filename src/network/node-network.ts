@@ -28,6 +28,7 @@ import {
 import { readSysctl, writeSysctl, writeSysctls } from '../kernel/sysctl.ts';
 import { addressAt, type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
@@ -52,6 +53,8 @@ export interface NodeNetworkOptions {
    * redirect it see it; a node with a default route needs none of these. Default: none.
    */
   readonly serviceCidrs?: readonly string[];
+  /** Whether pods reach what is not of the cluster by the node's own address. Default: false. */
+  readonly masquerade?: boolean;
   /** VXLAN network identifier and UDP port; default 4242 and 4789 (RFC 7348). */
   readonly vxlan?: { readonly id?: number; readonly port?: number };
   /** The node's namespace; default: that of this thread. */
@@ -88,6 +91,7 @@ export class NodeNetwork {
   readonly #options: NodeNetworkOptions;
   readonly #tunnelFamily: IPFamily;
   readonly #tunnel: number | null;
+  readonly #egress: Egress | null;
   /** Routes as the kernel has them, by destination; null: to be read. */
   #routes: Map<string, PodRoute> | null = null;
 
@@ -106,6 +110,8 @@ export class NodeNetwork {
       this.bridge = this.#ensureBridge();
       this.#tunnel = this.#ensureTunnel(uplink);
       this.#ensureServiceRoutes();
+      const own = this.gateways.map(({ cidr }) => cidr);
+      this.#egress = options.masquerade ? openEgress(own, options.netns) : null;
     } catch (error) {
       this.socket.close();
       throw error;
@@ -118,6 +124,10 @@ export class NodeNetwork {
    * it is tried again by the next call.
    */
   syncRoutes(nodes: readonly PeerNode[]): RouteFailure[] {
+    this.#egress?.write([
+      ...nodes,
+      { name: this.#options.node, addresses: this.#options.addresses, podCidrs: [] },
+    ]);
     const wanted = podRoutes(
       {
         name: this.#options.node,
@@ -171,6 +181,7 @@ export class NodeNetwork {
 
   /** Stops; the network stays as it is. */
   close(): void {
+    this.#egress?.close();
     this.socket.close();
   }
 
@@ -448,6 +459,7 @@ export function removeNodeNetwork(netns?: NetnsRef): void {
     }
   }
   removeHostPorts(POD_BRIDGE, netns);
+  removeEgress(netns);
   deleteLink(socket, TUNNEL);
   deleteLink(socket, POD_BRIDGE);
 }
