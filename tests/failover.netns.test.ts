@@ -119,8 +119,6 @@ describe('connections to a dead endpoint reach another one', () => {
   const failuresOf = (all: readonly Counts[]) => Object.assign({}, ...all.map(({ failures }) => failures));
 
   for (const mode of MODES) {
-    // The userspace mode dials the next endpoint itself, before anybody notices.
-    const speaks = mode !== 'userspace';
     test(`${mode}: an endpoint vanishes, another ends`, async () => {
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);
@@ -130,9 +128,7 @@ describe('connections to a dead endpoint reach another one', () => {
       const waiting = await waitForEnd(gone, node ?? '');
 
       await inPod(gone, 'ip', 'link', 'set', 'eth0', 'down');
-      const during = speaks
-        ? await askUntilEjected(gone, 'client', 'http://fragile')
-        : [await ask('client', 'http://fragile', 100)];
+      const during = await askUntilEjected(gone, 'client', 'http://fragile');
       assert.deepEqual(failuresOf(during), {});
       const without = await ask('client', 'http://fragile', 60);
       assert.deepEqual(without.failures, {});
@@ -141,7 +137,7 @@ describe('connections to a dead endpoint reach another one', () => {
       await inPod(ended, 'sh', '-c', 'kill $(cat /tmp/server)');
       const place = 'outside';
       const url = `http://${node}:30081`;
-      if (speaks) await askUntilEjected(ended, place, url);
+      await askUntilEjected(ended, place, url);
       assert.deepEqual((await ask(place, url, 60)).failures, {});
       await cluster.ask('delete', 'pod', gone.name, ended.name, '--wait=false');
       await eventually(

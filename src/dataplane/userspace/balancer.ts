@@ -23,8 +23,8 @@ export interface Balancer {
   candidates(client: string): Generator<Endpoint, void>;
   /** The client has this endpoint now: with affinity, it comes back to it. */
   bind(client: string, endpoint: Endpoint): void;
-  /** The endpoint has shown that it lives. */
-  answered(endpoint: Endpoint): void;
+  /** The endpoint has shown that it lives. True when it had failed before. */
+  answered(endpoint: Endpoint): boolean;
   /** The endpoint refused, or did not answer. */
   failed(endpoint: Endpoint): void;
 }
@@ -124,7 +124,7 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
     bind,
 
     answered(endpoint) {
-      if (shunned.size > 0) shunned.delete(hostPort(endpoint));
+      return shunned.size > 0 && shunned.delete(hostPort(endpoint));
     },
 
     failed(endpoint) {

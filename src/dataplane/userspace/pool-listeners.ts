@@ -4,6 +4,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts';
+import type { Outcome } from '../failover/outcome.ts';
 import { type Balancer, createBalancer, hostPort, type PoolSettings } from './balancer.ts';
 import { commentOf, type ListenAddress, listenerElement, type SetElement } from './elements.ts';
 import type { PoolProxy } from './pool-proxy.ts';
@@ -16,6 +17,8 @@ export interface PoolListenersOptions {
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
+  /** How connections to endpoints went: failures, and the first answer after one. */
+  readonly onOutcome: ((outcome: Outcome) => void) | undefined;
 }
 
 /** A listener at work: one for each pool, whichever frontends lead to it. */
@@ -48,7 +51,13 @@ export interface PoolListeners extends Iterable<PoolListener> {
   get(pool: string): PoolListener | undefined;
 }
 
-export function createPoolListeners({ netns, clock, random, logger }: PoolListenersOptions): PoolListeners {
+export function createPoolListeners({
+  netns,
+  clock,
+  random,
+  logger,
+  onOutcome,
+}: PoolListenersOptions): PoolListeners {
   const entries = new Map<string, Entry>();
   /** Those whose last use may be over. */
   const idle = new Set<Entry>();
@@ -95,6 +104,17 @@ export function createPoolListeners({ netns, clock, random, logger }: PoolListen
         service: commentOf(frontend),
         listener: `${hostPort({ ip: address, port: at.port })}`,
       }),
+      onOutcome(kind: Outcome['kind'], endpoint: Endpoint, client: string) {
+        // One frontend of the pool stands for all: it names the Service.
+        const destination = { ip: frontend.address ?? address, port: frontend.port };
+        onOutcome?.({
+          kind,
+          protocol,
+          destination,
+          endpoint: { ip: endpoint.ip, port: endpoint.port },
+          client,
+        });
+      },
     };
     return {
       pool: pool.id,

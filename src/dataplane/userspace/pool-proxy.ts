@@ -1,6 +1,8 @@
 import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/log.ts';
+import type { Endpoint } from '../../service/model.ts';
+import type { Outcome } from '../failover/outcome.ts';
 import type { Balancer } from './balancer.ts';
 
 /** What a listener's proxy is made of. */
@@ -14,6 +16,8 @@ export interface ProxyOptions {
   readonly clock: Clock;
   /** Names the Service. */
   readonly logger: Logger;
+  /** An endpoint failed a client, or answers again after that. */
+  readonly onOutcome?: (kind: Outcome['kind'], endpoint: Endpoint, client: string) => void;
 }
 
 /** Takes what comes to one listener to the endpoints of its pool. */

@@ -19,7 +19,15 @@ type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
  * bytes both ways: each side's end of data is passed on by itself (half-close), as fast as the slower side takes it
  * (back-pressure), and a reset of one side resets the other.
  */
-export function createTcpProxy({ fd, family, balancer, open, clock, logger }: ProxyOptions): PoolProxy {
+export function createTcpProxy({
+  fd,
+  family,
+  balancer,
+  open,
+  clock,
+  logger,
+  onOutcome,
+}: ProxyOptions): PoolProxy {
   /** Both sides of each connection, by endpoint. */
   const connections = new Map<string, Set<Pair>>();
   const waiting = new Set<Socket>();
@@ -69,11 +77,12 @@ export function createTcpProxy({ fd, family, balancer, open, clock, logger }: Pr
         const socket = await dialOne(endpoint, DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0, client);
         if (socket === 'gone') return null;
         if (typeof socket !== 'string') {
-          balancer.answered(endpoint);
+          if (balancer.answered(endpoint)) onOutcome?.('success', endpoint, source);
           balancer.bind(source, endpoint);
           return { socket, endpoint };
         }
         balancer.failed(endpoint);
+        onOutcome?.(socket === 'refused' ? 'reset' : 'timeout', endpoint, source);
         tried.push(`${hostPort(endpoint)} ${socket}`);
         if (socket === 'no-answer' && ++waits === MOST_WAITS) break;
       }

@@ -16,6 +16,7 @@ import {
   type SourceClass,
 } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
+import type { Outcome } from '../failover/outcome.ts';
 import { hostPort } from './balancer.ts';
 import {
   frontendElements,
@@ -41,6 +42,8 @@ export interface UserspaceOptions {
   readonly random?: () => number;
   /** Called when somebody else has changed our tables: call `verify`, then `sync`. Cannot happen to owned tables. */
   readonly onForeignChange?: () => void;
+  /** How connections to endpoints went: failures, and the first answer after one. */
+  readonly onOutcome?: (outcome: Outcome) => void;
   /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
   readonly owned?: boolean;
 }
@@ -75,7 +78,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
   const random = options.random ?? Math.random;
   const connection = new NftConnection(netns);
-  const listeners = createPoolListeners({ netns, clock, random, logger });
+  const listeners = createPoolListeners({ netns, clock, random, logger, onOutcome: options.onOutcome });
   const flows = createStaleFlows({ families, netns, clock, logger });
   const tables = new Map<IPFamily, FamilyTable>();
   const failures = new Map<FrontendKey, Error>();
