@@ -1,27 +1,21 @@
-import { closeSync } from 'node:fs';
-import { type BpfLink, linkDevice, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
-import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
 import type { BpfProgram } from '../../kernel/bpf/program.ts';
-import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
 import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { type Link, listLinks, openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { hasCode, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
+import type { DeviceWay } from './device-ways.ts';
 import { type DeviceHook, HOOKS } from './layout.ts';
-import { linkPin, pinnedLinks } from './pins.ts';
 
 export type DevicePrograms = ReadonlyMap<DeviceHook, BpfProgram>;
 
 const DEVICE_HOOKS = Object.values(HOOKS).flatMap(({ place, attach }) =>
   place === 'device' ? [attach as DeviceHook] : [],
 );
-const PIN = /^device-([0-9]+)-(tcxIngress|tcxEgress)$/;
-
-const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
 
 export interface DeviceProgramsOptions {
+  readonly way: DeviceWay;
   readonly netns: NetnsRef | undefined;
-  readonly pinPath: string;
   readonly logger: Logger;
 }
 
@@ -31,7 +25,8 @@ export interface DeviceProgramsOptions {
  */
 export class DeviceAttachments {
   readonly #options: DeviceProgramsOptions;
-  readonly #links = new Map<string, BpfLink>();
+  /** Devices that have the programs. */
+  readonly #covered = new Set<number>();
   readonly #watch: Disposable & { close(): void };
   #programs: DevicePrograms = new Map();
 
@@ -41,9 +36,10 @@ export class DeviceAttachments {
       ['link'],
       (event) => {
         if (this.#programs.size === 0) return;
-        if (event.kind === 'overrun') this.#cover(this.#devices());
-        else if (event.kind === 'link' && !event.gone) this.#cover([event.link]);
-        else if (event.kind === 'link') this.#drop(event.link.index);
+        if (event.kind === 'overrun') this.use(this.#programs);
+        else if (event.kind !== 'link') return;
+        else if (event.gone) this.#drop(event.link.index);
+        else this.#cover(event.link);
       },
       options.netns,
     );
@@ -52,35 +48,26 @@ export class DeviceAttachments {
   /** Puts these programs in place of those of before, and in place again where others took them away. */
   use(programs: DevicePrograms): void {
     this.#programs = programs;
-    for (const link of this.#links.values()) link.close();
-    this.#links.clear();
+    this.#covered.clear();
     const devices = this.#devices();
-    const indexes = new Set(devices.map(({ index }) => index));
-    // Of devices that went while nobody looked, or have become ports of a bridge.
-    for (const name of pinnedLinks(this.#options.pinPath)) {
-      const index = PIN.exec(name)?.[1];
-      if (index !== undefined && !indexes.has(Number(index))) unpin(linkPin(this.#options.pinPath, name));
-    }
-    this.#cover(devices);
+    this.#options.way.keepOnly(new Set(devices.map(({ index }) => index)));
+    for (const device of devices) this.#cover(device);
   }
 
-  /** Names of the pins that should be there and are not, or lead nowhere. */
+  /** Names of the places where a program should be and is not. */
   missing(): string[] {
-    return this.#devices().flatMap(({ index }) =>
-      DEVICE_HOOKS.map((hook) => pinName(index, hook)).filter((name) => {
-        const link = this.#links.get(name);
-        const pinned = openPin(linkPin(this.#options.pinPath, name));
-        if (pinned !== null) closeSync(pinned);
-        return !link || pinned === null || linkInfo(link.fd).interface !== index;
-      }),
+    return this.#devices().flatMap(({ name, index }) =>
+      DEVICE_HOOKS.filter((hook) => !this.#options.way.isAttached(index, hook)).map(
+        (hook) => `device-${name}-${hook}`,
+      ),
     );
   }
 
   /** Releases what this process holds; the programs go on. */
   close(): void {
     this.#watch.close();
-    for (const link of this.#links.values()) link.close();
-    this.#links.clear();
+    this.#options.way.close();
+    this.#covered.clear();
     this.#programs = new Map();
   }
 
@@ -89,58 +76,26 @@ export class DeviceAttachments {
     return listLinks(socket).filter(isRouted);
   }
 
-  #cover(devices: readonly Link[]): void {
-    for (const device of devices) {
-      if (!isRouted(device)) {
-        this.#drop(device.index);
-        continue;
-      }
-      for (const [hook, program] of this.#programs) {
-        const name = pinName(device.index, hook);
-        if (this.#links.has(name)) continue;
-        try {
-          this.#links.set(name, this.#attach(name, device.index, hook, program));
-        } catch (error) {
-          // It is gone again; or the next verification tells.
-          if (!hasCode(error, 'ENODEV')) {
-            this.#options.logger.warn(
-              { device: device.name, error: messageOf(error) },
-              'no rescue at a device',
-            );
-          }
-        }
-      }
+  #cover(device: Link): void {
+    const { index } = device;
+    if (!isRouted(device)) {
+      this.#drop(index);
+      return;
     }
-  }
-
-  #attach(name: string, index: number, hook: DeviceHook, program: BpfProgram): BpfLink {
-    const path = linkPin(this.#options.pinPath, name);
-    const pinned = openPin(path);
-    if (pinned !== null) {
-      if (linkInfo(pinned).interface === index) {
-        updateLink(pinned, program.fd);
-        return openLink(pinned);
-      }
-      // Of an earlier device of the same number.
-      closeSync(pinned);
-      unpin(path);
+    if (this.#covered.has(index)) return;
+    try {
+      for (const [hook, program] of this.#programs) this.#options.way.attach(index, hook, program);
+      this.#covered.add(index);
+    } catch (error) {
+      // It is gone again; or the next verification tells.
+      if (hasCode(error, 'ENODEV')) return;
+      this.#options.logger.warn({ device: device.name, error: messageOf(error) }, 'no rescue at a device');
     }
-    const attach = () => linkDevice(program.fd, index, hook);
-    const { netns } = this.#options;
-    const link = netns === undefined ? attach() : inNetns(netns, attach);
-    pin(link.fd, path);
-    return link;
   }
 
   #drop(index: number): void {
-    for (const hook of DEVICE_HOOKS) {
-      const name = pinName(index, hook);
-      const link = this.#links.get(name);
-      if (!link) continue;
-      this.#links.delete(name);
-      unpin(linkPin(this.#options.pinPath, name));
-      link.close();
-    }
+    if (!this.#covered.delete(index)) return;
+    for (const hook of DEVICE_HOOKS) this.#options.way.detach(index, hook);
   }
 }
 

@@ -12,6 +12,7 @@ import type { Outcome } from '../failover/outcome.ts';
 import { createNftables } from '../nftables/nftables.ts';
 import { defaultControlGroup } from './control-group.ts';
 import { DeviceAttachments } from './device-programs.ts';
+import { clsactWay, removeFilters, tcxWay } from './device-ways.ts';
 import { type FlowEvent, outcomeOf, readFlowEvent } from './flow-events.ts';
 import { CapacityExceeded, ForwardingTable } from './forwarding-table.ts';
 import { NOTHING, readContents } from './kernel-contents.ts';
@@ -19,7 +20,7 @@ import { sinkOf } from './kernel-sink.ts';
 import { type Capacity, configValue, EVENTS_SIZE, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
 import { DEFAULT_PIN_PATH, makePins, removePins } from './pins.ts';
-import { canAttachToDevices, checkRequirements } from './requirements.ts';
+import { checkRequirements, deviceAttachment } from './requirements.ts';
 import { leavePins, sweepRescues } from './rescued-flows.ts';
 import { capacityFor, doubled } from './sizing.ts';
 import {
@@ -55,6 +56,8 @@ export interface EbpfOptions {
   readonly failover?: boolean;
   /** Called with endpoints that did not answer or refused, and with the first answer after that. */
   readonly onOutcome?: (outcome: Outcome) => void;
+  /** How programs are attached to devices. Default: by links (tcx) where the kernel has them, else as filters. */
+  readonly attachment?: 'tcx' | 'clsact';
 }
 
 export interface EbpfDataplane extends Dataplane {
@@ -109,8 +112,8 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   let ring: RingReader | null = null;
   let cancelSweep = () => {};
   const flowWatchers = new Set<(event: FlowEvent) => void>();
-  /** Null: not found out yet. */
-  let canRescue: boolean | null = failover ? null : false;
+  /** Undefined: not found out yet. Null: in no way. */
+  let attachment: 'tcx' | 'clsact' | null | undefined = failover ? options.attachment : null;
 
   async function exclusively<T>(work: () => Promise<T>): Promise<T> {
     if (busy) throw new Error('calls of a dataplane must not overlap');
@@ -127,8 +130,8 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       nodeCookie: netnsCookie(netns ?? null),
       synTimeout: failover ? jiffies(SYN_TIMEOUT_MS) : 0,
       ejectMs: failover ? EJECT_MS : 0,
-      rescue: canRescue ?? false,
-      departed: canRescue === true && table !== null && table.hasDeparted,
+      rescue: (attachment ?? null) !== null,
+      departed: (attachment ?? null) !== null && table !== null && table.hasDeparted,
       readers: flowWatchers.size > 0,
     };
   }
@@ -197,8 +200,9 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       table.fill(map, same ? found : { ...NOTHING, frontends, departed }, sinkOf(maps));
       pinMaps(maps, pinPath);
       // Those at the devices first: what they do not find in the maps they let pass.
-      if (canRescue) {
-        attachments ??= new DeviceAttachments({ netns, pinPath, logger });
+      if (attachment) {
+        const way = () => (attachment === 'tcx' ? tcxWay(pinPath, netns) : clsactWay(netns));
+        attachments ??= new DeviceAttachments({ way: way(), netns, logger });
         attachments.use(programs.devices);
       }
       configure(maps, table);
@@ -225,7 +229,13 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     // Before anything is written: a machine that cannot do it is left as it is.
     if (!loaded) {
       checkRequirements();
-      canRescue ??= canAttachToDevices(netns);
+      if (attachment === undefined) {
+        attachment = deviceAttachment(netns);
+        if (attachment === null) {
+          const hint = 'load the kernel modules sch_ingress and cls_bpf, or use Linux 6.6';
+          logger.warn({ hint }, 'no programs at devices: connections under way cannot leave dead endpoints');
+        }
+      }
     }
     current = map;
     const started = performance.now();
@@ -322,8 +332,12 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
 
     remove: (options) =>
       exclusively(async () => {
-        if (options?.succeeded) leavePins(pinPath, clock);
-        else removePins(pinPath);
+        const removeRest = () => removeFilters(netns);
+        if (options?.succeeded) leavePins(pinPath, clock, removeRest);
+        else {
+          removePins(pinPath);
+          removeRest();
+        }
         release();
         current = null;
         await floor.remove(options);

@@ -29,8 +29,9 @@ describe('no connection is lost to a dead endpoint', () => {
   const outcomes: { kind: string; endpoint: string }[] = [];
   let next = 1;
 
-  const open = () =>
+  const open = (attachment?: 'clsact') =>
     createEbpf({
+      ...(attachment ? { attachment } : {}),
       families: FAMILIES,
       netns: topology.namespace('node'),
       cgroup: group,
@@ -268,6 +269,33 @@ describe('no connection is lost to a dead endpoint', () => {
       });
     }
   }
+
+  test('where devices have no links for programs, filters do the same, and go with the mode', async () => {
+    await dataplane.remove();
+    await dataplane.close();
+    dataplane = open('clsact');
+    // Somebody else has filters there too.
+    topology.run('node', 'tc', 'qdisc', 'add', 'dev', 'eth0', 'clsact');
+    const theirs = ['prio', '7', 'bpf', 'bytecode', '1,6 0 0 0'];
+    topology.run('node', 'tc', 'filter', 'add', 'dev', 'eth0', 'ingress', ...theirs);
+    for (const from of CLIENTS) {
+      const closed = [topology.address('pod1', 'ipv6'), CLOSED] as const;
+      const made = service('ipv6', 'TCP', [at('pod1', 'ipv6'), at('far', 'ipv6'), closed]);
+      await dataplane.sync(serviceMap([made]));
+      expectAll(await client(from).ask('tcp-storm', made.address ?? '', 80, LOAD), from);
+    }
+    assert.deepEqual(await dataplane.verify(), []);
+    assert.match(topology.run('node', 'tc', 'filter', 'show', 'dev', 'v3', 'egress'), /fairlead_egress/);
+    topology.run('node', 'tc', 'filter', 'del', 'dev', 'v3', 'egress');
+    assert.match((await dataplane.verify())[0]?.object ?? '', /device-v3-tcxEgress$/);
+    await dataplane.remove();
+    await dataplane.close();
+    assert.doesNotMatch(topology.run('node', 'tc', 'qdisc', 'show', 'dev', 'v3'), /clsact/);
+    const left = topology.run('node', 'tc', 'filter', 'show', 'dev', 'eth0', 'ingress');
+    assert.match(left, /pref 7 /);
+    assert.doesNotMatch(left, /fairlead/);
+    dataplane = open();
+  });
 
   test('a device that comes later is covered, and forgotten when it goes', async () => {
     await dataplane.sync(serviceMap([service('ipv4', 'TCP', [at('pod1', 'ipv4')])]));

@@ -1,6 +1,8 @@
+import { attachClsact, type ClsactSlot, detachClsact } from '../../kernel/bpf/clsact.ts';
 import { linkDevice } from '../../kernel/bpf/link.ts';
 import { canLoad, loadProgram, type ProgramSource } from '../../kernel/bpf/program.ts';
 import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
+import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 
 /** Numbers of helper functions (linux/bpf.h, enum bpf_func_id), with the kernel that has them for these programs. */
@@ -41,28 +43,40 @@ export function checkRequirements(): void {
 
 /** The loopback device of every network namespace. */
 const LOOPBACK = 1;
+const PROBE: ClsactSlot = { priority: 0x464d, handle: 0x464d, name: 'fairlead_probe' };
 
 /**
- * Whether programs can be attached to devices by links (tcx, Linux 6.6). Without it connections that are being opened
- * stay with an endpoint that does not answer; new ones avoid it all the same.
+ * How programs can be attached to devices: by links (tcx, Linux 6.6), else as filters; null where neither is there.
+ * Then connections that are being opened stay with an endpoint that does not answer; new ones avoid it all the same.
  */
-export function canAttachToDevices(netns: NetnsRef | undefined): boolean {
+export function deviceAttachment(netns: NetnsRef | undefined): 'tcx' | 'clsact' | null {
   const program = loadProgram({
     name: 'fl_probe',
     type: 'tc',
     instructions: Uint8Array.from([0xb7, 0x00, 0, 0, 0xff, 0xff, 0xff, 0xff, ...EXIT]),
     license: 'Apache-2.0',
   });
-  const attach = () => linkDevice(program.fd, LOOPBACK, 'tcxIngress').close();
+  const link = () => linkDevice(program.fd, LOOPBACK, 'tcxIngress').close();
+  const filter = () => {
+    using socket = openRouteSocket(netns);
+    attachClsact(socket, LOOPBACK, 'ingress', PROBE, program.fd);
+    detachClsact(socket, LOOPBACK, 'ingress', PROBE);
+  };
   try {
-    if (netns === undefined) attach();
-    else inNetns(netns, attach);
-    return true;
-  } catch (error) {
-    if (hasCode(error, 'EINVAL', 'EOPNOTSUPP', 'ENOTSUPP')) return false;
-    throw error;
+    if (works(() => (netns === undefined ? link() : inNetns(netns, link)))) return 'tcx';
+    return works(filter) ? 'clsact' : null;
   } finally {
     program.close();
+  }
+}
+
+function works(attempt: () => void): boolean {
+  try {
+    attempt();
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'EINVAL', 'EOPNOTSUPP', 'ENOTSUPP', 'ENOENT')) return false;
+    throw error;
   }
 }
 

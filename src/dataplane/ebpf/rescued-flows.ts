@@ -27,18 +27,20 @@ export function sweepRescues({ rescues, state }: Pick<Maps, 'rescues' | 'state'>
 /**
  * Takes everything pinned at `pinPath` away when another mode carries Services. What connections that were rescued live
  * by stays for as long as there are any: this process takes it away later; else whoever removes the pins does, or this
- * mode when it comes back, which finds them.
+ * mode when it comes back, which finds them. `onLast` is called when nothing is left.
  */
-export function leavePins(pinPath: string, clock: Clock): void {
+export function leavePins(pinPath: string, clock: Clock, onLast: () => void): void {
   const found = openMaps(pinPath);
   if (!found) {
     removePins(pinPath);
+    onLast();
     return;
   }
   const { maps } = found;
   try {
     if (!sweepRescues(maps, process.hrtime.bigint())) {
       removePins(pinPath);
+      onLast();
       return;
     }
     removeLinks(pinPath, (link) => !isForRescued(link));
@@ -49,6 +51,6 @@ export function leavePins(pinPath: string, clock: Clock): void {
   clock.after(RETURN_MS, () => {
     // It is at work again, or somebody else has removed it.
     const links = pinnedLinks(pinPath);
-    if (links.length > 0 && links.every(isForRescued)) leavePins(pinPath, clock);
+    if (links.length > 0 && links.every(isForRescued)) leavePins(pinPath, clock, onLast);
   });
 }

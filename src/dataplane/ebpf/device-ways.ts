@@ -1,0 +1,121 @@
+import { closeSync } from 'node:fs';
+import {
+  attachClsact,
+  type ClsactHook,
+  type ClsactSlot,
+  detachClsact,
+  hasClsact,
+} from '../../kernel/bpf/clsact.ts';
+import { type BpfLink, linkDevice, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
+import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
+import type { BpfProgram } from '../../kernel/bpf/program.ts';
+import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
+import { listLinks, openRouteSocket } from '../../kernel/rtnetlink/links.ts';
+import type { DeviceHook } from './layout.ts';
+import { linkPin, pinnedLinks } from './pins.ts';
+
+/** How programs are attached to devices so that they go on without this process. */
+export interface DeviceWay {
+  /** In place of what an earlier process attached there. */
+  attach(device: number, hook: DeviceHook, program: BpfProgram): void;
+  isAttached(device: number, hook: DeviceHook): boolean;
+  detach(device: number, hook: DeviceHook): void;
+  /** Forgets what is not at one of these devices. */
+  keepOnly(devices: ReadonlySet<number>): void;
+  /** Releases what this process holds. */
+  close(): void;
+}
+
+const PIN = /^device-([0-9]+)-/;
+const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
+
+/** Pinned links (tcx, Linux 6.6). */
+export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay {
+  const links = new Map<string, BpfLink>();
+  const pathOf = (device: number, hook: DeviceHook) => linkPin(pinPath, pinName(device, hook));
+
+  function open(device: number, hook: DeviceHook, program: BpfProgram): BpfLink {
+    const path = pathOf(device, hook);
+    const pinned = openPin(path);
+    if (pinned !== null) {
+      if (linkInfo(pinned).interface === device) {
+        updateLink(pinned, program.fd);
+        return openLink(pinned);
+      }
+      // Of an earlier device of the same number.
+      closeSync(pinned);
+      unpin(path);
+    }
+    const attach = () => linkDevice(program.fd, device, hook);
+    const link = netns === undefined ? attach() : inNetns(netns, attach);
+    pin(link.fd, path);
+    return link;
+  }
+
+  return {
+    attach(device, hook, program) {
+      const name = pinName(device, hook);
+      links.get(name)?.close();
+      links.delete(name);
+      links.set(name, open(device, hook, program));
+    },
+    isAttached(device, hook) {
+      const link = links.get(pinName(device, hook));
+      const pinned = openPin(pathOf(device, hook));
+      if (pinned !== null) closeSync(pinned);
+      return link !== undefined && pinned !== null && linkInfo(link.fd).interface === device;
+    },
+    detach(device, hook) {
+      unpin(pathOf(device, hook));
+      const name = pinName(device, hook);
+      links.get(name)?.close();
+      links.delete(name);
+    },
+    keepOnly(devices) {
+      for (const name of pinnedLinks(pinPath)) {
+        const device = PIN.exec(name)?.[1];
+        if (device === undefined || devices.has(Number(device))) continue;
+        unpin(linkPin(pinPath, name));
+        links.get(name)?.close();
+        links.delete(name);
+      }
+    },
+    close() {
+      for (const link of links.values()) link.close();
+      links.clear();
+    },
+  };
+}
+
+const CLSACT: Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactSlot]>> = {
+  tcxIngress: ['ingress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_ingress' }],
+  tcxEgress: ['egress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_egress' }],
+};
+
+/** Filters of tc(8). */
+export function clsactWay(netns: NetnsRef | undefined): DeviceWay {
+  return {
+    attach(device, hook, program) {
+      using socket = openRouteSocket(netns);
+      attachClsact(socket, device, ...CLSACT[hook], program.fd);
+    },
+    isAttached(device, hook) {
+      using socket = openRouteSocket(netns);
+      return hasClsact(socket, device, ...CLSACT[hook]);
+    },
+    detach(device, hook) {
+      using socket = openRouteSocket(netns);
+      detachClsact(socket, device, ...CLSACT[hook]);
+    },
+    keepOnly() {},
+    close() {},
+  };
+}
+
+/** Takes every filter of this mode away from a node's devices. */
+export function removeFilters(netns: NetnsRef | undefined): void {
+  using socket = openRouteSocket(netns);
+  for (const { index } of listLinks(socket)) {
+    for (const [hook, slot] of Object.values(CLSACT)) detachClsact(socket, index, hook, slot);
+  }
+}
