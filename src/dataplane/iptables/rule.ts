@@ -51,7 +51,10 @@ export const hostNetwork = (address: string): string => `${address}/${address.in
 /** A 1/n chance, in the units in which xt_statistic keeps it (2^-31) and the digits in which iptables prints it. */
 export function chance(n: number): string {
   const units = Math.round(0x8000_0000 / n);
-  return `-m statistic --mode random --probability ${(units / 0x8000_0000).toFixed(11)}`;
+  let probability = units / 0x8000_0000;
+  // In the middle between two texts (n = 4096) iptables prints the even one, as C does, and toFixed the larger one.
+  if ((units & 0xf_ffff) === 0x8_0000) probability = (2 * Math.round((probability * 1e11) / 2)) / 1e11;
+  return `-m statistic --mode random --probability ${probability.toFixed(11)}`;
 }
 
 export const NEW = '-m conntrack --ctstate NEW';

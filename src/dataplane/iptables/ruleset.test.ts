@@ -38,6 +38,10 @@ test('the chances of n endpoints are exact to what the kernel keeps', () => {
   }
 });
 
+test('a chance in the middle between two texts is written as iptables writes it', () => {
+  assert.match(chance(4096), / 0\.00024414062$/);
+});
+
 test('comments cannot end an argument or a line', () => {
   assert.equal(rule({ comment: 'a"b\nc -j ACCEPT' }, '-j X'), '-m comment --comment "a?b?c -j ACCEPT" -j X');
 });
