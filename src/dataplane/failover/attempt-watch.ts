@@ -2,6 +2,7 @@ import { watchAttempts } from '../../kernel/conntrack/attempts.ts';
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS, type Flow, readFlow } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
+import { readSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
@@ -47,6 +48,7 @@ const MOST_LOOKUPS = 200;
 const MOST_PER_SECOND = 5000;
 const MOST_THINNED = 0xff;
 const RATE_MS = 1000;
+const EVENTS = 'net.netfilter.nf_conntrack_events';
 const TCP = 6;
 const SYN_SENT = 1;
 /** An overrun asks for a listing; no more often than that. */
@@ -202,6 +204,9 @@ export function startAttemptWatch(options: AttemptWatchOptions): { close(): void
     return flows.filter(({ id }) => ids.has(id));
   }
 
+  if (readSysctl(EVENTS, netns) === '0') {
+    logger.warn({ sysctl: EVENTS }, 'connections that fail are not seen: set it to 1 or 2');
+  }
   list();
   return {
     close() {

@@ -4,15 +4,19 @@ import type { Clock } from '../../lib/clock.ts';
 import { hasCode } from '../../lib/errors.ts';
 import type { AddressAndPort, Outcome } from './outcome.ts';
 
+/** How long an answer may take to be heard at all. */
+const LATE_MS = 3000;
+
 /**
  * Connects to an endpoint by TCP and closes at once. What is neither an answer nor a refusal is a timeout. Null: this
- * process has no socket left, and learnt nothing.
+ * process has no socket left, and learnt nothing. `onLate` is called when the answer comes after a timeout.
  */
 export function dial(
   endpoint: AddressAndPort,
   timeoutMs: number,
   clock: Clock,
   netns?: NetnsRef,
+  onLate: () => void = () => {},
 ): Promise<Outcome['kind'] | null> {
   return new Promise((resolve) => {
     const { ip, port } = endpoint;
@@ -31,7 +35,11 @@ export function dial(
       socket.destroy();
       resolve(result);
     };
-    const cancel = clock.after(timeoutMs, () => finish('timeout'));
+    let cancel = clock.after(timeoutMs, () => {
+      resolve('timeout');
+      cancel = clock.after(LATE_MS - timeoutMs, () => finish('timeout'));
+      socket.once('connect', onLate);
+    });
     socket.once('connect', () => finish('success'));
     socket.on('error', (error) => {
       if (hasCode(error, 'EMFILE', 'ENFILE')) finish(null);

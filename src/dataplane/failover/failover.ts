@@ -12,7 +12,7 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 import { frontendKey } from '../../service/service-compiler.ts';
-import { startAttemptWatch, UNANSWERED_MS } from './attempt-watch.ts';
+import { type Attempt, startAttemptWatch, UNANSWERED_MS } from './attempt-watch.ts';
 import { dial } from './dial.ts';
 import {
   createEjectionPolicy,
@@ -60,11 +60,16 @@ export interface Failover {
   close(): void;
 }
 
+/** For so long, an endpoint that was seen to answer late is not looked at again. */
+const SLOW_FOR_MS = 600_000;
+
 export function startFailover(options: FailoverOptions): Failover {
   const { families, netns, clock, logger, map, tracked, settings = EJECTION_SETTINGS } = options;
   const policy = createEjectionPolicy(settings);
   /** Of those that the policy tracks. */
   const known = new Map<EndpointKey, { readonly endpoint: AddressAndPort; readonly owner: PortRef }>();
+  /** Endpoints that answer, but late, and until when they are left alone. */
+  const slow = new Map<EndpointKey, number>();
   let cancel: (() => void) | null = null;
   let closed = false;
 
@@ -106,8 +111,22 @@ export function startFailover(options: FailoverOptions): Failover {
     schedule();
   }
 
+  /** Far away, or very busy: freeing its connections would only break them. */
+  function isSlow({ endpoint, protocol }: Attempt): boolean {
+    if (slow.size === 0) return false;
+    return (slow.get(endpointKey(endpoint.ip, endpoint.port, protocol)) ?? 0) > clock.now();
+  }
+
+  function answersLate(key: EndpointKey): void {
+    if (closed) return;
+    for (const [other, until] of slow) if (until <= clock.now()) slow.delete(other);
+    slow.set(key, clock.now() + SLOW_FOR_MS);
+    logger.info({ endpoint: key }, 'endpoint answers late: its connections are left to themselves');
+    carryOut(policy.observe(clock.now(), key, { kind: 'success', client: '' }, []));
+  }
+
   async function check(key: EndpointKey, endpoint: AddressAndPort): Promise<void> {
-    const result = await dial(endpoint, UNANSWERED_MS, clock, netns);
+    const result = await dial(endpoint, UNANSWERED_MS, clock, netns, () => answersLate(key));
     if (!closed) carryOut(policy.checked(clock.now(), key, result));
   }
 
@@ -138,7 +157,7 @@ export function startFailover(options: FailoverOptions): Failover {
       ...(netns === undefined ? {} : { netns }),
       clock,
       logger,
-      wanted: (attempt) => frontendOf(attempt) !== null,
+      wanted: (attempt) => !isSlow(attempt) && frontendOf(attempt) !== null,
       wantsSuccess: () => policy.active,
       onOutcome: observe,
       ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),

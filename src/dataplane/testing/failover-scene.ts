@@ -1,7 +1,7 @@
 import { createServer, Socket } from 'node:net';
 import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
-import { systemClock } from '../../lib/clock.ts';
+import { pause, systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ServiceObject, SliceEndpoint } from '../../service/objects.ts';
@@ -57,6 +57,8 @@ export interface FailoverScene {
 export interface Load {
   /** Resolves when all of them have ended. */
   stop(): Promise<Answer[]>;
+  /** As `stop`, so many milliseconds later. */
+  stopAfter(ms: number): Promise<Answer[]>;
 }
 
 export interface SceneOptions {
@@ -192,10 +194,15 @@ export async function createFailoverScene(
           answers.push(scene.connect(place, address, port));
         }
       }, 5);
+      const stop = async () => {
+        clearInterval(timer);
+        return await Promise.all(answers);
+      };
       return {
-        async stop() {
-          clearInterval(timer);
-          return await Promise.all(answers);
+        stop,
+        async stopAfter(ms) {
+          await pause(systemClock, ms);
+          return await stop();
         },
       };
     },

@@ -16,6 +16,12 @@ import { createTopology, type Place, type Topology } from './topology.ts';
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ALL: readonly Place[] = ['pod1', 'pod2', 'pod3', 'far'];
 const OTHERS = ALL.slice(1);
+const LOSE_FIRST_SYN = `
+  add table ip late
+  add set ip late seen { typeof ip saddr . tcp sport; size 65536; flags dynamic,timeout; timeout 1m; }
+  add chain ip late input { type filter hook input priority 0; }
+  add rule ip late input tcp flags & (syn | ack) == syn ip saddr . tcp sport != @seen add @seen { ip saddr . tcp sport } drop
+`;
 
 /** Failover in a mode, by packets. `families`: those of the tests that are the same in both. */
 export function testFailover(
@@ -199,6 +205,28 @@ export function testFailover(
         seen.add((await made.connect('outside', CLUSTER_IP.ipv4, PORT)).place);
       }
       assert.deepEqual([...seen].sort(), ['pod1', 'pod2']);
+    });
+
+    test('an endpoint that answers late is left alone', async () => {
+      const made = await begin(['pod1', 'pod2']);
+      // Only the second SYN of a connection arrives, a second later.
+      topology.run('pod1', 'nft', LOSE_FIRST_SYN);
+      try {
+        await made.load(['outside'], CLUSTER_IP.ipv4, PORT, 40).stopAfter(500);
+        await eventually(() => made.verdicts.length === 0 || made.verdicts.at(-1)?.kind === 'returned');
+        await made.settled();
+        const before = made.unanswered;
+        const answers = await made.load(['outside'], CLUSTER_IP.ipv4, PORT, 40).stopAfter(500);
+        assert.deepEqual(
+          answers.filter(({ failure }) => failure),
+          [],
+        );
+        assert.ok(answers.some(({ place }) => place === 'pod1'));
+        assert.equal(made.unanswered, before);
+        assert.equal(made.failover?.ejected.size, 0);
+      } finally {
+        topology.run('pod1', 'nft', 'delete table ip late');
+      }
     });
 
     test('nothing is ejected while all is well', async () => {
