@@ -198,12 +198,12 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         loopback?.close();
         loopback = null;
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
-        const plans = state?.plans ?? null;
+        const { plans = null, node = null } = state ?? {};
         state = null;
         const removal = { families, netns, ipvs, nft, scheme };
         if (succeeded) {
-          await handOver(removal, plans);
-          await leave({ families, netns, scheme, clock, logger, drainMs });
+          await handOver(removal, plans, node);
+          leave({ families, netns, scheme, clock, logger, drainMs });
           return;
         }
         await removeAll(removal);

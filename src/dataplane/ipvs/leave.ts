@@ -13,6 +13,7 @@ import { LEAVING_TABLE } from './leaving-table.ts';
 import { DEFAULT_MASQUERADE_BIT, type MarkScheme, markScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
 import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
+import { sourcesInUse } from './source-addresses.ts';
 
 const LOOK_MS = 2000;
 /** How long connections to what serves no more may stay open, unless told otherwise. */
@@ -29,10 +30,10 @@ export interface LeaveOptions {
 }
 
 /**
- * Ends virtual servers once their connections have ended, then all that is left of the mode. Resolves after the first
- * look; later ones do not keep a process alive: the next one goes on (`resumeLeaving`).
+ * Ends virtual servers once their connections have ended, then all that is left of the mode. Does not keep a process
+ * alive for that: the next one goes on (`resumeLeaving`).
  */
-export async function leave(options: LeaveOptions): Promise<void> {
+export function leave(options: LeaveOptions): void {
   const { netns, clock, logger, drainMs } = options;
   const until = clock.now() + drainMs;
   const look = async (): Promise<boolean> => {
@@ -48,7 +49,7 @@ export async function leave(options: LeaveOptions): Promise<void> {
       return false;
     }
   };
-  if (await look()) return;
+  // Not at once: an answer to a datagram that was sent from one of the addresses may be on its way.
   const timer = setInterval(() => {
     void look().then((done) => {
       if (done) clearInterval(timer);
@@ -61,12 +62,13 @@ export async function leave(options: LeaveOptions): Promise<void> {
 export async function resumeLeaving(
   options: Pick<LeaveOptions, 'families' | 'clock' | 'logger'> & { readonly netns?: NetnsRef },
 ): Promise<void> {
-  await leave({
+  const all = {
     netns: undefined,
     ...options,
     scheme: markScheme(DEFAULT_MASQUERADE_BIT),
     drainMs: DRAIN_MS,
-  });
+  };
+  if (!(await endIdle(all, false))) leave(all);
 }
 
 /** True: nothing is left, or the mode is in use again. */
@@ -105,7 +107,8 @@ async function endIdle({ families, netns, scheme }: LeaveOptions, all: boolean):
       if ('address' in id) kept.add(id.address);
     }
     await ipvs.commit(batch);
-    if (left > 0) {
+    if (!all) for (const address of sourcesInUse(ours, families, netns)) kept.add(address);
+    if (left > 0 || kept.size > 0) {
       const gone = [...ours].filter((address) => !kept.has(address));
       if (device !== null) changeAddresses(device, [], gone, netns);
       return false;

@@ -30,6 +30,7 @@ import { ownership } from './ownership.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
 import { type Commands, newCommands, ServerTable, send, serverKey } from './server-table.ts';
 import { changeAddresses, ensureInterface, readAddresses } from './service-interface.ts';
+import { restoreSources } from './source-addresses.ts';
 import { SteeringTable } from './steering-table.ts';
 
 /** A transaction is tried again this often when others commit in between. */
@@ -79,16 +80,19 @@ export async function applyMap(
   const started = performance.now();
   const fault = await kernel.probe.check(options.scheduler ?? node.ipvsScheduler);
   if (fault) throw fault;
+  let wasLeaving = false;
   for (const family of families) {
     const protocol = NFPROTO[family];
     // A mode of before leaves no more: what there is of its servers is taken over.
     if (!kernel.nft.tables(protocol).some(({ name }) => name === LEAVING_TABLE)) continue;
     await kernel.nft.removeTable(protocol, LEAVING_TABLE);
+    wasLeaving = true;
   }
   if (options.timeouts) ipvs.setTimeouts(options.timeouts);
   const device = ensureInterface(netns);
   applySettings(node.localhostNodePorts && families.includes('ipv4'), netns);
   const { ours, others } = readAddresses(device, netns);
+  if (wasLeaving) restoreSources(device, ours, netns);
   const scheme = markScheme(node.masqueradeBit);
   const state: Programmed = {
     node,

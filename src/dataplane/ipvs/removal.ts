@@ -6,7 +6,7 @@ import type { NetnsRef } from '../../kernel/netns.ts';
 import type { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
-import type { Frontend } from '../../service/model.ts';
+import type { Frontend, NodeView } from '../../service/model.ts';
 import { PROTOCOL_NUMBER } from '../nftables/words.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
 import { restoreSettings } from './kernel-settings.ts';
@@ -15,6 +15,7 @@ import { createLeavingTable, LEAVING_TABLE } from './leaving-table.ts';
 import type { MarkScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
 import { findInterface, readAddresses, removeInterface } from './service-interface.ts';
+import { preferSources } from './source-addresses.ts';
 
 const { UDP } = PROTOCOL_NUMBER;
 
@@ -59,9 +60,13 @@ export async function removeAll({ families, netns, ipvs, nft, scheme }: Removal)
 export async function handOver(
   removal: Removal,
   plans: ReadonlyMap<string, FrontendPlan> | null,
+  node: NodeView | null,
 ): Promise<void> {
   const { families, netns, ipvs, nft, scheme } = removal;
-  const { ours } = readAddresses(findInterface(netns), netns);
+  const device = findInterface(netns);
+  if (device === null) return;
+  const { ours } = readAddresses(device, netns);
+  if (node) preferSources(device, ours, node, netns);
   for (const family of families) {
     const protocol = NFPROTO[family];
     const names = new Set(nft.tables(protocol).map(({ name }) => name));

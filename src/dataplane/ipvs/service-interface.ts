@@ -4,6 +4,7 @@ import { addAddress, deleteAddress, listAddresses } from '../../kernel/rtnetlink
 import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { addLink, deleteLink, findLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { forgetSource } from './source-addresses.ts';
 
 /** The device that carries Services' addresses, so that packets for them are for this node and meet IPVS. */
 export const INTERFACE = 'fairlead-ipvs';
@@ -91,6 +92,7 @@ export function changeAddresses(
   }
   for (const address of removed) {
     deleteAddress(socket, { device, address, prefix: address.includes(':') ? 128 : 32 });
+    forgetSource(socket, device, address);
   }
 }
 

@@ -139,23 +139,23 @@ describe('from IPVS to another mode and back, with open connections', () => {
       await replace(ipvs, openOther());
       for (const connection of old) assert.ok(await connection.says('still here'));
       assert.ok(PLACES.includes((await asked()) as Place));
-      const names = [...listServers(topology).keys()];
-      assert.ok(names.includes(`TCP ${VIP}:80`));
-      assert.ok(
-        !names.some((server) => server.startsWith('UDP') || server.includes('10.96.0.61')),
-        String(names),
-      );
+      const idle = () =>
+        [...listServers(topology).keys()].filter(
+          (server) => server.startsWith('UDP') || server.includes('10.96.0.61'),
+        );
+      await until(() => idle().length === 0);
+      assert.ok(listServers(topology).has(`TCP ${VIP}:80`));
       assert.equal((await connectEcho(topology, 'pod3', VIP, 81)).place, 'ECONNREFUSED');
       const before = connectionsOf(topology);
-      for (const connection of await connectAll()) assert.ok(await connection.says('a new one'));
+      const fresh = await connectAll();
+      for (const connection of fresh) assert.ok(await connection.says('a new one'));
       assert.equal(connectionsOf(topology), before, 'none of the new connections is IPVS’s');
       for (const connection of old) await connection.end();
-      for (let i = 0; i < 80 && /fairlead-ipvs/.test(topology.run('node', 'ip', 'link')); i++) {
-        await new Promise((resolve) => setTimeout(resolve, 100));
-      }
+      await until(() => !/fairlead-ipvs/.test(topology.run('node', 'ip', 'link')));
       assert.equal(listServers(topology).size, 0);
       assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead-ipvs/);
       assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
+      for (const connection of fresh) assert.ok(await connection.says('without the addresses'));
     });
   }
 
@@ -206,6 +206,12 @@ describe('from IPVS to another mode and back, with open connections', () => {
     assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
   });
 });
+
+/** Waits for it for ten seconds. */
+async function until(holds: () => boolean): Promise<void> {
+  for (let i = 0; i < 100 && !holds(); i++) await new Promise((resolve) => setTimeout(resolve, 100));
+  assert.ok(holds());
+}
 
 function connectionsOf(topology: Topology): number {
   return topology.run('node', 'ipvsadm', '-Lnc').split('\n').length;
