@@ -1,3 +1,4 @@
+import { describe } from 'node:test';
 import type { IPFamily } from '../../lib/address.ts';
 import { createIptables } from '../iptables/iptables.ts';
 import { createNftables } from '../nftables/nftables.ts';
@@ -5,5 +6,8 @@ import { testFailover } from '../testing/failover-suite.ts';
 
 const families: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
-testFailover('nftables', (netns) => createNftables({ families, netns }));
-testFailover('iptables', (netns) => createIptables({ families, netns }), ['ipv6']);
+// Most of the time they wait for clients to send their SYNs again.
+describe('failover', { concurrency: 2 }, () => {
+  testFailover('nftables', (netns) => createNftables({ families, netns }));
+  testFailover('iptables', (netns) => createIptables({ families, netns }), ['ipv6']);
+});

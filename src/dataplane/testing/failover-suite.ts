@@ -29,7 +29,7 @@ export function testFailover(
   open: (netns: string) => Dataplane,
   families: readonly IPFamily[] = FAMILIES,
 ): void {
-  describe(`failover in ${mode} mode`, () => {
+  describe(`failover in ${mode} mode`, { concurrency: 1 }, () => {
     let topology: Topology;
     let dataplane: Dataplane;
     let scene: FailoverScene | null = null;
