@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { buildImage, ociArchive } from '../src/runtime/images/testing/image-builder.ts';
 import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+import { programFiles } from './support/program-files.ts';
 
 // Nodes that are emptied and tainted while their pods serve, and what a pod knows of its cluster.
 
@@ -40,6 +44,67 @@ test('drain moves pods elsewhere, and their Service answers all the while', asyn
   await cluster.ask('uncordon', node);
 });
 
+test('images: loaded from an archive, listed, used by every node, removed when nobody uses them', async () => {
+  const image = buildImage([['/bin/sh', '/bin/sleep'].flatMap(programFiles)], {
+    Entrypoint: ['/bin/sh', '-c', 'echo from the image; exec sleep 1000'],
+  });
+  const file = join(cluster.stateRoot, 'greeter.tar');
+  const name = 'example.com/greeter:1';
+  writeFileSync(file, ociArchive([{ descriptor: image.manifest, name }], image.blobs));
+  const [loaded] = JSON.parse((await cluster.fairlead('image', 'load', file, '--json')).out);
+  assert.deepEqual([loaded.name, loaded.digest, loaded.source], [name, image.manifest.digest, 'archive']);
+  assert.match(
+    (await cluster.fairlead('image', 'ls')).out,
+    /^NAME +DIGEST.*\nexample\.com\/greeter:1 +sha256:/,
+  );
+  await cluster.ask('create', 'deployment', 'greeter', `--image=${name}`, '--replicas=3');
+  await cluster.ask('rollout', 'status', 'deployment/greeter', '--timeout=60s');
+  const pods = await cluster.pods('app=greeter');
+  assert.equal(new Set(pods.map(({ node }) => node)).size, 3);
+  for (const pod of pods) assert.equal(await cluster.ask('logs', pod.name), 'from the image\n');
+  const used = await cluster.fairlead('image', 'rm', name);
+  assert.match(used.error, /in use by a container/);
+  await cluster.ask('delete', 'deployment', 'greeter', '--grace-period=0', '--force', '--wait');
+  await eventually(
+    () => cluster.fairlead('image', 'rm', name),
+    ({ status }) => status === 0,
+    60_000,
+  );
+  assert.deepEqual(JSON.parse((await cluster.fairlead('image', 'ls', '--json')).out), []);
+  for (const [words, error] of [
+    [['load', join(cluster.stateRoot, 'none.tar')], /there is no file/],
+    [['rm', name], /there is no image/],
+    [['move', name], /use load, pull, ls or rm/],
+    [['load'], /image load needs FILE/],
+  ] as const) {
+    const failed = await cluster.fairlead('image', ...words);
+    assert.notEqual(failed.status, 0);
+    assert.match(failed.error, error);
+  }
+});
+
+test('a pod can ask the API server, with its token and the cluster’s authority', async () => {
+  const folder = '/var/run/secrets/kubernetes.io/serviceaccount';
+  const ask = (path: string, token = `$(cat ${folder}/token)`) =>
+    cluster.ask(
+      ...['exec', 'client', '--', 'sh', '-c'],
+      `curl -sS --cacert ${folder}/ca.crt -H "Authorization: Bearer ${token}" https://kubernetes.default.svc${path}`,
+    );
+  const review = JSON.parse(await ask('/api/v1/namespaces/default/pods/client'));
+  assert.deepEqual([review.kind, review.metadata.name], ['Pod', 'client']);
+  assert.equal(await cluster.ask('exec', 'client', '--', 'cat', `${folder}/namespace`), 'default');
+  assert.equal(JSON.parse(await ask('/api/v1/namespaces', 'forged')).code, 401);
+  const authority = await cluster.ask(
+    'get',
+    'configmap',
+    'kube-root-ca.crt',
+    '-o',
+    'jsonpath={.data.ca\\.crt}',
+  );
+  assert.equal(await cluster.ask('exec', 'client', '--', 'cat', `${folder}/ca.crt`), authority);
+});
+
+// The last one: the client may be among those who go.
 test('a taint NoExecute ends pods that do not tolerate it, at once or when their time is over', async () => {
   const pod = (name: string, tolerations: string) => `
 apiVersion: v1
@@ -67,25 +132,4 @@ spec:
   await settled();
   assert.ok(!(await serving()).includes('node-3'));
   await cluster.ask('taint', 'node', 'node-3', 'repairs-');
-});
-
-test('a pod can ask the API server, with its token and the cluster’s authority', async () => {
-  const folder = '/var/run/secrets/kubernetes.io/serviceaccount';
-  const ask = (path: string, token = `$(cat ${folder}/token)`) =>
-    cluster.ask(
-      ...['exec', 'client', '--', 'sh', '-c'],
-      `curl -sS --cacert ${folder}/ca.crt -H "Authorization: Bearer ${token}" https://kubernetes.default.svc${path}`,
-    );
-  const review = JSON.parse(await ask('/api/v1/namespaces/default/pods/client'));
-  assert.deepEqual([review.kind, review.metadata.name], ['Pod', 'client']);
-  assert.equal(await cluster.ask('exec', 'client', '--', 'cat', `${folder}/namespace`), 'default');
-  assert.equal(JSON.parse(await ask('/api/v1/namespaces', 'forged')).code, 401);
-  const authority = await cluster.ask(
-    'get',
-    'configmap',
-    'kube-root-ca.crt',
-    '-o',
-    'jsonpath={.data.ca\\.crt}',
-  );
-  assert.equal(await cluster.ask('exec', 'client', '--', 'cat', `${folder}/ca.crt`), authority);
 });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { readFileSync, realpathSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { createAuthority } from '../src/apiserver/pki.ts';
 import { CORE } from '../src/apiserver/testing/api.ts';
 import { loadImageArchive } from '../src/runtime/images/image-archive.ts';
 import { openImageStore } from '../src/runtime/images/image-store.ts';
@@ -14,6 +14,7 @@ import {
 } from '../src/runtime/images/testing/image-builder.ts';
 import { startRegistry, type TestRegistry } from '../src/runtime/images/testing/registry-server.ts';
 import { type PodNode, startPodNode } from './support/pod-node.ts';
+import { programFiles } from './support/program-files.ts';
 
 // Containers of images other than the built-in ones: what the image says counts, and how it comes to the node.
 
@@ -30,15 +31,7 @@ after(async () => {
   await node?.close();
 });
 
-/** A program of this machine with the libraries that it needs. */
-function program(path: string): LayerEntry[] {
-  const file = realpathSync(path);
-  const libraries = execFileSync('ldd', [file], { encoding: 'utf8' }).match(/\/[^ ]+\.so[^ ]*/g) ?? [];
-  const entry = (at: string) => ({ path: at.slice(1), contents: readFileSync(at), mode: 0o755 });
-  return [{ ...entry(file), path: path.slice(1) }, ...libraries.map(entry)];
-}
-
-const BASE = ['/bin/sh', '/bin/cat', '/bin/sleep', '/usr/bin/id'].flatMap(program);
+const BASE = ['/bin/sh', '/bin/cat', '/bin/sleep', '/usr/bin/id'].flatMap(programFiles);
 const USERS: LayerEntry[] = [
   { path: 'etc', type: 'directory' },
   { path: 'etc/passwd', contents: 'root:x:0:0::/:/bin/sh\nweb:x:1500:1501::/srv:/bin/sh\n' },
@@ -257,6 +250,33 @@ describe('how it comes to the node', () => {
     await node.createPod('allowed', once(name, {}, { imagePullSecrets: [{ name: 'pull' }] }));
     await done('allowed');
     await guarded.close();
+  });
+  test('over HTTPS, with an authority that the node knows, and not from one that it does not', async () => {
+    const address = '172.30.9.11';
+    const { authority } = node.api;
+    const tls = {
+      ...authority.issue({ commonName: 'registry', names: [address], usage: 'server' }),
+      address,
+    };
+    const secure = await startRegistry(tls);
+    const built = says('secure');
+    for (const [digest, data] of built.blobs) secure.blobs.set(digest, data);
+    secure.tags.set('app:1', built.manifest.digest);
+    await node.createPod('secure', once(`${secure.host}/app:1`));
+    await done('secure');
+    await secure.close();
+    const other = createAuthority('somebody else', new Date());
+    const stranger = await startRegistry({
+      ...other.issue({ commonName: 'registry', names: [address], usage: 'server' }),
+      address,
+    });
+    await node.createPod('stranger', once(`${stranger.host}/app:1`));
+    const { status } = await waiting('stranger', /^ErrImagePull$/);
+    assert.match(
+      status.containerStatuses[0].state.waiting.message,
+      /cannot reach 172\.30\.9\.11:.*certificate/,
+    );
+    await stranger.close();
   });
   test('a pod can be deleted while its image is pulled', async () => {
     const name = publish('slow:1', says('slow'));

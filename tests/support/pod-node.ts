@@ -110,7 +110,10 @@ export async function startPodNode(): Promise<PodNode> {
       return child;
     },
     async startAgent() {
-      const child = fork(join(import.meta.dirname, 'node-process.ts'), [JSON.stringify(input)]);
+      const child = fork(join(import.meta.dirname, 'node-process.ts'), [JSON.stringify(input)], {
+        // Whom else it believes, as an administrator says it.
+        env: { ...process.env, NODE_EXTRA_CA_CERTS: join(stateDir, 'ca.pem') },
+      });
       agent = child;
       await new Promise<void>((resolve, reject) => {
         child.once('message', () => resolve());

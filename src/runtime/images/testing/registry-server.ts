@@ -3,9 +3,9 @@ import { createServer as createHttpServer, type IncomingMessage, type ServerResp
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 
-/** A registry on loopback (OCI distribution-spec 1.1, pulls only). */
+/** A registry (OCI distribution-spec 1.1, pulls only). */
 export interface TestRegistry {
-  /** "127.0.0.1:PORT" */
+  /** "ADDRESS:PORT" */
   readonly host: string;
   /** Paths asked for, in order. */
   readonly requests: string[];
@@ -22,17 +22,20 @@ export interface TestRegistry {
   close(): Promise<void>;
 }
 
+/** With `tls` it speaks HTTPS, at an address that must not be a loopback's: those are spoken to without. */
 export async function startRegistry(tls?: {
   readonly cert: string;
   readonly key: string;
+  readonly address: string;
 }): Promise<TestRegistry> {
+  const address = tls?.address ?? '127.0.0.1';
   const handle = (request: IncomingMessage, response: ServerResponse) => answer(registry, request, response);
   const server = tls ? createHttpsServer(tls, handle) : createHttpServer(handle);
-  server.listen(0, '127.0.0.1');
+  server.listen(0, address);
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const registry: TestRegistry = {
-    host: `127.0.0.1:${port}`,
+    host: `${address}:${port}`,
     requests: [],
     tags: new Map(),
     blobs: new Map(),
