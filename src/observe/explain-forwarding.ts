@@ -59,6 +59,7 @@ export function endpointStep(
       : `; a client keeps its endpoint until ${affinitySeconds} s after its last new connection (sessionAffinity)`;
   const local = route.pool.id.endsWith('/local');
   const ready = readyEndpoints(view, frontend, local ? map.node.name : null);
+  const ejected = route.pool.ejected ?? [];
   const why: string[] = [];
   let ruleOrKey = `EndpointSlices, ${familyName(frontend.family)}`;
   if (local) {
@@ -70,9 +71,13 @@ export function endpointStep(
   } else why.push('of the whole cluster');
   if (candidates.some(({ endpoint }) => endpoint.terminating)) {
     why.push('none is ready, so terminating ones that still serve are used');
-  } else if (candidates.length < ready) {
+  } else if (candidates.length + ejected.length < ready) {
     const zone = map.node.zone === null ? '' : ` (this node: zone ${map.node.zone})`;
-    why.push(`of ${ready} ready ones: topology hints${zone} or failed ones taken out leave these`);
+    why.push(`of ${ready} ready ones: topology hints${zone} leave these`);
+  }
+  if (ejected.length > 0) {
+    const names = ejected.map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`));
+    why.push(`without ${names.join(', ')}: failed lately and taken out by failover`);
   }
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
