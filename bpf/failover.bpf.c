@@ -35,6 +35,12 @@ static __always_inline struct flow flow_of(struct bpf_sock_ops *ctx, const struc
 	return flow;
 }
 
+static __always_inline int has_rescues(void)
+{
+	struct state *state = state_of();
+	return state && state->rescues;
+}
+
 static __always_inline void opening(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
 	struct pending pending = {
@@ -43,11 +49,13 @@ static __always_inline void opening(const struct flow *flow, struct peer *peer, 
 		.class = peer->flags & PEER_NODE ? NODE : POD,
 	};
 
-	peer->started = bpf_ktime_get_ns();
+	if (settings->readers)
+		peer->started = bpf_ktime_get_ns();
 	if (!settings->rescue || (peer->flags & PEER_NO_FAILOVER))
 		return;
 	/* Left by an earlier connection from the same port. */
-	end_rescue(flow, 0);
+	if (has_rescues())
+		end_rescue(flow);
 	bpf_map_update_elem(&pending_flows, flow, &pending, BPF_ANY);
 }
 
@@ -71,33 +79,41 @@ static __always_inline void timed_out(const struct flow *flow, const struct peer
 		rescue_pending(flow, pending, now);
 }
 
-static __always_inline void established(const struct flow *flow, struct peer *peer)
+/* 1 when the socket's end has to be known too. */
+static __always_inline int established(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
-	struct pending *pending = bpf_map_lookup_elem(&pending_flows, flow);
-	__u64 now = bpf_ktime_get_ns();
 	struct address address = flow->server;
 	__be16 port = flow->server_port;
+	struct pending *pending;
 	struct backend *backend;
 	__u32 number;
+	__u64 now;
 
-	if (pending) {
-		if (pending->tries) {
+	if (has_rescues()) {
+		pending = bpf_map_lookup_elem(&pending_flows, flow);
+		if (pending && pending->tries) {
 			peer->backend = pending->backend;
 			peer->flags |= PEER_RESCUED;
+			keep_rescue(flow, 0);
 			target_of(flow, &address, &port);
 		}
-		bpf_map_delete_elem(&pending_flows, flow);
 	}
+	if (settings->rescue && !(peer->flags & PEER_NO_FAILOVER))
+		bpf_map_delete_elem(&pending_flows, flow);
 	number = peer->backend;
 	backend = bpf_map_lookup_elem(&backends, &number);
-	if (backend) {
-		note_success(backend, now, flow, peer, &address, port);
+	if (backend && (backend->failed_at | backend->failures))
+		note_success(backend, bpf_ktime_get_ns(), flow, peer, &address, port);
+	if (backend && (peer->flags & PEER_COUNTED)) {
 		__sync_fetch_and_add(&backend->open, 1);
 		peer->counted = backend->generation + 1;
 	}
-	if (has_readers())
+	if (settings->readers) {
+		now = bpf_ktime_get_ns();
 		tell(ESTABLISHED, now, flow, &peer->service, peer->service_port, &address, port,
-		     micros_since(peer->started, now));
+		     peer->started ? micros_since(peer->started, now) : 0);
+	}
+	return settings->readers || (peer->flags & (PEER_RESCUED | PEER_COUNTED));
 }
 
 static __always_inline void closed(const struct flow *flow, struct peer *peer, __u32 before)
@@ -124,7 +140,7 @@ static __always_inline void closed(const struct flow *flow, struct peer *peer, _
 			bpf_map_delete_elem(&pending_flows, flow);
 		}
 	}
-	if (has_readers()) {
+	if (has_readers() && peer->started) {
 		target_of(flow, &address, &port);
 		tell(before == BPF_TCP_SYN_SENT ? GIVEN_UP : CLOSED, now, flow, &peer->service, peer->service_port,
 		     &address, port, micros_since(peer->started, now));
@@ -134,19 +150,22 @@ static __always_inline void closed(const struct flow *flow, struct peer *peer, _
 	peer->flags &= ~PEER_RESCUED;
 	switch (before) {
 	case BPF_TCP_SYN_SENT:
-		end_rescue(flow, 0);
+		end_rescue(flow);
 		break;
 	case BPF_TCP_FIN_WAIT1:
 	case BPF_TCP_FIN_WAIT2:
 	case BPF_TCP_CLOSING:
 	case BPF_TCP_TIME_WAIT:
 		/* Who ends a connection first still answers for it when the socket is gone. */
-		end_rescue(flow, now + TIME_WAIT_NS);
+		keep_rescue(flow, now + TIME_WAIT_NS);
 		break;
 	default:
-		end_rescue(flow, now + LAST_PACKET_NS);
+		keep_rescue(flow, now + LAST_PACKET_NS);
 	}
 }
+
+#define RTO_ONLY BPF_SOCK_OPS_RTO_CB_FLAG
+#define RTO_AND_STATE (BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG)
 
 SEC("sockops")
 int fl_sock_ops(struct bpf_sock_ops *ctx)
@@ -157,10 +176,13 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 	struct flow flow;
 
 	switch (ctx->op) {
+	case BPF_SOCK_OPS_STATE_CB:
+		if (ctx->args[1] != BPF_TCP_CLOSE)
+			return 1;
+		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 	case BPF_SOCK_OPS_TIMEOUT_INIT:
 	case BPF_SOCK_OPS_RTO_CB:
-	case BPF_SOCK_OPS_STATE_CB:
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		break;
 	default:
@@ -169,29 +191,35 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 	if (!sk || !ctx->is_fullsock)
 		return 1;
 	peer = bpf_sk_storage_get(&peers, sk, 0, 0);
-	settings = settings_of();
-	if (!peer || !settings)
+	if (!peer)
 		return 1;
-	flow = flow_of(ctx, peer);
-	switch (ctx->op) {
-	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG);
-		opening(&flow, peer, settings);
-		break;
-	case BPF_SOCK_OPS_TIMEOUT_INIT:
+	settings = settings_of();
+	if (!settings)
+		return 1;
+	if (ctx->op == BPF_SOCK_OPS_TIMEOUT_INIT) {
 		if (settings->syn_timeout && !(peer->flags & PEER_NO_FAILOVER))
 			ctx->reply = settings->syn_timeout;
+		return 1;
+	}
+	flow = flow_of(ctx, peer);
+	/* Callbacks at every change of a socket's state cost all connections: only those get them whose end matters. */
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		bpf_sock_ops_cb_flags_set(ctx, settings->readers ? RTO_AND_STATE : RTO_ONLY);
+		opening(&flow, peer, settings);
 		break;
 	case BPF_SOCK_OPS_RTO_CB:
-		if (ctx->state == BPF_TCP_SYN_SENT && !(peer->flags & PEER_NO_FAILOVER))
-			timed_out(&flow, peer, bpf_get_socket_cookie(ctx), settings);
+		if (ctx->state != BPF_TCP_SYN_SENT || (peer->flags & PEER_NO_FAILOVER))
+			break;
+		bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
+		timed_out(&flow, peer, bpf_get_socket_cookie(ctx), settings);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		established(&flow, peer);
+		if (established(&flow, peer, settings))
+			bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
-		if (ctx->args[1] == BPF_TCP_CLOSE)
-			closed(&flow, peer, ctx->args[0]);
+		closed(&flow, peer, ctx->args[0]);
 		break;
 	}
 	return 1;
@@ -289,12 +317,6 @@ int fl_egress_udp(struct __sk_buff *skb)
 	return 1;
 }
 
-static __always_inline int has_rescues(void)
-{
-	struct state *state = state_of();
-	return state && state->rescues;
-}
-
 /* From the client: to the endpoint of now. 1 when the packet was changed. */
 static __always_inline int forward(struct __sk_buff *skb, const struct packet *packet, __u32 class)
 {
@@ -381,12 +403,12 @@ int fl_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (skb->vlan_present || !parse(skb, &packet))
-		return NEXT;
 	if (has_rescues()) {
+		if (skb->vlan_present || !parse(skb, &packet))
+			return NEXT;
 		if (forward(skb, &packet, POD))
 			return NEXT;
-	} else if (!packet.is_refusal) {
+	} else if (!may_be_refusal(skb) || skb->vlan_present || !parse(skb, &packet)) {
 		return NEXT;
 	}
 	return backward(skb, &packet, NODE);
@@ -397,13 +419,13 @@ int fl_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (skb->vlan_present || !parse(skb, &packet))
-		return NEXT;
 	if (has_rescues()) {
+		if (skb->vlan_present || !parse(skb, &packet))
+			return NEXT;
 		/* Another endpoint may be behind another device, and has another link address in any case. */
 		if (forward(skb, &packet, NODE))
 			return redirect(skb, packet.is_ipv6);
-	} else if (!packet.is_refusal) {
+	} else if (!may_be_refusal(skb) || skb->vlan_present || !parse(skb, &packet)) {
 		return NEXT;
 	}
 	return backward(skb, &packet, POD);

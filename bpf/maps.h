@@ -112,6 +112,7 @@ struct peer {
 #define PEER_NO_FAILOVER 2
 #define PEER_RESCUED 4     /* its packets are re-targeted */
 #define PEER_TOLD 8        /* the agent has heard of it */
+#define PEER_COUNTED 16    /* among its endpoint's open connections, which the Service is balanced by */
 
 struct talk {
 	struct address service;

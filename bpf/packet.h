@@ -32,6 +32,23 @@ static __always_inline int is_ipv4(const struct address *address)
 	return !(address->word[0] | address->word[1] | (address->word[2] ^ bpf_htonl(0xffff)));
 }
 
+/* Hardly any packet has a reset: all others are let go by a glance. */
+static __always_inline int may_be_refusal(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *link = data;
+	struct iphdr *ip4 = (void *)(link + 1);
+	struct ipv6hdr *ip6 = (void *)(link + 1);
+	struct tcphdr *tcp;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		tcp = (void *)(ip4 + 1);
+		return (void *)(tcp + 1) <= end && ip4->protocol == TCP && tcp->rst;
+	}
+	tcp = (void *)(ip6 + 1);
+	return (void *)(tcp + 1) <= end && ip6->nexthdr == TCP && tcp->rst;
+}
+
 /* 0: not a whole TCP or UDP packet without options. */
 static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 {

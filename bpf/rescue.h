@@ -47,7 +47,8 @@ static __always_inline __u32 rescue(const struct flow *flow, const struct fronte
 		return to.backend;
 	}
 	entry.class = class;
-	entry.until = flow->protocol == UDP ? now + IDLE_NS : 0;
+	/* Of a connection: until it is answered. */
+	entry.until = now + IDLE_NS;
 	entry.direction = FROM_ENDPOINT;
 	entry.address = flow->server;
 	entry.port = flow->server_port;
@@ -89,23 +90,31 @@ static __always_inline void target_of(const struct flow *flow, struct address *a
 	*port = is_rescued ? to->port : flow->server_port;
 }
 
-/* The connection is over: its packets are known until `until`; 0: not any more. */
-static __always_inline void end_rescue(const struct flow *flow, __u64 until)
+/* Its packets are known until then, or (0) for as long as nobody says otherwise. */
+static __always_inline void keep_rescue(const struct flow *flow, __u64 until)
 {
 	struct flow back = *flow;
 	struct rescue *to = bpf_map_lookup_elem(&rescues, flow), *from;
 
 	if (!to || to->direction != TO_ENDPOINT)
 		return;
+	to->until = until;
 	back.server = to->address;
 	back.server_port = to->port;
-	if (until) {
-		to->until = until;
-		from = bpf_map_lookup_elem(&rescues, &back);
-		if (from)
-			from->until = until;
+	from = bpf_map_lookup_elem(&rescues, &back);
+	if (from)
+		from->until = until;
+}
+
+static __always_inline void end_rescue(const struct flow *flow)
+{
+	struct flow back = *flow;
+	struct rescue *to = bpf_map_lookup_elem(&rescues, flow);
+
+	if (!to || to->direction != TO_ENDPOINT)
 		return;
-	}
+	back.server = to->address;
+	back.server_port = to->port;
 	bpf_map_delete_elem(&rescues, &back);
 	bpf_map_delete_elem(&rescues, flow);
 }

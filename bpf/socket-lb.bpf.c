@@ -73,7 +73,9 @@ static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struc
 	peer->backend = endpoint->backend;
 	peer->frontend = frontend->id;
 	peer->counted = 0;
-	peer->flags = (is_node ? PEER_NODE : 0) | (frontend->balance & NO_FAILOVER ? PEER_NO_FAILOVER : 0);
+	peer->started = 0;
+	peer->flags = (is_node ? PEER_NODE : 0) | (frontend->balance & NO_FAILOVER ? PEER_NO_FAILOVER : 0) |
+		      ((frontend->balance & BALANCE_MASK) == LEAST_CONNECTIONS ? PEER_COUNTED : 0);
 }
 
 /* A socket that connects anew has no earlier peer. */

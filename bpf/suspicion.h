@@ -52,8 +52,6 @@ static __always_inline void note_failure(__u8 kind, __u32 number, __u64 socket, 
 static __always_inline void note_success(struct backend *backend, __u64 now, const struct flow *flow,
 					 const struct peer *peer, const struct address *endpoint, __be16 endpoint_port)
 {
-	if (!(backend->failed_at | backend->failures))
-		return;
 	backend->suspect_until = 0;
 	backend->failed_at = 0;
 	backend->failures = 0;

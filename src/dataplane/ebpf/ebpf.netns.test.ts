@@ -553,7 +553,7 @@ describe('eBPF mode', () => {
     try {
       assert.equal(groupPrograms().length, 2);
       const numbers = pinnedNumbers(`${pinPath}/v1`);
-      assert.ok(numbers.programs.length >= 12 && numbers.maps.length >= 12);
+      assert.ok(numbers.programs.length >= 11 && numbers.maps.length >= 12);
       await dataplane.remove();
       await dataplane.close();
       dataplane = open();

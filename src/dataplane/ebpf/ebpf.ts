@@ -1,5 +1,7 @@
 import { jiffies } from '../../kernel/bpf/jiffies.ts';
+import type { BpfLink } from '../../kernel/bpf/link.ts';
 import { netnsCookie } from '../../kernel/bpf/netns-cookie.ts';
+import type { AttachPoint } from '../../kernel/bpf/program.ts';
 import { type RingReader, readRing } from '../../kernel/bpf/ring-buffer.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -19,21 +21,22 @@ import { NOTHING, readContents } from './kernel-contents.ts';
 import { sinkOf } from './kernel-sink.ts';
 import { type Capacity, configValue, EVENTS_SIZE, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
-import { DEFAULT_PIN_PATH, makePins, removePins } from './pins.ts';
+import { DEFAULT_PIN_PATH, makePins, removeLinks, removePins } from './pins.ts';
 import { checkRequirements, deviceAttachment } from './requirements.ts';
 import { leavePins, sweepRescues } from './rescued-flows.ts';
 import { capacityFor, doubled } from './sizing.ts';
 import {
+  attachProgram,
   attachPrograms,
   closeMaps,
   closePrograms,
-  type Links,
   loadPrograms,
   type Maps,
   makeControlGroup,
   makeMaps,
   openMaps,
   pinMaps,
+  socketHooks,
 } from './socket-programs.ts';
 import { compareWithMaps } from './verify.ts';
 
@@ -84,7 +87,7 @@ interface Loaded {
   readonly maps: Maps;
   readonly capacity: Capacity;
   readonly table: ForwardingTable;
-  readonly links: Links;
+  readonly links: Map<AttachPoint, BpfLink>;
   readonly programs: ReturnType<typeof loadPrograms>;
 }
 
@@ -140,6 +143,25 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     const wanted = configValue(settings(table));
     const there = maps.config.lookup(CONFIG_KEY);
     if (!there || Buffer.compare(there, wanted) !== 0) maps.config.update(CONFIG_KEY, wanted);
+  }
+
+  function hooks(table: ForwardingTable): ReadonlySet<AttachPoint> {
+    const { departed, readers } = settings(table);
+    return socketHooks(departed || readers);
+  }
+
+  /** After a change that the programs do not find out by themselves. */
+  function reconfigure({ maps, table, links, programs }: Loaded): void {
+    configure(maps, table);
+    const hook = 'inetEgress';
+    const isWanted = hooks(table).has(hook);
+    const link = links.get(hook);
+    const program = programs.sockets.get(hook);
+    if (isWanted === (link !== undefined)) return;
+    link?.close();
+    links.delete(hook);
+    if (isWanted && program && cgroup) links.set(hook, attachProgram(program, hook, cgroup, pinPath).link);
+    else removeLinks(pinPath, (name) => name === hook);
   }
 
   /** Listens to the programs; the ring is the same as long as the pins are there. */
@@ -206,7 +228,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         attachments.use(programs.devices);
       }
       configure(maps, table);
-      const links = attachPrograms(programs.sockets, group, pinPath);
+      const links = new Map(attachPrograms(programs.sockets, group, pinPath, hooks(table)));
       listen(maps);
       for (const link of loaded?.links.values() ?? []) link.close();
       if (loaded && !kept) closeAllPrograms(loaded.programs);
@@ -280,7 +302,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         const started = performance.now();
         try {
           loaded.table.apply(change, map, sinkOf(loaded.maps));
-          configure(loaded.maps, loaded.table);
+          reconfigure(loaded);
         } catch (error) {
           if (!(error instanceof CapacityExceeded)) {
             logger.warn({ error: messageOf(error) }, 'writing the BPF maps anew');
@@ -297,7 +319,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         if (!current || !loaded || !cgroup) return await floor.verify();
         const wanted = configValue(settings(loaded.table));
         return [
-          ...compareWithMaps({ ...loaded, attachments }, wanted, cgroup, pinPath),
+          ...compareWithMaps({ ...loaded, hooks: hooks(loaded.table), attachments }, wanted, cgroup, pinPath),
           ...(await floor.verify()),
         ];
       }),
@@ -311,7 +333,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       // As a function of its own: the same may watch twice.
       const watcher = (event: FlowEvent) => onEvent(event);
       const update = () => {
-        if (loaded) configure(loaded.maps, loaded.table);
+        if (loaded) reconfigure(loaded);
       };
       flowWatchers.add(watcher);
       update();
@@ -325,7 +347,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
 
     async close() {
       flowWatchers.clear();
-      if (loaded) configure(loaded.maps, loaded.table);
+      if (loaded) reconfigure(loaded);
       release();
       await floor.close();
     },

@@ -9,7 +9,7 @@ import type { DevicePrograms } from './device-programs.ts';
 import { OBJECT as FAILOVER } from './generated/failover.ts';
 import { OBJECT as SOCKET_LB } from './generated/socket-lb.ts';
 import { type Capacity, type DeviceHook, HOOKS, type MapName, mapDefinitions } from './layout.ts';
-import { linkPin, mapPin } from './pins.ts';
+import { linkPin, mapPin, removeLinks } from './pins.ts';
 
 export type Maps = Readonly<Record<MapName, BpfMap>>;
 /** Programs of a control group. */
@@ -135,50 +135,81 @@ export function makeControlGroup(path: string): void {
 
 /**
  * Has the programs work at a control group, in place of those that an earlier process left, each without a moment
- * between. Takes away again what it attached if one cannot be.
+ * between; those of other hooks than `wanted` are taken away. Undoes what it attached if one cannot be.
  */
-export function attachPrograms(programs: Programs, cgroup: string, pinPath: string): Links {
-  const cgroupFd = openSync(cgroup, 'r');
-  const cgroupId = statSync(cgroup, { bigint: true }).ino;
+export function attachPrograms(
+  programs: Programs,
+  cgroup: string,
+  pinPath: string,
+  wanted: ReadonlySet<AttachPoint>,
+): Links {
   const links = new Map<AttachPoint, BpfLink>();
   const fresh: AttachPoint[] = [];
   try {
     for (const [hook, program] of programs) {
-      const path = linkPin(pinPath, hook);
-      const pinned = openPin(path);
-      if (pinned !== null) {
-        const link = openLink(pinned);
-        if (linkInfo(pinned).cgroupId === cgroupId) {
-          links.set(hook, link);
-          updateLink(pinned, program.fd);
-          continue;
-        }
-        // Of a control group that is gone, or of another configuration.
-        unpin(path);
-        link.close();
+      if (!wanted.has(hook)) {
+        removeLinks(pinPath, (name) => name === hook);
+        continue;
       }
-      const link = linkCgroup(program.fd, cgroupFd, hook);
+      const { link, isFresh } = attachProgram(program, hook, cgroup, pinPath);
       links.set(hook, link);
-      fresh.push(hook);
-      pin(link.fd, path);
+      if (isFresh) fresh.push(hook);
     }
     return links;
   } catch (error) {
     for (const hook of fresh) unpin(linkPin(pinPath, hook));
     for (const link of links.values()) link.close();
     throw error;
+  }
+}
+
+/** Has one program work at a control group, as `attachPrograms`. */
+export function attachProgram(
+  program: BpfProgram,
+  hook: AttachPoint,
+  cgroup: string,
+  pinPath: string,
+): { link: BpfLink; isFresh: boolean } {
+  const path = linkPin(pinPath, hook);
+  const pinned = openPin(path);
+  if (pinned !== null) {
+    const link = openLink(pinned);
+    if (linkInfo(pinned).cgroupId === statSync(cgroup, { bigint: true }).ino) {
+      updateLink(pinned, program.fd);
+      return { link, isFresh: false };
+    }
+    // Of a control group that is gone, or of another configuration.
+    unpin(path);
+    link.close();
+  }
+  const cgroupFd = openSync(cgroup, 'r');
+  try {
+    const link = linkCgroup(program.fd, cgroupFd, hook);
+    pin(link.fd, path);
+    return { link, isFresh: true };
   } finally {
     closeSync(cgroupFd);
   }
 }
 
-/** Which links are missing or lead elsewhere. */
-export function brokenLinks(links: Links, cgroup: string, pinPath: string): AttachPoint[] {
+/** Which links are missing or lead elsewhere, or are there though they are not wanted. */
+export function brokenLinks(
+  links: Links,
+  cgroup: string,
+  pinPath: string,
+  wanted: ReadonlySet<AttachPoint>,
+): AttachPoint[] {
   const cgroupId = statSync(cgroup, { bigint: true, throwIfNoEntry: false })?.ino;
   return CGROUP_HOOKS.filter((hook) => {
     const link = links.get(hook);
     const pinned = openPin(linkPin(pinPath, hook));
     if (pinned !== null) closeSync(pinned);
+    if (!wanted.has(hook)) return pinned !== null;
     return !link || pinned === null || linkInfo(link.fd).cgroupId !== cgroupId;
   });
+}
+
+/** Every hook of a control group but those of this kind, which cost every packet something. */
+export function socketHooks(withPackets: boolean): ReadonlySet<AttachPoint> {
+  return new Set(CGROUP_HOOKS.filter((hook) => withPackets || hook !== 'inetEgress'));
 }

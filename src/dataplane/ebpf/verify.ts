@@ -1,4 +1,5 @@
 import type { BpfMap } from '../../kernel/bpf/map.ts';
+import type { AttachPoint } from '../../kernel/bpf/program.ts';
 import type { Drift } from '../dataplane.ts';
 import type { ForwardingTable } from './forwarding-table.ts';
 import { formatMapped } from './kernel-contents.ts';
@@ -9,20 +10,22 @@ interface Programmed {
   readonly maps: Maps;
   readonly table: ForwardingTable;
   readonly links: Links;
+  /** Those that should be attached. */
+  readonly hooks: ReadonlySet<AttachPoint>;
   /** Null where there is no rescue. */
   readonly attachments: { missing(): string[] } | null;
 }
 
 /** Differences between what the kernel holds and what was programmed. */
 export function compareWithMaps(
-  { maps, table, links, attachments }: Programmed,
+  { maps, table, links, hooks, attachments }: Programmed,
   config: Uint8Array,
   cgroup: string,
   pinPath: string,
 ): Drift[] {
   const { frontends, slots, members } = table.expected();
   const object = (what: string) => `bpf: ${pinDirectory(pinPath)}, ${what}`;
-  const broken = [...brokenLinks(links, cgroup, pinPath), ...(attachments?.missing() ?? [])];
+  const broken = [...brokenLinks(links, cgroup, pinPath, hooks), ...(attachments?.missing() ?? [])];
   const drifts: Drift[] = broken.map((name) => ({ object: object(`link-${name}`), kind: 'missing' }));
   const settings = maps.config.lookup(new Uint8Array(4));
   if (!settings || Buffer.compare(settings, config) !== 0) {
