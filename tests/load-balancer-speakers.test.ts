@@ -167,6 +167,23 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     assert.deepEqual(violations, []);
   });
 
+  test('an API server that pauses for longer than Leases last moves no address', async () => {
+    const owners = () =>
+      addresses.map((address) =>
+        speaking(address)
+          .map(({ name }) => name)
+          .join(),
+      );
+    const before = owners();
+    for (const { line } of members) line.state = 'cut';
+    await sleep(3 * LEASE_MS);
+    assert.ok(addresses.every((address) => speaking(address).length === 0));
+    for (const { line } of members) line.state = 'good';
+    await untilAllSpeak();
+    assert.deepEqual(owners(), before);
+    assert.deepEqual(violations, []);
+  });
+
   test('a node that ends hands everything over', async () => {
     const last = members.at(-1);
     assert.ok(last);

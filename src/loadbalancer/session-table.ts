@@ -13,8 +13,8 @@ export interface SessionTable {
   isOver(session: string): boolean;
   /** Leases of sessions that were not renewed for `extraMs` longer than they last: to be ended. */
   expired(extraMs: (node: string) => number): Lease[];
-  /** When to look again, in milliseconds from now; null: not before the next Lease. */
-  nextExpiry(): number | null;
+  /** Nodes with a session, and how long ago it was seen renewed. */
+  ages(): { readonly node: string; readonly ageMs: number; readonly durationMs: number }[];
 }
 
 interface Seen {
@@ -65,14 +65,12 @@ export function createSessionTable(steady: () => number, unknownMs: number): Ses
           : [],
       );
     },
-    nextExpiry() {
-      let next: number | null = null;
-      for (const entry of seen.values()) {
-        if (entry.session === '') continue;
-        const left = Math.max(0, entry.durationMs - ageOf(entry));
-        next = next === null ? left : Math.min(next, left);
-      }
-      return next;
+    ages() {
+      return [...seen].flatMap(([node, entry]) =>
+        entry.session !== '' && !entry.gone
+          ? [{ node, ageMs: ageOf(entry), durationMs: entry.durationMs }]
+          : [],
+      );
     },
   };
 }

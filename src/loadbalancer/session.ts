@@ -46,7 +46,7 @@ export interface Session {
 const FENCE = 2 / 3;
 /** Renewals in one duration. */
 const RENEWALS = 5;
-const RETRY_MS = 50;
+const RETRY_MS = 30;
 const CLOSE_MS = 1000;
 
 interface Held {

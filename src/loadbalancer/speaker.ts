@@ -4,7 +4,9 @@ import {
   ANNOUNCEMENT_NAMESPACE,
   addressLeaseMetadata,
   addressOfLease,
+  nodeOfLease,
   nodeOfSession,
+  sessionLeaseMetadata,
 } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type Lease, type Node, RESOURCES, type Service } from '../kube/types.ts';
 import { type Clock, pause } from '../lib/clock.ts';
@@ -13,6 +15,7 @@ import type { Logger } from '../lib/log.ts';
 import { createWorkQueue } from '../lib/work-queue.ts';
 import { mayAnnounce, serviceOfSlice, type WantedAddress, wantedAddresses } from './candidates.ts';
 import { byPreference, elect } from './election.ts';
+import { createServerPulse } from './server-pulse.ts';
 import { startSession } from './session.ts';
 import { createSessionTable } from './session-table.ts';
 
@@ -73,6 +76,10 @@ const READY_MS = 1000;
 const WRITE_MS = 2000;
 /** The same as TURN_MS for ending a session that was not renewed. */
 const END_TURN_MS = 30;
+/** So many nodes look into it as soon as a node is missed; the others only when nobody has ended its session in time. */
+const FIRST_JUDGES = 4;
+/** How often the API server is asked while a node is missed. */
+const BEAT_MS = 60;
 
 export function startSpeaker(options: SpeakerOptions): Speaker {
   const { client, node, clock, steady, signal, logger, leases } = options;
@@ -102,6 +109,13 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       begun.resolve();
       look();
     },
+  });
+  let suspect = '';
+  const pulse = createServerPulse({
+    ask: readSuspect,
+    steady,
+    slowMs: options.leaseDurationMs / 4,
+    onBeat: look,
   });
   const queue = createWorkQueue({
     process: carryOut,
@@ -211,10 +225,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     speak(new Set(result.keep));
     session.setBusy(result.keep.length + result.claim.length > 0);
     for (const address of plan.keys()) queue.add(address);
-    endExpired(lasting);
-    const expiry = sessions.nextExpiry();
-    // A little later than to the millisecond, so that the deadline has passed when the timer rings.
-    if (expiry !== null) soonest = Math.min(soonest, expiry === 0 ? END_TURN_MS : expiry + 2);
+    soonest = Math.min(soonest, judge(lasting));
     cancelTimer();
     if (soonest < Number.POSITIVE_INFINITY) cancelTimer = clock.after(soonest, look);
   }
@@ -297,15 +308,52 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     }
   }
 
-  function endExpired(lasting: ReadonlyMap<string, string>): void {
-    if (!session.mayAct()) return;
-    const turn = (dead: string) => byPreference([...lasting.keys()], dead).indexOf(node) * END_TURN_MS;
-    for (const lease of sessions.expired(turn)) queue.add(END + (lease.metadata?.name ?? ''));
+  /**
+   * Looks for sessions that were not renewed, and has them ended. Who cannot reach the API server cannot renew: so they
+   * count as silent only where the server has answered this node all the while. Otherwise a server that pauses would
+   * have every address move. Returns when to look again, in milliseconds.
+   */
+  function judge(lasting: ReadonlyMap<string, string>): number {
+    let soonest = Number.POSITIVE_INFINITY;
+    for (const { node: name, ageMs, durationMs } of sessions.ages()) {
+      if (name === node) continue;
+      if (ageMs < durationMs / 2) {
+        soonest = Math.min(soonest, durationMs / 2 - ageMs);
+        continue;
+      }
+      const rank = byPreference([...lasting.keys()], name).indexOf(node);
+      if (rank < 0) continue;
+      const turn = rank * END_TURN_MS;
+      const suspectMs = rank < FIRST_JUDGES ? durationMs / 2 : durationMs + turn;
+      if (ageMs < suspectMs) {
+        soonest = Math.min(soonest, suspectMs - ageMs);
+        continue;
+      }
+      suspect = name;
+      pulse.beat();
+      const isHealthy = pulse.healthyMs() >= Math.min(durationMs, options.leaseDurationMs) / 4;
+      if (ageMs >= durationMs + turn && isHealthy && session.mayAct()) queue.add(END + name);
+      // A little later than to the millisecond, so that the deadline has passed when the timer rings.
+      soonest = Math.min(soonest, BEAT_MS, Math.max(END_TURN_MS, durationMs + turn - ageMs + 2));
+    }
+    return soonest;
+  }
+
+  /** Reads the Lease of the node that is missed most: the watch may lag behind. */
+  async function readSuspect(): Promise<void> {
+    const name = sessionLeaseMetadata(suspect, 1).name;
+    try {
+      const lease = await client.get(RESOURCES.leases, name, ANNOUNCEMENT_NAMESPACE, limited());
+      const known = leases.get(`${ANNOUNCEMENT_NAMESPACE}/${name}`);
+      if (lease.metadata?.resourceVersion !== known?.metadata?.resourceVersion) leases.record(lease);
+    } catch (error) {
+      if (!hasReason(error, 'NotFound')) throw error;
+    }
   }
 
   /** Ends the session of a node that did not renew it; the write fails if it did so in the meantime. */
   async function endSession(name: string): Promise<void> {
-    const lease = sessions.expired(() => 0).find(({ metadata }) => metadata?.name === name);
+    const lease = sessions.expired(() => 0).find((one) => nodeOfLease(one) === name);
     if (!lease || closed || lease.spec?.holderIdentity === session.identity) return;
     try {
       const ended = { ...lease, spec: { ...lease.spec, holderIdentity: '' } };
@@ -346,5 +394,5 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   };
 }
 
-/** Prefix of the queue's keys that name Leases of sessions to be ended; the others are addresses. */
+/** Prefix of the queue's keys that name nodes whose sessions are to be ended; the others are addresses. */
 const END = 'end ';
