@@ -8,6 +8,7 @@ import {
   addLink,
   findLink,
   getLink,
+  type Link,
   listLinks,
   openRouteSocket,
   setBridgePort,
@@ -88,6 +89,10 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
   for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
   if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
   writeHostPorts();
+  for (const { uid, ips } of journal.records.values()) {
+    const port = findLink(network.socket, podPort(uid));
+    if (port && port.master !== network.bridge) setUpPort(network, port, podMac(uid), ips);
+  }
 
   function writeHostPorts(): void {
     const pods = [...journal.records.values()].filter((record) => (record.hostPorts ?? []).length > 0);
@@ -209,7 +214,9 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
     uids: () => [...journal.records.keys()],
     problem(uid, netns, device = POD_DEVICE) {
       const ips = journal.records.get(uid)?.ips ?? [];
-      if (!findLink(network.socket, podPort(uid))) return `the node has no device ${podPort(uid)}`;
+      const port = findLink(network.socket, podPort(uid));
+      if (!port) return `the node has no device ${podPort(uid)}`;
+      if (port.master !== network.bridge) return `${podPort(uid)} is not on the bridge`;
       if (!isPlugged(network, uid, netns, device))
         return `there is no ${device} that leads to ${podPort(uid)}`;
       using inside = openRouteSocket(netns);
@@ -267,14 +274,19 @@ function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: reado
     // A bridge's port speaks for nobody; link-local addresses of hundreds of ports would fill the tables.
     writeSysctls({ [`net/ipv6/conf/${name}/disable_ipv6`]: 1 }, network.netns);
   }
-  const port = getLink(socket, name);
+  setUpPort(network, getLink(socket, name), mac, ips);
+  using inside = openRouteSocket(netns);
+  setUpInside(network, inside, device, ips);
+}
+
+/** Sets up the node's end, which the bridge may have lost: somebody took the bridge away, and it was made anew. */
+function setUpPort({ socket, bridge }: NodeNetwork, port: Link, mac: string, ips: readonly string[]): void {
+  if (port.master !== bridge) setLink(socket, port.index, { master: bridge });
   if (!port.up) setLink(socket, port.index, { up: true });
   // Where a pod is, is known: there is nothing to learn or to flood. With br_netfilter on, a frame whose destination
   // the rules turned into a pod is switched at once, and may have to leave by the port it came in by (hairpin).
   setBridgePort(socket, port.index, { hairpin: true, learning: false, flood: false });
   replaceForwardingEntry(socket, { device: port.index, mac });
-  using inside = openRouteSocket(netns);
-  setUpInside(network, inside, device, ips);
   for (const address of ips) replaceNeighbour(socket, { device: bridge, address, mac });
 }
 
