@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Container, Pod } from '../kube/types.ts';
@@ -706,7 +706,9 @@ export class ContainerRunner {
   /** Removes this run and those before it from the runtime and the disk; their logs stay. */
   async #clean(last: number): Promise<void> {
     const { paths } = this.#context;
-    for (const entry of readdirSync(this.#folder)) {
+    // The pod's folder may have gone already, when its end is tried again.
+    const entries = existsSync(this.#folder) ? readdirSync(this.#folder) : [];
+    for (const entry of entries) {
       const attempt = /^run-([0-9]+)$/.exec(entry)?.[1];
       if (attempt === undefined || Number(attempt) > last) continue;
       const id = this.#idOf(Number(attempt));

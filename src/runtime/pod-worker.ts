@@ -420,11 +420,10 @@ export class PodWorker {
     await this.#stopAll(grace, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();
     await this.#removeSandbox();
-    if (!this.#goneFromApi) {
-      this.#publish();
-      await this.#context.finalize(this.#pod);
-    }
+    if (!this.#goneFromApi) this.#publish();
+    // When its object has gone, nothing of the pod is left here.
     rmSync(this.#folder, { recursive: true, force: true });
+    if (!this.#goneFromApi) await this.#context.finalize(this.#pod);
     this.#done = true;
   }
 
