@@ -51,6 +51,8 @@ interface Step {
   readonly total: number;
   readonly encode: number;
   readonly kernel: number;
+  /** Processor time of this process meanwhile, which other work on the machine does not add to; null: not its own. */
+  readonly processor: number | null;
 }
 
 interface Measurement {
@@ -161,9 +163,11 @@ async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement
   const compiled = performance.now();
   const sync = async (): Promise<Step> => {
     const start = performance.now();
+    const before = process.cpuUsage();
     const { encodeMs, kernelMs, failed } = await dataplane.sync(map);
     if (failed[0]) throw failed[0].error;
-    return { total: performance.now() - start, encode: encodeMs, kernel: kernelMs };
+    const total = performance.now() - start;
+    return { total, encode: encodeMs, kernel: kernelMs, processor: processorSince(before) };
   };
   const first = await sync();
   const kept = kernelMemory() - before;
@@ -175,7 +179,7 @@ async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement
     const { encodeMs, kernelMs, failed } = await dataplane.apply(change, next);
     if (failed[0]) throw failed[0].error;
     map = next;
-    return { total: performance.now() - start, encode: encodeMs, kernel: kernelMs };
+    return { total: performance.now() - start, encode: encodeMs, kernel: kernelMs, processor: null };
   };
   const pods = (i: number) => Array.from({ length: PER_SERVICE }, (_, e) => i * PER_SERVICE + e);
   const [endpointAdded, endpointRemoved] = await alternate(
@@ -243,6 +247,7 @@ async function measureElements(netns: string, n: number): Promise<Measurement> {
   const connection = new NftConnection(netns);
   const load = async (): Promise<Step> => {
     const started = performance.now();
+    const before = process.cpuUsage();
     const batch = connection.batch(NFPROTO.ipv4, { capacity: 1 << 20 });
     batch.reserve(n * PER_SERVICE * 64);
     batch.addTable('t');
@@ -263,7 +268,8 @@ async function measureElements(netns: string, n: number): Promise<Measurement> {
     const encoded = performance.now();
     await connection.commit(batch);
     const done = performance.now();
-    return { total: done - started, encode: encoded - started, kernel: done - encoded };
+    const processor = processorSince(before);
+    return { total: done - started, encode: encoded - started, kernel: done - encoded, processor };
   };
   const first = await load();
   const kept = kernelMemory() - before;
@@ -288,7 +294,7 @@ async function measureElements(netns: string, n: number): Promise<Measurement> {
     const ready = performance.now();
     connection.commitSync(change);
     const end = performance.now();
-    return { total: end - start, encode: ready - start, kernel: end - ready };
+    return { total: end - start, encode: ready - start, kernel: end - ready, processor: null };
   }
   connection.close();
   return {
@@ -408,7 +414,7 @@ async function feed(netns: string, file: string, args: readonly string[], text: 
   const encoded = performance.now();
   await feedCommand(netns, file, args, input);
   const done = performance.now();
-  return { total: done - started, encode: encoded - started, kernel: done - encoded };
+  return { total: done - started, encode: encoded - started, kernel: done - encoded, processor: null };
 }
 
 /** Medians of doing and undoing, in turns. The first tenth warms up. */
@@ -429,7 +435,18 @@ function medians(steps: readonly Step[]): Step {
   const warm = steps.slice(Math.floor(steps.length / 10));
   const median = (of: (step: Step) => number) =>
     warm.map(of).sort((a, b) => a - b)[warm.length >> 1] ?? Number.NaN;
-  return { total: median((s) => s.total), encode: median((s) => s.encode), kernel: median((s) => s.kernel) };
+  return {
+    total: median((s) => s.total),
+    encode: median((s) => s.encode),
+    kernel: median((s) => s.kernel),
+    processor: null,
+  };
+}
+
+/** Milliseconds, of all threads. */
+function processorSince(before: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000;
 }
 
 /** Of the whole machine: other work on it shows. Bytes. */
@@ -497,6 +514,7 @@ function print(services: number, results: ReadonlyMap<string, Measurement>): voi
     'kernel',
     'cold',
     '',
+    'of it CPU',
     'again',
     '+1 endpoint',
     '(kernel)',
@@ -518,6 +536,7 @@ function print(services: number, results: ReadonlyMap<string, Measurement>): voi
     ms(m.cold.kernel),
     ms(m.cold.total),
     ratio(m.cold.total, base?.cold.total),
+    ms(m.cold.processor),
     ms(m.again?.total),
     ms(m.endpointAdded?.total),
     ms(m.endpointAdded?.kernel),
