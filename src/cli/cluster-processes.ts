@@ -176,7 +176,7 @@ export async function endProcesses(processes: readonly ProcessIdentity[], patien
   if (patienceMs > 0) signal('SIGTERM');
   if (await gone(patienceMs)) return;
   signal('SIGKILL');
-  if (await gone(5000)) return;
+  if (await gone(30_000)) return;
   const left = processes.filter(isRunning).map((one) => one.pid);
   throw new FairleadError(`processes ${left.join(', ')} do not end`, { op: 'stop cluster', code: 'EBUSY' });
 }
