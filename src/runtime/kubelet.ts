@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import { startInformer } from '../kube/informer.ts';
-import { type Pod, RESOURCES } from '../kube/types.ts';
+import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
 import { createImageSource } from './images/image-source.ts';
@@ -63,8 +63,11 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       }
       workers.delete(uid);
       statuses.forget(uid);
+      // What is still on its way of it must not bring it back.
+      if (informer.get(keyOf(pod))?.metadata?.uid === uid) finalized.add(uid);
     },
   };
+  const finalized = new Set<string>();
 
   sweepSandboxes(podsDir);
   // Sandboxes of an earlier agent are taken up before the API server is asked: their containers may end at any time.
@@ -86,6 +89,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   });
   const accept = (pod: Pod) => {
     const uid = pod.metadata?.uid ?? '';
+    if (finalized.has(uid)) return;
     const worker = workers.get(uid);
     if (worker) {
       worker.update(pod);
@@ -103,6 +107,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     onUpdate: accept,
     onDelete(pod) {
       const uid = pod.metadata?.uid ?? '';
+      finalized.delete(uid);
       workers.get(uid)?.remove();
       statuses.forget(uid);
     },
