@@ -37,6 +37,7 @@ const ROOMS: Record<string, readonly string[]> = {
 const DATAPLANES: Record<string, readonly string[]> = {
   ebpf: ['nftables', 'conntrack', 'failover'],
   ipvs: ['nftables', 'conntrack'],
+  userspace: ['failover'],
 };
 
 const source = resolve(import.meta.dirname, '..', 'src');

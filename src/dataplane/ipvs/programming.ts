@@ -29,12 +29,14 @@ import type { IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
 import { type Commands, newCommands, ServerTable, send, serverKey } from './server-table.ts';
-import { changeAddresses, ensureInterface, readAddresses } from './service-interface.ts';
+import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
 import { SteeringTable } from './steering-table.ts';
 
 /** A transaction is tried again this often when others commit in between. */
 const ATTEMPTS = 8;
+/** Beyond so many, addresses are looked up by one listing. */
+const MOST_LOOKUPS = 50;
 
 /** What of the kernel is spoken to. */
 export interface Kernel {
@@ -202,7 +204,7 @@ export async function applyChange(
 
   // Held addresses stand there already.
   const appeared = [...touched].filter((ip) => state.uses.has(ip) && !state.bound.has(ip));
-  if (appeared.length > 0) state.others = readAddresses(state.device, netns).others;
+  noteOthers(state, appeared, netns);
   const added = appeared.filter((ip) => !state.others.has(ip));
   for (const ip of added) state.bound.add(ip);
 
@@ -282,6 +284,21 @@ export async function collectDrained(
   await send(kernel.ipvs, remove, reporter(state));
   for (const id of deleted) freeNumber(state, id);
   if (held.size > 0) await releaseAddresses(kernel, state, held);
+}
+
+/** Notes which addresses, that are not on our interface, other devices of the node have. */
+function noteOthers(state: Programmed, addresses: readonly string[], netns: NetnsRef | undefined): void {
+  if (addresses.length > MOST_LOOKUPS) {
+    state.others = readAddresses(state.device, netns).others;
+    return;
+  }
+  if (addresses.length === 0) return;
+  const others = new Set(state.others);
+  for (const address of addresses) {
+    if (isLocal(address, netns)) others.add(address);
+    else others.delete(address);
+  }
+  state.others = others;
 }
 
 /** Takes addresses that nothing needs any more from our interface. */

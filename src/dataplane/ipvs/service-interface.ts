@@ -3,6 +3,7 @@ import type { NetnsRef } from '../../kernel/netns.ts';
 import { addAddress, deleteAddress, listAddresses } from '../../kernel/rtnetlink/addresses.ts';
 import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { addLink, deleteLink, findLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
+import { findRoute } from '../../kernel/rtnetlink/routes.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { forgetSource } from './source-addresses.ts';
 
@@ -76,6 +77,12 @@ export function readAddresses(device: number | null, netns?: NetnsRef): BoundAdd
     (address.device === device ? ours : others).add(address.address);
   }
   return { ours, others };
+}
+
+/** Whether packets to an address are for this node. */
+export function isLocal(address: string, netns?: NetnsRef): boolean {
+  using socket = openRouteSocket(netns);
+  return findRoute(socket, address)?.type === 'local';
 }
 
 /** Gives the device addresses, and takes others from it. */

@@ -1,8 +1,8 @@
 import { describe } from 'node:test';
-import type { IPFamily } from '../../lib/address.ts';
-import { createIptables } from '../iptables/iptables.ts';
-import { createNftables } from '../nftables/nftables.ts';
-import { testFailover } from '../testing/failover-suite.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { createIptables } from './iptables/iptables.ts';
+import { createNftables } from './nftables/nftables.ts';
+import { testFailover } from './testing/failover-suite.ts';
 
 const families: readonly IPFamily[] = ['ipv4', 'ipv6'];
 

@@ -1,0 +1,7 @@
+import type { IPFamily } from '../lib/address.ts';
+import { createIpvs } from './ipvs/ipvs.ts';
+import { testFailover } from './testing/failover-suite.ts';
+
+const families: readonly IPFamily[] = ['ipv4', 'ipv6'];
+
+testFailover('IPVS', (netns) => createIpvs({ families, netns }));
