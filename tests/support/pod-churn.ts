@@ -76,7 +76,8 @@ export function podLeftovers(node: PodNode): string[] {
       const group = readOptional(`/proc/${pid}/cgroup`);
       const isTheirs =
         command.includes(`${node.stateDir}/runtime`) || group.includes(`:${node.cgroupParent}/`);
-      return isTheirs ? [`process ${pid}: ${command}`] : [];
+      // A zombie has no command line any more, and is its parent's business.
+      return isTheirs && command !== '' ? [`process ${pid}: ${command}`] : [];
     });
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8')
     .split('\n')
