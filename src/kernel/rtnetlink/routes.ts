@@ -139,6 +139,33 @@ export function listRoutes(socket: NetlinkSocket, filter: RouteFilter = {}): Rou
   return routes;
 }
 
+/** The route that a packet to an address takes; null where there is none. */
+export function findRoute(socket: NetlinkSocket, destination: string): Route | null {
+  const bytes = addressBytes(destination);
+  if (!bytes) {
+    throw new FairleadError(`${JSON.stringify(destination)} is no address`, {
+      op: 'find route',
+      code: 'EINVAL',
+      object: destination,
+    });
+  }
+  const writer = new MessageWriter(64)
+    .u8(bytes.length === 4 ? AF_INET : AF_INET6)
+    .u8(bytes.length * 8)
+    .u16(0)
+    .u32(0)
+    .u32(0);
+  writer.attribute(RTA_DST, bytes);
+  try {
+    const [reply] = socket.request(RTM_GETROUTE, 0, writer.bytes(), `route to ${destination}`);
+    return reply ? readRoute(reply) : null;
+  } catch (error) {
+    // The last two: routes that say so.
+    if (hasCode(error, 'ENETUNREACH', 'EHOSTUNREACH', 'EACCES', 'EINVAL')) return null;
+    throw error;
+  }
+}
+
 /** Reads an RTM_NEWROUTE or RTM_DELROUTE message (struct rtmsg and attributes); null for other families' routes. */
 export function readRoute(message: NetlinkMessage): Route | null {
   const { payload } = message;

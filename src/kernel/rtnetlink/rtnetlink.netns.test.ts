@@ -26,7 +26,7 @@ import {
   replaceForwardingEntry,
   replaceNeighbour,
 } from './neighbours.ts';
-import { addRoute, deleteRoute, listRoutes, type Route, replaceRoute } from './routes.ts';
+import { addRoute, deleteRoute, findRoute, listRoutes, type Route, replaceRoute } from './routes.ts';
 import { addRule, deleteRule, listRules, type RoutingRule } from './rules.ts';
 
 let here = '';
@@ -299,6 +299,23 @@ for (const [name, make, expected] of routes) {
     assert.equal(deleteRoute(socket, route), false);
   });
 }
+
+test('the route to an address: to the node itself, by a next hop, to nowhere', () => {
+  const device = veth('eth0');
+  addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
+  addAddress(socket, { device, address: 'fd00::1', prefix: 64 });
+  addRoute(socket, { destination: '10.2.0.0/16', via: '10.0.0.2' });
+  addRoute(socket, { destination: '10.3.0.0/16', type: 'blackhole' });
+  addRoute(socket, { destination: 'fd03::/64', type: 'unreachable' });
+  assert.equal(findRoute(socket, '10.0.0.1')?.type, 'local');
+  assert.equal(findRoute(socket, 'fd00::1')?.type, 'local');
+  assert.equal(findRoute(socket, '10.2.0.9')?.via, '10.0.0.2');
+  assert.equal(findRoute(socket, 'fd00::2')?.device, device);
+  for (const nowhere of ['10.3.0.9', '198.51.100.1', 'fd03::9', '2001:db8::1']) {
+    assert.ok(['unreachable', undefined].includes(findRoute(socket, nowhere)?.type), nowhere);
+  }
+  assert.throws(() => findRoute(socket, 'nowhere'), { code: 'EINVAL' });
+});
 
 test('a route of another table is seen only there; replacing changes the next hop in place', () => {
   const device = veth('eth0');
