@@ -18,6 +18,7 @@ import { watchNftables } from '../src/kernel/nftables/events.ts';
 import { type Client, createClient } from '../src/kube/client.ts';
 import { type EndpointSlice, RESOURCES, type Service } from '../src/kube/types.ts';
 import { type ApiFixture, startApi } from './api-fixture.ts';
+import { printTable } from './print-table.ts';
 
 const ENDPOINTS = 10;
 const NODES = 100;
@@ -168,11 +169,11 @@ async function histogram(metric: string): Promise<{ sum: number; count: number }
 const at = (values: readonly number[], quantile: number) =>
   values.toSorted((a, b) => a - b)[Math.floor(values.length * quantile)] ?? Number.NaN;
 
-async function measure(api: ApiFixture, part: string, owners: readonly Service[]): Promise<void> {
+async function measure(api: ApiFixture, part: string, owners: readonly Service[]): Promise<string[]> {
   const client = createClient(api.transport, 'bench');
   const agent = await startAgent(api, part);
   try {
-    await observe(agent, part, client, owners);
+    return await observe(agent, part, client, owners);
   } finally {
     await agent.stop();
   }
@@ -183,7 +184,7 @@ async function observe(
   part: string,
   client: Client,
   owners: readonly Service[],
-): Promise<void> {
+): Promise<string[]> {
   const atStart = residentMemory(agent.pid);
   const spent = processorTime(agent.pid);
   await sleep(5000);
@@ -219,22 +220,33 @@ async function observe(
   const after = await histogram('kubeproxy_sync_partial_proxy_rules_duration_seconds');
   const worked = residentMemory(agent.pid);
   const mb = (bytes: number) => (bytes / 2 ** 20).toFixed(0);
-  console.table({
-    [`${part}, ${options.mode}`]: {
-      'start to programmed, s': (agent.readyMs / 1000).toFixed(2),
-      'of it processor time': spent.toFixed(2),
-      'RSS at start, MiB': mb(atStart.now),
-      'RSS after 5 s': mb(settled.now),
-      'RSS after changes': mb(worked.now),
-      'RSS peak': mb(worked.peak),
-      'event to kernel p50, ms': at(latencies, 0.5).toFixed(2),
-      p99: at(latencies, 0.99).toFixed(2),
-      'of it programming, mean': (((after.sum - before.sum) / (after.count - before.count)) * 1000).toFixed(
-        2,
-      ),
-    },
-  });
+  const programming = ((after.sum - before.sum) / (after.count - before.count)) * 1000;
+  return [
+    `${part}, ${options.mode}`,
+    (agent.readyMs / 1000).toFixed(2),
+    spent.toFixed(2),
+    mb(atStart.now),
+    mb(settled.now),
+    mb(worked.now),
+    mb(worked.peak),
+    at(latencies, 0.5).toFixed(2),
+    at(latencies, 0.99).toFixed(2),
+    programming.toFixed(2),
+  ];
 }
+
+const HEADER = [
+  '',
+  'start to programmed, s',
+  'of it CPU',
+  'RSS at start, MiB',
+  'after 5 s',
+  'after changes',
+  'peak',
+  'event to kernel, ms: p50',
+  'p99',
+  'of it programming, mean',
+];
 
 /** Inside the namespace: the API server, and one agent after the other. */
 async function runInside(): Promise<void> {
@@ -259,7 +271,9 @@ async function runInside(): Promise<void> {
     console.log(
       `${SERVICES} Services x ${ENDPOINTS} endpoints, made in ${seconds} s; node ${process.version}, ${cpus().length} x ${cpus()[0]?.model}`,
     );
-    for (const part of options.parts.split(',')) await measure(api, part, owners);
+    const rows = [HEADER];
+    for (const part of options.parts.split(',')) rows.push(await measure(api, part, owners));
+    printTable(rows);
   } finally {
     await api.close();
   }
