@@ -68,15 +68,16 @@ static __always_inline void timed_out(const struct flow *flow, const struct peer
 	struct address address;
 	__be16 port;
 
-	if (pending && pending->unsent) {
-		pending->unsent = 0;
+	if (pending && pending->patience) {
+		pending->patience--;
 		return;
 	}
 	target_of(flow, &address, &port);
 	note_failure(TIMED_OUT, number, socket, now, settings->eject_ms, flow, &peer->service, peer->service_port,
 		     &address, port);
-	if (pending && settings->rescue)
-		rescue_pending(flow, pending, now);
+	/* Each next one gets more time: where all are slow, going from one to the other would help none. */
+	if (pending && settings->rescue && rescue_pending(flow, pending, now))
+		pending->patience = pending->tries;
 }
 
 /* 1 when the socket's end has to be known too. */
@@ -387,7 +388,8 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 			note_failure(RESET, pending->backend, 0, now, settings->eject_ms, &opened, &service.address,
 				     service.port, &flow.server, flow.server_port);
 			if (rescue_pending(&opened, pending, now)) {
-				pending->unsent = 1;
+				/* Nothing is sent to the new one before the next timeout. */
+				pending->patience = pending->tries;
 				return DROP;
 			}
 		}

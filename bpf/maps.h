@@ -145,7 +145,7 @@ struct pending {
 	__u32 backend;
 	__u32 class;
 	__u32 tries;
-	__u32 unsent; /* nothing has been sent to the endpoint yet: a timeout says nothing about it */
+	__u32 patience; /* timeouts that say nothing about the endpoint */
 };
 
 /* Where the packets of a flow go instead, or come from. */

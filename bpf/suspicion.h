@@ -34,7 +34,7 @@ static __always_inline void note_failure(__u8 kind, __u32 number, __u64 socket, 
 	__u32 millis = 0;
 
 	tell(kind, now, flow, service, service_port, endpoint, endpoint_port, 0);
-	if (!backend)
+	if (!backend || !eject_ms)
 		return;
 	if (kind == TIMED_OUT && !backend->failures) {
 		if (!backend->failed_at || now - backend->failed_at > TOGETHER_NS) {

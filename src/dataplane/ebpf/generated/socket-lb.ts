@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = 'cecc4d25b6ee3beda88c1da8f2dbca240c36e628b407521a6bf3a5fe47acde50';
+export const SOURCE_HASH = '2ab77abc367ef200282eea1b9ec0728bf143ce1ad702caddbad870d84bd8808a';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAIiHAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +
