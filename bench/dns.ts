@@ -166,7 +166,9 @@ try {
     'p50 ms at 3000/s',
     'p99 ms at 3000/s',
   ];
-  console.log(`| ${titles.join(' | ')} |\n|${titles.map((_, i) => (i < 2 ? ' --- ' : ' ---: ')).join('|')}|`);
+  console.log(
+    `\n| ${titles.join(' | ')} |\n|${titles.map((_, i) => (i < 2 ? ' --- ' : ' ---: ')).join('|')}|`,
+  );
   for (const { what, over, perSecond, microseconds, lost, p50, p99 } of rows)
     console.log(`| ${[what, over, perSecond, microseconds.toFixed(1), lost, p50, p99].join(' | ')} |`);
   measureMalformed(1_000_000);

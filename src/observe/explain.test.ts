@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import { compile } from '../service/compile.ts';
 import type { ServiceMap } from '../service/model.ts';
@@ -398,6 +399,35 @@ test('a node whose table is not known is said to be so', async () => {
   const explanation = await explain(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
   assert.equal(explanation.verdict, 'unknown');
   assert.match(explanation.reason, /table of node-1 is not known/);
+});
+
+test('packets for an address that no node announces enter nowhere, and it is said why', async () => {
+  const local = service(
+    'web',
+    '10.96.0.1',
+    { type: 'LoadBalancer', externalTrafficPolicy: 'Local' },
+    '203.0.113.2',
+  );
+  const announced = {
+    ...local,
+    status: {
+      ...local.status,
+      conditions: [
+        { type: ADDRESS_ALLOCATED, status: 'True', reason: 'Allocated', message: '', lastTransitionTime: '' },
+      ],
+    },
+  };
+  const scene = view({ entryNode: () => null, services: () => [announced] });
+  const explanation = await explain(scene, 'outside', '203.0.113.2:80');
+  assert.equal(explanation.verdict, 'dropped');
+  assert.equal(explanation.packet?.node, null);
+  assert.match(
+    explanation.causes[0]?.text ?? '',
+    /only nodes with a ready endpoint of Service shop\/web announce/,
+  );
+  // Somebody else's load balancer: who announces its addresses is not known here.
+  const foreign = await explain(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
+  assert.equal(foreign.packet?.node, 'node-1');
 });
 
 test('traffic from outside meets the node that announces the address', async () => {

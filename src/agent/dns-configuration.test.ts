@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { API_VERSION, readConfiguration } from './configuration.ts';
+
+const read = (dns: object) =>
+  readConfiguration({ apiVersion: API_VERSION, kind: 'AgentConfiguration', nodeName: 'node-1', dns }).dns;
+
+test('name servers of domains are read, in every way to write an address', () => {
+  const stubDomains = {
+    'corp.example': ['10.1.0.53', '10.2.0.53:5353'],
+    'lab.example.': ['[fd00::53]:53', 'fd00::54'],
+  };
+  assert.deepEqual(read({ stubDomains })?.stubDomains, stubDomains);
+});
+
+test('without any, all names outside go the same way', () => assert.deepEqual(read({})?.stubDomains, {}));
+
+const refused: { name: string; dns: object; says: RegExp }[] = [
+  {
+    name: 'a name server without address',
+    dns: { stubDomains: { 'corp.example': ['ns1'] } },
+    says: /dns\.stubDomains\.corp\.example\[0\]: "ns1"/,
+  },
+  {
+    name: 'no list',
+    dns: { stubDomains: { 'corp.example': '10.1.0.53' } },
+    says: /dns\.stubDomains\.corp\.example: must be a list/,
+  },
+  {
+    name: 'a domain that is none',
+    dns: { stubDomains: { 'corp..example': [] } },
+    says: /corp\.\.example: is the name of no domain/,
+  },
+  { name: 'no object', dns: { stubDomains: ['corp.example'] }, says: /dns\.stubDomains: must be an object/ },
+  {
+    name: 'an upstream without address',
+    dns: { upstreams: ['10.1.0.53:0'] },
+    says: /dns\.upstreams\[0\]: "10\.1\.0\.53:0"/,
+  },
+  {
+    name: 'a TTL that is too long',
+    dns: { ttlSeconds: 3601 },
+    says: /dns\.ttlSeconds: must be a whole number from 0 to 3600/,
+  },
+];
+for (const { name, dns, says } of refused) {
+  test(`refused by name: ${name}`, () => assert.throws(() => read(dns), says));
+}
