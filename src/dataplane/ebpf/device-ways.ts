@@ -29,6 +29,9 @@ export interface DeviceWay {
 const PIN = /^device-([0-9]+)-/;
 const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
 
+/** Whether a pinned link is one of a device. */
+export const isDeviceLink = (name: string): boolean => PIN.test(name);
+
 /** Pinned links (tcx, Linux 6.6). */
 export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay {
   const links = new Map<string, BpfLink>();

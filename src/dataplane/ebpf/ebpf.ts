@@ -14,7 +14,7 @@ import type { Outcome } from '../failover/outcome.ts';
 import { createNftables } from '../nftables/nftables.ts';
 import { defaultControlGroup } from './control-group.ts';
 import { DeviceAttachments } from './device-programs.ts';
-import { clsactWay, removeFilters, tcxWay } from './device-ways.ts';
+import { clsactWay, isDeviceLink, removeFilters, tcxWay } from './device-ways.ts';
 import { type FlowEvent, outcomeOf, readFlowEvent } from './flow-events.ts';
 import { CapacityExceeded, ForwardingTable } from './forwarding-table.ts';
 import { NOTHING, readContents } from './kernel-contents.ts';
@@ -226,7 +226,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         const way = () => (attachment === 'tcx' ? tcxWay(pinPath, netns) : clsactWay(netns));
         attachments ??= new DeviceAttachments({ way: way(), netns, logger });
         attachments.use(programs.devices);
-      }
+      } else removeLinks(pinPath, isDeviceLink);
       configure(maps, table);
       const links = new Map(attachPrograms(programs.sockets, group, pinPath, hooks(table)));
       listen(maps);

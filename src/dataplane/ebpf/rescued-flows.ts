@@ -1,4 +1,5 @@
 import type { Clock } from '../../lib/clock.ts';
+import { isDeviceLink } from './device-ways.ts';
 import { rescueEnd } from './layout.ts';
 import { pinnedLinks, removeLinks, removePins } from './pins.ts';
 import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
@@ -7,7 +8,7 @@ import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
 const ONLY_KEY = new Uint8Array(4);
 const RETURN_MS = 5000;
 /** What established connections that go to another endpoint than their socket believes need: nothing else. */
-const isForRescued = (link: string): boolean => link === 'sockOps' || link.startsWith('device-');
+const isForRescued = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
 
 /** Forgets the flows that have ended; when there are none, packets are not looked up any more. True when some live. */
 export function sweepRescues({ rescues, state }: Pick<Maps, 'rescues' | 'state'>, now: bigint): boolean {
