@@ -325,20 +325,22 @@ export class ContainerRunner {
       writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
       const startedAt = this.#timestamp();
       this.#exit = Promise.withResolvers();
-      this.#process = await startContainer(
-        paths,
-        {
-          id: this.#id,
-          bundle,
-          log: this.#logOf(this.#attempt),
-          stdin: container.stdin === true,
-          stdinOnce: container.stdinOnce === true,
-          tty: container.tty === true,
-        },
-        (process) => {
-          this.#process = process;
-          this.#save(startedAt, false);
-        },
+      this.#process = await this.#context.starts(() =>
+        startContainer(
+          paths,
+          {
+            id: this.#id,
+            bundle,
+            log: this.#logOf(this.#attempt),
+            stdin: container.stdin === true,
+            stdinOnce: container.stdinOnce === true,
+            tty: container.tty === true,
+          },
+          (process) => {
+            this.#process = process;
+            this.#save(startedAt, false);
+          },
+        ),
       );
       this.#save(startedAt, true);
       this.#phase = { kind: 'running', id: this.#id, startedAt };

@@ -1,4 +1,5 @@
 import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, rmSync, watch } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
@@ -13,6 +14,7 @@ import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker, type WorkerContext } from './pod-worker.ts';
 import { sweepSandboxes } from './sandbox.ts';
+import { takeTurns } from './turns.ts';
 
 /** Runs the pods that are bound to one node. */
 export interface Kubelet {
@@ -47,6 +49,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const context: WorkerContext = {
     options,
     images,
+    starts: takeTurns(2 * availableParallelism()),
     client,
     paths,
     groups,

@@ -18,6 +18,7 @@ import { isAlive } from './process-identity.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
 import { hasStorageLimits, storageExcess } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
+import type { Turns } from './turns.ts';
 import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
 
 /** What all workers of a node share. */
@@ -28,6 +29,8 @@ export interface WorkerContext {
   readonly groups: ControlGroups | null;
   readonly events: EventRecorder;
   readonly images: ImageSource;
+  /** In which containers are started. */
+  readonly starts: Turns;
   /** Writes a pod's status to the API server, the latest one when called often. */
   readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
   /** Removes the pod object once nothing of it is left here. */

@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { takeTurns } from './turns.ts';
+
+test('so many at once, the others in the order they came, also after failures', async () => {
+  const turns = takeTurns(2);
+  const begun: number[] = [];
+  const ends: PromiseWithResolvers<void>[] = [];
+  const works = [0, 1, 2, 3].map((n) =>
+    turns(async () => {
+      begun.push(n);
+      const end = Promise.withResolvers<void>();
+      ends[n] = end;
+      await end.promise;
+      return n;
+    }),
+  );
+  const settled = Promise.allSettled(works);
+  const look = () => new Promise((resolve) => setImmediate(resolve));
+  await look();
+  assert.deepEqual(begun, [0, 1]);
+  ends[1]?.reject(new Error('no'));
+  await look();
+  assert.deepEqual(begun, [0, 1, 2]);
+  ends[0]?.resolve();
+  ends[2]?.resolve();
+  await look();
+  assert.deepEqual(begun, [0, 1, 2, 3]);
+  ends[3]?.resolve();
+  assert.deepEqual(
+    (await settled).map(({ status }) => status),
+    ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
+  );
+  assert.equal(await turns(async () => 'again'), 'again');
+});
