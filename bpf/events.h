@@ -13,6 +13,7 @@ enum event_kind {
 	RESCUED = 7,     /* the flow goes to this endpoint instead */
 	CLOSED = 8,      /* micros: from connect() on; more than 71 minutes count as that */
 	GIVEN_UP = 9,    /* ended before any answer */
+	UNREACHABLE = 10, /* the network said that the endpoint cannot be reached */
 };
 
 struct event {

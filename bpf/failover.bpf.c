@@ -330,7 +330,7 @@ static __always_inline int forward(struct __sk_buff *skb, const struct packet *p
 	};
 	struct rescue *to = bpf_map_lookup_elem(&rescues, &flow), copy;
 
-	if (!to || to->direction != TO_ENDPOINT || to->class != class)
+	if (!to || to->direction != TO_ENDPOINT || to->class != class || packet->is_error)
 		return 0;
 	if (packet->protocol == UDP)
 		to->until = bpf_ktime_get_ns() + IDLE_NS;
@@ -385,7 +385,7 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 		if (pending && settings && pending->class == class) {
 			now = bpf_ktime_get_ns();
 			service = pending->service;
-			note_failure(RESET, pending->backend, 0, now, settings->eject_ms, &opened, &service.address,
+			note_failure(packet->is_error ? UNREACHABLE : RESET, pending->backend, flow.client_port, now, settings->eject_ms, &opened, &service.address,
 				     service.port, &flow.server, flow.server_port);
 			if (rescue_pending(&opened, pending, now)) {
 				/* Nothing is sent to the new one before the next timeout. */
@@ -394,7 +394,7 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 			}
 		}
 	}
-	if (!found || (copy.until && copy.until < bpf_ktime_get_ns()))
+	if (!found || packet->is_error || (copy.until && copy.until < bpf_ktime_get_ns()))
 		return NEXT;
 	rewrite(skb, packet, 1, &copy.address, copy.port);
 	return NEXT;

@@ -23,7 +23,8 @@ struct packet {
 	__u8 protocol;
 	__u8 is_ipv6;
 	__u8 is_answer;  /* SYN and ACK */
-	__u8 is_refusal; /* RST as it answers a SYN: with an ACK and no sequence number of its own */
+	__u8 is_refusal; /* RST as it answers a SYN: with an ACK and no sequence number of its own; or is_error */
+	__u8 is_error;   /* ICMP's answer to a packet of TCP: all else is told as if the endpoint had answered */
 	__u8 no_checksum;
 };
 
@@ -32,7 +33,10 @@ static __always_inline int is_ipv4(const struct address *address)
 	return !(address->word[0] | address->word[1] | (address->word[2] ^ bpf_htonl(0xffff)));
 }
 
-/* Hardly any packet has a reset: all others are let go by a glance. */
+#define ICMP_UNREACHABLE 3
+#define ICMP6_UNREACHABLE 1
+
+/* Hardly any packet has a reset or tells of an error: all others are let go by a glance. */
 static __always_inline int may_be_refusal(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -43,13 +47,46 @@ static __always_inline int may_be_refusal(struct __sk_buff *skb)
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		tcp = (void *)(ip4 + 1);
-		return (void *)(tcp + 1) <= end && ip4->protocol == TCP && tcp->rst;
+		return (void *)(tcp + 1) <= end &&
+		       (ip4->protocol == TCP ? tcp->rst : ip4->protocol == IPPROTO_ICMP);
 	}
 	tcp = (void *)(ip6 + 1);
-	return (void *)(tcp + 1) <= end && ip6->nexthdr == TCP && tcp->rst;
+	return (void *)(tcp + 1) <= end && (ip6->nexthdr == TCP ? tcp->rst : ip6->nexthdr == IPPROTO_ICMPV6);
 }
 
-/* 0: not a whole TCP or UDP packet without options. */
+/* What ICMP says cannot be reached: the beginning of a packet, behind eight bytes. */
+static __always_inline int parse_error(void *message, void *end, struct packet *packet)
+{
+	struct iphdr *ip4 = message + 8;
+	struct ipv6hdr *ip6 = message + 8;
+	__u8 type;
+	__be16 *ports;
+
+	if (message + 8 > end)
+		return 0;
+	type = *(__u8 *)message;
+	if (packet->is_ipv6) {
+		if (type != ICMP6_UNREACHABLE || (void *)(ip6 + 1) + 4 > end || ip6->nexthdr != TCP)
+			return 0;
+		__builtin_memcpy(&packet->destination, &ip6->saddr, 16);
+		__builtin_memcpy(&packet->source, &ip6->daddr, 16);
+		ports = (void *)(ip6 + 1);
+	} else {
+		if (type != ICMP_UNREACHABLE || (void *)(ip4 + 1) + 4 > end || ip4->protocol != TCP || ip4->ihl != 5)
+			return 0;
+		packet->destination = (struct address){ { 0, 0, bpf_htonl(0xffff), ip4->saddr } };
+		packet->source = (struct address){ { 0, 0, bpf_htonl(0xffff), ip4->daddr } };
+		ports = (void *)(ip4 + 1);
+	}
+	packet->destination_port = ports[0];
+	packet->source_port = ports[1];
+	packet->protocol = TCP;
+	packet->is_refusal = 1;
+	packet->is_error = 1;
+	return 1;
+}
+
+/* 0: neither a whole TCP or UDP packet without options, nor an error that one met. */
 static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -85,7 +122,10 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	}
 	packet->is_answer = 0;
 	packet->is_refusal = 0;
+	packet->is_error = 0;
 	packet->no_checksum = 0;
+	if (packet->protocol == (packet->is_ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
+		return parse_error(transport, end, packet);
 	if (packet->protocol == TCP) {
 		tcp = transport;
 		if ((void *)(tcp + 1) > end)

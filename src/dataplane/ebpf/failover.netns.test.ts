@@ -126,6 +126,34 @@ describe('no connection is lost to a dead endpoint', () => {
           topology.configure('node', `route del ${nobody(family)[0]}`);
         }
       });
+      test(`${family}, ${from}: one of four endpoints is unreachable, says a router: every connection is made`, async () => {
+        // Not that of before, which is under suspicion still.
+        const address = nobody(family)[0].replace(/99$/, from === 'node' ? '97' : '98');
+        const port = TARGET;
+        // ICMP messages are limited to few a second; every connection that would get one is to be seen.
+        topology.run('far', 'sysctl', '-qw', 'net.ipv4.icmp_ratelimit=0', 'net.ipv6.icmp.ratelimit=0');
+        topology.run('far', 'sysctl', '-qw', 'net.ipv4.ip_forward=1', 'net.ipv6.conf.all.forwarding=1');
+        topology.configure('far', `route add unreachable ${address}`);
+        topology.configure(
+          'node',
+          `route add ${address} via ${family === 'ipv4' ? '192.0.2.30' : 'fd00:2::30'} dev eth1`,
+        );
+        try {
+          const made = service(family, 'TCP', [
+            at('pod1', family),
+            at('pod2', family),
+            at('far', family),
+            [address, port],
+          ]);
+          await dataplane.sync(serviceMap([made]));
+          outcomes.length = 0;
+          expectAll(await client(from).ask('tcp-storm', made.address ?? '', 80, LOAD), from);
+          assert.ok(outcomes.some((one) => one.endpoint === `${address} ${port}`));
+        } finally {
+          topology.configure('far', `route del unreachable ${address}`);
+          topology.configure('node', `route del ${address}`);
+        }
+      });
       test(`${family}, ${from}: one of four endpoints refuses: every connection is made`, async () => {
         const closed = [topology.address('pod1', family), CLOSED] as const;
         const made = service(family, 'TCP', [

@@ -14,6 +14,7 @@ const KINDS = [
   'rescued',
   'closed',
   'given-up',
+  'unreachable',
 ] as const;
 
 export interface FlowEnd {
@@ -26,7 +27,8 @@ export interface FlowEnd {
 export interface FlowEvent {
   /**
    * `chosen`: a socket's datagrams go to this endpoint; `established`: a connection was answered after `micros`;
-   * `timeout`, `reset`: the endpoint did not answer a connection's first packet, or refused it; `rescued`: the flow
+   * `timeout`, `reset`, `unreachable`: the endpoint did not answer a connection's first packet, refused it, or the
+   * network said that it cannot be reached; `rescued`: the flow
    * goes to this endpoint instead of the one before; `closed`, `given-up`: a connection ended `micros` after it was
    * begun, or before it was answered. About the endpoint: `suspected`: new connections are kept away from it for
    * `micros`; `recovered`: it has answered, the first time since it failed somebody.
@@ -69,6 +71,8 @@ export function outcomeOf({ kind, protocol, service, endpoint, client }: FlowEve
     case 'timeout':
     case 'reset':
       return { kind, ...report };
+    case 'unreachable':
+      return { kind: 'timeout', ...report };
     case 'recovered':
       return { kind: 'success', ...report };
     default:

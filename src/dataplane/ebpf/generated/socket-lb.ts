@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = '2ab77abc367ef200282eea1b9ec0728bf143ce1ad702caddbad870d84bd8808a';
+export const SOURCE_HASH = '7e378b03b6630e9b5c305141ed2af308f5d842f6e73e8d081c3c372b17b2c2e5';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAIiHAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +
