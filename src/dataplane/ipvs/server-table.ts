@@ -143,10 +143,10 @@ export class ServerTable {
     }
     state.server = server;
     state.owner = owner;
-    const wanted = new Set<string>();
+    const wanted = state.reals.size > 0 ? new Set<string>() : null;
     for (const { ip, port } of endpoints) {
-      const real = realKey({ address: ip, port });
-      wanted.add(real);
+      const real = `${ip} ${port}`;
+      wanted?.add(real);
       const before = state.reals.get(real);
       if (before?.weight === scheduler.weight) {
         before.drainingSince = null;
@@ -160,7 +160,7 @@ export class ServerTable {
     }
     const waits = drains && scheduler.passesOver;
     for (const [real, before] of state.reals) {
-      if (!wanted.has(real)) this.#retire(state, real, before, waits, now, remove);
+      if (wanted && !wanted.has(real)) this.#retire(state, real, before, waits, now, remove);
     }
     this.#noteDraining(key, state);
   }

@@ -38,6 +38,13 @@ export interface IpvsRefusal {
   readonly object: string;
 }
 
+/** What a command does, for errors. */
+interface Command {
+  readonly verb: 'add' | 'change' | 'delete';
+  readonly id: ServerId;
+  readonly real: Omit<RealServer, 'weight'> | null;
+}
+
 /**
  * Commands that go to the kernel together. IPVS has no transactions: each is done or refused for itself, in order.
  */
@@ -45,7 +52,9 @@ export class IpvsBatch {
   readonly #writer = new MessageWriter(16 * 1024);
   readonly #family: GenericFamily;
   readonly #sequence: () => number;
-  readonly #objects: string[] = [];
+  readonly #commands: Command[] = [];
+  /** Real servers come in rows: what names their server is written once. */
+  #named: { readonly id: ServerId; readonly bytes: Uint8Array } | null = null;
   #first = 0;
   #last = 0;
   #lastStart = 0;
@@ -57,25 +66,27 @@ export class IpvsBatch {
 
   /** How many commands were written. */
   get length(): number {
-    return this.#objects.length;
+    return this.#commands.length;
   }
 
   addServer(server: VirtualServer): void {
-    this.#command(IPVS_CMD.newService, `add ${describeServer(server.id)}`, () =>
-      writeServer(this.#writer, server.id, server),
+    const { id } = server;
+    this.#command(IPVS_CMD.newService, { verb: 'add', id, real: null }, () =>
+      writeServer(this.#writer, id, server),
     );
   }
 
   /** Changes scheduler, flags and persistence. */
   changeServer(server: VirtualServer): void {
-    this.#command(IPVS_CMD.setService, `change ${describeServer(server.id)}`, () =>
-      writeServer(this.#writer, server.id, server),
+    const { id } = server;
+    this.#command(IPVS_CMD.setService, { verb: 'change', id, real: null }, () =>
+      writeServer(this.#writer, id, server),
     );
   }
 
   /** Its real servers go with it. */
   deleteServer(id: ServerId): void {
-    this.#command(IPVS_CMD.deleteService, `delete ${describeServer(id)}`, () =>
+    this.#command(IPVS_CMD.deleteService, { verb: 'delete', id, real: null }, () =>
       writeServer(this.#writer, id),
     );
   }
@@ -105,26 +116,38 @@ export class IpvsBatch {
   }
 
   object(index: number): string {
-    return this.#objects[index] ?? 'a command';
+    const command = this.#commands[index];
+    if (!command) return 'a command';
+    const { verb, id, real } = command;
+    return `${verb} ${real ? `real server ${hostPort(real)} of ` : ''}${describeServer(id)}`;
   }
 
-  #real(command: number, verb: string, id: ServerId, real: RealServer, whole: boolean): void {
-    this.#command(command, `${verb} real server ${hostPort(real)} of ${describeServer(id)}`, () => {
-      writeServer(this.#writer, id);
+  #real(command: number, verb: Command['verb'], id: ServerId, real: RealServer, whole: boolean): void {
+    this.#command(command, { verb, id, real }, () => {
+      this.#writer.raw(this.#nameOf(id));
       writeRealServer(this.#writer, id.family, real, whole);
     });
   }
 
-  #command(command: number, object: string, write: () => void): void {
+  #nameOf(id: ServerId): Uint8Array {
+    if (this.#named?.id !== id) {
+      const writer = new MessageWriter(64);
+      writeServer(writer, id);
+      this.#named = { id, bytes: writer.bytes() };
+    }
+    return this.#named.bytes;
+  }
+
+  #command(command: number, object: Command, write: () => void): void {
     const writer = this.#writer;
     this.#last = this.#sequence();
-    if (this.#objects.length === 0) this.#first = this.#last;
+    if (this.#commands.length === 0) this.#first = this.#last;
     const start = writer.beginMessage(this.#family.id, NLM_F_REQUEST, this.#last);
     writer.u8(command).u8(this.#family.version).u16(0);
     write();
     writer.endMessage(start);
     this.#lastStart = start;
-    this.#objects.push(object);
+    this.#commands.push(object);
   }
 }
 
