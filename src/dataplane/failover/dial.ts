@@ -30,16 +30,21 @@ export function dial(
       resolve(null);
       return;
     }
+    let ended = false;
     const finish = (result: Outcome['kind'] | null) => {
+      ended = true;
       cancel();
       socket.destroy();
       resolve(result);
     };
-    let cancel = clock.after(timeoutMs, () => {
+    const giveUp = () => {
+      if (ended) return;
       resolve('timeout');
       cancel = clock.after(LATE_MS - timeoutMs, () => finish('timeout'));
       socket.once('connect', onLate);
-    });
+    };
+    // An answer that came while this process was busy is read after the timer has run.
+    let cancel = clock.after(timeoutMs, () => setImmediate(giveUp));
     socket.once('connect', () => finish('success'));
     socket.on('error', (error) => {
       if (hasCode(error, 'EMFILE', 'ENFILE')) finish(null);

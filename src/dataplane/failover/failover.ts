@@ -12,7 +12,7 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 import { frontendKey } from '../../service/service-compiler.ts';
-import { type Attempt, startAttemptWatch, UNANSWERED_MS } from './attempt-watch.ts';
+import { type Attempt, startAttemptWatch } from './attempt-watch.ts';
 import { dial } from './dial.ts';
 import {
   createEjectionPolicy,
@@ -60,6 +60,8 @@ export interface Failover {
   close(): void;
 }
 
+/** How long this node's own attempt waits: so that a verdict is there before clients send their second SYN. */
+const CHECK_MS = 200;
 /** For so long, an endpoint that was seen to answer late is not looked at again. */
 const SLOW_FOR_MS = 600_000;
 
@@ -126,7 +128,7 @@ export function startFailover(options: FailoverOptions): Failover {
   }
 
   async function check(key: EndpointKey, endpoint: AddressAndPort): Promise<void> {
-    const result = await dial(endpoint, UNANSWERED_MS, clock, netns, () => answersLate(key));
+    const result = await dial(endpoint, CHECK_MS, clock, netns, () => answersLate(key));
     if (!closed) carryOut(policy.checked(clock.now(), key, result));
   }
 
