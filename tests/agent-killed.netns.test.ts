@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, before, describe, test } from 'node:test';
+import { availableModes } from '../src/agent/dataplanes.ts';
+import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+
+/** An agent that dies takes nothing along; `cleanup` takes away what it left, and nothing of others'. */
+
+const MODES = availableModes().filter((mode) => mode !== 'ipvs');
+
+let cluster: Cluster;
+let service: string;
+before(async () => {
+  cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual', '-f', HELLO]);
+  service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+});
+after(() => cluster?.down());
+
+const onNode = (...words: string[]) =>
+  execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, ...words], { encoding: 'utf8' });
+
+function killAgent(): void {
+  const pid = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent?.pid;
+  assert.ok(pid);
+  process.kill(pid, 'SIGKILL');
+}
+
+async function startAgain(): Promise<void> {
+  assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+  await eventually(
+    () => cluster.fairlead('status'),
+    ({ status }) => status === 0,
+  );
+}
+
+for (const mode of MODES) {
+  describe(mode, () => {
+    before(async () => {
+      const { status, error } = await cluster.fairlead('mode', mode, '--node', 'node-1');
+      assert.equal(status, 0, error);
+    });
+
+    // Its connections are the userspace mode's own: they end with it, as docs/modes.md says.
+    if (mode !== 'userspace') {
+      test('kill -9 of the agent: traffic goes on, and a new one takes over without a gap', async () => {
+        const load = cluster.load('node/node-1', `http://${service}`);
+        const connection = cluster.connect('node/node-1', service, 80);
+        killAgent();
+        await new Promise((resolve) => setTimeout(resolve, 700));
+        await startAgain();
+        const { count, failures } = await load.stop();
+        assert.deepEqual(failures, {});
+        assert.ok(count >= 300, `${count} requests`);
+        assert.equal((await connection.stop()).answers.size, 1);
+        assert.match(await modeOfNode(), new RegExp(`^${mode}$`));
+      });
+    } else {
+      test('kill -9 of the agent: a new one carries Services again', async () => {
+        killAgent();
+        await startAgain();
+        const { failures } = await cluster.request('node/node-1', `http://${service}`, '--count', '60');
+        assert.deepEqual(failures, {});
+      });
+    }
+
+    test('cleanup takes away all that the mode wrote, and nothing else', async () => {
+      onNode('nft', 'add', 'table', 'ip', 'theirs');
+      onNode('iptables', '-t', 'nat', '-N', 'THEIRS');
+      killAgent();
+      const paths = `${cluster.stateRoot}/${cluster.name}/nodes/node-1/agent.json`;
+      const { status, out, error } = await cluster.fairlead(
+        ...['exec', 'node/node-1', '--', 'fairlead', 'cleanup', '--config', paths],
+      );
+      assert.equal(status, 0, `${out}${error}`);
+      assert.doesNotMatch(onNode('nft', 'list', 'tables'), /fairlead/);
+      assert.match(onNode('nft', 'list', 'tables'), /theirs/);
+      const rules = onNode('iptables-save') + onNode('ip6tables-save');
+      assert.doesNotMatch(rules, /KUBE-/);
+      assert.match(rules, /THEIRS/);
+      assert.doesNotMatch(onNode('ip', '-brief', 'link'), /^(fl0|fl\.vxlan|fairlead)/m);
+      onNode('nft', 'delete', 'table', 'ip', 'theirs');
+      onNode('iptables', '-t', 'nat', '-X', 'THEIRS');
+      // A new agent writes all of it anew, and the pods that are there have their network again.
+      await startAgain();
+      await eventually(
+        () => cluster.request('client', `http://${service}`, '--count', '30'),
+        ({ failures }) => Object.keys(failures).length === 0,
+      );
+    });
+  });
+}
+
+async function modeOfNode(): Promise<string> {
+  return await cluster.ask(
+    'get',
+    'node',
+    'node-1',
+    '-o',
+    'jsonpath={.metadata.annotations.fairlead\\.dev/mode}',
+  );
+}
