@@ -354,12 +354,12 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   if (scheduler !== standard) {
     const error = await kernel.probe.check(scheduler);
     if (error) {
-      // Served all the same: a Service that is balanced otherwise is better than none.
+      // Served all the same: a Service that is balanced otherwise is better than none. To try again changes nothing.
       state.failed.set(
         frontend.key,
         new FairleadError(`${error.message}; ${standard} is used instead`, {
           op: error.op,
-          code: error.code,
+          code: 'unsupported',
           ...(error.hint === undefined ? {} : { hint: error.hint }),
           object: error.object ?? scheduler,
         }),
