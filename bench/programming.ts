@@ -10,22 +10,19 @@
  * Subjects whose cold start takes seconds to minutes run up to `--slow-up-to` Services only.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmdirSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
-import { createEbpf } from '../src/dataplane/ebpf/ebpf.ts';
-import { removePins } from '../src/dataplane/ebpf/pins.ts';
 import { createIptables } from '../src/dataplane/iptables/iptables.ts';
 import { createIpvs } from '../src/dataplane/ipvs/ipvs.ts';
 import { createNftables } from '../src/dataplane/nftables/nftables.ts';
-import { controlGroupRoot } from '../src/kernel/control-group.ts';
 import { createNetns, removeNetns } from '../src/kernel/netns.ts';
 import { NftConnection } from '../src/kernel/nftables/connection.ts';
 import { DATA_TYPE, NFPROTO } from '../src/kernel/nftables/constants.ts';
 import { createServiceTable } from '../src/service/service-table.ts';
 import { network, testNode } from '../src/service/testing/test-node.ts';
+import { ebpfMaps, ebpfMode } from './ebpf-maps.ts';
 import { feedCommand } from './feed-command.ts';
 import { clusterIP, largeCluster, largeService, largeSlice, podAddress } from './large-cluster.ts';
 import { printTable } from './print-table.ts';
@@ -98,9 +95,14 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
   },
   elements: { title: '· its map elements alone', slow: false, measure: measureElements },
   ebpf: {
-    title: 'Fairlead, eBPF (with its nftables floor)',
+    title: 'Fairlead, eBPF (and its nftables)',
     slow: false,
-    measure: measureEbpf,
+    measure: (netns, n) => measureMode(ebpfMode(netns), n),
+  },
+  'ebpf-maps': {
+    title: '· its BPF maps alone',
+    slow: false,
+    measure: (_netns, n) => measureMode(ebpfMaps(), n),
   },
   'iptables-legacy': {
     title: 'Fairlead, iptables (legacy)',
@@ -130,21 +132,6 @@ const PROTOTYPE: Readonly<Record<number, string>> = {
   1000: '5 + 7.6 ms cold, 0.01 ms an endpoint, 1.2 MB',
   10000: '33 + 94 ms cold, 0.013 ms an endpoint, 13.3 MB',
 };
-
-/** Its maps alone: bench/ebpf-maps.ts. The control group is nobody's: programs are attached, and run for nothing. */
-async function measureEbpf(netns: string, n: number): Promise<Measurement> {
-  const root = controlGroupRoot();
-  if (root === null) throw new Error('this machine has no cgroup v2 hierarchy');
-  const group = join(root, netns);
-  const pinPath = `/run/${netns}-bpf`;
-  mkdirSync(group);
-  try {
-    return await measureMode(createEbpf({ families: ['ipv4'], netns, cgroup: group, pinPath }), n);
-  } finally {
-    removePins(pinPath);
-    rmdirSync(group);
-  }
-}
 
 async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement> {
   const cluster = largeCluster(n, PER_SERVICE);
@@ -578,7 +565,13 @@ if (args.measure !== undefined) {
       const known = SUBJECTS[subject];
       if (!known) throw new Error(`--only: ${subject} is none of ${Object.keys(SUBJECTS).join(', ')}`);
       if (known.slow && services > Number(args['slow-up-to'])) continue;
-      results.set(subject, await inProcess(subject, services));
+      const measurement = await inProcess(subject, services);
+      results.set(subject, measurement);
+      // The table comes when all are through, which may be after an hour.
+      const { cold, endpointAdded } = measurement;
+      console.error(
+        `${services} Services, ${known.title}: cold ${ms(cold.total)}, +1 endpoint ${ms(endpointAdded?.total)}`,
+      );
     }
     print(services, results);
   }
