@@ -12,6 +12,9 @@ const count = Number(process.argv[2] ?? 200);
 const rounds = Number(process.argv[3] ?? 3);
 
 const node = await startPodNode();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => void node.close().finally(() => process.exit(1)));
+}
 try {
   await node.startAgent();
   // The first pods warm caches up.
