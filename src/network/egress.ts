@@ -80,8 +80,8 @@ function mergedRanges(texts: readonly string[], family: IPFamily): Range[] {
   const merged: { first: bigint; last: bigint }[] = [];
   for (const { first, last } of ranges) {
     const before = merged.at(-1);
-    if (before && first <= before.last + 1n) before.last = last > before.last ? last : before.last;
-    else merged.push({ first, last });
+    if (!before || first > before.last + 1n) merged.push({ first, last });
+    else if (last > before.last) before.last = last;
   }
   return merged;
 }

@@ -58,21 +58,25 @@ function answer(registry: TestRegistry, request: IncomingMessage, response: Serv
     response.writeHead(status, { 'content-type': 'application/json', ...headers });
     response.end(JSON.stringify({ errors: [{ code, message: code.toLowerCase() }] }));
   };
-  if (registry.failure !== null) return refuse(registry.failure, 'UNAVAILABLE');
+  if (registry.failure !== null) {
+    refuse(registry.failure, 'UNAVAILABLE');
+    return;
+  }
   const { access } = registry;
   if (access) {
     const { authorization } = request.headers;
     const basic = `Basic ${Buffer.from(`${access.user}:${access.password}`).toString('base64')}`;
     if (url.startsWith('/token')) {
-      if (authorization !== basic) return refuse(401, 'UNAUTHORIZED');
-      response.end(JSON.stringify({ token: 'let-me-in' }));
+      if (authorization !== basic) refuse(401, 'UNAUTHORIZED');
+      else response.end(JSON.stringify({ token: 'let-me-in' }));
       return;
     }
     if (authorization !== (access.token ? 'Bearer let-me-in' : basic)) {
       const challenge = access.token
         ? `Bearer realm="http://${registry.host}/token",service="test",scope="repository:x:pull"`
         : 'Basic realm="test"';
-      return refuse(401, 'UNAUTHORIZED', { 'www-authenticate': challenge });
+      refuse(401, 'UNAUTHORIZED', { 'www-authenticate': challenge });
+      return;
     }
   }
   const [, repository = '', kind, reference = ''] =
@@ -80,7 +84,10 @@ function answer(registry: TestRegistry, request: IncomingMessage, response: Serv
   const digest =
     kind === 'manifests' ? (registry.tags.get(`${repository}:${reference}`) ?? reference) : reference;
   const data = registry.blobs.get(digest);
-  if (!data) return refuse(404, kind === 'blobs' ? 'BLOB_UNKNOWN' : 'MANIFEST_UNKNOWN');
+  if (!data) {
+    refuse(404, kind === 'blobs' ? 'BLOB_UNKNOWN' : 'MANIFEST_UNKNOWN');
+    return;
+  }
   const start = Number(/^bytes=([0-9]+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
   const { mediaType } = kind === 'manifests' ? (JSON.parse(data.toString()) as { mediaType?: string }) : {};
   response.writeHead(start > 0 ? 206 : 200, {
