@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { Registry } from 'prom-client';
+import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { createForwarder, type Forwarder } from './forwarder.ts';
 import { CLASS_IN, emptyAnswer, RCODE, TYPE } from './message.ts';
@@ -298,7 +299,8 @@ before(async () => {
     }
   });
   const metrics = createDnsMetrics(registry);
-  forwarder = createForwarder({ upstreams: [upstream.address], metrics });
+  // Cached answers grow no older between one transport and the other.
+  forwarder = createForwarder({ upstreams: [upstream.address], metrics, clock: manualClock() });
   for (const podMode of ['disabled', 'insecure', 'verified'] as const) {
     const shop = shopZone({ podMode });
     if (podMode === 'disabled') zone = shop;
