@@ -24,16 +24,16 @@ export function walkThroughPairs(modes: readonly string[]): string[] {
 
 /**
  * Switches a cluster with the Service hello from mode to mode, under a constant load of new connections and over open
- * ones. Each step is a subtest: no request fails, no connection breaks. `patience`: what a request may take, in
- * milliseconds.
+ * ones. Each step is a subtest: no request fails, no connection breaks. `options`: of the requests, as `fairlead
+ * request` has them.
  */
 export async function walkUnderLoad(
   t: TestContext,
   cluster: Cluster,
   path: readonly string[],
-  patience = 3000,
+  options: readonly string[] = [],
 ): Promise<void> {
-  const load = (place: string, url: string) => cluster.load(place, url, '--timeout', String(patience));
+  const load = (place: string, url: string) => cluster.load(place, url, ...options);
   const node = cluster.state().nodes[0]?.addresses[0] ?? '';
   const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
   const loads = [
@@ -66,6 +66,6 @@ export async function walkUnderLoad(
   for (const { name, load } of loads) {
     const { count, failures } = await load.stop();
     assert.deepEqual(failures, {}, name);
-    assert.ok(count > 300);
+    assert.ok(count >= 300, `${count} requests`);
   }
 }
