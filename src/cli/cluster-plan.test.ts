@@ -13,6 +13,7 @@ const request: ClusterRequest = {
   serviceCidr: null,
   lbPool: null,
   apiPort: 6443,
+  plugIn: false,
   proxy: { masqueradeAll: false, localDetection: true },
 };
 
@@ -35,6 +36,14 @@ test('a plain cluster takes the usual networks', () => {
       ['node-3', '172.30.0.13'],
     ],
   );
+});
+
+test('the machine is on the wire where it is asked for only', () => {
+  assert.deepEqual(plan({}).machineAddresses, []);
+  assert.deepEqual(plan({ plugIn: true, ipFamily: 'dual' }).machineAddresses, [
+    '172.30.0.3',
+    'fd00:172:30::3',
+  ]);
 });
 
 test('a dual cluster has one network of each family, IPv4 first', () => {

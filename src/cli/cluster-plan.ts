@@ -16,6 +16,8 @@ export interface ClusterRequest {
   readonly lbPool: string | null;
   readonly apiPort: number;
   readonly proxy: ClusterState['proxy'];
+  /** This machine is to be on the wire, too. */
+  readonly plugIn: boolean;
 }
 
 /** A network that is in use already, and by what, in words: "route via eth0", "cluster demo". */
@@ -44,8 +46,8 @@ const SPECIAL: readonly (readonly [string, string])[] = [
 /** Room for nodes: one /24 (IPv4) or /64 (IPv6) of the pods' network each. */
 export const NODE_PREFIX = { ipv4: 24, ipv6: 64 } as const;
 
-/** Hosts on the wire, counted from its base: the control plane, outside, the nodes, then load-balancer addresses. */
-const WIRE_HOST = { controlPlane: 1, outside: 2, firstNode: 11, loadBalancer: 200 } as const;
+/** Hosts on the wire, counted from its base; behind the nodes, load-balancer addresses. */
+const WIRE_HOST = { controlPlane: 1, outside: 2, machine: 3, firstNode: 11, loadBalancer: 200 } as const;
 
 export const MOST_NODES = 100;
 
@@ -98,6 +100,7 @@ export function planCluster(
     dnsAddresses: services.map((cidr) => addressAt(cidr, 10)),
     controlPlaneAddresses: at(WIRE_HOST.controlPlane),
     outsideAddresses: at(WIRE_HOST.outside),
+    machineAddresses: request.plugIn ? at(WIRE_HOST.machine) : [],
     apiPort: request.apiPort,
     nodes: Array.from({ length: request.nodes }, (_, i) => ({
       name: `node-${i + 1}`,

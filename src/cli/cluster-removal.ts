@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { hasCode } from '../lib/errors.ts';
-import { listTopology, removeTopology } from '../network/topology.ts';
+import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
 import { cgroupParent, endProcesses, findProcesses } from './cluster-processes.ts';
 import { clusterPaths, removeClusterFolder } from './cluster-state.ts';
 
@@ -26,6 +26,7 @@ export async function removeCluster(name: string): Promise<void> {
   removeAllPins(pinPathOf(cgroupParent(name)));
   for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'])
     removeGroups(join(root, cgroupParent(name)));
+  unplugMachine(name);
   removeTopology(name);
   removeClusterFolder(name);
 }

@@ -32,6 +32,8 @@ export interface ClusterState {
   /** The control plane's own addresses on the wire. */
   readonly controlPlaneAddresses: readonly string[];
   readonly outsideAddresses: readonly string[];
+  /** This machine's own addresses on the wire; empty: it is not plugged in. */
+  readonly machineAddresses: readonly string[];
   /** Port of the API server, on loopback and on the wire. */
   readonly apiPort: number;
   readonly nodes: readonly NodeState[];

@@ -7,7 +7,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { createTopology, listTopology } from '../network/topology.ts';
+import { createTopology, listTopology, plugMachine } from '../network/topology.ts';
 import { writeCredentials } from './cluster-credentials.ts';
 import { MOST_NODES, planCluster } from './cluster-plan.ts';
 import { logTail, startControlPlane, startNodeAgent } from './cluster-processes.ts';
@@ -59,6 +59,8 @@ already it starts again what has stopped, and applies the manifests.
   --masquerade-all        servers see a node as the client of every cluster IP (kube-proxy's masqueradeAll)
   --no-local-detection    nodes do not know which addresses are the pods' (kube-proxy without clusterCIDR)
   --lb-pool C[,C]         addresses of LoadBalancer Services: networks or ranges
+  --plug-in               put this machine on the cluster's wire, so that its programs (a browser) reach node ports and
+                          load-balancer addresses; without it, this machine's network is left as it is
   --timeout S             how many seconds to wait for readiness (default 60)
 `,
   async run(argv, output) {
@@ -77,6 +79,7 @@ already it starts again what has stopped, and applies the manifests.
         'service-cidr': { type: 'string' },
         'lb-pool': { type: 'string' },
         timeout: { type: 'string' },
+        'plug-in': { type: 'boolean' },
         'masquerade-all': { type: 'boolean' },
         'no-local-detection': { type: 'boolean' },
       },
@@ -107,6 +110,7 @@ already it starts again what has stopped, and applies the manifests.
         podCidr: optional('pod-cidr'),
         serviceCidr: optional('service-cidr'),
         lbPool: optional('lb-pool'),
+        plugIn: parsed.values['plug-in'] === true,
         apiPort: freeApiPort(),
         proxy: {
           masqueradeAll: parsed.values['masquerade-all'] === true,
@@ -212,6 +216,7 @@ async function create(planned: ClusterState, progress: Progress): Promise<Cluste
     outsideAddresses: planned.outsideAddresses,
     nodes: planned.nodes,
   });
+  if (planned.machineAddresses.length > 0) plugMachine(name, planned.machineAddresses, planned.wireCidrs);
   writeCredentials(planned);
   progress.step('wire and nodes', planned.nodes.map((node) => node.name).join(' '));
   const state: ClusterState = {

@@ -7,7 +7,7 @@ import type { ClusterState } from '../../src/cli/cluster-state.ts';
 import type { Pod } from '../../src/kube/types.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
-const LAUNCHER = join(ROOT, 'fairlead');
+export const LAUNCHER = join(ROOT, 'fairlead');
 export const HELLO = join(ROOT, 'examples', 'hello.yaml');
 
 export interface Result {

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { createNetns, removeNetns } from '../src/kernel/netns.ts';
+import { HELLO, LAUNCHER, reserveCluster } from './support/cluster.ts';
+
+/** `up --plug-in`, in a namespace that stands for the machine's own. */
+
+const machine = `flt-${randomBytes(3).toString('hex')}-machine`;
+const { name, stateRoot } = reserveCluster();
+const here = (...words: string[]) =>
+  execFileSync('nsenter', [`--net=/run/netns/${machine}`, ...words], {
+    encoding: 'utf8',
+    env: { ...process.env, FAIRLEAD_STATE: stateRoot },
+  });
+const links = () => here('ip', '-brief', 'link') + here('ip', 'route') + here('ip', '-6', 'route');
+
+let untouched: string;
+before(() => {
+  createNetns(machine);
+  here('ip', 'link', 'set', 'lo', 'up');
+  untouched = links();
+  here(LAUNCHER, ...['up', '--detach', '--name', name, '--ip-family', 'dual', '--plug-in'], ...['-f', HELLO]);
+});
+after(() => {
+  try {
+    here(LAUNCHER, 'down', '--name', name);
+  } finally {
+    removeNetns(machine);
+    rmSync(stateRoot, { recursive: true, force: true });
+  }
+});
+
+test('the machine’s programs reach node ports and load-balancer addresses, and down takes the device away', () => {
+  const kubeconfig = here(LAUNCHER, 'kubeconfig', '--name', name).trim();
+  const kubectl = (...words: string[]) => here('kubectl', '--kubeconfig', kubeconfig, ...words);
+  kubectl(
+    'patch',
+    'service',
+    'hello',
+    '-p',
+    '{"spec":{"type":"LoadBalancer","ipFamilyPolicy":"PreferDualStack"}}',
+  );
+  kubectl('wait', 'service/hello', '--for=jsonpath={.status.loadBalancer.ingress}', '--timeout=30s');
+  const balanced = kubectl('get', 'service', 'hello', '-o', 'jsonpath={.status.loadBalancer.ingress[*].ip}');
+  const nodes = kubectl(
+    'get',
+    'node',
+    'node-1',
+    '-o',
+    'jsonpath={.status.addresses[?(@.type=="InternalIP")].address}',
+  );
+  const urls = [
+    ...balanced.split(' ').map((address) => `http://${bracketed(address)}`),
+    ...nodes.split(' ').map((address) => `http://${bracketed(address)}:30080`),
+  ];
+  assert.equal(urls.length, 4);
+  for (const url of urls) {
+    const counts = JSON.parse(
+      here(LAUNCHER, 'request', url, '--count', '60', '--timeout', '10000', '--json'),
+    );
+    assert.deepEqual(counts.failures, {}, url);
+    assert.equal(Object.keys(counts.answers).length, 3, url);
+  }
+  here(LAUNCHER, 'down', '--name', name);
+  assert.equal(links(), untouched);
+});
+
+const bracketed = (address: string) => (address.includes(':') ? `[${address}]` : address);
