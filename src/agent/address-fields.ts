@@ -1,5 +1,6 @@
 import { parseUpstream } from '../dns/resolv-conf.ts';
 import { familyOf, parseCidr } from '../lib/address.ts';
+import { parseAddressRange } from '../lib/address-range.ts';
 import { messageOf } from '../lib/errors.ts';
 
 /** What is wrong with a text as an address, or null. */
@@ -10,6 +11,13 @@ export function address(text: string): string | null {
 /** What is wrong with a text as a network, or null. */
 export function cidr(text: string): string | null {
   return parseCidr(text) ? null : 'is no network such as 10.244.0.0/16';
+}
+
+/** What is wrong with a text as addresses of a pool, or null. */
+export function addressRange(text: string): string | null {
+  return parseAddressRange(text)
+    ? null
+    : 'is neither a network, nor a range such as 10.0.0.1-10.0.0.9, nor an address';
 }
 
 /** What is wrong with an entry of nodePortAddresses, or null. */

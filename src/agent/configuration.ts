@@ -4,7 +4,7 @@ import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import { type Cidr, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { address, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
+import { address, addressRange, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
 
@@ -94,6 +94,11 @@ export interface LoadBalancerConfiguration {
   readonly interface: string | null;
   /** How long the other nodes wait for one that announces addresses before they take over. */
   readonly leaseDurationMs: number;
+  /**
+   * Addresses for Services, by the pool's name: networks, ranges, single addresses. One of the agents with pools gives
+   * them away, so all must have the same. Empty: somebody else does.
+   */
+  readonly pools: Readonly<Record<string, readonly string[]>>;
 }
 
 /** Seconds; the kernel counts them in ticks, as a signed 32-bit number (ip_vs_set_timeout). */
@@ -144,6 +149,7 @@ export function readConfiguration(document: unknown): AgentConfiguration {
     loadBalancer: root.optionalObject('loadBalancer', (reader) => ({
       interface: reader.optionalText('interface'),
       leaseDurationMs: reader.number('leaseDurationMs', 750, 300, 60_000),
+      pools: reader.listsByName('pools', () => null, addressRange),
     })),
     healthzBindAddress: root.optionalText('healthzBindAddress'),
     metricsBindAddress: root.optionalText('metricsBindAddress'),

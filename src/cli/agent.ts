@@ -7,6 +7,7 @@ import { type AgentConfiguration, readConfiguration } from '../agent/configurati
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
+import { allocateFromPools } from './agent-pools.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { KUBERNETES_VERSION } from './version.ts';
@@ -45,7 +46,14 @@ the node that it runs on. It follows the API server until it is stopped; what it
       logger.error({ err: error }, `the node cannot start: ${messageOf(error)}`);
       process.exit(1);
     });
+    const pools = allocateFromPools(configuration, {
+      clock: systemClock,
+      random: Math.random,
+      logger,
+      signal,
+    });
     if (!signal.aborted) await once(signal, 'abort');
+    await pools;
     await agent.close();
     return 0;
   },

@@ -1,0 +1,31 @@
+import type { AgentConfiguration } from '../agent/configuration.ts';
+import { electPools } from '../controllers/elected-pools.ts';
+import { createClient } from '../kube/client.ts';
+import { inClusterCredentials, readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+
+/**
+ * Takes part in the election of the agent that gives load-balancer addresses away, where the configuration has pools.
+ * Resolves after the signal aborts.
+ */
+export async function allocateFromPools(
+  { kubeconfig, loadBalancer, nodeName }: AgentConfiguration,
+  options: {
+    readonly clock: Clock;
+    readonly random: () => number;
+    readonly logger: Logger;
+    readonly signal: AbortSignal;
+  },
+): Promise<void> {
+  const pools = Object.entries(loadBalancer?.pools ?? {}).map(([name, ranges]) => ({ name, ranges }));
+  if (pools.length === 0) return;
+  const transport = httpTransport(kubeconfig ? readKubeconfig(kubeconfig) : inClusterCredentials());
+  try {
+    const client = createClient(transport, 'fairlead-load-balancer-pools');
+    await electPools({ client, ...options }, nodeName, pools);
+  } finally {
+    transport.close();
+  }
+}

@@ -1,0 +1,59 @@
+import { startInformer } from '../kube/informer.ts';
+import { holdLease } from '../kube/lease.ts';
+import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { type Cache, createCache } from './cache.ts';
+import { type AddressContext, startLoadBalancerAddresses } from './load-balancer-addresses.ts';
+import type { LoadBalancerPool } from './load-balancer-pools.ts';
+
+/** The Lease of the one agent that gives addresses away. */
+export const POOLS_LEASE = 'load-balancer-pools';
+const DURATION_SECONDS = 15;
+
+/**
+ * Gives Services of type LoadBalancer addresses where no control plane of ours does: of all that call this, with one
+ * `identity` each, the holder of a Lease works. All must have the same pools. Resolves after the signal aborts.
+ */
+export async function electPools(
+  context: Omit<AddressContext, 'caches'>,
+  identity: string,
+  pools: readonly LoadBalancerPool[],
+): Promise<void> {
+  const { client, clock, random, logger, signal } = context;
+  const work = async (held: AbortSignal) => {
+    const follow = <T extends KubeObject>(resource: Resource<T>): Cache<T> =>
+      createCache(
+        client,
+        resource,
+        startInformer({ client, resource, clock, random, logger, signal: held }),
+        held,
+      );
+    const caches = {
+      services: follow(RESOURCES.services),
+      namespaces: follow(RESOURCES.namespaces),
+      nodes: follow(RESOURCES.nodes),
+      leases: follow(RESOURCES.leases),
+    };
+    await Promise.all(Object.values(caches).map(({ informer }) => informer.synced));
+    held.throwIfAborted();
+    startLoadBalancerAddresses({ ...context, signal: held, caches }, pools);
+    logger.info({ identity }, 'gives load-balancer addresses away');
+  };
+  await holdLease({
+    client,
+    namespace: ANNOUNCEMENT_NAMESPACE,
+    name: POOLS_LEASE,
+    identity,
+    durationSeconds: DURATION_SECONDS,
+    clock,
+    random,
+    logger,
+    signal,
+    onHeld(held) {
+      work(held).catch((error: unknown) => {
+        if (!held.aborted) logger.error({ err: error }, `load-balancer pools: ${messageOf(error)}`);
+      });
+    },
+  });
+}
