@@ -1,12 +1,10 @@
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { lastLines } from './container-logs.ts';
-import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
-import { containerUser } from './image-user.ts';
-import { ociConfig } from './oci-config.ts';
+import { containerConfig, type Launch } from './container-config.ts';
+import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
 import {
   deleteContainer,
   execInContainer,
@@ -16,13 +14,12 @@ import {
 } from './oci-runtime.ts';
 import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
 import type { WorkerContext } from './pod-worker.ts';
-import { runProbe } from './probe.ts';
 import { startProber } from './prober.ts';
 import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import { pullCredentials } from './pull-secrets.ts';
-import { type Image, mountRootfs, removeRootfs } from './rootfs.ts';
+import { type Image, removeRootfs } from './rootfs.ts';
 import { stopSignal } from './stop-signal.ts';
-import { volumeMounts } from './volumes.ts';
+import { terminationMessage } from './termination-message.ts';
 
 export interface RunnerContext extends WorkerContext {
   readonly pod: () => Pod;
@@ -32,20 +29,6 @@ export interface RunnerContext extends WorkerContext {
   readonly changed: () => void;
   /** When the pod's time is over, in the clock's milliseconds. */
   readonly deadline: () => number;
-}
-
-/** What a container is started with. */
-export interface Launch {
-  readonly pod: Pod;
-  readonly container: Container;
-  readonly pausePid: number;
-  /** The process namespace of another container that it joins. */
-  readonly pidNamespace?: string;
-  readonly ips: readonly string[];
-  readonly volumes: ReadonlyMap<string, string>;
-  /** What variables refer to, as it is now. */
-  readonly environment: () => Promise<EnvironmentSources>;
-  readonly files: { readonly resolvConf: string; readonly hosts: string; readonly hostname: string };
 }
 
 /** What of a container survives the agent. */
@@ -64,8 +47,6 @@ interface Saved {
   readonly ended: Termination | null;
 }
 
-/** The file behind a container's terminationMessagePath, in its run's folder. */
-const TERMINATION_LOG = 'termination-log';
 const FIRST_BACKOFF_MS = 10_000;
 const MOST_BACKOFF_MS = 300_000;
 /** A container that ran this long has earned a fresh start. */
@@ -321,7 +302,11 @@ export class ContainerRunner {
       this.#image = container.image ?? '';
       this.#imageId = image.id;
       this.#stopSignal = stopSignal(container, image);
-      const config = this.#config(launch, environment, image, bundle, groups?.controllers ?? new Set());
+      const config = containerConfig(launch, environment, image, {
+        bundle,
+        cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${this.#id}`,
+        cgroupControllers: groups?.controllers ?? new Set(),
+      });
       writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
       const startedAt = this.#timestamp();
       this.#exit = Promise.withResolvers();
@@ -407,55 +392,6 @@ export class ContainerRunner {
     if (this.#phase.kind !== 'waiting' || !/Image/.test(this.#phase.reason)) return;
     this.#notBefore = 0;
     this.#context.changed();
-  }
-
-  #config(
-    launch: Launch,
-    environment: EnvironmentSources,
-    image: Image,
-    bundle: string,
-    controllers: ReadonlySet<string>,
-  ): object {
-    const { container, pod } = launch;
-    const { options } = this.#context;
-    const env = containerEnvironment(container, image.env, environment);
-    if (container.tty && !env.has('TERM')) env.set('TERM', 'xterm');
-    const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
-    const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
-    const rootfs = mountRootfs(image, bundle);
-    const user = containerUser(pod, container, image.user, rootfs);
-    const termination = join(bundle, TERMINATION_LOG);
-    writeFileSync(termination, '');
-    // Whoever the container runs as writes it.
-    chmodSync(termination, 0o666);
-    const file = (source: string, destination: string) => ({
-      destination,
-      type: 'bind',
-      source,
-      options: ['bind', 'rprivate', 'rw'],
-    });
-    return ociConfig({
-      pod,
-      container,
-      args: [...entrypoint, ...args],
-      env,
-      cwd: container.workingDir || image.workingDir || '/',
-      user,
-      rootfs,
-      pausePid: launch.pausePid,
-      ...(launch.pidNamespace ? { pidNamespace: launch.pidNamespace } : {}),
-      mounts: [
-        ...image.mounts,
-        file(launch.files.resolvConf, '/etc/resolv.conf'),
-        file(launch.files.hosts, '/etc/hosts'),
-        file(launch.files.hostname, '/etc/hostname'),
-        file(termination, container.terminationMessagePath ?? '/dev/termination-log'),
-        ...volumeMounts(container, launch.volumes, env),
-      ],
-      cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${this.#id}`,
-      cgroupControllers: controllers,
-      tty: container.tty === true,
-    });
   }
 
   #probe(): void {
@@ -613,30 +549,13 @@ export class ContainerRunner {
     }
   }
 
-  /** A hook's action; `sleep` is one that only hooks have. */
-  async #hook(
-    hook: NonNullable<NonNullable<Container['lifecycle']>['preStop']>,
-    timeoutMs: number,
-    address?: string,
-  ) {
-    if (hook.sleep) {
-      await new Promise<void>((resolve) => {
-        this.#context.options.clock.after(
-          Math.min(timeoutMs, hook.sleep?.seconds ? hook.sleep.seconds * 1000 : 0),
-          resolve,
-        );
-      });
-      return { ok: true, message: '' };
-    }
-    return runProbe(
-      hook,
-      {
-        address: address ?? this.#context.address(),
-        container: this.#spec,
-        exec: (command, ms) => this.exec(command, ms),
-      },
-      timeoutMs,
-    );
+  #hook(hook: LifecycleHook, timeoutMs: number, address?: string) {
+    const target = {
+      address: address ?? this.#context.address(),
+      container: this.#spec,
+      exec: (command: readonly string[], ms: number) => this.exec(command, ms),
+    };
+    return runHook(hook, target, this.#context.options.clock, timeoutMs);
   }
 
   async #withDeadline<T>(work: Promise<T>, ms: number): Promise<T | null> {
@@ -672,26 +591,10 @@ export class ContainerRunner {
   }
 
   #terminationMessage(code: number): string {
-    if (this.#unhealthy) return this.#unhealthy;
-    try {
-      const text = readFileSync(join(this.#bundle(this.#attempt), TERMINATION_LOG), 'utf8').slice(0, 4096);
-      if (text !== '') return text;
-    } catch (error) {
-      if (!hasCode(error, 'ENOENT', 'ENOTDIR')) throw error;
-    }
-    return code === 0 || this.#spec.terminationMessagePolicy !== 'FallbackToLogsOnError'
-      ? ''
-      : this.#logTail();
-  }
-
-  #logTail(): string {
-    try {
-      // Upstream's limits of FallbackToLogsOnError: the last 80 lines, 2 KiB.
-      return lastLines(this.#logOf(this.#attempt), 80).slice(-2048);
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return '';
-      throw error;
-    }
+    return (
+      this.#unhealthy ??
+      terminationMessage(this.#bundle(this.#attempt), this.#logOf(this.#attempt), this.#spec, code)
+    );
   }
 
   #bundle(attempt: number): string {

@@ -1,0 +1,73 @@
+import type { Container, Pod } from '../kube/types.ts';
+import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
+import { containerUser } from './image-user.ts';
+import { ociConfig } from './oci-config.ts';
+import { type Image, mountRootfs } from './rootfs.ts';
+import { makeTerminationLog } from './termination-message.ts';
+import { volumeMounts } from './volumes.ts';
+
+/** What a container is started with. */
+export interface Launch {
+  readonly pod: Pod;
+  readonly container: Container;
+  readonly pausePid: number;
+  /** The process namespace of another container that it joins. */
+  readonly pidNamespace?: string;
+  readonly ips: readonly string[];
+  readonly volumes: ReadonlyMap<string, string>;
+  /** What variables refer to, as it is now. */
+  readonly environment: () => Promise<EnvironmentSources>;
+  readonly files: { readonly resolvConf: string; readonly hosts: string; readonly hostname: string };
+}
+
+/** Where one run of a container lives. */
+export interface RunPlace {
+  /** The run's folder. */
+  readonly bundle: string;
+  readonly cgroupsPath: string;
+  readonly cgroupControllers: ReadonlySet<string>;
+}
+
+/** Mounts the run's root and describes the run to the OCI runtime (its config.json). */
+export function containerConfig(
+  launch: Launch,
+  environment: EnvironmentSources,
+  image: Image,
+  { bundle, cgroupsPath, cgroupControllers }: RunPlace,
+): object {
+  const { container, pod } = launch;
+  const env = containerEnvironment(container, image.env, environment);
+  if (container.tty && !env.has('TERM')) env.set('TERM', 'xterm');
+  const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
+  const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
+  const rootfs = mountRootfs(image, bundle);
+  const user = containerUser(pod, container, image.user, rootfs);
+  const file = (source: string, destination: string) => ({
+    destination,
+    type: 'bind',
+    source,
+    options: ['bind', 'rprivate', 'rw'],
+  });
+  return ociConfig({
+    pod,
+    container,
+    args: [...entrypoint, ...args],
+    env,
+    cwd: container.workingDir || image.workingDir || '/',
+    user,
+    rootfs,
+    pausePid: launch.pausePid,
+    ...(launch.pidNamespace ? { pidNamespace: launch.pidNamespace } : {}),
+    mounts: [
+      ...image.mounts,
+      file(launch.files.resolvConf, '/etc/resolv.conf'),
+      file(launch.files.hosts, '/etc/hosts'),
+      file(launch.files.hostname, '/etc/hostname'),
+      file(makeTerminationLog(bundle), container.terminationMessagePath ?? '/dev/termination-log'),
+      ...volumeMounts(container, launch.volumes, env),
+    ],
+    cgroupsPath,
+    cgroupControllers,
+    tty: container.tty === true,
+  });
+}

@@ -1,0 +1,17 @@
+import type { Container } from '../kube/types.ts';
+import { type Clock, pause } from '../lib/clock.ts';
+import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
+
+export type LifecycleHook = NonNullable<NonNullable<Container['lifecycle']>['preStop']>;
+
+/** Carries out a hook's action: a probe's, or `sleep`, which only hooks have (KEP-3960). Never throws. */
+export async function runHook(
+  hook: LifecycleHook,
+  target: ProbeTarget,
+  clock: Clock,
+  timeoutMs: number,
+): Promise<ProbeResult> {
+  if (!hook.sleep) return await runProbe(hook, target, timeoutMs);
+  await pause(clock, Math.min(timeoutMs, (hook.sleep.seconds ?? 0) * 1000));
+  return { ok: true, message: '' };
+}
