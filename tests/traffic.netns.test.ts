@@ -137,6 +137,11 @@ spec:
         ),
       (text) => !text.includes(`"${ip}"`),
     );
+    // The client's node hears of it at the same time as kubectl, and a busy machine may tell kubectl first.
+    await eventually(
+      () => cluster.fairlead('explain', 'client', 'abrupt:80'),
+      ({ out }) => out.includes('DELIVERED') && !out.includes(`${ip}:8080`),
+    );
     const counts = await cluster.request('client', 'http://abrupt', '--count', '300');
     assert.deepEqual(counts.failures, {});
   }
