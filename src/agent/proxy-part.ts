@@ -91,6 +91,7 @@ export async function startProxyPart(
     families,
     logger,
     clock,
+    listening: (at) => proxy.listening(at),
     onPass: ({ family, durationMs, deleted }) => metrics.conntrackPass(family, durationMs / 1000, deleted),
   });
   context.onClose(() => conntrack.close());
@@ -113,8 +114,6 @@ export async function startProxyPart(
   });
   context.onClose(() => checks.close());
 
-  // The userspace mode ends its flows itself: they lead to its listeners, not to endpoints; so it does while it is left.
-  const ownsFlows = () => mode === 'userspace' || proxy.leaving;
   const dataplane = await open(mode);
   const proxy = startProxy({
     table,
@@ -125,11 +124,11 @@ export async function startProxyPart(
     syncPeriodMs: proxied.syncPeriodMs,
     onApplied(applied) {
       metrics.programmed(applied.report, applied.whole, applied.seconds);
-      if (!ownsFlows()) follow(conntrack, applied);
+      follow(conntrack, applied);
       checks.update(applied.map.healthChecks, applied.map.node);
     },
     onLeft() {
-      if (!ownsFlows() && proxy.map) conntrack.sync(proxy.map);
+      if (proxy.map) conntrack.sync(proxy.map);
     },
     onFailed: () => metrics.failed(),
     onRefused(refused, map) {
@@ -175,7 +174,7 @@ export async function startProxyPart(
     connected: (endpoints) => (ownConnections(proxy.dataplane) ? endpoints : conntrack.connected(endpoints)),
     async end(endpoints) {
       await ownConnections(proxy.dataplane)?.(endpoints);
-      if (mode !== 'userspace') await conntrack.endConnections(endpoints);
+      await conntrack.endConnections(endpoints);
     },
   });
   context.onClose(() => gone.close());

@@ -1,4 +1,4 @@
-import type { ApplyReport, Dataplane, Drift } from '../dataplane/dataplane.ts';
+import type { ApplyReport, Dataplane, Drift, SocketAddress } from '../dataplane/dataplane.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -44,8 +44,8 @@ export interface ServiceProxy {
   drifts(): Promise<readonly Drift[]>;
   /** Programs another mode, then removes the current one: new connections always find one of the two. */
   switchTo(next: Dataplane): Promise<void>;
-  /** True while something may still be on its way through a mode of before. */
-  readonly leaving: boolean;
+  /** `Dataplane.listening` of the mode, and of those of before that still end what is on its way through them. */
+  listening(at: SocketAddress): boolean;
   /** Resolves after the first programming: the kernel has all Services that it does not refuse. */
   readonly programmed: Promise<void>;
   readonly dataplane: Dataplane;
@@ -81,7 +81,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let cancelRetry: (() => void) | null = null;
   let running: Promise<void> | null = null;
   /** Modes of before that still end what is on its way through them. */
-  const leaving = new Set<Promise<void>>();
+  const leaving = new Map<Dataplane, Promise<void>>();
   let cancelTimer = () => {};
   let cancelCheck = () => {};
   const first = Promise.withResolvers<void>();
@@ -240,9 +240,9 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
             'the mode of before could not be closed',
           );
         });
-        leaving.add(closing);
+        leaving.set(before, closing);
         void closing.then(() => {
-          leaving.delete(closing);
+          leaving.delete(before);
           if (leaving.size === 0 && !closed) options.onLeft?.();
         });
         settle(commit, report, true, started);
@@ -253,9 +253,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       });
       await running;
     },
-    get leaving() {
-      return leaving.size > 0;
-    },
+    listening: (at) => [dataplane, ...leaving.keys()].some((mode) => mode.listening?.(at) ?? false),
     programmed: first.promise,
     get dataplane() {
       return dataplane;
@@ -275,7 +273,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       cancelRetry?.();
       cancelCheck();
       await running;
-      await Promise.all(leaving);
+      await Promise.all(leaving.values());
       await dataplane.close();
     },
   };

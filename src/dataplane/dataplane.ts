@@ -20,6 +20,12 @@ export interface Drift {
   readonly kind: 'missing' | 'unexpected' | 'different';
 }
 
+/** An address and port in this node's or a pod's network. */
+export interface SocketAddress {
+  readonly ip: string;
+  readonly port: number;
+}
+
 /** One step of a packet's way in the kernel, for `explain`: the object that takes it and what it does. */
 export interface KernelStep {
   /** As the mode's own tool names it: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
@@ -46,6 +52,11 @@ export interface Dataplane {
   verify(): Promise<readonly Drift[]>;
   /** The kernel objects that carry out a frontend for this packet, in the order the packet meets them. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
+  /**
+   * True for an address where a UDP listener of the mode itself takes what the rules send there, until it is closed:
+   * flows that connection tracking leads to it are no stale ones. Absent where datagrams go to endpoints only.
+   */
+  readonly listening?: (at: SocketAddress) => boolean;
   /**
    * Releases handles and listeners of this process; the kernel's state stays and traffic flows. After a removal in
    * favour of another mode this may take a second, until what was on its way has arrived.

@@ -11,6 +11,7 @@ import type { Dataplane } from './dataplane.ts';
 import { createNftables } from './nftables/nftables.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from './testing/service-map.ts';
 import { createTopology, type Place, type Topology } from './testing/topology.ts';
+import { createUserspace } from './userspace/userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const CLUSTER_IP = { ipv4: '10.96.0.7', ipv6: 'fd00:96::7' } as const;
@@ -18,7 +19,14 @@ const PORT = 53;
 const TARGET = 5353;
 const NODE_PORT = 30053;
 
-describe('connection tracking follows the Services', () => {
+const OPEN = { nftables: createNftables, userspace: createUserspace } as const;
+type TranslatingMode = keyof typeof OPEN;
+
+for (const mode of Object.keys(OPEN) as TranslatingMode[]) {
+  describe(`connection tracking follows the Services in ${mode} mode`, () => suite(mode));
+}
+
+function suite(mode: TranslatingMode): void {
   let topology: Topology;
   let dataplane: Dataplane;
   let reconciler: ConntrackReconciler;
@@ -29,8 +37,12 @@ describe('connection tracking follows the Services', () => {
     topology = createTopology();
     for (const place of ['pod1', 'pod2'] as const) await topology.serve(place, TARGET);
     const netns = topology.namespace('node');
-    dataplane = createNftables({ families: FAMILIES, netns });
-    reconciler = createConntrackReconciler({ families: FAMILIES, netns });
+    dataplane = OPEN[mode]({ families: FAMILIES, netns });
+    reconciler = createConntrackReconciler({
+      families: FAMILIES,
+      netns,
+      listening: (at) => dataplane.listening?.(at) ?? false,
+    });
     flows = new ConntrackConnection(netns);
   });
   afterEach(() => {
@@ -130,6 +142,29 @@ describe('connection tracking follows the Services', () => {
       assert.equal(await ask(), 'silence');
     });
 
+    test(`${family}: a UDP flow of the mode of before leaves its endpoint when that no longer serves`, async () => {
+      const [one, other] = [serviceMap(dns('pod1')), serviceMap(dns('pod2'))];
+      await start(one);
+      const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
+      assert.equal(await ask(), 'pod1');
+      const before = dataplane;
+      const left = Object.keys(OPEN).find((name) => name !== mode) as TranslatingMode;
+      dataplane = OPEN[left]({ families: FAMILIES, netns: topology.namespace('node') });
+      await dataplane.sync(one);
+      await before.remove({ succeeded: true });
+      await before.close();
+      reconciler.sync(one);
+      await reconciler.settled();
+      assert.equal(await ask(), 'pod1');
+      await turnInto(one, other);
+      assert.equal(await ask(), 'pod2');
+      const next = OPEN[mode]({ families: FAMILIES, netns: topology.namespace('node') });
+      await next.sync(other);
+      await dataplane.remove({ succeeded: true });
+      await dataplane.close();
+      dataplane = next;
+    });
+
     test(`${family}: a flow that was opened before its Service existed finds it`, async () => {
       await start(serviceMap(dns('pod1')));
       // No table, no rules: the packet goes out untranslated, which connection tracking remembers.
@@ -149,17 +184,20 @@ describe('connection tracking follows the Services', () => {
       await start(one);
       const { ask } = await client('pod3', topology.address('pod1', family), TARGET);
       assert.equal(await ask(), 'pod1');
-      const before = flows.list(family, { protocol: 17, destination: topology.address('pod1', family) });
+      const direct = () =>
+        flows
+          .list(family, { protocol: 17, destination: topology.address('pod1', family) })
+          .filter(({ original }) => original.source === topology.address('pod3', family))
+          .map(({ id }) => id);
+      const before = direct();
       assert.equal(before.length, 1);
       await turnInto(one, serviceMap(dns('pod2')));
-      const after = flows.list(family, { protocol: 17, destination: topology.address('pod1', family) });
-      assert.deepEqual(
-        after.map(({ id }) => id),
-        before.map(({ id }) => id),
-      );
+      assert.deepEqual(direct(), before);
     });
   }
 
+  // The userspace mode has connections of its own, which its proxy ends.
+  if (mode === 'userspace') return;
   test('a TCP connection to an endpoint that drains lives on; to one that is gone it ends', async () => {
     const port = 7070;
     const server = createServer((socket) => {
@@ -202,4 +240,4 @@ describe('connection tracking follows the Services', () => {
     assert.equal(await reconciler.endConnections(gone), 1);
     assert.equal(await end, 'ECONNRESET');
   });
-});
+}

@@ -9,6 +9,7 @@ import { type Clock, systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
+import type { SocketAddress } from '../dataplane.ts';
 import { createServingIndex, PROTOCOL_NUMBER } from './serving-index.ts';
 
 export interface ConntrackOptions {
@@ -17,6 +18,8 @@ export interface ConntrackOptions {
   readonly netns?: NetnsRef;
   readonly logger?: Logger;
   readonly clock?: Clock;
+  /** `Dataplane.listening` of the modes at work. Default: none has listeners. */
+  readonly listening?: (at: SocketAddress) => boolean;
   /** For metrics: after each look through a family's table. */
   readonly onPass?: (pass: ConntrackPass) => void;
 }
@@ -26,12 +29,6 @@ export interface ConntrackPass {
   readonly examined: number;
   readonly deleted: number;
   readonly durationMs: number;
-}
-
-/** An endpoint that is gone: its pod was deleted, or its node is dead. */
-export interface GoneEndpoint {
-  readonly ip: string;
-  readonly port: number;
 }
 
 /**
@@ -48,9 +45,9 @@ export interface ConntrackReconciler {
    * taken for a new connection to another endpoint, which resets it. TCP clients are made to send one at once. Needs
    * net.netfilter.nf_conntrack_tcp_loose, which is the kernel's default. Returns how many.
    */
-  endConnections(endpoints: readonly GoneEndpoint[]): Promise<number>;
+  endConnections(endpoints: readonly SocketAddress[]): Promise<number>;
   /** Those of the endpoints that clients of Services have TCP or SCTP connections to. */
-  connected<T extends GoneEndpoint>(endpoints: readonly T[]): T[];
+  connected<T extends SocketAddress>(endpoints: readonly T[]): T[];
   /** Resolves when all that was asked for has been done. */
   settled(): Promise<void>;
   close(): Promise<void>;
@@ -62,7 +59,7 @@ const GATHER_MS = 25;
 const AGAIN_MS = 1000;
 
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
-  const { families, netns, logger = silentLogger, clock = systemClock, onPass } = options;
+  const { families, netns, logger = silentLogger, clock = systemClock, listening, onPass } = options;
   const connection = new ConntrackConnection(netns);
   const index = createServingIndex();
   let cancel: (() => void) | null = null;
@@ -113,7 +110,9 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     ]) {
       for (const flow of connection.list(family, filter)) {
         examined++;
-        if (index.isStale(flow, isNodeAddress)) stale.push(flow);
+        if (!index.isStale(flow, isNodeAddress)) continue;
+        const { source: ip, sourcePort: port } = flow.reply;
+        if (!listening?.({ ip, port })) stale.push(flow);
       }
     }
     const deleted = await connection.delete(stale);
@@ -122,7 +121,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   }
 
   /** IPVS sets no status bit for what it translates: the addresses tell. */
-  function connectionsTo(endpoints: readonly GoneEndpoint[]): Flow[] {
+  function connectionsTo(endpoints: readonly SocketAddress[]): Flow[] {
     const wanted = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
     return families.flatMap((family) =>
       [PROTOCOL_NUMBER.TCP, PROTOCOL_NUMBER.SCTP].flatMap((protocol) =>
@@ -208,7 +207,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
 const nameOf = ({ source, sourcePort }: Flow['reply']): string => `${source} ${sourcePort}`;
 
-/** New frontends may find untranslated flows; of others only UDP's that lost an endpoint matter. */
+/** New frontends may find untranslated flows; of others only UDP's that lost an endpoint or a listener matter. */
 function needsPass({ before, after }: Change['frontends'][number]): boolean {
   if (!before) return true;
   if (before.protocol !== 'UDP') return false;
@@ -216,7 +215,8 @@ function needsPass({ before, after }: Change['frontends'][number]): boolean {
   return SOURCE_CLASSES.some((source) => {
     const [old, now] = [before.routes[source], after.routes[source]];
     if (old === now || old.action !== 'forward') return false;
-    if (now.action !== 'forward') return true;
+    // A pool of another name has another listener, where modes have these.
+    if (now.action !== 'forward' || now.pool.id !== old.pool.id) return true;
     const serving = new Set(now.pool.endpoints.map(({ ip, port }) => `${ip} ${port}`));
     return old.pool.endpoints.some(({ ip, port }) => !serving.has(`${ip} ${port}`));
   });

@@ -49,6 +49,8 @@ export interface PoolListeners extends Iterable<PoolListener> {
   /** What was opened, and what nobody uses any more, since the last sweep; the latter are the caller's to close. */
   sweep(): { readonly opened: readonly PoolListener[]; readonly unused: readonly PoolListener[] };
   get(pool: string): PoolListener | undefined;
+  /** The UDP listener at an address and port, as `hostPort` writes them. */
+  udpAt(place: string): PoolListener | undefined;
 }
 
 export function createPoolListeners({
@@ -59,6 +61,7 @@ export function createPoolListeners({
   onOutcome,
 }: PoolListenersOptions): PoolListeners {
   const entries = new Map<string, Entry>();
+  const udpPlaces = new Map<string, Entry>();
   /** Those whose last use may be over. */
   const idle = new Set<Entry>();
   let opened: PoolListener[] = [];
@@ -169,6 +172,7 @@ export function createPoolListeners({
 
   function discard(entry: Entry): void {
     entries.delete(entry.pool);
+    if (entry.protocol === 'UDP') udpPlaces.delete(placeOf(entry));
     opened = opened.filter((other) => other !== entry);
     unused.push(entry);
   }
@@ -195,6 +199,7 @@ export function createPoolListeners({
       else {
         entry = open(pool, frontend);
         entries.set(pool.id, entry);
+        if (entry.protocol === 'UDP') udpPlaces.set(placeOf(entry), entry);
         opened.push(entry);
       }
       entry.uses++;
@@ -226,9 +231,14 @@ export function createPoolListeners({
     },
 
     get: (pool) => entries.get(pool),
+    udpAt: (place) => udpPlaces.get(place),
     [Symbol.iterator]: () => entries.values(),
   };
 }
+
+/** "address:port" of a listener; one of TCP and one of UDP may have the same. */
+export const placeOf = ({ at }: Pick<PoolListener, 'at'>): string =>
+  hostPort({ ip: at.address, port: at.port });
 
 /** Throws on an endpoint that is no address of the family: sockets would ask the resolver for it. */
 function settingsOf(pool: Pool, frontend: Frontend): PoolSettings {

@@ -15,7 +15,7 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
-import type { ApplyReport, Dataplane } from '../dataplane.ts';
+import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import { hostPort } from './balancer.ts';
 import {
@@ -27,9 +27,9 @@ import {
 } from './elements.ts';
 import { FamilyTable } from './family-table.ts';
 import { LISTENERS, TABLE } from './layout.ts';
+import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
-import { createPoolListeners, type PoolListener } from './pool-listeners.ts';
-import { createStaleFlows } from './stale-flows.ts';
+import { createPoolListeners, type PoolListener, placeOf } from './pool-listeners.ts';
 import { compareListeners, compareTable } from './verify.ts';
 
 export interface UserspaceOptions {
@@ -60,8 +60,6 @@ export interface UserspaceDataplane extends Dataplane {
   connections(): number;
   /** Ends what goes to endpoints that are gone: clients of TCP are reset. Returns how many. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
-  /** Resolves when connection tracking has no entry left that leads to a listener that is gone. */
-  settled(): Promise<void>;
 }
 
 /** A listener that no rule leads to any more still takes connections that were on their way to it. */
@@ -79,14 +77,15 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const random = options.random ?? Math.random;
   const connection = new NftConnection(netns);
   const listeners = createPoolListeners({ netns, clock, random, logger, onOutcome: options.onOutcome });
-  const flows = createStaleFlows({ families, netns, clock, logger });
   const tables = new Map<IPFamily, FamilyTable>();
   const failures = new Map<FrontendKey, Error>();
   /** Listeners that no rule leads to any more: first those that still listen, then those with connections. */
   const retired = new Map<PoolListener, () => void>();
   /** Those of `retired` that still take what comes. */
-  const lingering = new Set<PoolListener>();
+  const lingering = new Map<string, PoolListener>();
   let lingered: PromiseWithResolvers<void> | null = null;
+  /** The flows of closed listeners, while they are being deleted. */
+  let forgetting: Promise<void> = Promise.resolve();
   let succeeded = false;
   let unused: PoolListener[] = [];
   let owned: boolean | null = options.owned === false ? false : null;
@@ -186,11 +185,6 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       if (wasWatching || onForeignChange) startWatch();
     }
     retire();
-    const live = new Set([...listeners].map(({ at }) => hostPort({ ip: at.address, port: at.port })));
-    flows.closed(
-      [...earlier.values()].filter((at) => !live.has(hostPort({ ip: at.address, port: at.port }))),
-    );
-    flows.opened(map.frontends.values());
     return report(tally);
   }
 
@@ -271,7 +265,6 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       tally.kernelMs += performance.now() - encoded;
     }
     retire();
-    flows.opened(change.frontends.flatMap(({ before, after }) => (before === null && after ? [after] : [])));
     return report(tally);
   }
 
@@ -290,21 +283,40 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         gone.push(at);
         continue;
       }
-      const end = () => {
-        lingering.delete(listener);
-        if (protocol === 'TCP') proxy.closeListener();
-        else {
-          proxy.close();
-          flows.closed([at]);
-        }
-        if (lingering.size === 0) lingered?.resolve();
-      };
-      const cancel = clock.after(LINGER_MS, end);
-      lingering.add(listener);
+      const cancel = clock.after(LINGER_MS, () => void endLingering(listener));
+      lingering.set(lingeringName(listener), listener);
       retired.set(listener, cancel);
     }
     unused = [];
-    flows.closed(gone);
+    forget(gone);
+  }
+
+  /** Clients of UDP that go on sending are with the other mode before nobody listens here any more. */
+  async function endLingering(listener: PoolListener): Promise<void> {
+    const { proxy, protocol, at } = listener;
+    if (protocol === 'TCP') proxy.closeListener();
+    else {
+      await forget([at]);
+      proxy.close();
+    }
+    lingering.delete(lingeringName(listener));
+    if (lingering.size === 0) lingered?.resolve();
+  }
+
+  function forget(gone: readonly ListenAddress[]): Promise<void> {
+    forgetting = forgetting.then(async () => {
+      try {
+        await deleteListenerFlows(gone, netns);
+      } catch (error) {
+        logger.warn({ error: messageOf(error) }, 'flows to closed listeners could not be deleted');
+      }
+    });
+    return forgetting;
+  }
+
+  function listening({ ip, port }: SocketAddress): boolean {
+    const place = hostPort({ ip, port });
+    return (listeners.udpAt(place) ?? lingering.get(place))?.proxy.listening ?? false;
   }
 
   function startWatch(): void {
@@ -361,7 +373,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       return ended;
     },
 
-    settled: () => flows.settled(),
+    listening,
 
     async close() {
       watch?.close();
@@ -369,7 +381,6 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         // Closed with connections that wait to be accepted, a listener would reset these.
         lingered = Promise.withResolvers();
         await lingered.promise;
-        await flows.flush();
       }
       for (const [listener, cancel] of retired) {
         cancel();
@@ -378,7 +389,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         else listener.proxy.close();
       }
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
-      await flows.close();
+      await forgetting;
       connection.close();
     },
 
@@ -399,11 +410,14 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         listeners.releaseAll();
         unused.push(...listeners.sweep().unused);
         retire();
-        flows.closed(earlier);
-        await flows.flush();
+        await forget(earlier);
       }),
   };
 }
+
+/** UDP's are found by their place alone: connection tracking is compared for these only. */
+const lingeringName = (listener: PoolListener): string =>
+  listener.protocol === 'UDP' ? placeOf(listener) : `TCP ${placeOf(listener)}`;
 
 interface Tally {
   encodeMs: number;
