@@ -45,7 +45,7 @@ export interface Topology {
 /** `patience` where silence is expected: long enough for an answer on a machine that is not busy. */
 export const SILENCE_MS = 500;
 /** An answer may take this long on a busy machine. */
-const PATIENCE_MS = 10_000;
+export const PATIENCE_MS = 10_000;
 
 export function createTopology(): Topology {
   const id = randomBytes(3).toString('hex');

@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { cidr, frontend, NODE } from './service-map.ts';
+import type { ServiceScene } from './service-scene.ts';
+
+/** What the settings of a node change. */
+export function testNodeSettings(scene: ServiceScene): void {
+  test('other protocols and the interfaces as detection can be programmed', async () => {
+    const node = { ...NODE, localDetection: { mode: 'InterfaceNamePrefix', prefix: 'v' } } as const;
+    const sctp = frontend({
+      kind: 'ClusterIP',
+      service: 'signal',
+      address: '10.96.0.80',
+      port: 3868,
+      protocol: 'SCTP',
+      endpoints: scene.at('ipv4', 'pod1', 'pod2'),
+    });
+    await scene.sync([sctp, ...scene.service(81, ['pod2'])], node);
+    await scene.expectVerified();
+    const { expectPlaces, destination } = scene;
+    await expectPlaces('pod3', 'TCP', destination('ClusterIP', 'ipv4', 81), ['pod2'], false);
+    await expectPlaces('outside', 'TCP', destination('ClusterIP', 'ipv6', 81), ['pod2'], true);
+    await expectPlaces('node', 'TCP', destination('ClusterIP', 'ipv4', 81), ['pod2'], true);
+  });
+
+  test('node ports only on the addresses that are asked for', async () => {
+    const node = {
+      ...NODE,
+      localhostNodePorts: false,
+      nodePortAddresses: { ipv4: { all: false, cidrs: [cidr('10.244.1.1/32')] }, ipv6: { all: true } },
+    } as const;
+    await scene.sync(scene.service(82, ['pod2']), node);
+    assert.equal(await scene.ask('outside', 'TCP', '192.0.2.10', 30082), 'refused');
+    assert.match(await scene.ask('outside', 'TCP', '10.244.1.1', 30082), /^pod2/);
+    assert.equal(await scene.ask('node', 'TCP', '::1', 30082), 'refused');
+    await scene.expectVerified();
+  });
+}
