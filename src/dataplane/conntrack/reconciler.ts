@@ -10,7 +10,8 @@ import { messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import type { SocketAddress } from '../dataplane.ts';
-import { createServingIndex, PROTOCOL_NUMBER } from './serving-index.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
+import { createServingIndex } from './serving-index.ts';
 
 export interface ConntrackOptions {
   readonly families: readonly IPFamily[];

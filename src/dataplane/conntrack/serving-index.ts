@@ -8,8 +8,7 @@ import {
   type ServiceMap,
   SOURCE_CLASSES,
 } from '../../service/model.ts';
-
-export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
+import { PROTOCOL_NUMBER } from '../words.ts';
 
 /** "address port" of the endpoints that any class of source may reach; kept of UDP alone, whose flows are compared. */
 type Serving = ReadonlySet<string>;

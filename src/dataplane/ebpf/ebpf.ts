@@ -12,6 +12,7 @@ import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import { createNftables } from '../nftables/nftables.ts';
+import { createOneAtATime } from '../one-at-a-time.ts';
 import { defaultControlGroup } from './control-group.ts';
 import { DeviceAttachments } from './device-programs.ts';
 import { clsactWay, isDeviceLink, removeFilters, tcxWay } from './device-ways.ts';
@@ -110,23 +111,13 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   let cgroup = options.cgroup ?? null;
   let loaded: Loaded | null = null;
   let current: ServiceMap | null = null;
-  let busy = false;
+  const calls = createOneAtATime();
   let attachments: DeviceAttachments | null = null;
   let ring: RingReader | null = null;
   let cancelSweep = () => {};
   const flowWatchers = new Set<(event: FlowEvent) => void>();
   /** Undefined: not found out yet. Null: in no way. */
   let attachment: 'tcx' | 'clsact' | null | undefined = failover ? options.attachment : null;
-
-  async function exclusively<T>(work: () => Promise<T>): Promise<T> {
-    if (busy) throw new Error('calls of a dataplane must not overlap');
-    busy = true;
-    try {
-      return await work();
-    } finally {
-      busy = false;
-    }
-  }
 
   function settings(table: ForwardingTable | null): Settings {
     return {
@@ -293,10 +284,10 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   return {
     mode: 'ebpf',
     families,
-    sync: (map) => exclusively(() => sync(map)),
+    sync: (map) => calls.run(() => sync(map)),
 
     apply: (change, map) =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (!loaded || change.node) return await sync(map);
         current = map;
         const started = performance.now();
@@ -315,7 +306,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       }),
 
     verify: () =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (!current || !loaded || !cgroup) return await floor.verify();
         const wanted = configValue(settings(loaded.table));
         return [
@@ -353,7 +344,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     },
 
     remove: (options) =>
-      exclusively(async () => {
+      calls.run(async () => {
         const removeRest = () => removeFilters(netns);
         if (options?.succeeded) leavePins(pinPath, clock, removeRest);
         else {

@@ -1,7 +1,7 @@
 import type { Protocol } from '../../service/model.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
 import { formatMapped } from './kernel-contents.ts';
-import { PROTOCOL_NUMBER } from './layout.ts';
 
 /** bpf/events.h, enum event_kind, in its order. */
 const KINDS = [

@@ -1,6 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, ServiceMap } from '../../service/model.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
 import type { KernelContents } from './kernel-contents.ts';
@@ -19,7 +20,6 @@ import {
   mappedAddress,
   memberKey,
   NO_FAILOVER,
-  PROTOCOL_NUMBER,
   type RouteEntry,
   writeEndpoint,
   writeFrontend,

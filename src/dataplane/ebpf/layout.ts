@@ -4,14 +4,12 @@ import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
 import { addressBytes, type IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Protocol } from '../../service/model.ts';
-import { be16Port, writeAddress } from '../nftables/words.ts';
+import { be16Port, PROTOCOL_NUMBER, writeAddress } from '../words.ts';
 
 /*
  * The bytes that the agent shares with the programs: bpf/maps.h has the same structures. The kernel's byte order is
  * that of the machine, which is little-endian wherever these programs run; ports and addresses are in network order.
  */
-
-export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
 
 export const ACTION = { pass: 0, forward: 1, refuse: 2 } as const;
 export const BALANCE = { random: 0, 'least-connections': 1, maglev: 2 } as const;

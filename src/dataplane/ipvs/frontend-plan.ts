@@ -7,7 +7,7 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
-import { PROTOCOL_NUMBER } from '../nftables/words.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
 import type { NumberTable } from './marks.ts';
 import { SCHEDULERS, type Scheduler } from './schedulers.ts';
 

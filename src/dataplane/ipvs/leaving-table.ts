@@ -15,7 +15,7 @@ import {
   rejectWithReset,
 } from '../../kernel/nftables/expressions.ts';
 import { familyOf, type IPFamily } from '../../lib/address.ts';
-import { addressWords, PROTOCOL_NUMBER, writeAddress } from '../nftables/words.ts';
+import { addressWords, PROTOCOL_NUMBER, writeAddress } from '../words.ts';
 
 /**
  * Stands while another mode carries Services and open connections still go by virtual servers. Its end tells who looks

@@ -19,7 +19,7 @@ import {
 import type { ApplyReport } from '../dataplane.ts';
 import { keyingOf } from '../nftables/entries.ts';
 import { SCOPES } from '../nftables/layout.ts';
-import { hexOf } from '../nftables/words.ts';
+import { hexOf } from '../words.ts';
 import { ALIAS, type FrontendPlan, planFrontend, slotOf } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
 import { markMap, redirectMap, TABLE } from './layout.ts';

@@ -7,7 +7,7 @@ import type { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Frontend, NodeView } from '../../service/model.ts';
-import { PROTOCOL_NUMBER } from '../nftables/words.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
 import { restoreSettings } from './kernel-settings.ts';
 import { TABLE } from './layout.ts';

@@ -9,6 +9,7 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
+import { mergedRanges, outermost, successor } from '../address-ranges.ts';
 import { commentOf, keyingOf } from '../nftables/entries.ts';
 import {
   type ChainDefinition,
@@ -21,18 +22,7 @@ import {
 } from '../nftables/layout.ts';
 import { sizeClass } from '../nftables/size-class.ts';
 import type { Elements } from '../nftables/verify.ts';
-import {
-  addressWords,
-  be16Port,
-  bytesOf,
-  hexOf,
-  mergedRanges,
-  outermost,
-  PROTOCOL_NUMBER,
-  successor,
-  wordsOf,
-  writeAddress,
-} from '../nftables/words.ts';
+import { addressWords, be16Port, bytesOf, hexOf, PROTOCOL_NUMBER, wordsOf, writeAddress } from '../words.ts';
 import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import {
   createLayout,

@@ -3,7 +3,7 @@ import type { NftConnection } from '../../kernel/nftables/connection.ts';
 import { isShownAs } from '../../kernel/nftables/dump.ts';
 import type { Drift } from '../dataplane.ts';
 import { compareElements, type Elements } from '../nftables/verify.ts';
-import { hexOf } from '../nftables/words.ts';
+import { hexOf } from '../words.ts';
 import { TABLE } from './layout.ts';
 import { INTERFACE } from './service-interface.ts';
 import type { SteeringTable } from './steering-table.ts';

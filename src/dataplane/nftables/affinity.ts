@@ -2,8 +2,8 @@ import type { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import { hasCode } from '../../lib/errors.ts';
+import { wordsOf } from '../words.ts';
 import type { FamilyTable, Forgotten } from './family-table.ts';
-import { wordsOf } from './words.ts';
 
 /** Clients whose first packet passed the old rules may be remembered after a listing: it is done again, this often. */
 const ROUNDS = 3;

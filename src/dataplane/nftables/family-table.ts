@@ -4,6 +4,8 @@ import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, NodeView, ServiceMap } from '../../service/model.ts';
+import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import { addressWords, be16Port, bytesOf, hexOf, PROTOCOL_NUMBER, wordsOf, writeAddress } from '../words.ts';
 import { commentOf, type Entry, entriesOf, keyingOf, rearranged, sameSlot, slotKey } from './entries.ts';
 import {
   type ChainDefinition,
@@ -17,18 +19,6 @@ import {
   stickySet,
   TABLE,
 } from './layout.ts';
-import {
-  addressWords,
-  be16Port,
-  bytesOf,
-  hexOf,
-  mergedRanges,
-  outermost,
-  PROTOCOL_NUMBER,
-  successor,
-  wordsOf,
-  writeAddress,
-} from './words.ts';
 
 /** About what an endpoint and a frontend take in a transaction. */
 const SLOT_BYTES = 64;

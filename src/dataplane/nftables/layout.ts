@@ -26,8 +26,9 @@ import {
 import type { Cidr, IPFamily } from '../../lib/address.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
 import type { NodeView } from '../../service/model.ts';
+import { maskOf } from '../address-ranges.ts';
+import { addressWords } from '../words.ts';
 import { classBefore } from './size-class.ts';
-import { addressWords, maskOf } from './words.ts';
 
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead';

@@ -12,6 +12,7 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
+import { createOneAtATime } from '../one-at-a-time.ts';
 import { forgetClients } from './affinity.ts';
 import { FamilyTable, type Forgotten, TableFull } from './family-table.ts';
 import { TABLE } from './layout.ts';
@@ -65,21 +66,11 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   let loopback: LoopbackRoutes | null = null;
   let watch: { close(): void } | null = null;
   let cancelCleaning: (() => void) | null = null;
-  let busy = false;
+  const calls = createOneAtATime();
 
   function isOwned(): boolean {
     owned ??= connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4']);
     return owned;
-  }
-
-  async function exclusively<T>(work: () => Promise<T>): Promise<T> {
-    if (busy) throw new Error('calls of a dataplane must not overlap');
-    busy = true;
-    try {
-      return await work();
-    } finally {
-      busy = false;
-    }
   }
 
   async function syncFamily(family: IPFamily, map: ServiceMap, tally: Tally): Promise<void> {
@@ -190,7 +181,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   }
 
   function removeStale(): void {
-    if (busy) {
+    if (calls.busy) {
       cleanLater();
       return;
     }
@@ -218,11 +209,11 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   return {
     mode: 'nftables',
     families,
-    sync: (map) => exclusively(() => sync(map)),
+    sync: (map) => calls.run(() => sync(map)),
     watchDrift,
 
     apply: (change, map) =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (change.node || tables.size < families.length) return await sync(map);
         current = map;
         const tally = newTally();
@@ -256,7 +247,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
       }),
 
     verify: () =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (!current) return [];
         return families.flatMap((family) =>
           compareWithKernel(connection, family, tableName, tables.get(family) ?? null),
@@ -278,7 +269,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
     },
 
     remove: ({ succeeded } = { succeeded: false }) =>
-      exclusively(async () => {
+      calls.run(async () => {
         cancelCleaning?.();
         cancelCleaning = null;
         watch?.close();

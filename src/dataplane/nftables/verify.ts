@@ -4,8 +4,8 @@ import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import { type DumpedElement, isShownAs } from '../../kernel/nftables/dump.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Drift } from '../dataplane.ts';
+import { hexOf } from '../words.ts';
 import type { FamilyTable } from './family-table.ts';
-import { hexOf } from './words.ts';
 
 /** The elements of every set of a table, as `FamilyTable.expected` writes them. */
 export type Elements = Map<string, Map<string, string>>;

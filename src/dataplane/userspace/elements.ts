@@ -1,18 +1,9 @@
 import type { Element } from '../../kernel/nftables/batch.ts';
 import { formatAddress, type IPFamily } from '../../lib/address.ts';
 import { type Frontend, type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
+import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import { addressWords, be16Port, hexOfWords, PROTOCOL_NUMBER, wordsOf, wordsOfAddress } from '../words.ts';
 import { type Keying, LISTENERS, listenerMap, refusalMap } from './layout.ts';
-import {
-  addressWords,
-  hexOfWords,
-  mergedRanges,
-  outermost,
-  PROTOCOL_NUMBER,
-  portWord,
-  successor,
-  wordsOf,
-  wordsOfAddress,
-} from './words.ts';
 
 /** Where a listener listens. */
 export interface ListenAddress {
@@ -64,7 +55,7 @@ export function frontendElements({ frontend, targets }: ProgrammedFrontend): Set
         'goto reject',
       );
     }
-    const data = [...wordsOfAddress(target.address, family), portWord(target.port)];
+    const data = [...wordsOfAddress(target.address, family), be16Port(target.port)];
     return setElement(listenerMap(keying, source), { key, data, comment }, hexOfWords(data));
   });
   if (!frontend.allowedSources) return elements;
@@ -83,7 +74,7 @@ export function listenerElement(
   at: ListenAddress,
   { family, protocol, pool }: { family: IPFamily; protocol: 'TCP' | 'UDP'; pool: string },
 ): SetElement {
-  const key = [...wordsOfAddress(at.address, family), PROTOCOL_NUMBER[protocol], portWord(at.port)];
+  const key = [...wordsOfAddress(at.address, family), PROTOCOL_NUMBER[protocol], be16Port(at.port)];
   return setElement(LISTENERS, { key, comment: pool }, '');
 }
 
@@ -121,7 +112,7 @@ function frontendKeyWords({ address, family, protocol, port }: Frontend): number
   return [
     ...(address === null ? [] : wordsOfAddress(address, family)),
     PROTOCOL_NUMBER[protocol],
-    portWord(port),
+    be16Port(port),
   ];
 }
 

@@ -22,7 +22,8 @@ import {
 import type { IPFamily } from '../../lib/address.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
-import { addressWords, maskOf } from './words.ts';
+import { maskOf } from '../address-ranges.ts';
+import { addressWords } from '../words.ts';
 
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead-userspace';

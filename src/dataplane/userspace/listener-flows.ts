@@ -2,9 +2,9 @@ import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { familyOf } from '../../lib/address.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
 import { hostPort } from './balancer.ts';
 import type { ListenAddress } from './elements.ts';
-import { PROTOCOL_NUMBER } from './words.ts';
 
 /**
  * Deletes what connection tracking knows of UDP clients of these listeners: what such a client sends next is sent where

@@ -17,6 +17,7 @@ import {
 } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import { createOneAtATime } from '../one-at-a-time.ts';
 import { hostPort } from './balancer.ts';
 import {
   frontendElements,
@@ -92,21 +93,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   let current: ServiceMap | null = null;
   let watch: { close(): void } | null = null;
   let removed = false;
-  let busy = false;
+  const calls = createOneAtATime();
 
   function isOwned(): boolean {
     owned ??= connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4']);
     return owned;
-  }
-
-  async function exclusively<T>(work: () => Promise<T>): Promise<T> {
-    if (busy) throw new Error('calls of a dataplane must not overlap');
-    busy = true;
-    try {
-      return await work();
-    } finally {
-      busy = false;
-    }
   }
 
   const hasTable = (family: IPFamily) =>
@@ -343,11 +334,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   return {
     mode: 'userspace',
     families,
-    sync: (map) => exclusively(() => sync(map)),
-    apply: (change, map) => exclusively(() => apply(change, map)),
+    sync: (map) => calls.run(() => sync(map)),
+    apply: (change, map) => calls.run(() => apply(change, map)),
 
     verify: () =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (!current) return [];
         return [
           ...families.flatMap((family) => compareTable(connection, family, tables.get(family) ?? null)),
@@ -394,7 +385,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     },
 
     remove: (options = { succeeded: false }) =>
-      exclusively(async () => {
+      calls.run(async () => {
         succeeded = options.succeeded;
         watch?.close();
         watch = null;

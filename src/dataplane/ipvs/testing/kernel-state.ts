@@ -11,7 +11,7 @@ import {
   readKernelTable,
   type TableContent,
 } from '../../nftables/testing/kernel-table.ts';
-import { hexOf } from '../../nftables/words.ts';
+import { hexOf } from '../../words.ts';
 import { ALIAS } from '../frontend-plan.ts';
 import { TABLE } from '../layout.ts';
 import { serverKey } from '../server-table.ts';

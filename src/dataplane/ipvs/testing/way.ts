@@ -7,7 +7,7 @@ import {
   type Step,
   UNTOUCHED,
 } from '../../nftables/testing/interpreter.ts';
-import { PROTOCOL_NUMBER } from '../../nftables/words.ts';
+import { PROTOCOL_NUMBER } from '../../words.ts';
 import { serverKey } from '../server-table.ts';
 import type { KernelState } from './kernel-state.ts';
 

@@ -2,7 +2,7 @@ import { readAttributes, readBe32, readText } from '../../../kernel/netlink/attr
 import type { DumpedElement } from '../../../kernel/nftables/dump.ts';
 import { addressBytes, familyOf, formatAddress } from '../../../lib/address.ts';
 import type { Packet } from '../../../service/model.ts';
-import { hexOf, PROTOCOL_NUMBER } from '../words.ts';
+import { hexOf, PROTOCOL_NUMBER } from '../../words.ts';
 import type { KernelTable, ShownExpression } from './kernel-table.ts';
 
 /** Where a packet can end, and how likely. */

@@ -1,0 +1,65 @@
+import type { Cidr, IPFamily } from '../lib/address.ts';
+
+/** A range of addresses, both ends belonging to it. */
+export interface AddressRange {
+  readonly first: Uint8Array;
+  readonly last: Uint8Array;
+}
+
+/** The networks of a family as ranges that neither touch nor overlap, in order. */
+export function mergedRanges(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] {
+  const ranges = [...cidrs].filter((cidr) => cidr.family === family).map(rangeOf);
+  ranges.sort((a, b) => Buffer.compare(a.first, b.first));
+  const merged: AddressRange[] = [];
+  for (const range of ranges) {
+    const before = merged.at(-1);
+    const next = before && successor(before.last);
+    if (before && (next === null || Buffer.compare(range.first, next ?? range.first) <= 0)) {
+      if (Buffer.compare(range.last, before.last) > 0) {
+        merged[merged.length - 1] = { first: before.first, last: range.last };
+      }
+    } else merged.push(range);
+  }
+  return merged;
+}
+
+/** The networks that lie in no other one of them; equal ones once. */
+export function outermost(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] {
+  const ranges = [...cidrs].filter((cidr) => cidr.family === family).map(rangeOf);
+  ranges.sort((a, b) => Buffer.compare(a.first, b.first) || Buffer.compare(b.last, a.last));
+  const kept: AddressRange[] = [];
+  for (const range of ranges) {
+    const before = kept.at(-1);
+    if (!before || Buffer.compare(range.first, before.last) > 0) kept.push(range);
+  }
+  return kept;
+}
+
+function rangeOf(cidr: Cidr): AddressRange {
+  const first = new Uint8Array(cidr.bytes.length);
+  const last = new Uint8Array(cidr.bytes.length);
+  const mask = maskOf(cidr);
+  for (let i = 0; i < first.length; i++) {
+    first[i] = (cidr.bytes[i] ?? 0) & (mask[i] ?? 0);
+    last[i] = (cidr.bytes[i] ?? 0) | (~(mask[i] ?? 0) & 0xff);
+  }
+  return { first, last };
+}
+
+export function maskOf(cidr: Cidr): Uint8Array {
+  return Uint8Array.from(cidr.bytes, (_, i) => {
+    const bits = Math.min(8, Math.max(0, cidr.prefix - i * 8));
+    return (0xff << (8 - bits)) & 0xff;
+  });
+}
+
+/** The next address, or null after the last one. */
+export function successor(address: Uint8Array): Uint8Array | null {
+  const next = address.slice();
+  for (let i = next.length - 1; i >= 0; i--) {
+    const value = ((next[i] ?? 0) + 1) & 0xff;
+    next[i] = value;
+    if (value !== 0) return next;
+  }
+  return null;
+}
