@@ -1,23 +1,15 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
-import type { IPFamily } from '../../lib/address.ts';
-import type { Endpoint, Frontend, FrontendKind, Protocol } from '../../service/model.ts';
-import type { Dataplane } from '../dataplane.ts';
-import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
-import { createTopology, type Place, SILENCE_MS, type Topology } from '../testing/topology.ts';
+import { pause, systemClock } from '../../lib/clock.ts';
+import { testAffinityToLostEndpoint, testManyClients } from '../testing/affinity-suite.ts';
+import { testChangesInPlace, testRemoval } from '../testing/change-suite.ts';
+import { testNodeSettings } from '../testing/node-suite.ts';
+import { testHairpin, testLoopback, testReach } from '../testing/reach-suite.ts';
+import { testRefusals } from '../testing/refusal-suite.ts';
+import { ALL, createServiceScene, FAMILIES } from '../testing/service-scene.ts';
 import { createIptables } from './iptables.ts';
 import type { Variant } from './restore.ts';
-
-const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP'];
-const POLICIES = ['plain', 'external-local', 'internal-local'] as const;
-const TARGET = 8080;
-/** "The node's own address", whichever the kernel picked. */
-const NODE_ADDRESSES = ['192.0.2.10', '10.244.1.1', 'fd00:2::10', 'fd00:244:1::1'];
-
-const clusterIP = (family: IPFamily, n: number) => (family === 'ipv4' ? `10.96.0.${n}` : `fd00:96::${n}`);
-const vip = (family: IPFamily, n: number) => (family === 'ipv4' ? `203.0.113.${n}` : `fd00:113::${n}`);
 
 for (const variant of ['nft', 'legacy'] as const) {
   const installed = existsSync(`/usr/sbin/iptables-${variant}`);
@@ -29,388 +21,82 @@ for (const variant of ['nft', 'legacy'] as const) {
 }
 
 function suite(variant: Variant): void {
-  let topology: Topology;
-  let dataplane: Dataplane;
-
-  before(async () => {
-    topology = createTopology();
-    for (const place of ['pod1', 'pod2', 'far'] as const) await topology.serve(place, TARGET);
-    dataplane = createIptables({ families: FAMILIES, variant, netns: topology.namespace('node') });
+  const scene = createServiceScene({
+    open: (netns) => createIptables({ families: FAMILIES, variant, netns }),
   });
-  after(async () => {
-    await dataplane?.close();
-    topology?.close();
-  });
+  before(() => scene.start());
+  after(() => scene.close());
 
-  const at = (family: IPFamily, ...places: Place[]): Endpoint[] =>
-    places.map((place) => endpoint(topology.address(place, family), TARGET, place !== 'far'));
+  const iptables = (...words: string[]) => scene.topology.run('node', `iptables-${variant}`, ...words);
+  const ip6tables = (...words: string[]) => scene.topology.run('node', `ip6tables-${variant}`, ...words);
 
-  /** One Service in every family and protocol, with all kinds of frontends, numbered `n`. */
-  function service(
-    n: number,
-    places: readonly Place[],
-    policy: (typeof POLICIES)[number] = 'plain',
-    more: { affinitySeconds?: number; allowedSources?: string[] } = {},
-  ): Frontend[] {
-    return FAMILIES.flatMap((family) =>
-      PROTOCOLS.flatMap((protocol) => {
-        const { allowedSources, ...rest } = more;
-        const shared = {
-          service: `s${n}`,
-          family,
-          protocol,
-          policy,
-          endpoints: at(family, ...places),
-          ...rest,
-        };
-        return [
-          frontend({ ...shared, kind: 'ClusterIP', address: clusterIP(family, n), port: 80 }),
-          frontend({ ...shared, kind: 'NodePort', address: null, port: 30000 + n }),
-          frontend({
-            ...shared,
-            kind: 'LoadBalancer',
-            address: vip(family, n),
-            port: 80,
-            ...(allowedSources ? { allowedSources } : {}),
-          }),
-        ];
-      }),
-    );
-  }
-
-  function destination(kind: FrontendKind, family: IPFamily, n: number): [string, number] {
-    switch (kind) {
-      case 'ClusterIP':
-        return [clusterIP(family, n), 80];
-      case 'NodePort':
-        return [topology.address('node', family), 30000 + n];
-      default:
-        return [vip(family, n), 80];
-    }
-  }
-
-  /**
-   * Asks until every expected place has answered, and checks each answer: the place, and whether it saw the client's
-   * own address or the node's.
-   */
-  async function expectPlaces(
-    from: Place,
-    protocol: Protocol,
-    [address, port]: [string, number],
-    places: readonly Place[],
-    masqueraded: boolean,
-    clientAddress?: string,
-  ): Promise<void> {
-    const seen = new Set<string>();
-    const family = address.includes(':') ? 'ipv6' : 'ipv4';
-    for (let i = 0; i < 80 && (seen.size < places.length || i < 6); i++) {
-      const answer = await topology.ask(from, protocol as 'TCP' | 'UDP', address, port);
-      const [place = '', source = ''] = answer.split(' ');
-      assert.ok(places.includes(place as Place), `${from} → ${address}:${port}/${protocol}: ${answer}`);
-      if (masqueraded) assert.ok(NODE_ADDRESSES.includes(source), `${place} saw ${source}, not the node`);
-      else assert.equal(source, clientAddress ?? topology.address(from, family), `${place} saw ${source}`);
-      seen.add(place);
-    }
-    assert.deepEqual([...seen].sort(), [...places].sort());
-  }
-
-  const ALL: readonly Place[] = ['pod1', 'pod2', 'far'];
-  const LOCAL: readonly Place[] = ['pod1', 'pod2'];
-
-  describe('who reaches which endpoints, and what they see', () => {
-    before(async () => {
-      const report = await dataplane.sync(
-        serviceMap(POLICIES.flatMap((policy, i) => service(20 + i, ALL, policy))),
-      );
-      assert.deepEqual(report.failed, []);
+  testReach(scene, () => {
+    testLoopback(scene);
+    test('and counted', { skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed' }, () => {
+      assert.match(iptables('-vnL', 'KUBE-PROXY-LOCALNET'), /^ +1 .*DROP/m);
     });
-    for (const from of ['pod3', 'node', 'outside'] as const) {
-      for (const kind of ['ClusterIP', 'NodePort', 'LoadBalancer'] as const) {
-        for (const [i, policy] of POLICIES.entries()) {
-          const external = kind !== 'ClusterIP';
-          const local =
-            (policy === 'internal-local' && !external) ||
-            (policy === 'external-local' && external && from === 'outside');
-          const masqueraded =
-            from === 'node' ||
-            (from === 'pod3' ? external && policy !== 'external-local' : !(local && external));
-          test(`${from} → ${kind}, ${policy}: ${local ? 'local' : 'all'} endpoints${masqueraded ? ', masqueraded' : ''}`, async () => {
-            for (const family of FAMILIES) {
-              for (const protocol of PROTOCOLS) {
-                const to = destination(kind, family, 20 + i);
-                await expectPlaces(from, protocol, to, local ? LOCAL : ALL, masqueraded);
-              }
-            }
-          });
-        }
-      }
-    }
-    test('node ports answer on the loopback address', async () => {
-      for (const protocol of PROTOCOLS) {
-        for (const address of ['127.0.0.1', '::1']) {
-          await expectPlaces('node', protocol, [address, 30020], ALL, true);
-        }
-      }
-    });
-    test('the node’s own servers on loopback addresses see the client’s address', async () => {
-      await topology.serve('node', 7778);
-      for (const protocol of PROTOCOLS) {
-        for (const address of ['127.0.0.1', '::1']) {
-          assert.equal(
-            await topology.ask('node', protocol as 'TCP' | 'UDP', address, 7778),
-            `node ${address}`,
-          );
-        }
-      }
-    });
-    test('but packets from outside to a loopback address are dropped', {
-      skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed',
-    }, async () => {
-      await topology.serve('node', 7777);
-      // No program can send such a packet plainly: its destination is rewritten behind the routing.
-      topology.run('outside', 'nft', 'add table ip martian');
-      topology.run(
-        'outside',
-        'nft',
-        'add chain ip martian post { type filter hook postrouting priority 300; }',
-      );
-      topology.run('outside', 'nft', 'add rule ip martian post ip daddr 198.18.0.1 ip daddr set 127.0.0.1');
-      assert.equal(
-        await topology.ask('outside', 'UDP', '198.18.0.1', 7777, undefined, SILENCE_MS),
-        'silence',
-      );
-      const counters = topology.run('node', `iptables-${variant}`, '-vnL', 'KUBE-PROXY-LOCALNET');
-      assert.match(counters, /^ +1 .*DROP/m);
-    });
-    test('the kernel is as wanted', async () => assert.deepEqual(await dataplane.verify(), []));
   });
-
-  describe('what is refused', () => {
-    before(async () => {
-      await dataplane.sync(
-        serviceMap([
-          ...service(30, []),
-          ...service(31, ['far'], 'external-local'),
-          ...service(32, ['far'], 'internal-local'),
-          ...service(33, ['pod1'], 'plain', { allowedSources: ['192.0.2.20/32', 'fd00:2::20/128'] }),
-          ...service(34, [], 'plain', { allowedSources: ['192.0.2.20/32', 'fd00:2::20/128'] }),
-          ...service(35, ['pod1'], 'plain', { allowedSources: ['0.0.0.0/0', '::/0'] }),
-          ...service(36, ['pod1'], 'plain', { allowedSources: [] }),
-        ]),
-      );
-    });
-    const rows: [what: string, from: Place, kind: FrontendKind, n: number, answer: string | RegExp][] = [
-      ['no endpoints', 'pod3', 'ClusterIP', 30, 'refused'],
-      ['no endpoints', 'node', 'ClusterIP', 30, 'refused'],
-      ['no endpoints', 'outside', 'ClusterIP', 30, 'refused'],
-      ['no endpoints', 'pod3', 'NodePort', 30, 'refused'],
-      ['no endpoints', 'node', 'NodePort', 30, 'refused'],
-      ['no endpoints', 'outside', 'NodePort', 30, 'refused'],
-      ['no endpoints', 'outside', 'LoadBalancer', 30, 'refused'],
-      ['no endpoints', 'node', 'LoadBalancer', 30, 'refused'],
-      ['external policy Local without a local one', 'outside', 'NodePort', 31, 'silence'],
-      ['external policy Local without a local one', 'outside', 'LoadBalancer', 31, 'silence'],
-      ['but pods reach the others', 'pod3', 'LoadBalancer', 31, /^far 10\.244\.1\.13$|^far fd00:244:1::13$/],
-      ['and the node too', 'node', 'NodePort', 31, /^far/],
-      ['internal policy Local without a local one', 'pod3', 'ClusterIP', 32, 'silence'],
-      ['internal policy does not touch node ports', 'outside', 'NodePort', 32, /^far/],
-      ['a source in the ranges', 'outside', 'LoadBalancer', 33, /^pod1/],
-      ['a source outside the ranges', 'pod3', 'LoadBalancer', 33, 'silence'],
-      ['the node outside the ranges', 'node', 'LoadBalancer', 33, 'silence'],
-      ['ranges do not touch node ports', 'pod3', 'NodePort', 33, /^pod1/],
-      ['in the ranges, no endpoints', 'outside', 'LoadBalancer', 34, 'refused'],
-      ['outside the ranges, no endpoints', 'pod3', 'LoadBalancer', 34, 'silence'],
-      ['ranges that hold everybody', 'pod3', 'LoadBalancer', 35, /^pod1/],
-      ['ranges that hold nobody', 'outside', 'LoadBalancer', 36, 'silence'],
-    ];
-    for (const [what, from, kind, n, expected] of rows) {
-      test(`${what}: ${from} → ${kind}: ${expected}`, async () => {
-        const asks = FAMILIES.flatMap((family) => PROTOCOLS.map((protocol) => ({ family, protocol })));
-        await Promise.all(
-          asks.map(async ({ family, protocol }) => {
-            const [address, port] = destination(kind, family, n);
-            const patience = expected === 'silence' ? SILENCE_MS : undefined;
-            const answer = await topology.ask(
-              from,
-              protocol as 'TCP' | 'UDP',
-              address,
-              port,
-              undefined,
-              patience,
-            );
-            if (typeof expected === 'string') assert.equal(answer, expected, `${family} ${protocol}`);
-            else assert.match(answer, expected, `${family} ${protocol}`);
-          }),
-        );
-      });
-    }
-    test('a wrong port of a cluster IP is refused, an address of nobody is silent', async () => {
-      for (const from of ['pod3', 'node', 'outside'] as const) {
-        for (const family of FAMILIES) {
-          assert.equal(await topology.ask(from, 'TCP', clusterIP(family, 33), 81), 'refused');
-          assert.equal(await topology.ask(from, 'UDP', clusterIP(family, 33), 81), 'refused');
-          assert.equal(
-            await topology.ask(from, 'TCP', clusterIP(family, 99), 80, undefined, SILENCE_MS),
-            'silence',
-          );
-        }
-      }
-    });
-    test('the kernel is as wanted', async () => assert.deepEqual(await dataplane.verify(), []));
-  });
-
-  test('an endpoint that reaches itself sees the node', async () => {
-    await dataplane.sync(serviceMap(service(40, ['pod1'])));
-    for (const family of FAMILIES) {
-      for (const protocol of PROTOCOLS) {
-        await expectPlaces('pod1', protocol, destination('ClusterIP', family, 40), ['pod1'], true);
-      }
-    }
-  });
-
-  test('a client stays with its endpoint, hundreds of others with theirs', async () => {
-    await dataplane.sync(serviceMap(service(41, ['pod1', 'pod2', 'far'], 'plain', { affinitySeconds: 100 })));
-    for (const family of FAMILIES) {
-      const [address, port] = destination('ClusterIP', family, 41);
-      const first = await topology.ask('pod3', 'TCP', address, port);
-      for (let i = 0; i < 15; i++) assert.equal(await topology.ask('pod3', 'TCP', address, port), first);
-    }
-    const clients = Array.from({ length: 330 }, (_, i) =>
-      `10.244.7.${i % 250}`.replace('.7.', i < 250 ? '.7.' : '.8.'),
-    );
-    topology.configure('pod3', ...clients.map((client) => `addr add ${client}/32 dev lo`));
-    topology.configure('node', 'route add 10.244.7.0/24 dev v3', 'route add 10.244.8.0/24 dev v3');
-    const [address, port] = destination('ClusterIP', 'ipv4', 41);
-    const firsts: string[] = [];
-    for (const client of clients) firsts.push(await topology.ask('pod3', 'UDP', address, port, client));
-    assert.equal(new Set(firsts.map((answer) => answer.split(' ')[0])).size, 3);
-    for (const [i, client] of clients.entries()) {
-      assert.equal(await topology.ask('pod3', 'UDP', address, port, client), firsts[i]);
-    }
-    assert.deepEqual(await dataplane.verify(), []);
-  });
-
-  test('changes are applied in place, and equal what a fresh start would program', async () => {
-    let map = serviceMap([...service(50, ['pod1']), ...service(51, ALL)]);
-    await dataplane.sync(map);
-    const steps = [
-      [...service(50, ['pod2']), ...service(51, ALL)],
-      [...service(50, ['pod2']), ...service(51, [])],
-      [...service(51, ['pod1'], 'external-local', { affinitySeconds: 50 })],
-      [...service(51, ['far'], 'external-local'), ...service(52, ALL)],
-      [],
-    ];
-    for (const frontends of steps) {
-      const next = serviceMap(frontends);
-      const report = await dataplane.apply(changeBetween(map, next), next);
-      assert.deepEqual(report.failed, []);
-      assert.deepEqual(await dataplane.verify(), []);
-      map = next;
-    }
-  });
+  testRefusals(scene);
+  testHairpin(scene);
+  testManyClients(scene);
+  testAffinityToLostEndpoint(scene);
+  testChangesInPlace(scene);
 
   test('what others change is noticed, named and repaired', async () => {
+    await scene.dataplane.close();
     let noticed = 0;
-    const watched = createIptables({
-      families: FAMILIES,
-      variant,
-      netns: topology.namespace('node'),
-      onForeignChange: () => noticed++,
-    });
-    try {
-      const map = serviceMap(service(60, ['pod1']));
-      await watched.sync(map);
-      const next = serviceMap(service(60, ['pod1', 'pod2']));
-      await watched.apply(changeBetween(map, next), next);
-      await new Promise((resolve) => setTimeout(resolve, 700));
-      assert.equal(noticed, 0, 'our own changes are not foreign');
-      topology.run('node', `iptables-${variant}`, '-t', 'nat', '-F', 'KUBE-SERVICES');
-      topology.run('node', `ip6tables-${variant}`, '-t', 'nat', '-D', 'PREROUTING', '1');
-      for (let i = 0; i < 100 && noticed === 0; i++) await new Promise((resolve) => setTimeout(resolve, 20));
-      assert.ok(noticed > 0);
-      const drifts = await watched.verify();
-      assert.ok(drifts.some((d) => d.object.endsWith('chain KUBE-SERVICES') && d.kind === 'different'));
-      assert.ok(drifts.some((d) => /ip6tables.* chain PREROUTING rule .*KUBE-SERVICES/.test(d.object)));
-      await watched.sync(next);
-      assert.deepEqual(await watched.verify(), []);
-    } finally {
-      await watched.close();
-    }
+    scene.reopen((netns) =>
+      createIptables({ families: FAMILIES, variant, netns, onForeignChange: () => noticed++ }),
+    );
+    await scene.sync(scene.service(60, ['pod1']));
+    await scene.apply(scene.service(60, ['pod1', 'pod2']));
+    await pause(systemClock, 700);
+    assert.equal(noticed, 0, 'our own changes are not foreign');
+    iptables('-t', 'nat', '-F', 'KUBE-SERVICES');
+    ip6tables('-t', 'nat', '-D', 'PREROUTING', '1');
+    for (let i = 0; i < 100 && noticed === 0; i++) await pause(systemClock, 20);
+    assert.ok(noticed > 0);
+    const drifts = await scene.dataplane.verify();
+    assert.ok(drifts.some((d) => d.object.endsWith('chain KUBE-SERVICES') && d.kind === 'different'));
+    assert.ok(drifts.some((d) => /ip6tables.* chain PREROUTING rule .*KUBE-SERVICES/.test(d.object)));
+    await scene.sync(scene.service(60, ['pod1', 'pod2']));
+    await scene.expectVerified();
+    await scene.dataplane.close();
+    scene.reopen();
   });
 
   test('a restart adopts what is there and writes nothing', async () => {
-    const map = serviceMap([...service(61, ALL, 'plain', { affinitySeconds: 9 }), ...service(62, [])]);
-    await dataplane.sync(map);
-    const restarted = createIptables({ families: FAMILIES, variant, netns: topology.namespace('node') });
-    const report = await restarted.sync(map);
-    assert.equal(report.operations, 0);
-    await restarted.close();
+    const frontends = [...scene.service(61, ALL, 'plain', { affinitySeconds: 9 }), ...scene.service(62, [])];
+    await scene.sync(frontends);
+    await scene.dataplane.close();
+    scene.reopen();
+    assert.equal((await scene.sync(frontends)).operations, 0);
   });
 
   test('a service port that iptables refuses is reported and left out, the rest works', async () => {
-    const bad = service(71, ['pod1']).map((f) => ({ ...f, port: f.kind === 'ClusterIP' ? 99_999 : f.port }));
-    const report = await dataplane.sync(serviceMap([...service(70, ['pod1']), ...bad]));
+    const bad = scene
+      .service(71, ['pod1'])
+      .map((f) => ({ ...f, port: f.kind === 'ClusterIP' ? 99_999 : f.port }));
+    const report = await scene.sync([...scene.service(70, ['pod1']), ...bad]);
     assert.ok(report.failed.length > 0 && report.failed.every(({ key }) => bad.some((f) => f.key === key)));
-    await expectPlaces('pod3', 'TCP', destination('ClusterIP', 'ipv4', 70), ['pod1'], false);
+    await scene.expectPlaces('pod3', 'TCP', scene.destination('ClusterIP', 'ipv4', 70), ['pod1'], false);
   });
 
-  test('other protocols and the interfaces as detection can be programmed', async () => {
-    const node = { ...NODE, localDetection: { mode: 'InterfaceNamePrefix', prefix: 'v' } } as const;
-    const sctp = frontend({
-      kind: 'ClusterIP',
-      service: 'signal',
-      address: '10.96.0.80',
-      port: 3868,
-      protocol: 'SCTP',
-      endpoints: at('ipv4', 'pod1', 'pod2'),
-    });
-    await dataplane.sync(serviceMap([sctp, ...service(81, ['pod2'])], node));
-    assert.deepEqual(await dataplane.verify(), []);
-    await expectPlaces('pod3', 'TCP', destination('ClusterIP', 'ipv4', 81), ['pod2'], false);
-    await expectPlaces('outside', 'TCP', destination('ClusterIP', 'ipv6', 81), ['pod2'], true);
-  });
-
-  test('node ports only on the addresses that are asked for', async () => {
-    const node = {
-      ...NODE,
-      localhostNodePorts: false,
-      nodePortAddresses: {
-        ipv4: { all: false, cidrs: [{ ...hostOf('10.244.1.1') }] },
-        ipv6: { all: true },
-      },
-    } as const;
-    await dataplane.sync(serviceMap(service(82, ['pod2']), node));
-    assert.equal(await topology.ask('outside', 'TCP', '192.0.2.10', 30082), 'refused');
-    assert.match(await topology.ask('outside', 'TCP', '10.244.1.1', 30082), /^pod2/);
-    assert.equal(await topology.ask('node', 'TCP', '::1', 30082), 'refused');
-    assert.deepEqual(await dataplane.verify(), []);
-  });
-
-  test('removing leaves what others made, and nothing else', async () => {
-    topology.run('node', `iptables-${variant}`, '-t', 'nat', '-N', 'THEIRS');
-    topology.run('node', `iptables-${variant}`, '-t', 'nat', '-A', 'PREROUTING', '-j', 'THEIRS');
-    topology.run('node', `iptables-${variant}`, '-N', 'KUBE-FIREWALL');
-    await dataplane.sync(serviceMap(service(83, ALL, 'plain', { affinitySeconds: 9 })));
-    await dataplane.remove();
-    const left = FAMILIES.map((family) =>
-      topology.run('node', `${family === 'ipv4' ? 'iptables' : 'ip6tables'}-${variant}-save`),
-    ).join('');
-    const own = left.split('\n').filter((line) => /KUBE/.test(line));
-    assert.deepEqual(own, [':KUBE-FIREWALL - [0:0]']);
-    assert.match(left, /-A PREROUTING -j THEIRS/);
-    assert.doesNotMatch(
-      topology.run('node', 'ip', '-6', 'route', 'show', 'table', 'local'),
-      / ::1 dev (v1|eth0)/,
-    );
-    assert.equal(topology.run('node', 'sysctl', '-n', 'net.ipv4.conf.all.route_localnet').trim(), '0');
-  });
-}
-
-function hostOf(address: string) {
-  return {
-    family: 'ipv4',
-    bytes: Uint8Array.from(address.split('.').map(Number)),
-    prefix: 32,
-    text: `${address}/32`,
-  } as const;
+  testNodeSettings(scene);
+  testRemoval(
+    scene,
+    () => {
+      iptables('-t', 'nat', '-N', 'THEIRS');
+      iptables('-t', 'nat', '-A', 'PREROUTING', '-j', 'THEIRS');
+      iptables('-N', 'KUBE-FIREWALL');
+    },
+    () => {
+      const left = ['iptables', 'ip6tables']
+        .map((tool) => scene.topology.run('node', `${tool}-${variant}-save`))
+        .join('');
+      const own = left.split('\n').filter((line) => /KUBE/.test(line));
+      assert.deepEqual(own, [':KUBE-FIREWALL - [0:0]']);
+      assert.match(left, /-A PREROUTING -j THEIRS/);
+    },
+  );
 }
