@@ -6,9 +6,11 @@ import { type DnsServer, startDnsServer } from '../dns/server.ts';
 import { createZone, type Zone } from '../dns/zone.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { writeSysctls } from '../kernel/sysctl.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { DnsConfiguration } from './configuration.ts';
 
@@ -40,6 +42,7 @@ export async function startDns(
   } finally {
     socket.close();
   }
+  refuseAtOnce(logger);
   const metrics = createDnsMetrics(registry);
   const networks = [
     ...(configuration.proxy?.serviceCidrs ?? []),
@@ -98,6 +101,29 @@ export async function startDns(
   await Promise.all(synced);
   zone.setSynced(true);
   return server;
+}
+
+/**
+ * While no agent runs, the kernel refuses questions (ICMP), and resolvers ask the next name server. By default it tells
+ * each pod so once a second at most, and lets the pod's other questions wait for their timeout (5 s in glibc). What
+ * bounds all of a node's refusals remains, for both families, with room for what pods ask (ip-sysctl.rst).
+ */
+const REFUSALS = {
+  'net.ipv4.icmp_ratelimit': 0,
+  'net.ipv6.icmp.ratelimit': 0,
+  'net.ipv4.icmp_msgs_per_sec': 20_000,
+  'net.ipv4.icmp_msgs_burst': 2000,
+};
+
+function refuseAtOnce(logger: Logger): void {
+  try {
+    writeSysctls(REFUSALS);
+  } catch (error) {
+    logger.warn(
+      { err: error },
+      `pods will wait for some answers whenever no agent runs here: ${messageOf(error)}`,
+    );
+  }
 }
 
 /** Tells the zone which pod has which address, in the whole cluster. */

@@ -8,6 +8,7 @@ import { systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
 import { allocateFromPools } from './agent-pools.ts';
+import { markReady } from './cluster-state.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { KUBERNETES_VERSION } from './version.ts';
@@ -41,11 +42,13 @@ the node that it runs on. It follows the API server until it is stopped; what it
       logger,
       signal,
     });
-    agent.ready.catch((error: unknown) => {
-      if (signal.aborted) return;
-      logger.error({ err: error }, `the node cannot start: ${messageOf(error)}`);
-      process.exit(1);
-    });
+    agent.ready
+      .then(() => markReady(configuration.stateDir))
+      .catch((error: unknown) => {
+        if (signal.aborted) return;
+        logger.error({ err: error }, `the node cannot start: ${messageOf(error)}`);
+        process.exit(1);
+      });
     const pools = allocateFromPools(configuration, {
       clock: systemClock,
       random: Math.random,

@@ -71,7 +71,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
     nodeName: node.name,
     kubeconfig: join(folder, 'kubeconfig'),
     clusterDomain: state.clusterDomain,
-    stateDir: join(folder, 'state'),
+    stateDir: paths.nodeState(node.name),
     proxy: {
       mode: state.mode,
       detectLocalMode: 'ClusterCIDR',

@@ -69,6 +69,8 @@ export function clusterPaths(name: string) {
     logs: join(root, 'logs'),
     log: (process: string) => join(root, 'logs', `${process}.log`),
     node: (node: string) => join(root, 'nodes', node),
+    /** What a node's agent keeps. */
+    nodeState: (node: string) => join(root, 'nodes', node, 'state'),
   };
 }
 
@@ -160,4 +162,25 @@ export function identify(pid: number): ProcessIdentity | null {
 /** True while that very process runs. */
 export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
   return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
+}
+
+const READY = 'ready.json';
+
+/** Writes down that this process, an agent, does all that its node needs. */
+export function markReady(stateDir: string): void {
+  replaceFile(join(stateDir, READY), JSON.stringify(identify(process.pid)));
+}
+
+/**
+ * Whether that very agent has said so. The node's object in the API cannot tell: it stays Ready while an agent starts
+ * again, since traffic goes on.
+ */
+export function isReady(stateDir: string, agent: ProcessIdentity | null): boolean {
+  try {
+    const ready = JSON.parse(readFileSync(join(stateDir, READY), 'utf8')) as ProcessIdentity | null;
+    return agent !== null && ready?.pid === agent.pid && ready.startTime === agent.startTime;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
+  }
 }

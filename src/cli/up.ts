@@ -17,6 +17,7 @@ import {
   checkClusterName,
   clusterPaths,
   DEFAULT_CLUSTER,
+  isReady,
   isRunning,
   listClusters,
   readCluster,
@@ -300,6 +301,7 @@ async function becomeReady(
     const watch = watchCluster(client, AbortSignal.any([deadline, ended.signal]));
     const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+    await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     // Not before all nodes are there: the first would get all the pods.
     await applyManifests(client, manifests);
     progress.step(
@@ -317,6 +319,21 @@ async function becomeReady(
     clearInterval(guard);
     ended.abort();
     transport.close();
+  }
+}
+
+/** Waits for the agents that run now: a node that was ready before one was started again is so in the API still. */
+async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<void> {
+  const { nodeState } = clusterPaths(state.name);
+  const starting = () => state.nodes.filter((node) => !isReady(nodeState(node.name), node.agent));
+  while (starting().length > 0) {
+    if (deadline.aborted)
+      throw new Error(
+        starting()
+          .map(({ name }) => `the agent of ${name} is starting`)
+          .join('\n  '),
+      );
+    await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 
