@@ -41,8 +41,8 @@ export interface ServiceTraits {
 export interface SceneOptions<D extends Dataplane> {
   /** Opens the mode in the node's network namespace. */
   readonly open: (netns: string) => D;
-  /** How a place asks; default: as `Topology.ask` does. */
-  readonly ask?: Ask;
+  /** How a place asks, where that is not by any socket in its network namespace. */
+  readonly ask?: (bySocket: Ask) => Ask;
   /** Every endpoint sees the node, whoever the client is, and is chosen in turn. */
   readonly proxy?: boolean;
 }
@@ -107,10 +107,9 @@ export function createServiceScene<D extends Dataplane>(options: SceneOptions<D>
   const at = (family: IPFamily, ...places: Place[]) =>
     places.map((place) => endpoint(scene().topology.address(place, family), TARGET, place !== 'far'));
 
-  const ask: Ask =
-    options.ask ??
-    ((from, protocol, address, port, patience) =>
-      scene().topology.ask(from, protocol, address, port, undefined, patience));
+  const bySocket: Ask = (from, protocol, address, port, patience) =>
+    scene().topology.ask(from, protocol, address, port, undefined, patience);
+  const ask = options.ask?.(bySocket) ?? bySocket;
 
   function serviceIn(
     family: IPFamily,
