@@ -6,20 +6,21 @@ import { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
-import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
+import { familyOf, type IPFamily } from '../lib/address.ts';
 import { manualClock } from '../lib/clock.ts';
 import { decide } from '../service/decide.ts';
 import { snapshot } from '../service/diff.ts';
 import type { Packet, Protocol, ServiceMap } from '../service/model.ts';
 import { createServiceTable } from '../service/service-table.ts';
 import { applyEdit, randomCluster } from '../service/testing/random-cluster.ts';
+import { readElements } from './nf-table.ts';
 import { createWalk, UNTOUCHED } from './nftables/testing/interpreter.ts';
 import { type KernelTable, readKernelTable } from './nftables/testing/kernel-table.ts';
+import { inInterface, isConsistent, isForNode } from './testing/packet-class.ts';
 import { hostPort } from './userspace/balancer.ts';
 import { readListenerKey } from './userspace/elements.ts';
 import { LISTENERS, TABLE } from './userspace/layout.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace/userspace.ts';
-import { readElements } from './userspace/verify.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 /** The mode cannot carry SCTP, and says so. */
@@ -69,7 +70,8 @@ for (let seed = 31; seed <= 33; seed++) {
           );
           for (let i = 0; i < PACKETS; i++) {
             const packet = cluster.packet(map);
-            if (familyOf(packet.destination) !== family || !consistent(packet, map)) continue;
+            if (familyOf(packet.destination) !== family || !isConsistent(packet, map)) continue;
+            if (packet.protocol === 'SCTP') continue;
             const action = agree(map, packet, kernel, dataplane);
             actions[action] = (actions[action] ?? 0) + 1;
           }
@@ -115,7 +117,7 @@ function elementsOf(
 ): Map<string, string> {
   const pools = new Map(dataplane.listeners().map(({ at, pool }) => [nameOf(at), pool]));
   const elements = new Map<string, string>();
-  for (const [set, content] of readElements(connection, family)) {
+  for (const [set, content] of readElements(connection, family, TABLE)) {
     for (const [key, value] of content) {
       if (set === LISTENERS) {
         elements.set(`${set} ${pools.get(nameOf(readListenerKey(Buffer.from(key, 'hex'), family)))}`, value);
@@ -132,23 +134,6 @@ function elementsOf(
 
 const nameOf = ({ address, port }: { address: string; port: number }) => hostPort({ ip: address, port });
 
-/** Packets whose class is the one that rules can tell from them. */
-function consistent(packet: Packet, map: ServiceMap): boolean {
-  const family = familyOf(packet.source);
-  if (family === null || family !== familyOf(packet.destination) || packet.protocol === 'SCTP') return false;
-  const detection = map.node.localDetection;
-  if (!('ipv4' in detection)) return true;
-  const cidr = detection[family];
-  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
-}
-
-function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
-  if (packet.sourceClass === 'node') return null;
-  if (packet.sourceClass === 'external') return 'eth0';
-  if (localDetection.mode === 'BridgeInterface') return localDetection.interface;
-  return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
-}
-
 /**
  * The listener that the rules send a packet to has the endpoints that the oracle names, or none takes it. Returns what
  * becomes of the packet.
@@ -157,10 +142,7 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: 
   const verdict = decide(map, packet);
   // The kernel's routing drops them.
   if (verdict.reason === 'martian') return verdict.reason;
-  const { destination, destinationIsLocal } = packet;
-  const { ipv4, ipv6 } = map.node;
-  const isLocal =
-    destinationIsLocal ?? ([ipv4, ipv6, '::1'].includes(destination) || destination.startsWith('127.'));
+  const isLocal = isForNode(packet, map);
   const from = inInterface(packet, map);
   const walk = createWalk(kernel, packet, {
     inInterface: from,
@@ -178,7 +160,7 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: 
   }
   assert.equal(verdict.action, 'forward', context);
   const key = Buffer.from([...target.address, 0, 0, 0, 0, target.port >> 8, target.port & 255, 0, 0]);
-  const at = nameOf(readListenerKey(key, familyOf(destination) ?? 'ipv4'));
+  const at = nameOf(readListenerKey(key, familyOf(packet.destination) ?? 'ipv4'));
   const listener = dataplane
     .listeners()
     .find((one) => nameOf(one.at) === at && one.protocol === packet.protocol);

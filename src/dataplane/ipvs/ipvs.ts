@@ -8,6 +8,7 @@ import { silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
+import { compareNfTable } from '../nf-table.ts';
 import { TABLE } from './layout.ts';
 import { DRAIN_MS, leave } from './leave.ts';
 import { locateSteps } from './locate.ts';
@@ -18,7 +19,7 @@ import { applyChange, applyMap, collectDrained, type Programmed } from './progra
 import { handOver, removeAll } from './removal.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
 import { findInterface, readAddresses, watchAddresses } from './service-interface.ts';
-import { compareAddresses, compareTable } from './verify.ts';
+import { compareAddresses } from './verify.ts';
 
 /** How often it is looked whether the connections to endpoints that are gone have been closed. */
 const DRAIN_POLL_MS = 2000;
@@ -162,7 +163,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         return [
           ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
           ...compareAddresses(state.bound, ours, others),
-          ...[...state.tables.values()].flatMap((table) => compareTable(nft, table)),
+          ...[...state.tables.values()].flatMap((table) => compareNfTable(nft, table.family, TABLE, table)),
         ];
       }),
 

@@ -25,7 +25,8 @@ import type { Cidr, IPFamily } from '../../lib/address.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { maskOf } from '../address-ranges.ts';
-import { type ChainDefinition, type Keying, SCOPES, type Scope } from '../nftables/layout.ts';
+import type { ChainDefinition } from '../nf-table.ts';
+import { type Keying, SCOPES, type Scope } from '../nftables/layout.ts';
 import { addressWords } from '../words.ts';
 import type { MarkScheme } from './marks.ts';
 

@@ -10,9 +10,9 @@ import {
   type SourceClass,
 } from '../../service/model.ts';
 import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import type { ChainDefinition, Elements } from '../nf-table.ts';
 import { commentOf, keyingOf } from '../nftables/entries.ts';
 import {
-  type ChainDefinition,
   createLayout as createPickLayout,
   endpointMap,
   type Keying,
@@ -21,7 +21,6 @@ import {
   type Scope,
 } from '../nftables/layout.ts';
 import { sizeClass } from '../nftables/size-class.ts';
-import type { Elements } from '../nftables/verify.ts';
 import { addressWords, be16Port, bytesOf, hexOf, PROTOCOL_NUMBER, wordsOf, writeAddress } from '../words.ts';
 import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import {

@@ -5,10 +5,10 @@ import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, NodeView, ServiceMap } from '../../service/model.ts';
 import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import type { ChainDefinition, Elements } from '../nf-table.ts';
 import { addressWords, be16Port, bytesOf, hexOf, PROTOCOL_NUMBER, wordsOf, writeAddress } from '../words.ts';
 import { commentOf, type Entry, entriesOf, keyingOf, rearranged, sameSlot, slotKey } from './entries.ts';
 import {
-  type ChainDefinition,
   createLayout,
   endpointMap,
   frontendMap,
@@ -238,7 +238,7 @@ export class FamilyTable {
    * All elements that the kernel must have, by set: key (hex) → data (hex) or verdict. Without the clients that are
    * remembered, which only the kernel knows.
    */
-  expected(): Map<string, Map<string, string>> {
+  expected(): Elements {
     const sets = new Map<string, Map<string, string>>();
     for (const name of this.#sized.keys()) sets.set(name, new Map());
     const put = (set: string, key: ArrayLike<number>, value: string) => {

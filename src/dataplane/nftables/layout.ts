@@ -1,4 +1,4 @@
-import type { BaseChain, Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
+import type { Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
 import { DATA_TYPE, type DataType, NFPROTO } from '../../kernel/nftables/constants.ts';
 import {
   BASE,
@@ -27,6 +27,7 @@ import type { Cidr, IPFamily } from '../../lib/address.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
 import type { NodeView } from '../../service/model.ts';
 import { maskOf } from '../address-ranges.ts';
+import type { ChainDefinition } from '../nf-table.ts';
 import { addressWords } from '../words.ts';
 import { classBefore } from './size-class.ts';
 
@@ -78,12 +79,6 @@ export function pickChain(pick: Pick): string {
 /** Set of the frontends whose clients come back to the same endpoint for `seconds`. */
 export function stickySet(keying: Keying, seconds: number): string {
   return `${prefixOf(keying)}sticky-${seconds}`;
-}
-
-export interface ChainDefinition {
-  readonly name: string;
-  readonly base?: BaseChain;
-  readonly rules: readonly (readonly Expression[])[];
 }
 
 /** Everything about the rules of one family that depends on the node alone. */

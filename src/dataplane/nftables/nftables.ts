@@ -12,12 +12,12 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
+import { compareNfTable } from '../nf-table.ts';
 import { createOneAtATime } from '../one-at-a-time.ts';
 import { forgetClients } from './affinity.ts';
 import { FamilyTable, type Forgotten, TableFull } from './family-table.ts';
 import { TABLE } from './layout.ts';
 import { locateSteps } from './locate.ts';
-import { compareWithKernel } from './verify.ts';
 
 export interface NftablesOptions {
   readonly families: readonly IPFamily[];
@@ -250,7 +250,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
       calls.run(async () => {
         if (!current) return [];
         return families.flatMap((family) =>
-          compareWithKernel(connection, family, tableName, tables.get(family) ?? null),
+          compareNfTable(connection, family, tableName, tables.get(family) ?? null),
         );
       }),
 

@@ -2,6 +2,7 @@ import type { NftBatch } from '../../kernel/nftables/batch.ts';
 import { TABLE_FLAG } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { FrontendKey, NodeView } from '../../service/model.ts';
+import type { ChainDefinition, Elements } from '../nf-table.ts';
 import {
   clusterIPElement,
   frontendElements,
@@ -104,8 +105,12 @@ export class FamilyTable {
     return this.#frontends;
   }
 
-  /** All elements that the kernel must have: by set, key (hex) → value. */
-  expected(): Map<string, Map<string, string>> {
+  get chains(): ReadonlyMap<string, ChainDefinition> {
+    return new Map(this.layout.chains.map((chain) => [chain.name, chain]));
+  }
+
+  /** All elements that the kernel must have. */
+  expected(): Elements {
     const sets = new Map<string, Map<string, string>>();
     for (const { name } of this.layout.sets) sets.set(name, new Map());
     for (const { set, id, value } of this.#elements()) sets.get(set)?.set(id.slice(set.length + 1), value);

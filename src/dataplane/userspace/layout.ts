@@ -1,4 +1,4 @@
-import type { BaseChain, Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
+import type { Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
 import { DATA_TYPE, type DataType, NFPROTO } from '../../kernel/nftables/constants.ts';
 import {
   BASE,
@@ -23,6 +23,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { maskOf } from '../address-ranges.ts';
+import type { ChainDefinition } from '../nf-table.ts';
 import { addressWords } from '../words.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -41,12 +42,6 @@ export const refusalMap = (keying: Keying, source: SourceClass): string =>
 
 /** Set of the listeners' own addresses; an element's comment is the id of the pool that it serves. */
 export const LISTENERS = 'listeners';
-
-export interface ChainDefinition {
-  readonly name: string;
-  readonly base?: BaseChain;
-  readonly rules: readonly (readonly Expression[])[];
-}
 
 /** The rules of one family, all of which depend on the node alone: Services are elements of the sets. */
 export interface Layout {

@@ -17,6 +17,7 @@ import {
 } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import { compareNfTable } from '../nf-table.ts';
 import { createOneAtATime } from '../one-at-a-time.ts';
 import { hostPort } from './balancer.ts';
 import {
@@ -31,7 +32,7 @@ import { LISTENERS, TABLE } from './layout.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
 import { createPoolListeners, type PoolListener, placeOf } from './pool-listeners.ts';
-import { compareListeners, compareTable } from './verify.ts';
+import { compareListeners } from './verify.ts';
 
 export interface UserspaceOptions {
   readonly families: readonly IPFamily[];
@@ -341,7 +342,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       calls.run(async () => {
         if (!current) return [];
         return [
-          ...families.flatMap((family) => compareTable(connection, family, tables.get(family) ?? null)),
+          ...families.flatMap((family) =>
+            compareNfTable(connection, family, TABLE, tables.get(family) ?? null),
+          ),
           ...compareListeners(listeners, netns),
         ];
       }),
