@@ -8,11 +8,12 @@ import { familyOf } from '../../lib/address.ts';
 import { snapshot } from '../../service/diff.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { isConsistent } from '../testing/packet-class.ts';
 import { openAffinitySets } from './affinity-sets.ts';
 import { TABLES } from './base-chains.ts';
 import { createIptables } from './iptables.ts';
 import { type LiveTable, readTables } from './restore.ts';
-import { agree, consistent } from './testing/agree.ts';
+import { agree } from './testing/agree.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ROUNDS = 24;
@@ -57,7 +58,7 @@ for (const variant of ['nft', 'legacy'] as const) {
             const tables = { nat: live.nat.chains, filter: live.filter.chains };
             for (let i = 0; i < PACKETS; i++) {
               const packet = cluster.packet(map);
-              if (familyOf(packet.destination) !== family || !consistent(packet, map)) continue;
+              if (familyOf(packet.destination) !== family || !isConsistent(packet, map)) continue;
               agree(map, packet, tables);
               compared++;
             }

@@ -3,13 +3,14 @@ import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { createNetns, removeNetns } from '../../kernel/netns.ts';
-import { cidrContains, familyOf, type IPFamily } from '../../lib/address.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import { manualClock } from '../../lib/clock.ts';
 import { decide } from '../../service/decide.ts';
 import { snapshot } from '../../service/diff.ts';
 import type { Packet, ServiceMap } from '../../service/model.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { inInterface, isConsistent } from '../testing/packet-class.ts';
 import { createIpvs } from './ipvs.ts';
 import {
   contentOfState,
@@ -77,7 +78,7 @@ for (let seed = 31; seed <= 32; seed++) {
         assertSame(contentOfState(kernel), contentOfState(freshReader.read()), `round ${round}`);
         for (let i = 0; i < PACKETS; i++) {
           const packet = cluster.packet(map);
-          if (!consistent(packet, map)) continue;
+          if (!isConsistent(packet, map)) continue;
           agree(map, { ...packet, destinationIsLocal: kernel.others.has(packet.destination) }, kernel);
           compared++;
         }
@@ -120,23 +121,6 @@ function assertSame(ours: KernelContent, wanted: KernelContent, context: string)
       assert.ok(table.chains.has(chain) || !reached, `${context}: chain ${chain}`);
     }
   }
-}
-
-/** Packets whose class is the one that rules can tell from them. */
-function consistent(packet: Packet, map: ServiceMap): boolean {
-  const family = familyOf(packet.source);
-  if (family === null || family !== familyOf(packet.destination)) return false;
-  const detection = map.node.localDetection;
-  if (!('ipv4' in detection)) return true;
-  const cidr = detection[family];
-  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
-}
-
-function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
-  if (packet.sourceClass === 'node') return null;
-  if (packet.sourceClass === 'external') return 'eth0';
-  if (localDetection.mode === 'BridgeInterface') return localDetection.interface;
-  return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
 }
 
 function agree(map: ServiceMap, packet: Packet, kernel: KernelState): void {

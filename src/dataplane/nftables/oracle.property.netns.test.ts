@@ -4,13 +4,14 @@ import { test } from 'node:test';
 import { createNetns, removeNetns } from '../../kernel/netns.ts';
 import { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
-import { cidrContains, familyOf, type IPFamily } from '../../lib/address.ts';
+import { familyOf, type IPFamily } from '../../lib/address.ts';
 import { manualClock } from '../../lib/clock.ts';
 import { decide } from '../../service/decide.ts';
 import { snapshot } from '../../service/diff.ts';
 import type { Packet, ServiceMap } from '../../service/model.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { inInterface, isConsistent, isForNode } from '../testing/packet-class.ts';
 import { createNftables } from './nftables.ts';
 import { interpret } from './testing/interpreter.ts';
 import { contentOf, type KernelTable, readKernelTable } from './testing/kernel-table.ts';
@@ -54,7 +55,7 @@ for (let seed = 1; seed <= 8; seed++) {
           assertSame(kernel, readKernelTable(otherConnection, NFPROTO[family]), `round ${round}`);
           for (let i = 0; i < PACKETS; i++) {
             const packet = cluster.packet(map);
-            if (familyOf(packet.destination) !== family || !consistent(packet, map)) continue;
+            if (familyOf(packet.destination) !== family || !isConsistent(packet, map)) continue;
             agree(map, packet, kernel);
             compared++;
           }
@@ -88,23 +89,6 @@ function assertSame(kernel: KernelTable, fresh: KernelTable, context: string): v
   }
 }
 
-/** Packets whose class is the one that rules can tell from them. */
-function consistent(packet: Packet, map: ServiceMap): boolean {
-  const family = familyOf(packet.source);
-  if (family === null || family !== familyOf(packet.destination)) return false;
-  const detection = map.node.localDetection;
-  if (!('ipv4' in detection)) return true;
-  const cidr = detection[family];
-  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
-}
-
-function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
-  if (packet.sourceClass === 'node') return null;
-  if (packet.sourceClass === 'external') return 'eth0';
-  if (localDetection.mode === 'BridgeInterface') return localDetection.interface;
-  return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
-}
-
 function agree(map: ServiceMap, packet: Packet, kernel: KernelTable): void {
   const verdict = decide(map, packet);
   // The kernel's routing drops them, and guard-loopback where that is told not to.
@@ -114,14 +98,8 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable): void {
     add(expected, `forward ${endpoint.ip} ${endpoint.port} ${masquerade ? 'masqueraded' : ''}`, odds);
   }
   if (verdict.action !== 'forward') add(expected, verdict.action, 1);
-  const destinationIsLocal =
-    packet.destinationIsLocal ??
-    (packet.destination === map.node.ipv4 ||
-      packet.destination === map.node.ipv6 ||
-      packet.destination === '::1' ||
-      packet.destination.startsWith('127.'));
   const seen = new Map<string, number>();
-  const input = { packet, destinationIsLocal, inInterface: inInterface(packet, map) };
+  const input = { packet, destinationIsLocal: isForNode(packet, map), inInterface: inInterface(packet, map) };
   for (const { action, target, masquerade, odds } of interpret(kernel, input)) {
     add(seen, action === 'forward' ? `forward ${target} ${masquerade ? 'masqueraded' : ''}` : action, odds);
   }

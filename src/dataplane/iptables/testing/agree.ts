@@ -1,28 +1,9 @@
 import assert from 'node:assert/strict';
-import { cidrContains, familyOf, parseCidr } from '../../../lib/address.ts';
 import { decide } from '../../../service/decide.ts';
 import type { Packet, ServiceMap } from '../../../service/model.ts';
+import { isForNode } from '../../testing/packet-class.ts';
 import { hostPort } from '../chain-names.ts';
 import { interpret, type Outcome, type Tables } from './interpreter.ts';
-
-/** Packets whose class is the one that rules can tell from them. */
-export function consistent(packet: Packet, map: ServiceMap): boolean {
-  const family = familyOf(packet.source);
-  if (family === null || family !== familyOf(packet.destination)) return false;
-  const detection = map.node.localDetection;
-  if (!('ipv4' in detection)) return true;
-  const cidr = detection[family];
-  return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
-}
-
-function isLocal(packet: Packet, map: ServiceMap): boolean {
-  const { destination } = packet;
-  const loopback =
-    destination === '::1' || cidrContains(parseCidr('127.0.0.0/8') ?? assert.fail(), destination);
-  return (
-    packet.destinationIsLocal ?? (loopback || destination === map.node.ipv4 || destination === map.node.ipv6)
-  );
-}
 
 /** Asserts that the oracle and the rules do the same with a packet. */
 export function agree(map: ServiceMap, packet: Packet, tables: Tables): void {
@@ -37,7 +18,7 @@ export function agree(map: ServiceMap, packet: Packet, tables: Tables): void {
   }
   if (verdict.action !== 'forward') add(expected, verdict.action, 1);
   const seen = new Map<string, number>();
-  for (const outcome of interpret(tables, packet, isLocal(packet, map)))
+  for (const outcome of interpret(tables, packet, isForNode(packet, map)))
     add(seen, nameOf(outcome), outcome.odds);
   const context = `${JSON.stringify(packet)} ${verdict.reason} ${verdict.frontend?.key} ${JSON.stringify([...seen])}`;
   assert.deepEqual([...seen.keys()].sort(), [...expected.keys()].sort(), context);
