@@ -1,4 +1,12 @@
-import { createHash, generateKeyPairSync, type KeyObject, randomBytes, sign } from 'node:crypto';
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  randomBytes,
+  sign,
+} from 'node:crypto';
 import { addressBytes } from '../lib/address.ts';
 
 /** A certificate and its private key, PEM. */
@@ -27,17 +35,26 @@ const YEARS = 10;
 export function createAuthority(commonName: string, now: Date): CertificateAuthority {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const subject = { commonName };
-  const keyId = createHash('sha1')
-    .update(publicKey.export({ type: 'spki', format: 'der' }))
-    .digest();
   const cert = certificate(subject, subject, publicKey, privateKey, now, [
     extension(OID.basicConstraints, true, sequence(boolean(true))),
     extension(OID.keyUsage, true, bitString(Buffer.of(0x06), 1)),
-    extension(OID.subjectKeyIdentifier, false, octetString(keyId)),
+    extension(OID.subjectKeyIdentifier, false, octetString(keyIdentifier(publicKey))),
   ]);
+  return openAuthority(commonName, { cert, key: pemKey(privateKey) }, now);
+}
+
+/** An authority that `createAuthority` made before, under this name. */
+export function openAuthority(
+  commonName: string,
+  { cert, key }: KeyedCertificate,
+  now: Date,
+): CertificateAuthority {
+  const subject = { commonName };
+  const privateKey = createPrivateKey(key);
+  const keyId = keyIdentifier(createPublicKey(privateKey));
   return {
     cert,
-    key: pemKey(privateKey),
+    key,
     issue(request) {
       const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
       const usages =
@@ -69,6 +86,11 @@ export function createAuthority(commonName: string, now: Date): CertificateAutho
     },
   };
 }
+
+const keyIdentifier = (publicKey: KeyObject) =>
+  createHash('sha1')
+    .update(publicKey.export({ type: 'spki', format: 'der' }))
+    .digest();
 
 /** An EC P-256 private key for signing tokens, PEM. */
 export function createSigningKey(): string {

@@ -1,16 +1,20 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { createAuthority, createSigningKey } from '../apiserver/pki.ts';
+import {
+  type CertificateAuthority,
+  createAuthority,
+  createSigningKey,
+  openAuthority,
+} from '../apiserver/pki.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
-import { type ClusterState, clusterPaths } from './cluster-state.ts';
+import { type ClusterState, clusterPaths, type NodeState } from './cluster-state.ts';
 import { kubeconfigText } from './kubeconfig-text.ts';
 
 /** Keys and certificates: the authority, the API server, the administrator, and each node. */
 export function writeCredentials(state: ClusterState): void {
   const paths = clusterPaths(state.name);
   mkdirSync(paths.pki, { recursive: true, mode: 0o700 });
-  const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
-  const authority = createAuthority(`fairlead-${state.name}`, new Date());
+  const authority = createAuthority(authorityName(state), new Date());
   const serviceAddresses = state.serviceCidrs.flatMap((text) => {
     const cidr = parseCidr(text);
     return cidr ? [addressAt(cidr, 1)] : [];
@@ -38,19 +42,32 @@ export function writeCredentials(state: ClusterState): void {
     paths.kubeconfig,
     kubeconfigText(state.name, `https://127.0.0.1:${state.apiPort}`, authority.cert, admin),
   );
+  for (const node of state.nodes) writeIdentity(state, node, authority);
+}
+
+/** What a node that comes later needs. */
+export function writeNodeCredentials(state: ClusterState, node: NodeState): void {
+  const { pki } = clusterPaths(state.name);
+  const read = (file: string) => readFileSync(join(pki, file), 'utf8');
+  const keyed = { cert: read('ca.crt'), key: read('ca.key') };
+  writeIdentity(state, node, openAuthority(authorityName(state), keyed, new Date()));
+}
+
+const authorityName = (state: ClusterState) => `fairlead-${state.name}`;
+const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
+
+function writeIdentity(state: ClusterState, node: NodeState, authority: CertificateAuthority): void {
   const [address = ''] = state.controlPlaneAddresses;
   const url = `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
-  for (const node of state.nodes) {
-    const folder = paths.node(node.name);
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const identity = authority.issue({
-      commonName: `system:node:${node.name}`,
-      organizations: ['system:nodes'],
-      names: [node.name, ...node.addresses],
-      usage: 'both',
-    });
-    write(join(folder, 'node.crt'), identity.cert);
-    write(join(folder, 'node.key'), identity.key);
-    write(join(folder, 'kubeconfig'), kubeconfigText(state.name, url, authority.cert, identity));
-  }
+  const folder = clusterPaths(state.name).node(node.name);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const identity = authority.issue({
+    commonName: `system:node:${node.name}`,
+    organizations: ['system:nodes'],
+    names: [node.name, ...node.addresses],
+    usage: 'both',
+  });
+  write(join(folder, 'node.crt'), identity.cert);
+  write(join(folder, 'node.key'), identity.key);
+  write(join(folder, 'kubeconfig'), kubeconfigText(state.name, url, authority.cert, identity));
 }

@@ -1,7 +1,7 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { ClusterState } from './cluster-state.ts';
+import type { ClusterState, NodeState } from './cluster-state.ts';
 
 /** What the user asked of `up`. */
 export interface ClusterRequest {
@@ -66,13 +66,8 @@ export function planCluster(
   const pods = networks('--pod-cidr', request.podCidr, DEFAULTS.pods, families, occupied);
   const services = networks('--service-cidr', request.serviceCidr, DEFAULTS.services, families, occupied);
   for (const pod of pods) {
-    const room = NODE_PREFIX[pod.family] - pod.prefix;
-    if (room < 0 || 2 ** room < request.nodes) {
-      throw refusal(
-        '--pod-cidr',
-        `${pod.text} has no room for ${request.nodes} nodes with a /${NODE_PREFIX[pod.family]} each`,
-      );
-    }
+    const problem = roomProblem(pod, request.nodes);
+    if (problem) throw refusal('--pod-cidr', problem);
     const clash = services.find((service) => cidrsOverlap(pod, service));
     if (clash) throw refusal('--pod-cidr', `${pod.text} overlaps the Services' network ${clash.text}`);
   }
@@ -102,13 +97,38 @@ export function planCluster(
     outsideAddresses: at(WIRE_HOST.outside),
     machineAddresses: request.plugIn ? at(WIRE_HOST.machine) : [],
     apiPort: request.apiPort,
-    nodes: Array.from({ length: request.nodes }, (_, i) => ({
-      name: `node-${i + 1}`,
-      addresses: at(WIRE_HOST.firstNode + i),
-      agent: null,
-    })),
+    nodes: Array.from({ length: request.nodes }, (_, i) => nodeAt(wires, i)),
     controlPlane: null,
   };
+}
+
+/**
+ * The nodes that a cluster needs besides those it has, to have `count` of them. Throws where their pods' networks do not
+ * fit into that of the cluster.
+ */
+export function planNodes(state: ClusterState, count: number): NodeState[] {
+  for (const text of state.podCidrs) {
+    const pods = parseCidr(text);
+    const problem = pods && roomProblem(pods, count);
+    if (problem)
+      throw refusal('--nodes', problem, `fairlead down --name ${state.name}, and up with a --pod-cidr`);
+  }
+  const wires = state.wireCidrs.flatMap((text) => parseCidr(text) ?? []);
+  const known = new Set(state.nodes.map(({ name }) => name));
+  return Array.from({ length: count }, (_, i) => nodeAt(wires, i))
+    .filter(({ name }) => !known.has(name))
+    .slice(0, Math.max(0, count - state.nodes.length));
+}
+
+function nodeAt(wires: readonly Cidr[], index: number): NodeState {
+  const addresses = wires.map((wire) => addressAt(wire, WIRE_HOST.firstNode + index));
+  return { name: `node-${index + 1}`, addresses, agent: null };
+}
+
+function roomProblem(pods: Cidr, nodes: number): string | null {
+  const room = NODE_PREFIX[pods.family] - pods.prefix;
+  if (room >= 0 && 2 ** room >= nodes) return null;
+  return `${pods.text} has no room for ${nodes} nodes with a /${NODE_PREFIX[pods.family]} each`;
 }
 
 function networks(
@@ -183,10 +203,14 @@ function poolTexts(given: string | null, wires: readonly Cidr[], families: reado
   return texts;
 }
 
-function refusal(option: string, message: string): FairleadError {
+function refusal(
+  option: string,
+  message: string,
+  hint = `give another ${option}, or leave it out`,
+): FairleadError {
   return new FairleadError(`${option}: ${message}`, {
     op: 'plan cluster',
     code: message.includes('occupied') ? 'cidr-occupied' : 'bad-cidr',
-    hint: `give another ${option}, or leave it out`,
+    hint,
   });
 }

@@ -9,6 +9,7 @@ import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { createTopology, listTopology, plugMachine } from '../network/topology.ts';
 import { writeCredentials } from './cluster-credentials.ts';
+import { addNodes, removeNodes } from './cluster-nodes.ts';
 import { MOST_NODES, planCluster } from './cluster-plan.ts';
 import { logTail, startControlPlane, startNodeAgent } from './cluster-processes.ts';
 import { removeCluster } from './cluster-removal.ts';
@@ -46,10 +47,10 @@ export const command: Command = {
 
 Starts a local cluster, applies the manifests, waits until everything in them is ready, and prints what to try next.
 Runs until Ctrl-C, which stops the cluster, or goes on in the background with --detach. For a cluster that runs
-already it starts again what has stopped, and applies the manifests.
+already it starts again what has stopped, gives it as many nodes as --nodes says, and applies the manifests.
 
   -f, --file FILE         a manifest to apply; may be given several times; "-" is standard input
-  --nodes N               how many nodes (default 1)
+  --nodes N               how many nodes (default 1; a cluster that runs gets more, or loses its last)
   --mode M                how nodes carry Services: ${availableModes().join(', ')} (default: nftables)
   --ip-family F           ipv4, ipv6 or dual (default: ipv4)
   --overlay O             how pods' packets go between nodes: routes (default), or vxlan
@@ -99,7 +100,8 @@ already it starts again what has stopped, and applies the manifests.
     const progress = startProgress(output);
     const existing = readCluster(name);
     let state: ClusterState;
-    if (existing) state = await resume(existing, progress);
+    if (existing)
+      state = await resume(existing, optional('nodes') === null ? null : nodes, progress, timeout);
     else {
       requireKernel();
       const request = {
@@ -238,26 +240,50 @@ function writeLauncher(state: ClusterState): void {
   writeFileSync(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
 }
 
-/** Starts again what has stopped of a cluster that is there. */
-async function resume(state: ClusterState, progress: Progress): Promise<ClusterState> {
-  const stopped: string[] = [];
+/** Starts again what has stopped of a cluster that is there, and gives it as many nodes as asked for. */
+async function resume(
+  before: ClusterState,
+  nodeCount: number | null,
+  progress: Progress,
+  timeoutSeconds: number,
+): Promise<ClusterState> {
+  const state = addNodes(before, nodeCount ?? before.nodes.length);
+  const known = new Set(before.nodes.map(({ name }) => name));
+  const started = { again: [] as string[], added: [] as string[] };
   let { controlPlane } = state;
   if (!isRunning(controlPlane)) {
-    stopped.push('control plane');
+    started.again.push('control plane');
     controlPlane = startControlPlane(state);
   }
+  const kept = new Set(state.nodes.slice(0, nodeCount ?? undefined));
   const nodes = state.nodes.map((node) => {
-    if (isRunning(node.agent)) return node;
-    stopped.push(node.name);
+    if (isRunning(node.agent) || !kept.has(node)) return node;
+    started[known.has(node.name) ? 'again' : 'added'].push(node.name);
     return { ...node, agent: startNodeAgent(state, node) };
   });
   const resumed = { ...state, controlPlane, nodes };
   writeCluster(resumed);
-  progress.step(
-    `cluster ${state.name}`,
-    stopped.length > 0 ? `started again: ${stopped.join(', ')}` : 'is running',
-  );
-  return resumed;
+  const said = [
+    ...(started.again.length > 0 ? [`started again: ${started.again.join(', ')}`] : []),
+    ...(started.added.length > 0 ? [`added: ${started.added.join(', ')}`] : []),
+  ];
+  progress.step(`cluster ${state.name}`, said.join('; ') || 'is running');
+  if (kept.size === nodes.length) return resumed;
+  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+  try {
+    const client = createClient(transport, 'fairlead-up');
+    const remaining = await removeNodes(
+      client,
+      resumed,
+      kept.size,
+      AbortSignal.timeout(timeoutSeconds * 1000),
+    );
+    const gone = nodes.slice(kept.size).map(({ name }) => name);
+    progress.step('nodes removed', gone.join(', '));
+    return remaining;
+  } finally {
+    transport.close();
+  }
 }
 
 async function becomeReady(

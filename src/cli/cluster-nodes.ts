@@ -1,0 +1,87 @@
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { pinPathOf, removePins } from '../dataplane/ebpf/pins.ts';
+import { netnsExists } from '../kernel/netns.ts';
+import { type Client, hasReason } from '../kube/client.ts';
+import { type Pod, RESOURCES } from '../kube/types.ts';
+import { addTopologyNode, nodeNetns, removeTopologyNode } from '../network/topology.ts';
+import { removeRuntimeState } from '../runtime/runtime-state.ts';
+import { writeNodeCredentials } from './cluster-credentials.ts';
+import { planNodes } from './cluster-plan.ts';
+import { cgroupParent, endProcesses } from './cluster-processes.ts';
+import { type ClusterState, clusterPaths, isRunning, type NodeState, writeCluster } from './cluster-state.ts';
+
+const PATIENCE_MS = 5000;
+const LOOK_MS = 50;
+
+/** Gives a cluster further nodes, whose agents are still to be started, so that it has `count`. */
+export function addNodes(state: ClusterState, count: number): ClusterState {
+  const grown = { ...state, nodes: [...state.nodes, ...planNodes(state, count)] };
+  // Written first, so that what an interruption leaves half-made is found, and completed, by the next call.
+  writeCluster(grown);
+  for (const node of grown.nodes) {
+    if (!netnsExists(nodeNetns(state.name, node.name))) addTopologyNode(state.name, node, state.wireCidrs);
+    if (!existsSync(join(clusterPaths(state.name).node(node.name), 'kubeconfig')))
+      writeNodeCredentials(state, node);
+  }
+  return grown;
+}
+
+/**
+ * Takes the nodes behind the first `count` away: their pods are ended, as `kubectl drain` does it, and made again
+ * elsewhere by what controls them; then agent, Node object, namespace and files go. Pods that do not end before
+ * `deadline` are ended with the node.
+ */
+export async function removeNodes(
+  client: Client,
+  state: ClusterState,
+  count: number,
+  deadline: AbortSignal,
+): Promise<ClusterState> {
+  const leaving = state.nodes.slice(count);
+  // All of them first, or pods would move from one to the other.
+  await Promise.all(leaving.map(({ name }) => cordon(client, name)));
+  await Promise.all(leaving.map((node) => drain(client, node, deadline)));
+  await endProcesses(
+    leaving.flatMap(({ agent }) => (isRunning(agent) ? [agent] : [])),
+    PATIENCE_MS,
+  );
+  await Promise.all(leaving.map(({ name }) => ignoreMissing(client.delete(RESOURCES.nodes, name))));
+  const paths = clusterPaths(state.name);
+  for (const { name } of leaving) {
+    await removeRuntimeState(paths.nodeState(name), cgroupParent(state.name, name));
+    removePins(pinPathOf(cgroupParent(state.name, name)));
+    removeTopologyNode(state.name, name);
+    rmSync(paths.node(name), { recursive: true, force: true });
+  }
+  const remaining = { ...state, nodes: state.nodes.slice(0, count) };
+  writeCluster(remaining);
+  return remaining;
+}
+
+async function cordon(client: Client, node: string): Promise<void> {
+  await ignoreMissing(client.patch(RESOURCES.nodes, node, 'merge', { spec: { unschedulable: true } }));
+}
+
+async function drain(client: Client, node: NodeState, deadline: AbortSignal): Promise<void> {
+  const fieldSelector = `spec.nodeName=${node.name},status.phase!=Succeeded,status.phase!=Failed`;
+  const isOfDaemonSet = (pod: Pod) =>
+    (pod.metadata?.ownerReferences ?? []).some(({ kind }) => kind === 'DaemonSet');
+  const running = async () =>
+    (await client.list(RESOURCES.pods, { fieldSelector })).items.filter((pod) => !isOfDaemonSet(pod));
+  for (const { metadata } of await running()) {
+    const { name = '', namespace = '' } = metadata ?? {};
+    await ignoreMissing(client.delete(RESOURCES.pods, name, { namespace }));
+  }
+  // Where no agent runs, nobody ends them.
+  while (isRunning(node.agent) && !deadline.aborted && (await running()).length > 0)
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+}
+
+async function ignoreMissing(call: Promise<unknown>): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!hasReason(error, 'NotFound')) throw error;
+  }
+}
