@@ -1,165 +1,18 @@
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
-import { build } from 'esbuild';
-import { createNetns, NETNS_DIR, removeNetns, spawnInNetns } from '../../kernel/netns.ts';
-import { listLinks } from '../../kernel/rtnetlink/links.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { NodeNetwork } from '../node-network.ts';
-import {
-  connectFrom,
-  echoBytes,
-  echoServer,
-  netnsOf,
-  sandbox,
-  testNode,
-  testPodCidrs,
-  testTopology,
-  Undo,
-} from '../packets.testing.ts';
-import { openPodNetwork, type PodNetwork } from '../pod-network.ts';
-import { outsideNetns, type Topology } from '../topology.ts';
-import { serveCni } from './cni-server.ts';
+import { describe, test } from 'node:test';
+import { createNetns, NETNS_DIR, removeNetns } from '../../kernel/netns.ts';
+import { connectFrom, echoBytes, echoServer, sandbox, testNode } from '../packets.testing.ts';
+import { outsideNetns } from '../topology.ts';
 import { installCni, uninstallCni } from './installation.ts';
+import { addressesIn, environment, pluginNode } from './plugin-calls.testing.ts';
 import { CNI_VERSIONS } from './specification.ts';
 
-// The plugin is called as container runtimes call it: a process, with variables and standard input.
-
-const PLUGIN = join(import.meta.dirname, 'plugin.ts');
-const DEBIAN = '/usr/lib/cni';
-
-const undo = new Undo();
-let topology: Topology;
-let node: string;
-let folder: string;
-let socket: string;
-let network: NodeNetwork;
-let pods: PodNetwork;
-let stopAgent: () => void;
-
-beforeEach(() => {
-  topology = testTopology(undo, 1);
-  node = netnsOf(topology, 1);
-  folder = mkdtempSync(join(tmpdir(), 'flt-cni-'));
-  undo.add(() => rmSync(folder, { recursive: true, force: true }));
-  socket = join(folder, 'cni.sock');
-  startAgent();
-});
-afterEach(() => undo.run());
-
-/** What an agent does for the plugin; again after `stopAgent`. */
-function startAgent(): void {
-  network = new NodeNetwork({
-    ...testNode(1),
-    node: 'node-1',
-    podCidrs: testPodCidrs(1),
-    overlay: 'routes',
-    netns: node,
-  });
-  pods = openPodNetwork({ network, stateDir: folder });
-  const server = serveCni({ path: socket, network, pods, logger: silentLogger });
-  let stopped = false;
-  stopAgent = () => {
-    if (stopped) return;
-    stopped = true;
-    server.close();
-    pods.close();
-    network.close();
-  };
-  undo.add(stopAgent);
-}
-
-interface Outcome {
-  readonly status: number;
-  // biome-ignore lint/suspicious/noExplicitAny: tests read into the fields that they expect
-  readonly answer: any;
-}
-
-/** Runs a plugin inside the node's namespace, as the runtime there does. */
-function call(
-  program: readonly [string, ...string[]],
-  environment: Record<string, string>,
-  config: object | string,
-): Promise<Outcome> {
-  return new Promise((resolve, reject) => {
-    const [file, ...args] = program;
-    const child = spawnInNetns(node, file, args, {
-      env: { PATH: process.env['PATH'] ?? '', CNI_PATH: DEBIAN, ...environment },
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    let text = '';
-    child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
-      text += chunk;
-    });
-    child.on('error', reject);
-    child.on('close', (status) => {
-      resolve({ status: status ?? -1, answer: text === '' ? null : JSON.parse(text) });
-    });
-    child.stdin?.on('error', () => {});
-    child.stdin?.end(typeof config === 'string' ? config : JSON.stringify(config));
-  });
-}
-
-// Bundled as it is shipped: it starts in a third of the time.
-const bundled = mkdtempSync(join(tmpdir(), 'flt-cni-'));
-const BUNDLE = join(bundled, 'cni.mjs');
-const OURS: [string, ...string[]] = [process.execPath, BUNDLE];
-before(() =>
-  build({
-    entryPoints: [PLUGIN],
-    outfile: BUNDLE,
-    bundle: true,
-    minify: true,
-    platform: 'node',
-    format: 'esm',
-  }),
-);
-after(() => rmSync(bundled, { recursive: true, force: true }));
-
-const config = (more: object = {}) => ({
-  cniVersion: '1.1.0',
-  name: 'test',
-  type: 'fairlead',
-  socket,
-  ...more,
-});
-const environment = (command: string, container: string, netns = container) => ({
-  CNI_COMMAND: command,
-  CNI_CONTAINERID: container,
-  CNI_NETNS: netns === '' ? '' : join(NETNS_DIR, netns),
-  CNI_IFNAME: 'eth0',
-  CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=${container}`,
-});
-const ours = (command: string, container: string, more: object = {}, netns = container) =>
-  call(OURS, environment(command, container, netns), config(more));
-async function add(container: string, more: object = {}) {
-  const outcome = await ours('ADD', container, more);
-  assert.equal(outcome.status, 0, JSON.stringify(outcome.answer));
-  return outcome.answer;
-}
-const ports = () =>
-  listLinks(network.socket)
-    .map(({ name }) => name)
-    .filter((name) => name.startsWith('flp'));
-const addressesIn = (netns: string, device = 'eth0') =>
-  (
-    JSON.parse(execFileSync('ip', ['-n', netns, '-j', 'addr', 'show', device], { encoding: 'utf8' }))[0]
-      .addr_info as { local: string; prefixlen: number; scope: string }[]
-  )
-    .filter(({ scope }) => scope === 'global')
-    .map(({ local, prefixlen }) => `${local}/${prefixlen}`);
+const node = pluginNode();
+const { undo, add, call, config, ours, ports } = node;
 
 describe('calls that cannot be carried out', () => {
   const good = () => environment('ADD', 'c', 'missing');
@@ -180,7 +33,7 @@ describe('calls that cannot be carried out', () => {
   ] as const) {
     test(what, async () => {
       const { status, answer } = await call(
-        OURS,
+        node.plugin,
         { ...good(), ...variables },
         typeof input === 'string' ? input : config(input),
       );
@@ -191,22 +44,22 @@ describe('calls that cannot be carried out', () => {
     });
   }
   test('the node’s own namespace', async () => {
-    const { answer } = await call(OURS, environment('ADD', 'c', node), config());
+    const { answer } = await call(node.plugin, environment('ADD', 'c', node.netns), config());
     assert.equal(answer.code, 4);
     assert.match(answer.msg, /own network namespace/);
   });
 });
 
 test('VERSION needs no agent', async () => {
-  stopAgent();
-  const { status, answer } = await call(OURS, { CNI_COMMAND: 'VERSION' }, { cniVersion: '1.0.0' });
+  node.stopAgent();
+  const { status, answer } = await call(node.plugin, { CNI_COMMAND: 'VERSION' }, { cniVersion: '1.0.0' });
   assert.deepEqual([status, answer], [0, { cniVersion: '1.0.0', supportedVersions: [...CNI_VERSIONS] }]);
 });
 
 test('STATUS says whether the agent is there', async () => {
-  assert.deepEqual(await call(OURS, { CNI_COMMAND: 'STATUS' }, config()), { status: 0, answer: null });
-  stopAgent();
-  const { status, answer } = await call(OURS, { CNI_COMMAND: 'STATUS' }, config());
+  assert.deepEqual(await call(node.plugin, { CNI_COMMAND: 'STATUS' }, config()), { status: 0, answer: null });
+  node.stopAgent();
+  const { status, answer } = await call(node.plugin, { CNI_COMMAND: 'STATUS' }, config());
   assert.deepEqual([status, answer.code], [1, 50]);
 });
 
@@ -230,7 +83,7 @@ for (const cniVersion of CNI_VERSIONS) {
       ['0.0.0.0/0', '::/0'],
     );
     const server = await echoServer(undo, netns, '10.244.1.2');
-    assert.ok(await echoBytes(await connectFrom(undo, node, '10.244.1.2', server.port), 1000));
+    assert.ok(await echoBytes(await connectFrom(undo, node.netns, '10.244.1.2', server.port), 1000));
     if (cniVersion.startsWith('0.3')) return;
     assert.deepEqual(await ours('CHECK', netns, { cniVersion, prevResult: result }), {
       status: 0,
@@ -243,46 +96,6 @@ for (const cniVersion of CNI_VERSIONS) {
     assert.deepEqual(ports(), []);
   });
 }
-
-test('results look like those of the reference plugins', async () => {
-  const [one, two] = [sandbox(undo), sandbox(undo)];
-  const mine = await add(one, { cniVersion: '1.0.0' });
-  const { status, answer: theirs } = await call([join(DEBIAN, 'bridge')], environment('ADD', two), {
-    cniVersion: '1.0.0',
-    name: 'reference',
-    type: 'bridge',
-    bridge: 'ref0',
-    isGateway: true,
-    ipam: {
-      type: 'host-local',
-      dataDir: join(folder, 'reference'),
-      ranges: [[{ subnet: '10.99.0.0/24' }]],
-      routes: [{ dst: '0.0.0.0/0' }],
-    },
-  });
-  assert.equal(status, 0, JSON.stringify(theirs));
-  const shape = (value: unknown): unknown => {
-    if (Array.isArray(value)) return value.length > 0 ? [shape(value[0])] : [];
-    if (typeof value !== 'object' || value === null) return typeof value;
-    return Object.fromEntries(
-      Object.entries(value)
-        .sort()
-        .map(([key, item]) => [key, shape(item)]),
-    );
-  };
-  const {
-    routes: [route],
-    ...rest
-  } = mine;
-  const {
-    routes: [reference],
-    ...others
-  } = theirs;
-  assert.deepEqual(shape(rest), shape(others));
-  assert.equal(route.dst, reference.dst);
-  assert.equal(mine.interfaces.length, theirs.interfaces.length);
-  assert.equal(mine.ips[0].interface, theirs.ips[0].interface);
-});
 
 describe('CHECK finds', () => {
   for (const [what, spoil, message] of [
@@ -335,7 +148,7 @@ test('DEL may be repeated, come without ADD, without a namespace, and after the 
     assert.deepEqual(await ours('DEL', netns, {}, path), { status: 0, answer: null });
   }
   assert.deepEqual(await ours('DEL', 'never-added', {}, ''), { status: 0, answer: null });
-  assert.deepEqual([ports(), pods.uids()], [[], []]);
+  assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
 test('an interface’s name that is taken is an error that leaves nothing', async () => {
@@ -343,7 +156,7 @@ test('an interface’s name that is taken is an error that leaves nothing', asyn
   execFileSync('ip', ['-n', netns, 'link', 'add', 'eth0', 'type', 'bridge']);
   const { status } = await ours('ADD', netns);
   assert.equal(status, 1);
-  assert.deepEqual([ports(), pods.uids()], [[], []]);
+  assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
 test('ports of the node by runtimeConfig.portMappings; one that is taken is an error', async () => {
@@ -353,77 +166,13 @@ test('ports of the node by runtimeConfig.portMappings; one that is taken is an e
   const mapping = { hostPort: 8080, containerPort: server.port, protocol: 'tcp' };
   await add(netns, mappings(mapping, { ...mapping, hostPort: 0 }));
   const address = testNode(1).addresses[0] ?? '';
-  assert.ok(await echoBytes(await connectFrom(undo, outsideNetns(topology.cluster), address, 8080), 1000));
+  assert.ok(
+    await echoBytes(await connectFrom(undo, outsideNetns(node.topology.cluster), address, 8080), 1000),
+  );
   const { answer } = await ours('ADD', sandbox(undo), mappings(mapping));
   assert.equal(answer.code, 101);
   assert.match(answer.msg, /belongs to pod default\//);
 });
-
-/** What a runtime does with a list of plugins (SPEC.md, section 3): ADD in order, DEL in reverse. */
-async function runChain(
-  command: 'ADD' | 'CHECK' | 'DEL',
-  netns: string,
-  plugins: readonly object[],
-  before?: object,
-) {
-  const runtimeConfig = {
-    portMappings: [{ hostPort: 9090, containerPort: 7000, protocol: 'tcp' }],
-    bandwidth: { ingressRate: 8_000_000, ingressBurst: 8_000_000 },
-  };
-  let prevResult = before;
-  for (const plugin of command === 'DEL' ? plugins.toReversed() : plugins) {
-    const { type, capabilities = {} } = plugin as { type: string; capabilities?: Record<string, boolean> };
-    const granted = Object.entries(runtimeConfig).filter(([name]) => capabilities[name]);
-    const input = {
-      ...plugin,
-      cniVersion: '1.0.0',
-      name: 'chain',
-      ...(prevResult ? { prevResult } : {}),
-      ...(granted.length > 0 ? { runtimeConfig: Object.fromEntries(granted) } : {}),
-    };
-    const program: [string, ...string[]] = type === 'fairlead' ? OURS : [join(DEBIAN, type)];
-    const { status, answer } = await call(program, environment(command, netns), input);
-    assert.equal(status, 0, `${command} ${type}: ${JSON.stringify(answer)}`);
-    if (command === 'ADD') prevResult = answer;
-  }
-  return prevResult as object;
-}
-
-test('a chain with the reference plugins portmap, bandwidth and tuning', async () => {
-  const netns = sandbox(undo);
-  const plugins = [
-    { type: 'fairlead', socket },
-    { type: 'tuning', sysctl: { 'net.ipv4.ip_default_ttl': '77' }, dataDir: join(folder, 'tuning') },
-    { type: 'bandwidth', capabilities: { bandwidth: true } },
-    { type: 'portmap', capabilities: { portMappings: true }, snat: true },
-  ];
-  const result = await runChain('ADD', netns, plugins);
-  const inNode = (...command: string[]) =>
-    execFileSync('ip', ['netns', 'exec', node, ...command], { encoding: 'utf8' });
-  const ttl = execFileSync('ip', ['netns', 'exec', netns, 'cat', '/proc/sys/net/ipv4/ip_default_ttl']);
-  assert.equal(String(ttl), '77\n');
-  assert.match(inNode('tc', 'qdisc', 'show', 'dev', ports()[0] ?? ''), /tbf .* rate 8Mbit/);
-  // By portmap the node's port leads to the pod.
-  const child = spawn('ip', ['netns', 'exec', netns, process.execPath, '-e', ECHO], { stdio: 'ignore' });
-  undo.add(() => child.kill('SIGKILL'));
-  const outside = outsideNetns(topology.cluster);
-  const address = testNode(1).addresses[0] ?? '';
-  for (const end = Date.now() + 20_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
-    try {
-      assert.ok(await echoBytes(await connectFrom(undo, outside, address, 9090), 1000));
-      break;
-    } catch (error) {
-      if (Date.now() > end) throw error;
-    }
-  }
-  // The reference portmap's own CHECK (1.1.1) wants a container's IPv4 rules in ip6tables, too.
-  await runChain('CHECK', netns, plugins.slice(0, 3), result);
-  await runChain('DEL', netns, plugins, result);
-  await runChain('DEL', netns, plugins, result);
-  assert.deepEqual([ports(), pods.uids()], [[], []]);
-  assert.doesNotMatch(inNode('iptables-save', '-t', 'nat'), /9090/);
-});
-const ECHO = `require('net').createServer((s) => s.pipe(s).on('error', () => {})).listen(7000, '0.0.0.0')`;
 
 test('many at once: every container has addresses of its own, and all of them go again', async () => {
   const containers = Array.from({ length: 12 }, () => sandbox(undo));
@@ -432,7 +181,7 @@ test('many at once: every container has addresses of its own, and all of them go
   assert.equal(new Set(addresses).size, 24);
   assert.equal(ports().length, 12);
   await Promise.all(containers.flatMap((netns) => [ours('DEL', netns), ours('DEL', netns)]));
-  assert.deepEqual([ports(), pods.uids()], [[], []]);
+  assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
 test('ADD and DEL of one container at once come one after the other', async () => {
@@ -447,9 +196,11 @@ test('ADD and DEL of one container at once come one after the other', async () =
   await add(netns);
   const [address = ''] = addressesIn(netns);
   const server = await echoServer(undo, netns, address.replace(/\/.*/, ''));
-  assert.ok(await echoBytes(await connectFrom(undo, node, address.replace(/\/.*/, ''), server.port), 10));
+  assert.ok(
+    await echoBytes(await connectFrom(undo, node.netns, address.replace(/\/.*/, ''), server.port), 10),
+  );
   assert.equal((await ours('DEL', netns)).status, 0);
-  assert.deepEqual([ports(), pods.uids()], [[], []]);
+  assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
 test('GC takes what is not on the list, of this network alone', async () => {
@@ -462,55 +213,58 @@ test('GC takes what is not on the list, of this network alone', async () => {
   removeNetns(lost);
   const valid = { 'cni.dev/valid-attachments': [{ containerID: kept, ifname: 'eth0' }] };
   for (let round = 0; round < 2; round++) {
-    assert.deepEqual(await call(OURS, { CNI_COMMAND: 'GC' }, config(valid)), { status: 0, answer: null });
-    assert.deepEqual(pods.uids().sort(), [`cni/other/${other}/eth0`, `cni/test/${kept}/eth0`].sort());
+    assert.deepEqual(await call(node.plugin, { CNI_COMMAND: 'GC' }, config(valid)), {
+      status: 0,
+      answer: null,
+    });
+    assert.deepEqual(node.pods.uids().sort(), [`cni/other/${other}/eth0`, `cni/test/${kept}/eth0`].sort());
     assert.equal(ports().length, 2);
   }
-  assert.deepEqual(await pods.collect(new Set()), [], 'a kubelet beside it leaves its containers alone');
+  assert.deepEqual(await node.pods.collect(new Set()), [], 'a kubelet beside it leaves its containers alone');
 });
 
 test('a second interface, by another name', async () => {
   const netns = sandbox(undo);
   const second = { ...environment('ADD', netns), CNI_IFNAME: 'net1' };
   await add(netns);
-  const { status, answer } = await call(OURS, second, config());
+  const { status, answer } = await call(node.plugin, second, config());
   assert.equal(status, 0, JSON.stringify(answer));
   assert.deepEqual(addressesIn(netns, 'net1'), ['10.244.1.3/24', 'fd00:10:244:1::3/64']);
-  await call(OURS, { ...second, CNI_COMMAND: 'DEL' }, config());
+  await call(node.plugin, { ...second, CNI_COMMAND: 'DEL' }, config());
   assert.equal(ports().length, 1);
 });
 
 test('an agent that is started again is waited for, and knows what it gave', async () => {
   const [first, second] = [sandbox(undo), sandbox(undo)];
   const result = await add(first);
-  stopAgent();
+  node.stopAgent();
   const waiting = [ours('ADD', second), ours('DEL', 'never'), ours('CHECK', first, { prevResult: result })];
   // Whoever is asked while an agent ends gets no answer, and asks again.
   const brief = createServer((connection) => connection.destroy());
-  await new Promise<void>((resolve) => brief.listen(socket, resolve));
+  await new Promise<void>((resolve) => brief.listen(node.socket, resolve));
   await new Promise((resolve) => setTimeout(resolve, 150));
   await new Promise((resolve) => brief.close(resolve));
-  startAgent();
+  node.startAgent();
   const outcomes = await Promise.all(waiting);
   assert.deepEqual(
     outcomes.map(({ status }) => status),
     [0, 0, 0],
   );
   assert.equal(outcomes[0]?.answer.ips[0].address, '10.244.1.3/24');
-  assert.equal(existsSync(socket), true);
+  assert.equal(existsSync(node.socket), true);
 });
 
 test('the plugin is installed with its configuration, and taken away with nothing else', async () => {
-  const [binDir, confDir, libDir] = ['bin', 'conf', 'lib'].map((name) => join(folder, name)) as [
+  const [binDir, confDir, libDir] = ['bin', 'conf', 'lib'].map((name) => join(node.folder, name)) as [
     string,
     string,
     string,
   ];
   mkdirSync(confDir);
   writeFileSync(join(confDir, '99-other.conf'), '{}');
-  const installation = { binDir, confDir, libDir, socket };
+  const installation = { binDir, confDir, libDir, socket: node.socket };
   for (let round = 0; round < 2; round++)
-    installCni(installation, { node: process.execPath, bundle: BUNDLE });
+    installCni(installation, { node: process.execPath, bundle: node.bundle });
   const list = JSON.parse(readFileSync(join(confDir, '10-fairlead.conflist'), 'utf8'));
   const [plugin] = list.plugins;
   const netns = sandbox(undo);

@@ -1,0 +1,192 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, beforeEach } from 'node:test';
+import { build } from 'esbuild';
+import { NETNS_DIR, spawnInNetns } from '../../kernel/netns.ts';
+import { listLinks } from '../../kernel/rtnetlink/links.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { NodeNetwork } from '../node-network.ts';
+import { netnsOf, testNode, testPodCidrs, testTopology, Undo } from '../packets.testing.ts';
+import { openPodNetwork, type PodNetwork } from '../pod-network.ts';
+import type { Topology } from '../topology.ts';
+import { serveCni } from './cni-server.ts';
+
+/** Where Debian has the reference plugins. */
+export const DEBIAN = '/usr/lib/cni';
+
+export interface Outcome {
+  readonly status: number;
+  // biome-ignore lint/suspicious/noExplicitAny: tests read into the fields that they expect
+  readonly answer: any;
+}
+
+/** A plugin's program and its first arguments. */
+export type Program = readonly [string, ...string[]];
+
+/**
+ * A node, new for every test, with what an agent does for the plugin, which is called as container runtimes call it: a
+ * process, with variables and standard input.
+ */
+export interface PluginNode {
+  readonly undo: Undo;
+  readonly topology: Topology;
+  /** Its network namespace. */
+  readonly netns: string;
+  readonly folder: string;
+  readonly socket: string;
+  readonly pods: PodNetwork;
+  /** The plugin, bundled as it is shipped, which starts in a third of the time. */
+  readonly bundle: string;
+  readonly plugin: Program;
+  stopAgent(): void;
+  /** Again after `stopAgent`. */
+  startAgent(): void;
+  /** Runs a plugin inside the node's namespace, as the runtime there does. */
+  call(program: Program, environment: Record<string, string>, config: object | string): Promise<Outcome>;
+  /** Our plugin's configuration. */
+  config(more?: object): object;
+  /** Calls our plugin for a container; `netns`: its network namespace, of the same name if not told. */
+  ours(command: string, container: string, more?: object, netns?: string): Promise<Outcome>;
+  /** ADD that succeeds: its result. */
+  add(container: string, more?: object): Promise<Outcome['answer']>;
+  /** The node's ends of the pods' links. */
+  ports(): string[];
+}
+
+export const environment = (command: string, container: string, netns = container) => ({
+  CNI_COMMAND: command,
+  CNI_CONTAINERID: container,
+  CNI_NETNS: netns === '' ? '' : join(NETNS_DIR, netns),
+  CNI_IFNAME: 'eth0',
+  CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=${container}`,
+});
+
+export const addressesIn = (netns: string, device = 'eth0'): string[] =>
+  (
+    JSON.parse(execFileSync('ip', ['-n', netns, '-j', 'addr', 'show', device], { encoding: 'utf8' }))[0]
+      .addr_info as { local: string; prefixlen: number; scope: string }[]
+  )
+    .filter(({ scope }) => scope === 'global')
+    .map(({ local, prefixlen }) => `${local}/${prefixlen}`);
+
+/** To be called once by a test file: made before each of its tests, gone after it. */
+export function pluginNode(): PluginNode {
+  const undo = new Undo();
+  const bundled = mkdtempSync(join(tmpdir(), 'flt-cni-'));
+  const bundle = join(bundled, 'cni.mjs');
+  const plugin: Program = [process.execPath, bundle];
+  let topology: Topology;
+  let netns: string;
+  let folder: string;
+  let socket: string;
+  let network: NodeNetwork;
+  let pods: PodNetwork;
+  let stopAgent = () => {};
+
+  before(() =>
+    build({
+      entryPoints: [join(import.meta.dirname, 'plugin.ts')],
+      outfile: bundle,
+      bundle: true,
+      minify: true,
+      platform: 'node',
+      format: 'esm',
+    }),
+  );
+  after(() => rmSync(bundled, { recursive: true, force: true }));
+  beforeEach(() => {
+    topology = testTopology(undo, 1);
+    netns = netnsOf(topology, 1);
+    folder = mkdtempSync(join(tmpdir(), 'flt-cni-'));
+    undo.add(() => rmSync(folder, { recursive: true, force: true }));
+    socket = join(folder, 'cni.sock');
+    startAgent();
+  });
+  afterEach(() => undo.run());
+
+  function startAgent(): void {
+    network = new NodeNetwork({
+      ...testNode(1),
+      node: 'node-1',
+      podCidrs: testPodCidrs(1),
+      overlay: 'routes',
+      netns,
+    });
+    pods = openPodNetwork({ network, stateDir: folder });
+    const server = serveCni({ path: socket, network, pods, logger: silentLogger });
+    let stopped = false;
+    stopAgent = () => {
+      if (stopped) return;
+      stopped = true;
+      server.close();
+      pods.close();
+      network.close();
+    };
+    undo.add(stopAgent);
+  }
+
+  const call: PluginNode['call'] = ([file, ...args], variables, input) =>
+    new Promise((resolve, reject) => {
+      const child = spawnInNetns(netns, file, args, {
+        env: { PATH: process.env['PATH'] ?? '', CNI_PATH: DEBIAN, ...variables },
+        stdio: ['pipe', 'pipe', 'inherit'],
+      });
+      let text = '';
+      child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
+        text += chunk;
+      });
+      child.on('error', reject);
+      child.on('close', (status) => {
+        resolve({ status: status ?? -1, answer: text === '' ? null : JSON.parse(text) });
+      });
+      child.stdin?.on('error', () => {});
+      child.stdin?.end(typeof input === 'string' ? input : JSON.stringify(input));
+    });
+  const config = (more: object = {}) => ({
+    cniVersion: '1.1.0',
+    name: 'test',
+    type: 'fairlead',
+    socket,
+    ...more,
+  });
+  const ours: PluginNode['ours'] = (command, container, more = {}, inside = container) =>
+    call(plugin, environment(command, container, inside), config(more));
+
+  return {
+    undo,
+    bundle,
+    plugin,
+    get topology() {
+      return topology;
+    },
+    get netns() {
+      return netns;
+    },
+    get folder() {
+      return folder;
+    },
+    get socket() {
+      return socket;
+    },
+    get pods() {
+      return pods;
+    },
+    stopAgent: () => stopAgent(),
+    startAgent,
+    call,
+    config,
+    ours,
+    async add(container, more = {}) {
+      const { status, answer } = await ours('ADD', container, more);
+      assert.equal(status, 0, JSON.stringify(answer));
+      return answer;
+    },
+    ports: () =>
+      listLinks(network.socket)
+        .map(({ name }) => name)
+        .filter((name) => name.startsWith('flp')),
+  };
+}
