@@ -1,6 +1,7 @@
 import { dirname, join } from 'node:path';
 import type { Informer } from '../kube/informer.ts';
 import type { Node } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
 import { serveCni } from '../network/cni/cni-server.ts';
 import { installCni } from '../network/cni/installation.ts';
 import { NodeNetwork, type RouteFailure } from '../network/node-network.ts';
@@ -22,7 +23,18 @@ export function startNetwork(context: AgentContext, node: Node, nodes: Informer<
     masquerade: configuration.network?.masquerade ?? true,
     serviceCidrs: (configuration.proxy?.serviceCidrs ?? []).map((cidr) => cidr.text),
   });
+  const follow = () => {
+    const own = nodes.get(configuration.nodeName);
+    // Where this agent says what the node's addresses are, they do not change while it runs.
+    if (!own || configuration.pods || addressesOf(own).length === 0) return;
+    try {
+      network.moveTo(addressesOf(own));
+    } catch (error) {
+      logger.error({ err: error }, `the pod network stays at the node's old addresses: ${messageOf(error)}`);
+    }
+  };
   const write = (failures: (peers: readonly PeerNode[]) => readonly RouteFailure[]) => {
+    follow();
     const peers = nodes.list().filter((one) => one.metadata?.name !== configuration.nodeName);
     for (const failure of failures(peers.map(peerNode))) {
       logger.error(

@@ -123,26 +123,35 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     }
   });
 
-  test(`a node changes its address (${overlay}), and its connections live on`, async () => {
-    const { topology, first, second, a, b } = await twoNodes(overlay);
-    const server = await echoServer(undo, b.netns, b.ip('ipv4'));
-    const socket = await connectFrom(undo, a.netns, b.ip('ipv4'), server.port);
-    const addresses = ['172.30.9.77', 'fd00:172:30:9::77'];
-    using route = openRouteSocket(netnsOf(topology, 2));
-    const device = getLink(route, 'eth0').index;
-    for (const [i, old] of testNode(2).addresses.entries()) {
-      const prefix = i === 0 ? 24 : 64;
-      deleteAddress(route, { device, address: old, prefix });
-      addAddress(route, { device, address: addresses[i] ?? '', prefix });
-    }
-    second.close();
-    const again = openNode(topology, 2, overlay, { addresses });
-    const peers = [testPeer(1), { ...testPeer(2), addresses }];
-    assert.deepEqual(again.syncRoutes(peers), []);
-    assert.deepEqual(first.syncRoutes(peers), []);
-    assert.ok(await echoBytes(socket, 100_000));
-    assert.ok(await echoBytes(await connectFrom(undo, a.netns, b.ip('ipv4'), server.port), 1000));
-  });
+  for (const agent of ['is started again', 'runs on'] as const)
+    test(`a node changes its address (${overlay}), its agent ${agent}, and its connections live on`, async () => {
+      const { topology, first, second, a, b } = await twoNodes(overlay);
+      const server = await echoServer(undo, b.netns, b.ip('ipv4'));
+      const socket = await connectFrom(undo, a.netns, b.ip('ipv4'), server.port);
+      const addresses = ['172.30.9.77', 'fd00:172:30:9::77'];
+      using route = openRouteSocket(netnsOf(topology, 2));
+      const device = getLink(route, 'eth0').index;
+      for (const [i, old] of testNode(2).addresses.entries()) {
+        const prefix = i === 0 ? 24 : 64;
+        deleteAddress(route, { device, address: old, prefix });
+        addAddress(route, { device, address: addresses[i] ?? '', prefix });
+      }
+      const peers = [testPeer(1), { ...testPeer(2), addresses }];
+      if (agent === 'runs on') {
+        assert.throws(
+          () => second.moveTo(['172.30.9.78']),
+          /no network device has the node's address 172\.30\.9\.78/,
+        );
+        second.moveTo(addresses);
+        assert.deepEqual(second.syncRoutes(peers), []);
+      } else {
+        second.close();
+        assert.deepEqual(openNode(topology, 2, overlay, { addresses }).syncRoutes(peers), []);
+      }
+      assert.deepEqual(first.syncRoutes(peers), []);
+      assert.ok(await echoBytes(socket, 100_000));
+      assert.ok(await echoBytes(await connectFrom(undo, a.netns, b.ip('ipv4'), server.port), 1000));
+    });
 
   test(`a restarted agent (${overlay}) adopts what is there and touches nothing`, async () => {
     const { topology, first, a, b } = await twoNodes(overlay);

@@ -88,9 +88,9 @@ export class NodeNetwork {
   readonly netns: NetnsRef | undefined;
   /** For those who plug into the bridge. */
   readonly socket: NetlinkSocket;
-  readonly #options: NodeNetworkOptions;
-  readonly #tunnelFamily: IPFamily;
-  readonly #tunnel: number | null;
+  #options: NodeNetworkOptions;
+  #tunnelFamily: IPFamily;
+  #tunnel: number | null;
   readonly #egress: Egress | null;
   /** Routes as the kernel has them, by destination; null: to be read. */
   #routes: Map<string, PodRoute> | null = null;
@@ -100,7 +100,7 @@ export class NodeNetwork {
     this.#options = options;
     this.netns = options.netns;
     this.gateways = options.podCidrs.map(gatewayOf);
-    this.#tunnelFamily = addressOf(options.addresses, 'ipv4') === null ? 'ipv6' : 'ipv4';
+    this.#tunnelFamily = tunnelFamilyOf(options.addresses);
     this.bridgeMac = localMac(`bridge ${options.node}`);
     this.socket = openRouteSocket(options.netns);
     try {
@@ -165,6 +165,23 @@ export class NodeNetwork {
       if (attempt(route, () => this.#removeRoute(route, wanted))) present.delete(destination);
     }
     return failures;
+  }
+
+  /**
+   * This node has other addresses: its tunnel and its own packets go out from there. The routes follow with the next
+   * `syncRoutes`. Throws where no device has the first of them (yet); then everything stays as it was.
+   */
+  moveTo(addresses: readonly string[]): void {
+    if (addresses.join() === this.#options.addresses.join()) return;
+    const options = { ...this.#options, addresses };
+    const uplink = findUplink(this.socket, addresses);
+    enableForwarding(uplink, options);
+    this.#options = options;
+    this.#tunnelFamily = tunnelFamilyOf(addresses);
+    this.#tunnel = this.#ensureTunnel(uplink);
+    this.#ensureServiceRoutes();
+    // Those of a tunnel that was made anew are gone, and others may name the address that this node had.
+    this.#routes = null;
   }
 
   /** As `syncRoutes`, after reading from the kernel what is there: repairs what others changed. */
@@ -417,6 +434,10 @@ export class NodeNetwork {
     );
   }
 }
+
+/** What other nodes' packets to this one are wrapped in. */
+const tunnelFamilyOf = (addresses: readonly string[]): IPFamily =>
+  addressOf(addresses, 'ipv4') === null ? 'ipv6' : 'ipv4';
 
 function gatewayOf(text: string): PodGateway {
   const cidr = parseCidr(text);
