@@ -1,7 +1,8 @@
 /**
  * One of four endpoints dies (its address goes, or its port is closed) under 800 new connections a second: how many
- * fail, how many are slow, with failover and without. Run as root:
- *   node bench/failover.ts [MODE…] [--rate N]
+ * fail, how many are slow, with failover and without; and how slow they are where nothing dies, which is the machine's
+ * own share. Run as root:
+ *   node bench/failover.ts [MODE…] [--rate N] [--from pod1|node]
  *   node bench/failover.ts [MODE…] --soak MINUTES     healthy endpoints on a loaded machine: none may be ejected
  */
 import { type ChildProcess, fork } from 'node:child_process';
@@ -19,7 +20,6 @@ import { listenTcpIn, openTcpIn } from '../src/kernel/netns.ts';
 import type { IPFamily } from '../src/lib/address.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-const CLIENT: Place = 'pod1';
 const ENDPOINTS: readonly Place[] = ['pod2', 'pod3', 'far', 'outside'];
 const VICTIM: Place = 'pod2';
 const TARGET = 8080;
@@ -56,9 +56,12 @@ const MODES: Readonly<Record<string, (settings: Settings) => Promise<Dataplane>>
     (await import('../src/dataplane/ebpf/ebpf.ts')).createEbpf({ families: FAMILIES, ...settings }),
 };
 
+const DEATHS = ['none', 'address gone', 'port closed'] as const;
+
 interface Connection {
   /** Milliseconds since 1970. */
   readonly at: number;
+  /** Until the answer's first byte. */
   readonly ms: number;
   readonly failure: string | null;
 }
@@ -72,8 +75,13 @@ else await main();
 async function main(): Promise<void> {
   const { positionals, values } = parseArgs({
     allowPositionals: true,
-    options: { rate: { type: 'string', default: '800' }, soak: { type: 'string' } },
+    options: {
+      rate: { type: 'string', default: '800' },
+      from: { type: 'string', default: 'pod1' },
+      soak: { type: 'string' },
+    },
   });
+  const from = values.from === 'node' ? 'node' : 'pod1';
   const modes = positionals.length > 0 ? positionals : ['nftables', 'iptables', 'userspace', 'ebpf'];
   const rate = Math.min(MOST_PER_SECOND, Number(values.rate));
   if (values.soak !== undefined) {
@@ -83,34 +91,54 @@ async function main(): Promise<void> {
     for (const mode of modes) print([mode, ...(await soak(mode, minutes))]);
     return;
   }
-  console.log(`${rate} new connections a second; one of four endpoints dies after one of five seconds\n`);
-  print(['mode', 'death', 'failover', 'count', 'failed', 'slow', 'slow after 1 s', 'median ms', 'max ms']);
+  console.log(
+    `${rate} new connections a second from ${from}; one of four endpoints dies after one of five seconds`,
+  );
+  console.log('cut off: the endpoint had accepted them when it died\n');
+  print([
+    'mode',
+    'death',
+    'failover',
+    'count',
+    'failed',
+    'cut off',
+    'slow',
+    'slow after 1 s',
+    'median ms',
+    'max ms',
+  ]);
   for (const mode of modes) {
-    for (const death of ['address gone', 'port closed'] as const) {
+    for (const death of DEATHS) {
       // The userspace mode dials the next endpoint in any case.
-      for (const failover of mode === 'userspace' ? [true] : [true, false])
-        print([mode, death, ...(await measure(mode, death, failover, rate))]);
+      for (const failover of mode === 'userspace' || death === 'none' ? [true] : [true, false])
+        print([mode, death, ...(await measure(mode, death, failover, { rate, from }))]);
     }
   }
 }
 
 async function measure(
   mode: string,
-  death: 'address gone' | 'port closed',
+  death: (typeof DEATHS)[number],
   failover: boolean,
-  rate: number,
+  { rate, from }: { readonly rate: number; readonly from: Place },
 ): Promise<string[]> {
-  await using stage = await setUp(mode, failover);
+  await using stage = await setUp(mode, failover, from);
   const { scene, servers } = stage;
   const loading = stage.load(['paced', String(rate), String(LOAD_MS)]);
   await pause(BEFORE_MS);
-  const diedAt = Date.now();
   if (death === 'address gone') scene.vanish(VICTIM);
-  else servers.get(VICTIM)?.kill('SIGKILL');
+  const victim = servers.get(VICTIM);
+  if (death === 'port closed' && victim) {
+    victim.kill('SIGKILL');
+    await once(victim, 'exit');
+  }
+  const diedAt = Date.now();
   const connections = await loading;
-  const failed = connections.filter((one) => one.failure);
-  const slow = connections.filter((one) => one.failure || one.ms > SLOW_MS);
-  const times = connections.map(({ ms }) => ms).sort((a, b) => a - b);
+  const cutOff = connections.filter((one) => wasCutOff(one, diedAt));
+  const others = connections.filter((one) => !wasCutOff(one, diedAt));
+  const failed = others.filter((one) => one.failure);
+  const slow = others.filter((one) => one.failure || one.ms > SLOW_MS);
+  const times = others.map(({ ms }) => ms).sort((a, b) => a - b);
   const kinds = Object.entries(Object.groupBy(failed, ({ failure }) => failure ?? ''))
     .map(([kind, list]) => `${list?.length} ${kind}`)
     .join(', ');
@@ -118,6 +146,7 @@ async function measure(
     failover ? 'yes' : 'no',
     String(connections.length),
     failed.length === 0 ? '0' : kinds,
+    String(cutOff.length),
     String(slow.length),
     String(slow.filter(({ at }) => at >= diedAt + 1000).length),
     (times[times.length >> 1] ?? 0).toFixed(1),
@@ -125,8 +154,17 @@ async function measure(
   ];
 }
 
+/**
+ * A process that ends resets the connections that it has accepted, and those that its kernel has accepted for it, as
+ * long as it has not closed them. A reset is ECONNRESET only to a client that was connected (tcp_reset() in the
+ * kernel); one that is not hears ECONNREFUSED. What began after the death was connected to nobody who died.
+ */
+function wasCutOff({ failure, at }: Connection, diedAt: number): boolean {
+  return failure === 'ECONNRESET' && at <= diedAt;
+}
+
 async function soak(mode: string, minutes: number): Promise<string[]> {
-  await using stage = await setUp(mode, true);
+  await using stage = await setUp(mode, true, 'pod1');
   const burners = [1, 2].map(() => fork(import.meta.filename, ['child-burn']));
   try {
     const ms = minutes * 60_000;
@@ -148,7 +186,7 @@ async function soak(mode: string, minutes: number): Promise<string[]> {
 }
 
 /** A topology with servers in processes of their own, carried by a mode. */
-async function setUp(mode: string, failover: boolean) {
+async function setUp(mode: string, failover: boolean, from: Place) {
   const topology = createTopology();
   const name = `flt-${randomBytes(3).toString('hex')}`;
   const { makeTestGroup, removeTestGroup } = await import('../src/dataplane/ebpf/testing/client.ts');
@@ -180,7 +218,7 @@ async function setUp(mode: string, failover: boolean) {
     servers,
     /** Runs the load in a process of its own; everything it did. */
     async load(how: string[]): Promise<Connection[]> {
-      const child = await start('child-load', topology.namespace(CLIENT), ...how);
+      const child = await start('child-load', topology.namespace(from), ...how);
       writeFileSync(join(cgroup, 'cgroup.procs'), String(child.pid));
       const connections: Connection[] = [];
       child.on('message', (part: Connection[]) => connections.push(...part));
@@ -262,7 +300,7 @@ function pause(ms: number): Promise<void> {
 }
 
 function print(cells: readonly string[]): void {
-  const widths = [10, 13, 9, 7, 22, 6, 15, 10, 7];
+  const widths = [10, 13, 9, 7, 22, 8, 6, 15, 10, 7];
   console.log(
     cells
       .map((cell, i) => cell.padEnd(widths[i] ?? 12))

@@ -10,6 +10,7 @@
  * again at the VLAN's own device.
  */
 #include "packet.h"
+#include "pending.h"
 #include "rescue.h"
 #include "suspicion.h"
 
@@ -44,30 +45,34 @@ static __always_inline int has_rescues(void)
 static __always_inline void opening(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
 	struct pending pending = {
+		.flow = *flow,
 		.service = { .address = peer->service, .port = peer->service_port, .protocol = TCP },
 		.backend = peer->backend,
 		.class = peer->flags & PEER_NODE ? NODE : POD,
 	};
+	__u64 now = bpf_ktime_get_ns();
 
 	if (settings->readers)
-		peer->started = bpf_ktime_get_ns();
+		peer->started = now;
 	if (!settings->rescue || (peer->flags & PEER_NO_FAILOVER))
 		return;
 	/* Left by an earlier connection from the same port. */
 	if (has_rescues())
 		end_rescue(flow);
-	bpf_map_update_elem(&pending_flows, flow, &pending, BPF_ANY);
+	add_pending(&pending, now);
 }
 
 static __always_inline void timed_out(const struct flow *flow, const struct peer *peer, __u64 socket,
 				      const struct config *settings)
 {
-	struct pending *pending = bpf_map_lookup_elem(&pending_flows, flow);
+	struct pending *pending = find_pending(flow);
 	__u32 number = pending ? pending->backend : peer->backend;
 	__u64 now = bpf_ktime_get_ns();
 	struct address address;
 	__be16 port;
 
+	if (pending)
+		keep_pending(flow, now);
 	if (pending && pending->patience) {
 		pending->patience--;
 		return;
@@ -91,7 +96,7 @@ static __always_inline int established(const struct flow *flow, struct peer *pee
 	__u64 now;
 
 	if (has_rescues()) {
-		pending = bpf_map_lookup_elem(&pending_flows, flow);
+		pending = find_pending(flow);
 		if (pending && pending->tries) {
 			peer->backend = pending->backend;
 			peer->flags |= PEER_RESCUED;
@@ -100,7 +105,7 @@ static __always_inline int established(const struct flow *flow, struct peer *pee
 		}
 	}
 	if (settings->rescue && !(peer->flags & PEER_NO_FAILOVER))
-		bpf_map_delete_elem(&pending_flows, flow);
+		delete_pending(flow);
 	number = peer->backend;
 	backend = bpf_map_lookup_elem(&backends, &number);
 	if (backend && (backend->failed_at | backend->failures))
@@ -135,10 +140,10 @@ static __always_inline void closed(const struct flow *flow, struct peer *peer, _
 	}
 	was_rescued = peer->flags & PEER_RESCUED;
 	if (before == BPF_TCP_SYN_SENT) {
-		pending = bpf_map_lookup_elem(&pending_flows, flow);
+		pending = find_pending(flow);
 		if (pending) {
 			was_rescued = pending->tries;
-			bpf_map_delete_elem(&pending_flows, flow);
+			delete_pending(flow);
 		}
 	}
 	if (has_readers() && peer->started) {
@@ -380,7 +385,7 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 			opened.server = copy.address;
 			opened.server_port = copy.port;
 		}
-		pending = bpf_map_lookup_elem(&pending_flows, &opened);
+		pending = find_pending(&opened);
 		settings = settings_of();
 		if (pending && settings && pending->class == class) {
 			now = bpf_ktime_get_ns();

@@ -23,7 +23,7 @@ struct packet {
 	__u8 protocol;
 	__u8 is_ipv6;
 	__u8 is_answer;  /* SYN and ACK */
-	__u8 is_refusal; /* RST as it answers a SYN: with an ACK and no sequence number of its own; or is_error */
+	__u8 is_refusal; /* of a SYN; or is_error */
 	__u8 is_error;   /* ICMP's answer to a packet of TCP: all else is told as if the endpoint had answered */
 	__u8 no_checksum;
 };
@@ -36,7 +36,13 @@ static __always_inline int is_ipv4(const struct address *address)
 #define ICMP_UNREACHABLE 3
 #define ICMP6_UNREACHABLE 1
 
-/* Hardly any packet has a reset or tells of an error: all others are let go by a glance. */
+/* A reset as it answers a SYN: with an ACK, and no sequence number of its own. */
+static __always_inline int is_refusal(const struct tcphdr *tcp)
+{
+	return tcp->rst && tcp->ack && !tcp->seq;
+}
+
+/* Hardly any packet refuses or tells of an error: all others are let go by a glance. */
 static __always_inline int may_be_refusal(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -48,10 +54,10 @@ static __always_inline int may_be_refusal(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		tcp = (void *)(ip4 + 1);
 		return (void *)(tcp + 1) <= end &&
-		       (ip4->protocol == TCP ? tcp->rst : ip4->protocol == IPPROTO_ICMP);
+		       (ip4->protocol == TCP ? is_refusal(tcp) : ip4->protocol == IPPROTO_ICMP);
 	}
 	tcp = (void *)(ip6 + 1);
-	return (void *)(tcp + 1) <= end && (ip6->nexthdr == TCP ? tcp->rst : ip6->nexthdr == IPPROTO_ICMPV6);
+	return (void *)(tcp + 1) <= end && (ip6->nexthdr == TCP ? is_refusal(tcp) : ip6->nexthdr == IPPROTO_ICMPV6);
 }
 
 /* What ICMP says cannot be reached: the beginning of a packet, behind eight bytes. */
@@ -133,7 +139,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 		packet->source_port = tcp->source;
 		packet->destination_port = tcp->dest;
 		packet->is_answer = tcp->syn && tcp->ack;
-		packet->is_refusal = tcp->rst && tcp->ack && !tcp->seq;
+		packet->is_refusal = is_refusal(tcp);
 		return 1;
 	}
 	if (packet->protocol != UDP)

@@ -71,7 +71,6 @@ static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struc
 	peer->endpoint = endpoint->address;
 	peer->endpoint_port = endpoint->port;
 	peer->backend = endpoint->backend;
-	peer->frontend = frontend->id;
 	peer->counted = 0;
 	peer->started = 0;
 	peer->flags = (is_node ? PEER_NODE : 0) | (frontend->balance & NO_FAILOVER ? PEER_NO_FAILOVER : 0) |

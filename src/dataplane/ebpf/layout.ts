@@ -199,7 +199,11 @@ export type MapName =
   | 'state'
   | 'events';
 
-/** Room for connections that are being opened at the same time, and for those that go elsewhere. */
+/** Room for connections that are being opened at the same time: sets of a hash's value, which each have few. */
+const PENDING_SETS = 2048;
+const PENDING_WAYS = 4;
+const PENDING_SIZE = FLOW_SIZE + FRONTEND_KEY_SIZE + 16;
+/** And for those that go elsewhere. */
 const FLOWS = 1 << 16;
 /** Bytes of the ring that events wait in: about 3600. */
 export const EVENTS_SIZE = 1 << 18;
@@ -238,14 +242,14 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       maxEntries: capacity.endpoints,
       flags: NO_PREALLOC,
     },
-    peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 64, maxEntries: 0 },
+    peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 56, maxEntries: 0 },
     udp_talks: { name: 'fl_udp_talks', kind: 'skStorage', keySize: 4, valueSize: 36 * 8 + 8, maxEntries: 0 },
     pending_flows: {
       name: 'fl_pending',
-      kind: 'lruHash',
-      keySize: FLOW_SIZE,
-      valueSize: 36,
-      maxEntries: FLOWS,
+      kind: 'array',
+      keySize: 4,
+      valueSize: PENDING_WAYS * (8 + PENDING_SIZE),
+      maxEntries: PENDING_SETS,
     },
     rescues: {
       name: 'fl_rescues',
