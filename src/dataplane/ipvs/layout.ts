@@ -1,7 +1,6 @@
 import type { Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
-import { DATA_TYPE, type DataType, NFPROTO } from '../../kernel/nftables/constants.ts';
+import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
 import {
-  BASE,
   bitwise,
   CMP,
   CT,
@@ -14,20 +13,17 @@ import {
   META,
   masquerade,
   meta,
-  payload,
   rejectPort,
   rejectWithReset,
   setMeta,
   verdict,
   verdictMap,
 } from '../../kernel/nftables/expressions.ts';
-import type { Cidr, IPFamily } from '../../lib/address.ts';
-import { hasLocalDetection } from '../../service/classify.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
-import { maskOf } from '../address-ranges.ts';
+import { createMatches, type Keying, little, PRIORITY } from '../nf-matches.ts';
 import type { ChainDefinition } from '../nf-table.ts';
-import { type Keying, SCOPES, type Scope } from '../nftables/layout.ts';
-import { addressWords } from '../words.ts';
+import { SCOPES, type Scope } from '../nftables/layout.ts';
 import type { MarkScheme } from './marks.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -72,11 +68,6 @@ export interface Layout {
 // translated passes the output hook once more, from the start.
 const BEFORE_IPVS_INPUT = 97;
 const BEFORE_IPVS_OUTPUT = -99;
-const FIRST = -500;
-const RAW = -300;
-const FILTER = 0;
-const NAT_SOURCE = 100;
-const NAT_DESTINATION = -100;
 const CT_NEW = 8;
 
 /**
@@ -84,41 +75,11 @@ const CT_NEW = 8;
  * what is masqueraded. Only packets that open a flow are refused: open connections stay with their real server.
  */
 export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme): Layout {
-  const v4 = family === 'ipv4';
-  const words = addressWords(family);
-  const bytes = words * 4;
-  const address = v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address;
-  const source = (to: number) => payload(BASE.network, v4 ? 12 : 8, bytes, to);
-  const destination = (to: number) => payload(BASE.network, v4 ? 16 : 24, bytes, to);
-  const destinationPort = (to: number) => payload(BASE.transport, 2, 2, to);
-  const hasPods = hasLocalDetection(node, family);
-  const key = (keying: Keying): DataType[] => [
-    ...(keying === 'address' ? [address] : []),
-    DATA_TYPE.protocol,
-    DATA_TYPE.port,
-  ];
-  const load = (keying: Keying): Expression[] =>
-    keying === 'address'
-      ? [destination(0), meta(META.protocol, words), destinationPort(words + 1)]
-      : [meta(META.protocol, 0), destinationPort(1)];
-  const keyWords = (keying: Keying) => (keying === 'address' ? words : 0) + 2;
-
-  const little = (value: number) => {
-    const out = new Uint8Array(4);
-    new DataView(out.buffer).setUint32(0, value >>> 0, true);
-    return out;
-  };
+  const matches = createMatches(family, node);
+  const { protocol, words, address, hasPods, source, destination, key, load, keyWords } = matches;
+  const { toLoopback, fromPod, fromDevice, changeMark } = matches;
   const none = new Uint8Array(4);
-  const changeMark = (keep: number, set: number): Expression[] => [
-    meta(META.mark, 0),
-    bitwise(0, 0, little(keep), little(set)),
-    setMeta(META.mark, 0),
-  ];
-  const isMarked: Expression[] = [
-    meta(META.mark, 0),
-    bitwise(0, 0, little(marks.masqueradeBit), none),
-    compare(0, CMP.notEqual, none),
-  ];
+  const isMarked = matches.hasMark(marks.masqueradeBit);
   const isSteered: Expression[] = [
     meta(META.mark, 0),
     bitwise(0, 0, little(marks.prefixMask), none),
@@ -138,49 +99,6 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     meta(META.protocol, 0),
     compare(0, CMP.equal, Uint8Array.of(number)),
   ];
-  const inDevice = (name: string, length: number, operation: number): Expression[] => [
-    meta(META.inInterface, 0),
-    compare(0, operation, deviceName(name, length)),
-  ];
-
-  const inNetwork = (read: Expression, cidr: Cidr, operation: number): Expression[] => [
-    read,
-    bitwise(0, 0, maskOf(cidr), new Uint8Array(bytes)),
-    compare(0, operation, cidr.bytes),
-  ];
-  const loopbackNetwork = {
-    bytes: Uint8Array.of(127, 0, 0, 0),
-    prefix: 8,
-    family: 'ipv4',
-    text: '',
-  } as const;
-  const loopback = (operation: number): Expression[] =>
-    v4
-      ? inNetwork(destination(0), loopbackNetwork, operation)
-      : [
-          destination(0),
-          compare(
-            0,
-            operation,
-            Uint8Array.from({ length: 16 }, (_, i) => (i === 15 ? 1 : 0)),
-          ),
-        ];
-
-  /** Ends the rule unless the packet is a pod's (`operation` equal) or is not (not equal). */
-  function fromPod(operation: number): Expression[] {
-    const detection = node.localDetection;
-    switch (detection.mode) {
-      case 'ClusterCIDR':
-      case 'NodeCIDR': {
-        const cidr = detection[family];
-        return cidr ? inNetwork(source(0), cidr, operation) : [];
-      }
-      case 'BridgeInterface':
-        return inDevice(detection.interface, 16, operation);
-      case 'InterfaceNamePrefix':
-        return inDevice(detection.prefix, detection.prefix.length, operation);
-    }
-  }
 
   const look = (keying: Keying, scope: Scope): Expression[] => [
     ...load(keying),
@@ -205,7 +123,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       {
         name: ports,
         rules: [
-          [...loopback(CMP.equal), verdict('accept')],
+          [...toLoopback(CMP.equal), verdict('accept')],
           ...(allNodePorts ? [] : [[destination(0), inSet('nodeport-networks', 0, true), verdict('accept')]]),
           ...scopes.map((s) => look('port', s)),
         ],
@@ -218,14 +136,14 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     const redirect = (keying: Keying): Expression[] => [
       ...load(keying),
       fromMap(redirectMap(keying, name), 0, keyWords(keying)),
-      dnat(NFPROTO[family], keyWords(keying), keyWords(keying) + words),
+      dnat(protocol, keyWords(keying), keyWords(keying) + words),
     ];
     return {
       name: `redirect-from-${name}`,
       rules: [
         redirect('address'),
         [destination(0), inSet('addresses', 0), accept],
-        [...loopback(CMP.equal), accept],
+        [...toLoopback(CMP.equal), accept],
         ...(allNodePorts ? [] : [[destination(0), inSet('nodeport-networks', 0, true), accept]]),
         [...destinationIsLocal, ...redirect('port')],
       ],
@@ -233,15 +151,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
   }
 
   const accept = verdict('accept');
-  const restricted: Expression[] = [
-    ...opensFlow,
-    ...load('address'),
-    inSet('restricted', 0),
-    ...load('address'),
-    source(words + 2),
-    inSet('allowed-sources', 0, true),
-    verdict('drop'),
-  ];
+  const restricted: Expression[] = [...opensFlow, ...matches.restricted];
   const classify: Expression[][] = hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'from-pod' })]] : [];
   const masqueradeBit = changeMark(~marks.masqueradeBit, marks.masqueradeBit);
 
@@ -251,7 +161,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       rules: [
         [...openFlow, accept],
         [...isProtocol(6), rejectWithReset],
-        ...[17, 132].map((number) => [...isProtocol(number), rejectPort(v4 ? 3 : 4)]),
+        ...[17, 132].map((number) => [...isProtocol(number), rejectPort(family === 'ipv4' ? 3 : 4)]),
       ],
     },
     { name: 'lose', rules: [[...openFlow, accept], [verdict('drop')]] },
@@ -288,7 +198,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     redirectChain('external'),
     {
       name: 'redirect-prerouting',
-      base: { type: 'nat', hook: 'prerouting', priority: NAT_DESTINATION },
+      base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },
       rules: [
         restricted,
         ...(hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'redirect-from-pod' })]] : []),
@@ -297,12 +207,12 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     },
     {
       name: 'redirect-output',
-      base: { type: 'nat', hook: 'output', priority: NAT_DESTINATION },
+      base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
       rules: [
         restricted,
         // IPVS sends nothing from a loopback address elsewhere.
         ...(node.localhostNodePorts
-          ? [[...loopback(CMP.equal), ...load('port'), verdictMap(LOCALHOST_MAP, 0)]]
+          ? [[...toLoopback(CMP.equal), ...load('port'), verdictMap(LOCALHOST_MAP, 0)]]
           : []),
         ...(hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'redirect-from-pod' })]] : []),
         [verdict({ goto: 'redirect-from-node' })],
@@ -313,7 +223,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
       rules: [
         // The node's own packets, which have passed the output hook.
-        [...inDevice('lo', 16, CMP.equal), accept],
+        [...fromDevice('lo', CMP.equal), accept],
         restricted,
         ...classify,
         [verdict({ goto: 'from-external' })],
@@ -321,7 +231,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     },
     {
       name: 'translated',
-      base: { type: 'filter', hook: 'output', priority: FIRST },
+      base: { type: 'filter', hook: 'output', priority: PRIORITY.first },
       rules: [[...isSteered, ...changeMark(marks.masqueradeBit, 0)]],
     },
     {
@@ -335,12 +245,12 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     },
     {
       name: 'forward',
-      base: { type: 'filter', hook: 'forward', priority: FILTER },
+      base: { type: 'filter', hook: 'forward', priority: PRIORITY.filter },
       rules: [[verdict({ goto: 'guard-rails' })]],
     },
     {
       name: 'postrouting',
-      base: { type: 'nat', hook: 'postrouting', priority: NAT_SOURCE },
+      base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.natSource },
       rules: [
         [...isMarked, ...changeMark(~marks.masqueradeBit, 0), masquerade],
         [source(0), destination(words), inSet('hairpin', 0), masquerade],
@@ -349,29 +259,13 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     // Every packet carries its mark, not only the first: tunnels would copy it to their outer packets.
     {
       name: 'unmark',
-      base: { type: 'filter', hook: 'postrouting', priority: NAT_SOURCE + 1 },
+      base: { type: 'filter', hook: 'postrouting', priority: PRIORITY.natSource + 1 },
       rules: [
         [...isSteered, ...changeMark(0, 0)],
         [...isMarked, ...changeMark(~marks.masqueradeBit, 0)],
       ],
     },
-    // route_localnet lets packets for, and from, 127.0.0.0/8 in from any device (CVE-2020-8558).
-    ...(v4 && node.localhostNodePorts
-      ? [
-          {
-            name: 'guard-loopback',
-            base: { type: 'filter', hook: 'prerouting', priority: RAW } as const,
-            rules: [
-              [...inDevice('lo', 16, CMP.notEqual), ...loopback(CMP.equal), verdict('drop')],
-              [
-                ...inDevice('lo', 16, CMP.notEqual),
-                ...inNetwork(source(0), loopbackNetwork, CMP.equal),
-                verdict('drop'),
-              ],
-            ],
-          },
-        ]
-      : []),
+    ...matches.guardLoopback,
   ];
   const at = chains.findIndex(({ name }) => name === 'output');
   chains.splice(at, 0, {
@@ -397,18 +291,8 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     ),
     { name: LOCALHOST_MAP, key: key('port'), data: 'verdict' },
     { name: 'addresses', key: [address] },
-    { name: 'own-addresses', key: [address] },
-    { name: 'service-networks', key: [address], interval: true },
-    { name: 'nodeport-networks', key: [address], interval: true },
     { name: 'hairpin', key: [address, address] },
-    { name: 'restricted', key: key('address') },
-    { name: 'allowed-sources', key: [...key('address'), address], interval: true },
+    ...matches.sets,
   ];
-  return { family, protocol: NFPROTO[family], hasPods, sets, chains };
-}
-
-function deviceName(name: string, length: number): Uint8Array {
-  const bytes = new Uint8Array(length);
-  for (let i = 0; i < Math.min(name.length, length); i++) bytes[i] = name.charCodeAt(i);
-  return bytes;
+  return { family, protocol, hasPods, sets, chains };
 }

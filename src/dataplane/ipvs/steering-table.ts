@@ -10,12 +10,12 @@ import {
   type SourceClass,
 } from '../../service/model.ts';
 import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import type { Keying } from '../nf-matches.ts';
 import type { ChainDefinition, Elements } from '../nf-table.ts';
 import { commentOf, keyingOf } from '../nftables/entries.ts';
 import {
   createLayout as createPickLayout,
   endpointMap,
-  type Keying,
   type Pick,
   pickChain,
   type Scope,

@@ -1,5 +1,6 @@
 import type { Endpoint, Frontend, Route } from '../../service/model.ts';
-import type { Keying, Pick, Scope } from './layout.ts';
+import type { Keying } from '../nf-matches.ts';
+import type { Pick, Scope } from './layout.ts';
 import { sizeClass } from './size-class.ts';
 
 /** What one map says of a frontend: for all sources, or for a class that is an exception. */

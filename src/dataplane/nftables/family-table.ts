@@ -5,6 +5,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, NodeView, ServiceMap } from '../../service/model.ts';
 import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import type { Keying } from '../nf-matches.ts';
 import type { ChainDefinition, Elements } from '../nf-table.ts';
 import { addressWords, be16Port, bytesOf, hexOf, PROTOCOL_NUMBER, wordsOf, writeAddress } from '../words.ts';
 import { commentOf, type Entry, entriesOf, keyingOf, rearranged, sameSlot, slotKey } from './entries.ts';
@@ -12,7 +13,6 @@ import {
   createLayout,
   endpointMap,
   frontendMap,
-  type Keying,
   type Layout,
   type Pick,
   pickChain,

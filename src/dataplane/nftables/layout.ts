@@ -1,7 +1,6 @@
 import type { Expression, SetDefinition } from '../../kernel/nftables/batch.ts';
-import { DATA_TYPE, type DataType, NFPROTO } from '../../kernel/nftables/constants.ts';
+import { DATA_TYPE, type DataType } from '../../kernel/nftables/constants.ts';
 import {
-  BASE,
   bitwise,
   CMP,
   CT,
@@ -14,31 +13,19 @@ import {
   META,
   masquerade,
   meta,
-  payload,
   random,
-  rejectPort,
-  rejectWithReset,
-  setMeta,
   updateMap,
   verdict,
   verdictMap,
 } from '../../kernel/nftables/expressions.ts';
-import type { Cidr, IPFamily } from '../../lib/address.ts';
-import { hasLocalDetection } from '../../service/classify.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import type { NodeView } from '../../service/model.ts';
-import { maskOf } from '../address-ranges.ts';
+import { createMatches, type Keying, PRIORITY } from '../nf-matches.ts';
 import type { ChainDefinition } from '../nf-table.ts';
-import { addressWords } from '../words.ts';
 import { classBefore } from './size-class.ts';
 
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead';
-
-/**
- * What a map is keyed by. `address`: destination, protocol and port, of Services' addresses. `port`: protocol and
- * port, of node ports.
- */
-export type Keying = 'address' | 'port';
 
 /** `any`: the rule for all sources; `pod`, `external`: exceptions from it for packets of that class. */
 export type Scope = 'any' | 'pod' | 'external';
@@ -98,9 +85,6 @@ export interface Layout {
   rememberRules(seconds: number): (readonly Expression[])[];
 }
 
-const NAT_DESTINATION = -100;
-const NAT_SOURCE = 100;
-const RAW = -300;
 const IPS_DST_NAT = 0x20;
 /** How many clients are remembered in all; each takes about 250 bytes of kernel memory. */
 const AFFINITY_SIZE = 1 << 20;
@@ -110,85 +94,19 @@ const DRAWS = 3;
 
 export function createLayout(family: IPFamily, node: NodeView): Layout {
   const v4 = family === 'ipv4';
-  const protocol = NFPROTO[family];
-  const words = addressWords(family);
-  const bytes = words * 4;
-  const address = v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address;
-  const source = (to: number) => payload(BASE.network, v4 ? 12 : 8, bytes, to);
-  const destination = (to: number) => payload(BASE.network, v4 ? 16 : 24, bytes, to);
-  const destinationPort = (to: number) => payload(BASE.transport, 2, 2, to);
-  const hasPods = hasLocalDetection(node, family);
-
+  const matches = createMatches(family, node);
+  const { protocol, words, address, hasPods, source, destination, destinationPort } = matches;
+  const { load, keyWords, toLoopback, fromPod } = matches;
   const key = (keying: Keying, slot = false): DataType[] => [
-    ...(keying === 'address' ? [address] : []),
-    DATA_TYPE.protocol,
-    DATA_TYPE.port,
+    ...matches.key(keying),
     ...(slot ? [DATA_TYPE.mark] : []),
   ];
   const endpoint = [address, DATA_TYPE.port];
   const affinityKey = [address, address, DATA_TYPE.protocol, DATA_TYPE.port];
-
-  /** Loads a key into the registers from 0; `keyWords` is where the next one goes. */
-  const load = (keying: Keying): Expression[] =>
-    keying === 'address'
-      ? [destination(0), meta(META.protocol, words), destinationPort(words + 1)]
-      : [meta(META.protocol, 0), destinationPort(1)];
-  const keyWords = (keying: Keying) => (keying === 'address' ? words : 0) + 2;
-
-  const inNetwork = (load: Expression, cidr: Cidr, operation: number): Expression[] => [
-    load,
-    bitwise(0, 0, maskOf(cidr), new Uint8Array(bytes)),
-    compare(0, operation, cidr.bytes),
-  ];
-  const loopback = (operation: number): Expression[] =>
-    v4
-      ? [
-          destination(0),
-          bitwise(0, 0, Uint8Array.of(255, 0, 0, 0), new Uint8Array(4)),
-          compare(0, operation, Uint8Array.of(127, 0, 0, 0)),
-        ]
-      : [
-          destination(0),
-          compare(
-            0,
-            operation,
-            Uint8Array.from({ length: 16 }, (_, i) => (i === 15 ? 1 : 0)),
-          ),
-        ];
-
-  /** Ends the rule unless the packet is a pod's (`operation` equal) or is not (not equal). */
-  function fromPod(operation: number): Expression[] {
-    const detection = node.localDetection;
-    switch (detection.mode) {
-      case 'ClusterCIDR':
-      case 'NodeCIDR': {
-        const cidr = detection[family];
-        return cidr ? inNetwork(source(0), cidr, operation) : [];
-      }
-      case 'BridgeInterface':
-        return [meta(META.inInterface, 0), compare(0, operation, interfaceName(detection.interface, 16))];
-      case 'InterfaceNamePrefix':
-        return [
-          meta(META.inInterface, 0),
-          compare(0, operation, interfaceName(detection.prefix, detection.prefix.length)),
-        ];
-    }
-  }
-
-  const mask = Uint8Array.of(0, 0, 0, 0);
-  new DataView(mask.buffer).setUint32(0, (1 << node.masqueradeBit) >>> 0, true);
-  const notMask = mask.map((byte) => ~byte & 0xff);
-  const mark: Expression[] = [meta(META.mark, 0), bitwise(0, 0, notMask, mask), setMeta(META.mark, 0)];
-  const unmark: Expression[] = [
-    meta(META.mark, 0),
-    bitwise(0, 0, notMask, new Uint8Array(4)),
-    setMeta(META.mark, 0),
-  ];
-  const isMarked: Expression[] = [
-    meta(META.mark, 0),
-    bitwise(0, 0, mask, new Uint8Array(4)),
-    compare(0, CMP.notEqual, new Uint8Array(4)),
-  ];
+  const masqueradeBit = 1 << node.masqueradeBit;
+  const mark = matches.changeMark(~masqueradeBit, masqueradeBit);
+  const unmark = matches.changeMark(~masqueradeBit, 0);
+  const isMarked = matches.hasMark(masqueradeBit);
   const wasTranslated: Expression[] = [
     ct(CT.status, 0),
     bitwise(0, 0, Uint8Array.of(IPS_DST_NAT, 0, 0, 0), new Uint8Array(4)),
@@ -220,13 +138,13 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
         rules: [
           ...(name === 'node' && node.localhostNodePorts
             ? [
-                [...loopback(CMP.equal), ...mark],
-                [...loopback(CMP.equal), ...look('port', 'any')],
+                [...toLoopback(CMP.equal), ...mark],
+                [...toLoopback(CMP.equal), ...look('port', 'any')],
                 // No node port: whoever is connected to on a loopback address sees the client as it is.
-                [...loopback(CMP.equal), ...unmark],
+                [...toLoopback(CMP.equal), ...unmark],
               ]
             : []),
-          [...loopback(CMP.equal), verdict('return')],
+          [...toLoopback(CMP.equal), verdict('return')],
           ...(nodePortNetworks.all
             ? []
             : [[destination(0), inSet('nodeport-networks', 0, true), verdict('return')]]),
@@ -236,79 +154,40 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     ];
   }
 
-  const restricted: Expression[] = [
-    ...load('address'),
-    inSet('restricted', 0),
-    ...load('address'),
-    source(words + 2),
-    inSet('allowed-sources', 0, true),
-    verdict('drop'),
-  ];
   const classify: Expression[][] = hasPods ? [[...fromPod(CMP.equal), verdict({ goto: 'from-pod' })]] : [];
 
   const chains: ChainDefinition[] = [
     { name: 'remember', rules: [] },
-    {
-      name: 'reject',
-      rules: [
-        [meta(META.protocol, 0), compare(0, CMP.equal, Uint8Array.of(6)), rejectWithReset],
-        [rejectPort(v4 ? 3 : 4)],
-      ],
-    },
-    {
-      name: 'guard-rails',
-      rules: [
-        [destination(0), inSet('cluster-ips', 0), verdict({ goto: 'reject' })],
-        [destination(0), inSet('own-addresses', 0), verdict('return')],
-        [destination(0), inSet('service-networks', 0), verdict('drop')],
-      ],
-    },
+    matches.reject,
+    matches.guardRails,
     ...(hasPods ? classChains('pod') : []),
     ...classChains('node'),
     ...classChains('external'),
     {
       name: 'prerouting',
-      base: { type: 'nat', hook: 'prerouting', priority: NAT_DESTINATION },
-      rules: [restricted, ...classify, [verdict({ goto: 'from-external' })]],
+      base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },
+      rules: [matches.restricted, ...classify, [verdict({ goto: 'from-external' })]],
     },
     {
       name: 'output',
-      base: { type: 'nat', hook: 'output', priority: NAT_DESTINATION },
-      rules: [restricted, ...classify, [verdict({ goto: 'from-node' })]],
+      base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
+      rules: [matches.restricted, ...classify, [verdict({ goto: 'from-node' })]],
     },
     {
       name: 'input',
-      base: { type: 'nat', hook: 'input', priority: NAT_SOURCE },
+      base: { type: 'nat', hook: 'input', priority: PRIORITY.natSource },
       rules: [[...wasTranslated, verdict({ jump: 'remember' })]],
     },
     {
       name: 'postrouting',
-      base: { type: 'nat', hook: 'postrouting', priority: NAT_SOURCE },
+      base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.natSource },
       rules: [
         [...wasTranslated, verdict({ jump: 'remember' })],
         [...isMarked, ...unmark, masquerade],
         [source(0), destination(words), inSet('hairpin', 0), masquerade],
       ],
     },
-    // route_localnet lets packets for, and from, 127.0.0.0/8 in from any device (CVE-2020-8558).
-    ...(v4 && node.localhostNodePorts
-      ? [
-          {
-            name: 'guard-loopback',
-            base: { type: 'filter', hook: 'prerouting', priority: RAW } as const,
-            rules: [
-              [...notLoopbackDevice(), ...loopback(CMP.equal), verdict('drop')],
-              [
-                ...notLoopbackDevice(),
-                source(0),
-                bitwise(0, 0, Uint8Array.of(255, 0, 0, 0), new Uint8Array(4)),
-                compare(0, CMP.equal, Uint8Array.of(127, 0, 0, 0)),
-                verdict('drop'),
-              ],
-            ] as Expression[][],
-          },
-        ]
-      : []),
+    ...matches.guardLoopback,
   ];
 
   const sets: SetDefinition[] = [
@@ -322,12 +201,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
       ),
     ),
     { name: 'cluster-ips', key: [address] },
-    { name: 'own-addresses', key: [address] },
-    { name: 'service-networks', key: [address], interval: true },
-    { name: 'nodeport-networks', key: [address], interval: true },
     { name: 'hairpin', key: [address, address] },
-    { name: 'restricted', key: key('address') },
-    { name: 'allowed-sources', key: [...key('address'), address], interval: true },
+    ...matches.sets,
     { name: AFFINITY, key: affinityKey, data: endpoint, dynamic: true, size: AFFINITY_SIZE },
   ];
 
@@ -405,14 +280,4 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
   }
 
   return { family, protocol, hasPods, key, endpoint, sets, chains, pickChains, rememberRules };
-}
-
-function notLoopbackDevice(): Expression[] {
-  return [meta(META.inInterface, 0), compare(0, CMP.notEqual, interfaceName('lo', 16))];
-}
-
-function interfaceName(name: string, length: number): Uint8Array {
-  const bytes = new Uint8Array(length);
-  for (let i = 0; i < Math.min(name.length, length); i++) bytes[i] = name.charCodeAt(i);
-  return bytes;
 }

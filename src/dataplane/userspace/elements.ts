@@ -2,8 +2,9 @@ import type { Element } from '../../kernel/nftables/batch.ts';
 import { formatAddress, type IPFamily } from '../../lib/address.ts';
 import { type Frontend, type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { mergedRanges, outermost, successor } from '../address-ranges.ts';
+import type { Keying } from '../nf-matches.ts';
 import { addressWords, be16Port, hexOfWords, PROTOCOL_NUMBER, wordsOf, wordsOfAddress } from '../words.ts';
-import { type Keying, LISTENERS, listenerMap, refusalMap } from './layout.ts';
+import { LISTENERS, listenerMap, refusalMap } from './layout.ts';
 
 /** Where a listener listens. */
 export interface ListenAddress {

@@ -1,8 +1,9 @@
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
+import type { Keying } from '../nf-matches.ts';
 import { hostPort } from './balancer.ts';
 import type { ProgrammedFrontend } from './elements.ts';
-import { type Keying, listenerMap, refusalMap, TABLE } from './layout.ts';
+import { listenerMap, refusalMap, TABLE } from './layout.ts';
 import type { PoolListener } from './pool-listeners.ts';
 
 /** How many endpoints a step names. */
