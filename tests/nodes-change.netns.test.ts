@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { isRunning } from '../src/cli/cluster-state.ts';
+import { listNetns } from '../src/kernel/netns.ts';
+import { addAddress, deleteAddress } from '../src/kernel/rtnetlink/addresses.ts';
+import { getLink, openRouteSocket } from '../src/kernel/rtnetlink/links.ts';
+import type { Node } from '../src/kube/types.ts';
+import { nodeNetns, UPLINK } from '../src/network/topology.ts';
+import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+
+// Nodes that join, leave and change their address while those that stay are used.
+
+let cluster: Cluster;
+before(async () => {
+  cluster = await startCluster(['--nodes', '3', '--overlay', 'vxlan', '-f', HELLO]);
+});
+after(() => cluster?.down());
+
+const up = async (...args: readonly string[]) => {
+  const { status, error } = await cluster.fairlead('up', '--detach', ...args);
+  assert.equal(status, 0, error);
+  return error;
+};
+const nodeNames = () => cluster.state().nodes.map(({ name }) => name);
+/** Where the client is, and servers on two other nodes. */
+async function places() {
+  const [client] = await cluster.pods('app=client');
+  const [first, second] = (await cluster.pods('app=hello')).filter(({ node }) => node !== client?.node);
+  assert.ok(client && first && second && first.node !== second.node);
+  return { first, second };
+}
+
+test('a node changes its address: its connections live on, and others notice nothing', async () => {
+  const { first: moving, second: staying } = await places();
+  const load = cluster.load('client', `http://${staying.ips[0]}:8080/hostname`);
+  const connection = cluster.connect('client', moving.ips[0] ?? '', 8080);
+  const state = cluster.state();
+  const node = state.nodes.find(({ name }) => name === moving.node);
+  assert.ok(node?.agent);
+  const address = '172.30.0.99'.replace(/^172\.30\.0/, (node.addresses[0] ?? '').replace(/\.\d+$/, ''));
+  process.kill(node.agent.pid, 'SIGTERM');
+  await eventually(
+    () => isRunning(node.agent),
+    (running) => !running,
+  );
+  {
+    using route = openRouteSocket(nodeNetns(cluster.name, node.name));
+    const device = getLink(route, UPLINK).index;
+    deleteAddress(route, { device, address: node.addresses[0] ?? '', prefix: 24 });
+    addAddress(route, { device, address, prefix: 24 });
+  }
+  const nodes = state.nodes.map((one) => (one === node ? { ...one, addresses: [address] } : one));
+  writeFileSync(join(cluster.stateRoot, cluster.name, 'cluster.json'), JSON.stringify({ ...state, nodes }));
+  assert.match(await up(), new RegExp(`started again: ${node.name}`));
+  const shown = JSON.parse(await cluster.ask('get', 'node', node.name, '-o', 'json')) as Node;
+  assert.ok(shown.status?.addresses?.some((one) => one.type === 'InternalIP' && one.address === address));
+  const { answers } = await cluster.request(
+    'client',
+    `http://${moving.ips[0]}:8080/hostname`,
+    '--count',
+    '20',
+  );
+  assert.deepEqual(answers, { [moving.name]: 20 });
+  assert.ok((await connection.stop()).requests > 1);
+  const { count, failures } = await load.stop();
+  assert.deepEqual(failures, {}, `of ${count}`);
+  assert.equal((await cluster.request('outside', `http://${address}:30080`, '--count', '10')).count, 10);
+});
+
+test('nodes join and leave while a Service is used and a connection between others is open', async () => {
+  const { first } = await places();
+  const load = cluster.load('client', 'http://hello');
+  const connection = cluster.connect('client', first.ips[0] ?? '', 8080);
+  assert.match(await up('--nodes', '5'), /added: node-4, node-5/);
+  await cluster.ask('scale', 'deployment/hello', '--replicas=6');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
+  const late = (await cluster.pods('app=hello')).filter(({ node }) => node === 'node-4' || node === 'node-5');
+  assert.ok(late.length > 1, 'they get pods');
+  for (const { name, ips } of late) {
+    const { answers } = await cluster.request('client', `http://${ips[0]}:8080/hostname`);
+    assert.deepEqual(Object.keys(answers), [name]);
+  }
+  assert.equal((await cluster.request('node/node-5', 'http://hello', '--count', '40')).count, 40);
+
+  assert.match(await up('--nodes', '3'), /node-4, node-5/);
+  const { count, failures } = await load.stop();
+  assert.deepEqual(failures, {}, `of ${count}`);
+  assert.ok((await connection.stop()).requests > 1);
+  assert.deepEqual(nodeNames(), ['node-1', 'node-2', 'node-3']);
+  assert.doesNotMatch(await cluster.ask('get', 'nodes', '-o', 'name'), /node-[45]/);
+  assert.deepEqual(
+    listNetns().filter((name) => /-node-[45]$/.test(name) && name.startsWith(`fl-${cluster.name}-`)),
+    [],
+  );
+});
