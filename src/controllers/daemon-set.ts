@@ -15,6 +15,7 @@ import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } f
 import { resolvePercent } from './deployment-rollout.ts';
 import { matchesNode } from './node-selection.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
+import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, byDeletionRank, isFinished, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory } from './revision-history.ts';
 import { selects } from './selector.ts';
@@ -297,18 +298,7 @@ export function startDaemonSets(context: ControllerContext): void {
     onAdd: (set) => queue.add(keyOf(set)),
     onUpdate: (set) => queue.add(keyOf(set)),
   });
-  const podChanged = (pod: Pod) => {
-    const namespace = pod.metadata?.namespace ?? '';
-    const controller = controllerOf(pod);
-    if (controller) {
-      if (controller.kind === 'DaemonSet') queue.add(`${namespace}/${controller.name}`);
-      return;
-    }
-    for (const set of daemonSets.inNamespace(namespace)) {
-      if (selects(set.spec?.selector, pod.metadata?.labels)) queue.add(keyOf(set));
-    }
-  };
-  pods.informer.handle({ onAdd: podChanged, onUpdate: podChanged, onDelete: podChanged });
+  queueOwnersOfPods(daemonSets, pods, queue);
   const everySet = () => {
     for (const set of daemonSets.informer.list()) queue.add(keyOf(set));
   };

@@ -4,6 +4,7 @@ import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference } from './ownership.ts';
+import { queueOwnersOfPods } from './pod-owners.ts';
 import { byDeletionRank, isFinished, isReady, podFrom, timeOf, timestamp } from './pods.ts';
 import { selects } from './selector.ts';
 
@@ -338,14 +339,5 @@ export function startJobs(context: ControllerContext): void {
     onAdd: (job) => queue.add(keyOf(job)),
     onUpdate: (job) => queue.add(keyOf(job)),
   });
-  const podChanged = (pod: Pod) => {
-    const namespace = pod.metadata?.namespace ?? '';
-    const controller = controllerOf(pod);
-    if (controller?.kind === 'Job') queue.add(`${namespace}/${controller.name}`);
-    if (controller) return;
-    for (const job of jobs.inNamespace(namespace)) {
-      if (selects(job.spec?.selector, pod.metadata?.labels)) queue.add(keyOf(job));
-    }
-  };
-  pods.informer.handle({ onAdd: podChanged, onUpdate: podChanged, onDelete: podChanged });
+  queueOwnersOfPods(jobs, pods, queue);
 }

@@ -1,6 +1,6 @@
+import { parseQuantity } from '../kube/quantity.ts';
 import type { LabelSelector, Node, NodeSelectorTerm, Pod, PodAffinityTerm } from '../kube/types.ts';
 import { isFinished } from './pods.ts';
-import { parseQuantity } from './quantity.ts';
 import { hasLabels, matchesExpression, selects } from './selector.ts';
 import { nodeTaints, untolerated } from './taints.ts';
 
@@ -135,7 +135,7 @@ export function requestsOf(pod: Pod): Map<string, number> {
       continue;
     }
     for (const [name, text] of Object.entries(container.resources?.requests ?? {})) {
-      peak.set(name, Math.max(peak.get(name) ?? 0, parseQuantity(text) + (sidecars.get(name) ?? 0)));
+      peak.set(name, Math.max(peak.get(name) ?? 0, amountOf(text) + (sidecars.get(name) ?? 0)));
     }
   }
   for (const [name, value] of peak) sum.set(name, Math.max(sum.get(name) ?? 0, value));
@@ -143,9 +143,12 @@ export function requestsOf(pod: Pod): Map<string, number> {
   return sum;
 }
 
+/** What is missing or no quantity asks for nothing. */
+const amountOf = (quantity: string | undefined): number => parseQuantity(quantity ?? '') || 0;
+
 function add(sum: Map<string, number>, amounts: Readonly<Record<string, string>> | undefined): void {
   for (const [name, text] of Object.entries(amounts ?? {})) {
-    sum.set(name, (sum.get(name) ?? 0) + parseQuantity(text));
+    sum.set(name, (sum.get(name) ?? 0) + amountOf(text));
   }
 }
 
@@ -154,7 +157,7 @@ function resourceRefusal(pod: Pod, { node, pods }: NodeLoad): string | null {
   // A node that does not say what it has is not asked.
   if (!allocatable) return null;
   const most = allocatable['pods'];
-  if (most !== undefined && pods.length + 1 > parseQuantity(most)) return 'Too many pods';
+  if (most !== undefined && pods.length + 1 > amountOf(most)) return 'Too many pods';
   const wanted = requestsOf(pod);
   if (wanted.size === 0) return null;
   const used = new Map<string, number>();
@@ -162,7 +165,7 @@ function resourceRefusal(pod: Pod, { node, pods }: NodeLoad): string | null {
     for (const [name, value] of requestsOf(other)) used.set(name, (used.get(name) ?? 0) + value);
   for (const [name, value] of wanted) {
     // A thousandth of slack for the rounding of decimal fractions.
-    if (value > 0 && (used.get(name) ?? 0) + value > parseQuantity(allocatable[name]) * (1 + 1e-9)) {
+    if (value > 0 && (used.get(name) ?? 0) + value > amountOf(allocatable[name]) * (1 + 1e-9)) {
       return `Insufficient ${name}`;
     }
   }

@@ -4,6 +4,7 @@ import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
+import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, byDeletionRank, isActive, isReady, podFrom, timestamp } from './pods.ts';
 import { hasLabels, selects } from './selector.ts';
 
@@ -171,23 +172,5 @@ export function startReplicaSets(context: ControllerContext): void {
     onAdd: (set) => queue.add(keyOf(set)),
     onUpdate: (set) => queue.add(keyOf(set)),
   });
-  const podChanged = (pod: Pod) => {
-    const namespace = pod.metadata?.namespace ?? '';
-    const controller = controllerOf(pod);
-    if (controller) {
-      if (controller.kind === 'ReplicaSet') queue.add(`${namespace}/${controller.name}`);
-      return;
-    }
-    for (const set of replicaSets.inNamespace(namespace)) {
-      if (selects(set.spec?.selector, pod.metadata?.labels)) queue.add(keyOf(set));
-    }
-  };
-  pods.informer.handle({
-    onAdd: podChanged,
-    onUpdate(pod, before) {
-      podChanged(pod);
-      if (controllerOf(before)?.uid !== controllerOf(pod)?.uid) podChanged(before);
-    },
-    onDelete: podChanged,
-  });
+  queueOwnersOfPods(replicaSets, pods, queue);
 }

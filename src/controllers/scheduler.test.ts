@@ -4,7 +4,6 @@ import type { Node, Pod } from '../kube/types.ts';
 import { parseCidr } from '../lib/address.ts';
 import { allocatePodCidrs } from './node-ipam.ts';
 import { failureMessage, type NodeLoad, requestsOf, selectNode } from './node-selection.ts';
-import { parseQuantity } from './quantity.ts';
 import { node, type PodFields, pod } from './testing.ts';
 
 const fresh = (fields: PodFields = {}) => pod('new', { node: '', phase: 'Pending', ...fields });
@@ -190,17 +189,6 @@ test('an init container that needs more than the containers together counts', ()
   });
   assert.deepEqual(Object.fromEntries(requests), { cpu: 1, memory: 2 ** 30 });
 });
-
-for (const [text, number] of [
-  ['100m', 0.1],
-  ['1Gi', 2 ** 30],
-  ['1e3', 1000],
-  ['2k', 2000],
-  ['', 0],
-  ['x', 0],
-] as const) {
-  test(`the quantity ${JSON.stringify(text)}`, () => assert.equal(parseQuantity(text), number));
-}
 
 const pool = (text: string, prefix: number) => {
   const cidr = parseCidr(text);

@@ -12,6 +12,7 @@ import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
+import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory, templateOf } from './revision-history.ts';
 import { selects } from './selector.ts';
@@ -250,16 +251,5 @@ export function startStatefulSets(context: ControllerContext): void {
     onAdd: (set) => queue.add(keyOf(set)),
     onUpdate: (set) => queue.add(keyOf(set)),
   });
-  const podChanged = (pod: Pod) => {
-    const namespace = pod.metadata?.namespace ?? '';
-    const controller = controllerOf(pod);
-    if (controller) {
-      if (controller.kind === 'StatefulSet') queue.add(`${namespace}/${controller.name}`);
-      return;
-    }
-    for (const set of statefulSets.inNamespace(namespace)) {
-      if (selects(set.spec?.selector, pod.metadata?.labels)) queue.add(keyOf(set));
-    }
-  };
-  pods.informer.handle({ onAdd: podChanged, onUpdate: podChanged, onDelete: podChanged });
+  queueOwnersOfPods(statefulSets, pods, queue);
 }

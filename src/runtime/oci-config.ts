@@ -1,5 +1,5 @@
+import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { parseQuantity } from './environment.ts';
 import type { ProcessUser } from './image-user.ts';
 
 /** A bind mount or tmpfs of a container, as config.json lists it. */

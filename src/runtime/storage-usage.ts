@@ -1,8 +1,8 @@
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
-import { parseQuantity } from './environment.ts';
 
 /** Where a pod's files lie that count. */
 export interface StorageFolders {

@@ -13,9 +13,10 @@ import {
 } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
+import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { type EnvironmentSources, expand, parseQuantity, podField, resourceField } from './environment.ts';
+import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
 import type { OciMount } from './oci-config.ts';
 import { VOLUME_KINDS } from './supported-fields.ts';
 

@@ -1,0 +1,34 @@
+import type { KubeObject, LabelSelector, Pod } from '../kube/types.ts';
+import type { Cache } from './cache.ts';
+import { controllerOf } from './ownership.ts';
+import { selects } from './selector.ts';
+
+/**
+ * Adds the controlling object of every pod that comes, changes or goes to the queue, as namespace/name; of a pod that
+ * has none, each that selects it and so may adopt it.
+ */
+export function queueOwnersOfPods<
+  T extends KubeObject & { readonly spec?: { readonly selector?: LabelSelector | undefined } | undefined },
+>(owners: Cache<T>, pods: Cache<Pod>, queue: { add(key: string): void }): void {
+  const changed = (pod: Pod) => {
+    const namespace = pod.metadata?.namespace ?? '';
+    const controller = controllerOf(pod);
+    if (controller) {
+      if (controller.kind === owners.resource.kind) queue.add(`${namespace}/${controller.name}`);
+      return;
+    }
+    for (const owner of owners.inNamespace(namespace)) {
+      if (selects(owner.spec?.selector, pod.metadata?.labels)) {
+        queue.add(`${namespace}/${owner.metadata?.name ?? ''}`);
+      }
+    }
+  };
+  pods.informer.handle({
+    onAdd: changed,
+    onUpdate(pod, before) {
+      changed(pod);
+      if (controllerOf(before)?.uid !== controllerOf(pod)?.uid) changed(before);
+    },
+    onDelete: changed,
+  });
+}
