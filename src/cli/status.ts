@@ -6,6 +6,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { addressProblems, announcedAddresses } from './announced-addresses.ts';
 import { clusterPaths, DEFAULT_CLUSTER, isRunning, requireCluster } from './cluster-state.ts';
 import { type Command, formatTable, parseArguments, textOption } from './command.ts';
+import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { podProblem } from './readiness.ts';
 
 export const command: Command = {
@@ -58,9 +59,11 @@ which load-balancer address, and what is unhealthy and why. The exit status is 0
             name,
       );
       const endpoints = slices.flatMap((slice) => slice.endpoints ?? []);
-      const ready = endpoints
-        .filter((endpoint) => endpoint.conditions?.ready !== false)
-        .flatMap((endpoint) => endpoint.addresses);
+      const readyOnes = endpoints.filter((endpoint) => endpoint.conditions?.ready !== false);
+      const ready = readyOnes.flatMap((endpoint) => endpoint.addresses);
+      // A pod with addresses of both families is in two slices.
+      const pods = (list: typeof endpoints) =>
+        new Set(list.map(({ targetRef, addresses }) => targetRef?.uid ?? addresses[0])).size;
       if (service.spec?.selector && ready.length === 0)
         problems.push(`Service ${namespace}/${name}: no ready endpoint`);
       for (const text of addressProblems(service, seen?.leases ?? []))
@@ -78,6 +81,10 @@ which load-balancer address, and what is unhealthy and why. The exit status is 0
         frontends,
         ready,
         endpoints: endpoints.length,
+        summary:
+          service.metadata?.labels?.[PROXY_NAME_LABEL] === NODE_DNS
+            ? 'every node itself'
+            : `${pods(readyOnes)} of ${pods(endpoints)} ready`,
         loadBalancer: announcedAddresses(service, seen?.leases ?? []),
       };
     });
@@ -113,7 +120,7 @@ which load-balancer address, and what is unhealthy and why. The exit status is 0
             `${one.namespace}/${one.name}`,
             one.type,
             one.frontends.join(' ') || '-',
-            `${one.ready.length} of ${one.endpoints} ready`,
+            one.summary,
           ]),
         ]),
       );

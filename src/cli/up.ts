@@ -34,6 +34,7 @@ import {
   textOptions,
 } from './command.ts';
 import { applyManifests, type ManifestObject, readManifests } from './manifests.ts';
+import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { occupiedNetworks } from './occupied-networks.ts';
 import { nodeReady, objectReady, watchCluster } from './readiness.ts';
 import { requireKernel, requireRoot } from './requirements.ts';
@@ -378,7 +379,7 @@ async function createClusterServices(
         'k8s-app': 'kube-dns',
         'kubernetes.io/cluster-service': 'true',
         'kubernetes.io/name': 'CoreDNS',
-        'service.kubernetes.io/service-proxy-name': 'fairlead-node-dns',
+        [PROXY_NAME_LABEL]: NODE_DNS,
       },
     },
     spec: {

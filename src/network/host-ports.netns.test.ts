@@ -133,8 +133,8 @@ for (const [i, family] of (['ipv4', 'ipv6'] as const).entries()) {
           who,
         );
     }
-    if (i === 0)
-      assert.ok(await echoBytes(await connectFrom(undo, node, '127.0.0.1', 8080), 1000), 'loopback');
+    const loopback = i === 0 ? '127.0.0.1' : '::1';
+    assert.ok(await echoBytes(await connectFrom(undo, node, loopback, 8080), 1000), loopback);
     // Other ports of the node are nobody's, and the port is not one of other addresses.
     const nobody = async (address: string, at: number) =>
       await assert.rejects(connectFrom(undo, outsideNetns(topology.cluster), address, at), {

@@ -20,8 +20,11 @@ import {
   payload,
   verdict,
 } from '../kernel/nftables/expressions.ts';
+import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { addRoute, ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { addressBytes, familyOf, type IPFamily } from '../lib/address.ts';
+import { hasCode } from '../lib/errors.ts';
 
 /** A port of the node that leads to a port of a pod. */
 export interface HostPort {
@@ -45,6 +48,10 @@ const FAMILIES = ['ipv4', 'ipv6'] as const;
 const PROTOCOLS = { TCP: 6, UDP: 17, SCTP: 132 } as const;
 const PRIORITY = { raw: -300, destinationNat: -100, sourceNat: 100 } as const;
 const IPS_DST_NAT = 0x20;
+/** RT_TABLE_LOCAL. */
+const LOCAL_TABLE = 255;
+/** Behind the kernel's own route (metric 0); each device has one of its own, since equal ones would be joined. */
+const LOOPBACK_METRIC = 0x464c0000;
 
 /** Whether two ports of a node cannot both be given out. */
 export function portsClash(one: HostPort, other: HostPort): boolean {
@@ -57,7 +64,7 @@ const everywhere = (hostIP: string) => hostIP === '' || hostIP === '0.0.0.0' || 
 
 /**
  * Programs the ports of a node that lead to its pods: destination NAT in a table of its own, for packets from
- * elsewhere, from pods and from the node itself (127.0.0.1 too; not ::1, which no route leads out of).
+ * elsewhere, from pods and from the node itself (127.0.0.1 and ::1 too).
  */
 export interface HostPorts {
   /** Makes the tables hold the ports of these pods and no others, in one transaction a family. */
@@ -87,6 +94,7 @@ export function openHostPorts(bridge: string, netns?: NetnsRef): HostPorts {
         }
         if (entries.length > 0) {
           if (family === 'ipv4') writeSysctls({ [`net/ipv4/conf/${bridge}/route_localnet`]: 1 }, netns);
+          else ensureLoopbackRoute(bridge, netns);
           writeTable(batch, family, bridge, entries);
         }
         connection.commitSync(batch);
@@ -117,6 +125,23 @@ export function removeHostPorts(bridge: string, netns?: NetnsRef): void {
     ports.write([]);
   } finally {
     ports.close();
+  }
+}
+
+/**
+ * IPv6's counterpart of route_localnet: a pod's answer comes in by the bridge, and when its destination is ::1 again the
+ * kernel wants a route to it on that very device (rt6_need_strict in net/ipv6/route.c). Nothing has to be guarded:
+ * packets that claim ::1 on a wire are dropped before netfilter (ip6_rcv_core). The same route as node ports have.
+ */
+function ensureLoopbackRoute(bridge: string, netns: NetnsRef | undefined): void {
+  using socket = openRouteSocket(netns);
+  const device = getLink(socket, bridge).index;
+  const protocol = ROUTE_PROTOCOL.fairlead;
+  const metric = LOOPBACK_METRIC + device;
+  try {
+    addRoute(socket, { destination: '::1/128', device, type: 'local', table: LOCAL_TABLE, metric, protocol });
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error;
   }
 }
 
@@ -200,13 +225,10 @@ function writeTable(batch: NftBatch, family: IPFamily, bridge: string, entries: 
     for (const rule of rules) batch.addRule(table, name, rule);
   };
   chain('prerouting', { type: 'nat', hook: 'prerouting', priority: destinationNat }, translate);
-  chain('output', { type: 'nat', hook: 'output', priority: destinationNat }, [
-    ...(v4 ? [] : [[...isLoopback(destination), verdict('return')]]),
-    ...translate,
-  ]);
+  chain('output', { type: 'nat', hook: 'output', priority: destinationNat }, translate);
   chain('postrouting', { type: 'nat', hook: 'postrouting', priority: sourceNat }, [
-    // A pod could not answer to 127.0.0.1, nor to itself.
-    ...(v4 ? [[...toBridge, ...isLoopback(source), ...wasTranslated, masquerade]] : []),
+    // A pod could not answer to 127.0.0.1 or ::1, nor to itself.
+    [...toBridge, ...isLoopback(source), ...wasTranslated, masquerade],
     [source(0), destination(words), inSet('hairpin', 0), masquerade],
   ]);
   if (v4) {
