@@ -1,3 +1,4 @@
+import type { RuleVerdict } from './attribute-writer.ts';
 import type { Expression } from './batch.ts';
 import { register, VERDICT_REGISTER } from './constants.ts';
 
@@ -86,15 +87,13 @@ export const bitwise =
       b.endNest();
     });
 
-type RuleVerdict = 'accept' | 'drop' | 'return' | { readonly goto: string } | { readonly jump: string };
-
 export const verdict =
   (value: RuleVerdict): Expression =>
   (b) =>
     b.expression('immediate', () => {
       b.be32(1, VERDICT_REGISTER);
       b.nest(2);
-      b.writeVerdict(value);
+      b.verdict(value);
       b.endNest();
     });
 
