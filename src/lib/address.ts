@@ -39,7 +39,7 @@ export function sloppyAddress(text: string): string | null {
 
 /** Text of 4 or 16 address bytes in network order; IPv6 by RFC 5952. */
 export function formatAddress(bytes: Uint8Array): string {
-  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length === 4) return `${bytes[0]}.${bytes[1]}.${bytes[2]}.${bytes[3]}`;
   if (bytes.length !== 16) throw new RangeError(`an address has 4 or 16 bytes, not ${bytes.length}`);
   if (bytes.subarray(0, 10).every((b) => b === 0) && bytes[10] === 0xff && bytes[11] === 0xff) {
     return `::ffff:${bytes.subarray(12).join('.')}`;
@@ -174,12 +174,44 @@ function toBytes(value: bigint, length: number): Uint8Array {
   return bytes;
 }
 
+const ZERO = 48;
+const DOT = 46;
+
 function ipv4Bytes(text: string, leadingZeros: boolean): Uint8Array | null {
+  return leadingZeros ? looseIpv4Bytes(text) : strictIpv4Bytes(text);
+}
+
+/** By characters: addresses are parsed by the hundred thousand. */
+function strictIpv4Bytes(text: string): Uint8Array | null {
+  const bytes = new Uint8Array(4);
+  let part = 0;
+  let digits = 0;
+  let value = 0;
+  for (let i = 0; i < text.length; i++) {
+    const digit = text.charCodeAt(i) - ZERO;
+    if (digit >= 0 && digit <= 9) {
+      // A zero stands alone.
+      if (digits > 0 && value === 0) return null;
+      value = value * 10 + digit;
+      if (++digits > 3 || value > 255) return null;
+      continue;
+    }
+    if (text.charCodeAt(i) !== DOT || digits === 0 || part === 3) return null;
+    bytes[part++] = value;
+    digits = 0;
+    value = 0;
+  }
+  if (part !== 3 || digits === 0) return null;
+  bytes[3] = value;
+  return bytes;
+}
+
+function looseIpv4Bytes(text: string): Uint8Array | null {
   const parts = text.split('.');
   if (parts.length !== 4) return null;
   const bytes = new Uint8Array(4);
   for (const [i, part] of parts.entries()) {
-    if (!(leadingZeros ? /^[0-9]{1,16}$/ : /^(0|[1-9][0-9]{0,2})$/).test(part)) return null;
+    if (!/^[0-9]{1,16}$/.test(part)) return null;
     const value = Number(part);
     if (value > 255) return null;
     bytes[i] = value;

@@ -12,6 +12,7 @@ import { restoreSettings } from './kernel-settings.ts';
 import { LEAVING_TABLE } from './leaving-table.ts';
 import { DEFAULT_MASQUERADE_BIT, type MarkScheme, markScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
+import { serverOrder } from './server-table.ts';
 import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { sourcesInUse } from './source-addresses.ts';
 
@@ -88,7 +89,7 @@ async function endIdle({ families, netns, scheme }: LeaveOptions, all: boolean):
     const kept = new Set<string>();
     const others: VirtualServer[] = [];
     let left = 0;
-    for (const server of ipvs.servers()) {
+    for (const server of ipvs.servers().sort((a, b) => serverOrder(b.id, a.id))) {
       const { id } = server;
       if (!isOurs(id)) {
         others.push(server);
@@ -110,7 +111,7 @@ async function endIdle({ families, netns, scheme }: LeaveOptions, all: boolean):
     if (!all) for (const address of sourcesInUse(ours, families, netns)) kept.add(address);
     if (left > 0 || kept.size > 0) {
       const gone = [...ours].filter((address) => !kept.has(address));
-      if (device !== null) changeAddresses(device, [], gone, netns);
+      if (device !== null) await changeAddresses(device, [], gone, netns);
       return false;
     }
     removeInterface(netns);

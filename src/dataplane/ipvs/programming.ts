@@ -13,6 +13,7 @@ import {
   type Frontend,
   type FrontendKey,
   type NodeView,
+  type Pool,
   type ServiceMap,
   SOURCE_CLASSES,
 } from '../../service/model.ts';
@@ -20,7 +21,7 @@ import type { ApplyReport } from '../dataplane.ts';
 import { keyingOf } from '../nftables/entries.ts';
 import { SCOPES } from '../nftables/layout.ts';
 import { hexOf } from '../words.ts';
-import { ALIAS, type FrontendPlan, planFrontend, slotOf } from './frontend-plan.ts';
+import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend, slotOf } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
 import { markMap, redirectMap, TABLE } from './layout.ts';
 import { LEAVING_TABLE } from './leaving-table.ts';
@@ -28,7 +29,7 @@ import { type MarkScheme, markScheme, NumberTable, PORTS } from './marks.ts';
 import type { IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
-import { type Commands, newCommands, ServerTable, send, serverKey } from './server-table.ts';
+import { type Commands, newCommands, ServerTable, send, serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
 import { SteeringTable } from './steering-table.ts';
@@ -132,17 +133,20 @@ export async function applyMap(
   const late = newCommands(ipvs);
   const remove = newCommands(ipvs);
   const wanted = new Set<string>();
+  const all: { readonly planned: PlannedServer; readonly frontend: Frontend }[] = [];
   for (const frontend of frontends) {
     const plan = await makePlan(kernel, state, frontend);
     if (!plan) continue;
     state.plans.set(frontend.key, plan);
-    for (const planned of plan.servers) {
-      const { id } = planned.server;
-      wanted.add(serverKey(id));
-      const isLate = 'address' in id && !ours.has(id.address);
-      const waits = frontend.protocol !== 'UDP';
-      state.servers.set(planned, frontend.key, waits, now, isLate ? late : early, remove);
-    }
+    for (const planned of plan.servers) all.push({ planned, frontend });
+  }
+  all.sort((a, b) => serverOrder(a.planned.server.id, b.planned.server.id));
+  for (const { planned, frontend } of all) {
+    const { id } = planned.server;
+    wanted.add(serverKey(id));
+    const isLate = 'address' in id && !ours.has(id.address);
+    const waits = frontend.protocol !== 'UDP';
+    state.servers.set(planned, frontend.key, waits, now, isLate ? late : early, remove);
   }
   for (const id of state.servers.ids) if (!wanted.has(serverKey(id))) drop(state, id, true, now, remove);
   for (const ip of state.servers.heldAddresses()) state.bound.add(ip);
@@ -160,11 +164,11 @@ export async function applyMap(
     });
   }
   const missing = [...state.bound].filter((ip) => !ours.has(ip));
-  changeAddresses(device, missing, [], netns);
+  await changeAddresses(device, missing, [], netns);
   await send(ipvs, late, reporter(state));
   await send(ipvs, remove, reporter(state));
   const extra = [...ours].filter((ip) => !state.bound.has(ip) && isOfFamilies(kernel, ip));
-  changeAddresses(device, [], extra, netns);
+  await changeAddresses(device, [], extra, netns);
   operations += late.batch.length + remove.batch.length + missing.length + extra.length;
   return {
     programmed: state,
@@ -259,7 +263,7 @@ export async function applyChange(
     await kernel.nft.commit(batch);
     operations += batch.operations;
   }
-  if (added.length > 0) changeAddresses(state.device, added, [], netns);
+  if (added.length > 0) await changeAddresses(state.device, added, [], netns);
   await send(ipvs, late, reporter(state));
   await send(ipvs, remove, reporter(state));
   if (touched.size > 0) operations += await releaseAddresses(kernel, state, touched);
@@ -311,7 +315,7 @@ async function releaseAddresses(
   const gone = [...candidates].filter((ip) => state.bound.has(ip) && !state.uses.has(ip) && !held.has(ip));
   if (gone.length === 0) return 0;
   for (const ip of gone) state.bound.delete(ip);
-  changeAddresses(state.device, [], gone, kernel.netns);
+  await changeAddresses(state.device, [], gone, kernel.netns);
   let operations = gone.length;
   for (const table of state.tables.values()) {
     const batch = kernel.nft.batch(table.layout.protocol);
@@ -368,9 +372,9 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
     }
   }
   const { address, family } = frontend;
-  const bad = [...(address === null ? [] : [address]), ...endpointAddresses(frontend)].find(
-    (ip) => addressBytes(ip)?.length !== (family === 'ipv4' ? 4 : 16),
-  );
+  const length = family === 'ipv4' ? 4 : 16;
+  let bad = address !== null && addressBytes(address)?.length !== length ? address : undefined;
+  for (const ip of endpointAddresses(frontend)) if (addressBytes(ip)?.length !== length) bad ??= ip;
   if (bad !== undefined) {
     state.failed.set(
       frontend.key,
@@ -393,10 +397,12 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
 }
 
 function* endpointAddresses(frontend: Frontend): Generator<string> {
+  const pools = new Set<Pool>();
   for (const source of SOURCE_CLASSES) {
     const route = frontend.routes[source];
-    if (route.action === 'forward') for (const { ip } of route.pool.endpoints) yield ip;
+    if (route.action === 'forward') pools.add(route.pool);
   }
+  for (const { endpoints } of pools) for (const { ip } of endpoints) yield ip;
 }
 
 /** Gives slots the marks and aliases that they have in the kernel, so that their servers keep their connections. */

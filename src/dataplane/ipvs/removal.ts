@@ -14,6 +14,7 @@ import { TABLE } from './layout.ts';
 import { createLeavingTable, LEAVING_TABLE } from './leaving-table.ts';
 import type { MarkScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
+import { serverOrder } from './server-table.ts';
 import { findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { preferSources } from './source-addresses.ts';
 
@@ -33,7 +34,7 @@ export async function removeAll({ families, netns, ipvs, nft, scheme }: Removal)
   const isOurs = ownership(scheme, ours, families);
   const batch = ipvs.batch();
   const others: VirtualServer[] = [];
-  for (const server of ipvs.servers()) {
+  for (const server of ipvs.servers().sort((a, b) => serverOrder(b.id, a.id))) {
     if (isOurs(server.id)) batch.deleteServer(server.id);
     else others.push(server);
   }

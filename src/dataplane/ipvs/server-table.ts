@@ -24,7 +24,8 @@ interface ServerState {
   server: VirtualServer;
   /** The frontend that it is for; null once no frontend wants it, until its connections are closed. */
   owner: FrontendKey | null;
-  readonly reals: Map<string, RealState>;
+  /** No address and port twice. A list, since there are hundreds of thousands, and those that change are few. */
+  reals: RealState[];
 }
 
 /** Commands that are sent together, and whom a refusal concerns. */
@@ -64,7 +65,27 @@ function refusalError({ code, object }: IpvsRefusal): FairleadError {
 
 export const serverKey = (id: ServerId): string =>
   'mark' in id ? `${id.family} ${id.mark}` : `${id.family} ${id.protocol} ${id.address} ${id.port}`;
-const realKey = ({ address, port }: { address: string; port: number }) => `${address} ${port}`;
+/**
+ * The order in which servers are made; the opposite one is that in which many are deleted. The kernel keeps a deleted
+ * real server for two minutes, latest first, and for each new one looks through them for the same (dest_trash): where
+ * all come back in this order, the one that it looks for is the first.
+ */
+export function serverOrder(a: ServerId, b: ServerId): number {
+  const [atA, atB] = ['address' in a ? a : null, 'address' in b ? b : null];
+  if (!atA || !atB) return Number(atA !== null) - Number(atB !== null) || markOf(a) - markOf(b);
+  if (atA.address !== atB.address) return atA.address < atB.address ? -1 : 1;
+  return atA.port - atB.port || atA.protocol - atB.protocol;
+}
+
+const markOf = (id: ServerId): number => ('mark' in id ? id.mark : 0);
+
+interface RealId {
+  readonly address: string;
+  readonly port: number;
+}
+const realKey = ({ address, port }: RealId) => `${address} ${port}`;
+const isSameReal = (a: RealId, b: RealId) => a.address === b.address && a.port === b.port;
+const byKey = <T extends RealId>(reals: readonly T[]) => new Map(reals.map((real) => [realKey(real), real]));
 
 /**
  * The virtual servers that are Fairlead's as they are in the kernel. Methods note what becomes of the commands that
@@ -84,14 +105,14 @@ export class ServerTable {
   ): void {
     const key = serverKey(server.id);
     const known = before ? before.#servers.get(key)?.reals : undefined;
-    const states = reals.map(({ address, port, weight }): [string, RealState] => {
-      const since = known?.get(realKey({ address, port }))?.drainingSince ?? now;
-      return [
-        realKey({ address, port }),
-        { address, port, weight, drainingSince: weight === 0 ? since : null },
-      ];
+    const states = reals.map(({ address, port, weight }): RealState => {
+      const since =
+        weight > 0
+          ? null
+          : (known?.find((real) => isSameReal(real, { address, port }))?.drainingSince ?? now);
+      return { address, port, weight, drainingSince: since };
     });
-    this.#servers.set(key, { server, owner: null, reals: new Map(states) });
+    this.#servers.set(key, { server, owner: null, reals: states });
   }
 
   get ids(): ServerId[] {
@@ -133,7 +154,7 @@ export class ServerTable {
     const key = serverKey(id);
     let state = this.#servers.get(key);
     if (!state) {
-      state = { server, owner, reals: new Map() };
+      state = { server, owner, reals: [] };
       this.#servers.set(key, state);
       add.batch.addServer(server);
       add.owners.push(owner);
@@ -143,24 +164,27 @@ export class ServerTable {
     }
     state.server = server;
     state.owner = owner;
-    const wanted = state.reals.size > 0 ? new Set<string>() : null;
-    for (const { ip, port } of endpoints) {
-      const real = `${ip} ${port}`;
-      wanted?.add(real);
-      const before = state.reals.get(real);
-      if (before?.weight === scheduler.weight) {
-        before.drainingSince = null;
-        continue;
+    const { weight } = scheduler;
+    const left = state.reals.length > 0 ? byKey(state.reals) : null;
+    state.reals = endpoints.map(({ ip, port }) => {
+      const real = left?.get(realKey({ address: ip, port }));
+      if (!real) {
+        const added = { address: ip, port, weight, drainingSince: null };
+        add.batch.addRealServer(id, added);
+        add.owners.push(owner);
+        return added;
       }
-      const next = { address: ip, port, weight: scheduler.weight };
-      if (before) add.batch.changeRealServer(id, next);
-      else add.batch.addRealServer(id, next);
+      left?.delete(realKey(real));
+      real.drainingSince = null;
+      if (real.weight === weight) return real;
+      real.weight = weight;
+      add.batch.changeRealServer(id, real);
       add.owners.push(owner);
-      state.reals.set(real, { ...next, drainingSince: null });
-    }
+      return real;
+    });
     const waits = drains && scheduler.passesOver;
-    for (const [real, before] of state.reals) {
-      if (wanted && !wanted.has(real)) this.#retire(state, real, before, waits, now, remove);
+    for (const real of left?.values() ?? []) {
+      if (!this.#retire(state, real, waits, now, remove)) state.reals.push(real);
     }
     this.#noteDraining(key, state);
   }
@@ -171,9 +195,8 @@ export class ServerTable {
     const state = this.#servers.get(key);
     if (!state) return true;
     state.owner = null;
-    if (drains)
-      for (const [real, before] of state.reals) this.#retire(state, real, before, true, now, remove);
-    if (!drains || state.reals.size === 0) {
+    if (drains) for (const real of state.reals) this.#retire(state, real, true, now, remove);
+    if (!drains || state.reals.length === 0) {
       remove.batch.deleteServer(id);
       remove.owners.push(null);
       this.#servers.delete(key);
@@ -198,18 +221,18 @@ export class ServerTable {
       const state = this.#servers.get(key);
       if (!state) continue;
       const { id } = state.server;
-      const shown = new Map(read(id).map((real) => [realKey(real), real]));
-      for (const [real, draining] of state.reals) {
-        if (draining.drainingSince === null) continue;
-        const now = shown.get(real);
-        if (now && now.activeConnections + now.inactiveConnections > 0 && !isOver(draining)) continue;
+      const shown = byKey(read(id));
+      state.reals = state.reals.filter((real) => {
+        if (real.drainingSince === null) return true;
+        const now = shown.get(realKey(real));
+        if (now && now.activeConnections + now.inactiveConnections > 0 && !isOver(real)) return true;
         if (now) {
-          remove.batch.deleteRealServer(id, draining);
+          remove.batch.deleteRealServer(id, real);
           remove.owners.push(state.owner);
         }
-        state.reals.delete(real);
-      }
-      if (state.owner === null && state.reals.size === 0) {
+        return false;
+      });
+      if (state.owner === null && state.reals.length === 0) {
         remove.batch.deleteServer(id);
         remove.owners.push(null);
         this.#servers.delete(key);
@@ -248,32 +271,26 @@ export class ServerTable {
     return drifts;
   }
 
-  #retire(
-    state: ServerState,
-    key: string,
-    real: RealState,
-    waits: boolean,
-    now: number,
-    remove: Commands,
-  ): void {
+  /** True: it is gone with these commands; false: once it is idle. */
+  #retire(state: ServerState, real: RealState, waits: boolean, now: number, remove: Commands): boolean {
     const { id } = state.server;
     if (!waits) {
       remove.batch.deleteRealServer(id, real);
       remove.owners.push(state.owner);
-      state.reals.delete(key);
-      return;
+      return true;
     }
     if (real.weight !== 0) {
-      remove.batch.changeRealServer(id, { ...real, weight: 0 });
+      real.weight = 0;
+      remove.batch.changeRealServer(id, real);
       remove.owners.push(state.owner);
     }
-    real.weight = 0;
     real.drainingSince ??= now;
+    return false;
   }
 
   #noteDraining(key: string, state: ServerState): void {
     const exists = this.#servers.get(key) === state;
-    const waits = state.owner === null || [...state.reals.values()].some((r) => r.drainingSince !== null);
+    const waits = state.owner === null || state.reals.some((real) => real.drainingSince !== null);
     if (exists && waits) this.#draining.add(key);
     else this.#draining.delete(key);
   }
@@ -281,10 +298,11 @@ export class ServerTable {
 
 function compareReals(
   server: string,
-  expected: ReadonlyMap<string, RealState>,
+  reals: readonly RealState[],
   shown: readonly ShownRealServer[],
 ): Drift[] {
   const drifts: Drift[] = [];
+  const expected = byKey(reals);
   const seen = new Set<string>();
   for (const real of shown) {
     const object = `${server} real server ${hostPort(real)}`;

@@ -1,6 +1,6 @@
 import type { NetlinkSocket } from '../../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import { addAddress, deleteAddress, listAddresses } from '../../kernel/rtnetlink/addresses.ts';
+import { addAddresses, deleteAddress, listAddresses } from '../../kernel/rtnetlink/addresses.ts';
 import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { addLink, deleteLink, findLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
 import { findRoute } from '../../kernel/rtnetlink/routes.ts';
@@ -86,19 +86,20 @@ export function isLocal(address: string, netns?: NetnsRef): boolean {
 }
 
 /** Gives the device addresses, and takes others from it. */
-export function changeAddresses(
+export async function changeAddresses(
   device: number,
   added: Iterable<string>,
   removed: Iterable<string>,
   netns?: NetnsRef,
-): void {
+): Promise<void> {
   using socket = openRouteSocket(netns);
-  for (const address of added) {
-    const prefix = address.includes(':') ? 128 : 32;
-    addAddress(socket, { device, address, prefix, scope: SCOPE_HOST, deprecated: true });
-  }
+  const onDevice = (address: string) => ({ device, address, prefix: address.includes(':') ? 128 : 32 });
+  await addAddresses(
+    socket,
+    [...added].map((address) => ({ ...onDevice(address), scope: SCOPE_HOST, deprecated: true })),
+  );
   for (const address of removed) {
-    deleteAddress(socket, { device, address, prefix: address.includes(':') ? 128 : 32 });
+    deleteAddress(socket, onDevice(address));
     forgetSource(socket, device, address);
   }
 }

@@ -150,3 +150,37 @@ test('a batch is one message a command, and only the last is acknowledged', () =
   );
   assert.equal(batch.object(1), 'add real server 10.0.0.1:80 of TCP 10.96.0.1:443');
 });
+
+test('real servers in a row are written as each would be alone', () => {
+  const reals: RealServer[] = [
+    { address: '10.0.0.1', port: 80, weight: 1 },
+    { address: '192.168.255.254', port: 65_535, weight: 7 },
+    { address: '10.0.0.3', port: 1, weight: 0 },
+  ];
+  let sequence = 0;
+  const open = (first: number) => {
+    sequence = first;
+    return new IpvsBatch({ id: 0x21, version: 1, groups: new Map() }, () => ++sequence);
+  };
+  const writes: ((batch: IpvsBatch, real: RealServer) => void)[] = [
+    (batch, real) => batch.addRealServer(V4, real),
+    (batch, real) => batch.changeRealServer(V4, real),
+    (batch, real) => batch.deleteRealServer(V4, real),
+    (batch, { port, weight }) => batch.addRealServer(V6, { address: `fd00::${weight}`, port, weight }),
+  ];
+  for (const write of writes) {
+    const batch = open(0);
+    for (const real of reals) write(batch, real);
+    const single = reals.map((real, i) => {
+      const one = open(i);
+      write(one, real);
+      // Only the last of a batch is acknowledged.
+      const bytes = Buffer.from(one.finish().bytes);
+      if (i < reals.length - 1) bytes.writeUInt16LE(1, 6);
+      return bytes;
+    });
+    assert.equal(Buffer.from(batch.finish().bytes).toString('hex'), Buffer.concat(single).toString('hex'));
+    for (const [i, { port }] of reals.entries()) assert.match(batch.object(i), new RegExp(`:${port} of `));
+  }
+  assert.equal(open(0).length, 0);
+});

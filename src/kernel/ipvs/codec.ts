@@ -61,6 +61,9 @@ export interface IpvsTimeouts {
   readonly udp: number;
 }
 
+/** Without the bits that say how the value is encoded (linux/netlink.h). */
+const ATTRIBUTE_TYPE_MASK = 0x3fff;
+
 const PROTOCOL_NAME: Readonly<Record<number, string>> = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' };
 
 /** As `ipvsadm -Ln` names it: "TCP 10.96.0.1:443", "FWM 4194305 IPv6". */
@@ -95,6 +98,9 @@ export function writeServer(writer: MessageWriter, id: ServerId, server?: Virtua
     else writer.attributeU32(IPVS_SVC_ATTR.netmask, 128);
   });
 }
+
+/** Where the values stand in what `writeRealServer` writes; the weight only in a whole one. */
+export const REAL_SERVER_AT = { address: 8, port: 28, weight: 52 } as const;
 
 /** Writes a real server; `whole`: with what is not its name. */
 export function writeRealServer(
@@ -147,24 +153,69 @@ export function readServer(payload: Uint8Array): VirtualServer | null {
   };
 }
 
-/** Reads one message of a dump of a virtual server's real servers; null when it is none. */
+/**
+ * Reads one message of a dump of a virtual server's real servers; null when it is none. By hand: what reads attributes
+ * in general makes an object of each, of which a real server has fifteen.
+ */
 export function readRealServer(payload: Uint8Array, family: IPFamily): ShownRealServer | null {
-  const nest = readAttributes(payload).get(IPVS_CMD_ATTR.destination);
-  if (!nest) return null;
-  const attributes = readAttributes(nest);
-  const address = attributes.get(IPVS_DEST_ATTR.address);
-  const port = attributes.get(IPVS_DEST_ATTR.port);
-  if (!address || !port) return null;
-  return {
-    address: readUnionAddress(address, readFamily(attributes.get(IPVS_DEST_ATTR.family)) ?? family),
-    port: readBe16(port),
-    weight: number(attributes, IPVS_DEST_ATTR.weight),
-    forwarding: number(attributes, IPVS_DEST_ATTR.forwarding),
-    activeConnections: number(attributes, IPVS_DEST_ATTR.activeConnections),
-    inactiveConnections: number(attributes, IPVS_DEST_ATTR.inactiveConnections),
-    persistentConnections: number(attributes, IPVS_DEST_ATTR.persistentConnections),
+  let at = 0;
+  while (at + 4 <= payload.length && typeAt(payload, at) !== IPVS_CMD_ATTR.destination) {
+    at += alignedLengthAt(payload, at);
+  }
+  if (at + 4 > payload.length) return null;
+  const end = Math.min(payload.length, at + readU16(payload, at));
+  const real = {
+    address: '',
+    port: 0,
+    weight: 0,
+    forwarding: 0,
+    activeConnections: 0,
+    inactiveConnections: 0,
+    persistentConnections: 0,
   };
+  let shownFamily: number = family === 'ipv4' ? AF_INET : AF_INET6;
+  let addressAt = -1;
+  for (at += 4; at + 4 <= end; at += alignedLengthAt(payload, at)) {
+    const value = at + 4;
+    switch (typeAt(payload, at)) {
+      case IPVS_DEST_ATTR.address:
+        addressAt = value;
+        break;
+      case IPVS_DEST_ATTR.port:
+        real.port = readBe16(payload, value);
+        break;
+      case IPVS_DEST_ATTR.family:
+        shownFamily = readU16(payload, value);
+        break;
+      case IPVS_DEST_ATTR.weight:
+        real.weight = readU32(payload, value);
+        break;
+      case IPVS_DEST_ATTR.forwarding:
+        real.forwarding = readU32(payload, value);
+        break;
+      case IPVS_DEST_ATTR.activeConnections:
+        real.activeConnections = readU32(payload, value);
+        break;
+      case IPVS_DEST_ATTR.inactiveConnections:
+        real.inactiveConnections = readU32(payload, value);
+        break;
+      case IPVS_DEST_ATTR.persistentConnections:
+        real.persistentConnections = readU32(payload, value);
+        break;
+    }
+  }
+  if (addressAt < 0) return null;
+  const bytes = payload.subarray(addressAt, addressAt + 16);
+  real.address = readUnionAddress(bytes, shownFamily === AF_INET6 ? 'ipv6' : 'ipv4');
+  return real;
 }
+
+const typeAt = (bytes: Uint8Array, at: number): number => readU16(bytes, at + 2) & ATTRIBUTE_TYPE_MASK;
+/** A malformed one ends the list. */
+const alignedLengthAt = (bytes: Uint8Array, at: number): number => {
+  const length = readU16(bytes, at);
+  return length < 4 ? bytes.length : (length + 3) & ~3;
+};
 
 export function readTimeouts(payload: Uint8Array): IpvsTimeouts {
   const attributes = readAttributes(payload);
@@ -188,6 +239,13 @@ function readFamily(bytes: Uint8Array | undefined): IPFamily | null {
 
 /** union nf_inet_addr: 16 bytes, of which IPv4 uses the first four. */
 function unionAddress(text: string, family: IPFamily): Uint8Array {
+  const union = new Uint8Array(16);
+  union.set(checkedAddress(text, family));
+  return union;
+}
+
+/** The bytes of an address. Throws FairleadError (EINVAL) for one of another family, or none. */
+export function checkedAddress(text: string, family: IPFamily): Uint8Array {
   const bytes = addressBytes(text);
   if (bytes?.length !== (family === 'ipv4' ? 4 : 16)) {
     throw new FairleadError(`${JSON.stringify(text)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
@@ -196,9 +254,7 @@ function unionAddress(text: string, family: IPFamily): Uint8Array {
       object: text,
     });
   }
-  const union = new Uint8Array(16);
-  union.set(bytes);
-  return union;
+  return bytes;
 }
 
 const readUnionAddress = (bytes: Uint8Array, family: IPFamily): string =>

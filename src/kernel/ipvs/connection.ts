@@ -1,7 +1,7 @@
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { type GenericFamily, resolveGenericFamily } from '../genetlink.ts';
 import { errnoName } from '../libc.ts';
-import { MessageWriter } from '../netlink/attributes.ts';
+import { MessageWriter, readU32 } from '../netlink/attributes.ts';
 import {
   NETLINK_GENERIC,
   type NetlinkMessage,
@@ -11,9 +11,11 @@ import {
 } from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
 import {
+  checkedAddress,
   describeServer,
   hostPort,
   type IpvsTimeouts,
+  REAL_SERVER_AT,
   type RealServer,
   readRealServer,
   readServer,
@@ -26,6 +28,9 @@ import {
 } from './codec.ts';
 import { IPVS_CMD, IPVS_CMD_ATTR, IPVS_FAMILY } from './constants.ts';
 
+const MESSAGE_HEADER = 16;
+/** In the message's header. */
+const SEQUENCE_AT = 8;
 const GENERIC_HEADER = 4;
 
 /** A command of a batch that the kernel refused; the others were done. */
@@ -39,22 +44,26 @@ export interface IpvsRefusal {
 }
 
 /** What a command does, for errors. */
-interface Command {
-  readonly verb: 'add' | 'change' | 'delete';
-  readonly id: ServerId;
-  readonly real: Omit<RealServer, 'weight'> | null;
-}
+const VERBS: Readonly<Record<number, string>> = {
+  [IPVS_CMD.newService]: 'add',
+  [IPVS_CMD.setService]: 'change',
+  [IPVS_CMD.deleteService]: 'delete',
+  [IPVS_CMD.newDestination]: 'add',
+  [IPVS_CMD.setDestination]: 'change',
+  [IPVS_CMD.deleteDestination]: 'delete',
+};
 
 /**
  * Commands that go to the kernel together. IPVS has no transactions: each is done or refused for itself, in order.
+ * There may be hundreds of thousands: nothing is kept of one but its message.
  */
 export class IpvsBatch {
   readonly #writer = new MessageWriter(16 * 1024);
   readonly #family: GenericFamily;
   readonly #sequence: () => number;
-  readonly #commands: Command[] = [];
-  /** Real servers come in rows: what names their server is written once. */
-  #named: { readonly id: ServerId; readonly bytes: Uint8Array } | null = null;
+  /** Real servers come in rows, whose messages differ in little: the last one, and where its real server stands. */
+  #row: { readonly id: ServerId; readonly command: number; start: number; real: number } | null = null;
+  #count = 0;
   #first = 0;
   #last = 0;
   #lastStart = 0;
@@ -66,42 +75,34 @@ export class IpvsBatch {
 
   /** How many commands were written. */
   get length(): number {
-    return this.#commands.length;
+    return this.#count;
   }
 
   addServer(server: VirtualServer): void {
-    const { id } = server;
-    this.#command(IPVS_CMD.newService, { verb: 'add', id, real: null }, () =>
-      writeServer(this.#writer, id, server),
-    );
+    this.#server(IPVS_CMD.newService, server.id, server);
   }
 
   /** Changes scheduler, flags and persistence. */
   changeServer(server: VirtualServer): void {
-    const { id } = server;
-    this.#command(IPVS_CMD.setService, { verb: 'change', id, real: null }, () =>
-      writeServer(this.#writer, id, server),
-    );
+    this.#server(IPVS_CMD.setService, server.id, server);
   }
 
   /** Its real servers go with it. */
   deleteServer(id: ServerId): void {
-    this.#command(IPVS_CMD.deleteService, { verb: 'delete', id, real: null }, () =>
-      writeServer(this.#writer, id),
-    );
+    this.#server(IPVS_CMD.deleteService, id);
   }
 
   addRealServer(id: ServerId, real: RealServer): void {
-    this.#real(IPVS_CMD.newDestination, 'add', id, real, true);
+    this.#real(IPVS_CMD.newDestination, id, real, true);
   }
 
   /** Changes the weight. */
   changeRealServer(id: ServerId, real: RealServer): void {
-    this.#real(IPVS_CMD.setDestination, 'change', id, real, true);
+    this.#real(IPVS_CMD.setDestination, id, real, true);
   }
 
   deleteRealServer(id: ServerId, real: Omit<RealServer, 'weight'>): void {
-    this.#real(IPVS_CMD.deleteDestination, 'delete', id, { ...real, weight: 0 }, false);
+    this.#real(IPVS_CMD.deleteDestination, id, real, false);
   }
 
   /** The bytes of all commands, the last of which is acknowledged, with what tells refusals apart. */
@@ -115,39 +116,68 @@ export class IpvsBatch {
     return { bytes, first: this.#first, last: this.#last };
   }
 
+  /** What the command at a position was to do, and to what. */
   object(index: number): string {
-    const command = this.#commands[index];
-    if (!command) return 'a command';
-    const { verb, id, real } = command;
-    return `${verb} ${real ? `real server ${hostPort(real)} of ` : ''}${describeServer(id)}`;
+    const bytes = this.#writer.bytes();
+    let at = 0;
+    for (let i = 0; i < index && at < bytes.length; i++) at += readU32(bytes, at);
+    const payload = bytes.subarray(at + MESSAGE_HEADER + GENERIC_HEADER, at + readU32(bytes, at));
+    const server = readServer(payload);
+    if (!server) return 'a command';
+    const real = readRealServer(payload, server.id.family);
+    const verb = VERBS[bytes[at + MESSAGE_HEADER] ?? 0] ?? 'command';
+    return `${verb} ${real ? `real server ${hostPort(real)} of ` : ''}${describeServer(server.id)}`;
   }
 
-  #real(command: number, verb: Command['verb'], id: ServerId, real: RealServer, whole: boolean): void {
-    this.#command(command, { verb, id, real }, () => {
-      this.#writer.raw(this.#nameOf(id));
-      writeRealServer(this.#writer, id.family, real, whole);
-    });
+  #server(command: number, id: ServerId, server?: VirtualServer): void {
+    this.#row = null;
+    const start = this.#begin(command);
+    writeServer(this.#writer, id, server);
+    this.#end(start);
   }
 
-  #nameOf(id: ServerId): Uint8Array {
-    if (this.#named?.id !== id) {
-      const writer = new MessageWriter(64);
-      writeServer(writer, id);
-      this.#named = { id, bytes: writer.bytes() };
-    }
-    return this.#named.bytes;
-  }
-
-  #command(command: number, object: Command, write: () => void): void {
+  #real(
+    command: number,
+    id: ServerId,
+    real: Omit<RealServer, 'weight'> & { weight?: number },
+    whole: boolean,
+  ): void {
     const writer = this.#writer;
-    this.#last = this.#sequence();
-    if (this.#commands.length === 0) this.#first = this.#last;
-    const start = writer.beginMessage(this.#family.id, NLM_F_REQUEST, this.#last);
-    writer.u8(command).u8(this.#family.version).u16(0);
-    write();
-    writer.endMessage(start);
+    const { address, port, weight = 0 } = real;
+    const row = this.#row;
+    if (row?.id !== id || row.command !== command) {
+      const start = this.#begin(command);
+      writeServer(writer, id);
+      this.#row = { id, command, start, real: writer.length - start };
+      writeRealServer(writer, id.family, { address, port, weight }, whole);
+      this.#end(start);
+      return;
+    }
+    const bytes = checkedAddress(address, id.family);
+    const start = writer.repeat(row.start);
+    writer.putU32(start + SEQUENCE_AT, this.#next());
+    const at = start + row.real;
+    writer.put(at + REAL_SERVER_AT.address, bytes).putBe16(at + REAL_SERVER_AT.port, port);
+    if (whole) writer.putU32(at + REAL_SERVER_AT.weight, weight);
+    row.start = start;
     this.#lastStart = start;
-    this.#commands.push(object);
+  }
+
+  #begin(command: number): number {
+    const start = this.#writer.beginMessage(this.#family.id, NLM_F_REQUEST, this.#next());
+    this.#writer.u8(command).u8(this.#family.version).u16(0);
+    return start;
+  }
+
+  #end(start: number): void {
+    this.#writer.endMessage(start);
+    this.#lastStart = start;
+  }
+
+  #next(): number {
+    this.#last = this.#sequence();
+    if (this.#count++ === 0) this.#first = this.#last;
+    return this.#last;
   }
 }
 

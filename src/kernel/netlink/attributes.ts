@@ -71,6 +71,32 @@ export class MessageWriter {
     return this;
   }
 
+  /** Appends a copy of all that was written from `start` on, of which parts can be overwritten; returns its start. */
+  repeat(start: number): number {
+    const end = this.#length;
+    const at = this.#reserve(end - start);
+    this.#bytes.copyWithin(at, start, end);
+    return at;
+  }
+
+  /** Overwrites what was written. */
+  putU32(at: number, value: number): this {
+    this.#view.setUint32(at, value, true);
+    return this;
+  }
+
+  /** Overwrites what was written. */
+  putBe16(at: number, value: number): this {
+    this.#view.setUint16(at, value);
+    return this;
+  }
+
+  /** Overwrites what was written. */
+  put(at: number, bytes: Uint8Array): this {
+    this.#bytes.set(bytes, at);
+    return this;
+  }
+
   /** Appends bytes as they are, without alignment. */
   raw(bytes: Uint8Array): this {
     const at = this.#reserve(bytes.length);

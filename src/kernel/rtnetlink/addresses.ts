@@ -4,9 +4,12 @@ import { MessageWriter, readAttributes, readU32 } from '../netlink/attributes.ts
 import {
   type NetlinkMessage,
   type NetlinkSocket,
+  NLM_F_ACK,
   NLM_F_CREATE,
   NLM_F_EXCL,
   NLM_F_REPLACE,
+  NLM_F_REQUEST,
+  refusalError,
 } from '../netlink/socket.ts';
 import {
   AF_INET,
@@ -25,6 +28,8 @@ import {
   RTM_GETADDR,
   RTM_NEWADDR,
 } from './constants.ts';
+
+const EEXIST = 17;
 
 /** An address of a device. */
 export interface InterfaceAddress {
@@ -55,8 +60,45 @@ export interface NewAddress {
  * duplicate address detection: whoever gives addresses out here knows that they are unique.
  */
 export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
+  const writer = new MessageWriter(128);
+  writeNewAddress(writer, address);
+  try {
+    socket.request(RTM_NEWADDR, flagsOf(address), writer.bytes(), describe(address));
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error;
+  }
+}
+
+/** As `addAddress`, for many at once: in one message to the kernel, which takes them one by one. */
+export async function addAddresses(socket: NetlinkSocket, addresses: readonly NewAddress[]): Promise<void> {
+  const writer = new MessageWriter(Math.max(128, addresses.length * 80));
+  const first = socket.nextSequence();
+  let sequence = first;
+  for (const [i, address] of addresses.entries()) {
+    if (i > 0) sequence = socket.nextSequence();
+    const acknowledged = i === addresses.length - 1 ? NLM_F_ACK : 0;
+    const start = writer.beginMessage(RTM_NEWADDR, NLM_F_REQUEST | acknowledged | flagsOf(address), sequence);
+    writeNewAddress(writer, address);
+    writer.endMessage(start);
+  }
+  if (addresses.length === 0) return;
+  for (const refusal of await socket.batch(writer.bytes(), sequence)) {
+    const address = addresses[refusal.sequence - first];
+    if (refusal.errno !== EEXIST)
+      throw refusalError(refusal, 'netlink request', address && describe(address));
+  }
+}
+
+const describe = ({ address, prefix }: NewAddress) => `add address ${address}/${prefix}`;
+
+/** The kernel replaces an IPv4 address only when its prefix is the same as well: another prefix is another address. */
+const flagsOf = ({ address }: NewAddress) =>
+  NLM_F_CREATE | (address.includes(':') ? NLM_F_EXCL : NLM_F_REPLACE);
+
+/** Writes struct ifaddrmsg and its attributes. */
+function writeNewAddress(writer: MessageWriter, address: NewAddress): void {
   const bytes = checkedBytes(address.address);
-  const writer = header(bytes, address.prefix, address.device, address.scope ?? 0);
+  header(bytes, address.prefix, address.device, address.scope ?? 0, writer);
   writer.attribute(IFA_LOCAL, bytes).attribute(IFA_ADDRESS, bytes);
   if (bytes.length === 4 && address.prefix < 31)
     writer.attribute(IFA_BROADCAST, broadcast(bytes, address.prefix));
@@ -66,18 +108,6 @@ export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
   // struct ifa_cacheinfo: preferred for no time, valid for ever.
   if (address.deprecated && bytes.length === 16) {
     writer.attribute(IFA_CACHEINFO, Uint8Array.of(0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0));
-  }
-  // The kernel replaces an IPv4 address only when its prefix is the same as well: another prefix is another address.
-  const flagsOfRequest = NLM_F_CREATE | (bytes.length === 4 ? NLM_F_REPLACE : NLM_F_EXCL);
-  try {
-    socket.request(
-      RTM_NEWADDR,
-      flagsOfRequest,
-      writer.bytes(),
-      `add address ${address.address}/${address.prefix}`,
-    );
-  } catch (error) {
-    if (!hasCode(error, 'EEXIST')) throw error;
   }
 }
 
@@ -135,8 +165,14 @@ export function readAddress(message: NetlinkMessage): InterfaceAddress {
   };
 }
 
-function header(bytes: Uint8Array, prefix: number, device: number, scope: number): MessageWriter {
-  return new MessageWriter(128)
+function header(
+  bytes: Uint8Array,
+  prefix: number,
+  device: number,
+  scope: number,
+  writer = new MessageWriter(128),
+): MessageWriter {
+  return writer
     .u8(bytes.length === 4 ? AF_INET : AF_INET6)
     .u8(prefix)
     .u8(0)

@@ -3,9 +3,10 @@ import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { afterEach, beforeEach, test } from 'node:test';
+import { pause, systemClock } from '../../lib/clock.ts';
 import type { NetlinkSocket } from '../netlink/socket.ts';
 import { createNetns, openNetns, removeNetns } from '../netns.ts';
-import { addAddress, deleteAddress, listAddresses } from './addresses.ts';
+import { addAddress, addAddresses, deleteAddress, listAddresses } from './addresses.ts';
 import { type NetworkEvent, watchNetwork } from './events.ts';
 import {
   addLink,
@@ -242,6 +243,30 @@ test('addresses are usable at once, listed, and taken away', () => {
   assert.throws(() => addAddress(socket, { device, address: '10.0.0.300', prefix: 24 }), { code: 'EINVAL' });
 });
 
+test('many addresses are given in one go; those that are there already are no error', async () => {
+  const device = veth('eth0');
+  addAddress(socket, { device, address: '10.0.1.7', prefix: 32 });
+  const many = Array.from({ length: 600 }, (_, i) => ({
+    device,
+    address: i % 2 === 0 ? `10.0.${i >> 8}.${i & 255}` : `fd00::${i.toString(16)}`,
+    prefix: i % 2 === 0 ? 32 : 128,
+    scope: 254,
+  }));
+  await addAddresses(socket, many);
+  await addAddresses(socket, [...many, { device, address: '10.0.9.9', prefix: 32 }]);
+  await addAddresses(socket, []);
+  const listed = new Set(listAddresses(socket, { device }).map(({ address }) => address));
+  assert.deepEqual(
+    many.filter(({ address }) => !listed.has(address)),
+    [],
+  );
+  assert.ok(listed.has('10.0.9.9'));
+  await assert.rejects(addAddresses(socket, [{ device: 999_999, address: '10.0.9.10', prefix: 32 }]), {
+    code: 'ENODEV',
+    message: /add address 10\.0\.9\.10\/32/,
+  });
+});
+
 const routes: [string, (device: number) => Route, string[]][] = [
   [
     'to a link',
@@ -300,7 +325,7 @@ for (const [name, make, expected] of routes) {
   });
 }
 
-test('the route to an address: to the node itself, by a next hop, to nowhere', () => {
+test('the route to an address: to the node itself, by a next hop, to nowhere', async () => {
   const device = veth('eth0');
   addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
   addAddress(socket, { device, address: 'fd00::1', prefix: 64 });
@@ -308,6 +333,9 @@ test('the route to an address: to the node itself, by a next hop, to nowhere', (
   addRoute(socket, { destination: '10.3.0.0/16', type: 'blackhole' });
   addRoute(socket, { destination: 'fd03::/64', type: 'unreachable' });
   assert.equal(findRoute(socket, '10.0.0.1')?.type, 'local');
+  // The kernel makes this route a moment later (addrconf_dad_work).
+  for (let i = 0; i < 1000 && findRoute(socket, 'fd00::1')?.type !== 'local'; i++)
+    await pause(systemClock, 10);
   assert.equal(findRoute(socket, 'fd00::1')?.type, 'local');
   assert.equal(findRoute(socket, '10.2.0.9')?.via, '10.0.0.2');
   assert.equal(findRoute(socket, 'fd00::2')?.device, device);
