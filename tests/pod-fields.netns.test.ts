@@ -31,7 +31,7 @@ const server = (script: string, more: object = {}) => ({
 const running = (name: string) => node.until(name, (one) => one?.status.phase === 'Running');
 const failed = (name: string) => node.until(name, (one) => one?.status.phase === 'Failed');
 const logs = async (name: string, query = '') =>
-  (await node.api.request('GET', `${CORE}/pods/${name}/log${query}`)).body;
+  (await node.api.request('GET', `${CORE}/pods/${name}/log${query || '?container=main'}`)).body;
 const logged = (name: string, what: RegExp) =>
   node.until(name, async () => what.test(String(await logs(name))));
 const exec = async (name: string, ...command: string[]) =>
@@ -115,6 +115,20 @@ describe('files', { concurrency: 4 }, () => {
     });
     await logged('masked', /^1\n$/);
     await logged('unmasked', /^0\n$/);
+  });
+  test('seccompProfile RuntimeDefault keeps dangerous system calls from containers, and from what is run in them', async () => {
+    const script = `grep -w Seccomp: /proc/self/status; unshare --user true && echo free || echo kept; ${SLEEP}`;
+    const spec = { securityContext: { seccompProfile: { type: 'RuntimeDefault' } } };
+    await node.createPod('filtered', {
+      ...spec,
+      containers: [
+        shell(script),
+        shell(script, { name: 'own', securityContext: { seccompProfile: { type: 'Unconfined' } } }),
+      ],
+    });
+    await logged('filtered', /^Seccomp:\t2\n(.*\n)*kept\n$/);
+    assert.match(await exec('filtered', 'grep', '-w', 'Seccomp:', '/proc/self/status'), /\t2$/m);
+    assert.match(String(await logs('filtered', '?container=own')), /^Seccomp:\t0\n/);
   });
   for (const [what, script, fields, message] of [
     [

@@ -194,6 +194,7 @@ test('a pod of an unknown image waits and says why; of an unsupported field fail
   assert.match(unknown.status.containerStatuses[0].state.waiting.message, /registry\.invalid/);
   const refused = await node.until('field', (one) => one.status.phase === 'Failed');
   assert.equal(refused.status.reason, 'UnsupportedField');
+  assert.match((await node.kubectl('get', 'pod', 'field')).stdout, /^field +0\/1 +UnsupportedField /m);
   assert.match(refused.status.message, /spec\.shareProcessNamespace/);
   assert.match(refused.status.message, /spec\.containers\[0\]\.securityContext\.seLinuxOptions/);
   assert.doesNotMatch(refused.status.message, /spec\.os/);

@@ -1,6 +1,7 @@
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import type { ProcessUser } from './image-user.ts';
+import { seccompFilter } from './seccomp.ts';
 
 /** A bind mount or tmpfs of a container, as config.json lists it. */
 export interface OciMount {
@@ -76,6 +77,7 @@ export function ociConfig(input: OciConfigInput): object {
   const capabilities = capabilitiesOf(security.capabilities, privileged);
   const { hostNetwork = false, hostPID = false, hostIPC = false } = pod.spec ?? {};
   const masked = !privileged && security.procMount !== 'Unmasked';
+  const seccomp = seccompFilter(pod, container, capabilities);
   const namespacePath = (kind: string) => `/proc/${pausePid}/ns/${kind}`;
   return {
     ociVersion: '1.0.2',
@@ -112,6 +114,7 @@ export function ociConfig(input: OciConfigInput): object {
       cgroupsPath: input.cgroupsPath,
       resources: resources(container, input.cgroupControllers, privileged),
       ...(masked ? { maskedPaths: MASKED, readonlyPaths: READONLY } : {}),
+      ...(seccomp ? { seccomp } : {}),
     },
   };
 }

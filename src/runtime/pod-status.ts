@@ -49,6 +49,9 @@ export function isSidecar(container: Container): boolean {
   return (container as { restartPolicy?: string }).restartPolicy === 'Always';
 }
 
+const neverRan = (view: ContainerView | undefined) =>
+  view === undefined || (view.phase.kind === 'waiting' && view.last === null);
+
 /** The status that Kubernetes would report. Conditions keep their transition times where they do not change. */
 export function podStatus(view: PodView): PodStatus {
   const { pod } = view;
@@ -97,6 +100,9 @@ export function podStatus(view: PodView): PodStatus {
     } as unknown as PodCondition;
   });
   const others = given.filter((one) => !own.some((fresh) => fresh.type === one.type));
+  // One that is turned away has no containers to tell of, as at upstream's kubelet: people see the reason instead.
+  const refused =
+    view.failure !== null && [...main, ...init].every(({ name }) => neverRan(view.containers.get(name)));
   const [podIP] = view.ips;
   const [hostIP] = view.hostIps;
   return {
@@ -106,16 +112,20 @@ export function podStatus(view: PodView): PodStatus {
     ...(hostIP ? { hostIP, hostIPs: view.hostIps.map((ip) => ({ ip })) } : {}),
     ...(podIP ? { podIP, podIPs: view.ips.map((ip) => ({ ip })) } : {}),
     startTime: view.startTime,
-    ...(init.length > 0
+    ...(init.length > 0 && !refused
       ? {
           initContainerStatuses: init.map((container) =>
             containerStatus(container, view.containers.get(container.name), true, initialized),
           ),
         }
       : {}),
-    containerStatuses: main.map((container) =>
-      containerStatus(container, view.containers.get(container.name), false, initialized),
-    ),
+    ...(refused
+      ? {}
+      : {
+          containerStatuses: main.map((container) =>
+            containerStatus(container, view.containers.get(container.name), false, initialized),
+          ),
+        }),
     ...ephemeralStatuses(view, initialized),
     qosClass: pod.status?.qosClass ?? 'BestEffort',
   } as PodStatus;

@@ -16,8 +16,12 @@ describe('refused by name', () => {
     ['spec.os.name=windows', { os: { name: 'windows' } }],
     ['spec.securityContext.seLinuxOptions', { securityContext: { seLinuxOptions: { level: 's0' } } }],
     [
-      'spec.securityContext.seccompProfile.type=RuntimeDefault',
-      { securityContext: { seccompProfile: { type: 'RuntimeDefault' } } },
+      'spec.securityContext.seccompProfile.type=Localhost',
+      { securityContext: { seccompProfile: { type: 'Localhost' } } },
+    ],
+    [
+      'spec.containers[0].securityContext.appArmorProfile.type=RuntimeDefault',
+      withContainer({ securityContext: { appArmorProfile: { type: 'RuntimeDefault' } } }),
     ],
     [
       'spec.securityContext.sysctls[1].name=kernel.panic',
@@ -93,6 +97,7 @@ describe('not refused', () => {
     ['os linux', { os: { name: 'linux' } }],
     ['the host’s users', { hostUsers: true }],
     ['no profile', { securityContext: { seccompProfile: { type: 'Unconfined' } } }],
+    ['the default profile', { securityContext: { seccompProfile: { type: 'RuntimeDefault' } } }],
     ['the pod’s own sysctls', { securityContext: { sysctls: [{ name: 'kernel.shmmax', value: '1' }] } }],
     ['a sidecar', { initContainers: [{ name: 's', restartPolicy: 'Always' }] }],
     [

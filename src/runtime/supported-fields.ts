@@ -19,14 +19,14 @@ const PROBE = {
     'initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold terminationGracePeriodSeconds',
   ),
 };
-const UNCONFINED = any('type');
+const PROFILE = any('type');
 const CONTAINER_SECURITY = {
   ...any(
     'allowPrivilegeEscalation privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser',
   ),
   capabilities: any('add drop'),
-  seccompProfile: UNCONFINED,
-  appArmorProfile: UNCONFINED,
+  seccompProfile: PROFILE,
+  appArmorProfile: PROFILE,
 };
 const COMMON_CONTAINER: Record<string, Shape> = {
   ...any(
@@ -84,8 +84,8 @@ const SPEC: Record<string, Shape> = {
   securityContext: {
     ...any('runAsUser runAsGroup runAsNonRoot fsGroup fsGroupChangePolicy supplementalGroups sysctls'),
     ...any('supplementalGroupsPolicy'),
-    seccompProfile: UNCONFINED,
-    appArmorProfile: UNCONFINED,
+    seccompProfile: PROFILE,
+    appArmorProfile: PROFILE,
   },
   volumes: [VOLUME],
 };
@@ -104,7 +104,8 @@ const SETTINGS: readonly (readonly [
   [/^spec\.os\.name$/, (value) => value === 'linux'],
   // A user namespace of the pod's own.
   [/^spec\.hostUsers$/, (value) => value === true],
-  [/\.(seccompProfile|appArmorProfile)\.type$/, (value) => value === 'Unconfined'],
+  [/\.seccompProfile\.type$/, (value) => value === 'Unconfined' || value === 'RuntimeDefault'],
+  [/\.appArmorProfile\.type$/, (value) => value === 'Unconfined'],
   [/^spec\.volumes\[\d+\]\.emptyDir\.medium$/, (value) => value === '' || value === 'Memory'],
   [/^spec\.initContainers\[\d+\]\.restartPolicy$/, (value) => value === 'Always'],
   // These would be the whole machine's.

@@ -1,0 +1,67 @@
+import type { Container, Pod } from '../kube/types.ts';
+
+// linux/sched.h: the kinds of namespaces.
+const NAMESPACE_FLAGS = [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000];
+const EPERM = 1;
+const ENOSYS = 38;
+const AF_VSOCK = 40;
+
+/** System calls that need a capability, which the kernel checks too, or should: not for those who lack it. */
+const BY_CAPABILITY: Readonly<Record<string, string>> = {
+  CAP_SYS_ADMIN:
+    'bpf fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie mount mount_setattr move_mount open_tree ' +
+    'perf_event_open pivot_root quotactl quotactl_fd setdomainname sethostname setns umount2 unshare',
+  CAP_DAC_READ_SEARCH: 'open_by_handle_at',
+  CAP_SYS_BOOT: 'kexec_file_load kexec_load reboot',
+  CAP_SYS_MODULE: 'delete_module finit_module init_module',
+  CAP_SYS_NICE: 'get_mempolicy mbind migrate_pages move_pages set_mempolicy set_mempolicy_home_node',
+  CAP_SYS_PACCT: 'acct',
+  CAP_SYS_PTRACE: 'kcmp pidfd_getfd process_madvise process_vm_readv process_vm_writev',
+  CAP_SYS_RAWIO: process.arch === 'x64' ? 'ioperm iopl' : '',
+  CAP_SYS_TIME: 'clock_adjtime clock_settime settimeofday',
+};
+/** For nobody: kernel keys know no containers, and the others have been ways out of them. */
+const NEVER =
+  'add_key io_uring_enter io_uring_register io_uring_setup keyctl request_key swapoff swapon userfaultfd';
+
+/**
+ * The filter of system calls of `seccompProfile: RuntimeDefault`, as the OCI runtime takes it: what other runtimes'
+ * defaults keep from containers is refused, all else is allowed. Null: no filter.
+ */
+export function seccompFilter(
+  pod: Pod,
+  container: Container,
+  capabilities: readonly string[],
+): object | null {
+  const { privileged, seccompProfile } = container.securityContext ?? {};
+  const profile = seccompProfile ?? pod.spec?.securityContext?.seccompProfile;
+  if (privileged || profile?.type !== 'RuntimeDefault') return null;
+  const held = new Set(capabilities);
+  const refused = Object.entries(BY_CAPABILITY).flatMap(([capability, calls]) =>
+    held.has(capability) ? [] : calls.split(' '),
+  );
+  const refuse = (names: readonly string[], errnoRet: number, more: object = {}) => {
+    return { names, action: 'SCMP_ACT_ERRNO', errnoRet, ...more };
+  };
+  const given = (index: number, value: number, op: string, valueTwo?: number) => {
+    return { args: [{ index, value, op, ...(valueTwo === undefined ? {} : { valueTwo }) }] };
+  };
+  return {
+    defaultAction: 'SCMP_ACT_ALLOW',
+    architectures:
+      process.arch === 'x64' ? ['SCMP_ARCH_X86_64', 'SCMP_ARCH_X86', 'SCMP_ARCH_X32'] : ['SCMP_ARCH_AARCH64'],
+    syscalls: [
+      refuse([...refused.filter(Boolean), ...NEVER.split(' ')], EPERM),
+      refuse(['socket'], EPERM, given(0, AF_VSOCK, 'SCMP_CMP_EQ')),
+      ...(held.has('CAP_SYS_ADMIN')
+        ? []
+        : [
+            // Its flags lie in memory, where a filter cannot see them: without it, libraries use clone.
+            refuse(['clone3'], ENOSYS),
+            ...NAMESPACE_FLAGS.map((flag) =>
+              refuse(['clone'], EPERM, given(0, flag, 'SCMP_CMP_MASKED_EQ', flag)),
+            ),
+          ]),
+    ],
+  };
+}
