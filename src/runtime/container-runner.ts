@@ -1,9 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { replaceFile } from '../kernel/replace-file.ts';
-import type { Container, Pod } from '../kube/types.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import type { Container } from '../kube/types.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { containerConfig, type Launch } from './container-config.ts';
+import { ContainerFolder } from './container-folder.ts';
+import { ContainerHealth } from './container-health.ts';
 import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
 import {
   deleteContainer,
@@ -13,44 +14,15 @@ import {
   startContainer,
 } from './oci-runtime.ts';
 import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
-import type { WorkerContext } from './pod-worker.ts';
-import { startProber } from './prober.ts';
 import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
-import { pullCredentials } from './pull-secrets.ts';
-import { type Image, removeRootfs } from './rootfs.ts';
+import { RestartBackoff } from './restart-backoff.ts';
+import { removeRootfs } from './rootfs.ts';
+import { RunExit } from './run-exit.ts';
 import { stopSignal } from './stop-signal.ts';
 import { terminationMessage } from './termination-message.ts';
+import { WantedImage } from './wanted-image.ts';
+import type { RunnerContext } from './worker-context.ts';
 
-export interface RunnerContext extends WorkerContext {
-  readonly pod: () => Pod;
-  /** Where the pod's ports are reached. */
-  readonly address: () => string;
-  /** The container has changed: the pod is to be looked at again. */
-  readonly changed: () => void;
-  /** When the pod's time is over, in the clock's milliseconds. */
-  readonly deadline: () => number;
-}
-
-/** What of a container survives the agent. */
-interface Saved {
-  readonly id: string;
-  readonly attempt: number;
-  readonly process: ProcessIdentity | null;
-  /** Its program had been started; if not, the run is begun anew. */
-  readonly begun: boolean;
-  readonly startedAt: string | null;
-  readonly image: string;
-  readonly imageId: string;
-  readonly stopSignal: NodeJS.Signals;
-  readonly last: Termination | null;
-  /** How the run came out, once it is over. */
-  readonly ended: Termination | null;
-}
-
-const FIRST_BACKOFF_MS = 10_000;
-const MOST_BACKOFF_MS = 300_000;
-/** A container that ran this long has earned a fresh start. */
-const BACKOFF_RESET_MS = 600_000;
 /** After a hook has used up the time, the process still gets this much. */
 const LEAST_STOP_MS = 2000;
 
@@ -58,41 +30,35 @@ const LEAST_STOP_MS = 2000;
 export class ContainerRunner {
   readonly name: string;
   readonly #context: RunnerContext;
-  readonly #folder: string;
+  readonly #folder: ContainerFolder;
   readonly #spec: Container;
+  readonly #health = new ContainerHealth();
+  readonly #backoff: RestartBackoff;
+  readonly #wanted: WantedImage;
   #phase: ContainerPhase = { kind: 'waiting', reason: 'ContainerCreating', message: '' };
   #attempt = 0;
   #id = '';
   #process: ProcessIdentity | null = null;
   #startedAtMs = 0;
   #last: Termination | null = null;
-  #started = false;
-  #ready = false;
-  #unhealthy: string | null = null;
-  #failures = 0;
-  /** How often in a row it could not be started. */
-  #refusals = 0;
   /** What the current run was started from. */
   #image = '';
   #imageId = '';
   /** It is ended to be started anew, whatever its restart policy. */
   #replaced = false;
   #stopSignal: NodeJS.Signals = 'SIGTERM';
-  #pulling = false;
-  /** For the next start: with imagePullPolicy Always every start asks the registry. */
-  #pulled: Image | null = null;
-  #notBefore = 0;
-  #probing: AbortController | null = null;
-  #exit: PromiseWithResolvers<void> | null = null;
+  #exit: RunExit | null = null;
   #stopping: Promise<void> | null = null;
-  #cancelBackoff = () => {};
+  /** Since when its process has been gone, without an exit code. */
+  #missingSince = 0;
 
   constructor(context: RunnerContext, container: Container, podFolder: string) {
     this.#context = context;
     this.#spec = container;
     this.name = container.name;
-    this.#folder = join(podFolder, 'containers', container.name);
-    mkdirSync(join(this.#folder, 'logs'), { recursive: true, mode: 0o700 });
+    this.#folder = new ContainerFolder(join(podFolder, 'containers', container.name));
+    this.#backoff = new RestartBackoff(context.options.clock, context.changed);
+    this.#wanted = new WantedImage(context);
     this.#adopt();
   }
 
@@ -102,8 +68,8 @@ export class ContainerRunner {
       // A restart that is only planned does not count yet.
       restarts: this.#phase.kind === 'waiting' && this.#last ? this.#attempt - 1 : this.#attempt,
       last: this.#last,
-      started: this.#started,
-      ready: this.#ready,
+      started: this.#health.started,
+      ready: this.#health.ready,
       imageId: this.#imageId,
     };
   }
@@ -119,7 +85,7 @@ export class ContainerRunner {
 
   /** Where its files lie: what it writes itself, and its logs. */
   get storage(): readonly string[] {
-    return [join(this.#bundle(this.#attempt), 'upper'), join(this.#folder, 'logs')];
+    return [join(this.#folder.bundle(this.#attempt), 'upper'), this.#folder.logs];
   }
 
   /** It is not to be started, for this reason. */
@@ -140,7 +106,7 @@ export class ContainerRunner {
   get current() {
     return {
       id: this.#id,
-      bundle: this.#bundle(this.#attempt),
+      bundle: this.#folder.bundle(this.#attempt),
       tty: this.#spec.tty === true,
     };
   }
@@ -148,7 +114,7 @@ export class ContainerRunner {
   /** Resolves to the exit code once the current run has ended; null when it runs on all the same. */
   async exitCode(): Promise<number | null> {
     const id = this.#id;
-    await this.#exitWithin(LEAST_STOP_MS);
+    await this.#exit?.within(LEAST_STOP_MS, this.#context.deadline);
     if (this.#phase.kind === 'ended') return this.#phase.termination.exitCode;
     return this.#last?.id === id ? this.#last.exitCode : null;
   }
@@ -166,39 +132,30 @@ export class ContainerRunner {
           `previous terminated container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} not found`,
         );
       }
-      return this.#logOf(this.#attempt - 1);
+      return this.#folder.log(this.#attempt - 1);
     }
-    if (this.#phase.kind !== 'waiting') return this.#logOf(this.#attempt);
-    if (this.#last) return this.#logOf(this.#attempt - 1);
+    if (this.#phase.kind !== 'waiting') return this.#folder.log(this.#attempt);
+    if (this.#last) return this.#folder.log(this.#attempt - 1);
     const { reason } = this.#phase;
     throw problem(
       `container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} is waiting to start: ${reason}`,
     );
   }
 
-  #logOf(attempt: number): string {
-    return join(this.#folder, 'logs', `${attempt}.log`);
-  }
-
   /** Starts the container when it does not run and its restart policy wants it to. */
   async ensure(policy: string, launch: Launch): Promise<void> {
     this.#notice();
-    const { clock } = this.#context.options;
     if (this.#phase.kind === 'running') {
       if (launch.container.image !== this.#image) this.#replace(launch);
       return;
     }
     if (this.#phase.kind === 'ended') {
       const { exitCode } = this.#phase.termination;
-      if (this.#replaced) this.#failures = 0;
+      if (this.#replaced) this.#backoff.forget();
       else if (policy === 'Never' || (policy === 'OnFailure' && exitCode === 0)) return;
       this.#planRestart(this.#phase.termination);
     }
-    if (clock.now() < this.#notBefore) {
-      this.#wakeAt(this.#notBefore);
-      return;
-    }
-    await this.#start(launch);
+    if (!this.#backoff.isEarly()) await this.#start(launch);
   }
 
   /** The one field of a running container that may change is its image: it is ended, and started from the new one. */
@@ -218,7 +175,7 @@ export class ContainerRunner {
 
   /** Ends the container: preStop hook, SIGTERM (or the image's signal), and at the deadline (clock's milliseconds) SIGKILL. */
   stop(deadline: number, address: string): Promise<void> {
-    this.#cancelBackoff();
+    this.#backoff.cancel();
     this.#notice();
     if (this.#phase.kind !== 'running') return Promise.resolve();
     this.#stopping ??= this.#stopRunning(deadline, address).finally(() => {
@@ -231,20 +188,20 @@ export class ContainerRunner {
   async abandon(): Promise<void> {
     if (this.#phase.kind !== 'running' || !this.#process) return;
     signalProcess(this.#process, 'SIGKILL');
-    await this.#exited();
+    await this.#exit?.seen();
   }
 
   /** Removes everything but the logs' folder of the pod. */
   async dispose(): Promise<void> {
-    this.#probing?.abort();
-    this.#cancelBackoff();
+    this.#health.release();
+    this.#backoff.cancel();
     await this.#clean(this.#attempt);
   }
 
   /** Stops watching; the container runs on. */
   release(): void {
-    this.#probing?.abort();
-    this.#cancelBackoff();
+    this.#health.release();
+    this.#backoff.cancel();
   }
 
   /** Runs a command inside. */
@@ -253,13 +210,8 @@ export class ContainerRunner {
   }
 
   #adopt(): void {
-    let saved: Saved;
-    try {
-      saved = JSON.parse(readFileSync(join(this.#folder, 'state.json'), 'utf8')) as Saved;
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return;
-      throw error;
-    }
+    const saved = this.#folder.read();
+    if (!saved) return;
     this.#id = saved.id;
     this.#attempt = saved.attempt;
     this.#process = saved.process;
@@ -274,14 +226,12 @@ export class ContainerRunner {
     if (!saved.process || !saved.startedAt || !saved.begun) return;
     this.#phase = { kind: 'running', id: saved.id, startedAt: saved.startedAt };
     this.#startedAtMs = Date.parse(saved.startedAt);
-    this.#exit = Promise.withResolvers();
+    this.#exit = this.#newExit();
     const before = [
       ...(this.#context.pod().status?.containerStatuses ?? []),
       ...(this.#context.pod().status?.initContainerStatuses ?? []),
     ].find((status) => status.name === this.name);
-    // What was ready stays so until a probe says otherwise: a restart of the agent takes nobody out of service.
-    this.#started = before?.started ?? false;
-    this.#ready = before?.ready ?? false;
+    this.#health.adopt(before);
     this.#notice();
     if (this.#phase.kind === 'running') this.#probe();
   }
@@ -289,14 +239,17 @@ export class ContainerRunner {
   async #start(launch: Launch): Promise<void> {
     const { options, events, paths, groups } = this.#context;
     const { container, pod } = launch;
-    const image = this.#findImage(launch);
+    const image = this.#wanted.find(launch, {
+      failed: (reason, message) => this.#waitFor(reason, message),
+      changed: this.#context.changed,
+    });
     if (!image) return;
     // The runs before, and what an agent that was killed in the middle of this one has left of it.
     await this.#clean(this.#attempt);
-    rmSync(this.#logOf(this.#attempt - 2), { force: true });
+    this.#folder.removeLog(this.#attempt - 2);
     const { namespace = '', name = '' } = pod.metadata ?? {};
     this.#id = this.#idOf(this.#attempt);
-    const bundle = this.#bundle(this.#attempt);
+    const bundle = this.#folder.bundle(this.#attempt);
     try {
       const environment = await launch.environment();
       this.#image = container.image ?? '';
@@ -309,14 +262,14 @@ export class ContainerRunner {
       });
       writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
       const startedAt = this.#timestamp();
-      this.#exit = Promise.withResolvers();
+      this.#exit = this.#newExit();
       this.#process = await this.#context.starts(() =>
         startContainer(
           paths,
           {
             id: this.#id,
             bundle,
-            log: this.#logOf(this.#attempt),
+            log: this.#folder.log(this.#attempt),
             stdin: container.stdin === true,
             stdinOnce: container.stdinOnce === true,
             tty: container.tty === true,
@@ -330,7 +283,7 @@ export class ContainerRunner {
       this.#save(startedAt, true);
       this.#phase = { kind: 'running', id: this.#id, startedAt };
       this.#startedAtMs = options.clock.now();
-      this.#refusals = 0;
+      this.#backoff.started();
     } catch (error) {
       const reason =
         error instanceof FairleadError && /^[A-Z][a-zA-Z]+$/.test(error.code)
@@ -340,9 +293,7 @@ export class ContainerRunner {
       await this.#clean(this.#attempt);
       return;
     }
-    this.#started = false;
-    this.#ready = false;
-    this.#unhealthy = null;
+    this.#health.begin();
     events.event(pod, 'Normal', 'Started', `Started container ${this.name}`);
     options.logger.debug({ pod: `${namespace}/${name}`, container: this.name }, 'container started');
     const hook = container.lifecycle?.postStart;
@@ -356,81 +307,39 @@ export class ContainerRunner {
     this.#probe();
   }
 
-  /** The image, when it is here; else it is pulled meanwhile, and the pod looked at again afterwards. */
-  #findImage({ container, pod }: Launch): Image | null {
-    const { images, client, events } = this.#context;
-    if (this.#pulling) return null;
-    const name = JSON.stringify(container.image ?? '');
-    try {
-      const image = this.#pulled ?? images.present(container);
-      this.#pulled = null;
-      if (image) return image;
-    } catch (error) {
-      this.#waitFor(error instanceof FairleadError ? error.code : 'ErrImagePull', messageOf(error));
-      return null;
-    }
-    this.#pulling = true;
-    events.event(pod, 'Normal', 'Pulling', `Pulling image ${name}`);
-    images
-      .pull(container, (reference) => pullCredentials(client, pod, reference))
-      .then(
-        (image) => {
-          this.#pulled = image;
-          events.event(pod, 'Normal', 'Pulled', `Successfully pulled image ${name}`);
-        },
-        (error: unknown) => this.#waitFor('ErrImagePull', messageOf(error)),
-      )
-      .finally(() => {
-        this.#pulling = false;
-        this.#context.changed();
-      });
-    return null;
-  }
-
   /** An image has come: whoever waits for one need wait no longer. */
   retryImage(): void {
     if (this.#phase.kind !== 'waiting' || !/Image/.test(this.#phase.reason)) return;
-    this.#notBefore = 0;
+    this.#backoff.skip();
     this.#context.changed();
   }
 
   #probe(): void {
-    const probing = new AbortController();
-    this.#probing = probing;
     const { options, events } = this.#context;
-    const target = {
-      address: this.#context.address(),
-      container: this.#spec,
-      exec: (command: readonly string[], timeoutMs: number) => this.exec(command, timeoutMs),
-    };
-    startProber(this.#spec, target, options.clock, probing.signal, {
-      onStarted: () => {
-        this.#started = true;
-        this.#context.changed();
-      },
-      onReady: (ready) => {
-        if (this.#ready === ready) return;
-        this.#ready = ready;
-        this.#context.changed();
-      },
-      onUnhealthy: (kind, message, probe) => {
+    const target = this.#probeTarget();
+    this.#health.watch(this.#spec, target, options.clock, {
+      changed: this.#context.changed,
+      unhealthy: (kind, probe) => {
         const pod = this.#context.pod();
-        events.event(
-          pod,
-          'Normal',
-          'Killing',
-          `Container ${this.name} failed ${kind} probe, will be restarted`,
-        );
-        this.#unhealthy = message;
-        const grace =
-          (probe.terminationGracePeriodSeconds ?? pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000;
-        void this.stop(options.clock.now() + grace, target.address);
+        const message = `Container ${this.name} failed ${kind} probe, will be restarted`;
+        events.event(pod, 'Normal', 'Killing', message);
+        const graceSeconds =
+          probe.terminationGracePeriodSeconds ?? pod.spec?.terminationGracePeriodSeconds ?? 30;
+        void this.stop(options.clock.now() + graceSeconds * 1000, target.address);
       },
-      onFailure: (kind, result) => {
+      failed: (kind, result) => {
         const word = `${kind[0]?.toUpperCase()}${kind.slice(1)}`;
         events.event(this.#context.pod(), 'Warning', 'Unhealthy', `${word} probe failed: ${result.message}`);
       },
     });
+  }
+
+  #probeTarget(address = this.#context.address()) {
+    return {
+      address,
+      container: this.#spec,
+      exec: (command: readonly string[], timeoutMs: number) => this.exec(command, timeoutMs),
+    };
   }
 
   /** Sees an end of the container: by its exit code, or by its process having gone. */
@@ -460,31 +369,22 @@ export class ContainerRunner {
       },
     };
     this.#save(startedAt, true);
-    this.#probing?.abort();
-    this.#ready = false;
-    this.#started = false;
+    this.#health.end();
     this.#missingSince = 0;
-    this.#exit?.resolve();
+    this.#exit?.settle();
   }
-
-  #missingSince = 0;
 
   #goneSince(): number {
     if (this.#missingSince === 0) this.#missingSince = this.#context.options.clock.now();
     return this.#missingSince;
   }
 
-  /** First restart at once, then after 10 s, 20 s, … 5 min; a long run starts anew. */
+  /** The next run, when it is time. */
   #planRestart(termination: Termination): void {
-    const { clock } = this.#context.options;
-    const ran = clock.now() - this.#startedAtMs;
-    this.#failures = ran > BACKOFF_RESET_MS ? 0 : this.#failures + 1;
+    const delay = this.#backoff.ended(this.#context.options.clock.now() - this.#startedAtMs);
     this.#replaced = false;
     this.#last = termination;
     this.#attempt++;
-    const delay =
-      this.#failures <= 1 ? 0 : Math.min(FIRST_BACKOFF_MS * 2 ** (this.#failures - 2), MOST_BACKOFF_MS);
-    this.#notBefore = clock.now() + delay;
     const pod = this.#context.pod();
     this.#phase =
       delay === 0
@@ -506,21 +406,16 @@ export class ContainerRunner {
 
   /** The container could not be started: says so and tries again, slower each time. */
   #waitFor(reason: string, message: string): void {
-    const { clock } = this.#context.options;
-    const pod = this.#context.pod();
-    this.#refusals++;
-    const delay = Math.min(1000 * 2 ** (this.#refusals - 1), MOST_BACKOFF_MS);
-    this.#notBefore = clock.now() + delay;
-    const backsOff = reason === 'ErrImagePull' && this.#refusals > 1;
-    this.#phase = backsOff
-      ? {
-          kind: 'waiting',
-          reason: 'ImagePullBackOff',
-          message: `Back-off pulling image ${JSON.stringify(this.#spec.image ?? '')}: ErrImagePull: ${message}`,
-        }
-      : { kind: 'waiting', reason, message };
-    this.#context.events.event(pod, 'Warning', 'Failed', `Error: ${reason}: ${message}`);
-    this.#wakeAt(this.#notBefore);
+    const again = this.#backoff.refused() > 1;
+    this.#phase =
+      again && reason === 'ErrImagePull'
+        ? {
+            kind: 'waiting',
+            reason: 'ImagePullBackOff',
+            message: `Back-off pulling image ${JSON.stringify(this.#spec.image ?? '')}: ErrImagePull: ${message}`,
+          }
+        : { kind: 'waiting', reason, message };
+    this.#context.events.event(this.#context.pod(), 'Warning', 'Failed', `Error: ${reason}: ${message}`);
   }
 
   async #stopRunning(deadline: number, address: string): Promise<void> {
@@ -529,7 +424,7 @@ export class ContainerRunner {
     const hook = this.#spec.lifecycle?.preStop;
     const left = () => Math.min(deadline, this.#context.deadline()) - clock.now();
     if (hook && left() > 0) {
-      const result = await this.#withDeadline(this.#hook(hook, left(), address), left());
+      const result = await this.#exit?.during(this.#hook(hook, left(), address), left());
       if (result && !result.ok) {
         events.event(
           this.#context.pod(),
@@ -542,65 +437,34 @@ export class ContainerRunner {
     const hooked = hook !== undefined;
     if (this.#process && this.isRunning && left() > 0) signalProcess(this.#process, this.#stopSignal);
     const wait = Math.max(left(), hooked && deadline > clock.now() - 1 ? LEAST_STOP_MS : 0);
-    if (wait > 0 && this.isRunning) await this.#exitWithin(wait);
+    if (wait > 0) await this.#exit?.within(wait, this.#context.deadline);
     if (this.isRunning && this.#process) {
       signalProcess(this.#process, 'SIGKILL');
-      await this.#exited();
+      await this.#exit?.seen();
     }
   }
 
   #hook(hook: LifecycleHook, timeoutMs: number, address?: string) {
-    const target = {
-      address: address ?? this.#context.address(),
-      container: this.#spec,
-      exec: (command: readonly string[], ms: number) => this.exec(command, ms),
-    };
-    return runHook(hook, target, this.#context.options.clock, timeoutMs);
+    return runHook(hook, this.#probeTarget(address), this.#context.options.clock, timeoutMs);
   }
 
-  async #withDeadline<T>(work: Promise<T>, ms: number): Promise<T | null> {
-    let cancel = () => {};
-    const late = new Promise<null>((resolve) => {
-      cancel = this.#context.options.clock.after(ms, () => resolve(null));
+  #newExit(): RunExit {
+    return new RunExit(this.#context.options.clock, () => {
+      this.#notice();
+      return this.isRunning;
     });
-    // A container that ends in the middle of its hook needs no more of it.
-    const ended = (this.#exit?.promise ?? new Promise<void>(() => {})).then(() => null);
-    try {
-      return await Promise.race([work, late, ended]);
-    } finally {
-      cancel();
-    }
-  }
-
-  async #exitWithin(ms: number): Promise<void> {
-    const until = this.#context.options.clock.now() + ms;
-    // A shorter grace period may be asked for in the meantime: `deadline` is looked at again now and then.
-    while (this.isRunning) {
-      const left = Math.min(until, Math.max(this.#context.deadline(), 0)) - this.#context.options.clock.now();
-      if (left <= 0) return;
-      await this.#withDeadline(new Promise<never>(() => {}), Math.min(left, 250));
-      this.#notice();
-    }
-  }
-
-  async #exited(): Promise<void> {
-    while (this.isRunning) {
-      await this.#withDeadline(new Promise<never>(() => {}), 20);
-      this.#notice();
-    }
   }
 
   #terminationMessage(code: number): string {
     return (
-      this.#unhealthy ??
-      terminationMessage(this.#bundle(this.#attempt), this.#logOf(this.#attempt), this.#spec, code)
+      this.#health.complaint ??
+      terminationMessage(
+        this.#folder.bundle(this.#attempt),
+        this.#folder.log(this.#attempt),
+        this.#spec,
+        code,
+      )
     );
-  }
-
-  #bundle(attempt: number): string {
-    const folder = join(this.#folder, `run-${attempt}`);
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
-    return folder;
   }
 
   #idOf(attempt: number): string {
@@ -611,13 +475,9 @@ export class ContainerRunner {
   /** Removes this run and those before it from the runtime and the disk; their logs stay. */
   async #clean(last: number): Promise<void> {
     const { paths } = this.#context;
-    // The pod's folder may have gone already, when its end is tried again.
-    const entries = existsSync(this.#folder) ? readdirSync(this.#folder) : [];
-    for (const entry of entries) {
-      const attempt = /^run-([0-9]+)$/.exec(entry)?.[1];
-      if (attempt === undefined || Number(attempt) > last) continue;
-      const id = this.#idOf(Number(attempt));
-      const bundle = join(this.#folder, entry);
+    for (const { attempt, bundle } of this.#folder.bundles()) {
+      if (attempt > last) continue;
+      const id = this.#idOf(attempt);
       await deleteContainer(paths, id);
       await monitorEnded(bundle);
       rmSync(join(paths.exits, id), { force: true });
@@ -627,7 +487,7 @@ export class ContainerRunner {
 
   /** `begun`: its program runs, and does not only wait for the runtime's word. */
   #save(startedAt: string, begun: boolean): void {
-    const saved: Saved = {
+    this.#folder.write({
       id: this.#id,
       attempt: this.#attempt,
       process: this.#process,
@@ -638,14 +498,7 @@ export class ContainerRunner {
       stopSignal: this.#stopSignal,
       last: this.#last,
       ended: this.#phase.kind === 'ended' ? this.#phase.termination : null,
-    };
-    replaceFile(join(this.#folder, 'state.json'), JSON.stringify(saved));
-  }
-
-  #wakeAt(time: number): void {
-    this.#cancelBackoff();
-    const { clock } = this.#context.options;
-    this.#cancelBackoff = clock.after(Math.max(0, time - clock.now()), () => this.#context.changed());
+    });
   }
 
   #timestamp(): string {

@@ -12,9 +12,10 @@ import { openImageStore } from './images/image-store.ts';
 import { serveKubelet } from './kubelet-server.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
-import { PodWorker, type WorkerContext } from './pod-worker.ts';
+import { PodWorker } from './pod-worker.ts';
 import { sweepSandboxes } from './sandbox.ts';
 import { takeTurns } from './turns.ts';
+import type { WorkerContext } from './worker-context.ts';
 
 /** Runs the pods that are bound to one node. */
 export interface Kubelet {

@@ -1,16 +1,11 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { replaceFile } from '../kernel/replace-file.ts';
-import type { Client } from '../kube/client.ts';
-import type { EventRecorder } from '../kube/events.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { ContainerRunner } from './container-runner.ts';
-import { type ControlGroups, removeControlGroup } from './control-groups.ts';
-import type { ImageSource } from './images/image-source.ts';
+import { removeControlGroup } from './control-groups.ts';
 import { hostsFile, kernelHostname, podHostname, resolvConf } from './name-resolution.ts';
-import type { RuntimePaths } from './oci-runtime.ts';
-import type { KubeletOptions } from './options.ts';
 import type { PodHostPort } from './pod-network.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
 import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
@@ -18,24 +13,8 @@ import { isAlive } from './process-identity.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
 import { hasStorageLimits, storageExcess } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
-import type { Turns } from './turns.ts';
 import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
-
-/** What all workers of a node share. */
-export interface WorkerContext {
-  readonly options: KubeletOptions;
-  readonly client: Client;
-  readonly paths: RuntimePaths;
-  readonly groups: ControlGroups | null;
-  readonly events: EventRecorder;
-  readonly images: ImageSource;
-  /** In which containers are started. */
-  readonly starts: Turns;
-  /** Writes a pod's status to the API server, the latest one when called often. */
-  readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
-  /** Removes the pod object once nothing of it is left here. */
-  readonly finalize: (pod: Pod) => Promise<void>;
-}
+import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
 const MOST_RETRY_MS = 30_000;
@@ -458,7 +437,7 @@ export class PodWorker {
     return runner;
   }
 
-  #runnerContext() {
+  #runnerContext(): RunnerContext {
     return {
       ...this.#context,
       pod: () => this.#pod,

@@ -1,0 +1,72 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { replaceFile } from '../kernel/replace-file.ts';
+import { hasCode } from '../lib/errors.ts';
+import type { Termination } from './pod-status.ts';
+import type { ProcessIdentity } from './process-identity.ts';
+
+/** What of a container survives the agent. */
+export interface ContainerRecord {
+  readonly id: string;
+  readonly attempt: number;
+  readonly process: ProcessIdentity | null;
+  /** Its program had been started; if not, the run is begun anew. */
+  readonly begun: boolean;
+  readonly startedAt: string | null;
+  readonly image: string;
+  readonly imageId: string;
+  readonly stopSignal: NodeJS.Signals;
+  readonly last: Termination | null;
+  /** How the run came out, once it is over. */
+  readonly ended: Termination | null;
+}
+
+/** Where a container of a pod lives on disk: a folder for every run, their logs, and its record. */
+export class ContainerFolder {
+  readonly #path: string;
+  readonly logs: string;
+
+  constructor(path: string) {
+    this.#path = path;
+    this.logs = join(path, 'logs');
+    mkdirSync(this.logs, { recursive: true, mode: 0o700 });
+  }
+
+  log(attempt: number): string {
+    return join(this.logs, `${attempt}.log`);
+  }
+
+  removeLog(attempt: number): void {
+    rmSync(this.log(attempt), { force: true });
+  }
+
+  /** The folder of a run, which the OCI runtime calls its bundle. */
+  bundle(attempt: number): string {
+    const folder = join(this.#path, `run-${attempt}`);
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    return folder;
+  }
+
+  /** The runs that have a folder. */
+  bundles(): { readonly attempt: number; readonly bundle: string }[] {
+    // The pod's folder may have gone already, when its end is tried again.
+    const entries = existsSync(this.#path) ? readdirSync(this.#path) : [];
+    return entries.flatMap((entry) => {
+      const attempt = /^run-([0-9]+)$/.exec(entry)?.[1];
+      return attempt === undefined ? [] : [{ attempt: Number(attempt), bundle: join(this.#path, entry) }];
+    });
+  }
+
+  read(): ContainerRecord | null {
+    try {
+      return JSON.parse(readFileSync(join(this.#path, 'state.json'), 'utf8')) as ContainerRecord;
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return null;
+      throw error;
+    }
+  }
+
+  write(record: ContainerRecord): void {
+    replaceFile(join(this.#path, 'state.json'), JSON.stringify(record));
+  }
+}

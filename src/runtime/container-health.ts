@@ -1,0 +1,79 @@
+import type { Container, Probe } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { ProbeResult, ProbeTarget } from './probe.ts';
+import { startProber } from './prober.ts';
+
+export interface HealthEvents {
+  /** Whether it has started or is ready. */
+  changed(): void;
+  /** It is to be ended. */
+  unhealthy(kind: 'liveness' | 'startup', probe: Probe): void;
+  failed(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
+}
+
+/** What the probes say of a container, run by run. */
+export class ContainerHealth {
+  #started = false;
+  #ready = false;
+  #complaint: string | null = null;
+  #probing: AbortController | null = null;
+
+  get started(): boolean {
+    return this.#started;
+  }
+
+  get ready(): boolean {
+    return this.#ready;
+  }
+
+  /** What the probe said that the run is ended for. */
+  get complaint(): string | null {
+    return this.#complaint;
+  }
+
+  /** What was ready stays so until a probe says otherwise: a restart of the agent takes nobody out of service. */
+  adopt(before: { readonly started?: boolean; readonly ready: boolean } | undefined): void {
+    this.#started = before?.started ?? false;
+    this.#ready = before?.ready ?? false;
+  }
+
+  /** A run has begun. */
+  begin(): void {
+    this.#started = false;
+    this.#ready = false;
+    this.#complaint = null;
+  }
+
+  watch(container: Container, target: ProbeTarget, clock: Clock, events: HealthEvents): void {
+    const probing = new AbortController();
+    this.#probing = probing;
+    startProber(container, target, clock, probing.signal, {
+      onStarted: () => {
+        this.#started = true;
+        events.changed();
+      },
+      onReady: (ready) => {
+        if (this.#ready === ready) return;
+        this.#ready = ready;
+        events.changed();
+      },
+      onUnhealthy: (kind, message, probe) => {
+        this.#complaint = message;
+        events.unhealthy(kind, probe);
+      },
+      onFailure: events.failed,
+    });
+  }
+
+  /** The run has ended. */
+  end(): void {
+    this.release();
+    this.#ready = false;
+    this.#started = false;
+  }
+
+  /** Asks no longer. */
+  release(): void {
+    this.#probing?.abort();
+  }
+}

@@ -1,0 +1,55 @@
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { Launch } from './container-config.ts';
+import { pullCredentials } from './pull-secrets.ts';
+import type { Image } from './rootfs.ts';
+import type { WorkerContext } from './worker-context.ts';
+
+export interface ImageEvents {
+  /** `reason`: as a waiting container gives it. */
+  failed(reason: string, message: string): void;
+  /** A pull is over. */
+  changed(): void;
+}
+
+/** The image for a container's next start. */
+export class WantedImage {
+  readonly #context: Pick<WorkerContext, 'images' | 'client' | 'events'>;
+  #pulling = false;
+  /** For the next start: with imagePullPolicy Always every start asks the registry. */
+  #pulled: Image | null = null;
+
+  constructor(context: Pick<WorkerContext, 'images' | 'client' | 'events'>) {
+    this.#context = context;
+  }
+
+  /** The image, when it is here; else null, and it is pulled meanwhile. */
+  find({ container, pod }: Launch, told: ImageEvents): Image | null {
+    const { images, client, events } = this.#context;
+    if (this.#pulling) return null;
+    const name = JSON.stringify(container.image ?? '');
+    try {
+      const image = this.#pulled ?? images.present(container);
+      this.#pulled = null;
+      if (image) return image;
+    } catch (error) {
+      told.failed(error instanceof FairleadError ? error.code : 'ErrImagePull', messageOf(error));
+      return null;
+    }
+    this.#pulling = true;
+    events.event(pod, 'Normal', 'Pulling', `Pulling image ${name}`);
+    images
+      .pull(container, (reference) => pullCredentials(client, pod, reference))
+      .then(
+        (image) => {
+          this.#pulled = image;
+          events.event(pod, 'Normal', 'Pulled', `Successfully pulled image ${name}`);
+        },
+        (error: unknown) => told.failed('ErrImagePull', messageOf(error)),
+      )
+      .finally(() => {
+        this.#pulling = false;
+        told.changed();
+      });
+    return null;
+  }
+}
