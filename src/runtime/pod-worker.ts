@@ -1,27 +1,22 @@
-import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { replaceFile } from '../kernel/replace-file.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import type { Launch } from './container-config.ts';
 import { ContainerRunner } from './container-runner.ts';
 import { removeControlGroup } from './control-groups.ts';
-import { hostsFile, kernelHostname, podHostname, resolvConf } from './name-resolution.ts';
-import type { PodHostPort } from './pod-network.ts';
-import { type PodSources, podSources } from './pod-sources.ts';
+import { kernelHostname } from './name-resolution.ts';
+import { type EphemeralContainer, ephemeralOf, hostPortsOf, isOver } from './pod-containers.ts';
+import { PodFiles } from './pod-files.ts';
 import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
 import { isAlive } from './process-identity.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
-import { hasStorageLimits, storageExcess } from './storage-usage.ts';
+import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
-import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
 const MOST_RETRY_MS = 30_000;
-const VOLUME_REFRESH_MS = 60_000;
-/** Least time between two looks at what a pod keeps on disk; a look costs at most a twentieth of the time. */
-const STORAGE_LOOK_MS = 2000;
-
 /**
  * Brings one pod to what its object asks for, one step after the other: sandbox, network, volumes, init containers,
  * containers; at its end, hooks, signals, and the removal of everything. Takes up where an earlier agent stopped.
@@ -30,13 +25,12 @@ export class PodWorker {
   readonly uid: string;
   readonly #context: WorkerContext;
   readonly #folder: string;
+  readonly #files: PodFiles;
   readonly #containers = new Map<string, ContainerRunner>();
   readonly #startTime: string;
   #pod: Pod;
   #sandbox: Sandbox | null = null;
   #ips: string[] = [];
-  #volumes: Map<string, string> | null = null;
-  #sources: PodSources | null = null;
   /** Why the pod must go at once. */
   #eviction: string | null = null;
   #failure: { reason: string; message: string } | null = null;
@@ -55,10 +49,16 @@ export class PodWorker {
     this.#pod = pod;
     this.uid = pod.metadata?.uid ?? '';
     this.#folder = join(context.options.stateDir, 'pods', this.uid);
-    mkdirSync(join(this.#folder, 'volumes'), { recursive: true, mode: 0o755 });
+    this.#files = new PodFiles({
+      context,
+      folder: this.#folder,
+      pod: () => this.#pod,
+      ips: () => this.#ips,
+      isActive: () => this.#isActive(),
+      after: (ms, run) => this.#timer(ms, run),
+    });
     this.#startTime = pod.status?.startTime ?? this.#timestamp();
-    // Kept, so that a pod whose object has gone while nobody looked can still be taken down in order.
-    this.#savePod();
+    this.#files.savePod();
     this.#sandbox = adoptSandbox(this.#folder);
     if (this.#sandbox) this.#ips = context.options.network.addresses(this.uid) ?? this.#hostIps();
     const { initContainers = [], containers = [] } = pod.spec ?? {};
@@ -90,7 +90,7 @@ export class PodWorker {
   /** Takes note of a newer object. */
   update(pod: Pod): void {
     this.#pod = pod;
-    this.#savePod();
+    this.#files.savePod();
     this.wake();
   }
 
@@ -152,6 +152,11 @@ export class PodWorker {
     return this.#goneFromApi || this.#terminating || this.#pod.metadata?.deletionTimestamp !== undefined;
   }
 
+  /** It runs and is to go on. */
+  #isActive(): boolean {
+    return !this.#done && !this.#isLeaving() && this.#sandbox !== null;
+  }
+
   /** Every step that can be taken now towards a running pod. */
   async #advance(): Promise<void> {
     const { options, events } = this.#context;
@@ -204,76 +209,29 @@ export class PodWorker {
             )
           ).ips;
     }
-    if (!this.#volumes) await this.#prepare();
+    if (!this.#files.arePrepared) {
+      await this.#files.prepare();
+      if (hasStorageLimits(this.#pod)) this.#watchStorage();
+    }
     await this.#startContainers();
   }
 
-  /** Looks now and then whether the pod keeps more on disk than it may. */
   #watchStorage(): void {
     const { clock, logger } = this.#context.options;
-    const look = async () => {
-      const begun = clock.now();
-      try {
-        this.#eviction = await storageExcess(this.#pod, {
-          volume: (name) => join(this.#folder, 'volumes', name),
-          container: (name) => this.#containers.get(name)?.storage ?? [],
-        });
-      } catch (error) {
-        logger.warn({ pod: this.uid }, `cannot measure the pod's storage: ${messageOf(error)}`);
-      }
-      if (this.#done || this.#isLeaving() || !this.#sandbox) return;
-      if (this.#eviction !== null) this.wake();
-      else this.#timer(Math.max(STORAGE_LOOK_MS, 20 * (clock.now() - begun)), () => void look());
+    const folders = {
+      volume: (name: string) => join(this.#files.volumesFolder, name),
+      container: (name: string) => this.#containers.get(name)?.storage ?? [],
     };
-    this.#timer(STORAGE_LOOK_MS, () => void look());
-  }
-
-  async #prepare(): Promise<void> {
-    const { options } = this.#context;
-    this.#sources = await this.#readSources();
-    const folder = join(this.#folder, 'volumes');
-    this.#volumes = await prepareVolumes(this.#pod, folder, this.#sources.volumes);
-    writeFileSync(
-      join(this.#folder, 'resolv.conf'),
-      resolvConf(this.#pod, {
-        clusterDns: options.clusterDns,
-        fallbackDns: options.fallbackDns ?? [],
-        clusterDomain: options.clusterDomain,
-        nodeResolvConf: readOptional('/etc/resolv.conf'),
-      }),
-    );
-    writeFileSync(
-      join(this.#folder, 'hosts'),
-      hostsFile(this.#pod, this.#ips, options.clusterDomain, readOptional('/etc/hosts')),
-    );
-    writeFileSync(join(this.#folder, 'hostname'), `${podHostname(this.#pod)}\n`);
-    if ((this.#pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
-      this.#refreshLater();
-    }
-    if (hasStorageLimits(this.#pod)) this.#watchStorage();
-  }
-
-  #refreshLater(): void {
-    const { options } = this.#context;
-    const refresh = async () => {
-      try {
-        const { volumes } = await this.#readSources();
-        await refreshVolumes(this.#pod, join(this.#folder, 'volumes'), volumes);
-      } catch (error) {
-        // The files stay as they are; the next round tries again.
-        options.logger.warn({ pod: this.uid }, `cannot refresh volumes: ${messageOf(error)}`);
-      }
-      if (!this.#done && !this.#isLeaving() && this.#sandbox) this.#refreshLater();
-    };
-    this.#timer(VOLUME_REFRESH_MS, () => void refresh());
-  }
-
-  #readSources(): Promise<PodSources> {
-    const { options, client } = this.#context;
-    return podSources(client, this.#pod, {
-      podIps: this.#ips,
-      hostIps: this.#hostIps(),
-      apiService: options.apiService,
+    watchStorage(() => this.#pod, folders, {
+      clock,
+      after: (ms, run) => this.#timer(ms, run),
+      isActive: () => this.#isActive(),
+      exceeded: (message) => {
+        this.#eviction = message;
+        this.wake();
+      },
+      failed: (error) =>
+        logger.warn({ pod: this.uid }, `cannot measure the pod's storage: ${messageOf(error)}`),
     });
   }
 
@@ -318,19 +276,8 @@ export class PodWorker {
     else runner.refuse('ContainerCreating', `container ${JSON.stringify(target)} does not run`);
   }
 
-  /** All containers have ended and none is to be started again. */
   #isOver(): boolean {
-    const policy = this.#pod.spec?.restartPolicy ?? 'Always';
-    if (policy === 'Always') return false;
-    if (policy === 'Never') {
-      const init = (this.#pod.spec?.initContainers ?? []).filter((one) => !isSidecar(one));
-      const phases = init.map((one) => this.#runner(one).view.phase);
-      if (phases.some((phase) => phase.kind === 'ended' && phase.termination.exitCode !== 0)) return true;
-    }
-    const views = (this.#pod.spec?.containers ?? []).map((container) => this.#runner(container).view);
-    return views.every(
-      ({ phase }) => phase.kind === 'ended' && (policy === 'Never' || phase.termination.exitCode === 0),
-    );
+    return isOver(this.#pod, (container) => this.#runner(container).view.phase);
   }
 
   #deadlinePassed(): boolean {
@@ -357,28 +304,16 @@ export class PodWorker {
     this.#sandbox = null;
     const { groups, options } = this.#context;
     if (groups) await removeControlGroup(groups, `${options.cgroupParent}/pod${this.uid}`);
-    releaseVolumes(this.#pod, join(this.#folder, 'volumes'));
-    this.#volumes = null;
+    this.#files.release();
   }
 
-  #launch(container: Container) {
+  #launch(container: Container): Launch {
     return {
       pod: this.#pod,
       container,
       pausePid: this.#sandbox?.pause.pid ?? 0,
       ips: this.#ips,
-      volumes: this.#volumes ?? new Map<string, string>(),
-      // A container that starts again sees configMaps and secrets as they are then.
-      environment: async () => {
-        const { environment } = this.#sources ?? (await this.#readSources());
-        this.#sources = null;
-        return environment;
-      },
-      files: {
-        resolvConf: join(this.#folder, 'resolv.conf'),
-        hosts: join(this.#folder, 'hosts'),
-        hostname: join(this.#folder, 'hostname'),
-      },
+      ...this.#files.launch,
     };
   }
 
@@ -500,38 +435,5 @@ export class PodWorker {
 
   #timestamp(): string {
     return `${new Date(this.#context.options.clock.now()).toISOString().slice(0, 19)}Z`;
-  }
-
-  #savePod(): void {
-    if (statSync(this.#folder, { throwIfNoEntry: false })) {
-      replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(this.#pod));
-    }
-  }
-}
-
-interface EphemeralContainer extends Container {
-  readonly targetContainerName?: string;
-}
-
-function ephemeralOf(pod: Pod): EphemeralContainer[] {
-  return (pod.spec as { ephemeralContainers?: EphemeralContainer[] } | undefined)?.ephemeralContainers ?? [];
-}
-
-/** The ports of the node that the pod's containers ask for; on the node's own network they have them anyway. */
-function hostPortsOf(pod: Pod): PodHostPort[] {
-  const containers = [...(pod.spec?.initContainers ?? []).filter(isSidecar), ...(pod.spec?.containers ?? [])];
-  return containers.flatMap(({ ports = [] }) =>
-    ports.flatMap(({ hostPort, hostIP = '', protocol = 'TCP', containerPort }) =>
-      hostPort ? [{ hostIP, hostPort, containerPort, protocol: protocol as PodHostPort['protocol'] }] : [],
-    ),
-  );
-}
-
-function readOptional(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return '';
-    throw error;
   }
 }

@@ -2,7 +2,11 @@ import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
+
+/** Least time between two looks at what a pod keeps on disk; a look costs at most a twentieth of the time. */
+const LOOK_MS = 2000;
 
 /** Where a pod's files lie that count. */
 export interface StorageFolders {
@@ -49,6 +53,35 @@ export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<
     }
   }
   return null;
+}
+
+export interface StorageWatch {
+  readonly clock: Clock;
+  /** Calls once after so many milliseconds, unless the pod ends before. */
+  readonly after: (ms: number, run: () => void) => void;
+  /** Whether the pod runs and is to go on. */
+  readonly isActive: () => boolean;
+  /** The pod keeps more than it may: it is not looked at again. */
+  readonly exceeded: (message: string) => void;
+  /** This look has failed. */
+  readonly failed: (error: unknown) => void;
+}
+
+/** Looks now and then whether the pod keeps more on disk than it may. */
+export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: StorageWatch): void {
+  const look = async () => {
+    const begun = watch.clock.now();
+    let excess: string | null = null;
+    try {
+      excess = await storageExcess(pod(), folders);
+    } catch (error) {
+      watch.failed(error);
+    }
+    if (!watch.isActive()) return;
+    if (excess !== null) watch.exceeded(excess);
+    else watch.after(Math.max(LOOK_MS, 20 * (watch.clock.now() - begun)), () => void look());
+  };
+  watch.after(LOOK_MS, () => void look());
 }
 
 /** Bytes on disk of all below a folder (st_blocks, as du counts); what goes meanwhile counts nothing. */

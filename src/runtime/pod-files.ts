@@ -1,0 +1,135 @@
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { replaceFile } from '../kernel/replace-file.ts';
+import type { Pod } from '../kube/types.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import type { Launch } from './container-config.ts';
+import type { EnvironmentSources } from './environment.ts';
+import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
+import { type PodSources, podSources } from './pod-sources.ts';
+import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
+import type { WorkerContext } from './worker-context.ts';
+
+const VOLUME_REFRESH_MS = 60_000;
+
+export interface PodFilesOptions {
+  readonly context: WorkerContext;
+  /** The pod's folder. */
+  readonly folder: string;
+  readonly pod: () => Pod;
+  readonly ips: () => readonly string[];
+  /** Whether the pod runs and is to go on. */
+  readonly isActive: () => boolean;
+  /** Calls once after so many milliseconds, unless the pod ends before. */
+  readonly after: (ms: number, run: () => void) => void;
+}
+
+/** What a pod keeps on disk and what its containers find there: volumes, and the files that name hosts. */
+export class PodFiles {
+  readonly #options: PodFilesOptions;
+  readonly #folder: string;
+  #volumes: Map<string, string> | null = null;
+  /** Read for the volumes; the first container to start uses them too. */
+  #sources: PodSources | null = null;
+
+  constructor(options: PodFilesOptions) {
+    this.#options = options;
+    this.#folder = options.folder;
+    mkdirSync(this.volumesFolder, { recursive: true, mode: 0o755 });
+  }
+
+  get volumesFolder(): string {
+    return join(this.#folder, 'volumes');
+  }
+
+  get arePrepared(): boolean {
+    return this.#volumes !== null;
+  }
+
+  /** What a container is started with of them. */
+  get launch(): Pick<Launch, 'volumes' | 'environment' | 'files'> {
+    return {
+      volumes: this.#volumes ?? new Map<string, string>(),
+      environment: () => this.#environment(),
+      files: {
+        resolvConf: join(this.#folder, 'resolv.conf'),
+        hosts: join(this.#folder, 'hosts'),
+        hostname: join(this.#folder, 'hostname'),
+      },
+    };
+  }
+
+  /** Keeps the object, so that a pod whose object has gone while nobody looked can still be taken down in order. */
+  savePod(): void {
+    if (statSync(this.#folder, { throwIfNoEntry: false })) {
+      replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(this.#options.pod()));
+    }
+  }
+
+  async prepare(): Promise<void> {
+    const { context, pod: podNow, ips } = this.#options;
+    const { clusterDns, fallbackDns = [], clusterDomain } = context.options;
+    const pod = podNow();
+    const { files } = this.launch;
+    this.#sources = await this.#readSources();
+    this.#volumes = await prepareVolumes(pod, this.volumesFolder, this.#sources.volumes);
+    const nodeResolvConf = readOptional('/etc/resolv.conf');
+    writeFileSync(
+      files.resolvConf,
+      resolvConf(pod, { clusterDns, fallbackDns, clusterDomain, nodeResolvConf }),
+    );
+    writeFileSync(files.hosts, hostsFile(pod, ips(), clusterDomain, readOptional('/etc/hosts')));
+    writeFileSync(files.hostname, `${podHostname(pod)}\n`);
+    if ((pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
+      this.#refreshLater();
+    }
+  }
+
+  release(): void {
+    releaseVolumes(this.#options.pod(), this.volumesFolder);
+    this.#volumes = null;
+  }
+
+  #refreshLater(): void {
+    const { context, pod, isActive, after } = this.#options;
+    const refresh = async () => {
+      try {
+        const { volumes } = await this.#readSources();
+        await refreshVolumes(pod(), this.volumesFolder, volumes);
+      } catch (error) {
+        // The files stay as they are; the next round tries again.
+        context.options.logger.warn(
+          { pod: pod().metadata?.uid },
+          `cannot refresh volumes: ${messageOf(error)}`,
+        );
+      }
+      if (isActive()) this.#refreshLater();
+    };
+    after(VOLUME_REFRESH_MS, () => void refresh());
+  }
+
+  /** A container that starts again sees configMaps and secrets as they are then. */
+  async #environment(): Promise<EnvironmentSources> {
+    const { environment } = this.#sources ?? (await this.#readSources());
+    this.#sources = null;
+    return environment;
+  }
+
+  #readSources(): Promise<PodSources> {
+    const { context, pod, ips } = this.#options;
+    return podSources(context.client, pod(), {
+      podIps: ips(),
+      hostIps: [...context.options.nodeAddresses],
+      apiService: context.options.apiService,
+    });
+  }
+}
+
+function readOptional(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return '';
+    throw error;
+  }
+}
