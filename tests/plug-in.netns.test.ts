@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { createNetns, removeNetns } from '../src/kernel/netns.ts';
 import { HELLO, LAUNCHER, reserveCluster } from './support/cluster.ts';
 
-/** `up --plug-in`, in a namespace that stands for the machine's own. */
+/** `up --plug-in-services`, in a namespace that stands for the machine's own. */
 
 const machine = `flt-${randomBytes(3).toString('hex')}-machine`;
 const { name, stateRoot } = reserveCluster();
@@ -22,7 +22,11 @@ before(() => {
   createNetns(machine);
   here('ip', 'link', 'set', 'lo', 'up');
   untouched = links();
-  here(LAUNCHER, ...['up', '--detach', '--name', name, '--ip-family', 'dual', '--plug-in'], ...['-f', HELLO]);
+  here(
+    LAUNCHER,
+    ...['up', '--detach', '--name', name, '--ip-family', 'dual', '--plug-in-services'],
+    ...['-f', HELLO],
+  );
 });
 after(() => {
   try {
@@ -33,7 +37,7 @@ after(() => {
   }
 });
 
-test('the machine’s programs reach node ports and load-balancer addresses, and down takes the device away', () => {
+test('the machine’s programs reach node ports, load-balancer addresses, cluster IPs and names, and down takes the device away', () => {
   const kubeconfig = here(LAUNCHER, 'kubeconfig', '--name', name).trim();
   const kubectl = (...words: string[]) => here('kubectl', '--kubeconfig', kubeconfig, ...words);
   kubectl(
@@ -45,6 +49,7 @@ test('the machine’s programs reach node ports and load-balancer addresses, and
   );
   kubectl('wait', 'service/hello', '--for=jsonpath={.status.loadBalancer.ingress}', '--timeout=30s');
   const balanced = kubectl('get', 'service', 'hello', '-o', 'jsonpath={.status.loadBalancer.ingress[*].ip}');
+  const clusterIps = kubectl('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIPs[*]}');
   const nodes = kubectl(
     'get',
     'node',
@@ -55,8 +60,13 @@ test('the machine’s programs reach node ports and load-balancer addresses, and
   const urls = [
     ...balanced.split(' ').map((address) => `http://${bracketed(address)}`),
     ...nodes.split(' ').map((address) => `http://${bracketed(address)}:30080`),
+    ...clusterIps.split(' ').map((address) => `http://${bracketed(address)}`),
   ];
-  assert.equal(urls.length, 4);
+  assert.equal(urls.length, 6);
+  assert.equal(
+    here('dig', '+short', '@10.96.0.10', 'hello.default.svc.cluster.local').trim(),
+    clusterIps.split(' ')[0],
+  );
   for (const url of urls) {
     const counts = JSON.parse(
       here(LAUNCHER, 'request', url, '--count', '60', '--timeout', '10000', '--json'),

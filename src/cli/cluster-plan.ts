@@ -16,8 +16,8 @@ export interface ClusterRequest {
   readonly lbPool: string | null;
   readonly apiPort: number;
   readonly proxy: ClusterState['proxy'];
-  /** This machine is to be on the wire, too. */
-  readonly plugIn: boolean;
+  /** Whether this machine is to be on the wire, too, and to reach cluster IPs from there. */
+  readonly plugIn: 'none' | 'wire' | 'services';
 }
 
 /** A network that is in use already, and by what, in words: "route via eth0", "cluster demo". */
@@ -95,7 +95,8 @@ export function planCluster(
     dnsAddresses: services.map((cidr) => addressAt(cidr, 10)),
     controlPlaneAddresses: at(WIRE_HOST.controlPlane),
     outsideAddresses: at(WIRE_HOST.outside),
-    machineAddresses: request.plugIn ? at(WIRE_HOST.machine) : [],
+    machineAddresses: request.plugIn === 'none' ? [] : at(WIRE_HOST.machine),
+    machineRoutes: machineRoutes(request, services, wires, occupied),
     apiPort: request.apiPort,
     nodes: Array.from({ length: request.nodes }, (_, i) => nodeAt(wires, i)),
     controlPlane: null,
@@ -118,6 +119,27 @@ export function planNodes(state: ClusterState, count: number): NodeState[] {
   return Array.from({ length: count }, (_, i) => nodeAt(wires, i))
     .filter(({ name }) => !known.has(name))
     .slice(0, Math.max(0, count - state.nodes.length));
+}
+
+/** By the first node: it has Services' addresses, as every node, and stays as long as the cluster. */
+function machineRoutes(
+  request: ClusterRequest,
+  services: readonly Cidr[],
+  wires: readonly Cidr[],
+  occupied: readonly OccupiedNetwork[],
+): ClusterState['machineRoutes'] {
+  if (request.plugIn !== 'services') return [];
+  return services.map((service, i) => {
+    const clash = occupied.find(({ cidr }) => cidrsOverlap(cidr, service));
+    if (clash) {
+      throw refusal(
+        '--plug-in-services',
+        `${service.text} is occupied: ${clash.cidr.text} is in use (${clash.by})`,
+        'give another --service-cidr',
+      );
+    }
+    return { destination: service.text, via: nodeAt(wires, 0).addresses[i] ?? '' };
+  });
 }
 
 function nodeAt(wires: readonly Cidr[], index: number): NodeState {

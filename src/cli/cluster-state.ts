@@ -34,6 +34,8 @@ export interface ClusterState {
   readonly outsideAddresses: readonly string[];
   /** This machine's own addresses on the wire; empty: it is not plugged in. */
   readonly machineAddresses: readonly string[];
+  /** Networks that this machine reaches by a node: Services'. */
+  readonly machineRoutes: readonly { readonly destination: string; readonly via: string }[];
   /** Port of the API server, on loopback and on the wire. */
   readonly apiPort: number;
   readonly nodes: readonly NodeState[];

@@ -7,7 +7,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { createTopology, listTopology, plugMachine } from '../network/topology.ts';
+import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
 import { writeCredentials } from './cluster-credentials.ts';
 import { addNodes, removeNodes } from './cluster-nodes.ts';
 import { MOST_NODES, planCluster } from './cluster-plan.ts';
@@ -64,6 +64,7 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
   --lb-pool C[,C]         addresses of LoadBalancer Services: networks or ranges
   --plug-in               put this machine on the cluster's wire, so that its programs (a browser) reach node ports and
                           load-balancer addresses; without it, this machine's network is left as it is
+  --plug-in-services      as --plug-in, and its programs reach Services' cluster IPs, and names by the cluster's DNS
   --timeout S             how many seconds to wait for readiness (default 60)
 `,
   async run(argv, output) {
@@ -83,6 +84,7 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
         'lb-pool': { type: 'string' },
         timeout: { type: 'string' },
         'plug-in': { type: 'boolean' },
+        'plug-in-services': { type: 'boolean' },
         'masquerade-all': { type: 'boolean' },
         'no-local-detection': { type: 'boolean' },
       },
@@ -114,7 +116,7 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
         podCidr: optional('pod-cidr'),
         serviceCidr: optional('service-cidr'),
         lbPool: optional('lb-pool'),
-        plugIn: parsed.values['plug-in'] === true,
+        plugIn: plugIn(parsed.values),
         apiPort: freeApiPort(),
         proxy: {
           masqueradeAll: parsed.values['masquerade-all'] === true,
@@ -148,6 +150,11 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
     return 0;
   },
 };
+
+function plugIn(options: Readonly<Record<string, unknown>>): 'none' | 'wire' | 'services' {
+  if (options['plug-in-services'] === true) return 'services';
+  return options['plug-in'] === true ? 'wire' : 'none';
+}
 
 interface Progress {
   step(what: string, detail?: string): void;
@@ -221,6 +228,7 @@ async function create(planned: ClusterState, progress: Progress): Promise<Cluste
     nodes: planned.nodes,
   });
   if (planned.machineAddresses.length > 0) plugMachine(name, planned.machineAddresses, planned.wireCidrs);
+  for (const { destination, via } of planned.machineRoutes) routeMachine(name, destination, via);
   writeCredentials(planned);
   progress.step('wire and nodes', planned.nodes.map((node) => node.name).join(' '));
   const state: ClusterState = {

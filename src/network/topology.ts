@@ -4,7 +4,7 @@ import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
 import { createNetns, listNetns, netnsExists, openNetns, removeNetns } from '../kernel/netns.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { addLink, deleteLink, getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
-import { replaceRoute } from '../kernel/rtnetlink/routes.ts';
+import { addRoute, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { cidrContains, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
@@ -153,6 +153,20 @@ export function plugMachine(
   setLink(socket, device, { up: true });
   for (const address of addresses)
     addAddress(socket, { device, address, prefix: prefixOf(address, wireCidrs) });
+}
+
+/**
+ * Lets the machine, which is plugged in, reach a network by a node: Services, whose addresses nobody else on the wire
+ * has. The route goes with the device. Throws EEXIST where the machine has one to that network already.
+ */
+export function routeMachine(
+  cluster: string,
+  destination: string,
+  via: string,
+  machine: string | { readonly path: string } = { path: '/proc/thread-self/ns/net' },
+): void {
+  using socket = openRouteSocket(machine);
+  addRoute(socket, { destination, via, device: getLink(socket, machineDevice(cluster)).index });
 }
 
 /** Takes the machine from the wire; true when it was on it. */
