@@ -13,20 +13,25 @@ export class BackendNumbers {
   readonly #capacity: number;
   readonly #isFresh: boolean;
   /** By number. */
-  #keys = new Uint32Array(256 * BACKEND_KEY_WORDS);
-  #users = new Uint32Array(256);
+  #keys: Uint32Array;
+  #users: Uint32Array;
   /** Number + 1, 0 where nothing is, TAKEN_AWAY where something was; a power of two of them. */
-  #index = new Int32Array(1024);
+  #index: Int32Array;
   /** Places of the index that are not 0. */
   #occupied = 0;
   readonly #free: number[] = [];
   #next = 0;
   #reused: number[] = [];
+  #adopted: number[] = [];
 
-  /** `isFresh`: nothing is remembered under any number yet. */
-  constructor(capacity: number, isFresh: boolean) {
+  /** `isFresh`: nothing is remembered under any number yet. `expected`: about so many endpoints there will be. */
+  constructor(capacity: number, isFresh: boolean, expected = 256) {
     this.#capacity = capacity;
     this.#isFresh = isFresh;
+    const room = Math.min(capacity, Math.max(256, expected));
+    this.#keys = new Uint32Array(room * BACKEND_KEY_WORDS);
+    this.#users = new Uint32Array(room);
+    this.#index = new Int32Array(2 ** Math.ceil(Math.log2((room * 4) / 3)));
   }
 
   /** The number of the endpoint whose words stand at `at`; -1: it has none. */
@@ -37,8 +42,9 @@ export class BackendNumbers {
 
   /** The endpoint's number, or -1 when all are taken. Each call wants a `release`. */
   acquire(words: Uint32Array, at: number): number {
-    const known = this.find(words, at);
-    if (known >= 0) {
+    const place = this.#placeOf(words, at);
+    if (place >= 0) {
+      const known = (this.#index[place] ?? 0) - 1;
       this.#users[known] = (this.#users[known] ?? 0) + 1;
       return known;
     }
@@ -46,7 +52,8 @@ export class BackendNumbers {
     const number = isUnused ? this.#next++ : this.#free.shift();
     if (number === undefined) return -1;
     if (!this.#isFresh || !isUnused) this.#reused.push(number);
-    this.#add(words, at, number, 1);
+    this.#write(words, at, number, 1);
+    this.#enter(number, ~place);
     return number;
   }
 
@@ -70,7 +77,9 @@ export class BackendNumbers {
     for (const { words, number } of backends) {
       if (number >= this.#capacity || used.has(number) || this.find(words, 0) >= 0) continue;
       used.add(number);
-      this.#add(words, 0, number, 0);
+      this.#adopted.push(number);
+      this.#write(words, 0, number, 0);
+      this.#enter(number, ~this.#placeOf(words, 0));
       this.#next = Math.max(this.#next, number + 1);
     }
     for (let number = 0; number < this.#next; number++) if (!used.has(number)) this.#free.push(number);
@@ -78,10 +87,11 @@ export class BackendNumbers {
 
   /** Forgets what was adopted and has no user, and names it. */
   dropUnused(): number[] {
-    const dropped: number[] = [];
-    for (const entry of this.#index) {
-      if (entry > 0 && (this.#users[entry - 1] ?? 0) === 0) dropped.push(entry - 1);
-    }
+    const dropped = this.#adopted.filter(
+      (number) =>
+        (this.#users[number] ?? 0) === 0 && this.find(this.#keys, number * BACKEND_KEY_WORDS) === number,
+    );
+    this.#adopted = [];
     for (const number of dropped) this.#remove(number);
     return dropped;
   }
@@ -93,13 +103,12 @@ export class BackendNumbers {
     return reused;
   }
 
-  #add(words: Uint32Array, at: number, number: number, users: number): void {
+  #write(words: Uint32Array, at: number, number: number, users: number): void {
     this.#makeRoom(number);
     for (let i = 0; i < BACKEND_KEY_WORDS; i++) {
       this.#keys[number * BACKEND_KEY_WORDS + i] = words[at + i] ?? 0;
     }
     this.#users[number] = users;
-    this.#enter(number);
   }
 
   #remove(number: number): void {
@@ -114,37 +123,42 @@ export class BackendNumbers {
     this.#free.push(number);
   }
 
-  /** Where in the index these words stand; -1: nowhere. */
+  /** Where in the index these words stand; if nowhere, ~ of where they can. */
   #placeOf(words: Uint32Array, at: number): number {
-    const mask = this.#index.length - 1;
+    const index = this.#index;
+    const keys = this.#keys;
+    const mask = index.length - 1;
     for (let place = hashOf(words, at) & mask; ; place = (place + 1) & mask) {
-      const entry = this.#index[place] ?? 0;
-      if (entry === 0) return -1;
+      const entry = index[place] ?? 0;
+      if (entry === 0) return ~place;
       if (entry === TAKEN_AWAY) continue;
       const base = (entry - 1) * BACKEND_KEY_WORDS;
       let i = 0;
-      while (i < BACKEND_KEY_WORDS && this.#keys[base + i] === words[at + i]) i++;
+      while (i < BACKEND_KEY_WORDS && keys[base + i] === words[at + i]) i++;
       if (i === BACKEND_KEY_WORDS) return place;
     }
   }
 
-  #enter(number: number): void {
-    if ((this.#occupied + 1) * 2 > this.#index.length) this.#rebuild(number);
-    const mask = this.#index.length - 1;
-    let place = hashOf(this.#keys, number * BACKEND_KEY_WORDS) & mask;
-    while (this.#index[place] !== 0) place = (place + 1) & mask;
+  #enter(number: number, place: number): void {
+    if ((this.#occupied + 1) * 2 > this.#index.length) {
+      this.#rebuild();
+      place = ~this.#placeOf(this.#keys, number * BACKEND_KEY_WORDS);
+    }
     this.#index[place] = number + 1;
     this.#occupied++;
   }
 
   /** Without what was taken away, and at most a quarter full. */
-  #rebuild(besides: number): void {
-    const numbers = [...this.#index].filter((entry) => entry > 0 && entry - 1 !== besides);
+  #rebuild(): void {
+    const numbers = this.#index.filter((entry) => entry > 0);
     let size = this.#index.length;
     while (size < (numbers.length + 1) * 4) size *= 2;
     this.#index = new Int32Array(size);
     this.#occupied = 0;
-    for (const entry of numbers) this.#enter(entry - 1);
+    for (const entry of numbers) {
+      this.#index[~this.#placeOf(this.#keys, (entry - 1) * BACKEND_KEY_WORDS)] = entry;
+      this.#occupied++;
+    }
   }
 
   #makeRoom(number: number): void {
@@ -162,7 +176,7 @@ export class BackendNumbers {
 /** Spreads addresses that differ in few bits (the finalizer of MurmurHash3 at the end). */
 function hashOf(words: Uint32Array, at: number): number {
   let hash = 0;
-  for (let i = 0; i < BACKEND_KEY_WORDS; i++) hash = Math.imul(hash ^ (words[at + i] ?? 0), 0x9e3779b1);
+  for (let i = at; i < at + BACKEND_KEY_WORDS; i++) hash = Math.imul(hash ^ (words[i] ?? 0), 0x9e3779b1);
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
   return (hash ^ (hash >>> 16)) >>> 0;

@@ -11,12 +11,13 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import type { FlowEvent } from '../flow-event.ts';
 import { createNftables } from '../nftables/nftables.ts';
 import { createOneAtATime } from '../one-at-a-time.ts';
 import { defaultControlGroup } from './control-group.ts';
 import { DeviceAttachments } from './device-programs.ts';
 import { clsactWay, isDeviceLink, removeFilters, tcxWay } from './device-ways.ts';
-import { type FlowEvent, outcomeOf, readFlowEvent } from './flow-events.ts';
+import { outcomeOf, readFlowEvent } from './flow-events.ts';
 import { CapacityExceeded, ForwardingTable } from './forwarding-table.ts';
 import { NOTHING, readContents } from './kernel-contents.ts';
 import { sinkOf } from './kernel-sink.ts';
@@ -378,11 +379,13 @@ function closeAllPrograms({ sockets, devices }: Loaded['programs']): void {
 }
 
 function holds(has: Capacity, wanted: Capacity): boolean {
-  return (
-    has.frontends >= wanted.frontends && has.endpoints >= wanted.endpoints && has.backends >= wanted.backends
-  );
+  return every((name) => has[name] >= wanted[name]);
 }
 
 function sameCapacity(a: Capacity, b: Capacity): boolean {
-  return a.frontends === b.frontends && a.endpoints === b.endpoints && a.backends === b.backends;
+  return every((name) => a[name] === b[name]);
+}
+
+function every(test: (name: keyof Capacity) => boolean): boolean {
+  return (['frontends', 'endpoints', 'backends', 'members'] as const).every(test);
 }

@@ -21,11 +21,23 @@ export class ElementBuffer {
     const index = this.count;
     this.count += count;
     if (this.count * this.#keyWords > this.keys.length) {
-      const room = Math.max(this.count, (this.keys.length / this.#keyWords) * 2);
-      this.keys = grown(this.keys, room * this.#keyWords);
-      this.values = grown(this.values, room * this.#valueWords);
+      this.reserve(Math.max(this.count, (this.keys.length / this.#keyWords) * 2));
     }
     return index;
+  }
+
+  /** Makes room for so many in all. */
+  reserve(room: number): void {
+    if (room * this.#keyWords <= this.keys.length) return;
+    this.keys = grown(this.keys, room * this.#keyWords);
+    this.values = grown(this.values, room * this.#valueWords);
+  }
+
+  /** Gives back the room of what was written. */
+  trim(): void {
+    if (this.count > 0) return;
+    this.keys = new Uint32Array(64 * this.#keyWords);
+    this.values = new Uint32Array(64 * this.#valueWords);
   }
 
   addBytes(key: Uint8Array, value: Uint8Array): void {
@@ -40,6 +52,12 @@ export class ElementBuffer {
     const [keyWords, valueWords] = [this.#keyWords, this.#valueWords];
     for (let i = 0; i < keyWords; i++) this.keys[index * keyWords + i] = words[i] ?? 0;
     for (let i = 0; i < valueWords; i++) this.values[index * valueWords + i] = words[keyWords + i] ?? 0;
+  }
+
+  /** Writes them to a map whose memory is shared. */
+  flushToMemory(map: BpfMap): void {
+    map.writeMemory(this.keys, this.values, this.count);
+    this.count = 0;
   }
 
   flush(map: BpfMap): void {

@@ -6,10 +6,10 @@ import { after, before, describe, test } from 'node:test';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Frontend } from '../../service/model.ts';
+import type { FlowEvent } from '../flow-event.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import { createEbpf, type EbpfDataplane } from './ebpf.ts';
-import type { FlowEvent } from './flow-events.ts';
 import { removePins } from './pins.ts';
 import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 

@@ -8,7 +8,7 @@ import { NOTHING } from './kernel-contents.ts';
 import { agree } from './testing/agree.ts';
 import { MemoryMaps } from './testing/memory-maps.ts';
 
-const CAPACITY = { frontends: 4096, endpoints: 1 << 14, backends: 1 << 12 };
+const CAPACITY = { frontends: 4096, endpoints: 1 << 14, backends: 1 << 12, members: 1 << 14 };
 
 for (let seed = 1; seed <= 8; seed++) {
   test(`random cluster ${seed}: increments equal a fresh start, and calls go where the oracle says`, () => {

@@ -21,9 +21,9 @@ import {
   memberKey,
   NO_FAILOVER,
   type RouteEntry,
-  writeEndpoint,
   writeFrontend,
   writeKey,
+  writeSlot,
 } from './layout.ts';
 import { maglevTable } from './maglev.ts';
 import { collidingEndpoint, isFrontend, planOf, type RoutePlan } from './plan.ts';
@@ -51,14 +51,9 @@ interface PlacedRoute {
 interface Entry {
   readonly frontend: Frontend;
   readonly id: number;
-  /** Its key, then its value. */
-  readonly words: Uint32Array;
   readonly pod: PlacedRoute;
   readonly node: PlacedRoute;
 }
-
-/** While everything is placed for the first time. */
-const NO_COLLISIONS = () => false;
 
 /** Where the writes of one change go. */
 export interface Sink {
@@ -94,12 +89,16 @@ export class ForwardingTable {
   #operations = 0;
   /** For one look-up. */
   readonly #key = new Uint32Array(BACKEND_KEY_WORDS);
+  /** For one frontend: its key, then its value. */
+  readonly #words = new Uint32Array(FRONTEND_KEY_WORDS + FRONTEND_WORDS);
   readonly #slots = new ElementBuffer(1, ENDPOINT_WORDS, 1024);
   readonly #members = new ElementBuffer(MEMBER_KEY_SIZE / 4, 1);
   readonly #backends = new ElementBuffer(1, BACKEND_SIZE / 4);
   readonly #frontends = new ElementBuffer(FRONTEND_KEY_SIZE / 4, FRONTEND_SIZE / 4);
   #goneFrontends: Uint8Array[] = [];
   #goneMembers: Uint8Array[] = [];
+  /** Members in the map, those too that are deleted with the next write. */
+  #memberCount = 0;
   /** Endpoints of datagrams that have left: sockets may be connected to them. The latest are the last. */
   readonly #departed = new Set<string>();
   /** Of these, those that are not written yet; and those that are none of them any more. */
@@ -110,7 +109,7 @@ export class ForwardingTable {
   constructor(capacity: Capacity, clock: Clock, isFresh: boolean) {
     this.capacity = capacity;
     this.#runs = new SlotRuns(capacity.endpoints, clock);
-    this.#numbers = new BackendNumbers(capacity.backends, isFresh);
+    this.#numbers = new BackendNumbers(capacity.backends, isFresh, capacity.backends);
     this.#generation = Math.trunc(clock.now() / 1000) >>> 0;
   }
 
@@ -135,22 +134,26 @@ export class ForwardingTable {
     const released: Run[] = [];
     for (const run of found.runs) if (this.#runs.reserve(run)) released.push(run);
     this.#numbers.adopt(found.backends);
+    this.#memberCount = found.members.length;
+    // So that it does not grow, and is copied, many times. What is there now is not all of it later.
+    this.#slots.reserve(countSlots(map));
     for (const key of found.departed) this.#departed.add(textOf(key));
     this.#adoptedIds = new Map([...found.frontends].map(([key, { id }]) => [key, id]));
     this.#nextId = Math.max(0, ...this.#adoptedIds.values()) + 1;
     // Endpoints that are frontends are found from the frontends, of which there are fewer.
-    for (const frontend of map.frontends.values()) this.#set(frontend, NO_COLLISIONS);
+    for (const frontend of map.frontends.values()) this.#set(frontend, null);
     for (const frontend of map.frontends.values()) this.#replan(frontend, map);
     this.#adoptedIds = new Map();
     if (found.frontends.size > 0) {
-      const wanted = new Set([...this.#entries.values()].map(({ words }) => textOf(keyBytes(words))));
+      const wanted = new Set([...this.#entries.values()].map((entry) => textOf(this.#keyOf(entry))));
       for (const text of found.frontends.keys()) {
         if (!wanted.has(text)) this.#goneFrontends.push(bytesOfText(text));
       }
     }
-    this.#goneMembers.push(...found.members);
+    for (const key of found.members) this.#goneMembers.push(key);
     for (const number of this.#numbers.dropUnused()) this.#depart(number);
     this.#write(sink);
+    this.#slots.trim();
     for (const run of released) this.#runs.release(run);
   }
 
@@ -178,7 +181,8 @@ export class ForwardingTable {
     const slots = new Map<number, Uint8Array>();
     const members = new Set<string>();
     for (const entry of this.#entries.values()) {
-      frontends.set(textOf(keyBytes(entry.words)), valueBytes(entry.words));
+      writeEntry(this.#words, entry);
+      frontends.set(textOf(keyBytes(this.#words)), valueBytes(this.#words));
       for (const { placed } of [entry.pod, entry.node]) {
         if (!placed) continue;
         const words = new Uint32Array(placed.slots.length * ENDPOINT_WORDS);
@@ -193,7 +197,7 @@ export class ForwardingTable {
     return { frontends, slots, members };
   }
 
-  #set(frontend: Frontend, isFrontend: (endpoint: Endpoint) => boolean): void {
+  #set(frontend: Frontend, isFrontend: ((endpoint: Endpoint) => boolean) | null): void {
     const { key } = frontend;
     this.failed.delete(key);
     try {
@@ -205,8 +209,8 @@ export class ForwardingTable {
     }
   }
 
-  #place(frontend: Frontend, isFrontend: (endpoint: Endpoint) => boolean): void {
-    const { key, address, port, protocol, affinitySeconds } = frontend;
+  #place(frontend: Frontend, isFrontend: ((endpoint: Endpoint) => boolean) | null): void {
+    const { key, address } = frontend;
     const plan = planOf(frontend, isFrontend);
     const before = this.#entries.get(key);
     if (plan?.collides) this.#colliding.add(key);
@@ -215,50 +219,58 @@ export class ForwardingTable {
       this.#delete(key);
       return;
     }
-    const words = new Uint32Array(FRONTEND_KEY_WORDS + FRONTEND_WORDS);
-    writeKey(words, 0, frontend.family, { ip: address, port }, protocol);
-    const id = before?.id ?? this.#idOf(words);
-    const made: Placed[] = [];
-    const place = (route: RoutePlan): PlacedRoute => {
-      const { endpoints, action } = route;
-      if (endpoints.length === 0) return { entry: { action, first: 0, count: 0 }, placed: null };
-      const kept = [before?.pod.placed, before?.node.placed, made[0]].find(
-        (placed) =>
-          placed &&
-          placed.endpoints === endpoints &&
-          placed.sticky === (affinitySeconds !== null) &&
-          (before === undefined ||
-            made.includes(placed) ||
-            before.frontend.options.balance === frontend.options.balance),
-      );
-      const placed = kept ?? this.#newRun(frontend, endpoints, id);
-      if (!kept) made.push(placed);
-      return { entry: { action, first: placed.run.first, count: placed.slots.length }, placed };
-    };
-    const pod = place(plan.pod);
-    const node = place(plan.node);
-    writeFrontend(words, FRONTEND_KEY_WORDS, {
-      id,
-      affinitySeconds: affinitySeconds ?? 0,
-      balance: BALANCE[frontend.options.balance] | (frontend.options.failover ? 0 : NO_FAILOVER),
-      pod: pod.entry,
-      node: node.entry,
-    });
-    this.#entries.set(key, { frontend, id, words, pod, node });
-    if (!before || !sameWords(before.words, words)) this.#frontends.addWords(words);
+    // Before anything is placed: an address that is none fails here.
+    writeFrontendKey(this.#words, frontend);
+    const id = before?.id ?? this.#idOf(frontend);
+    const pod = this.#placeRoute(frontend, plan.pod, id, before, null);
+    const node = this.#placeRoute(frontend, plan.node, id, before, pod.placed);
+    const entry: Entry = { frontend, id, pod, node };
+    this.#entries.set(key, entry);
     if (!before) {
+      writeEntry(this.#words, entry);
+      this.#frontends.addWords(this.#words);
       if (this.#entries.size > this.capacity.frontends) throw new CapacityExceeded();
       return;
     }
+    writeEntry(this.#words, before);
+    const words = this.#words.slice();
+    writeEntry(this.#words, entry);
+    if (!sameWords(words, this.#words)) this.#frontends.addWords(this.#words);
     this.#releaseRuns(before, new Set([pod.placed, node.placed]));
+  }
+
+  /** `made`: what the frontend's other route has. */
+  #placeRoute(
+    frontend: Frontend,
+    { endpoints, action }: RoutePlan,
+    id: number,
+    before: Entry | undefined,
+    made: Placed | null,
+  ): PlacedRoute {
+    if (endpoints.length === 0) return { entry: { action, first: 0, count: 0 }, placed: null };
+    const isFor = (placed: Placed | null | undefined): placed is Placed =>
+      placed?.endpoints === endpoints && placed.sticky === (frontend.affinitySeconds !== null);
+    const isLike = before?.frontend.options.balance === frontend.options.balance;
+    let placed: Placed;
+    if (isLike && isFor(before?.pod.placed)) placed = before.pod.placed;
+    else if (isLike && isFor(before?.node.placed)) placed = before.node.placed;
+    else if (isFor(made)) placed = made;
+    else placed = this.#newRun(frontend, endpoints, id);
+    return { entry: { action, first: placed.run.first, count: placed.slots.length }, placed };
   }
 
   #delete(key: FrontendKey): void {
     const before = this.#entries.get(key);
     if (!before) return;
     this.#entries.delete(key);
-    this.#goneFrontends.push(keyBytes(before.words));
+    this.#goneFrontends.push(this.#keyOf(before).slice());
     this.#releaseRuns(before, new Set());
+  }
+
+  /** Bytes of a frontend's key, until the next call. */
+  #keyOf(entry: Pick<Entry, 'frontend'>): Uint8Array {
+    writeFrontendKey(this.#words, entry.frontend);
+    return keyBytes(this.#words);
   }
 
   #newRun(frontend: Frontend, endpoints: readonly Endpoint[], id: number): Placed {
@@ -270,14 +282,21 @@ export class ForwardingTable {
     const placed: Placed = { run, slots, endpoints, numbers, sticky: frontend.affinitySeconds !== null };
     const index = this.#slots.add(slots.length);
     try {
-      for (const endpoint of endpoints) {
+      for (let i = 0; i < endpoints.length; i++) {
+        const endpoint = endpoints[i];
+        if (!endpoint) continue;
         writeKey(this.#key, 0, family, endpoint, protocol);
         const number = this.#numbers.acquire(this.#key, 0);
         if (number < 0) throw new CapacityExceeded();
         numbers.push(number);
         if (this.#departed.size > 0) this.#return(this.#key);
+        if (slots === endpoints) {
+          writeSlot(this.#slots.values, (index + i) * ENDPOINT_WORDS, this.#key, id, number);
+        }
       }
-      this.#writeSlots(this.#slots.values, index * ENDPOINT_WORDS, placed, frontend, id);
+      // A Maglev table has each endpoint many times.
+      if (slots !== endpoints)
+        this.#writeSlots(this.#slots.values, index * ENDPOINT_WORDS, placed, frontend, id);
     } catch (error) {
       this.#slots.count = index;
       this.#release(placed, false);
@@ -285,6 +304,8 @@ export class ForwardingTable {
     }
     for (let i = 0; i < slots.length; i++) this.#slots.keys[index + i] = run.first + i;
     if (placed.sticky) {
+      this.#memberCount += endpoints.length;
+      if (this.#memberCount > this.capacity.members) throw new CapacityExceeded();
       for (const [i, { ip, port }] of endpoints.entries()) {
         const key = memberKey(run.first, mappedAddress(ip), port);
         this.#members.addBytes(key, new Uint8Array(Uint32Array.of(numbers[i] ?? 0).buffer));
@@ -297,16 +318,15 @@ export class ForwardingTable {
     words: Uint32Array,
     at: number,
     { slots, endpoints, numbers }: Placed,
-    { family }: Frontend,
+    { family, protocol }: Frontend,
     id: number,
   ): void {
-    // A Maglev table has each endpoint many times.
     const places = slots === endpoints ? null : new Map(endpoints.map((endpoint, i) => [endpoint, i]));
-    for (let i = 0; i < slots.length; i++) {
-      const endpoint = slots[i];
-      if (!endpoint) continue;
+    const key = new Uint32Array(BACKEND_KEY_WORDS);
+    for (const [i, endpoint] of slots.entries()) {
+      writeKey(key, 0, family, endpoint, protocol);
       const number = numbers[places ? (places.get(endpoint) ?? 0) : i] ?? 0;
-      writeEndpoint(words, at + i * ENDPOINT_WORDS, family, endpoint, id, number);
+      writeSlot(words, at + i * ENDPOINT_WORDS, key, id, number);
     }
   }
 
@@ -353,9 +373,9 @@ export class ForwardingTable {
     sink.deleteDeparted(gone);
   }
 
-  #idOf(words: Uint32Array): number {
+  #idOf(frontend: Frontend): number {
     if (this.#adoptedIds.size === 0) return this.#nextId++;
-    return this.#adoptedIds.get(textOf(keyBytes(words))) ?? this.#nextId++;
+    return this.#adoptedIds.get(textOf(this.#keyOf({ frontend }))) ?? this.#nextId++;
   }
 
   /** Plans those frontends anew that have an endpoint which is, or was, this frontend too. */
@@ -405,11 +425,37 @@ export class ForwardingTable {
     sink.writeFrontends(this.#frontends);
     sink.deleteFrontends(this.#goneFrontends);
     sink.deleteMembers(this.#goneMembers);
+    this.#memberCount -= this.#goneMembers.length;
     this.#goneFrontends = [];
     this.#goneMembers = [];
     // At last: who leaves an endpoint is to find the new ones.
     if (this.#left.length + this.#returned.length > 0) this.#writeDeparted(sink);
   }
+}
+
+/** Writes the key of a frontend that has an address. */
+function writeFrontendKey(words: Uint32Array, { family, address, port, protocol }: Frontend): void {
+  writeKey(words, 0, family, { ip: address ?? '', port }, protocol);
+}
+
+function writeEntry(words: Uint32Array, { frontend, id, pod, node }: Entry): void {
+  const { affinitySeconds, options } = frontend;
+  writeFrontendKey(words, frontend);
+  writeFrontend(words, FRONTEND_KEY_WORDS, {
+    id,
+    affinitySeconds: affinitySeconds ?? 0,
+    balance: BALANCE[options.balance] | (options.failover ? 0 : NO_FAILOVER),
+    pod: pod.entry,
+    node: node.entry,
+  });
+}
+
+function countSlots(map: ServiceMap): number {
+  let count = 0;
+  for (const { routes } of map.frontends.values()) {
+    if (routes.pod.action === 'forward') count += routes.pod.pool.endpoints.length;
+  }
+  return count;
 }
 
 function hasEndpoint({ routes }: Frontend, wanted: { readonly ip: string; readonly port: number }): boolean {
@@ -430,6 +476,7 @@ function sameWords(a: Uint32Array, b: Uint32Array): boolean {
 }
 
 const keyBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, 0, FRONTEND_KEY_SIZE);
-const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY_SIZE);
+/** A copy. */
+const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY_SIZE).slice();
 const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
 const bytesOfText = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));

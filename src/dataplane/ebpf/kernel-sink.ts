@@ -9,7 +9,8 @@ export function sinkOf(maps: Maps): Sink {
   };
   return {
     writeBackends: (elements) => elements.flush(maps.backends),
-    writeSlots: (elements) => elements.flush(maps.endpoints),
+    // No route leads to these slots yet.
+    writeSlots: (elements) => elements.flushToMemory(maps.endpoints),
     writeMembers: (elements) => elements.flush(maps.members),
     writeFrontends: (elements) => elements.flush(maps.frontends),
     deleteFrontends: (keys) => deleteAll(maps.frontends, keys),

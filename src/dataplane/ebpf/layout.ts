@@ -1,5 +1,5 @@
 import type { MapDefinition } from '../../kernel/bpf/map.ts';
-import { NO_PREALLOC } from '../../kernel/bpf/map.ts';
+import { MMAPABLE, NO_PREALLOC } from '../../kernel/bpf/map.ts';
 import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
 import { addressBytes, type IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
@@ -73,7 +73,8 @@ export function mappedAddress(text: string): Uint8Array {
 export const FRONTEND_KEY_WORDS = FRONTEND_KEY_SIZE / 4;
 export const FRONTEND_WORDS = FRONTEND_SIZE / 4;
 
-/** Writes the key of a frontend, or of an endpoint as something with a number. Throws FairleadError as `writeEndpoint`. */
+/** Writes the key of a frontend, or of an endpoint as something with a number. Throws FairleadError
+ * when the address is none of the family. */
 export function writeKey(
   out: Uint32Array,
   at: number,
@@ -113,17 +114,17 @@ export function readFrontend(value: Uint8Array): FrontendEntry {
 /** A slot, as words: address, port, owner, backend. */
 export const ENDPOINT_WORDS = ENDPOINT_SIZE / 4;
 
-/** Writes one slot at word `at`. Throws FairleadError when the address is none of the family. */
-export function writeEndpoint(
+/** Writes one slot at word `at`, for the endpoint whose key (`writeKey`) this is. */
+export function writeSlot(
   out: Uint32Array,
   at: number,
-  family: IPFamily,
-  endpoint: { readonly ip: string; readonly port: number },
+  key: Uint32Array,
   owner: number,
   backend: number,
 ): void {
-  writeMapped(out, at, family, endpoint.ip);
-  out[at + 4] = be16Port(endpoint.port);
+  for (let i = 0; i < 4; i++) out[at + i] = key[i] ?? 0;
+  // The protocol is the frontend's.
+  out[at + 4] = (key[4] ?? 0) & 0xffff;
   out[at + 5] = owner;
   out[at + 6] = backend;
 }
@@ -180,8 +181,11 @@ export function configValue(settings: Settings): Uint8Array {
 /** How many entries the maps that grow with the cluster have. */
 export interface Capacity {
   readonly frontends: number;
+  /** Slots. */
   readonly endpoints: number;
   readonly backends: number;
+  /** Endpoints of frontends with affinity. */
+  readonly members: number;
 }
 
 export type MapName =
@@ -203,8 +207,8 @@ export type MapName =
 const PENDING_SETS = 2048;
 const PENDING_WAYS = 4;
 const PENDING_SIZE = FLOW_SIZE + FRONTEND_KEY_SIZE + 16;
-/** And for those that go elsewhere. */
-const FLOWS = 1 << 16;
+/** And for those that go elsewhere: two for each. */
+const RESCUES = 1 << 15;
 /** Bytes of the ring that events wait in: about 3600. */
 export const EVENTS_SIZE = 1 << 18;
 
@@ -224,6 +228,7 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       keySize: 4,
       valueSize: ENDPOINT_SIZE,
       maxEntries: capacity.endpoints,
+      flags: MMAPABLE,
     },
     backends: {
       name: 'fl_backends',
@@ -239,7 +244,7 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       kind: 'hash',
       keySize: MEMBER_KEY_SIZE,
       valueSize: 4,
-      maxEntries: capacity.endpoints,
+      maxEntries: capacity.members,
       flags: NO_PREALLOC,
     },
     peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 56, maxEntries: 0 },
@@ -256,7 +261,7 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       kind: 'lruHash',
       keySize: FLOW_SIZE,
       valueSize: RESCUE_SIZE,
-      maxEntries: FLOWS,
+      maxEntries: RESCUES,
     },
     departed: {
       name: 'fl_departed',

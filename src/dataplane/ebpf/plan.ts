@@ -25,12 +25,16 @@ const REFUSE: RoutePlan = { action: ACTION.refuse, endpoints: [] };
 /**
  * What is done for a frontend at the socket; null: nothing, nf_tables has it alone. That is so where the client's
  * source decides (source ranges), or the node's own addresses (node ports), where the source is to be rewritten, and
- * where the programs cannot see (SCTP). `isFrontend` tells whether an endpoint is a frontend itself.
+ * where the programs cannot see (SCTP). `isFrontend` tells whether an endpoint is a frontend itself; null: none is.
  */
-export function planOf(frontend: Frontend, isFrontend: (endpoint: Endpoint) => boolean): FrontendPlan | null {
+export function planOf(
+  frontend: Frontend,
+  isFrontend: ((endpoint: Endpoint) => boolean) | null,
+): FrontendPlan | null {
   if (frontend.address === null || frontend.allowedSources || frontend.protocol === 'SCTP') return null;
   const { pod: fromPod, node: fromNode } = frontend.routes;
-  const collides = (route: Route) => route.action === 'forward' && route.pool.endpoints.some(isFrontend);
+  const collides = (route: Route) =>
+    isFrontend !== null && route.action === 'forward' && route.pool.endpoints.some(isFrontend);
   const podCollides = collides(fromPod);
   const nodeCollides = samePool(fromPod, fromNode) ? podCollides : collides(fromNode);
   const pod = routePlan(fromPod, podCollides, false);

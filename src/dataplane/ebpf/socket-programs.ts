@@ -35,7 +35,7 @@ const LASTING: readonly MapName[] = [
 /** The maps that an earlier process left, or null when some are missing or of another kind. */
 export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | null {
   const opened: Partial<Record<MapName, BpfMap>> = {};
-  const definitions = Object.entries(mapDefinitions({ frontends: 1, endpoints: 1, backends: 1 }));
+  const definitions = Object.entries(mapDefinitions({ frontends: 1, endpoints: 1, backends: 1, members: 1 }));
   for (const [name, definition] of definitions) {
     const fd = openPin(mapPin(pinPath, name as MapName));
     const info = fd === null ? null : mapInfo(fd);
@@ -47,13 +47,14 @@ export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | 
     opened[name as MapName] = new BpfMap(fd, { ...definition, maxEntries: info.maxEntries });
   }
   const maps = opened as Maps;
-  const { frontends, endpoints, backends } = maps;
+  const { frontends, endpoints, backends, members } = maps;
   return {
     maps,
     capacity: {
       frontends: frontends.maxEntries,
       endpoints: endpoints.maxEntries,
       backends: backends.maxEntries,
+      members: members.maxEntries,
     },
   };
 }

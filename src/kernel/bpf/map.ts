@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { errnoName, libc } from '../libc.ts';
 import { loadStorageTypes } from './btf.ts';
+import { type SharedMemory, shareMemory } from './memory.ts';
 import { Attributes, bpf, bpfError, COMMAND, pointer, tryBpf } from './syscall.ts';
 
 /** Kinds of maps (linux/bpf.h, enum bpf_map_type). */
@@ -9,6 +10,8 @@ export type MapKind = keyof typeof MAP_TYPE;
 
 /** Entries of a hash are allocated when they are made, not all with the map. */
 export const NO_PREALLOC = 1;
+/** The memory of an array can be written to without system calls (kernel 5.5). */
+export const MMAPABLE = 0x400;
 
 /** `update` only where there is no such key (1), only where there is (2), either (0). */
 export const UPDATE = { any: 0, create: 1, replace: 2 } as const;
@@ -44,6 +47,7 @@ export class BpfMap {
   readonly valueSize: number;
   readonly maxEntries: number;
   readonly #element = new Attributes(32);
+  #memory: SharedMemory | null = null;
 
   constructor(fd: number, { name, keySize, valueSize, maxEntries }: MapDefinition) {
     this.fd = fd;
@@ -109,7 +113,28 @@ export class BpfMap {
     );
   }
 
+  /**
+   * Writes `count` elements of an array made with MMAPABLE, whose values are whole words, into its memory. Programs may
+   * meet half of one: only what they are not led to yet is written so.
+   */
+  writeMemory(keys: Uint32Array, values: Uint32Array, count: number): void {
+    const words = this.valueSize / 4;
+    // Elements of arrays begin at multiples of eight bytes.
+    const stride = Math.ceil(this.valueSize / 8) * 2;
+    this.#memory ??= shareMemory(this.fd, this.maxEntries * stride * 4, { writable: true });
+    const memory = new Uint32Array(this.#memory.bytes);
+    for (let i = 0; i < count; i++) {
+      const key = keys[i] ?? 0;
+      if (key >= this.maxEntries) throw new RangeError(`BPF map ${this.name} has no element ${key}`);
+      const from = i * words;
+      const to = key * stride;
+      for (let word = 0; word < words; word++) memory[to + word] = values[from + word] ?? 0;
+    }
+  }
+
   close(): void {
+    this.#memory?.unmap();
+    this.#memory = null;
     closeSync(this.fd);
   }
 
@@ -209,9 +234,10 @@ export function mapInfo(fd: number): MapInfo {
   };
 }
 
-/** True when an open map has the kind and sizes of a definition; its capacity may differ. */
+/** True when an open map has the kind and sizes of a definition and can be used like it; its capacity may differ. */
 export function isLike(info: MapInfo, definition: MapDefinition): boolean {
   return (
+    (info.flags & MMAPABLE) === ((definition.flags ?? 0) & MMAPABLE) &&
     info.type === MAP_TYPE[definition.kind] &&
     info.keySize === definition.keySize &&
     info.valueSize === definition.valueSize

@@ -1,42 +1,10 @@
-import { createRequire } from 'node:module';
-import { libc, type Poll, systemError } from '../libc.ts';
+import { libc, type Poll } from '../libc.ts';
+import { pageSize, type SharedMemory, shareMemory } from './memory.ts';
 
-// sys/mman.h
-const PROT_READ = 1;
-const PROT_WRITE = 2;
-const MAP_SHARED = 1;
-const SC_PAGESIZE = 30;
 // linux/bpf.h: bits of a record's length
 const BUSY = 0x8000_0000;
 const DISCARDED = 0x4000_0000;
 const HEADER_SIZE = 8;
-
-interface Memory {
-  map(address: null, length: number, protection: number, flags: number, fd: number, offset: number): unknown;
-  unmap(address: unknown, length: number): number;
-  pageSize(): number;
-  view(address: unknown, length: number): ArrayBuffer;
-  address(address: unknown): bigint;
-}
-
-let loaded: Memory | undefined;
-
-function memory(): Memory {
-  if (loaded) return loaded;
-  const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi');
-  const library = koffi.load(null);
-  const sysconf = library.func('long sysconf(int name)');
-  loaded = {
-    map: library.func(
-      'void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)',
-    ),
-    unmap: library.func('int munmap(void *address, size_t length)'),
-    pageSize: () => Number(sysconf(SC_PAGESIZE)),
-    view: (address, length) => koffi.view(address, length),
-    address: (address) => koffi.address(address),
-  };
-  return loaded;
-}
 
 /** The reader of a BPF ring buffer; there may be one at a time. */
 export interface RingReader {
@@ -50,25 +18,23 @@ export interface RingReader {
  * them, from the event loop. A reader does not keep the process alive. (Documentation/bpf/ringbuf.rst)
  */
 export function readRing(fd: number, size: number, onRecord: (record: Uint8Array) => void): RingReader {
-  const { map, unmap, pageSize, view, address } = memory();
   const page = pageSize();
-  const mapped: [unknown, number][] = [];
-  const share = (length: number, protection: number, offset: number): ArrayBuffer => {
-    const at = map(null, length, protection, MAP_SHARED, fd, offset);
-    if (at === null || address(at) === 0xffff_ffff_ffff_ffffn) throw systemError('map BPF ring buffer');
-    mapped.push([at, length]);
-    return view(at, length);
+  const mapped: SharedMemory[] = [];
+  const share = (length: number, offset: number, writable: boolean): ArrayBuffer => {
+    const memory = shareMemory(fd, length, { offset, writable });
+    mapped.push(memory);
+    return memory.bytes;
   };
   const release = () => {
-    for (const [at, length] of mapped.splice(0)) unmap(at, length);
+    for (const memory of mapped.splice(0)) memory.unmap();
   };
   let consumer: BigUint64Array;
   let producer: BigUint64Array;
   let data: ArrayBuffer;
   try {
-    consumer = new BigUint64Array(share(page, PROT_READ | PROT_WRITE, 0), 0, 1);
+    consumer = new BigUint64Array(share(page, 0, true), 0, 1);
     // The data stand there twice in a row, so that no record is cut at the end.
-    data = share(page + 2 * size, PROT_READ, page);
+    data = share(page + 2 * size, page, false);
     producer = new BigUint64Array(data, 0, 1);
   } catch (error) {
     release();
