@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
+import { pinPathOf } from '../src/dataplane/ebpf/pins.ts';
 import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
 
 /** An agent that dies takes nothing along; `cleanup` takes away what it left, and nothing of others'. */
@@ -68,10 +70,13 @@ for (const mode of MODES) {
       onNode('iptables', '-t', 'nat', '-N', 'THEIRS');
       killAgent();
       const paths = `${cluster.stateRoot}/${cluster.name}/nodes/node-1/agent.json`;
+      const pins = pinPathOf(JSON.parse(readFileSync(paths, 'utf8')).pods.cgroupParent);
+      assert.equal(existsSync(pins), mode === 'ebpf', `${pins} of a node in mode ${mode}`);
       const { status, out, error } = await cluster.fairlead(
         ...['exec', 'node/node-1', '--', 'fairlead', 'cleanup', '--config', paths],
       );
       assert.equal(status, 0, `${out}${error}`);
+      assert.ok(!existsSync(pins));
       assert.doesNotMatch(onNode('nft', 'list', 'tables'), /fairlead/);
       assert.match(onNode('nft', 'list', 'tables'), /theirs/);
       const rules = onNode('iptables-save') + onNode('ip6tables-save');

@@ -55,8 +55,9 @@ test('nodes in different modes work side by side', async () => {
   const cluster = await startCluster(['--nodes', '3', '--ip-family', 'dual']);
   try {
     assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'iptables')).status, 0);
+    assert.equal((await cluster.fairlead('mode', '--node', 'node-2', 'ebpf')).status, 0);
     const report = await check(cluster, ['plain:', 'local:']);
-    assert.deepEqual(report.modes, { 'node-1': 'iptables', 'node-2': 'nftables', 'node-3': 'nftables' });
+    assert.deepEqual(report.modes, { 'node-1': 'iptables', 'node-2': 'ebpf', 'node-3': 'nftables' });
     assertGood(report);
   } finally {
     await cluster.down();

@@ -62,6 +62,7 @@ async function removeMode(mode: Mode, cgroupParent: string | null, logger: Logge
       onForeignChange() {},
       onOutcome() {},
       cgroupParent,
+      ipvsScheduler: null,
       ipvsTimeouts: { tcp: 0, tcpFin: 0, udp: 0 },
     });
     try {

@@ -18,6 +18,8 @@ export interface DataplaneSettings {
   readonly onOutcome: (outcome: Outcome) => void;
   /** Control group below which this node's pods are ("/fairlead-default/node-1"); null: the whole machine is the node. */
   readonly cgroupParent: string | null;
+  /** Of Services that name none; the kernel has to have it. Null: nothing is to be carried, only removed. */
+  readonly ipvsScheduler: string | null;
   /** Seconds; 0: as the system has it. */
   readonly ipvsTimeouts: IpvsTimeouts;
 }
@@ -49,9 +51,16 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     const { createUserspace } = await import('../dataplane/userspace/userspace.ts');
     return createUserspace(settings);
   },
-  ipvs: async ({ ipvsTimeouts, ...settings }) => {
+  ipvs: async ({ ipvsTimeouts, ipvsScheduler, ...settings }) => {
     const { createIpvs } = await import('../dataplane/ipvs/ipvs.ts');
-    return createIpvs({ ...settings, timeouts: ipvsTimeouts });
+    const dataplane = createIpvs({ ...settings, timeouts: ipvsTimeouts });
+    try {
+      if (ipvsScheduler !== null) await dataplane.requireScheduler(ipvsScheduler);
+    } catch (error) {
+      await dataplane.close();
+      throw error;
+    }
+    return dataplane;
   },
 };
 

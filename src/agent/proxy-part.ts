@@ -16,6 +16,7 @@ import { type AgentContext, addressesOf } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { startFailoverPart } from './failover-part.ts';
+import { createFlowWatch, type FlowWatch } from './flow-watch.ts';
 import { type GoneEndpoint, watchGoneEndpoints } from './gone-endpoints.ts';
 import { createHealthCheckServers } from './health-check-servers.ts';
 import { type Applied, type ServiceProxy, startProxy } from './proxy.ts';
@@ -27,6 +28,8 @@ export interface ProxyPart {
   readonly proxy: ServiceProxy;
   readonly metrics: ProxyMetrics;
   readonly mode: Mode;
+  /** What happens to flows through Services. */
+  readonly flows: FlowWatch;
   health(): ProxyHealth;
   /** Carries Services by another mode from now on; the one before is removed when the new one is complete. */
   switchMode(mode: Mode): Promise<void>;
@@ -78,13 +81,15 @@ export async function startProxyPart(
   for (const warning of warnings) logger.warn({}, warning);
   const table = createServiceTable(view);
   const metrics = createProxyMetrics(registry, () => mode, clock);
-  const open = (wanted: Mode) =>
+  /** `ipvsScheduler` null: a mode that is only to be removed. */
+  const open = (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) =>
     openDataplane(wanted, {
       families,
       logger,
       onForeignChange: () => proxy.check(),
       onOutcome: (outcome) => failover.report(outcome),
       cgroupParent: configuration.pods?.cgroupParent ?? null,
+      ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
     });
   const conntrack = createConntrackReconciler({
@@ -136,7 +141,8 @@ export async function startProxyPart(
         const owner = map.frontends.get(key)?.owner;
         const service = owner && services.get(`${owner.namespace}/${owner.name}`);
         if (!service) continue;
-        const message = `node ${configuration.nodeName} does not carry ${key}: ${error.message}`;
+        const hint = error instanceof FairleadError && error.hint ? ` (${error.hint})` : '';
+        const message = `node ${configuration.nodeName} cannot carry ${key} as it is written: ${error.message}${hint}`;
         events.event(service, 'Warning', 'NotProgrammed', message, RESOURCES.services);
       }
     },
@@ -149,6 +155,12 @@ export async function startProxyPart(
     },
   });
   context.onClose(() => proxy.close());
+  const flows = createFlowWatch({
+    dataplane: () => proxy.dataplane,
+    logger,
+    monotonic: () => process.hrtime.bigint(),
+  });
+  context.onClose(() => flows.close());
   const failover = startFailoverPart({
     nodeName: configuration.nodeName,
     families,
@@ -190,6 +202,7 @@ export async function startProxyPart(
     table.setNode(readView().view);
     try {
       await proxy.switchTo(next);
+      flows.modeChanged();
     } catch (error) {
       mode = before;
       table.setNode(readView().view);
@@ -227,7 +240,7 @@ export async function startProxyPart(
   });
   void proxy.programmed.then(async () => {
     try {
-      await removeEarlierMode(configuration.stateDir, mode, open);
+      await removeEarlierMode(configuration.stateDir, mode, (earlier) => open(earlier, null));
     } catch (error) {
       logger.error({ err: error }, `an earlier mode's rules are still there: ${messageOf(error)}`);
     }
@@ -238,6 +251,7 @@ export async function startProxyPart(
     get mode() {
       return mode;
     },
+    flows,
     health,
     switchMode: (wanted) => {
       const done = switching.then(() => switchMode(wanted));

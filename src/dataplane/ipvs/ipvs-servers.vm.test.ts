@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import { manualClock } from '../../lib/clock.ts';
 import type { Frontend, Protocol, ServiceMap } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import { createIpvs } from './ipvs.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
+import { createSchedulerProbe } from './scheduler-probe.ts';
 import { SCHEDULERS } from './schedulers.ts';
 import { connectEcho, serveEcho } from './testing/echo.ts';
 import { listServers } from './testing/servers.ts';
@@ -155,6 +157,26 @@ describe('virtual servers', () => {
       code: 'no-scheduler',
       hint: /rr, wrr, lc/,
     });
+  });
+
+  test('it is an error at once where it is asked for, and one without its module is named by that', async () => {
+    await dataplane.requireScheduler('wlc');
+    await assert.rejects(dataplane.requireScheduler('fastest'), { code: 'no-scheduler', object: 'fastest' });
+    const connection = new IpvsConnection(topology.namespace('node'));
+    try {
+      const probe = createSchedulerProbe(connection, ['ipv4', 'ipv6'], 0xfa1f_ffff, ['rr', 'elsewhere']);
+      assert.equal(await probe.check('rr'), null);
+      const error = await probe.check('elsewhere');
+      assert.equal(error?.code, 'no-scheduler');
+      assert.equal(error?.object, 'module ip_vs_elsewhere');
+      assert.match(
+        `${error?.message} ${error?.hint}`,
+        /no IPVS scheduler elsewhere .*modprobe ip_vs_elsewhere/,
+      );
+    } finally {
+      connection.close();
+    }
+    assert.equal(list().size, 0, 'nothing is left of asking');
   });
 
   test('an endpoint that goes keeps its open connections, and takes no new ones', async () => {

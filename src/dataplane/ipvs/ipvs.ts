@@ -175,6 +175,12 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
       return locateSteps(table, plan, frontend, packet, bound);
     },
 
+    requireScheduler: (name) =>
+      exclusively(async () => {
+        const error = await probe.check(name);
+        if (error) throw error;
+      }),
+
     endConnections(endpoints) {
       const gone = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
       return collect(({ address, port }) => gone.has(`${address} ${port}`));

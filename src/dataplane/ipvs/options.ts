@@ -24,6 +24,8 @@ export interface IpvsOptions {
 }
 
 export interface IpvsDataplane extends Dataplane {
+  /** Throws FairleadError (no-scheduler) that names it when there is no such scheduler, or the kernel has none such. */
+  requireScheduler(name: string): Promise<void>;
   /** Ends TCP and SCTP connections to endpoints that are gone for good, instead of waiting for them to close. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): Promise<void>;
 }

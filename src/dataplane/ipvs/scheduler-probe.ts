@@ -9,10 +9,12 @@ export interface SchedulerProbe {
   check(name: string): Promise<FairleadError | null>;
 }
 
+/** `known`: the names that there are. */
 export function createSchedulerProbe(
   connection: IpvsConnection,
   families: readonly IPFamily[],
   mark: number,
+  known: readonly string[] = Object.keys(SCHEDULERS),
 ): SchedulerProbe {
   const usable = new Set<string>();
 
@@ -54,12 +56,12 @@ export function createSchedulerProbe(
   return {
     async check(name) {
       if (usable.has(name)) return null;
-      if (!Object.hasOwn(SCHEDULERS, name)) {
+      if (!known.includes(name)) {
         return new FairleadError(`there is no IPVS scheduler ${JSON.stringify(name)}`, {
           op: 'choose IPVS scheduler',
           code: 'no-scheduler',
           object: name,
-          hint: `use one of ${Object.keys(SCHEDULERS).join(', ')}`,
+          hint: `use one of ${known.join(', ')}`,
         });
       }
       for (const family of families) {

@@ -71,6 +71,7 @@ export const serverKey = (id: ServerId): string =>
  * all come back in this order, the one that it looks for is the first.
  */
 export function serverOrder(a: ServerId, b: ServerId): number {
+  if (a.family !== b.family) return a.family < b.family ? -1 : 1;
   const [atA, atB] = ['address' in a ? a : null, 'address' in b ? b : null];
   if (!atA || !atB) return Number(atA !== null) - Number(atB !== null) || markOf(a) - markOf(b);
   if (atA.address !== atB.address) return atA.address < atB.address ? -1 : 1;
