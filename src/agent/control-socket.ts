@@ -13,6 +13,7 @@ import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
+import { streamFlows } from './flow-stream.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
 export interface ControlSources {
@@ -29,13 +30,18 @@ const MOST_BODY = 1 << 20;
 
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
- * GET /state; POST /mode {mode}; POST /explain {from, to, outsideAddresses}; POST /decide {packets}; POST /verify.
+ * GET /state; GET /flows, a FlowLine or FlowsLost a line for as long as one reads; POST /mode {mode}; POST /explain {from, to, outsideAddresses}; POST /decide {packets}; POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
   const path = controlSocketPath(context.configuration.stateDir);
   // Left by a run that was killed; only one agent works on a state folder.
   rmSync(path, { force: true });
   const server = createServer((request, response) => {
+    if (request.method === 'GET' && request.url === '/flows') {
+      const { part } = sources;
+      streamFlows(response, part.flows, () => part.proxy.map, context.clock);
+      return;
+    }
     answer(context, sources, request)
       .then((body) => ({ status: 200, body }))
       .catch((error: unknown) => ({

@@ -34,17 +34,18 @@ export function askAgent<T>(
       response.on('error', reject);
     });
     call.on('error', (error) => {
-      reject(
-        hasCode(error, 'ENOENT', 'ECONNREFUSED')
-          ? new FairleadError(`the agent of ${node} does not run`, {
-              op: `ask ${node}`,
-              code: 'not-running',
-              hint: `start it again: fairlead up --detach --name ${state.name}`,
-              cause: error,
-            })
-          : error,
-      );
+      reject(hasCode(error, 'ENOENT', 'ECONNREFUSED') ? agentNotRunning(state, node, error) : error);
     });
     call.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}
+
+/** What is said when nobody answers at an agent's control socket. */
+export function agentNotRunning(state: ClusterState, node: string, cause?: unknown): FairleadError {
+  return new FairleadError(`the agent of ${node} does not run`, {
+    op: `ask ${node}`,
+    code: 'not-running',
+    hint: `start it again: fairlead up --detach --name ${state.name}`,
+    ...(cause === undefined ? {} : { cause }),
   });
 }

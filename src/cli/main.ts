@@ -35,6 +35,11 @@ const COMMANDS: readonly Entry[] = [
     load: () => import('./check.ts'),
   },
   {
+    name: 'flows',
+    summary: 'connections through Services, as they happen',
+    load: () => import('./flows.ts'),
+  },
+  {
     name: 'mode',
     summary: 'carry Services by another mode, without a gap',
     load: () => import('./mode.ts'),

@@ -1,5 +1,6 @@
 import type { IPFamily } from '../lib/address.ts';
 import type { Change, Frontend, Packet, ServiceMap } from '../service/model.ts';
+import type { OnFlowEvent } from './flow-event.ts';
 
 export type Mode = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf';
 
@@ -52,6 +53,11 @@ export interface Dataplane {
   verify(): Promise<readonly Drift[]>;
   /** The kernel objects that carry out a frontend for this packet, in the order the packet meets them. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
+  /**
+   * Calls back with what the mode itself sees of flows through Services, as it happens; what connection tracking
+   * shows of them is not among it. Absent where that is all there is.
+   */
+  watchFlows?(onEvent: OnFlowEvent): { close(): void };
   /**
    * True for an address where a UDP listener of the mode itself takes what the rules send there, until it is closed:
    * flows that connection tracking leads to it are no stale ones. Absent where datagrams go to endpoints only.

@@ -4,7 +4,9 @@ import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts';
+import type { SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import type { FlowEventKind, OnFlowEvent } from '../flow-event.ts';
 import { type Balancer, createBalancer, hostPort, type PoolSettings } from './balancer.ts';
 import { commentOf, type ListenAddress, listenerElement, type SetElement } from './elements.ts';
 import type { PoolProxy } from './pool-proxy.ts';
@@ -19,6 +21,7 @@ export interface PoolListenersOptions {
   readonly logger: Logger;
   /** How connections to endpoints went: failures, and the first answer after one. */
   readonly onOutcome: ((outcome: Outcome) => void) | undefined;
+  readonly onFlow: OnFlowEvent;
 }
 
 /** A listener at work: one for each pool, whichever frontends lead to it. */
@@ -59,6 +62,7 @@ export function createPoolListeners({
   random,
   logger,
   onOutcome,
+  onFlow,
 }: PoolListenersOptions): PoolListeners {
   const entries = new Map<string, Entry>();
   const udpPlaces = new Map<string, Entry>();
@@ -97,6 +101,8 @@ export function createPoolListeners({
     const at = { address, port: localPort(fd) };
     const balancer = createBalancer({ clock, random });
     balancer.configure(settings);
+    // One frontend of the pool stands for all: it names the Service.
+    const destination = { ip: frontend.address ?? address, port: frontend.port };
     const options = {
       fd,
       family,
@@ -107,9 +113,11 @@ export function createPoolListeners({
         service: commentOf(frontend),
         listener: `${hostPort({ ip: address, port: at.port })}`,
       }),
+      onFlow(kind: FlowEventKind, { ip, port }: Endpoint, client: SocketAddress, micros: number) {
+        const at = process.hrtime.bigint();
+        onFlow({ kind, protocol, client, service: destination, endpoint: { ip, port }, micros, at });
+      },
       onOutcome(kind: Outcome['kind'], endpoint: Endpoint, client: string) {
-        // One frontend of the pool stands for all: it names the Service.
-        const destination = { ip: frontend.address ?? address, port: frontend.port };
         onOutcome?.({
           kind,
           protocol,

@@ -2,7 +2,9 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint } from '../../service/model.ts';
+import type { SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import type { FlowEventKind } from '../flow-event.ts';
 import type { Balancer } from './balancer.ts';
 
 /** What a listener's proxy is made of. */
@@ -16,6 +18,8 @@ export interface ProxyOptions {
   readonly clock: Clock;
   /** Names the Service. */
   readonly logger: Logger;
+  /** Told of each client's connection, or conversation of datagrams; `micros` since it began. */
+  readonly onFlow?: (kind: FlowEventKind, endpoint: Endpoint, client: SocketAddress, micros: number) => void;
   /** An endpoint failed a client, or answers again after that. */
   readonly onOutcome?: (kind: Outcome['kind'], endpoint: Endpoint, client: string) => void;
 }

@@ -1,6 +1,7 @@
 import { createServer, Socket } from 'node:net';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
+import type { FlowEventKind } from '../flow-event.ts';
 import { hostPort } from './balancer.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 
@@ -27,6 +28,7 @@ export function createTcpProxy({
   clock,
   logger,
   onOutcome,
+  onFlow,
 }: ProxyOptions): PoolProxy {
   /** Both sides of each connection, by endpoint. */
   const connections = new Map<string, Set<Pair>>();
@@ -51,23 +53,30 @@ export function createTcpProxy({
   server.listen({ fd, backlog: BACKLOG });
 
   async function connect(source: string, client: Socket): Promise<void> {
-    const found = await dial(source, client);
+    const begun = performance.now();
+    const from = { ip: source, port: client.remotePort ?? 0 };
+    const tell = (kind: FlowEventKind, endpoint: Endpoint) =>
+      onFlow?.(kind, endpoint, from, Math.round((performance.now() - begun) * 1000));
+    const found = await dial(source, client, tell);
     if (!found) {
       reset(client);
       return;
     }
     const { socket, endpoint } = found;
     if (client.destroyed) {
+      tell('given-up', endpoint);
       reset(socket);
       return;
     }
-    join(client, socket, endpoint);
+    tell('established', endpoint);
+    join(client, socket, endpoint, () => tell('closed', endpoint));
   }
 
   /** Tries endpoints until one answers: each at least once, and again while some may just be slow. */
   async function dial(
     source: string,
     client: Socket,
+    tell: (kind: FlowEventKind, endpoint: Endpoint) => void,
   ): Promise<{ socket: Socket; endpoint: Endpoint } | null> {
     const tried: string[] = [];
     let waits = 0;
@@ -82,7 +91,9 @@ export function createTcpProxy({
           return { socket, endpoint };
         }
         balancer.failed(endpoint);
-        onOutcome?.(socket === 'refused' ? 'reset' : 'timeout', endpoint, source);
+        const kind = socket === 'refused' ? 'reset' : 'timeout';
+        onOutcome?.(kind, endpoint, source);
+        tell(kind, endpoint);
         tried.push(`${hostPort(endpoint)} ${socket}`);
         if (socket === 'no-answer' && ++waits === MOST_WAITS) break;
       }
@@ -123,7 +134,7 @@ export function createTcpProxy({
     });
   }
 
-  function join(client: Socket, server: Socket, endpoint: Endpoint): void {
+  function join(client: Socket, server: Socket, endpoint: Endpoint, onClosed: () => void): void {
     const name = hostPort(endpoint);
     const pair: Pair = { client, server };
     const others = connections.get(name) ?? new Set();
@@ -138,7 +149,7 @@ export function createTcpProxy({
         // Closed before it has taken all, or given its end: the other side would wait for ever.
         if (!one.readableEnded || !one.writableFinished) reset(other);
         if (!client.destroyed || !server.destroyed) return;
-        others.delete(pair);
+        if (others.delete(pair)) onClosed();
         if (others.size === 0 && connections.get(name) === others) connections.delete(name);
       });
       one.pipe(other);

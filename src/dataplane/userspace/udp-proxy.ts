@@ -1,6 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
+import type { FlowEventKind } from '../flow-event.ts';
 import { hostPort } from './balancer.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 
@@ -19,8 +20,10 @@ const RECEIVE_BUFFER = 1 << 20;
 
 interface Session {
   readonly client: RemoteInfo;
+  /** `performance.now()` */
+  readonly begun: number;
   readonly candidates: Iterator<Endpoint, void>;
-  endpoint: string | null;
+  endpoint: Endpoint | null;
   socket: Socket | null;
   connected: boolean;
   unanswered: Buffer[];
@@ -35,7 +38,15 @@ interface Session {
  * A UDP listener that gives each client address and port a socket of its own towards one endpoint, and sends what comes
  * back from the listener's address, which connection tracking turns into the one that the client asked.
  */
-export function createUdpProxy({ fd, family, balancer, open, clock, logger }: ProxyOptions): PoolProxy {
+export function createUdpProxy({
+  fd,
+  family,
+  balancer,
+  open,
+  clock,
+  logger,
+  onFlow,
+}: ProxyOptions): PoolProxy {
   const type = family === 'ipv4' ? 'udp4' : 'udp6';
   const sessions = new Map<string, Session>();
   let listening = true;
@@ -62,6 +73,7 @@ export function createUdpProxy({ fd, family, balancer, open, clock, logger }: Pr
     }
     const session: Session = {
       client,
+      begun: performance.now(),
       candidates: balancer.candidates(client.address),
       endpoint: null,
       socket: null,
@@ -76,6 +88,12 @@ export function createUdpProxy({ fd, family, balancer, open, clock, logger }: Pr
     sessions.set(key, session);
     expireLater(key, session);
     return session;
+  }
+
+  function tell(kind: FlowEventKind, { endpoint, client, begun }: Session): void {
+    if (endpoint === null) return;
+    const from = { ip: client.address, port: client.port };
+    onFlow?.(kind, endpoint, from, Math.round((performance.now() - begun) * 1000));
   }
 
   /** One timer for many datagrams: when it comes too early, it waits for the rest. */
@@ -117,7 +135,7 @@ export function createUdpProxy({ fd, family, balancer, open, clock, logger }: Pr
       end(key);
       return;
     }
-    session.endpoint = hostPort(endpoint);
+    session.endpoint = endpoint;
     session.socket = socket;
     socket.on('error', () => refused(key, session, socket, endpoint));
     socket.on('message', (bytes) => {
@@ -136,6 +154,7 @@ export function createUdpProxy({ fd, family, balancer, open, clock, logger }: Pr
         return;
       }
       session.connected = true;
+      tell('chosen', session);
       balancer.bind(session.client.address, endpoint);
       for (const bytes of session.unanswered) send(socket, bytes);
     });
@@ -151,6 +170,7 @@ export function createUdpProxy({ fd, family, balancer, open, clock, logger }: Pr
   function refused(key: string, session: Session, socket: Socket, endpoint: Endpoint): void {
     if (session.socket !== socket) return;
     balancer.failed(endpoint);
+    tell('reset', session);
     leave(session);
     tryNext(key, session);
   }
@@ -168,13 +188,14 @@ export function createUdpProxy({ fd, family, balancer, open, clock, logger }: Pr
     if (!session) return;
     sessions.delete(key);
     session.cancel();
+    tell(session.answered ? 'closed' : 'given-up', session);
     leave(session);
   }
 
   function endWhere(matches: (endpoint: string) => boolean): number {
     let count = 0;
     for (const [key, { endpoint }] of sessions) {
-      if (endpoint === null || !matches(endpoint)) continue;
+      if (endpoint === null || !matches(hostPort(endpoint))) continue;
       end(key);
       count++;
     }

@@ -17,6 +17,7 @@ import {
 } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
+import type { OnFlowEvent } from '../flow-event.ts';
 import { compareNfTable } from '../nf-table.ts';
 import { createOneAtATime } from '../one-at-a-time.ts';
 import { hostPort } from './balancer.ts';
@@ -78,7 +79,17 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
   const random = options.random ?? Math.random;
   const connection = new NftConnection(netns);
-  const listeners = createPoolListeners({ netns, clock, random, logger, onOutcome: options.onOutcome });
+  const flowWatchers = new Set<OnFlowEvent>();
+  const listeners = createPoolListeners({
+    netns,
+    clock,
+    random,
+    logger,
+    onOutcome: options.onOutcome,
+    onFlow: (event) => {
+      for (const watcher of flowWatchers) watcher(event);
+    },
+  });
   const tables = new Map<IPFamily, FamilyTable>();
   const failures = new Map<FrontendKey, Error>();
   /** Listeners that no rule leads to any more: first those that still listen, then those with connections. */
@@ -368,6 +379,13 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     },
 
     listening,
+
+    watchFlows(onEvent) {
+      // As a function of its own: the same may watch twice.
+      const watcher: OnFlowEvent = (event) => onEvent(event);
+      flowWatchers.add(watcher);
+      return { close: () => void flowWatchers.delete(watcher) };
+    },
 
     async close() {
       watch?.close();

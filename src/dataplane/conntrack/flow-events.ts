@@ -1,0 +1,113 @@
+import { watchFlows } from '../../kernel/conntrack/events.ts';
+import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import type { Protocol } from '../../service/model.ts';
+import type { FlowEvent, FlowEventKind, OnFlowEvent } from '../flow-event.ts';
+import { PROTOCOL_NUMBER } from '../words.ts';
+
+export interface TrackedFlowsOptions {
+  /** Default: the namespace of this process. */
+  readonly netns?: NetnsRef;
+  /** Nanoseconds of the monotonic clock. */
+  readonly monotonic: () => bigint;
+  readonly onEvent: OnFlowEvent;
+  /** The kernel dropped events: some are missing from what was told. */
+  readonly onOverrun?: () => void;
+}
+
+/** Flows whose beginning is remembered at once; of later ones the durations are not told. */
+const MOST_FLOWS = 65_536;
+/** enum tcp_conntrack; the entry of a connection outlives it in these, for two minutes. */
+const TCP_STATE = { timeWait: 7, close: 8 } as const;
+const PROTOCOLS = new Map(
+  Object.entries(PROTOCOL_NUMBER).map(([name, number]) => [number, name as Protocol]),
+);
+
+/**
+ * An entry goes at once when its first packet is answered with a reset. Others go later, because nobody answered: by
+ * the kernel's timeout, or deleted, so that the client's next SYN may find another endpoint.
+ */
+const RESET_MICROS = 250_000;
+
+/** What this node knows of a flow that it saw begin. */
+interface Begun {
+  readonly at: bigint;
+  state: 'waiting' | 'answered' | 'over';
+}
+
+/**
+ * Tells what connection tracking sees of the flows that this node translates: those through Services, in the modes that
+ * translate packets. Flows that were there before are told of only when they end.
+ */
+export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun }: TrackedFlowsOptions): {
+  close(): void;
+} {
+  const flows = new Map<number, Begun>();
+
+  return watchFlows(
+    ['new', 'update', 'destroy'],
+    (change, flow) => {
+      const at = monotonic();
+      const protocol = PROTOCOLS.get(flow.original.protocol);
+      if (!protocol) return;
+      const begun = flows.get(flow.id);
+      const tell = (kind: FlowEventKind, micros: number) =>
+        onEvent(eventOf(kind, flow, protocol, micros, at));
+      const age = () => (begun ? Number((at - begun.at) / 1000n) : 0);
+      switch (change) {
+        case 'new':
+          if (flows.size < MOST_FLOWS) flows.set(flow.id, { at, state: 'waiting' });
+          if (protocol === 'UDP') tell('chosen', 0);
+          return;
+        case 'update':
+          if (!begun || protocol === 'UDP' || !isAnswered(flow)) return;
+          if (begun.state === 'waiting') {
+            begun.state = flow.tcpState === TCP_STATE.close ? 'over' : 'answered';
+            tell(begun.state === 'over' ? 'reset' : 'established', age());
+          } else if (begun.state === 'answered' && isOver(flow)) {
+            begun.state = 'over';
+            tell('closed', age());
+          }
+          return;
+        case 'destroy':
+          flows.delete(flow.id);
+          if (begun?.state !== 'over') tell(isAnswered(flow) ? 'closed' : unanswered(protocol, age()), age());
+      }
+    },
+    () => onOverrun?.(),
+    {
+      ...(netns === undefined ? {} : { netns }),
+      // IPVS sets no status bit for what it translates: the addresses tell.
+      wanted: ({ original, reply }) =>
+        original.destination !== reply.source || original.destinationPort !== reply.sourcePort,
+    },
+  );
+}
+
+const isOver = ({ tcpState }: Flow): boolean =>
+  tcpState === TCP_STATE.timeWait || tcpState === TCP_STATE.close;
+
+function unanswered(protocol: Protocol, micros: number): FlowEventKind {
+  if (protocol === 'UDP') return 'given-up';
+  return micros < RESET_MICROS ? 'reset' : 'timeout';
+}
+
+const isAnswered = ({ status }: Flow): boolean => (status & FLOW_STATUS.seenReply) !== 0;
+
+function eventOf(
+  kind: FlowEventKind,
+  { original, reply }: Flow,
+  protocol: Protocol,
+  micros: number,
+  at: bigint,
+): FlowEvent {
+  return {
+    kind,
+    protocol,
+    client: { ip: original.source, port: original.sourcePort },
+    service: { ip: original.destination, port: original.destinationPort },
+    endpoint: { ip: reply.source, port: reply.sourcePort },
+    micros,
+    at,
+  };
+}
