@@ -48,5 +48,7 @@ for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
 const current = new Set(outputFiles.map((file) => basename(file.path)));
 for (const entry of readdirSync(outdir)) {
   const file = join(outdir, entry);
-  if (!current.has(entry) && statSync(file).mtimeMs < Date.now() - DAY_MS) rmSync(file, { force: true });
+  // Another build may have renamed it meanwhile.
+  const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY);
+  if (!current.has(entry) && age > DAY_MS) rmSync(file, { force: true });
 }
