@@ -268,6 +268,18 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     await plane.until(RESOURCES.pods, 'placed', (pods) =>
       pods.find(({ metadata, spec }) => metadata?.name === 'large' && spec?.nodeName === 'b'),
     );
+    // One of a higher class takes the place of the other, which says why it goes.
+    const critical = pod('critical', '3');
+    await plane.client.create(RESOURCES.pods, {
+      ...critical,
+      spec: { ...critical.spec, priorityClassName: 'system-cluster-critical' },
+    });
+    await plane.until(RESOURCES.pods, 'preempted', (pods) =>
+      pods.find(({ metadata, spec }) => metadata?.name === 'critical' && spec?.nodeName === 'b'),
+    );
+    await plane.until(RESOURCES.events, 'Preempted', (events) =>
+      events.find(({ reason, involvedObject }) => reason === 'Preempted' && involvedObject?.name === 'large'),
+    );
   });
 
   test('deleting a Deployment deletes everything below it', async () => {

@@ -7,6 +7,9 @@ import type { Store } from './store.ts';
 /** What every cluster has from the first moment. */
 const NAMESPACES = ['default', 'kube-system', 'kube-public', 'kube-node-lease'];
 
+/** Classes of pods that the cluster needs (upstream's values). */
+const PRIORITY_CLASSES = { 'system-cluster-critical': 2_000_000_000, 'system-node-critical': 2_000_001_000 };
+
 /** Makes the namespaces, the cluster's ServiceCIDR, and the Service by which pods reach this server. */
 export function installBuiltins(
   resources: ResourceStore,
@@ -48,6 +51,9 @@ export function installBuiltins(
 
   for (const name of NAMESPACES) {
     if (!store.get('namespaces', `/${name}`)) ensure('namespaces', '', name, {});
+  }
+  for (const [name, value] of Object.entries(PRIORITY_CLASSES)) {
+    ensure('priorityclasses.scheduling.k8s.io', '', name, { value });
   }
   const cidrs = options.serviceCidrs;
   if (!store.get('servicecidrs.networking.k8s.io', '/kubernetes')) {

@@ -6,6 +6,8 @@ export interface StrategyContext {
   readonly now: Date;
   /** The stored object of a kind, for checks across objects. */
   get(collection: string, key: string): ApiObject | undefined;
+  /** All stored objects of a collection. */
+  list(collection: string): readonly ApiObject[];
   /** Five random characters, as generateName appends. */
   suffix(): string;
   /** New pods get their service account's token as files. */

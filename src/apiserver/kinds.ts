@@ -10,13 +10,14 @@ import {
 import { eventView } from './event-view.ts';
 import { defineKind, type Kind, pathFields } from './kind.ts';
 import { type ApiObject, isObject, textAt } from './object.ts';
-import { admitPod } from './pod-admission.ts';
+import { admitPod, keepPriority } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import {
   validateEndpointSlice,
   validateLease,
   validateNamespace,
   validateNode,
+  validatePriorityClass,
   validateSecret,
 } from './validation/plain.ts';
 import { validatePod } from './validation/pod.ts';
@@ -104,6 +105,7 @@ export const KINDS: readonly Kind[] = [
       admitPod(pod, context);
       pod['status'] = { phase: 'Pending', qosClass: qosClass(pod) };
     },
+    prepareUpdate: keepPriority,
     validate: validatePod,
   }),
   defineKind('v1', 'PodTemplate', 'podtemplates'),
@@ -232,6 +234,15 @@ export const KINDS: readonly Kind[] = [
   }),
   defineKind('rbac.authorization.k8s.io/v1', 'Role', 'roles', { names: 'path' }),
   defineKind('rbac.authorization.k8s.io/v1', 'RoleBinding', 'rolebindings', { names: 'path' }),
+  defineKind('scheduling.k8s.io/v1', 'PriorityClass', 'priorityclasses', {
+    shortNames: ['pc'],
+    namespaced: false,
+    defaults(priorityClass) {
+      priorityClass['value'] ??= 0;
+      priorityClass['preemptionPolicy'] ??= 'PreemptLowerPriority';
+    },
+    validate: validatePriorityClass,
+  }),
 ];
 
 function emptyStatus(object: ApiObject): void {

@@ -394,6 +394,7 @@ export class ResourceStore {
       mountTokens: this.#mountTokens,
       now: new Date(this.#clock.now()),
       get: (collection: string, key: string) => this.#store.get(collection, key)?.object,
+      list: (collection: string) => this.#store.list(collection).map(({ object }) => object),
     };
   }
 

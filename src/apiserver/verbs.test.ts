@@ -237,6 +237,43 @@ test('a new pod gets upstream’s defaults', async () => {
   );
 });
 
+test('a pod has the priority of its class', async () => {
+  const ask = (name: string, spec: object) => {
+    const { spec: rest, ...object } = pod(name);
+    return request('POST', `${CORE}/pods`, { ...object, spec: { ...rest, ...spec } });
+  };
+  const classes = '/apis/scheduling.k8s.io/v1/priorityclasses';
+  const made = await request('POST', classes, {
+    apiVersion: 'scheduling.k8s.io/v1',
+    kind: 'PriorityClass',
+    metadata: { name: 'batch' },
+    value: -5,
+    preemptionPolicy: 'Never',
+  });
+  assert.equal(made.status, 201);
+  const rows: [spec: object, priority: number, policy: string][] = [
+    [{}, 0, 'PreemptLowerPriority'],
+    [{ priorityClassName: 'batch' }, -5, 'Never'],
+    [{ priorityClassName: 'system-node-critical', priority: 2000001000 }, 2000001000, 'PreemptLowerPriority'],
+  ];
+  for (const [i, [spec, priority, policy]] of rows.entries()) {
+    const { body } = await ask(`ranked-${i}`, spec);
+    assert.deepEqual([body.spec.priority, body.spec.preemptionPolicy], [priority, policy]);
+  }
+  const unknown = await ask('unranked', { priorityClassName: 'none' });
+  assert.equal(unknown.status, 403);
+  assert.equal(
+    unknown.body.message,
+    'pods "unranked" is forbidden: no PriorityClass with name none was found',
+  );
+  assert.match(
+    (await ask('unranked', { priority: 7 })).body.message,
+    /spec\.priority is 7, but 0 by its PriorityClass/,
+  );
+  const tooHigh = { apiVersion: 'scheduling.k8s.io/v1', kind: 'PriorityClass', metadata: { name: 'x' } };
+  assert.equal((await request('POST', classes, { ...tooHigh, value: 1_000_000_001 })).status, 422);
+});
+
 test('an update with an old version is refused, one without a version is not', async () => {
   const { body: first } = await request('POST', `${CORE}/configmaps`, configMap('raced', { a: '1' }));
   const second = await request('PUT', `${CORE}/configmaps/raced`, { ...first, data: { a: '2' } });

@@ -62,6 +62,11 @@ export function refusal(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[]): s
   );
 }
 
+/** Whether the pod could go to this one of the nodes. */
+export function fits(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[]): boolean {
+  return refusal(pod, load, nodes) === null && spreadRefusal(load, spreadCounts(pod, nodes)) === null;
+}
+
 /** What follows from the node alone: its labels and taints. DaemonSets ask only this and the rest that is theirs. */
 export function nodeRefusal(pod: Pod, node: Node): string | null {
   const taint = untolerated(nodeTaints(node), pod.spec?.tolerations ?? [], ['NoSchedule', 'NoExecute']);

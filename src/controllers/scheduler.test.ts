@@ -4,6 +4,7 @@ import type { Node, Pod } from '../kube/types.ts';
 import { parseCidr } from '../lib/address.ts';
 import { allocatePodCidrs } from './node-ipam.ts';
 import { failureMessage, type NodeLoad, requestsOf, selectNode } from './node-selection.ts';
+import { findPreemption } from './preemption.ts';
 import { node, type PodFields, pod } from './testing.ts';
 
 const fresh = (fields: PodFields = {}) => pod('new', { node: '', phase: 'Pending', ...fields });
@@ -174,6 +175,60 @@ for (const row of ROWS) {
       result.node ?? ('reasons' in result ? failureMessage(loads.length, result.reasons) : ''),
       row.expected,
     );
+  });
+}
+
+const priority = (value: number, cpu: string, more: object = {}) => ({
+  spec: { ...asking({ cpu }), priority: value, ...more },
+});
+const PREEMPTIONS: readonly [
+  name: string,
+  asked: object,
+  nodes: readonly (readonly [Node, ...Pod[]])[],
+  expected: string | null,
+][] = [
+  [
+    'as few as possible go, and the least important',
+    priority(10, '2'),
+    [[node('a'), pod('x', priority(1, '2')), pod('y', priority(0, '2'))]],
+    'a: y',
+  ],
+  [
+    'the node where less important ones go',
+    priority(10, '4'),
+    [
+      [node('a'), pod('x', priority(5, '4'))],
+      [node('b'), pod('y', priority(1, '2')), pod('z', priority(1, '2'))],
+    ],
+    'b: y z',
+  ],
+  ['equals stay', priority(10, '2'), [[node('a'), pod('x', priority(10, '4'))]], null],
+  [
+    'one that is going already makes room, and nobody else has to',
+    priority(10, '2'),
+    [[node('a'), pod('x', { ...priority(0, '2'), deleting: true }), pod('y', priority(0, '2'))]],
+    'a: ',
+  ],
+  [
+    'who never wants it',
+    priority(10, '2', { preemptionPolicy: 'Never' }),
+    [[node('a'), pod('x', priority(0, '4'))]],
+    null,
+  ],
+  [
+    'where it does not help',
+    priority(10, '2', { nodeSelector: { disk: 'ssd' } }),
+    [[node('a'), pod('x', priority(0, '4'))]],
+    null,
+  ],
+  ['what is too large in any case', priority(10, '400'), [[node('a'), pod('x', priority(0, '4'))]], null],
+];
+for (const [name, asked, nodes, expected] of PREEMPTIONS) {
+  test(`preemption: ${name}`, () => {
+    const loads = nodes.map(([object, ...pods]) => ({ node: object, pods }));
+    const found = findPreemption(fresh(asked), loads);
+    const names = (found?.victims ?? []).map(({ metadata }) => metadata?.name).sort();
+    assert.equal(found && `${found.node}: ${names.join(' ')}`, expected);
   });
 }
 

@@ -3,6 +3,7 @@ import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 import { failureMessage, type NodeLoad, selectNode } from './node-selection.ts';
 import { isFinished, timestamp } from './pods.ts';
+import { findPreemption, priorityOf } from './preemption.ts';
 
 const SCHEDULER = 'default-scheduler';
 
@@ -46,7 +47,9 @@ export function startScheduler(context: ControllerContext): void {
     const selection = selectNode(pod, loads, random);
     if (selection.node === null) {
       waiting.add(key);
-      await reportFailure(pod, failureMessage(loads.length, selection.reasons));
+      const preemption = findPreemption(pod, loads);
+      await reportFailure(pod, failureMessage(loads.length, selection.reasons), preemption?.node);
+      for (const victim of preemption?.victims ?? []) await preempt(victim, pod, preemption?.node ?? '');
       return;
     }
     const { node } = selection;
@@ -72,9 +75,16 @@ export function startScheduler(context: ControllerContext): void {
       throw error;
     }
   });
-  const reportFailure = async (pod: Pod, message: string) => {
+  /** The victim's place is taken by whoever asks first; those who wait ask in the order of their priority. */
+  const preempt = async (victim: Pod, pod: Pod, node: string) => {
+    const message = `Preempted by pod ${pod.metadata?.uid} on node ${node}`;
+    events.event(victim, 'Normal', 'Preempted', message, RESOURCES.pods);
+    await pods.delete(victim);
+  };
+  const reportFailure = async (pod: Pod, message: string, nominated: string | undefined) => {
     const before = pod.status?.conditions?.find(({ type }) => type === 'PodScheduled');
-    if (before?.status === 'False' && before.message === message) return;
+    const known = pod.status?.nominatedNodeName;
+    if (before?.status === 'False' && before.message === message && known === nominated) return;
     events.event(pod, 'Warning', 'FailedScheduling', message, RESOURCES.pods);
     const condition = {
       type: 'PodScheduled',
@@ -85,10 +95,12 @@ export function startScheduler(context: ControllerContext): void {
         before?.status === 'False' ? (before.lastTransitionTime ?? null) : timestamp(clock.now()),
     };
     const { uid } = pod.metadata ?? {};
-    await pods.patch(pod, 'strategic', { metadata: { uid }, status: { conditions: [condition] } }, 'status');
+    const status = { conditions: [condition], nominatedNodeName: nominated ?? null };
+    await pods.patch(pod, 'strategic', { metadata: { uid }, status }, 'status');
   };
   const retryWaiting = () => {
-    for (const key of waiting) queue.add(key);
+    const priority = (key: string) => priorityOf(pods.informer.get(key) ?? {});
+    for (const key of [...waiting].sort((a, b) => priority(b) - priority(a))) queue.add(key);
   };
   const settle = (pod: Pod) => {
     const uid = pod.metadata?.uid ?? '';

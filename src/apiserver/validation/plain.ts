@@ -1,6 +1,6 @@
 import { familyOf } from '../../lib/address.ts';
 import { type ApiObject, equal, isObject, listAt } from '../object.ts';
-import { type FieldError, invalid, notSupported, required } from '../status-error.ts';
+import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { nameProblem } from './names.ts';
 
 export function validateNamespace(_namespace: ApiObject): FieldError[] {
@@ -105,6 +105,32 @@ export function validateEndpointSlice(slice: ApiObject, before: ApiObject | null
         );
       }
     }
+  }
+  return errors;
+}
+
+const MOST_PRIORITY = 1_000_000_000;
+
+/** Priorities above a thousand million are the system's. */
+export function validatePriorityClass(priorityClass: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  const { value, preemptionPolicy, metadata } = priorityClass;
+  const isSystem = ['system-cluster-critical', 'system-node-critical'].includes(metadata.name ?? '');
+  if (!isSystem && metadata.name?.startsWith('system-'))
+    errors.push(
+      forbidden(
+        'metadata.name',
+        "priority class names with 'system-' prefix are reserved for system use only",
+      ),
+    );
+  if (!isSystem && typeof value === 'number' && value > MOST_PRIORITY)
+    errors.push(forbidden('value', `maximum allowed value of a user defined priority is ${MOST_PRIORITY}`));
+  const policies = ['PreemptLowerPriority', 'Never'];
+  if (!policies.includes(String(preemptionPolicy)))
+    errors.push(notSupported('preemptionPolicy', preemptionPolicy, policies));
+  for (const field of ['value', 'preemptionPolicy']) {
+    if (before && before[field] !== priorityClass[field])
+      errors.push(forbidden(field, 'may not be changed in an update.'));
   }
   return errors;
 }
