@@ -1,6 +1,6 @@
 import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
-import { MessageWriter, readBe16 } from './netlink/attributes.ts';
+import { MessageWriter, readAttributes, readBe16 } from './netlink/attributes.ts';
 import type { NetlinkMessage, NetlinkSocket } from './netlink/socket.ts';
 
 // linux/sock_diag.h, linux/inet_diag.h
@@ -11,6 +11,13 @@ const AF_INET6 = 10;
 /** Where struct inet_diag_sockid stands in an answer (struct inet_diag_msg), and its length. */
 const ID_AT = 4;
 const ID_LENGTH = 48;
+/** Length of struct inet_diag_msg; attributes follow. */
+const MESSAGE_LENGTH = 72;
+const INET_DIAG_REQ_SK_BPF_STORAGES = 2;
+const SK_DIAG_BPF_STORAGE_REQ_MAP_FD = 1;
+const INET_DIAG_SK_BPF_STORAGES = 20;
+const SK_DIAG_BPF_STORAGE = 1;
+const SK_DIAG_BPF_STORAGE_MAP_VALUE = 3;
 
 /** Protocols whose sockets can be listed. */
 export const SOCKET_PROTOCOL = { tcp: 6, udp: 17 } as const;
@@ -20,6 +27,8 @@ export const TCP_STATE = {
   established: 1 << 1,
   synSent: 1 << 2,
   synReceived: 1 << 3,
+  finWait1: 1 << 4,
+  closeWait: 1 << 8,
   listen: 1 << 10,
 } as const;
 const EVERY_STATE = 0xffffffff;
@@ -36,16 +45,28 @@ export interface InetSocket {
   readonly state: number;
   /** The kernel's name for it: struct inet_diag_sockid with its cookie. */
   readonly id: Uint8Array;
+  /** What BPF programs keep with it in the map that was asked for; null: nothing. */
+  readonly storage: Uint8Array | null;
 }
 
-/** Sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every state. */
+/**
+ * Sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every state. `storageMap`: the
+ * descriptor of a map of the kind BPF_MAP_TYPE_SK_STORAGE, whose values are told too (kernel 5.7).
+ */
 export function listSockets(
   socket: NetlinkSocket,
   family: IPFamily,
   protocol: keyof typeof SOCKET_PROTOCOL,
   states: number = EVERY_STATE,
+  storageMap: number | null = null,
 ): InetSocket[] {
-  const payload = request(family, protocol, states, new Uint8Array(ID_LENGTH));
+  const writer = request(family, protocol, states, new Uint8Array(ID_LENGTH));
+  if (storageMap !== null) {
+    writer.nested(INET_DIAG_REQ_SK_BPF_STORAGES, () =>
+      writer.attributeU32(SK_DIAG_BPF_STORAGE_REQ_MAP_FD, storageMap),
+    );
+  }
+  const payload = writer.bytes();
   return socket
     .dump(SOCK_DIAG_BY_FAMILY, payload, `${protocol} sockets`)
     .map((message) => readSocket(message, protocol));
@@ -56,7 +77,7 @@ export function listSockets(
  * already. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
  */
 export function destroySocket(socket: NetlinkSocket, target: InetSocket): boolean {
-  const payload = request(target.family, target.protocol, EVERY_STATE, target.id);
+  const payload = request(target.family, target.protocol, EVERY_STATE, target.id).bytes();
   const object = `${target.protocol} connection to ${target.remote} port ${target.remotePort}`;
   try {
     socket.request(SOCK_DESTROY, 0, payload, object);
@@ -73,15 +94,14 @@ function request(
   protocol: keyof typeof SOCKET_PROTOCOL,
   states: number,
   id: Uint8Array,
-): Uint8Array {
+): MessageWriter {
   return new MessageWriter(64)
     .u8(family === 'ipv4' ? AF_INET : AF_INET6)
     .u8(SOCKET_PROTOCOL[protocol])
     .u8(0)
     .u8(0)
     .u32(states)
-    .raw(id)
-    .bytes();
+    .raw(id);
 }
 
 function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTOCOL): InetSocket {
@@ -97,5 +117,12 @@ function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTO
     local: address(ID_AT + 4),
     remote: address(ID_AT + 20),
     id: payload.slice(ID_AT, ID_AT + ID_LENGTH),
+    storage: readStorage(payload.subarray(MESSAGE_LENGTH)),
   };
+}
+
+function readStorage(attributes: Uint8Array): Uint8Array | null {
+  const storages = readAttributes(attributes).get(INET_DIAG_SK_BPF_STORAGES);
+  const storage = storages && readAttributes(storages).get(SK_DIAG_BPF_STORAGE);
+  return (storage && readAttributes(storage).get(SK_DIAG_BPF_STORAGE_MAP_VALUE)?.slice()) ?? null;
 }

@@ -23,6 +23,7 @@ import { NOTHING, readContents } from './kernel-contents.ts';
 import { sinkOf } from './kernel-sink.ts';
 import { type Capacity, configValue, EVENTS_SIZE, type Settings } from './layout.ts';
 import { locateSteps } from './locate.ts';
+import { endConnections } from './own-connections.ts';
 import { DEFAULT_PIN_PATH, makePins, removeLinks, removePins } from './pins.ts';
 import { checkRequirements, deviceAttachment } from './requirements.ts';
 import { leavePins, sweepRescues } from './rescued-flows.ts';
@@ -66,6 +67,8 @@ export interface EbpfOptions {
 }
 
 export interface EbpfDataplane extends Dataplane {
+  /** Ends the connections that sockets have to these endpoints, which are gone; how many. */
+  endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
   /** Calls back with what happens to flows through Services, as it happens. Costs the programs something: close it. */
   watchFlows(onEvent: (event: FlowEvent) => void): { close(): void };
 }
@@ -320,6 +323,11 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       ...(loaded ? locateSteps(loaded.table, frontend, packet) : []),
       ...floor.locate(frontend, packet),
     ],
+
+    endConnections(endpoints) {
+      if (!loaded || !cgroup) return 0;
+      return endConnections(endpoints, loaded.maps, { cgroup, netns: netns ?? null });
+    },
 
     watchFlows(onEvent) {
       // As a function of its own: the same may watch twice.

@@ -273,6 +273,62 @@ describe('no connection is lost to a dead endpoint', () => {
     }
   });
 
+  test('connections to endpoints that are gone are ended, those of before a rescue where they went to', async () => {
+    const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
+    const servers = (['pod1', 'pod2'] as const).flatMap((place) =>
+      ['0.0.0.0', '::'].map((wildcard) => {
+        const server = createServer((socket) => socket.on('error', () => {}).pipe(socket));
+        server.listen({ fd: listenTcpIn(topology.namespace(place), wildcard, TARGET + 6) });
+        return server;
+      }),
+    );
+    const told: FlowEvent[] = [];
+    const watch = dataplane.watchFlows((event) => told.push(event));
+    const until = async (done: () => boolean) => {
+      for (let i = 0; i < 1000 && !done(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
+      assert.ok(
+        done(),
+        JSON.stringify(told, (_, value) => (typeof value === 'bigint' ? null : value)),
+      );
+    };
+    try {
+      for (const family of FAMILIES) {
+        const [one, other] = [topology.address('pod1', family), topology.address('pod2', family)];
+        const port = TARGET + 6;
+        const a = service(family, 'TCP', [[one, port]]);
+        const b = service(family, 'TCP', [[other, port]]);
+        const rescued = service('ipv4', 'TCP', [closed, [topology.address('pod2', 'ipv4'), port]]);
+        await dataplane.sync(serviceMap([a, b, rescued]));
+        for (const from of CLIENTS) {
+          told.length = 0;
+          const open = (address: string | null, to: number, times: number) =>
+            client(from).ask('tcp-echo', address ?? '', to, { times, timeoutMs: 60_000 });
+          const ended = open(a.address, 80, 100_000);
+          const kept = open(b.address, 80, 15);
+          const direct = open(one, port, 15);
+          await until(() => told.filter(({ kind }) => kind === 'established').length === 2);
+          assert.equal(dataplane.endConnections([{ ip: one, port }]), 1);
+          assert.match((await ended).answer, /^ECONNABORTED after/);
+          assert.equal((await kept).answer, 'done');
+          assert.equal((await direct).answer, 'done');
+        }
+        if (family === 'ipv6') continue;
+        told.length = 0;
+        const talks = Array.from({ length: 6 }, () =>
+          client('pod3').ask('tcp-echo', rescued.address ?? '', 80, { times: 100_000, timeoutMs: 60_000 }),
+        );
+        await until(() => told.filter(({ kind }) => kind === 'established').length === talks.length);
+        assert.ok(told.some(({ kind }) => kind === 'rescued'));
+        assert.equal(dataplane.endConnections([{ ip: closed[0], port: closed[1] }]), 0);
+        assert.equal(dataplane.endConnections([{ ip: other, port }]), talks.length);
+        for (const { answer } of await Promise.all(talks)) assert.match(answer, /^ECONNABORTED after/);
+      }
+    } finally {
+      watch.close();
+      for (const server of servers) server.close();
+    }
+  });
+
   for (const family of FAMILIES) {
     for (const from of CLIENTS) {
       test(`${family}, ${from}: a connected UDP socket goes on when its endpoint has left`, async () => {

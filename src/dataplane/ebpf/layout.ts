@@ -307,3 +307,46 @@ export type DeviceHook = 'tcxIngress' | 'tcxEgress';
 export function rescueEnd(value: Uint8Array): bigint {
   return new DataView(value.buffer, value.byteOffset, value.byteLength).getBigUint64(24, true);
 }
+
+/** An address of 16 bytes, IPv4 as ::ffff:a.b.c.d, and a port. */
+export interface MappedEndpoint {
+  readonly address: Uint8Array;
+  readonly port: number;
+}
+
+/** The endpoint that a socket believes in, and whether its packets go to another one. */
+export interface Peer extends MappedEndpoint {
+  readonly rescued: boolean;
+}
+
+const PEER_RESCUED = 4;
+const PEER_ENDPOINT_AT = 24;
+const PEER_PORT_AT = 42;
+const PEER_FLAGS_AT = 52;
+
+export function readPeer(value: Uint8Array): Peer {
+  const view = new DataView(value.buffer, value.byteOffset, value.byteLength);
+  return {
+    address: value.subarray(PEER_ENDPOINT_AT, PEER_ENDPOINT_AT + 16),
+    port: view.getUint16(PEER_PORT_AT),
+    rescued: (view.getUint32(PEER_FLAGS_AT, true) & PEER_RESCUED) !== 0,
+  };
+}
+
+/** Key of a connection as its client's socket sees it. Throws FairleadError when `ip` is no address. */
+export function flowKey(ip: string, port: number, server: MappedEndpoint): Uint8Array {
+  const out = new Uint8Array(FLOW_SIZE);
+  const view = new DataView(out.buffer);
+  out.set(mappedAddress(ip), 0);
+  out.set(server.address, 16);
+  view.setUint16(32, port);
+  view.setUint16(34, server.port);
+  out[36] = PROTOCOL_NUMBER.TCP;
+  return out;
+}
+
+/** Where the packets of a rescued flow go. */
+export function readRescueTarget(value: Uint8Array): MappedEndpoint {
+  const view = new DataView(value.buffer, value.byteOffset, value.byteLength);
+  return { address: value.subarray(0, 16), port: view.getUint16(16) };
+}
