@@ -21,6 +21,39 @@ for (const mode of MODES) {
       assert.equal((await cluster.fairlead('mode', mode)).status, 0);
     });
 
+    test('connections are told of as they happen, with the names of pods and Services', async () => {
+      let over = false;
+      const flows = cluster
+        .fairlead(
+          'flows',
+          '--service',
+          'hello',
+          '--pod',
+          'client',
+          '--kind',
+          'established',
+          '--count',
+          '1',
+          '--json',
+        )
+        .finally(() => {
+          over = true;
+        });
+      // Until the command is there, nobody looks.
+      while (!over) await cluster.request('client', 'http://hello');
+      const { status, out, error } = await flows;
+      assert.equal(status, 0, error);
+      const flow = JSON.parse(out);
+      const pods = await cluster.pods('app=hello');
+      assert.equal(flow.service.name, 'default/hello:http');
+      assert.equal(flow.client.name, 'default/client');
+      assert.ok(
+        pods.some(({ name }) => flow.endpoint.name === `default/${name}`),
+        flow.endpoint.name,
+      );
+      assert.ok(flow.micros > 0);
+    });
+
     test('a rolling update under load loses no request', async () => {
       const loads = [
         cluster.load('client', 'http://hello'),
