@@ -3,7 +3,8 @@ import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import { hasCode } from '../../lib/errors.ts';
 import { wordsOf } from '../words.ts';
-import type { FamilyTable, Forgotten } from './family-table.ts';
+import type { FamilyTable } from './family-table.ts';
+import { type Forgotten, isForgotten } from './remembered-clients.ts';
 
 /** Clients whose first packet passed the old rules may be remembered after a listing: it is done again, this often. */
 const ROUNDS = 3;
@@ -14,9 +15,9 @@ const ROUNDS = 3;
  */
 export function forgetClients(connection: NftConnection, table: FamilyTable, forgotten: Forgotten): void {
   const protocol = NFPROTO[table.family];
-  const isForgotten = table.forgetful(forgotten);
+  const isGone = isForgotten(table.keys, forgotten);
   for (let round = 0; round < ROUNDS; round++) {
-    const elements = connection.elements(protocol, table.name, 'affinity').filter(isForgotten);
+    const elements = connection.elements(protocol, table.name, 'affinity').filter(isGone);
     if (elements.length === 0) return;
     deleteTolerantly(connection, protocol, table.name, elements);
   }

@@ -1,6 +1,6 @@
 import type { Endpoint, Frontend, Route } from '../../service/model.ts';
 import type { Keying } from '../nf-matches.ts';
-import type { Pick, Scope } from './layout.ts';
+import { type Pick, pickChain, type Scope } from './layout.ts';
 import { sizeClass } from './size-class.ts';
 
 /** What one map says of a frontend: for all sources, or for a class that is an exception. */
@@ -11,6 +11,14 @@ export interface Entry {
   readonly verdict: 'pick' | 'reject' | 'drop';
   /** By slot; without holes, `sizeClass(slots.length) === pick.size`. */
   readonly slots: readonly Endpoint[];
+}
+
+/** A frontend as it is in the kernel. */
+export interface FrontendState {
+  readonly frontend: Frontend;
+  /** Of its keys (`RegisterKeys.head`). */
+  readonly head: Uint32Array;
+  entries: readonly Entry[];
 }
 
 export const keyingOf = (frontend: Frontend): Keying => (frontend.address === null ? 'port' : 'address');
@@ -76,3 +84,9 @@ export function rearranged(before: readonly Endpoint[], wanted: readonly Endpoin
 
 export const slotKey = (endpoint: Endpoint): string => `${endpoint.ip} ${endpoint.port}`;
 export const sameSlot = (a: Endpoint, b: Endpoint): boolean => a.ip === b.ip && a.port === b.port;
+
+/** What the element of an entry leads to, as `nft list` shows it. */
+export function verdictText(entry: Entry): string {
+  if (entry.pick) return `goto ${pickChain(entry.pick)}`;
+  return entry.verdict === 'drop' ? 'drop' : 'goto reject';
+}

@@ -1,7 +1,7 @@
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
-import { keyingOf } from './entries.ts';
-import { type FamilyTable, verdictText } from './family-table.ts';
+import { keyingOf, verdictText } from './entries.ts';
+import type { FamilyTable } from './family-table.ts';
 import { endpointMap, frontendMap, pickChain } from './layout.ts';
 
 /** The chains and elements that a frontend's packet meets, in order. */

@@ -15,9 +15,11 @@ import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '.
 import { compareNfTable } from '../nf-table.ts';
 import { createOneAtATime } from '../one-at-a-time.ts';
 import { forgetClients } from './affinity.ts';
-import { FamilyTable, type Forgotten, TableFull } from './family-table.ts';
+import { FamilyTable } from './family-table.ts';
 import { TABLE } from './layout.ts';
 import { locateSteps } from './locate.ts';
+import type { Forgotten } from './remembered-clients.ts';
+import { TableFull } from './sized-sets.ts';
 
 export interface NftablesOptions {
   readonly families: readonly IPFamily[];
