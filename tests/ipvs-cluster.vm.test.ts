@@ -53,6 +53,23 @@ describe('a cluster in IPVS mode', () => {
     assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'ipvs')).status, 0);
   });
 
+  test('a scheduler of a Service’s own is used; one that does not exist is an event on the Service', async () => {
+    const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+    const annotate = (value: string) =>
+      cluster.ask('annotate', '--overwrite', 'service', 'hello', `fairlead.dev/ipvs-scheduler${value}`);
+    const scheduler = () =>
+      new RegExp(`-A -t ${service}:80 -s (\\w+)`).exec(inNode('node-1', 'ipvsadm', '-Sn'))?.[1];
+    await annotate('=wlc');
+    await eventually(scheduler, (name) => name === 'wlc');
+    await annotate('=fastest');
+    await eventually(scheduler, (name) => name === 'rr');
+    await eventually(
+      () => cluster.ask('get', 'events', '--field-selector', 'involvedObject.name=hello'),
+      (events) => /"fastest" is unknown: use one of rr, wrr/.test(events),
+    );
+    await annotate('-');
+  });
+
   test('the agent killed: traffic goes on, and the next one takes over what is there', async () => {
     const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
     const servers = () => inNode('node-1', 'ipvsadm', '-Sn').split('\n').sort();
@@ -80,6 +97,35 @@ describe('a cluster in IPVS mode', () => {
 
   test('switched to the other modes and back under load: no request fails, no connection breaks', (t) =>
     walkUnderLoad(t, cluster, ['ipvs', 'nftables', 'ipvs', 'iptables', 'ipvs', 'userspace', 'ipvs'], LOAD));
+
+  test('cleanup takes away all that the mode wrote, and no virtual servers of others', async () => {
+    const theirs = '-A -t 198.51.100.1:80 -s wlc';
+    inNode('node-1', 'ipvsadm', ...theirs.split(' '));
+    const before = inNode('node-1', 'ipvsadm', '-Sn').split('\n').sort();
+    const agent = cluster.state().nodes[0]?.agent;
+    assert.ok(agent);
+    process.kill(agent.pid, 'SIGKILL');
+    const configuration = `${cluster.stateRoot}/${cluster.name}/nodes/node-1/agent.json`;
+    const { status, out, error } = await cluster.fairlead(
+      ...['exec', 'node/node-1', '--', 'fairlead', 'cleanup', '--config', configuration],
+    );
+    assert.equal(status, 0, `${out}${error}`);
+    assert.equal(inNode('node-1', 'ipvsadm', '-Sn').trim(), theirs);
+    assert.doesNotMatch(inNode('node-1', 'ip', 'link'), /fairlead-ipvs/);
+    assert.doesNotMatch(inNode('node-1', 'nft', 'list', 'tables'), /fairlead/);
+    assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+    await eventually(
+      () => inNode('node-1', 'ipvsadm', '-Sn').split('\n').sort(),
+      (servers) => servers.length === before.length,
+      60_000,
+    );
+    await eventually(
+      () => cluster.request('client', 'http://hello', '--count', '10', '--timeout', '20000'),
+      ({ failures }) => Object.keys(failures).length === 0,
+      60_000,
+    );
+    inNode('node-1', 'ipvsadm', '-D', '-t', '198.51.100.1:80');
+  });
 
   test('another mode leaves nothing of this one, and nothing of others away', async () => {
     inNode('node-1', 'ipvsadm', '-A', '-t', '198.51.100.1:80', '-s', 'wlc');
