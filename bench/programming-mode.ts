@@ -1,0 +1,104 @@
+import type { Dataplane } from '../src/dataplane/dataplane.ts';
+import { createServiceTable } from '../src/service/service-table.ts';
+import { network, testNode } from '../src/service/testing/test-node.ts';
+import { largeCluster, largeService, largeSlice } from './large-cluster.ts';
+import {
+  alternate,
+  kernelMemory,
+  type Measurement,
+  PER_SERVICE,
+  processorSince,
+  type Step,
+} from './programming-measurement.ts';
+
+/** A cold start that takes less than this is repeated. */
+const REPEATED_MS = 3000;
+const REPEATS = 6;
+
+/** A mode of Fairlead: from objects of the API to the kernel. Closes it. */
+export async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement> {
+  const cluster = largeCluster(n, PER_SERVICE);
+  const node = testNode({
+    name: 'node-0',
+    ipv6: null,
+    serviceCidrs: [network('11.0.0.0/8')],
+    localDetection: { mode: 'ClusterCIDR', ipv4: network('10.0.0.0/8'), ipv6: null },
+  });
+  const table = createServiceTable(node);
+  const before = kernelMemory();
+  const started = performance.now();
+  for (const service of cluster.services) table.setService(service);
+  for (const slice of cluster.slices) table.setSlice(slice);
+  let { map } = table.commit();
+  const compiled = performance.now();
+  const sync = async (): Promise<Step> => {
+    const start = performance.now();
+    const before = process.cpuUsage();
+    const { encodeMs, kernelMs, failed } = await dataplane.sync(map);
+    if (failed[0]) throw failed[0].error;
+    const total = performance.now() - start;
+    return { total, encode: encodeMs, kernel: kernelMs, processor: processorSince(before) };
+  };
+  const first = await sync();
+  const kept = kernelMemory() - before;
+  const again = await sync();
+  const commit = async (edit: () => void): Promise<Step> => {
+    const start = performance.now();
+    edit();
+    const { map: next, change } = table.commit();
+    const { encodeMs, kernelMs, failed } = await dataplane.apply(change, next);
+    if (failed[0]) throw failed[0].error;
+    map = next;
+    return { total: performance.now() - start, encode: encodeMs, kernel: kernelMs, processor: null };
+  };
+  const pods = (i: number) => Array.from({ length: PER_SERVICE }, (_, e) => i * PER_SERVICE + e);
+  const [endpointAdded, endpointRemoved] = await alternate(
+    (k) => {
+      const i = (k * 7919) % n;
+      return commit(() => table.setSlice(largeSlice(i, [...pods(i), n * PER_SERVICE + k])));
+    },
+    (k) => {
+      const i = (k * 7919) % n;
+      return commit(() => table.setSlice(largeSlice(i, pods(i))));
+    },
+  );
+  const [serviceAdded, serviceRemoved] = await alternate(
+    (k) =>
+      commit(() => {
+        table.setService(largeService(n + k));
+        table.setSlice(largeSlice(n + k, pods(n + k)));
+      }),
+    (k) =>
+      commit(() => {
+        table.deleteService(`team-${(n + k) % 50}`, `service-${n + k}`);
+        table.deleteSlice(`team-${(n + k) % 50}`, `service-${n + k}-a`);
+      }),
+  );
+  globalThis.gc?.();
+  const { rss, heapUsed: heap } = process.memoryUsage();
+  const checking = performance.now();
+  const drifts = await dataplane.verify();
+  if (drifts[0]) throw new Error(`${drifts.length} differences, the first: ${drifts[0].object}`);
+  const verify = performance.now() - checking;
+  let cold = first;
+  for (let i = 0; i < REPEATS && first.total < REPEATED_MS; i++) {
+    await dataplane.remove();
+    const step = await sync();
+    if (step.total < cold.total) cold = step;
+  }
+  await dataplane.close();
+  return {
+    compile: compiled - started,
+    first,
+    cold,
+    again,
+    endpointAdded,
+    endpointRemoved,
+    serviceAdded,
+    serviceRemoved,
+    verify,
+    rss,
+    heap,
+    kernelMemory: kept,
+  };
+}
