@@ -32,6 +32,8 @@ const attempt = () => {
 attempt();
 `;
 
+const PRINT_METRICS = `fetch('http://127.0.0.1:10249/metrics').then((r) => r.text()).then(console.log)`;
+
 /** Servers that can be taken off the network, or ended, without their pod noticing. */
 const FRAGILE = `
 apiVersion: apps/v1
@@ -118,10 +120,26 @@ describe('connections to a dead endpoint reach another one', () => {
   }
   const failuresOf = (all: readonly Counts[]) => Object.assign({}, ...all.map(({ failures }) => failures));
 
+  /** How many endpoints all nodes together have taken out of use. */
+  async function ejections(): Promise<number> {
+    let count = 0;
+    for (const { name } of cluster.state().nodes) {
+      const { status, out, error } = await cluster.fairlead(
+        ...['exec', `node/${name}`, '--', process.execPath, '-e', PRINT_METRICS],
+      );
+      assert.equal(status, 0, error);
+      for (const [, value] of out.matchAll(/^fairlead_endpoint_ejections_total\{.*\} (\d+)$/gm)) {
+        count += Number(value);
+      }
+    }
+    return count;
+  }
+
   for (const mode of MODES) {
     test(`${mode}: an endpoint vanishes, another ends`, async () => {
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);
+      const countBefore = await ejections();
       const pods = await ready();
       const [gone, ended] = pods as [RunningPod, RunningPod];
       const node = cluster.state().nodes[0]?.addresses[0];
@@ -139,6 +157,7 @@ describe('connections to a dead endpoint reach another one', () => {
       const url = `http://${node}:30081`;
       await askUntilEjected(ended, place, url);
       assert.deepEqual((await ask(place, url, 60)).failures, {});
+      assert.ok((await ejections()) >= countBefore + 2, 'each is counted');
       await cluster.ask('delete', 'pod', gone.name, ended.name, '--wait=false');
       await eventually(
         () => cluster.pods('app=fragile'),
