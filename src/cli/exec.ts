@@ -129,7 +129,8 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
       const paths = prepareRuntime(folder, readControlGroups());
       const tty = process.stdin.isTTY && process.stdout.isTTY;
       const running = { id: saved.id, bundle: join(home, `run-${saved.attempt ?? 0}`) };
-      const { args, remove } = prepareExec(paths, running, program, tty);
+      const { columns: width, rows: height } = process.stdout;
+      const { args, remove } = prepareExec(paths, running, program, tty, tty ? { width, height } : null);
       return spawn(paths.program, args, { stdio: 'inherit' }).on('exit', remove);
     }
   }

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { prepareExec, type RunningContainer, type RuntimePaths } from './oci-runtime.ts';
-import type { RemoteCommand } from './streams/remote-command.ts';
+import type { RemoteCommand, TerminalSize } from './streams/remote-command.ts';
 import { spawnInTerminal } from './terminal.ts';
 
 /** Runs a command in a container with a remote client's streams; resolves when it is over and the client knows how. */
@@ -11,9 +11,18 @@ export async function runExecSession(
   tty: boolean,
   remote: RemoteCommand,
 ): Promise<void> {
-  const { args, remove } = prepareExec(paths, container, command, tty);
+  const sizes = remote.resizes[Symbol.asyncIterator]();
+  const first = sizes.next();
+  const known = tty ? await Promise.race([first, patience()]) : null;
+  const size = known && !known.done ? known.value : null;
+  const { args, remove } = prepareExec(paths, container, command, tty, size);
   try {
-    const code = await (tty ? withTerminal : withPipes)(paths.program, args, remote);
+    const later = async function* () {
+      for (let next = await first; !next.done; next = await sizes.next()) yield next.value;
+    };
+    const code = tty
+      ? await withTerminal(paths.program, args, remote, size, later())
+      : await withPipes(paths.program, args, remote);
     await remote.finish({ code });
   } finally {
     remove();
@@ -40,13 +49,18 @@ async function withTerminal(
   program: string,
   args: readonly string[],
   remote: RemoteCommand,
+  size: TerminalSize | null,
+  sizes: AsyncIterable<TerminalSize>,
 ): Promise<number> {
-  const sizes = remote.resizes[Symbol.asyncIterator]();
-  const { child, stream, resize } = spawnInTerminal(program, args);
+  const { child, stream, resize } = spawnInTerminal(program, args, size);
   const follow = async () => {
-    for (let next = await sizes.next(); !next.done; next = await sizes.next()) resize(next.value);
+    for await (const next of sizes) resize(next);
   };
   void follow();
+  let messages = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    messages += text;
+  });
   remote.stdin.on('error', () => {});
   remote.stdin.pipe(stream, { end: false });
   stream.pipe(remote.stdout, { end: false });
@@ -58,8 +72,30 @@ async function withTerminal(
   const code = await exitOf(child);
   await drained;
   stream.destroy();
+  const late = withoutTimes(messages);
+  if (late !== '') remote.stdout.write(late.endsWith('\n') ? late : `${late}\r\n`);
   return code;
 }
+
+const RED = '\u001b[1;31m';
+const PLAIN = '\u001b[0m';
+
+/**
+ * What crun tells: errors, and also what a command wrote to its terminal that had ended before crun looked. It puts a
+ * time before each piece and a line's end behind it, in red.
+ */
+function withoutTimes(messages: string): string {
+  return messages
+    .replaceAll(RED, '')
+    .replaceAll(PLAIN, '')
+    .split(/^\d{4}-\d\d-\d\dT[\d:.]+Z: /m)
+    .map((piece) => piece.replace(/\n$/, ''))
+    .join('');
+}
+
+/** A short command looks at its terminal's size at once: the client has this long to tell it. One without a terminal does not. */
+const SIZE_MS = 1000;
+const patience = () => new Promise<null>((resolve) => setTimeout(() => resolve(null), SIZE_MS).unref());
 
 /** Resolves when the process has ended and its output is read. Shells' way of telling signals: 128 and the number. */
 function exitOf(child: ChildProcess): Promise<number> {

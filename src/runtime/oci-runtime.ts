@@ -6,6 +6,7 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
+import type { TerminalSize } from './streams/remote-command.ts';
 
 /** Folders that the OCI runtime and its monitors use, below a node's state. */
 export interface RuntimePaths {
@@ -269,21 +270,28 @@ export interface RunningContainer {
 
 /**
  * The runtime's arguments for running a command in a container as the container's own process runs: user, groups,
- * variables, folder, capabilities (crun itself would take root and no variables). `remove` takes the files away
- * again, after the command.
+ * variables, folder, capabilities (crun itself would take root and no variables). `tty`: with a terminal, of this size
+ * from the start where it is known. `remove` takes the files away again, after the command.
  */
 export function prepareExec(
   paths: RuntimePaths,
   { id, bundle }: RunningContainer,
   command: readonly string[],
   tty: boolean,
+  size: TerminalSize | null = null,
 ): { readonly args: string[]; readonly pidFile: string; remove(): void } {
   const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')) as {
     process: { env: string[] };
   };
   const { env } = config.process;
   const term = tty && !env.some((variable) => variable.startsWith('TERM=')) ? ['TERM=xterm'] : [];
-  const process = { ...config.process, args: command, terminal: tty, env: [...env, ...term] };
+  const process = {
+    ...config.process,
+    args: command,
+    terminal: tty,
+    ...(tty && size ? { consoleSize: size } : {}),
+    env: [...env, ...term],
+  };
   const base = join(paths.root, `exec-${randomUUID()}`);
   const [processFile, pidFile] = [`${base}.json`, `${base}.pid`];
   writeFileSync(processFile, JSON.stringify(process), { mode: 0o600 });

@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import { ReadStream } from 'node:tty';
 import { libc, systemError } from '../kernel/libc.ts';
 import { hasCode } from '../lib/errors.ts';
+import type { TerminalSize } from './streams/remote-command.ts';
 
 // asm-generic/ioctls.h
 const TIOCSPTLCK = 0x40045431;
@@ -15,19 +16,34 @@ export interface TerminalProcess {
   readonly child: ChildProcess;
   /** What is typed goes in, what is shown comes out; ends when the program does. */
   readonly stream: Duplex;
-  resize(size: { readonly width: number; readonly height: number }): void;
+  resize(size: TerminalSize): void;
 }
 
-/** Starts a program as leader of a session with a new pseudo-terminal (pty(7)) as its controlling one. */
-export function spawnInTerminal(file: string, args: readonly string[]): TerminalProcess {
+/**
+ * Starts a program as leader of a session with a new pseudo-terminal (pty(7)) as its controlling one. `size`: what it has
+ * when the program looks first. The program's standard error is a pipe.
+ */
+export function spawnInTerminal(
+  file: string,
+  args: readonly string[],
+  size: TerminalSize | null,
+): TerminalProcess {
   const flags = constants.O_RDWR | constants.O_NOCTTY;
   const master = openSync('/dev/ptmx', flags);
   const number = new Uint8Array(4);
   if (libc().ioctl(master, TIOCSPTLCK, new Uint8Array(4)) !== 0) throw systemError('unlock terminal');
   if (libc().ioctl(master, TIOCGPTN, number) !== 0) throw systemError('number terminal');
   const slave = openSync(`/dev/pts/${new DataView(number.buffer).getUint32(0, true)}`, flags);
+  const resize = ({ width, height }: TerminalSize) => {
+    const bytes = new Uint8Array(8);
+    const view = new DataView(bytes.buffer);
+    view.setUint16(0, height, true);
+    view.setUint16(2, width, true);
+    libc().ioctl(master, TIOCSWINSZ, bytes);
+  };
+  if (size) resize(size);
   // Node.js can start a session (detached) but not take a terminal in it: setsid(1) does.
-  const child = spawn('setsid', ['--ctty', '--wait', file, ...args], { stdio: [slave, slave, slave] });
+  const child = spawn('setsid', ['--ctty', '--wait', file, ...args], { stdio: [slave, slave, 'pipe'] });
   closeSync(slave);
   const stream = new ReadStream(master);
   stream.on('error', (error) => {
@@ -37,12 +53,8 @@ export function spawnInTerminal(file: string, args: readonly string[]): Terminal
   return {
     child,
     stream,
-    resize({ width, height }) {
-      const size = new Uint8Array(8);
-      const view = new DataView(size.buffer);
-      view.setUint16(0, height, true);
-      view.setUint16(2, width, true);
-      if (!stream.destroyed) libc().ioctl(master, TIOCSWINSZ, size);
+    resize(next) {
+      if (!stream.destroyed) resize(next);
     },
   };
 }
