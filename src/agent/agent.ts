@@ -63,6 +63,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
           nodeName,
           addresses: pods.nodeAddresses,
           kubeletPort: pods.port,
+          stateDir: configuration.stateDir,
         })
       : null;
     const node = await nodeWhen(

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, statfsSync } from 'node:fs';
 import { arch, cpus, hostname, release, totalmem } from 'node:os';
 import { type Client, hasReason } from '../kube/client.ts';
 import { renewLease } from '../kube/lease.ts';
@@ -12,6 +12,8 @@ export interface RegistrationOptions {
   readonly nodeName: string;
   readonly addresses: readonly string[];
   readonly kubeletPort: number;
+  /** Where the pods' files are. */
+  readonly stateDir: string;
   readonly version: string;
   readonly clock: Clock;
   readonly random: () => number;
@@ -99,7 +101,7 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
   const capacity = {
     cpu: String(cpus().length),
     memory: `${Math.floor(totalmem() / 1024)}Ki`,
-    'ephemeral-storage': '0',
+    'ephemeral-storage': storageOf(options.stateDir),
     pods: String(MOST_PODS),
   };
   return {
@@ -138,6 +140,12 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
       architecture: arch() === 'x64' ? 'amd64' : arch(),
     },
   };
+}
+
+/** As upstream's kubelet counts it: the whole file system. */
+function storageOf(folder: string): string {
+  const { blocks, bsize } = statfsSync(folder);
+  return `${Math.floor((blocks * bsize) / 1024)}Ki`;
 }
 
 function osName(): string {
