@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { IPFamily } from '../../lib/address.ts';
+import type { Frontend } from '../../service/model.ts';
+import { watchTrackedFlows } from '../conntrack/flow-events.ts';
+import type { Dataplane } from '../dataplane.ts';
+import type { FlowEvent } from '../flow-event.ts';
+import { endpoint, frontend, serviceMap } from './service-map.ts';
+import { createTopology, type Topology } from './topology.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const TARGET = 8080;
+/** Nothing listens here. */
+const CLOSED = 8099;
+
+const vip = (family: IPFamily) => (family === 'ipv4' ? '10.96.0.60' : 'fd00:96::60');
+
+/** What is told of flows through a Service in one mode. */
+export function testFlowEvents(
+  mode: string,
+  create: (options: { readonly families: readonly IPFamily[]; readonly netns: string }) => Dataplane,
+): void {
+  describe(`what is told of flows in ${mode} mode`, () => {
+    let topology: Topology;
+    let dataplane: Dataplane;
+    let watch: { close(): void } | null = null;
+    let events: FlowEvent[] = [];
+
+    before(async () => {
+      topology = createTopology();
+      await topology.serve('pod1', TARGET);
+      const netns = topology.namespace('node');
+      dataplane = create({ families: FAMILIES, netns });
+      const onEvent = (event: FlowEvent) => events.push(event);
+      watch =
+        dataplane.watchFlows?.(onEvent) ??
+        watchTrackedFlows({ netns, monotonic: () => process.hrtime.bigint(), onEvent });
+    });
+    after(async () => {
+      watch?.close();
+      await dataplane?.close();
+      topology?.close();
+    });
+
+    const service = (family: IPFamily, protocol: 'TCP' | 'UDP', port: number): Frontend =>
+      frontend({
+        kind: 'ClusterIP',
+        service: 'web',
+        address: vip(family),
+        port: 80,
+        protocol,
+        endpoints: [endpoint(topology.address('pod1', family), port)],
+      });
+
+    const rows = [
+      {
+        what: 'a connection that is answered',
+        protocol: 'TCP',
+        port: TARGET,
+        kinds: ['established', 'closed'],
+      },
+      { what: 'a connection that is refused', protocol: 'TCP', port: CLOSED, kinds: ['reset'] },
+      { what: 'datagrams', protocol: 'UDP', port: TARGET, kinds: ['chosen'] },
+    ] as const;
+    for (const family of FAMILIES) {
+      for (const { what, protocol, port, kinds } of rows) {
+        test(`${family}: ${what}`, async () => {
+          await dataplane.sync(serviceMap([service(family, protocol, port)]));
+          events = [];
+          await topology.ask('pod3', protocol, vip(family), 80);
+          for (let i = 0; i < 250 && events.length < kinds.length; i++) {
+            await new Promise((resolve) => setTimeout(resolve, 20));
+          }
+          assert.deepEqual(
+            events.map(({ kind }) => kind),
+            kinds,
+          );
+          for (const event of events) {
+            assert.equal(event.protocol, protocol);
+            assert.equal(event.client.ip, topology.address('pod3', family));
+            assert.ok(event.client.port > 0);
+            assert.deepEqual(event.service, { ip: vip(family), port: 80 });
+            assert.deepEqual(event.endpoint, { ip: topology.address('pod1', family), port });
+          }
+        });
+      }
+    }
+  });
+}
