@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { addressBytes } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { errnoError, libc, systemError } from './libc.ts';
+import { removeOptionalFile } from './optional-file.ts';
 
 /** A network namespace: by the name under /run/netns, by a process inside it, or by a path such as /proc/1/ns/net. */
 export type NetnsRef = string | { readonly pid: number } | { readonly path: string };
@@ -139,13 +140,7 @@ export function removeNetns(name: string): boolean {
   // EINVAL: a file without a mount, left by a crash between the two.
   if (!unmounted && !['ENOENT', 'EINVAL'].includes(errnoCode()))
     throw systemError('unmount network namespace', name);
-  try {
-    unlinkSync(path);
-    return true;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return false;
-    throw error;
-  }
+  return removeOptionalFile(path);
 }
 
 function errnoCode(): string {

@@ -1,6 +1,7 @@
-import { readFileSync, writeFileSync } from 'node:fs';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { writeFileSync } from 'node:fs';
+import { FairleadError } from '../lib/errors.ts';
 import { inNetns, type NetnsRef } from './netns.ts';
+import { readOptionalFile } from './optional-file.ts';
 
 /**
  * The file of "net.ipv4.ip_forward". Written with slashes where a part has a dot of its own, as an interface's name
@@ -36,12 +37,7 @@ function within<T>(netns: NetnsRef | undefined, work: () => T): T {
 }
 
 function read(name: string): string | null {
-  try {
-    return readFileSync(path(name), 'utf8').trim();
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return null;
-    throw error;
-  }
+  return readOptionalFile(path(name))?.trim() ?? null;
 }
 
 function write(name: string, value: string): boolean {

@@ -1,7 +1,7 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
-import { hasCode } from '../lib/errors.ts';
 import type { Termination } from './pod-status.ts';
 import type { ProcessIdentity } from './process-identity.ts';
 
@@ -58,12 +58,8 @@ export class ContainerFolder {
   }
 
   read(): ContainerRecord | null {
-    try {
-      return JSON.parse(readFileSync(join(this.#path, 'state.json'), 'utf8')) as ContainerRecord;
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return null;
-      throw error;
-    }
+    const text = readOptionalFile(join(this.#path, 'state.json'));
+    return text === null ? null : (JSON.parse(text) as ContainerRecord);
   }
 
   write(record: ContainerRecord): void {

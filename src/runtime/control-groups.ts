@@ -1,5 +1,6 @@
-import { readFileSync, rmdirSync, statfsSync } from 'node:fs';
+import { readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { controlGroupRoot } from '../kernel/control-group.ts';
 import { hasCode } from '../lib/errors.ts';
 
 /** How this machine's control groups are mounted. */
@@ -12,21 +13,12 @@ export interface ControlGroups {
   readonly controllers: ReadonlySet<string>;
 }
 
-// linux/magic.h
-const CGROUP2_SUPER_MAGIC = 0x63677270;
-
 /** Looks at /sys/fs/cgroup. Null when there is no cgroup v2 hierarchy. */
 export function readControlGroups(): ControlGroups | null {
-  for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified']) {
-    try {
-      if (statfsSync(root).type !== CGROUP2_SUPER_MAGIC) continue;
-      const controllers = readFileSync(`${root}/cgroup.controllers`, 'utf8').trim().split(/\s+/);
-      return { root, hybrid: root !== '/sys/fs/cgroup', controllers: new Set(controllers) };
-    } catch (error) {
-      if (!hasCode(error, 'ENOENT')) throw error;
-    }
-  }
-  return null;
+  const root = controlGroupRoot();
+  if (root === null) return null;
+  const controllers = readFileSync(`${root}/cgroup.controllers`, 'utf8').trim().split(/\s+/);
+  return { root, hybrid: root !== '/sys/fs/cgroup', controllers: new Set(controllers) };
 }
 
 const ROUNDS = 100;

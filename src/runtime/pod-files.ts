@@ -1,8 +1,9 @@
-import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Pod } from '../kube/types.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import type { EnvironmentSources } from './environment.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
@@ -73,12 +74,13 @@ export class PodFiles {
     const { files } = this.launch;
     this.#sources = await this.#readSources();
     this.#volumes = await prepareVolumes(pod, this.volumesFolder, this.#sources.volumes);
-    const nodeResolvConf = readOptional('/etc/resolv.conf');
+    const nodeResolvConf = readOptionalFile('/etc/resolv.conf') ?? '';
     writeFileSync(
       files.resolvConf,
       resolvConf(pod, { clusterDns, fallbackDns, clusterDomain, nodeResolvConf }),
     );
-    writeFileSync(files.hosts, hostsFile(pod, ips(), clusterDomain, readOptional('/etc/hosts')));
+    const nodeHosts = readOptionalFile('/etc/hosts') ?? '';
+    writeFileSync(files.hosts, hostsFile(pod, ips(), clusterDomain, nodeHosts));
     writeFileSync(files.hostname, `${podHostname(pod)}\n`);
     if ((pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
       this.#refreshLater();
@@ -122,14 +124,5 @@ export class PodFiles {
       hostIps: [...context.options.nodeAddresses],
       apiService: context.options.apiService,
     });
-  }
-}
-
-function readOptional(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return '';
-    throw error;
   }
 }

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { inNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
+import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
@@ -18,13 +19,10 @@ const MARK = 'FAIRLEAD_SANDBOX';
 
 /** The sandbox that a pod has, when its pause process still runs. */
 export function adoptSandbox(folder: string): Sandbox | null {
-  try {
-    const sandbox = JSON.parse(readFileSync(join(folder, FILE), 'utf8')) as Sandbox;
-    return isAlive(sandbox.pause) ? sandbox : null;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return null;
-    throw error;
-  }
+  const text = readOptionalFile(join(folder, FILE));
+  if (text === null) return null;
+  const sandbox = JSON.parse(text) as Sandbox;
+  return isAlive(sandbox.pause) ? sandbox : null;
 }
 
 /** Starts a pause process in network, IPC and UTS namespaces of its own, and names the host inside. */

@@ -1,7 +1,8 @@
-import { mkdirSync, readdirSync, readFileSync, statfsSync, unlinkSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { hasCode } from '../../lib/errors.ts';
 import { errnoName, libc, systemError } from '../libc.ts';
+import { removeOptionalFile } from '../optional-file.ts';
 import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './syscall.ts';
 
 // linux/magic.h
@@ -27,13 +28,7 @@ export function openPin(path: string): number | null {
 
 /** Takes a pin away; true when there was one. */
 export function unpin(path: string): boolean {
-  try {
-    unlinkSync(path);
-    return true;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return false;
-    throw error;
-  }
+  return removeOptionalFile(path);
 }
 
 /**

@@ -15,6 +15,7 @@ import {
 import { join } from 'node:path';
 import { pipeline } from 'node:stream';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
+import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { identify } from '../process-identity.ts';
 import type { Image } from '../rootfs.ts';
@@ -81,12 +82,8 @@ export function openImageStore(folder: string): ImageStore {
   sweep(path('work'));
   const nameFile = (name: string) => path('names', `${encodeURIComponent(name)}.json`);
   const read = (file: string): StoredImage | null => {
-    try {
-      return JSON.parse(readFileSync(file, 'utf8')) as StoredImage;
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return null;
-      throw error;
-    }
+    const text = readOptionalFile(file);
+    return text === null ? null : (JSON.parse(text) as StoredImage);
   };
   const store: ImageStore = {
     folder,
