@@ -27,6 +27,8 @@ export interface Libc {
   umount2(target: string, flags: number): number;
   prctl(option: number, a: number, b: number, c: number, d: number): number;
   syscall(number: number, a: number, b: Uint8Array, c: number): number;
+  /** `syscall` on a thread of libuv's pool; what its buffers point to is the caller's to keep. errno is not told. */
+  syscallAsync(number: number, a: number, b: Uint8Array, c: number): Promise<number>;
   /** `send` on a thread of libuv's pool; resolves to [result, errno]. */
   sendAsync(
     fd: number,
@@ -60,6 +62,7 @@ function load(): Libc {
   const library = koffi.load(null);
   const declare = (prototype: string) => library.func(prototype);
   const send = declare('long send(int fd, const uint8_t *data, size_t length, int flags)');
+  const syscall = declare('long syscall(long number, long a, _Inout_ uint8_t *b, unsigned long c)');
   const node = (koffi as unknown as { node: { poll: PollFunction } }).node;
   return {
     socket: declare('int socket(int family, int type, int protocol)'),
@@ -91,7 +94,13 @@ function load(): Libc {
     prctl: declare(
       'int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)',
     ),
-    syscall: declare('long syscall(long number, long a, _Inout_ uint8_t *b, unsigned long c)'),
+    syscall,
+    syscallAsync: (number, a, b, c) =>
+      new Promise((resolve) => {
+        syscall.async(number, a, b, c, (error: unknown, result: number | bigint) => {
+          resolve(error ? -1 : Number(result));
+        });
+      }),
     sendAsync: (fd, data, length, flags) =>
       new Promise((resolve) => {
         send.async(fd, data, length, flags, (error: unknown, result: number) => {

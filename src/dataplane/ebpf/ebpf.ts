@@ -93,7 +93,7 @@ interface Loaded {
   readonly capacity: Capacity;
   readonly table: ForwardingTable;
   readonly links: Map<AttachPoint, BpfLink>;
-  readonly programs: ReturnType<typeof loadPrograms>;
+  readonly programs: Awaited<ReturnType<typeof loadPrograms>>;
 }
 
 /**
@@ -180,7 +180,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   }
 
   /** Programs and maps of before or new ones, filled and attached. */
-  function program(map: ServiceMap): void {
+  async function program(map: ServiceMap): Promise<void> {
     const group = controlGroup();
     makePins(pinPath);
     const earlier = loaded ?? openMaps(pinPath);
@@ -188,7 +188,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     let capacity = earlier && holds(earlier.capacity, wanted) ? earlier.capacity : wanted;
     for (;;) {
       try {
-        loaded = install(map, capacity, earlier, group);
+        loaded = await install(map, capacity, earlier, group);
         return;
       } catch (error) {
         if (!(error instanceof CapacityExceeded)) throw error;
@@ -197,19 +197,19 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     }
   }
 
-  function install(
+  async function install(
     map: ServiceMap,
     capacity: Capacity,
     earlier: { readonly maps: Maps; readonly capacity: Capacity } | null,
     group: string,
-  ): Loaded {
+  ): Promise<Loaded> {
     const same = earlier !== null && sameCapacity(earlier.capacity, capacity);
     const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
     // Loading takes the verifier a tenth of a second: programs that have these maps already go on.
     const kept = same && loaded !== null ? loaded.programs : null;
     let programs = kept;
     try {
-      programs ??= loadPrograms(maps);
+      programs ??= await loadPrograms(maps);
       const found = earlier ? readContents(earlier.maps) : NOTHING;
       const table = new ForwardingTable(capacity, clock, !same);
       // Of maps that are left behind only the numbers of frontends matter.
@@ -259,7 +259,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     const below = await floor.sync(map);
     const between = performance.now();
     try {
-      program(map);
+      await program(map);
     } catch (error) {
       if (error instanceof FairleadError) throw error;
       throw new FairleadError(`the eBPF programs cannot be put to work: ${messageOf(error)}`, {
@@ -302,7 +302,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
           if (!(error instanceof CapacityExceeded)) {
             logger.warn({ error: messageOf(error) }, 'writing the BPF maps anew');
           }
-          program(map);
+          await program(map);
         }
         const between = performance.now();
         const below = await floor.apply(change, map);

@@ -3,7 +3,7 @@ import { type BpfLink, linkCgroup, linkInfo, openLink, updateLink } from '../../
 import { BpfMap, createMap, isLike, mapInfo } from '../../kernel/bpf/map.ts';
 import { readObject, relocate } from '../../kernel/bpf/object.ts';
 import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
-import { type AttachPoint, type BpfProgram, loadProgram } from '../../kernel/bpf/program.ts';
+import { type AttachPoint, type BpfProgram, loadProgramAside } from '../../kernel/bpf/program.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { DevicePrograms } from './device-programs.ts';
 import { OBJECT as FAILOVER } from './generated/failover.ts';
@@ -89,7 +89,7 @@ export function closeMaps(maps: Partial<Maps>, kept: Maps | null = null): void {
 }
 
 /** Loads the programs with these maps: all or none. Throws FairleadError with the verifier's words. */
-export function loadPrograms(maps: Maps): { sockets: Programs; devices: DevicePrograms } {
+export async function loadPrograms(maps: Maps): Promise<{ sockets: Programs; devices: DevicePrograms }> {
   const descriptors = new Map(Object.entries(maps).map(([name, map]) => [name, map.fd]));
   const sockets = new Map<AttachPoint, BpfProgram>();
   const devices = new Map<DeviceHook, BpfProgram>();
@@ -103,8 +103,8 @@ export function loadPrograms(maps: Maps): { sockets: Programs; devices: DevicePr
         const instructions = relocate({ name, section, ...program }, descriptors);
         // A program of the kind tc is told where it works when it is attached.
         const source = { name, type, instructions, license };
-        if (place === 'device') devices.set(attach as DeviceHook, loadProgram(source));
-        else sockets.set(attach, loadProgram({ ...source, attach }));
+        if (place === 'device') devices.set(attach as DeviceHook, await loadProgramAside(source));
+        else sockets.set(attach, await loadProgramAside({ ...source, attach }));
       }
     }
   } catch (error) {

@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import { FairleadError } from '../../lib/errors.ts';
 import { errnoName, libc } from '../libc.ts';
-import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './syscall.ts';
+import { Attributes, bpf, bpfError, COMMAND, tryBpf, tryBpfAside, zeroTerminated } from './syscall.ts';
 
 /** Kinds of programs (linux/bpf.h, enum bpf_prog_type). */
 export const PROGRAM_TYPE = { socketFilter: 1, tc: 3, cgroupSkb: 8, sockOps: 13, sockAddress: 18 } as const;
@@ -57,22 +57,14 @@ function load(attributes: Attributes): number {
  * Loads a program. Throws FairleadError whose message ends with the verifier's own last lines where it was refused.
  */
 export function loadProgram(source: ProgramSource): BpfProgram {
-  const { name, type, attach, instructions, license } = source;
-  const attributes = () =>
-    new Attributes(128)
-      .u32(0, PROGRAM_TYPE[type])
-      .u32(4, instructions.length / 8)
-      .pointer(8, instructions)
-      .pointer(16, zeroTerminated(license))
-      .text(48, name, 16)
-      .u32(68, attach === undefined ? 0 : ATTACH[attach]);
-  const fd = load(attributes());
-  if (fd >= 0) return { fd, name, close: () => closeSync(fd) };
+  const { name } = source;
+  const fd = load(loadAttributes(source));
+  if (fd >= 0) return held(fd, name);
   const failure = bpfError('load BPF program', name);
   // A second time for the log only: writing it makes every load slower.
   const log = new Uint8Array(LOG_SIZE);
-  const again = load(attributes().u32(24, 1).u32(28, log.length).pointer(32, log));
-  if (again >= 0) return { fd: again, name, close: () => closeSync(again) };
+  const again = load(loadAttributes(source).u32(24, 1).u32(28, log.length).pointer(32, log));
+  if (again >= 0) return held(again, name);
   const text = Buffer.from(log.subarray(0, Math.max(0, log.indexOf(0))))
     .toString('latin1')
     .trim();
@@ -84,6 +76,27 @@ export function loadProgram(source: ProgramSource): BpfProgram {
     hint: failure.hint ?? 'the kernel may be too old for this program: 5.18 is the oldest that can run it',
   });
 }
+
+/**
+ * The same, while this process goes on with other work: for a large program the verifier takes a tenth of a second, and
+ * seconds where processors are busy.
+ */
+export async function loadProgramAside(source: ProgramSource): Promise<BpfProgram> {
+  const fd = await tryBpfAside(COMMAND.programLoad, loadAttributes(source));
+  return fd >= 0 ? held(fd, source.name) : loadProgram(source);
+}
+
+function loadAttributes({ name, type, attach, instructions, license }: ProgramSource): Attributes {
+  return new Attributes(128)
+    .u32(0, PROGRAM_TYPE[type])
+    .u32(4, instructions.length / 8)
+    .pointer(8, instructions)
+    .pointer(16, zeroTerminated(license))
+    .text(48, name, 16)
+    .u32(68, attach === undefined ? 0 : ATTACH[attach]);
+}
+
+const held = (fd: number, name: string): BpfProgram => ({ fd, name, close: () => closeSync(fd) });
 
 /** What a program is (struct bpf_prog_info): its kind, number, and the hash of its instructions. */
 export function programInfo(fd: number): { type: number; id: number; tag: string } {

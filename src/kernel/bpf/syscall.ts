@@ -68,6 +68,11 @@ export class Attributes {
     return this;
   }
 
+  /** The call is over. */
+  release(): void {
+    this.#kept.length = 0;
+  }
+
   readU32(at: number): number {
     return this.#view.getUint32(at, true);
   }
@@ -77,6 +82,16 @@ export class Attributes {
 export function tryBpf(command: number, attributes: Attributes): number {
   const number = SYSCALL_NUMBER[process.arch] ?? 280;
   return Number(libc().syscall(number, command, attributes.bytes, attributes.bytes.length));
+}
+
+/** bpf(2) on a thread of libuv's pool: its result, or -1. */
+export async function tryBpfAside(command: number, attributes: Attributes): Promise<number> {
+  const number = SYSCALL_NUMBER[process.arch] ?? 280;
+  const { bytes } = attributes;
+  const result = await libc().syscallAsync(number, command, bytes, bytes.length);
+  // What the attributes point to stays alive until here.
+  attributes.release();
+  return result;
 }
 
 /** bpf(2); throws FairleadError naming the operation and the object. */
