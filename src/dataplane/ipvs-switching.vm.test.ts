@@ -5,6 +5,7 @@ import { bindUdpIn } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
+import { eventually } from '../lib/testing/eventually.ts';
 import type { ServiceMap } from '../service/model.ts';
 import type { Dataplane } from './dataplane.ts';
 import { createIptables } from './iptables/iptables.ts';
@@ -143,7 +144,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
         [...listServers(topology).keys()].filter(
           (server) => server.startsWith('UDP') || server.includes('10.96.0.61'),
         );
-      await until(() => idle().length === 0);
+      await eventually(() => idle().length === 0);
       assert.ok(listServers(topology).has(`TCP ${VIP}:80`));
       assert.equal((await connectEcho(topology, 'pod3', VIP, 81)).place, 'ECONNREFUSED');
       const before = connectionsOf(topology);
@@ -151,7 +152,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
       for (const connection of fresh) assert.ok(await connection.says('a new one'));
       assert.equal(connectionsOf(topology), before, 'none of the new connections is IPVS’s');
       for (const connection of old) await connection.end();
-      await until(() => !/fairlead-ipvs/.test(topology.run('node', 'ip', 'link')));
+      await eventually(() => !/fairlead-ipvs/.test(topology.run('node', 'ip', 'link')));
       assert.equal(listServers(topology).size, 0);
       assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead-ipvs/);
       assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
@@ -206,12 +207,6 @@ describe('from IPVS to another mode and back, with open connections', () => {
     assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
   });
 });
-
-/** Waits for it for ten seconds. */
-async function until(holds: () => boolean): Promise<void> {
-  for (let i = 0; i < 100 && !holds(); i++) await new Promise((resolve) => setTimeout(resolve, 100));
-  assert.ok(holds());
-}
 
 function connectionsOf(topology: Topology): number {
   return topology.run('node', 'ipvsadm', '-Lnc').split('\n').length;

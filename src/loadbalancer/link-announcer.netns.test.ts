@@ -9,6 +9,7 @@ import { addLink, getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/
 import { deleteNeighbour, listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { systemClock } from '../lib/clock.ts';
+import { eventually } from '../lib/testing/eventually.ts';
 import { type LinkAnnouncer, openLinkAnnouncer } from './link-announcer.ts';
 
 // linux/neighbour.h
@@ -97,38 +98,34 @@ function known(address: string): { mac: string | null; state: number } | undefin
   return listNeighbours(socket).find((entry) => entry.address === address);
 }
 
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5));
-}
-
 for (const address of ADDRESSES) {
   test(`${address}: a host that asks finds the node that announces, and no other`, async () => {
     a.announcer.announce(address);
     touch(address);
-    await until(() => known(address)?.mac === a.mac);
+    await eventually(() => known(address)?.mac === a.mac);
     assert.deepEqual([...a.announcer.addresses], [address]);
     assert.deepEqual([...b.announcer.addresses], []);
   });
 
   test(`${address}: nobody answers for what no node announces`, { timeout: 20_000 }, async () => {
     touch(address);
-    await until(() => (known(address)?.state ?? 0) === NUD_FAILED);
+    await eventually(() => (known(address)?.state ?? 0) === NUD_FAILED);
   });
 
   test(`${address}: a node that may not announce any more is silent`, { timeout: 20_000 }, async () => {
     a.announcer.announce(address);
     a.allowed = false;
     touch(address);
-    await until(() => (known(address)?.state ?? 0) === NUD_FAILED);
+    await eventually(() => (known(address)?.state ?? 0) === NUD_FAILED);
   });
 
   test(`${address}: a new owner turns hosts to itself without being asked`, async () => {
     a.announcer.announce(address);
     touch(address);
-    await until(() => known(address)?.mac === a.mac);
+    await eventually(() => known(address)?.mac === a.mac);
     a.announcer.withdraw(address);
     b.announcer.announce(address);
-    await until(() => known(address)?.mac === b.mac);
+    await eventually(() => known(address)?.mac === b.mac);
   });
 
   test(`${address}: a host that makes sure is answered (unicast question)`, { timeout: 30_000 }, async () => {
@@ -143,17 +140,17 @@ for (const address of ADDRESSES) {
     );
     a.announcer.announce(address);
     touch(address);
-    await until(() => known(address)?.mac === a.mac);
-    await until(() => (known(address)?.state ?? NUD_REACHABLE) !== NUD_REACHABLE);
+    await eventually(() => known(address)?.mac === a.mac);
+    await eventually(() => (known(address)?.state ?? NUD_REACHABLE) !== NUD_REACHABLE);
     touch(address);
-    await until(() => known(address)?.state === NUD_REACHABLE);
+    await eventually(() => known(address)?.state === NUD_REACHABLE);
     assert.equal(known(address)?.mac, a.mac);
   });
 
   test(`${address}: another that claims the same address is noticed`, { timeout: 20_000 }, async () => {
     a.announcer.announce(address);
     b.announcer.announce(address);
-    await until(() => a.conflicts.includes(`${address} ${b.mac}`));
-    await until(() => b.conflicts.includes(`${address} ${a.mac}`));
+    await eventually(() => a.conflicts.includes(`${address} ${b.mac}`));
+    await eventually(() => b.conflicts.includes(`${address} ${a.mac}`));
   });
 }

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import type { IPFamily } from '../../lib/address.ts';
+import { pause, systemClock } from '../../lib/clock.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import type { Dataplane } from '../dataplane.ts';
 import { EJECTION_SETTINGS } from '../failover/ejection-policy.ts';
 import {
@@ -73,7 +75,7 @@ export function testFailover(
           const { endpoint } = await ejection(made);
           assert.ok(endpoint.includes(topology.address('pod1', family)), endpoint);
           const since = performance.now();
-          await pause(500);
+          await pause(systemClock, 500);
           const answers = await load.stop();
           assert.deepEqual(
             answers.filter(({ failure }) => failure),
@@ -93,11 +95,11 @@ export function testFailover(
       test(`${family}: an endpoint's port is closed: it is out with the first refusal`, async () => {
         const made = await begin();
         const load = made.load(['outside'], topology.address('node', family), NODE_PORT, 100);
-        await pause(100);
+        await pause(systemClock, 100);
         made.shut('pod1');
         await ejection(made);
         const since = performance.now();
-        await pause(300);
+        await pause(systemClock, 300);
         const answers = await load.stop();
         const late = answers.filter(({ failure, startedAt }) => failure && startedAt > since);
         assert.deepEqual(late, []);
@@ -132,7 +134,7 @@ export function testFailover(
       try {
         const load = made.load(['outside'], CLUSTER_IP.ipv4, PORT, 10);
         await ejection(made);
-        await pause(200);
+        await pause(systemClock, 200);
         const answers = await load.stop();
         assert.deepEqual(
           answers.filter(({ failure }) => failure),
@@ -232,7 +234,7 @@ export function testFailover(
     test('nothing is ejected while all is well', async () => {
       const made = await begin();
       const load = made.load(['outside', 'pod2'], topology.address('node', 'ipv4'), NODE_PORT, 200);
-      await pause(700);
+      await pause(systemClock, 700);
       const answers = await load.stop();
       assert.deepEqual(
         answers.filter(({ failure }) => failure),
@@ -242,14 +244,4 @@ export function testFailover(
       assert.equal(new Set(answers.map(({ place }) => place)).size, OTHERS.length + 1);
     });
   });
-}
-
-const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-
-async function eventually<T>(look: () => T | undefined | false): Promise<T> {
-  for (const until = performance.now() + 30_000; ; await pause(5)) {
-    const seen = look();
-    if (seen) return seen;
-    if (performance.now() > until) throw new Error('it never happened');
-  }
 }

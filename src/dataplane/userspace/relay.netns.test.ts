@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { bindUdpIn, listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { manualClock, systemClock } from '../../lib/clock.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import type { Endpoint, Frontend } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
@@ -20,14 +21,6 @@ const CLOSED = 8099;
 
 const vip = (family: IPFamily) => (family === 'ipv4' ? '10.96.0.50' : 'fd00:96::50');
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  for (let i = 0; i < 500; i++) {
-    if (condition()) return;
-    await pause(10);
-  }
-  assert.fail(`never: ${what}`);
-}
 
 describe('the proxy of the userspace mode', () => {
   let topology: Topology;
@@ -144,7 +137,7 @@ describe('the proxy of the userspace mode', () => {
         const socket = connectTcp('pod3', family);
         socket.end(Buffer.alloc(3_000_000));
         assert.equal((await readAll(socket)).toString(), 'heard 3000000');
-        await until(() => dataplane.connections() === 0, 'the connection is over');
+        await eventually(() => dataplane.connections() === 0, 'the connection is over');
 
         let heard: Buffer = Buffer.alloc(0);
         const eager = await serveTcp('pod1', family, (server) => {
@@ -157,7 +150,10 @@ describe('the proxy of the userspace mode', () => {
         const late = connectTcp('outside', family);
         assert.equal((await readAll(late)).toString(), 'bye');
         late.end('and thank you');
-        await until(() => heard.length > 0, 'the server hears what the client says after the server’s end');
+        await eventually(
+          () => heard.length > 0,
+          'the server hears what the client says after the server’s end',
+        );
         assert.equal(heard.toString(), 'and thank you');
       });
     }
@@ -191,7 +187,7 @@ describe('the proxy of the userspace mode', () => {
       await dataplane.sync(serviceMap(web((f) => [living('pod1', f, port)])));
       const socket = connectTcp('outside', 'ipv4');
       socket.pause();
-      await until(() => written > 0, 'the server writes');
+      await eventually(() => written > 0, 'the server writes');
       let before = -1;
       for (let i = 0; i < 100 && before !== written; i++) {
         before = written;
@@ -226,7 +222,7 @@ describe('the proxy of the userspace mode', () => {
       second.write('hello');
       await pause(50);
       second.resetAndDestroy();
-      await until(() => seen.includes('ECONNRESET'), 'the server is reset');
+      await eventually(() => seen.includes('ECONNRESET'), 'the server is reset');
     });
 
     test('when every endpoint refuses, the client is reset at once', async () => {
@@ -245,7 +241,7 @@ describe('the proxy of the userspace mode', () => {
       topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
       assert.match((await answer).toString(), /^pod2 /);
       socket.end();
-      await until(() => dataplane.connections() === 0, 'the connection is over');
+      await eventually(() => dataplane.connections() === 0, 'the connection is over');
       topology.configure('pod2', 'addr del 10.244.1.99/32 dev eth0');
       topology.configure(
         'node',
@@ -278,7 +274,7 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(dataplane.connections() - before, 2000);
       for (const socket of sockets) socket.end();
       await Promise.all(sockets.map((socket) => readAll(socket)));
-      await until(() => dataplane.connections() === before, 'every connection is over');
+      await eventually(() => dataplane.connections() === before, 'every connection is over');
     });
 
     test('connections go on when their endpoint or their Service is gone, and end when asked to', async () => {

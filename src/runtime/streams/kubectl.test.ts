@@ -6,6 +6,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { eventually } from '../../lib/testing/eventually.ts';
 import { type PodServer, startPodServer } from './testing/pod-server.ts';
 
 const skip = spawnSync('kubectl', ['version', '--client']).status === 0 ? false : 'kubectl is not installed';
@@ -192,13 +193,5 @@ function exists(pid: number): boolean {
     return true;
   } catch {
     return false;
-  }
-}
-
-async function eventually(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 20_000;
-  while (!condition()) {
-    assert.ok(Date.now() < deadline, 'it does not come true');
-    await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
