@@ -302,6 +302,41 @@ describe('virtual servers', () => {
     await dataplane.remove();
   });
 
+  test('where another program has the virtual server that a Service wants, it is told and left alone', async () => {
+    const add = (...words: string[]) => topology.run('node', 'ipvsadm', ...words);
+    const theirs = () => [...list()].filter(([, { scheduler }]) => scheduler === 'sh');
+    add('-A', '-t', `${VIP}:80`, '-s', 'sh');
+    add('-a', '-t', `${VIP}:80`, '-r', '10.99.99.99:7', '-m', '-w', '5');
+    const first = theirs();
+    const wanted = [clusterIP(['pod1']), clusterIP(['pod1'], { port: 81 })];
+    for (let i = 0; i < 2; i++) {
+      const { failed } = await sync(wanted);
+      assert.deepEqual(
+        failed.map(({ error }) => error.message),
+        [`another program has the virtual server TCP ${VIP}:80`],
+      );
+      assert.deepEqual(theirs(), first);
+      assert.equal(await ask('pod3', VIP, 81), 'pod1');
+      assert.deepEqual(await dataplane.verify(), []);
+    }
+    // And one that comes later, to an address of ours.
+    add('-A', '-t', `${VIP}:82`, '-s', 'sh');
+    const both = theirs();
+    const more = serviceMap([...wanted, clusterIP(['pod1'], { port: 82 })]);
+    const { failed } = await dataplane.apply(changeBetween(map, more), more);
+    assert.match(failed.map(({ error }) => error.message).join(), /virtual server TCP 10\.96\.0\.50:82/);
+    assert.deepEqual(theirs(), both);
+    await dataplane.sync(more);
+    assert.deepEqual(theirs(), both);
+    assert.deepEqual(await dataplane.verify(), []);
+    add('-D', '-t', `${VIP}:82`);
+    assert.deepEqual((await dataplane.sync(more)).failed.length, 1);
+    assert.equal(await ask('pod3', VIP, 82), 'pod1');
+    await dataplane.remove();
+    assert.deepEqual([...list()], first);
+    add('-C');
+  });
+
   test('an address that the node has itself is left alone, and served all the same', async () => {
     const own = '192.0.2.10';
     const frontends = [

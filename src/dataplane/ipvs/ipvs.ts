@@ -1,3 +1,4 @@
+import type { ServerId } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
@@ -159,7 +160,9 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         if (!state) return [];
         const device = findInterface(netns);
         const { ours, others } = readAddresses(device, netns);
-        const isOurs = ownership(state.scheme, ours, families);
+        const ofOurs = ownership(state.scheme, ours, families);
+        // One that came to an address of ours is another program's: only what this one has made is compared.
+        const isOurs = (id: ServerId) => 'mark' in id && ofOurs(id);
         return [
           ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
           ...compareAddresses(state.bound, ours, others),
@@ -205,12 +208,12 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         loopback?.close();
         loopback = null;
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
-        const { plans = null, node = null } = state ?? {};
+        const { plans = null, node = null, foreign = new Set<string>() } = state ?? {};
         state = null;
-        const removal = { families, netns, ipvs, nft, scheme };
+        const removal = { families, netns, ipvs, nft, scheme, foreign };
         if (succeeded) {
           await handOver(removal, plans, node);
-          leave({ families, netns, scheme, clock, logger, drainMs });
+          leave({ families, netns, scheme, foreign, clock, logger, drainMs });
           return;
         }
         await removeAll(removal);

@@ -12,7 +12,7 @@ import { restoreSettings } from './kernel-settings.ts';
 import { LEAVING_TABLE } from './leaving-table.ts';
 import { DEFAULT_MASQUERADE_BIT, type MarkScheme, markScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
-import { serverOrder } from './server-table.ts';
+import { serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { sourcesInUse } from './source-addresses.ts';
 
@@ -26,6 +26,8 @@ export interface LeaveOptions {
   readonly scheme: MarkScheme;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** Servers of other programs on addresses of ours, by `serverKey`, as far as they are known. */
+  readonly foreign: ReadonlySet<string>;
   /** Connections that are still open after so many milliseconds end. */
   readonly drainMs: number;
 }
@@ -67,13 +69,14 @@ export async function resumeLeaving(
     netns: undefined,
     ...options,
     scheme: markScheme(DEFAULT_MASQUERADE_BIT),
+    foreign: new Set<string>(),
     drainMs: DRAIN_MS,
   };
   if (!(await endIdle(all, false))) leave(all);
 }
 
 /** True: nothing is left, or the mode is in use again. */
-async function endIdle({ families, netns, scheme }: LeaveOptions, all: boolean): Promise<boolean> {
+async function endIdle({ families, netns, scheme, foreign }: LeaveOptions, all: boolean): Promise<boolean> {
   const nft = new NftConnection(netns);
   const ipvs = new IpvsConnection(netns);
   try {
@@ -91,7 +94,7 @@ async function endIdle({ families, netns, scheme }: LeaveOptions, all: boolean):
     let left = 0;
     for (const server of ipvs.servers().sort((a, b) => serverOrder(b.id, a.id))) {
       const { id } = server;
-      if (!isOurs(id)) {
+      if (!isOurs(id) || foreign.has(serverKey(id))) {
         others.push(server);
         continue;
       }

@@ -1,6 +1,5 @@
-import type { ServerId } from '../../kernel/ipvs/codec.ts';
+import { describeServer, type ServerId, type VirtualServer } from '../../kernel/ipvs/codec.ts';
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import { readBe16, readU32 } from '../../kernel/netlink/attributes.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { NftBatch } from '../../kernel/nftables/batch.ts';
 import type { NftConnection } from '../../kernel/nftables/connection.ts';
@@ -18,16 +17,14 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 import type { ApplyReport } from '../dataplane.ts';
-import { keyingOf } from '../nftables/entries.ts';
-import { SCOPES } from '../nftables/layout.ts';
-import { hexOf } from '../words.ts';
-import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend, slotOf } from './frontend-plan.ts';
+import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
-import { markMap, redirectMap, TABLE } from './layout.ts';
+import { TABLE } from './layout.ts';
 import { LEAVING_TABLE } from './leaving-table.ts';
 import { type MarkScheme, markScheme, NumberTable, PORTS } from './marks.ts';
 import type { IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
+import { rememberNumbers } from './remembered-numbers.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
 import { type Commands, newCommands, ServerTable, send, serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
@@ -67,6 +64,10 @@ export interface Programmed {
   /** How many frontends and cluster IPs stand on an address. */
   readonly uses: Map<string, number>;
   readonly failed: Map<FrontendKey, Error>;
+  /** Virtual servers of other programs, by `serverKey`: never touched, not even where a Service wants the same. */
+  readonly foreign: Set<string>;
+  /** All servers that there were have been looked at. */
+  isListed: boolean;
   /** The kernel refused something: this is not what it has. */
   isStale: boolean;
 }
@@ -97,6 +98,10 @@ export async function applyMap(
   const { ours, others } = readAddresses(device, netns);
   if (wasLeaving) restoreSources(device, ours, netns);
   const scheme = markScheme(node.masqueradeBit);
+  const isOurs = ownership(scheme, ours, families);
+  const standing = ipvs.servers();
+  // Who began with an empty table, or has read what an earlier run left, knows what is his.
+  const isForeign = ({ id }: VirtualServer) => !isOurs(id) || (before !== null && !isKnown(before, id));
   const state: Programmed = {
     node,
     device,
@@ -110,12 +115,13 @@ export async function applyMap(
     others,
     uses: new Map(),
     failed: new Map(),
+    isListed: false,
+    foreign: new Set(standing.filter(isForeign).map(({ id }) => serverKey(id))),
     isStale: false,
   };
   const now = clock.now();
-  const isOurs = ownership(scheme, ours, families);
-  for (const server of ipvs.servers()) {
-    if (!isOurs(server.id)) continue;
+  for (const server of standing) {
+    if (state.foreign.has(serverKey(server.id))) continue;
     state.servers.adopt(server, ipvs.realServers(server.id), before?.servers ?? null, now);
     const numbers = numbersOf(state, server.id);
     numbers?.table.reserve(numbers.number);
@@ -140,6 +146,7 @@ export async function applyMap(
     state.plans.set(frontend.key, plan);
     for (const planned of plan.servers) all.push({ planned, frontend });
   }
+  state.isListed = true;
   all.sort((a, b) => serverOrder(a.planned.server.id, b.planned.server.id));
   for (const { planned, frontend } of all) {
     const { id } = planned.server;
@@ -351,6 +358,11 @@ function freeNumber(state: Programmed, id: ServerId): void {
   numbers?.table.free(numbers.number);
 }
 
+/** Marks are ours whoever says otherwise; on addresses of our interface others may have servers of their own. */
+function isKnown({ servers }: Programmed, id: ServerId): boolean {
+  return 'mark' in id || servers.has(id);
+}
+
 /** How a frontend is carried out, or null (and noted as failed) when it cannot be. */
 async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): Promise<FrontendPlan | null> {
   const standard = kernel.options.scheduler ?? state.node.ipvsScheduler;
@@ -388,12 +400,32 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   }
   const bound = address !== null && state.bound.has(address);
   try {
-    return planFrontend(frontend, { bound, marks: state.marks, aliases: state.aliases, scheduler });
+    const plan = planFrontend(frontend, { bound, marks: state.marks, aliases: state.aliases, scheduler });
+    const taken = plan.servers.find(({ server: { id } }) => {
+      // Listed when everything is programmed; what came since is asked for.
+      if (state.isListed && !('mark' in id) && !state.servers.has(id) && kernel.ipvs.hasServer(id)) {
+        state.foreign.add(serverKey(id));
+      }
+      return state.foreign.has(serverKey(id));
+    });
+    if (!taken) return plan;
+    state.failed.set(frontend.key, foreignError(taken.server.id));
+    return null;
   } catch (error) {
     if (!hasCode(error, 'ENOSPC')) throw error;
     state.failed.set(frontend.key, error as FairleadError);
     return null;
   }
+}
+
+function foreignError(id: ServerId): FairleadError {
+  const object = `virtual server ${describeServer(id)}`;
+  return new FairleadError(`another program has the ${object}`, {
+    op: 'program IPVS',
+    code: 'EEXIST',
+    object,
+    hint: 'remove it there, or keep that program from this address',
+  });
 }
 
 function* endpointAddresses(frontend: Frontend): Generator<string> {
@@ -403,46 +435,6 @@ function* endpointAddresses(frontend: Frontend): Generator<string> {
     if (route.action === 'forward') pools.add(route.pool);
   }
   for (const { endpoints } of pools) for (const { ip } of endpoints) yield ip;
-}
-
-/** Gives slots the marks and aliases that they have in the kernel, so that their servers keep their connections. */
-function rememberNumbers({ nft }: Kernel, state: Programmed, map: ServiceMap): void {
-  for (const [family, table] of state.tables) {
-    const protocol = NFPROTO[family];
-    if (!nft.tables(protocol).some(({ name }) => name === TABLE)) continue;
-    const read = (name: string): Map<string, Uint8Array> => {
-      try {
-        const elements = nft.elements(protocol, TABLE, name);
-        return new Map(elements.map((e) => [hexOf(e.key), e.data ?? new Uint8Array(4)]));
-      } catch (error) {
-        // A table of another release, or one that somebody took the map from.
-        if (!hasCode(error, 'ENOENT')) throw error;
-        return new Map();
-      }
-    };
-    const maps = new Map<string, Map<string, Uint8Array>>();
-    for (const keying of ['address', 'port'] as const) {
-      for (const scope of SCOPES) maps.set(markMap(keying, scope), read(markMap(keying, scope)));
-      for (const source of SOURCE_CLASSES)
-        maps.set(redirectMap(keying, source), read(redirectMap(keying, source)));
-    }
-    for (const frontend of map.frontends.values()) {
-      if (frontend.family !== family || (frontend.address !== null && !addressBytes(frontend.address)))
-        continue;
-      const keying = keyingOf(frontend);
-      const head = table.headHex(frontend);
-      for (const source of SOURCE_CLASSES) {
-        const route = frontend.routes[source];
-        if (route.action !== 'forward') continue;
-        const slot = slotOf(frontend, route.pool, route.masquerade);
-        const scopes = source === 'node' ? (['any'] as const) : ([source, 'any'] as const);
-        const mark = scopes.map((scope) => maps.get(markMap(keying, scope))?.get(head)).find(Boolean);
-        if (mark && state.scheme.isOurs(readU32(mark))) state.marks.remember(slot, readU32(mark));
-        const alias = maps.get(redirectMap(keying, source))?.get(head);
-        if (alias) state.aliases.remember(slot, readBe16(alias, alias.length - 4));
-      }
-    }
-  }
 }
 
 /** Writes a family's table anew, in one transaction. Returns how many operations it took. */

@@ -14,7 +14,7 @@ import { TABLE } from './layout.ts';
 import { createLeavingTable, LEAVING_TABLE } from './leaving-table.ts';
 import type { MarkScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
-import { serverOrder } from './server-table.ts';
+import { serverKey, serverOrder } from './server-table.ts';
 import { findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { preferSources } from './source-addresses.ts';
 
@@ -26,16 +26,18 @@ export interface Removal {
   readonly ipvs: IpvsConnection;
   readonly nft: NftConnection;
   readonly scheme: MarkScheme;
+  /** Servers of other programs on addresses of ours, by `serverKey`, as far as they are known. */
+  readonly foreign: ReadonlySet<string>;
 }
 
 /** Removes all that the mode has in the kernel. */
-export async function removeAll({ families, netns, ipvs, nft, scheme }: Removal): Promise<void> {
+export async function removeAll({ families, netns, ipvs, nft, scheme, foreign }: Removal): Promise<void> {
   const { ours } = readAddresses(findInterface(netns), netns);
   const isOurs = ownership(scheme, ours, families);
   const batch = ipvs.batch();
   const others: VirtualServer[] = [];
   for (const server of ipvs.servers().sort((a, b) => serverOrder(b.id, a.id))) {
-    if (isOurs(server.id)) batch.deleteServer(server.id);
+    if (isOurs(server.id) && !foreign.has(serverKey(server.id))) batch.deleteServer(server.id);
     else others.push(server);
   }
   await ipvs.commit(batch);

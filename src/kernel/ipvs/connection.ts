@@ -229,6 +229,19 @@ export class IpvsConnection {
     });
   }
 
+  /** Whether there is such a virtual server, whoever made it. */
+  hasServer(id: ServerId): boolean {
+    const writer = this.#message(IPVS_CMD.getService);
+    writeServer(writer, id);
+    try {
+      this.#socket.request(this.#family.id, 0, writer.bytes(), describeServer(id));
+      return true;
+    } catch (error) {
+      if (hasCode(error, 'ESRCH')) return false;
+      throw error;
+    }
+  }
+
   /** A virtual server's real servers; empty when there is no such server. */
   realServers(id: ServerId): ShownRealServer[] {
     return this.#dump(IPVS_CMD.getDestination, (writer) => writeServer(writer, id)).flatMap(({ payload }) => {
