@@ -56,6 +56,8 @@ test('a node changes its address: its connections live on, and others notice not
   assert.match(await up(), new RegExp(`started again: ${node.name}`));
   const shown = JSON.parse(await cluster.ask('get', 'node', node.name, '-o', 'json')) as Node;
   assert.ok(shown.status?.addresses?.some((one) => one.type === 'InternalIP' && one.address === address));
+  for (const resource of ['cpu', 'memory', 'ephemeral-storage', 'pods'])
+    assert.match(String(shown.status?.allocatable?.[resource]), /^[1-9]\d*(Ki)?$/, resource);
   const { answers } = await cluster.request(
     'client',
     `http://${moving.ips[0]}:8080/hostname`,

@@ -44,6 +44,29 @@ test('drain moves pods elsewhere, and their Service answers all the while', asyn
   await cluster.ask('uncordon', node);
 });
 
+test('a PodDisruptionBudget holds evictions back, and says how many it allows', async () => {
+  await settled();
+  await cluster.apply(`
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: hello}
+spec: {minAvailable: 3, selector: {matchLabels: {app: hello}}}
+`);
+  const allowed = () => cluster.ask('get', 'pdb', 'hello', '-o', 'jsonpath={.status.disruptionsAllowed}');
+  await eventually(allowed, (text) => text === '0');
+  const node = await nodeToEmpty();
+  const drained = await cluster.kubectl('drain', node, '--ignore-daemonsets', '--timeout=2s');
+  assert.notEqual(drained.status, 0);
+  assert.match(drained.error, /Cannot evict pod as it would violate the pod's disruption budget\./);
+  assert.equal((await serving()).length, 3);
+  await cluster.ask('patch', 'pdb', 'hello', '--type=merge', '-p', '{"spec":{"minAvailable":2}}');
+  await eventually(allowed, (text) => text === '1');
+  await cluster.ask('drain', node, '--ignore-daemonsets', '--timeout=120s');
+  await cluster.ask('delete', 'pdb', 'hello');
+  await cluster.ask('uncordon', node);
+  await settled();
+});
+
 test('images: loaded from an archive, listed, used by every node, removed when nobody uses them', async () => {
   const image = buildImage([['/bin/sh', '/bin/sleep'].flatMap(programFiles)], {
     Entrypoint: ['/bin/sh', '-c', 'echo from the image; exec sleep 1000'],

@@ -11,6 +11,7 @@ import { decodeBody, jsonResponse } from './negotiation.ts';
 import { nonResource } from './non-resource.ts';
 import { type ApiObject, isObject, type JsonObject } from './object.ts';
 import { patch, patchedBy } from './patch-object.ts';
+import { checkEviction } from './pod-eviction.ts';
 import { checkBody } from './resource-store.ts';
 import { review } from './reviews.ts';
 import { scaleOf, withScale } from './scale.ts';
@@ -309,6 +310,9 @@ async function subresource(
   if (kind.collection === 'pods' && which === 'eviction' && request.method === 'POST') {
     const body = decodeBody(request, options.schema).object;
     const deleteOptions = isObject(body) ? body['deleteOptions'] : undefined;
+    checkEviction(resources.get(kind, namespace, name).object, (collection, where) =>
+      options.store.list(collection, where).map(({ object }) => object),
+    );
     resources.delete(kind, namespace, name, readDeleteOptions(deleteOptions, query));
     return jsonResponse(201, { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success' });
   }

@@ -13,6 +13,7 @@ import type {
   Namespace,
   Node,
   Pod,
+  PodDisruptionBudget,
   ReplicaSet,
   Secret,
   Service,
@@ -56,6 +57,7 @@ export interface Caches {
   readonly statefulSets: Cache<StatefulSet>;
   readonly controllerRevisions: Cache<ControllerRevision>;
   readonly jobs: Cache<Job>;
+  readonly disruptionBudgets: Cache<PodDisruptionBudget>;
   readonly leases: Cache<Lease>;
 }
 

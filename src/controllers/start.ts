@@ -7,6 +7,7 @@ import { type Cache, createCache } from './cache.ts';
 import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
 import { startDaemonSets } from './daemon-set.ts';
 import { startDeployments } from './deployment.ts';
+import { startDisruptionBudgets } from './disruption-budgets.ts';
 import { startEndpointMirroring } from './endpoint-mirroring.ts';
 import { startEndpointSlices } from './endpoint-slice.ts';
 import { startEndpoints } from './endpoints.ts';
@@ -43,13 +44,6 @@ const OTHERS: readonly Resource[] = [
     kind: 'NetworkPolicy',
     namespaced: true,
   },
-  {
-    group: 'policy',
-    version: 'v1',
-    plural: 'poddisruptionbudgets',
-    kind: 'PodDisruptionBudget',
-    namespaced: true,
-  },
 ];
 
 /**
@@ -83,6 +77,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     statefulSets: follow(RESOURCES.statefulSets),
     controllerRevisions: follow(RESOURCES.controllerRevisions),
     jobs: follow(RESOURCES.jobs),
+    disruptionBudgets: follow(RESOURCES.podDisruptionBudgets),
     leases: follow(RESOURCES.leases),
   };
   const others = OTHERS.map((resource) => follow(resource, metadataOnly));
@@ -108,6 +103,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startDaemonSets(context);
     startStatefulSets(context);
     startJobs(context);
+    startDisruptionBudgets(context);
     startEndpointSlices(context);
     startEndpoints(context);
     startEndpointMirroring(context);

@@ -40,6 +40,7 @@ export type {
 } from 'kubernetes-types/core/v1';
 export type { EndpointPort } from 'kubernetes-types/discovery/v1';
 export type { LabelSelector, ObjectMeta, OwnerReference } from 'kubernetes-types/meta/v1';
+export type { PodDisruptionBudget } from 'kubernetes-types/policy/v1';
 
 import type {
   ControllerRevision,
@@ -65,6 +66,7 @@ import type {
   Endpoint as OldEndpoint,
   EndpointSlice as OldEndpointSlice,
 } from 'kubernetes-types/discovery/v1';
+import type { PodDisruptionBudget } from 'kubernetes-types/policy/v1';
 
 /** What every object of the API has. */
 export interface KubeObject {
@@ -126,6 +128,11 @@ export const RESOURCES = {
   controllerRevisions: resource<ControllerRevision>('apps/v1', 'controllerrevisions', 'ControllerRevision'),
   jobs: resource<Job>('batch/v1', 'jobs', 'Job'),
   endpointSlices: resource<EndpointSlice>('discovery.k8s.io/v1', 'endpointslices', 'EndpointSlice'),
+  podDisruptionBudgets: resource<PodDisruptionBudget>(
+    'policy/v1',
+    'poddisruptionbudgets',
+    'PodDisruptionBudget',
+  ),
   leases: resource<Lease>('coordination.k8s.io/v1', 'leases', 'Lease'),
   serviceCidrs: resource<ServiceCidr>('networking.k8s.io/v1', 'servicecidrs', 'ServiceCIDR', false),
 } as const;
