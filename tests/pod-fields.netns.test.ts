@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './support/pod-node.ts';
+import { firstAnswer, server, shell } from './support/script-pods.ts';
 
 // Fields of pods that touch the node or each other: ports of the node, its namespaces, storage, a change of image.
 
@@ -15,40 +16,15 @@ before(async () => {
 });
 after(() => node?.close());
 
-const shell = (script: string, more: object = {}) => ({
-  name: 'main',
-  image: 'host',
-  command: ['sh', '-c', script],
-  ...more,
-});
 const SLEEP = 'exec sleep 1000';
-const server = (script: string, more: object = {}) => ({
-  name: 'main',
-  image: 'node',
-  command: ['test-node', '-e', script],
-  ...more,
-});
-const running = (name: string) => node.until(name, (one) => one?.status.phase === 'Running');
 const failed = (name: string) => node.until(name, (one) => one?.status.phase === 'Failed');
-const logs = async (name: string, query = '') =>
-  (await node.api.request('GET', `${CORE}/pods/${name}/log${query || '?container=main'}`)).body;
+const logs = (name: string, query = '?container=main') => node.logs(name, query);
 const logged = (name: string, what: RegExp) =>
   node.until(name, async () => what.test(String(await logs(name))));
 const exec = async (name: string, ...command: string[]) =>
   (await node.kubectl('exec', name, '-c', 'main', '--', ...command)).stdout;
-const remove = async (name: string) => {
-  await node.api.request('DELETE', `${CORE}/pods/${name}`);
-  await node.until(name, (one) => one === null);
-};
-async function answer(url: string): Promise<string> {
-  for (const end = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
-    try {
-      return await (await fetch(url)).text();
-    } catch (error) {
-      if (Date.now() > end) throw error;
-    }
-  }
-}
+
+const textAt = async (url: string) => (await firstAnswer(url)).text();
 
 describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
   const web = (port: number) =>
@@ -57,24 +33,24 @@ describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
     });
   test('hostPort: answered at the node’s addresses; a second pod that wants it is refused', async () => {
     await node.createPod('web', { containers: [web(18080)] });
-    await running('web');
-    assert.equal(await answer('http://172.30.9.11:18080/'), 'web');
-    assert.equal(await answer('http://127.0.0.1:18080/'), 'web');
+    await node.untilRunning('web');
+    assert.equal(await textAt('http://172.30.9.11:18080/'), 'web');
+    assert.equal(await textAt('http://127.0.0.1:18080/'), 'web');
     await node.createPod('second', { containers: [web(18080)] });
     const { status } = await failed('second');
     assert.equal(status.reason, 'NodePorts');
     assert.match(status.message, /port 18080\/TCP of the node belongs to pod default\/web already/);
-    await remove('web');
-    await remove('second');
+    await node.removePod('web');
+    await node.removePod('second');
     await assert.rejects(fetch('http://172.30.9.11:18080/'));
     await node.createPod('third', { containers: [web(18080)] });
-    assert.equal(await answer('http://172.30.9.11:18080/'), 'third');
+    assert.equal(await textAt('http://172.30.9.11:18080/'), 'third');
   });
   test('hostPID and hostIPC: the machine’s namespaces, else ones of its own', async () => {
     await node.createPod('host-ns', { hostPID: true, hostIPC: true, containers: [shell(SLEEP)] });
     await node.createPod('own-ns', { containers: [shell(SLEEP)] });
-    await running('host-ns');
-    await running('own-ns');
+    await node.untilRunning('host-ns');
+    await node.untilRunning('own-ns');
     for (const kind of ['pid', 'ipc']) {
       const here = readlinkSync(`/proc/self/ns/${kind}`);
       assert.equal((await exec('host-ns', 'readlink', `/proc/self/ns/${kind}`)).trim(), here);
@@ -180,7 +156,7 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
   });
   test('a sandbox whose pause process has died is made anew, with the same address', async () => {
     await node.createPod('fragile', { containers: [shell('echo begun; exec sleep 1000')] });
-    const { metadata, status } = await running('fragile');
+    const { metadata, status } = await node.untilRunning('fragile');
     const file = (name: string) =>
       JSON.parse(readFileSync(join(node.stateDir, 'pods', metadata.uid, name), 'utf8'));
     process.kill(file('sandbox.json').pause.pid, 'SIGKILL');
@@ -196,7 +172,7 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
   });
   test('an ephemeral container looks into another one, and what it cannot have is said of it alone', async () => {
     await node.createPod('debugged', { containers: [shell('exec sleep 4321')] });
-    await running('debugged');
+    await node.untilRunning('debugged');
     const look = {
       ...shell('tr "\\0" " " < /proc/1/cmdline'),
       name: 'look',

@@ -56,7 +56,6 @@ const once = (containerImage: string, more: object = {}, pod: object = {}) => ({
   containers: [{ name: 'main', image: containerImage, imagePullPolicy: 'IfNotPresent', ...more }],
   ...pod,
 });
-const logs = async (name: string) => (await node.api.request('GET', `${CORE}/pods/${name}/log`)).body;
 const done = (name: string) => node.until(name, (one) => one.status.phase === 'Succeeded');
 const waiting = (name: string, reason: RegExp) =>
   node.until(name, (one) => reason.test(one.status.containerStatuses?.[0].state.waiting?.reason));
@@ -121,7 +120,7 @@ describe('what the image says', () => {
       await node.createPod(name, once('app:1', fields, pod));
       const { status } = await done(name);
       const sorted = (text: unknown) => String(text).replace('77 1600 88', '77 88 1600');
-      assert.equal(sorted(await logs(name)), out);
+      assert.equal(sorted(await node.logs(name)), out);
       assert.match(status.containerStatuses[0].imageID, /^docker\.io\/library\/app@sha256:[0-9a-f]{64}$/);
     });
   }
@@ -134,7 +133,7 @@ describe('what the image says', () => {
       volumes: [{ name: 'out', hostPath: { path: node.stateDir } }],
       terminationGracePeriodSeconds: 30,
     });
-    await node.until('stops', async () => (await logs('stops')) === 'up\n');
+    await node.until('stops', async () => (await node.logs('stops')) === 'up\n');
     await node.killAgent();
     await node.startAgent();
     await node.api.request('DELETE', `${CORE}/pods/stops`);
@@ -162,7 +161,7 @@ describe('what the image says', () => {
     for (const name of ['writes-1', 'writes-2']) {
       await node.createPod(name, once('writes:1'));
       await done(name);
-      assert.equal(await logs(name), 'hello from the layer\nmine\n');
+      assert.equal(await node.logs(name), 'hello from the layer\nmine\n');
     }
   });
 });
@@ -177,7 +176,7 @@ describe('how it comes to the node', () => {
     for (const pod of ['once-1', 'once-2']) {
       await node.createPod(pod, once(name));
       await done(pod);
-      assert.equal(await logs(pod), 'once\n');
+      assert.equal(await node.logs(pod), 'once\n');
     }
     assert.equal(asked('once'), 1);
     const { body } = await node.api.request('GET', `${CORE}/events`);
@@ -196,7 +195,7 @@ describe('how it comes to the node', () => {
     publish('moves:1', says('new'));
     await node.createPod('moves-2', once(name, { imagePullPolicy: 'Always' }));
     await done('moves-2');
-    assert.deepEqual([await logs('moves-1'), await logs('moves-2')], ['old\n', 'new\n']);
+    assert.deepEqual([await node.logs('moves-1'), await node.logs('moves-2')], ['old\n', 'new\n']);
     assert.equal(asked('moves'), 2);
   });
   test('a loaded image is used as it is, whatever the policy', async () => {

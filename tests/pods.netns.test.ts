@@ -15,8 +15,6 @@ before(async () => {
 after(() => node?.close());
 
 const sleeper = (more: object = {}) => ({ name: 'main', image: 'host', command: ['sleep', '1000'], ...more });
-const logs = async (pod: string, query = '') =>
-  (await node.api.request('GET', `${CORE}/pods/${pod}/log${query}`)).body;
 
 test('a pod of image host runs, has an address, logs, and leaves when deleted', async () => {
   await node.createPod('first', {
@@ -36,7 +34,7 @@ test('a pod of image host runs, has an address, logs, and leaves when deleted', 
       'Ready=True',
     ],
   );
-  assert.equal(await logs('first'), 'hello\n');
+  assert.equal(await node.logs('first'), 'hello\n');
   const { status } = await node.api.request('DELETE', `${CORE}/pods/first`);
   assert.equal(status, 200);
   await node.until('first', (one) => one === null);
@@ -178,7 +176,7 @@ test('an agent that was killed takes its pods up again, and notices what ended m
   assert.equal(after.status.podIP, before.status.podIP);
   assert.equal(after.status.containerStatuses[0].restartCount, 0);
   assert.equal((await node.kubectl('exec', 'adopted', '--', 'echo', 'well')).stdout, 'well\n');
-  assert.equal(await logs('adopted'), 'begun\n');
+  assert.equal(await node.logs('adopted'), 'begun\n');
 });
 
 test('a pod of an unknown image waits and says why; of an unsupported field fails and names it', async () => {

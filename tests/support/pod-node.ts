@@ -27,6 +27,14 @@ export interface PodNode {
   pod(name: string): Promise<any>;
   // biome-ignore lint/suspicious/noExplicitAny: as above
   until(name: string, what: (pod: any) => unknown): Promise<any>;
+  /** Resolves once the pod's phase is Running. */
+  // biome-ignore lint/suspicious/noExplicitAny: as above
+  untilRunning(name: string): Promise<any>;
+  /** Deletes a pod (`seconds`: its grace period) and waits until it is gone. */
+  removePod(name: string, seconds?: number): Promise<void>;
+  /** What the log of a pod's container says; `query`: "?container=main". */
+  // biome-ignore lint/suspicious/noExplicitAny: text, or the Status of an error
+  logs(name: string, query?: string): Promise<any>;
   /** Runs kubectl as the cluster's administrator to its end. */
   kubectl(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }>;
   /** Starts kubectl under a terminal of its own (script(1)) or with pipes. */
@@ -151,6 +159,13 @@ export async function startPodNode(): Promise<PodNode> {
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     },
+    untilRunning: (name) => node.until(name, (one) => one?.status.phase === 'Running'),
+    async removePod(name, seconds) {
+      const query = seconds === undefined ? '' : `?gracePeriodSeconds=${seconds}`;
+      await api.request('DELETE', `${CORE}/pods/${name}${query}`);
+      await node.until(name, (one) => one === null);
+    },
+    logs: async (name, query = '') => (await api.request('GET', `${CORE}/pods/${name}/log${query}`)).body,
     async close() {
       for (const child of children) child.kill('SIGKILL');
       await node.killAgent();
