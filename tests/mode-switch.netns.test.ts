@@ -1,3 +1,6 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { release } from 'node:os';
 import { after, before, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { type Cluster, HELLO, startCluster } from './support/cluster.ts';
@@ -23,3 +26,21 @@ after(() => cluster?.down());
 
 test('a walk through all pairs of modes under load: no request fails, no connection breaks', (t) =>
   walkUnderLoad(t, cluster, walkThroughPairs(MODES)));
+
+const hasIpvs =
+  existsSync('/proc/net/ip_vs') || existsSync(`/lib/modules/${release()}/kernel/net/netfilter/ipvs`);
+
+test('a mode that the kernel lacks is refused by name, and the one before stays', {
+  skip: hasIpvs ? 'this kernel has IPVS' : false,
+}, async () => {
+  const mode = () =>
+    cluster.ask('get', 'node', 'node-1', '-o', 'jsonpath={.metadata.annotations.fairlead\\.dev/mode}');
+  const before = await mode();
+  const { status, out, error } = await cluster.fairlead('mode', 'ipvs', '--node', 'node-1');
+  assert.notEqual(status, 0);
+  assert.match(`${out}${error}`, /no IPVS/);
+  assert.match(`${out}${error}`, /ip_vs/);
+  const { failures } = await cluster.request('node/node-1', 'http://127.0.0.1:30080', '--count', '20');
+  assert.deepEqual(failures, {});
+  assert.equal(await mode(), before);
+});
