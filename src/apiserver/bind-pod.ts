@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import type { OutgoingResponse } from './api-request.ts';
 import type { ApiHandlerOptions } from './handler-options.ts';
 import type { Kind } from './kind.ts';
@@ -45,7 +46,7 @@ export function bind(
         type: 'PodScheduled',
         status: 'True',
         lastProbeTime: null,
-        lastTransitionTime: `${new Date(options.clock.now()).toISOString().slice(0, 19)}Z`,
+        lastTransitionTime: timestamp(options.clock.now()),
       };
       const others = conditions.filter((condition) => condition['type'] !== 'PodScheduled');
       pod['status'] = { ...(pod['status'] as object), conditions: [...others, scheduled] };

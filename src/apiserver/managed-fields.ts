@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import { type FieldSet, fieldSetOf, insert, members, remove, valueAt } from './field-set.ts';
 import { type ApiObject, equal, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
@@ -33,9 +34,6 @@ export function setManagedFields(object: ApiObject, entries: readonly ManagedFie
   const kept = entries.filter((entry) => Object.keys(entry.fieldsV1).length > 0);
   object.metadata.managedFields = kept as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
 }
-
-/** A time as the API writes it: whole seconds, UTC. */
-export const timeText = (now: Date) => `${now.toISOString().slice(0, 19)}Z`;
 
 /**
  * Records in `after` what an update (anything but an apply) changed: the fields become the manager's and cease to be
@@ -83,7 +81,7 @@ export function recordUpdate(
   }
   for (const path of changed)
     if (leaf(path) || !valueAt(before as JsonObject | null, path)) insert(own.fieldsV1, path);
-  own.time = timeText(manager.now);
+  own.time = timestamp(manager.now.getTime());
   setManagedFields(after, united(entries));
 }
 

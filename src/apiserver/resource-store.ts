@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { PropagationPolicy } from './delete-options.ts';
 import { apiVersionOf, fieldNames, fieldsOf, type Kind, type StrategyContext } from './kind.ts';
@@ -399,7 +400,7 @@ export class ResourceStore {
   }
 
   #timestamp(afterSeconds = 0): string {
-    return `${new Date(this.#clock.now() + afterSeconds * 1000).toISOString().slice(0, 19)}Z`;
+    return timestamp(this.#clock.now() + afterSeconds * 1000);
   }
 
   /** Five characters without vowels and look-alikes, as upstream's names.SimpleNameGenerator. */

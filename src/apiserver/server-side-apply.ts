@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import {
   type FieldPath,
   type FieldSet,
@@ -17,7 +18,6 @@ import {
   type ManagedFields,
   managedFieldsOf,
   setManagedFields,
-  timeText,
 } from './managed-fields.ts';
 import { type ApiObject, equal, isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
@@ -88,7 +88,7 @@ export function applyServerSide(
       manager: manager.name,
       operation: 'Apply',
       apiVersion: manager.apiVersion,
-      time: unchanged && previous.time ? previous.time : timeText(manager.now),
+      time: unchanged && previous.time ? previous.time : timestamp(manager.now.getTime()),
       fieldsType: 'FieldsV1',
       fieldsV1: own,
       ...(manager.subresource ? { subresource: manager.subresource } : {}),
@@ -119,7 +119,7 @@ function beforeFirstApply(
     manager: 'before-first-apply',
     operation: 'Update',
     apiVersion,
-    time: timeText(now),
+    time: timestamp(now.getTime()),
     fieldsType: 'FieldsV1',
     fieldsV1: fieldSetOf(current as JsonObject, schema),
   };

@@ -1,4 +1,5 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
+import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { User } from './api-request.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from './object.ts';
@@ -59,7 +60,7 @@ export function createTokenIssuer(
         spec: { ...spec, audiences, expirationSeconds: lifetime },
         status: {
           token,
-          expirationTimestamp: `${new Date((now + lifetime) * 1000).toISOString().slice(0, 19)}Z`,
+          expirationTimestamp: timestamp((now + lifetime) * 1000),
         },
       };
     },

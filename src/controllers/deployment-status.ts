@@ -1,6 +1,7 @@
+import { timestamp } from '../kube/timestamp.ts';
 import type { Deployment, DeploymentCondition, ReplicaSet } from '../kube/types.ts';
 import { replicasOf, rollingLimits } from './deployment-rollout.ts';
-import { timeOf, timestamp } from './pods.ts';
+import { timeOf } from './pods.ts';
 
 type Status = NonNullable<Deployment['status']>;
 

@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import {
   type EndpointSlice,
   keyOf,
@@ -194,5 +195,5 @@ export function triggerTime(
   const changes = [...times]
     .filter(([uid, time]) => time > 0 && shown.get(uid) !== time)
     .map(([, time]) => time);
-  return changes.length === 0 ? null : `${new Date(Math.min(...changes)).toISOString().slice(0, 19)}Z`;
+  return changes.length === 0 ? null : timestamp(Math.min(...changes));
 }

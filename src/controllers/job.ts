@@ -1,11 +1,12 @@
 import { hasReason } from '../kube/client.ts';
+import { timestamp } from '../kube/timestamp.ts';
 import { type Job, type JobCondition, keyOf, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
-import { byDeletionRank, isFinished, isReady, podFrom, timeOf, timestamp } from './pods.ts';
+import { byDeletionRank, isFinished, isReady, podFrom, timeOf } from './pods.ts';
 import { selects } from './selector.ts';
 
 const INDEX = 'batch.kubernetes.io/job-completion-index';

@@ -8,6 +8,7 @@ import {
   wantsAddress,
   wasAllocatedHere,
 } from '../kube/load-balancer.ts';
+import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Lease, type Node, RESOURCES, type Service, splitKey } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { same } from './canonical.ts';
@@ -209,7 +210,7 @@ export function startLoadBalancerAddresses(
     fields: Pick<Condition, 'status' | 'reason' | 'message'>,
   ): Condition {
     const before = service.status?.conditions?.find((one) => one.type === type);
-    const now = `${new Date(context.clock.now()).toISOString().slice(0, 19)}Z`;
+    const now = timestamp(context.clock.now());
     const lastTransitionTime = before?.status === fields.status ? before.lastTransitionTime : now;
     return { type, ...fields, lastTransitionTime };
   }

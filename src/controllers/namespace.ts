@@ -1,9 +1,9 @@
 import { hasReason } from '../kube/client.ts';
+import { timestamp } from '../kube/timestamp.ts';
 import { type KubeObject, type Namespace, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
-import { timestamp } from './pods.ts';
 
 const FINALIZER = 'kubernetes';
 

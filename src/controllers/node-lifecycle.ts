@@ -1,8 +1,9 @@
 import { hasReason } from '../kube/client.ts';
+import { timestamp } from '../kube/timestamp.ts';
 import { type Lease, type Node, type NodeCondition, type Pod, RESOURCES, type Taint } from '../kube/types.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
-import { conditionOf, isFinished, timeOf, timestamp } from './pods.ts';
+import { conditionOf, isFinished, timeOf } from './pods.ts';
 import { nodeTaints, tolerates } from './taints.ts';
 
 const LEASE_NAMESPACE = 'kube-node-lease';

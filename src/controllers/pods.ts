@@ -34,11 +34,6 @@ export function timeOf(timestamp: string | undefined): number {
   return Number.isNaN(time) ? 0 : time;
 }
 
-/** meta/v1 Time: whole seconds. */
-export function timestamp(ms: number): string {
-  return `${new Date(ms).toISOString().slice(0, 19)}Z`;
-}
-
 /** A pod by a template, controlled by `owner`; named by the server with `prefix`, or exactly `name`. */
 export function podFrom(
   template: PodTemplateSpec | undefined,

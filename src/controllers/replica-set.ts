@@ -1,11 +1,12 @@
 import { hasReason } from '../kube/client.ts';
+import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Pod, RESOURCES, type ReplicaSet, splitKey } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
-import { availableIn, byDeletionRank, isActive, isReady, podFrom, timestamp } from './pods.ts';
+import { availableIn, byDeletionRank, isActive, isReady, podFrom } from './pods.ts';
 import { hasLabels, selects } from './selector.ts';
 
 export interface ReplicaSetView {

@@ -1,8 +1,9 @@
 import { pathOf } from '../kube/client.ts';
+import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 import { failureMessage, type NodeLoad, selectNode } from './node-selection.ts';
-import { isFinished, timestamp } from './pods.ts';
+import { isFinished } from './pods.ts';
 import { findPreemption, priorityOf } from './preemption.ts';
 
 const SCHEDULER = 'default-scheduler';

@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import type { Deployment, Node, Pod, ReplicaSet } from '../kube/types.ts';
 
 /** Objects for tables of tests: the short forms that a row can hold. */
@@ -6,7 +7,7 @@ export const NOW = Date.parse('2026-01-01T12:00:00Z');
 
 /** "2026-01-01T11:59:50Z" for 10. */
 export function secondsAgo(seconds: number): string {
-  return `${new Date(NOW - seconds * 1000).toISOString().slice(0, 19)}Z`;
+  return timestamp(NOW - seconds * 1000);
 }
 
 export interface PodFields {

@@ -2,6 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { type Client, hasReason } from './client.ts';
+import { timestamp } from './timestamp.ts';
 import { type Event, type KubeObject, RESOURCES, type Resource } from './types.ts';
 
 export type EventType = 'Normal' | 'Warning';
@@ -92,7 +93,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       }
       dropped = 0;
       const now = clock.now();
-      const timestamp = `${new Date(now).toISOString().slice(0, 19)}Z`;
+      const time = timestamp(now);
       const apiVersion = object.apiVersion ?? (resource ? versionOf(resource) : 'v1');
       const fresh: Event = {
         metadata: {
@@ -114,8 +115,8 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
         source: { component, ...(host ? { host } : {}) },
         reportingComponent: component,
         reportingInstance: host ?? '',
-        firstTimestamp: timestamp,
-        lastTimestamp: timestamp,
+        firstTimestamp: time,
+        lastTimestamp: time,
         count: 1,
       };
       const key = [uid, kind, namespace, name, type, reason, message].join('\0');

@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { readOptionalFile } from '../../kernel/optional-file.ts';
+import { timestamp } from '../../kube/timestamp.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { identify } from '../process-identity.ts';
 import type { Image } from '../rootfs.ts';
@@ -140,7 +141,7 @@ export function openImageStore(folder: string): ImageStore {
         root,
         size: blobs.reduce((sum, blob) => sum + blob.size, 0),
         source,
-        storedAt: `${now.toISOString().slice(0, 19)}Z`,
+        storedAt: timestamp(now.getTime()),
       };
       const fresh = store.temporary('name');
       writeFileSync(fresh, JSON.stringify(image, null, 2), { mode: 0o600 });
