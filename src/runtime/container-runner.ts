@@ -1,23 +1,19 @@
-import { rmSync, writeFileSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { timestamp } from '../kube/timestamp.ts';
 import type { Container } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
-import { containerConfig, type Launch } from './container-config.ts';
+import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
 import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
-import {
-  deleteContainer,
-  execInContainer,
-  monitorEnded,
-  readExitCode,
-  startContainer,
-} from './oci-runtime.ts';
+import { deleteContainer, execInContainer, monitorEnded, readExitCode } from './oci-runtime.ts';
 import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
 import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import { RestartBackoff } from './restart-backoff.ts';
 import { removeRootfs } from './rootfs.ts';
 import { RunExit } from './run-exit.ts';
+import { startRun } from './run-start.ts';
 import { stopSignal } from './stop-signal.ts';
 import { terminationMessage } from './termination-message.ts';
 import { WantedImage } from './wanted-image.ts';
@@ -237,7 +233,7 @@ export class ContainerRunner {
   }
 
   async #start(launch: Launch): Promise<void> {
-    const { options, events, paths, groups } = this.#context;
+    const { options, events } = this.#context;
     const { container, pod } = launch;
     const image = this.#wanted.find(launch, {
       failed: (reason, message) => this.#waitFor(reason, message),
@@ -249,37 +245,21 @@ export class ContainerRunner {
     this.#folder.removeLog(this.#attempt - 2);
     const { namespace = '', name = '' } = pod.metadata ?? {};
     this.#id = this.#idOf(this.#attempt);
-    const bundle = this.#folder.bundle(this.#attempt);
+    const places = {
+      id: this.#id,
+      bundle: this.#folder.bundle(this.#attempt),
+      log: this.#folder.log(this.#attempt),
+    };
     try {
-      const environment = await launch.environment();
       this.#image = container.image ?? '';
       this.#imageId = image.id;
       this.#stopSignal = stopSignal(container, image);
-      const config = containerConfig(launch, environment, image, {
-        bundle,
-        cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${this.#id}`,
-        cgroupControllers: groups?.controllers ?? new Set(),
-      });
-      writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
-      const startedAt = this.#timestamp();
       this.#exit = this.#newExit();
-      this.#process = await this.#context.starts(() =>
-        startContainer(
-          paths,
-          {
-            id: this.#id,
-            bundle,
-            log: this.#folder.log(this.#attempt),
-            stdin: container.stdin === true,
-            stdinOnce: container.stdinOnce === true,
-            tty: container.tty === true,
-          },
-          (process) => {
-            this.#process = process;
-            this.#save(startedAt, false);
-          },
-        ),
-      );
+      const { process, startedAt } = await startRun(this.#context, launch, image, places, (created) => {
+        this.#process = created.process;
+        this.#save(created.startedAt, false);
+      });
+      this.#process = process;
       this.#save(startedAt, true);
       this.#phase = { kind: 'running', id: this.#id, startedAt };
       this.#startedAtMs = options.clock.now();
@@ -365,7 +345,7 @@ export class ContainerRunner {
         reason: code === 0 ? 'Completed' : 'Error',
         message: this.#terminationMessage(code),
         startedAt,
-        finishedAt: this.#timestamp(),
+        finishedAt: timestamp(options.clock.now()),
       },
     };
     this.#save(startedAt, true);
@@ -499,9 +479,5 @@ export class ContainerRunner {
       last: this.#last,
       ended: this.#phase.kind === 'ended' ? this.#phase.termination : null,
     });
-  }
-
-  #timestamp(): string {
-    return `${new Date(this.#context.options.clock.now()).toISOString().slice(0, 19)}Z`;
   }
 }

@@ -1,5 +1,6 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { timestamp } from '../kube/timestamp.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
@@ -57,7 +58,7 @@ export class PodWorker {
       isActive: () => this.#isActive(),
       after: (ms, run) => this.#timer(ms, run),
     });
-    this.#startTime = pod.status?.startTime ?? this.#timestamp();
+    this.#startTime = pod.status?.startTime ?? timestamp(context.options.clock.now());
     this.#files.savePod();
     this.#sandbox = adoptSandbox(this.#folder);
     if (this.#sandbox) this.#ips = context.options.network.addresses(this.uid) ?? this.#hostIps();
@@ -408,7 +409,7 @@ export class PodWorker {
         sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
         startTime: this.#startTime,
         failure: this.#failure,
-        now: this.#timestamp(),
+        now: timestamp(this.#context.options.clock.now()),
       }),
     );
   }
@@ -431,9 +432,5 @@ export class PodWorker {
       run();
     });
     this.#cancelTimers.push(cancel);
-  }
-
-  #timestamp(): string {
-    return `${new Date(this.#context.options.clock.now()).toISOString().slice(0, 19)}Z`;
   }
 }
