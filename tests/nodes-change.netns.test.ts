@@ -73,9 +73,12 @@ test('a node changes its address: its connections live on, and others notice not
 
 test('nodes join and leave while a Service is used and a connection between others is open', async () => {
   const { first } = await places();
+  assert.equal((await cluster.fairlead('mode', 'iptables')).status, 0);
   const load = cluster.load('client', 'http://hello');
   const connection = cluster.connect('client', first.ips[0] ?? '', 8080);
   assert.match(await up('--nodes', '5'), /added: node-4, node-5/);
+  const mode = await cluster.request('node/node-5', 'http://127.0.0.1:10249/proxyMode', '--count', '1');
+  assert.deepEqual(mode.answers, { iptables: 1 }, 'they are as the others have been told to be');
   await cluster.ask('scale', 'deployment/hello', '--replicas=6');
   await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   const late = (await cluster.pods('app=hello')).filter(({ node }) => node === 'node-4' || node === 'node-5');

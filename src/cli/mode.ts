@@ -7,7 +7,7 @@ import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { askAgent } from './agent-client.ts';
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
+import { clusterPaths, DEFAULT_CLUSTER, requireCluster, writeCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
 import { requireRoot } from './requirements.ts';
 
@@ -58,6 +58,8 @@ ${MODE_ANNOTATION}.
         });
         output.out(`${node.name}: ${now}\n`);
       }
+      // Nodes that come later begin as the others are.
+      if (only === '') writeCluster({ ...state, mode });
     } finally {
       transport.close();
     }

@@ -1,3 +1,4 @@
+import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
@@ -45,7 +46,7 @@ which load-balancer address, and what is unhealthy and why. The exit status is 0
       return {
         name: node.name,
         addresses: node.addresses,
-        mode: state.mode,
+        mode: object?.metadata?.annotations?.[MODE_ANNOTATION] ?? state.mode,
         ready: ready?.status === 'True',
         pods,
       };
