@@ -71,6 +71,18 @@ test('a node changes its address: its connections live on, and others notice not
   assert.equal((await cluster.request('outside', `http://${address}:30080`, '--count', '10')).count, 10);
 });
 
+test('up asked for what the cluster is not says so, and changes nothing', async () => {
+  for (const [option, value, hint] of [
+    ['--mode', 'userspace', /fairlead mode userspace/],
+    ['--overlay', 'routes', /fairlead down/],
+  ] as const) {
+    const { status, error } = await cluster.fairlead('up', '--detach', option, value, '--nodes', '4');
+    assert.notEqual(status, 0);
+    assert.match(error, hint);
+  }
+  assert.equal(nodeNames().length, 3);
+});
+
 test('nodes join and leave while a Service is used and a connection between others is open', async () => {
   const { first } = await places();
   assert.equal((await cluster.fairlead('mode', 'iptables')).status, 0);

@@ -102,6 +102,15 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
     const manifests = readManifests(textOptions(parsed, 'file'));
     const progress = startProgress(output);
     const existing = readCluster(name);
+    if (existing) {
+      refuseChanges(existing, {
+        mode: optional('mode'),
+        'ip-family': optional('ip-family'),
+        overlay: optional('overlay'),
+        'pod-cidr': optional('pod-cidr'),
+        'service-cidr': optional('service-cidr'),
+      });
+    }
     let state: ClusterState;
     if (existing)
       state = await resume(existing, optional('nodes') === null ? null : nodes, progress, timeout);
@@ -150,6 +159,28 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
     return 0;
   },
 };
+
+/** What is decided when a cluster is made is not silently another than somebody asks for. */
+function refuseChanges(state: ClusterState, asked: Readonly<Record<string, string | null>>): void {
+  const present: Readonly<Record<string, string>> = {
+    mode: state.mode,
+    'ip-family': state.ipFamily,
+    overlay: state.overlay,
+    'pod-cidr': state.podCidrs.join(),
+    'service-cidr': state.serviceCidrs.join(),
+  };
+  for (const [option, value] of Object.entries(asked)) {
+    if (value === null || value === present[option]) continue;
+    throw new FairleadError(`--${option} ${value}: cluster ${state.name} runs with ${present[option]}`, {
+      op: 'fairlead up',
+      code: 'EEXIST',
+      hint:
+        option === 'mode'
+          ? `switch it: fairlead mode ${value} --name ${state.name}`
+          : `leave --${option} out, or stop the cluster first: fairlead down --name ${state.name}`,
+    });
+  }
+}
 
 function plugIn(options: Readonly<Record<string, unknown>>): 'none' | 'wire' | 'services' {
   if (options['plug-in-services'] === true) return 'services';
