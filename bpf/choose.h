@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Choice of an endpoint. */
 #pragma once
-#include "maps.h"
+#include "events.h"
 
 /* How many endpoints are looked at when the first one is under suspicion. */
 #define SAMPLE 8
@@ -70,6 +70,9 @@ static __always_inline struct endpoint *choose(const struct frontend *frontend, 
 			first = other;
 	}
 	if (frontend->balance & NO_FAILOVER)
+		return first;
+	/* Who avoids one, and cannot be told at compile time, has met a failure. */
+	if (__builtin_constant_p(avoid) && avoid == NO_BACKEND && !is_any(FAILURES))
 		return first;
 	if (first->backend != avoid && !is_suspect(first->backend, now))
 		goto found;

@@ -30,10 +30,17 @@ struct event {
 	__u32 zero;
 };
 
-static __always_inline struct state *state_of(void)
+static __always_inline int is_any(__u32 what)
 {
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&state, &zero);
+	struct state *found = bpf_map_lookup_elem(&state, &what);
+	return found && found->is_any;
+}
+
+static __always_inline void there_is(__u32 what)
+{
+	struct state *found = bpf_map_lookup_elem(&state, &what);
+	if (found)
+		found->is_any = 1;
 }
 
 static __always_inline struct config *settings_of(void)

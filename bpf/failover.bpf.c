@@ -36,12 +36,6 @@ static __always_inline struct flow flow_of(struct bpf_sock_ops *ctx, const struc
 	return flow;
 }
 
-static __always_inline int has_rescues(void)
-{
-	struct state *state = state_of();
-	return state && state->rescues;
-}
-
 static __always_inline void opening(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
 	struct pending pending = {
@@ -57,7 +51,7 @@ static __always_inline void opening(const struct flow *flow, struct peer *peer, 
 	if (!settings->rescue || (peer->flags & PEER_NO_FAILOVER))
 		return;
 	/* Left by an earlier connection from the same port. */
-	if (has_rescues())
+	if (is_any(RESCUES))
 		end_rescue(flow);
 	add_pending(&pending, now);
 }
@@ -91,11 +85,11 @@ static __always_inline int established(const struct flow *flow, struct peer *pee
 	struct address address = flow->server;
 	__be16 port = flow->server_port;
 	struct pending *pending;
-	struct backend *backend;
+	struct backend *backend = 0;
 	__u32 number;
 	__u64 now;
 
-	if (has_rescues()) {
+	if (is_any(RESCUES)) {
 		pending = find_pending(flow);
 		if (pending && pending->tries) {
 			peer->backend = pending->backend;
@@ -107,7 +101,8 @@ static __always_inline int established(const struct flow *flow, struct peer *pee
 	if (settings->rescue && !(peer->flags & PEER_NO_FAILOVER))
 		delete_pending(flow);
 	number = peer->backend;
-	backend = bpf_map_lookup_elem(&backends, &number);
+	if ((peer->flags & PEER_COUNTED) || is_any(FAILURES))
+		backend = bpf_map_lookup_elem(&backends, &number);
 	if (backend && (backend->failed_at | backend->failures))
 		note_success(backend, bpf_ktime_get_ns(), flow, peer, &address, port);
 	if (backend && (peer->flags & PEER_COUNTED)) {
@@ -410,7 +405,7 @@ int fl_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (has_rescues()) {
+	if (is_any(RESCUES)) {
 		if (skb->vlan_present || !parse(skb, &packet))
 			return NEXT;
 		if (forward(skb, &packet, POD))
@@ -426,7 +421,7 @@ int fl_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (has_rescues()) {
+	if (is_any(RESCUES)) {
 		if (skb->vlan_present || !parse(skb, &packet))
 			return NEXT;
 		/* Another endpoint may be behind another device, and has another link address in any case. */

@@ -153,10 +153,10 @@ struct pending {
  * and taken away a moment later, for which a hash map that forgets the oldest would take three times as long.
  */
 struct pending_set {
-	__u64 claims[PENDING_WAYS]; /* 0: free; else the flow's whole hash, and since when (claim_of) */
+	__u64 claims[PENDING_WAYS]; /* 0: free; else the flow's whole hash, and since when (units_of) */
 	struct pending pending[PENDING_WAYS];
 };
-#define PENDING_SETS 2048
+#define PENDING_SETS 1024
 
 /* Where the packets of a flow go instead, or come from. */
 struct rescue {
@@ -191,10 +191,13 @@ struct backend {
 	__u32 probing;    /* one connection finds out whether it is back */
 };
 
+/* Whether there is anything to look up: two elements, each with one of these. */
 struct state {
-	__u32 rescues; /* not 0 while there are any: else packets need no look-up */
+	__u32 is_any;
 	__u32 zero;
 };
+#define RESCUES 0  /* flows that are rescued: packets have to be looked up */
+#define FAILURES 1 /* endpoints that have failed: whoever chooses one, and whoever is answered, has to look */
 
 #define MAP(kind, map_name, key_type, value_type, entries)  \
 	struct {                                            \

@@ -18,7 +18,6 @@ static __always_inline __u32 rescue(const struct flow *flow, const struct fronte
 	struct endpoint *endpoint, to;
 	struct flow back = *flow;
 	struct frontend frontend;
-	struct state *state;
 	struct route route;
 
 	if (!found)
@@ -57,9 +56,7 @@ static __always_inline __u32 rescue(const struct flow *flow, const struct fronte
 	entry.address = to.address;
 	entry.port = to.port;
 	bpf_map_update_elem(&rescues, flow, &entry, BPF_ANY);
-	state = state_of();
-	if (state)
-		state->rescues = 1;
+	there_is(RESCUES);
 	tell(RESCUED, now, flow, &service->address, service->port, &to.address, to.port, 0);
 	return to.backend;
 }

@@ -36,6 +36,7 @@ static __always_inline void note_failure(__u8 kind, __u32 number, __u64 socket, 
 	tell(kind, now, flow, service, service_port, endpoint, endpoint_port, 0);
 	if (!backend || !eject_ms)
 		return;
+	there_is(FAILURES);
 	/* What the network says may be said to one client only. */
 	if (kind != RESET && !backend->failures) {
 		if (!backend->failed_at || now - backend->failed_at > TOGETHER_NS) {

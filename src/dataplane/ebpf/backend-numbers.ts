@@ -66,6 +66,10 @@ export class BackendNumbers {
     return true;
   }
 
+  isUsed(number: number): boolean {
+    return (this.#users[number] ?? 0) > 0;
+  }
+
   /** The words of a number that is or was given out. */
   wordsOf(number: number): Uint32Array {
     return this.#keys.slice(number * BACKEND_KEY_WORDS, (number + 1) * BACKEND_KEY_WORDS);

@@ -26,7 +26,7 @@ import { locateSteps } from './locate.ts';
 import { endConnections } from './own-connections.ts';
 import { DEFAULT_PIN_PATH, makePins, removeLinks, removePins } from './pins.ts';
 import { checkRequirements, deviceAttachment } from './requirements.ts';
-import { leavePins, sweepRescues } from './rescued-flows.ts';
+import { leavePins, sweepFailures, sweepRescues } from './rescued-flows.ts';
 import { capacityFor, doubled } from './sizing.ts';
 import {
   attachProgram,
@@ -174,7 +174,9 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     cancelSweep();
     cancelSweep = clock.after(SWEEP_MS, () => {
       if (!loaded) return;
-      sweepRescues(loaded.maps, process.hrtime.bigint());
+      const { maps, table } = loaded;
+      sweepRescues(maps, process.hrtime.bigint());
+      sweepFailures(maps, (number) => table.usesBackend(number));
       sweepLater();
     });
   }

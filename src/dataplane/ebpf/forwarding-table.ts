@@ -118,6 +118,11 @@ export class ForwardingTable {
     return this.#departed.size > 0;
   }
 
+  /** Whether an endpoint with this number is in use. */
+  usesBackend(number: number): boolean {
+    return this.#numbers.isUsed(number);
+  }
+
   get size(): number {
     return this.#entries.size;
   }

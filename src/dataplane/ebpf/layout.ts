@@ -204,7 +204,7 @@ export type MapName =
   | 'events';
 
 /** Room for connections that are being opened at the same time: sets of a hash's value, which each have few. */
-const PENDING_SETS = 2048;
+const PENDING_SETS = 1024;
 const PENDING_WAYS = 4;
 const PENDING_SIZE = FLOW_SIZE + FRONTEND_KEY_SIZE + 16;
 /** And for those that go elsewhere: two for each. */
@@ -236,6 +236,7 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       keySize: 4,
       valueSize: BACKEND_SIZE,
       maxEntries: capacity.backends,
+      flags: MMAPABLE,
     },
     config: { name: 'fl_config', kind: 'array', keySize: 4, valueSize: CONFIG_SIZE, maxEntries: 1 },
     affinities: { name: 'fl_affinities', kind: 'lruHash', keySize: 16, valueSize: 32, maxEntries: 1 << 16 },
@@ -270,7 +271,7 @@ export function mapDefinitions(capacity: Capacity): Readonly<Record<MapName, Map
       valueSize: 4,
       maxEntries: MOST_DEPARTED,
     },
-    state: { name: 'fl_state', kind: 'array', keySize: 4, valueSize: STATE_SIZE, maxEntries: 1 },
+    state: { name: 'fl_state', kind: 'array', keySize: 4, valueSize: STATE_SIZE, maxEntries: 2 },
     events: { name: 'fl_events', kind: 'ringbuf', keySize: 0, valueSize: 0, maxEntries: EVENTS_SIZE },
   };
 }
@@ -302,6 +303,15 @@ export const HOOKS: Readonly<Record<string, Hook>> = {
 };
 
 export type DeviceHook = 'tcxIngress' | 'tcxEgress';
+
+/** Elements of the map `state`: whether there are any. */
+export const STATE = { rescues: 0, failures: 1 } as const;
+
+/** Whether an endpoint has failed and not answered since; `words` are a backend's. */
+export function hasFailed(words: Uint32Array): boolean {
+  // suspect_until, failed_at, failures.
+  return ((words[0] ?? 0) | (words[1] ?? 0) | (words[2] ?? 0) | (words[3] ?? 0) | (words[6] ?? 0)) !== 0;
+}
 
 /** When a rescued flow's entry ends, in monotonic nanoseconds; 0n while it lives. */
 export function rescueEnd(value: Uint8Array): bigint {

@@ -1,28 +1,46 @@
 import type { Clock } from '../../lib/clock.ts';
 import { isDeviceLink } from './device-ways.ts';
-import { rescueEnd } from './layout.ts';
+import { hasFailed, rescueEnd, STATE } from './layout.ts';
 import { pinnedLinks, removeLinks, removePins } from './pins.ts';
 import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
 
-/** Of maps that have one element. */
-const ONLY_KEY = new Uint8Array(4);
+const keyOf = (what: number): Uint8Array => new Uint8Array(Uint32Array.of(what).buffer);
 const RETURN_MS = 5000;
 /** What established connections that go to another endpoint than their socket believes need: nothing else. */
 const isForRescued = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
 
 /** Forgets the flows that have ended; when there are none, packets are not looked up any more. True when some live. */
 export function sweepRescues({ rescues, state }: Pick<Maps, 'rescues' | 'state'>, now: bigint): boolean {
-  const value = state.lookup(ONLY_KEY);
+  const key = keyOf(STATE.rescues);
+  const value = state.lookup(key);
   if (!value?.some((byte) => byte !== 0)) return false;
   let alive = false;
-  for (const [key, entry] of rescues.entries()) {
+  for (const [flow, entry] of rescues.entries()) {
     const end = rescueEnd(entry);
-    if (end !== 0n && end < now) rescues.delete(key);
+    if (end !== 0n && end < now) rescues.delete(flow);
     else alive = true;
   }
   // A rescue that comes between the two is found out at its connection's next timeout, a tenth of a second later.
-  if (!alive) state.update(ONLY_KEY, new Uint8Array(value.length));
+  if (!alive) state.update(key, new Uint8Array(value.length));
   return alive;
+}
+
+/**
+ * When no endpoint in use has failed without having answered since, nobody has to look whether one has. True when some
+ * have.
+ */
+export function sweepFailures(
+  { backends, state }: Pick<Maps, 'backends' | 'state'>,
+  isUsed: (number: number) => boolean,
+): boolean {
+  const key = keyOf(STATE.failures);
+  const value = state.lookup(key);
+  if (!value?.some((byte) => byte !== 0)) return false;
+  // What fails from here on says so anew.
+  state.update(key, new Uint8Array(value.length));
+  const some = backends.someInMemory((words, number) => hasFailed(words) && isUsed(number));
+  if (some) state.update(key, value);
+  return some;
 }
 
 /**

@@ -119,10 +119,7 @@ export class BpfMap {
    */
   writeMemory(keys: Uint32Array, values: Uint32Array, count: number): void {
     const words = this.valueSize / 4;
-    // Elements of arrays begin at multiples of eight bytes.
-    const stride = Math.ceil(this.valueSize / 8) * 2;
-    this.#memory ??= shareMemory(this.fd, this.maxEntries * stride * 4, { writable: true });
-    const memory = new Uint32Array(this.#memory.bytes);
+    const { memory, stride } = this.#share();
     for (let i = 0; i < count; i++) {
       const key = keys[i] ?? 0;
       if (key >= this.maxEntries) throw new RangeError(`BPF map ${this.name} has no element ${key}`);
@@ -130,6 +127,22 @@ export class BpfMap {
       const to = key * stride;
       for (let word = 0; word < words; word++) memory[to + word] = values[from + word] ?? 0;
     }
+  }
+
+  /** Whether any element of an array made with MMAPABLE is so; `words` are valid during the call only. */
+  someInMemory(is: (words: Uint32Array, index: number) => boolean): boolean {
+    const { memory, stride } = this.#share();
+    for (let i = 0; i < this.maxEntries; i++) {
+      if (is(memory.subarray(i * stride, i * stride + this.valueSize / 4), i)) return true;
+    }
+    return false;
+  }
+
+  /** Memory of an array, and how many words an element takes there: they begin at multiples of eight bytes. */
+  #share(): { memory: Uint32Array; stride: number } {
+    const stride = Math.ceil(this.valueSize / 8) * 2;
+    this.#memory ??= shareMemory(this.fd, this.maxEntries * stride * 4, { writable: true });
+    return { memory: new Uint32Array(this.#memory.bytes), stride };
   }
 
   close(): void {
