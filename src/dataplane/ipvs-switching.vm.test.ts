@@ -1,13 +1,18 @@
 import assert from 'node:assert/strict';
 import { createSocket } from 'node:dgram';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { bindUdpIn } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
+import { hasCode } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import type { ServiceMap } from '../service/model.ts';
 import type { Dataplane } from './dataplane.ts';
+import { createEbpf } from './ebpf/ebpf.ts';
+import { makeTestGroup, removeTestGroup } from './ebpf/testing/client.ts';
 import { createIptables } from './iptables/iptables.ts';
 import { createIpvs } from './ipvs/ipvs.ts';
 import { resumeLeaving } from './ipvs/leave.ts';
@@ -23,6 +28,8 @@ const UDP = 9001;
 const VIP = '10.96.0.60';
 const OUTER = '203.0.113.60';
 const PLACES: readonly Place[] = ['pod1', 'pod2'];
+
+const LEFT = 'open connections stay, new ones and UDP are the other mode’s, and nothing remains in the end';
 
 describe('from IPVS to another mode and back, with open connections', () => {
   let topology: Topology;
@@ -129,52 +136,84 @@ describe('from IPVS to another mode and back, with open connections', () => {
     };
   }
 
+  async function leaveFor(other: Dataplane): Promise<void> {
+    const ipvs = openIpvs();
+    open.push(ipvs);
+    await ipvs.sync(map);
+    const asked = udpClient();
+    assert.ok(PLACES.includes((await asked()) as Place));
+    const old = await connectAll();
+    await replace(ipvs, other);
+    for (const connection of old) assert.ok(await connection.says('still here'));
+    assert.ok(PLACES.includes((await asked()) as Place));
+    const idle = () =>
+      [...listServers(topology).keys()].filter(
+        (server) => server.startsWith('UDP') || server.includes('10.96.0.61'),
+      );
+    await eventually(() => idle().length === 0);
+    assert.ok(listServers(topology).has(`TCP ${VIP}:80`));
+    assert.equal((await connectEcho(topology, 'pod3', VIP, 81)).place, 'ECONNREFUSED');
+    const before = connectionsOf(topology);
+    const fresh = await connectAll();
+    for (const connection of fresh) assert.ok(await connection.says('a new one'));
+    assert.equal(connectionsOf(topology), before, 'none of the new connections is IPVS’s');
+    for (const connection of old) await connection.end();
+    await eventually(() => !/fairlead-ipvs/.test(topology.run('node', 'ip', 'link')));
+    assert.equal(listServers(topology).size, 0);
+    assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead-ipvs/);
+    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
+    for (const connection of fresh) assert.ok(await connection.says('without the addresses'));
+  }
   for (const [name, openOther] of Object.entries(OTHERS)) {
-    test(`${name}: open connections stay, new ones and UDP are the other mode’s, and nothing remains in the end`, async () => {
-      const ipvs = openIpvs();
-      open.push(ipvs);
-      await ipvs.sync(map);
-      const asked = udpClient();
-      assert.ok(PLACES.includes((await asked()) as Place));
-      const old = await connectAll();
-      await replace(ipvs, openOther());
-      for (const connection of old) assert.ok(await connection.says('still here'));
-      assert.ok(PLACES.includes((await asked()) as Place));
-      const idle = () =>
-        [...listServers(topology).keys()].filter(
-          (server) => server.startsWith('UDP') || server.includes('10.96.0.61'),
-        );
-      await eventually(() => idle().length === 0);
-      assert.ok(listServers(topology).has(`TCP ${VIP}:80`));
-      assert.equal((await connectEcho(topology, 'pod3', VIP, 81)).place, 'ECONNREFUSED');
-      const before = connectionsOf(topology);
-      const fresh = await connectAll();
-      for (const connection of fresh) assert.ok(await connection.says('a new one'));
-      assert.equal(connectionsOf(topology), before, 'none of the new connections is IPVS’s');
-      for (const connection of old) await connection.end();
-      await eventually(() => !/fairlead-ipvs/.test(topology.run('node', 'ip', 'link')));
-      assert.equal(listServers(topology).size, 0);
-      assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead-ipvs/);
-      assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
-      for (const connection of fresh) assert.ok(await connection.says('without the addresses'));
-    });
+    test(`${name}: ${LEFT}`, () => leaveFor(openOther()));
   }
 
-  test('there and back: virtual servers that still have connections are taken over', async () => {
+  async function thereAndBack(other: Dataplane): Promise<void> {
     const ipvs = openIpvs();
     open.push(ipvs);
     await ipvs.sync(map);
     const first = await connectAll();
-    const nftables = OTHERS['nftables']?.() ?? assert.fail();
-    await replace(ipvs, nftables);
+    await replace(ipvs, other);
     const second = await connectAll();
     const again = openIpvs();
-    await replace(nftables, again);
+    await replace(other, again);
     const third = await connectAll();
     for (const connection of [...first, ...second, ...third]) assert.ok(await connection.says('still here'));
     assert.deepEqual(await again.verify(), []);
     assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /leaving/);
-  });
+  }
+  test('there and back: virtual servers that still have connections are taken over', () =>
+    thereAndBack(OTHERS['nftables']?.() ?? assert.fail()));
+
+  for (const [what, walk] of [
+    [LEFT, leaveFor],
+    ['there and back', thereAndBack],
+  ] as const) {
+    test(`ebpf: ${what}`, async (t) => {
+      await using group = joinTestGroup();
+      const cgroup = group.path;
+      const pinPath = `/run/${cgroup.split('/').at(-1)}-bpf`;
+      const openEbpf = () =>
+        createEbpf({ families: FAMILIES, netns: topology.namespace('node'), cgroup, pinPath });
+      const probe = openEbpf();
+      try {
+        await probe.sync(serviceMap([]));
+      } catch (error) {
+        // User-mode kernels load no programs that read numbers where they happen to stand (README of tests/vm).
+        if (!hasCode(error, 'EACCES')) throw error;
+        return t.skip('this kernel refuses the programs');
+      } finally {
+        await probe.remove();
+        await probe.close();
+      }
+      await walk(openEbpf());
+      for (const connection of connections.splice(0)) connection.destroy();
+      for (const dataplane of open.splice(0)) {
+        await dataplane.remove();
+        await dataplane.close();
+      }
+    });
+  }
 
   test('what one process left when it ended, the next looks after', async () => {
     const ipvs = openIpvs();
@@ -210,4 +249,19 @@ describe('from IPVS to another mode and back, with open connections', () => {
 
 function connectionsOf(topology: Topology): number {
   return topology.run('node', 'ipvsadm', '-Lnc').split('\n').length;
+}
+
+/** Puts this process into a control group of its own, until it is disposed of. */
+function joinTestGroup() {
+  const before = readFileSync('/proc/self/cgroup', 'utf8').match(/^0::(.*)$/m)?.[1] ?? '/';
+  const path = makeTestGroup();
+  const move = (group: string) => writeFileSync(join(group, 'cgroup.procs'), String(process.pid));
+  move(path);
+  return {
+    path,
+    async [Symbol.asyncDispose]() {
+      move(join(dirname(path), before));
+      await removeTestGroup(path);
+    },
+  };
 }
