@@ -1,4 +1,4 @@
-import { closeSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { detachLink, linkInfo } from '../../kernel/bpf/link.ts';
 import { makePinDirectory, openPin, unmountPinDirectory, unpin } from '../../kernel/bpf/pin.ts';
@@ -35,7 +35,19 @@ export function pinnedLinks(pinPath: string): string[] {
 /** Makes the place of the pins, mounting a BPF file system where there is none. */
 export function makePins(pinPath: string): void {
   makePinDirectory(pinPath);
+  removeDirectory(leavingMark(pinPath));
   mkdirSync(pinDirectory(pinPath), { recursive: true, mode: 0o700 });
+}
+
+const leavingMark = (pinPath: string): string => join(pinPath, 'leaving');
+
+/** Says at the pins that another mode is at work, until somebody makes them anew. */
+export function markLeaving(pinPath: string): void {
+  mkdirSync(leavingMark(pinPath), { recursive: true, mode: 0o700 });
+}
+
+export function isLeaving(pinPath: string): boolean {
+  return existsSync(leavingMark(pinPath));
 }
 
 /**
@@ -53,6 +65,7 @@ export function removePins(pinPath: string): boolean {
     }
     removeDirectory(folder);
   }
+  removeDirectory(leavingMark(pinPath));
   unmountPinDirectory(pinPath);
   removeDirectory(pinPath);
   // The folder that the nodes of one cluster share goes with the last of them.

@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import { isDeviceLink } from './device-ways.ts';
 import { hasFailed, rescueEnd, STATE } from './layout.ts';
-import { pinnedLinks, removeLinks, removePins } from './pins.ts';
+import { isLeaving, markLeaving, removeLinks, removePins } from './pins.ts';
 import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
 
 const keyOf = (what: number): Uint8Array => new Uint8Array(Uint32Array.of(what).buffer);
@@ -64,12 +64,12 @@ export function leavePins(pinPath: string, clock: Clock, onLast: () => void): vo
     }
     removeLinks(pinPath, (link) => !isForRescued(link));
     for (const [key] of maps.frontends.entries()) maps.frontends.delete(key);
+    markLeaving(pinPath);
   } finally {
     closeMaps(maps);
   }
   clock.after(RETURN_MS, () => {
-    // It is at work again, or somebody else has removed it.
-    const links = pinnedLinks(pinPath);
-    if (links.length > 0 && links.every(isForRescued)) leavePins(pinPath, clock, onLast);
+    // Else it is at work again or about to be, or somebody else has removed it.
+    if (isLeaving(pinPath)) leavePins(pinPath, clock, onLast);
   });
 }
