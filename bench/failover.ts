@@ -131,7 +131,7 @@ async function measure(
 ): Promise<string[]> {
   await using stage = await setUp(mode, failover, from);
   const { scene, servers } = stage;
-  const loading = stage.load(['paced', String(rate), String(LOAD_MS)]);
+  const { done } = await stage.load(['paced', String(rate), String(LOAD_MS)]);
   await pause(BEFORE_MS);
   if (death === 'address gone') scene.vanish(VICTIM);
   const victim = servers.get(VICTIM);
@@ -140,7 +140,7 @@ async function measure(
     await once(victim, 'exit');
   }
   const diedAt = Date.now();
-  const connections = await loading;
+  const connections = await done;
   const cutOff = connections.filter((one) => wasCutOff(one, diedAt));
   const others = connections.filter((one) => !wasCutOff(one, diedAt));
   const failed = others.filter((one) => one.failure);
@@ -178,7 +178,7 @@ async function soak(mode: string, how: string[]): Promise<string[]> {
   const machine = watchMachine();
   try {
     const ms = Number(how[2]);
-    const connections = await stage.load(how);
+    const connections = await (await stage.load(how)).done;
     const failed = connections.filter((one) => one.failure).length;
     const longest = connections.reduce((most, one) => Math.max(most, one.ms), 0);
     const ejected = stage.scene.verdicts.filter(({ kind }) => kind === 'ejected').length;
@@ -251,16 +251,18 @@ async function setUp(mode: string, failover: boolean, from: Place) {
   return {
     scene,
     servers,
-    /** Runs the load in a process of its own; everything it did. */
-    async load(how: string[]): Promise<Connection[]> {
+    /** Begins the load in a process of its own; `done`: everything it did. */
+    async load(how: string[]): Promise<{ readonly done: Promise<Connection[]> }> {
       const child = await start('child-load', topology.namespace(from), ...how);
       writeFileSync(join(cgroup, 'cgroup.procs'), String(child.pid));
       const connections: Connection[] = [];
       child.on('message', (part: Connection[]) => connections.push(...part));
       child.send('go');
-      await once(child, 'exit');
-      children.delete(child);
-      return connections;
+      const ended = once(child, 'exit').then(() => {
+        children.delete(child);
+        return connections;
+      });
+      return { done: ended };
     },
     async [Symbol.asyncDispose]() {
       for (const child of children) child.kill('SIGKILL');
