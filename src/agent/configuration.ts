@@ -87,6 +87,8 @@ export interface DnsConfiguration {
   readonly stubDomains: Readonly<Record<string, readonly string[]>>;
   readonly ttlSeconds: number;
   readonly podRecords: 'disabled' | 'insecure' | 'verified';
+  /** Lifts the kernel's limits of ICMP errors on this node, so that pods notice at once when no agent answers. */
+  readonly refuseAtOnce: boolean;
 }
 
 export interface LoadBalancerConfiguration {
@@ -145,6 +147,7 @@ export function readConfiguration(document: unknown): AgentConfiguration {
       stubDomains: reader.listsByName('stubDomains', domain, nameServer),
       ttlSeconds: reader.number('ttlSeconds', 5, 0, 3600),
       podRecords: reader.choice('podRecords', ['disabled', 'insecure', 'verified'], 'disabled'),
+      refuseAtOnce: reader.flag('refuseAtOnce', false),
     })),
     loadBalancer: root.optionalObject('loadBalancer', (reader) => ({
       interface: reader.optionalText('interface'),

@@ -15,6 +15,11 @@ test('name servers of domains are read, in every way to write an address', () =>
 
 test('without any, all names outside go the same way', () => assert.deepEqual(read({})?.stubDomains, {}));
 
+test('the kernel’s limits are lifted only where somebody asks for it', () => {
+  assert.equal(read({})?.refuseAtOnce, false);
+  assert.equal(read({ refuseAtOnce: true })?.refuseAtOnce, true);
+});
+
 const refused: { name: string; dns: object; says: RegExp }[] = [
   {
     name: 'a name server without address',
@@ -36,6 +41,11 @@ const refused: { name: string; dns: object; says: RegExp }[] = [
     name: 'an upstream without address',
     dns: { upstreams: ['10.1.0.53:0'] },
     says: /dns\.upstreams\[0\]: "10\.1\.0\.53:0"/,
+  },
+  {
+    name: 'a flag that is none',
+    dns: { refuseAtOnce: 'yes' },
+    says: /dns\.refuseAtOnce: /,
   },
   {
     name: 'a TTL that is too long',

@@ -42,7 +42,7 @@ export async function startDns(
   } finally {
     socket.close();
   }
-  refuseAtOnce(logger);
+  if (dns.refuseAtOnce) refuseAtOnce(logger);
   const metrics = createDnsMetrics(registry);
   const networks = [
     ...(configuration.proxy?.serviceCidrs ?? []),

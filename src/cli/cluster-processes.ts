@@ -92,7 +92,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       apiServicePort: 443,
       imagesDir: paths.images,
     },
-    dns: { addresses: state.dnsAddresses },
+    dns: { addresses: state.dnsAddresses, refuseAtOnce: true },
     loadBalancer: { interface: UPLINK },
     healthzBindAddress: '[::]:10256',
     metricsBindAddress: '[::]:10249',
