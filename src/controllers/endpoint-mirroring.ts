@@ -12,9 +12,10 @@ import {
 import { familyOf } from '../lib/address.ts';
 import { canonical } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
-import { hasSelector, MANAGED_BY, SERVICE_NAME } from './endpoint-slice.ts';
+import { MANAGED_BY, SERVICE_NAME } from './endpoint-slice.ts';
 import { ENDPOINTS_MANAGED_BY } from './endpoints.ts';
 import { controllerReference } from './ownership.ts';
+import { hasSelector } from './pod-services.ts';
 import { packSlices, type SliceGroup, type SliceWrites } from './slice-packing.ts';
 
 const MIRRORER = 'endpointslicemirroring-controller.k8s.io';

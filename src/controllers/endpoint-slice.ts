@@ -10,6 +10,7 @@ import {
 } from '../kube/types.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
 import { controllerReference } from './ownership.ts';
+import { hasSelector, queueServicesOfPods } from './pod-services.ts';
 import { conditionOf, timeOf } from './pods.ts';
 import { hasLabels } from './selector.ts';
 import { isHeadless, serviceGroups, ZONE_LABEL } from './service-endpoints.ts';
@@ -58,29 +59,9 @@ function sliceMetadata(service: Service, triggeredAt: string | null): SliceMetad
   };
 }
 
-/** True for Services whose endpoints follow from pods. */
-export function hasSelector(service: Service): boolean {
-  return service.spec?.type !== 'ExternalName' && Object.keys(service.spec?.selector ?? {}).length > 0;
-}
-
-/** True when the change of a pod makes a difference to the endpoints it stands for. */
-export function endpointChanged(pod: Pod, before: Pod): boolean {
-  return (
-    conditionOf(pod, 'Ready')?.status !== conditionOf(before, 'Ready')?.status ||
-    (pod.metadata?.deletionTimestamp === undefined) !== (before.metadata?.deletionTimestamp === undefined) ||
-    pod.status?.phase !== before.status?.phase ||
-    pod.spec?.nodeName !== before.spec?.nodeName ||
-    pod.spec?.hostname !== before.spec?.hostname ||
-    JSON.stringify(pod.status?.podIPs) !== JSON.stringify(before.status?.podIPs) ||
-    pod.status?.podIP !== before.status?.podIP ||
-    JSON.stringify(pod.metadata?.labels) !== JSON.stringify(before.metadata?.labels)
-  );
-}
-
 /** Keeps the EndpointSlices of Services with selectors. */
 export function startEndpointSlices(context: ControllerContext): void {
   const { services, pods, nodes, endpointSlices } = context.caches;
-  const bySelector = selectorIndex(services.informer);
   endpointSlices.informer.addIndex(SERVICE_NAME, (slice) => [
     `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME] ?? ''}`,
   ]);
@@ -125,23 +106,7 @@ export function startEndpointSlices(context: ControllerContext): void {
     shown.set(key, times);
   });
 
-  services.informer.handle({
-    onAdd: (service) => queue.add(keyOf(service)),
-    onUpdate: (service) => queue.add(keyOf(service)),
-    onDelete: (service) => queue.add(keyOf(service)),
-  });
-  const podChanged = (pod: Pod) => {
-    for (const service of bySelector(pod)) queue.add(keyOf(service));
-  };
-  pods.informer.handle({
-    onAdd: podChanged,
-    onUpdate(pod, before) {
-      if (!endpointChanged(pod, before)) return;
-      podChanged(pod);
-      podChanged(before);
-    },
-    onDelete: podChanged,
-  });
+  queueServicesOfPods(services, pods, queue);
   endpointSlices.informer.handle({
     // Somebody else's hand in our slices: put right.
     onUpdate: (slice) => ownSliceChanged(slice),
@@ -161,24 +126,6 @@ export function startEndpointSlices(context: ControllerContext): void {
       if (node.metadata?.labels?.[ZONE_LABEL] !== before.metadata?.labels?.[ZONE_LABEL]) nodeChanged();
     },
   });
-}
-
-/** Finds the Services that select a pod without walking through all of them: by one label of their selector. */
-export function selectorIndex(services: {
-  addIndex(name: string, values: (service: Service) => readonly string[]): void;
-  byIndex(name: string, value: string): Service[];
-}): (pod: Pod) => Service[] {
-  const INDEX = 'first selector label';
-  services.addIndex(INDEX, (service) => {
-    const first = hasSelector(service) ? Object.entries(service.spec?.selector ?? {})[0] : undefined;
-    return first ? [`${service.metadata?.namespace}\0${first[0]}=${first[1]}`] : [];
-  });
-  return (pod) =>
-    Object.entries(pod.metadata?.labels ?? {}).flatMap(([key, value]) =>
-      services
-        .byIndex(INDEX, `${pod.metadata?.namespace}\0${key}=${value}`)
-        .filter((service) => hasLabels(service.spec?.selector ?? {}, pod.metadata?.labels)),
-    );
 }
 
 function readyTime(pod: Pod): number {

@@ -10,7 +10,8 @@ import {
 } from '../kube/types.ts';
 import { same } from './canonical.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
-import { endpointChanged, HEADLESS, hasSelector, selectorIndex, triggerTime } from './endpoint-slice.ts';
+import { HEADLESS, triggerTime } from './endpoint-slice.ts';
+import { hasSelector, queueServicesOfPods } from './pod-services.ts';
 import { conditionOf, timeOf } from './pods.ts';
 import { hasLabels } from './selector.ts';
 import { addressTypesOf, isHeadless, serviceGroups } from './service-endpoints.ts';
@@ -106,7 +107,6 @@ export function reconcileEndpoints(view: {
 /** Keeps the legacy Endpoints of Services with selectors, for the clients that still read them. */
 export function startEndpoints(context: ControllerContext): void {
   const { services, pods, nodes, endpoints } = context.caches;
-  const bySelector = selectorIndex(services.informer);
   const shown = new Map<string, Map<string, number>>();
   const queue = controllerQueue(context, 'endpoints', async (key) => {
     const { namespace, name } = splitKey(key);
@@ -135,23 +135,7 @@ export function startEndpoints(context: ControllerContext): void {
     if (wanted) await (current ? endpoints.update(wanted) : endpoints.create(wanted));
     shown.set(key, times);
   });
-  services.informer.handle({
-    onAdd: (service) => queue.add(keyOf(service)),
-    onUpdate: (service) => queue.add(keyOf(service)),
-    onDelete: (service) => queue.add(keyOf(service)),
-  });
-  const podChanged = (pod: Pod) => {
-    for (const service of bySelector(pod)) queue.add(keyOf(service));
-  };
-  pods.informer.handle({
-    onAdd: podChanged,
-    onUpdate(pod, before) {
-      if (!endpointChanged(pod, before)) return;
-      podChanged(pod);
-      podChanged(before);
-    },
-    onDelete: podChanged,
-  });
+  queueServicesOfPods(services, pods, queue);
   // Somebody else's hand in ours: put right. Those that were made before their Service are left alone.
   const endpointsChanged = (object: Endpoints) => {
     if (services.informer.get(keyOf(object))) queue.add(keyOf(object));
