@@ -30,7 +30,7 @@ export const CHECK_NAMESPACE = 'fairlead-check';
 
 /** Addresses on the wire that load balancers and external IPs of the check take, counted from the network's base. */
 const FIRST_ADDRESS = 130;
-const POD_WAIT_MS = 30_000;
+const POD_WAIT_MS = 120_000;
 
 /** Pods and Services of the check, at work. */
 export interface CheckSetup {
