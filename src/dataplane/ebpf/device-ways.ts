@@ -26,14 +26,26 @@ export interface DeviceWay {
   close(): void;
 }
 
-const PIN = /^device-([0-9]+)-/;
-const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
+/** What the programs at a device are for: flows that are rescued, at all of them; traffic from outside, at one. */
+export type DevicePurpose = 'device' | 'uplink';
+
+const PINS: Readonly<Record<DevicePurpose, RegExp>> = {
+  device: /^device-([0-9]+)-/,
+  uplink: /^uplink-([0-9]+)-/,
+};
 
 /** Whether a pinned link is one of a device. */
-export const isDeviceLink = (name: string): boolean => PIN.test(name);
+export const isDeviceLink = (name: string): boolean => PINS.device.test(name);
+/** Whether it is one of an uplink's programs. */
+export const isUplinkLink = (name: string): boolean => PINS.uplink.test(name);
 
 /** Pinned links (tcx, Linux 6.6). */
-export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay {
+export function tcxWay(
+  pinPath: string,
+  netns: NetnsRef | undefined,
+  purpose: DevicePurpose = 'device',
+): DeviceWay {
+  const pinName = (device: number, hook: DeviceHook) => `${purpose}-${device}-${hook}`;
   const links = new Map<string, BpfLink>();
   const pathOf = (device: number, hook: DeviceHook) => linkPin(pinPath, pinName(device, hook));
 
@@ -76,7 +88,7 @@ export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay 
     },
     keepOnly(devices) {
       for (const name of pinnedLinks(pinPath)) {
-        const device = PIN.exec(name)?.[1];
+        const device = PINS[purpose].exec(name)?.[1];
         if (device === undefined || devices.has(Number(device))) continue;
         unpin(linkPin(pinPath, name));
         links.get(name)?.close();
@@ -90,35 +102,57 @@ export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay 
   };
 }
 
-const CLSACT: Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactSlot]>> = {
-  tcxIngress: ['ingress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_ingress' }],
-  tcxEgress: ['egress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_egress' }],
+type Slots = Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactSlot]>>;
+
+const slots = (number: number, name: string): Slots => ({
+  tcxIngress: ['ingress', { priority: number, handle: number, name: `${name}_ingress` }],
+  tcxEgress: ['egress', { priority: number, handle: number, name: `${name}_egress` }],
+});
+
+const CLSACT: Readonly<Record<DevicePurpose, Slots>> = {
+  device: slots(0x464c, 'fairlead'),
+  uplink: slots(0x464b, 'fairlead_uplink'),
 };
 
 /** Filters of tc(8). */
-export function clsactWay(netns: NetnsRef | undefined): DeviceWay {
+export function clsactWay(netns: NetnsRef | undefined, purpose: DevicePurpose = 'device'): DeviceWay {
+  const places = CLSACT[purpose];
   return {
     attach(device, hook, program) {
       using socket = openRouteSocket(netns);
-      attachClsact(socket, device, ...CLSACT[hook], program.fd);
+      attachClsact(socket, device, ...places[hook], program.fd);
     },
     isAttached(device, hook) {
       using socket = openRouteSocket(netns);
-      return hasClsact(socket, device, ...CLSACT[hook]);
+      return hasClsact(socket, device, ...places[hook]);
     },
     detach(device, hook) {
       using socket = openRouteSocket(netns);
-      detachClsact(socket, device, ...CLSACT[hook]);
+      detachClsact(socket, device, ...places[hook]);
     },
-    keepOnly() {},
+    keepOnly(devices) {
+      // Where packets are not rescued any more the programs find nothing; what comes from outside they would still take.
+      if (purpose === 'uplink') removeFiltersOf(places, netns, devices);
+    },
     close() {},
   };
 }
 
 /** Takes every filter of this mode away from a node's devices. */
 export function removeFilters(netns: NetnsRef | undefined): void {
+  removeFiltersOf(CLSACT.device, netns, new Set());
+  removeUplinkFilters(netns);
+}
+
+/** Those of an uplink. */
+export function removeUplinkFilters(netns: NetnsRef | undefined): void {
+  removeFiltersOf(CLSACT.uplink, netns, new Set());
+}
+
+function removeFiltersOf(places: Slots, netns: NetnsRef | undefined, kept: ReadonlySet<number>): void {
   using socket = openRouteSocket(netns);
   for (const { index } of listLinks(socket)) {
-    for (const [hook, slot] of Object.values(CLSACT)) detachClsact(socket, index, hook, slot);
+    if (kept.has(index)) continue;
+    for (const [hook, slot] of Object.values(places)) detachClsact(socket, index, hook, slot);
   }
 }

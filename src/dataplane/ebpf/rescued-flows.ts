@@ -1,13 +1,18 @@
 import type { Clock } from '../../lib/clock.ts';
-import { isDeviceLink } from './device-ways.ts';
+import { isDeviceLink, isUplinkLink } from './device-ways.ts';
 import { hasFailed, rescueEnd, STATE } from './layout.ts';
 import { isLeaving, markLeaving, removeLinks, removePins } from './pins.ts';
 import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
+import { leaveUplink } from './uplink-flows.ts';
 
 const keyOf = (what: number): Uint8Array => new Uint8Array(Uint32Array.of(what).buffer);
 const RETURN_MS = 5000;
-/** What established connections that go to another endpoint than their socket believes need: nothing else. */
-const isForRescued = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
+/**
+ * What established connections need that go to another endpoint than their socket believes, and those that came in by
+ * the uplink: nothing else.
+ */
+const isForRescued = (link: string): boolean =>
+  link === 'sockOps' || isDeviceLink(link) || isUplinkLink(link);
 
 /** Forgets the flows that have ended; when there are none, packets are not looked up any more. True when some live. */
 export function sweepRescues({ rescues, state }: Pick<Maps, 'rescues' | 'state'>, now: bigint): boolean {
@@ -44,8 +49,8 @@ export function sweepFailures(
 }
 
 /**
- * Takes everything pinned at `pinPath` away when another mode carries Services. What connections that were rescued live
- * by stays for as long as there are any: this process takes it away later; else whoever removes the pins does, or this
+ * Takes everything pinned at `pinPath` away when another mode carries Services. What connections that were rescued, or
+ * came in by the uplink, live by stays for as long as there are any: this process takes it away later; else whoever removes the pins does, or this
  * mode when it comes back, which finds them. `onLast` is called when nothing is left.
  */
 export function leavePins(pinPath: string, clock: Clock, onLast: () => void): void {
@@ -57,7 +62,8 @@ export function leavePins(pinPath: string, clock: Clock, onLast: () => void): vo
   }
   const { maps } = found;
   try {
-    if (!sweepRescues(maps, process.hrtime.bigint())) {
+    const isUplinkNeeded = leaveUplink(pinPath);
+    if (!sweepRescues(maps, process.hrtime.bigint()) && !isUplinkNeeded) {
       removePins(pinPath);
       onLast();
       return;
