@@ -1,21 +1,33 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { unpin } from '../../kernel/bpf/pin.ts';
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import type { Endpoint, Frontend } from '../../service/model.ts';
+import { endpoint, frontend } from '../testing/service-map.ts';
 import {
   ALL,
   createServiceScene,
   everywhere,
   FAMILIES,
   LOCAL,
+  PROTOCOLS,
   type Transport,
+  vip as vipOf,
 } from '../testing/service-scene.ts';
+import { type Place, SILENCE_MS } from '../testing/topology.ts';
 import { createEbpf } from './ebpf.ts';
 import { pinnedLinks, removePins } from './pins.ts';
 import { makeTestGroup, removeTestGroup } from './testing/client.ts';
 import { attachForeign } from './testing/group-programs.ts';
+import { connectFrom, echoIn, udpIn } from './testing/outside.ts';
 
+/** Where the tests' own servers are. */
+const ECHO = 9000;
 const KINDS = ['NodePort', 'LoadBalancer'] as const;
 const NUMBER: Readonly<Record<Transport, number>> = { TCP: 6, UDP: 17 };
 
@@ -75,7 +87,288 @@ for (const attachment of ['tcx', 'clsact'] as const) {
         });
       }
     });
+
+    test('the kernel objects that carry a packet from outside are named', () => {
+      const [frontend] = service(20, ALL, 'external-local').filter(({ kind }) => kind === 'LoadBalancer');
+      assert.ok(frontend?.address);
+      const packet = {
+        source: scene.topology.address('outside', 'ipv4'),
+        destination: frontend.address,
+        port: frontend.port,
+        protocol: frontend.protocol,
+      };
+      const programs = (sourceClass: 'external' | 'node') =>
+        scene.dataplane
+          .locate(frontend, { ...packet, sourceClass })
+          .filter(({ object }) => object.includes('fl_uplink_in'));
+      assert.equal(programs('external').length, 1);
+      assert.equal(programs('node').length, 0);
+    });
+
+    test('endpoints that come and go are followed, and what becomes none of its own is left to nftables', async () => {
+      const one = (...places: Place[]) => service(22, places, 'external-local');
+      await scene.sync(one('pod1', 'far'));
+      const ask = (places: readonly Place[]) =>
+        everywhere((family, protocol) =>
+          scene.expectPlaces('outside', protocol, destination('LoadBalancer', family, 22), places, false),
+        );
+      await ask(['pod1']);
+      await scene.apply(one('pod2', 'far'));
+      await ask(['pod2']);
+      await scene.expectVerified();
+      await scene.apply(service(22, ALL));
+      await everywhere(async (family, protocol) => {
+        const to = destination('LoadBalancer', family, 22);
+        assert.ok(!wasTranslated(to, protocol));
+        await scene.expectPlaces('outside', protocol, to, ALL, true);
+        assert.ok(wasTranslated(to, protocol));
+      });
+      await scene.expectVerified();
+    });
+
+    test('a flow of datagrams whose endpoint is gone goes to another one', async () => {
+      const { namespace } = scene.topology;
+      await scene.sync(service(23, ['pod1'], 'external-local'));
+      for (const family of FAMILIES) {
+        const [address, port] = destination('LoadBalancer', family, 23);
+        const client = await udpIn(namespace('outside'), address, 0);
+        const ask = async () => {
+          const answered = once(client, 'message');
+          client.send('?', port, address);
+          return `${(await answered)[0]}`;
+        };
+        try {
+          assert.match(await ask(), /^pod1 /);
+          await scene.apply(service(23, LOCAL, 'external-local'));
+          for (let i = 0; i < 5; i++) assert.match(await ask(), /^pod1 /, 'it stays while that serves');
+          await scene.apply(service(23, ['pod2'], 'external-local'));
+          assert.match(await ask(), /^pod2 /);
+        } finally {
+          client.close();
+          await scene.apply(service(23, ['pod1'], 'external-local'));
+        }
+      }
+    });
+
+    test('errors on the way find those whom they concern', async () => {
+      const { namespace, address, configure } = scene.topology;
+      const at = (family: IPFamily): Endpoint => endpoint(address('pod1', family), ECHO);
+      await scene.sync(echoes(50, at));
+      for (const family of FAMILIES) {
+        const [vip, port] = [vipOf(family, 50), 80];
+        // Towards the client: it has to learn that the way to the pod is narrow.
+        const echo = echoIn(namespace('pod1'), address('pod1', family), ECHO);
+        configure('node', 'link set v1 mtu 1300');
+        try {
+          const connection = await connectFrom(namespace('outside'), vip, port);
+          await connection.exchange(100_000);
+          connection.destroy();
+        } finally {
+          configure('node', 'link set v1 mtu 1500');
+          echo.close();
+        }
+        // From the client: the server has to learn that nobody listens there any more.
+        const server = await udpIn(namespace('pod1'), address('pod1', family), ECHO);
+        const client = await udpIn(namespace('outside'), vip, 0);
+        try {
+          const asked = once(server, 'message');
+          client.send('?', port, vip);
+          const [, peer] = await asked;
+          assert.equal(peer.address, address('outside', family));
+          server.connect(peer.port, peer.address);
+          await once(server, 'connect');
+          await new Promise<void>((resolve) => client.close(resolve));
+          const refused = new Promise<NodeJS.ErrnoException>((resolve) => server.once('error', resolve));
+          server.send('!');
+          assert.equal((await refused).code, 'ECONNREFUSED');
+        } finally {
+          server.close();
+        }
+      }
+    });
+
+    test('an answer larger than a packet arrives whole', async () => {
+      const { namespace, address } = scene.topology;
+      await scene.sync(echoes(51, (family) => endpoint(address('pod1', family), ECHO)));
+      for (const family of FAMILIES) {
+        const server = await udpIn(namespace('pod1'), address('pod1', family), ECHO);
+        const client = await udpIn(namespace('outside'), vipOf(family, 51), 0);
+        try {
+          server.on('message', (_, peer) => server.send(Buffer.alloc(5000, 'y'), peer.port, peer.address));
+          const answered = once(client, 'message');
+          client.send('?', 80, vipOf(family, 51));
+          const [answer, from] = await answered;
+          assert.equal(answer.length, 5000);
+          assert.deepEqual([from.address, from.port], [vipOf(family, 51), 80]);
+        } finally {
+          server.close();
+          client.close();
+        }
+      }
+    });
+
+    test('one port of a client reaches an endpoint in two Services’ names', async () => {
+      const { namespace, address } = scene.topology;
+      await scene.sync([
+        ...service(24, ['pod1'], 'external-local'),
+        ...service(25, ['pod1'], 'external-local'),
+      ]);
+      for (const family of FAMILIES) {
+        const client = await udpIn(namespace('outside'), address('outside', family), 0);
+        try {
+          for (const n of [24, 25, 24, 25]) {
+            const [vip, port] = destination('LoadBalancer', family, n);
+            const answered = once(client, 'message');
+            client.send('?', port, vip);
+            const [answer, from] = await answered;
+            assert.match(`${answer}`, /^pod1 /);
+            assert.equal(from.address, vip);
+          }
+        } finally {
+          client.close();
+        }
+      }
+    });
+
+    test('connections live on over a restart, and when another mode takes over', async () => {
+      const { namespace, address, run } = scene.topology;
+      const frontends = echoes(52, (family) => endpoint(address('pod1', family), ECHO));
+      await scene.dataplane.remove();
+      await scene.sync(frontends);
+      const echo = FAMILIES.map((family) => echoIn(namespace('pod1'), address('pod1', family), ECHO));
+      const connections = await Promise.all(
+        FAMILIES.map((family) => connectFrom(namespace('outside'), vipOf(family, 52), 80)),
+      );
+      try {
+        for (const one of connections) await one.exchange(10);
+        await scene.dataplane.close();
+        for (const one of connections) await one.exchange(10);
+        scene.reopen();
+        await scene.sync(frontends);
+        await scene.expectVerified();
+        for (const one of connections) await one.exchange(10);
+        await scene.dataplane.remove({ succeeded: true });
+        for (const one of connections) await one.exchange(10);
+        // What is new is not the programs' any more: nobody carries it here.
+        for (const family of FAMILIES)
+          assert.notEqual(await scene.ask('outside', 'TCP', vipOf(family, 52), 80, SILENCE_MS), 'pod1');
+        for (const one of connections) {
+          await one.exchange(10);
+          await one.end();
+        }
+        for (let i = 0; i < 300 && existsSync(`${pinPath}/v1`); i++) await delay(100);
+        assert.ok(!existsSync(`${pinPath}/v1`), 'they go with the last connection');
+        assert.doesNotMatch(run('node', 'tc', 'filter', 'show', 'dev', 'eth0', 'ingress'), /fairlead_uplink/);
+      } finally {
+        for (const one of connections) one.destroy();
+        for (const one of echo) one.close();
+      }
+    });
+
+    test('a connection that nftables carries stays with it when the programs come', async () => {
+      const { namespace, address } = scene.topology;
+      const frontends = echoes(53, (family) => endpoint(address('pod1', family), ECHO));
+      scene.reopen((netns) => createEbpf({ families: FAMILIES, netns, cgroup: group, pinPath, attachment }));
+      await scene.sync(frontends);
+      assert.deepEqual(uplinkLinks(), []);
+      const echo = echoIn(namespace('pod1'), address('pod1', 'ipv4'), ECHO);
+      const server = await udpIn(namespace('pod1'), address('pod1', 'ipv4'), ECHO);
+      const client = await udpIn(namespace('outside'), address('outside', 'ipv4'), 0);
+      server.on('message', (_, peer) => server.send(`${peer.port}`, peer.port, peer.address));
+      const askUdp = async () => {
+        const answered = once(client, 'message');
+        client.send('?', 80, vipOf('ipv4', 53));
+        return `${(await answered)[0]}`;
+      };
+      const connection = await connectFrom(namespace('outside'), vipOf('ipv4', 53), 80);
+      try {
+        await connection.exchange(10);
+        const seen = await askUdp();
+        await scene.dataplane.close();
+        scene.reopen();
+        await scene.sync(frontends);
+        await connection.exchange(10);
+        assert.equal(await askUdp(), seen);
+        const flows = conntrack.list('ipv4', { destination: address('pod1', 'ipv4') });
+        assert.ok(!flows.some(({ original }) => original.sourcePort === connection.port));
+        assert.ok(!flows.some(({ original }) => original.sourcePort === client.address().port));
+        // Switched off again, nothing lives by the programs: they go.
+        connection.destroy();
+        await scene.dataplane.close();
+        scene.reopen((netns) =>
+          createEbpf({ families: FAMILIES, netns, cgroup: group, pinPath, attachment }),
+        );
+        await scene.sync(frontends);
+        assert.deepEqual(uplinkLinks(), []);
+        assert.doesNotMatch(filters(), /fairlead_uplink/);
+        assert.ok(!existsSync(`${pinPath}/v1/map-uplink_flows`));
+      } finally {
+        connection.destroy();
+        echo.close();
+        server.close();
+        client.close();
+        await scene.dataplane.close();
+        scene.reopen();
+      }
+    });
+
+    test('what others take away is named and put back; what others have at the uplink stays', async () => {
+      const frontends = service(26, ALL, 'external-local');
+      const device = attachForeign(scene.topology.namespace('node'), 'eth0');
+      try {
+        await scene.sync(frontends);
+        if (attachment === 'tcx') {
+          for (const name of uplinkLinks()) unpin(`${pinPath}/v1/link-${name}`);
+        } else {
+          scene.topology.run('node', 'tc', 'qdisc', 'del', 'dev', 'eth0', 'clsact');
+        }
+        const drifts = await scene.dataplane.verify();
+        const named = drifts.filter(({ object }) => /uplink.*tcx(In|E)gress/.test(object));
+        assert.deepEqual(
+          named.map(({ kind }) => kind),
+          ['missing', 'missing'],
+        );
+        await scene.sync(frontends);
+        await scene.expectVerified();
+        await scene.dataplane.remove();
+        assert.ok(!existsSync(`${pinPath}/v1`));
+        assert.doesNotMatch(filters(), /fairlead/);
+        assert.ok(device.isAttached());
+      } finally {
+        device.close();
+      }
+    });
+
+    test('where there is no such device nftables carries everything', async () => {
+      await scene.dataplane.close();
+      scene.reopen((netns) =>
+        createEbpf({ families: FAMILIES, netns, cgroup: group, pinPath, attachment, uplink: 'eth9' }),
+      );
+      await scene.sync(service(27, ALL, 'external-local'));
+      await scene.expectVerified();
+      await everywhere(async (family, protocol) => {
+        const to = destination('NodePort', family, 27);
+        await scene.expectPlaces('outside', protocol, to, LOCAL, false);
+        assert.ok(wasTranslated(to, protocol));
+      });
+    });
   });
 }
-void existsSync;
-void attachForeign;
+
+/** A Service with one address, for TCP and UDP in both families. */
+function echoes(n: number, at: (family: IPFamily) => Endpoint): Frontend[] {
+  return FAMILIES.flatMap((family) =>
+    PROTOCOLS.map((protocol) =>
+      frontend({
+        kind: 'ExternalIP',
+        service: `s${n}`,
+        family,
+        protocol,
+        address: vipOf(family, n),
+        port: 80,
+        policy: 'external-local',
+        endpoints: [at(family)],
+      }),
+    ),
+  );
+}
