@@ -22,6 +22,8 @@ export interface DataplaneSettings {
   readonly ipvsScheduler: string | null;
   /** Seconds; 0: as the system has it. */
   readonly ipvsTimeouts: IpvsTimeouts;
+  /** As `ProxyConfiguration.ebpfUplink`. */
+  readonly ebpfUplink: string | null;
 }
 
 /** Each mode, loaded only when it is used. */
@@ -30,7 +32,8 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     const { createNftables } = await import('../dataplane/nftables/nftables.ts');
     return createNftables(settings);
   },
-  ebpf: async ({ cgroupParent, ...settings }) => {
+  ebpf: async ({ cgroupParent, ebpfUplink, ...rest }) => {
+    const settings = { ...rest, uplink: ebpfUplink };
     const [{ createEbpf }, { pinPathOf }] = await Promise.all([
       import('../dataplane/ebpf/ebpf.ts'),
       import('../dataplane/ebpf/pins.ts'),

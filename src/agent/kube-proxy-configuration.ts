@@ -94,6 +94,7 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
       serviceCidrs: [],
       ipvsScheduler: sections.ipvs.scheduler,
       ipvsTimeouts: sections.ipvs.timeouts,
+      ebpfUplink: null,
       minSyncPeriodMs,
       syncPeriodMs,
     },

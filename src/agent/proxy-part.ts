@@ -91,6 +91,7 @@ export async function startProxyPart(
       cgroupParent: configuration.pods?.cgroupParent ?? null,
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
+      ebpfUplink: proxied.ebpfUplink,
     });
   const conntrack = createConntrackReconciler({
     families,
