@@ -23,7 +23,9 @@ export function isForUplink(frontend: Frontend, { localDetection }: NodeView): b
     'ipv4' in localDetection &&
     external.action === 'forward' &&
     !external.masquerade &&
-    external.pool.endpoints.every(({ local }) => local)
+    external.pool.endpoints.every(({ local, ip }) => local && familyOf(ip) === frontend.family) &&
+    // What cannot be written is nf_tables' to report.
+    (frontend.address === null || familyOf(frontend.address) === frontend.family)
   );
 }
 

@@ -88,7 +88,39 @@ for (const attachment of ['tcx', 'clsact'] as const) {
       }
     });
 
-    test('the kernel objects that carry a packet from outside are named', () => {
+    test('pods, and clients that are answered by another device, are left to nftables', async () => {
+      const { configure, ask } = scene.topology;
+      const sources = { pod: '10.244.9.9', elsewhere: '198.51.100.9' };
+      for (const address of Object.values(sources)) configure('outside', `addr add ${address}/32 dev lo`);
+      configure('node', `route add ${sources.pod}/32 dev eth0`, `route add ${sources.elsewhere}/32 dev eth1`);
+      const to = destination('LoadBalancer', 'ipv4', 20);
+      // One Service for each: what was translated is told by its address.
+      assert.ok(!wasTranslated(to, 'UDP'));
+      assert.match(await ask('outside', 'UDP', ...to, sources.pod), /^(pod1|pod2|far) /);
+      const from = (source: string) =>
+        conntrack
+          .list('ipv4', { destination: to[0], protocol: NUMBER.UDP })
+          .some(({ original }) => original.source === source);
+      assert.ok(from(sources.pod));
+      assert.equal(await ask('outside', 'UDP', ...to, sources.elsewhere, SILENCE_MS), 'silence');
+      assert.ok(from(sources.elsewhere));
+    });
+
+    test('a connection whose endpoint does not answer goes to another one', async () => {
+      const { configure } = scene.topology;
+      await scene.sync(service(28, LOCAL, 'external-local'));
+      const to = destination('NodePort', 'ipv4', 28);
+      configure('node', 'route replace blackhole 10.244.1.11/32');
+      try {
+        const asked = Array.from({ length: 8 }, () => scene.ask('outside', 'TCP', ...to));
+        for (const answer of await Promise.all(asked)) assert.match(answer, /^pod2 /);
+      } finally {
+        configure('node', 'route replace 10.244.1.11/32 dev v1');
+      }
+    });
+
+    test('the kernel objects that carry a packet from outside are named', async () => {
+      await scene.sync(service(20, ALL, 'external-local'));
       const [frontend] = service(20, ALL, 'external-local').filter(({ kind }) => kind === 'LoadBalancer');
       assert.ok(frontend?.address);
       const packet = {

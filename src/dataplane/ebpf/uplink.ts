@@ -16,6 +16,7 @@ import type { Drift, KernelStep } from '../dataplane.ts';
 import { PROTOCOL_NUMBER } from '../words.ts';
 import type { DeviceWay } from './device-ways.ts';
 import { OBJECT } from './generated/uplink.ts';
+import { formatMapped } from './kernel-contents.ts';
 import { type DeviceHook, HOOKS, mappedAddress } from './layout.ts';
 import { pinDirectory } from './pins.ts';
 import {
@@ -68,6 +69,7 @@ export class Uplink {
   #nextId = 1;
   /** Index of the device that has the programs. */
   #attached: number | null = null;
+  #isMissed = false;
   #cancelSweep = () => {};
 
   constructor(options: UplinkOptions) {
@@ -75,10 +77,10 @@ export class Uplink {
     const { netns, logger } = options;
     this.#watch = watchNetwork(
       ['link', 'address'],
-      () => {
-        if (!this.#maps) return;
+      (event) => {
+        if (!this.#maps || !this.#map || (event.kind === 'link' && !this.#concerns(event.link))) return;
         try {
-          this.#update();
+          if (event.kind !== 'link') this.#readAddresses();
           this.#attach();
         } catch (error) {
           logger.warn({ error: messageOf(error) }, 'the uplink cannot be followed');
@@ -98,7 +100,7 @@ export class Uplink {
     this.#adopt(maps);
     this.#map = map;
     this.#candidates = new Map([...map.frontends].filter(([, frontend]) => isForUplink(frontend, map.node)));
-    this.#update();
+    this.#readAddresses();
     if (!earlier) this.#keepDatagrams();
     this.#attach();
     this.#sweepLater();
@@ -184,7 +186,7 @@ export class Uplink {
   #adopt(maps: UplinkMaps): void {
     const endpoints = new Map(maps.uplink_endpoints.entries().map(([key, value]) => [textOf(key), value]));
     this.#written = new Map();
-    this.#addresses = new Set();
+    this.#addresses = new Set(maps.uplink_addresses.entries().map(([key]) => formatMapped(key)));
     const used = new Set<string>();
     for (const [key, value] of maps.uplink_frontends.entries()) {
       const [id = 0, count = 0] = new Uint32Array(value.slice().buffer);
@@ -195,7 +197,23 @@ export class Uplink {
       this.#written.set(textOf(key), { key, id, endpoints: found });
     }
     for (const key of endpoints.keys()) if (!used.has(key)) maps.uplink_endpoints.delete(bytesOfText(key));
-    for (const [key] of maps.uplink_addresses.entries()) maps.uplink_addresses.delete(key);
+  }
+
+  #concerns({ name, index }: Link): boolean {
+    return name === this.#options.device || index === this.#attached;
+  }
+
+  /** Where node ports answer now; everything follows from there. */
+  #readAddresses(): void {
+    const maps = this.#maps;
+    const map = this.#map;
+    if (!maps || !map) return;
+    const before = this.#addresses;
+    this.#addresses = nodePortAddressesOf(map.node, this.#options.netns);
+    this.#update();
+    for (const ip of before) if (!this.#addresses.has(ip)) maps.uplink_addresses.delete(mappedAddress(ip));
+    for (const ip of this.#addresses)
+      if (!before.has(ip)) maps.uplink_addresses.update(mappedAddress(ip), NONE);
   }
 
   /** Writes what has changed; endpoints before the frontend that leads to them. */
@@ -206,25 +224,20 @@ export class Uplink {
     const config = uplinkConfig(false, map.node.localDetection);
     const there = maps.uplink_config.lookup(CONFIG_KEY);
     if (!there || !sameBytes(there, config)) maps.uplink_config.update(CONFIG_KEY, config);
-    const addresses = nodePortAddressesOf(map.node, this.#options.netns);
-    const wanted = this.#wanted(map, addresses);
+    const wanted = this.#wanted(map);
     for (const [text, { key, id, endpoints }] of this.#written) {
       if (wanted.has(text)) continue;
       maps.uplink_frontends.delete(key);
       deleteEndpoints(maps.uplink_endpoints, id, endpoints.length);
       this.#written.delete(text);
     }
-    for (const ip of this.#addresses) if (!addresses.has(ip)) maps.uplink_addresses.delete(mappedAddress(ip));
-    for (const ip of addresses)
-      if (!this.#addresses.has(ip)) maps.uplink_addresses.update(mappedAddress(ip), NONE);
-    this.#addresses = addresses;
     for (const [text, frontend] of wanted) this.#write(maps, text, frontend);
   }
 
-  #wanted(map: ServiceMap, addresses: ReadonlySet<string>): Map<string, Frontend> {
+  #wanted(map: ServiceMap): Map<string, Frontend> {
     const wanted = new Map<string, Frontend>();
     for (const frontend of this.#candidates.values()) {
-      if (isAmbiguous(frontend, map, addresses)) continue;
+      if (isAmbiguous(frontend, map, this.#addresses)) continue;
       wanted.set(textOf(uplinkKey(frontend)), frontend);
     }
     return wanted;
@@ -289,14 +302,16 @@ export class Uplink {
     const { way, logger, device: wanted } = this.#options;
     const device = this.#device();
     if (device === null) {
-      if (this.#attached !== null || wanted !== '')
+      if (!this.#isMissed)
         logger.warn(
-          { device: wanted },
-          'there is no such Ethernet device: nftables carries traffic from outside; see proxy.ebpf.uplink',
+          { device: wanted, hint: 'name a device of this node in proxy.ebpf.uplink, or "auto"' },
+          'proxy.ebpf.uplink: there is no such Ethernet device; nftables carries traffic from outside',
         );
+      this.#isMissed = true;
       this.#attached = null;
       return;
     }
+    this.#isMissed = false;
     const isThere = this.#attached === device.index;
     if (isThere && HOOK_NAMES.every((hook) => way.isAttached(device.index, hook))) return;
     way.keepOnly(new Set([device.index]));
