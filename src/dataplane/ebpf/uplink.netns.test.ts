@@ -281,9 +281,19 @@ for (const attachment of ['tcx', 'clsact'] as const) {
         for (const one of connections) await one.exchange(10);
         await scene.dataplane.remove({ succeeded: true });
         for (const one of connections) await one.exchange(10);
-        // What is new is not the programs' any more: nobody carries it here.
-        for (const family of FAMILIES)
-          assert.notEqual(await scene.ask('outside', 'TCP', vipOf(family, 52), 80, SILENCE_MS), 'pod1');
+        // What is new is not the programs' any more, and here nobody else's.
+        for (const family of FAMILIES) {
+          const ports = () =>
+            conntrack
+              .list(family, { destination: address('pod1', family), protocol: NUMBER.TCP })
+              .map(({ original }) => original.sourcePort);
+          const known = ports();
+          await scene.ask('outside', 'TCP', vipOf(family, 52), 80, SILENCE_MS);
+          assert.deepEqual(
+            ports().filter((port) => !known.includes(port)),
+            [],
+          );
+        }
         for (const one of connections) {
           await one.exchange(10);
           await one.end();
@@ -383,6 +393,20 @@ for (const attachment of ['tcx', 'clsact'] as const) {
         await scene.expectPlaces('outside', protocol, to, LOCAL, false);
         assert.ok(wasTranslated(to, protocol));
       });
+    });
+
+    test('a device that comes later gets the programs', async () => {
+      const missing = async () =>
+        (await scene.dataplane.verify()).filter(({ object }) => object.includes('uplink'));
+      scene.topology.configure('node', 'link add eth9 type veth peer name eth9-peer');
+      for (let i = 0; i < 300 && (await missing()).length > 0; i++) await delay(100);
+      assert.deepEqual(await missing(), []);
+      if (attachment === 'tcx') assert.equal(uplinkLinks().length, 2);
+      else
+        assert.match(
+          scene.topology.run('node', 'tc', 'filter', 'show', 'dev', 'eth9', 'ingress'),
+          /fairlead_uplink/,
+        );
     });
   });
 }
