@@ -22,6 +22,7 @@ import {
 import { type Place, SILENCE_MS } from '../testing/topology.ts';
 import { createEbpf } from './ebpf.ts';
 import { pinnedLinks, removePins } from './pins.ts';
+import { deviceAttachment } from './requirements.ts';
 import { makeTestGroup, removeTestGroup } from './testing/client.ts';
 import { attachForeign } from './testing/group-programs.ts';
 import { connectFrom, echoIn, udpIn } from './testing/outside.ts';
@@ -31,8 +32,11 @@ const ECHO = 9000;
 const KINDS = ['NodePort', 'LoadBalancer'] as const;
 const NUMBER: Readonly<Record<Transport, number>> = { TCP: 6, UDP: 17 };
 
+const hasLinks = deviceAttachment(undefined) === 'tcx';
+
 for (const attachment of ['tcx', 'clsact'] as const) {
-  describe(`eBPF mode at the uplink, attached by ${attachment}`, () => {
+  const skip = attachment === 'tcx' && !hasLinks && 'this kernel has no tcx (Linux 6.6)';
+  describe(`eBPF mode at the uplink, attached by ${attachment}`, { skip }, () => {
     let group: string;
     let pinPath: string;
     let conntrack: ConntrackConnection;
@@ -356,7 +360,7 @@ for (const attachment of ['tcx', 'clsact'] as const) {
 
     test('what others take away is named and put back; what others have at the uplink stays', async () => {
       const frontends = service(26, ALL, 'external-local');
-      const device = attachForeign(scene.topology.namespace('node'), 'eth0');
+      const device = hasLinks ? attachForeign(scene.topology.namespace('node'), 'eth0') : null;
       try {
         await scene.sync(frontends);
         if (attachment === 'tcx') {
@@ -375,9 +379,9 @@ for (const attachment of ['tcx', 'clsact'] as const) {
         await scene.dataplane.remove();
         assert.ok(!existsSync(`${pinPath}/v1`));
         assert.doesNotMatch(filters(), /fairlead/);
-        assert.ok(device.isAttached());
+        assert.ok(device?.isAttached() ?? true);
       } finally {
-        device.close();
+        device?.close();
       }
     });
 
