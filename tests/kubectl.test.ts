@@ -337,7 +337,12 @@ async function writeStatus(api: TestApi): Promise<void> {
   });
 }
 
-/** Resolves when the output of a process shows the first, and all, of what is awaited; rejects when it ends before. */
+const LINES_MS = 60_000;
+
+/**
+ * Resolves when the output of a process shows the first, and all, of what is awaited; rejects when it ends before, or
+ * does not within a minute.
+ */
 function waitForLines(process: ChildProcess, awaited: readonly RegExp[]) {
   let seen = '';
   const until = (patterns: readonly RegExp[]) =>
@@ -350,6 +355,11 @@ function waitForLines(process: ChildProcess, awaited: readonly RegExp[]) {
         look();
       });
       process.on('exit', () => reject(new Error(`kubectl ended after: ${seen}`)));
+      const late = setTimeout(
+        () => reject(new Error(`kubectl has shown only: ${JSON.stringify(seen)}`)),
+        LINES_MS,
+      );
+      process.on('exit', () => clearTimeout(late));
       look();
     });
   const [first] = awaited;
