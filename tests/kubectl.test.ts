@@ -345,23 +345,31 @@ const LINES_MS = 60_000;
  */
 function waitForLines(process: ChildProcess, awaited: readonly RegExp[]) {
   let seen = '';
+  let looks: (() => void)[] = [];
+  // Once for all who wait: a line may come in pieces.
+  process.stdout?.on('data', (chunk: Buffer) => {
+    seen += chunk.toString();
+    for (const look of looks) look();
+  });
   const until = (patterns: readonly RegExp[]) =>
     new Promise<void>((resolve, reject) => {
       const look = () => {
-        if (patterns.every((pattern) => pattern.test(seen))) resolve();
+        if (!patterns.every((pattern) => pattern.test(seen))) return;
+        clearTimeout(late);
+        looks = looks.filter((other) => other !== look);
+        resolve();
       };
-      process.stdout?.on('data', (chunk: Buffer) => {
-        seen += chunk.toString();
-        look();
+      const fail = (why: string) => reject(new Error(`${why}: ${JSON.stringify(seen)}`));
+      const late = setTimeout(() => fail('kubectl has shown only'), LINES_MS);
+      process.on('exit', () => {
+        clearTimeout(late);
+        fail('kubectl ended after');
       });
-      process.on('exit', () => reject(new Error(`kubectl ended after: ${seen}`)));
-      const late = setTimeout(
-        () => reject(new Error(`kubectl has shown only: ${JSON.stringify(seen)}`)),
-        LINES_MS,
-      );
-      process.on('exit', () => clearTimeout(late));
-      look();
+      looks.push(look);
     });
   const [first] = awaited;
-  return { first: until(first ? [first] : []), all: until(awaited) };
+  const all = until(awaited);
+  // Whoever waits for the first line hears of a failure there.
+  all.catch(() => {});
+  return { first: until(first ? [first] : []), all };
 }
