@@ -23,7 +23,7 @@ export const processOutput: Output = {
   interactive: process.stderr.isTTY === true,
 };
 
-interface Parsed {
+export interface Parsed {
   readonly values: Record<string, string | boolean | (string | boolean)[] | undefined>;
   readonly positionals: string[];
 }

@@ -7,12 +7,12 @@ import { FLOW_EVENT_KINDS } from '../dataplane/flow-event.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
-import { FairleadError } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import { agentNotRunning } from './agent-client.ts';
 import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import { type Command, numberOption, parseArguments, textOption, usageError } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
+import { nodeOption } from './node-option.ts';
 import { requireRoot } from './requirements.ts';
 
 /** Until Ctrl-C, in effect. */
@@ -45,7 +45,7 @@ endpoint was chosen, how soon it answered, or that it did not.
     const parsed = parseArguments('flows', argv, options, { least: 0, most: 0, names: '' });
     requireRoot('flows');
     const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const nodes = nodesOf(state, textOption(parsed, 'node', ''));
+    const nodes = nodeOption('flows', parsed, state);
     const kinds = kindsOf(textOption(parsed, 'kind', ''));
     const service = qualified(textOption(parsed, 'service', ''));
     const pod = qualified(textOption(parsed, 'pod', ''));
@@ -104,17 +104,6 @@ function textOf({ time, node, kind, protocol, client, service, endpoint, micros 
   const took = micros > 0 ? `  ${(micros / 1000).toFixed(micros < 10_000 ? 2 : 0)} ms` : '';
   const words = [time.slice(11, 23), node, kind.padEnd(11), protocol];
   return `${words.join('  ')}  ${end(client)} → ${asked} → ${end(endpoint)}${took}\n`;
-}
-
-function nodesOf(state: ClusterState, only: string): string[] {
-  const nodes = state.nodes.map(({ name }) => name);
-  if (only === '') return nodes;
-  if (nodes.includes(only)) return [only];
-  throw new FairleadError(`there is no node ${JSON.stringify(only)}`, {
-    op: 'fairlead flows',
-    code: 'no-node',
-    hint: `use one of ${nodes.join(', ')}`,
-  });
 }
 
 function kindsOf(text: string): Set<string> | null {

@@ -5,10 +5,10 @@ import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
-import { FairleadError } from '../lib/errors.ts';
 import { askAgent } from './agent-client.ts';
 import { clusterPaths, DEFAULT_CLUSTER, requireCluster, writeCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
+import { nodeOption } from './node-option.ts';
 import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
@@ -38,28 +38,20 @@ ${MODE_ANNOTATION}.
       );
     }
     const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const only = textOption(parsed, 'node', '');
-    const nodes = state.nodes.filter((node) => only === '' || node.name === only);
-    if (nodes.length === 0) {
-      throw new FairleadError(`there is no node ${JSON.stringify(only)}`, {
-        op: 'fairlead mode',
-        code: 'no-node',
-        hint: `use one of ${state.nodes.map((node) => node.name).join(', ')}`,
-      });
-    }
+    const nodes = nodeOption('mode', parsed, state);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     try {
       const client = createClient(transport, 'fairlead-mode');
       for (const node of nodes) {
         // The agent switches before the annotation says so, so that a mode it cannot carry is an error here.
-        const { mode: now } = await askAgent<AgentState>(state, node.name, 'POST', '/mode', { mode });
-        await client.patch(RESOURCES.nodes, node.name, 'merge', {
+        const { mode: now } = await askAgent<AgentState>(state, node, 'POST', '/mode', { mode });
+        await client.patch(RESOURCES.nodes, node, 'merge', {
           metadata: { annotations: { [MODE_ANNOTATION]: now } },
         });
-        output.out(`${node.name}: ${now}\n`);
+        output.out(`${node}: ${now}\n`);
       }
       // Nodes that come later begin as the others are.
-      if (only === '') writeCluster({ ...state, mode });
+      if (textOption(parsed, 'node', '') === '') writeCluster({ ...state, mode });
     } finally {
       transport.close();
     }
