@@ -117,3 +117,10 @@ export function pathFields(...paths: string[]): Record<string, (object: ApiObjec
     }),
   );
 }
+
+/** Readers for booleans, which are "false" where they are absent (fields.Set of upstream's strategies). */
+export function booleanFields(...paths: string[]): Record<string, (object: ApiObject) => string> {
+  return Object.fromEntries(
+    paths.map((path) => [path, (object: ApiObject) => String(at(object, ...path.split('.')) === true)]),
+  );
+}

@@ -8,7 +8,7 @@ import {
   defaultStatefulSet,
 } from './defaults/workloads.ts';
 import { eventView } from './event-view.ts';
-import { defineKind, type Kind, pathFields } from './kind.ts';
+import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { type ApiObject, isObject, textAt } from './object.ts';
 import { admitPod, keepPriority } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
@@ -82,7 +82,7 @@ export const KINDS: readonly Kind[] = [
     namespaced: false,
     status: true,
     generationFields: [],
-    fields: pathFields('spec.unschedulable'),
+    fields: booleanFields('spec.unschedulable'),
     validate: validateNode,
   }),
   defineKind('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims', { shortNames: ['pvc'], status: true }),
@@ -90,16 +90,18 @@ export const KINDS: readonly Kind[] = [
     shortNames: ['po'],
     categories: ['all'],
     status: true,
-    fields: pathFields(
-      'spec.nodeName',
-      'spec.restartPolicy',
-      'spec.schedulerName',
-      'spec.serviceAccountName',
-      'spec.hostNetwork',
-      'status.phase',
-      'status.podIP',
-      'status.nominatedNodeName',
-    ),
+    fields: {
+      ...pathFields(
+        'spec.nodeName',
+        'spec.restartPolicy',
+        'spec.schedulerName',
+        'spec.serviceAccountName',
+        'status.phase',
+        'status.podIP',
+        'status.nominatedNodeName',
+      ),
+      ...booleanFields('spec.hostNetwork'),
+    },
     defaults: defaultPod,
     prepareCreate(pod, context) {
       admitPod(pod, context);

@@ -25,6 +25,17 @@ test('generateName appends five characters', async () => {
   assert.match(body.metadata.name, /^gen-[a-z0-9]{5}$/);
 });
 
+test('a node that says nothing of it is schedulable by the field selector', async () => {
+  const node = { apiVersion: 'v1', kind: 'Node', metadata: { name: 'plain' } };
+  await request('POST', '/api/v1/nodes', node);
+  const names = async (selector: string) => {
+    const { body } = await request('GET', `/api/v1/nodes?fieldSelector=${encodeURIComponent(selector)}`);
+    return body.items.map((item: { metadata: { name: string } }) => item.metadata.name);
+  };
+  assert.deepEqual(await names('spec.unschedulable=false'), ['plain']);
+  assert.deepEqual(await names('spec.unschedulable=true'), []);
+});
+
 interface Refusal {
   readonly what: string;
   readonly send: () => Promise<Answer>;
