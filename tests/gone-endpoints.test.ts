@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
-import { type GoneEndpoint, watchGoneEndpoints } from '../src/agent/gone-endpoints.ts';
 import { startInformer } from '../src/kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../src/kube/types.ts';
 import { type ManualClock, manualClock, systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
+import { type GoneEndpoint, watchGoneEndpoints } from '../src/proxy/gone-endpoints.ts';
 import { eventually } from './support/cluster.ts';
 import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
 

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { LoadBalancerPool } from '../src/controllers/load-balancer-pools.ts';
 import {
   ADDRESS_ALLOCATED,
   ADDRESS_ANNOUNCED,
@@ -8,6 +7,7 @@ import {
   REQUESTED_ADDRESSES,
 } from '../src/kube/load-balancer.ts';
 import { RESOURCES, type Service } from '../src/kube/types.ts';
+import type { LoadBalancerPool } from '../src/loadbalancer/address-pools.ts';
 import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
 
 const FINALIZER = 'service.kubernetes.io/load-balancer-cleanup';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { isRunning } from '../src/cli/cluster-state.ts';
+import { isRunning } from '../src/cluster/state.ts';
 import { listNetns } from '../src/kernel/netns.ts';
 import { addAddress, deleteAddress } from '../src/kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../src/kernel/rtnetlink/links.ts';

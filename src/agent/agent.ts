@@ -5,6 +5,7 @@ import { type Informer, startInformer } from '../kube/informer.ts';
 import { inClusterCredentials, readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
+import { startStatusServers } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf } from './agent-context.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
@@ -16,7 +17,6 @@ import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
 import { startPods } from './pods-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
-import { startStatusServers } from './status-servers.ts';
 
 /** One node's agent at work. */
 export interface Agent {

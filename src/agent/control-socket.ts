@@ -9,11 +9,11 @@ import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { explain } from '../observe/explain.ts';
 import type { ExplainView, Origin } from '../observe/explain-view.ts';
+import { streamFlows } from '../proxy/flow-stream.ts';
 import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
-import { streamFlows } from './flow-stream.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
 export interface ControlSources {

@@ -9,19 +9,19 @@ import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type KubeObject, type Node, RESOURCES, type Service } from '../kube/types.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { startFailoverPart } from '../proxy/failover-part.ts';
+import { createFlowWatch, type FlowWatch } from '../proxy/flow-watch.ts';
+import { type GoneEndpoint, watchGoneEndpoints } from '../proxy/gone-endpoints.ts';
+import { createHealthCheckServers } from '../proxy/health-check-servers.ts';
+import { type Applied, type ServiceProxy, startProxy } from '../proxy/proxy-loop.ts';
+import { createProxyMetrics, type ProxyMetrics } from '../proxy/proxy-metrics.ts';
+import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { Finding } from '../service/model.ts';
 import { type NodeSettings, readNodeView } from '../service/node-view.ts';
 import { createServiceTable, type ServiceTable } from '../service/service-table.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
-import { startFailoverPart } from './failover-part.ts';
-import { createFlowWatch, type FlowWatch } from './flow-watch.ts';
-import { type GoneEndpoint, watchGoneEndpoints } from './gone-endpoints.ts';
-import { createHealthCheckServers } from './health-check-servers.ts';
-import { type Applied, type ServiceProxy, startProxy } from './proxy.ts';
-import { createProxyMetrics, type ProxyMetrics } from './proxy-metrics.ts';
-import type { ProxyHealth } from './status-servers.ts';
 
 /** The proxy of one node at work, with what stands around it: findings as events, health checks, connection tracking. */
 export interface ProxyPart {

@@ -1,6 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { AgentState } from '../agent/control-socket.ts';
+import { askAgent } from '../cluster/agent-client.ts';
+import { cgroupParent } from '../cluster/processes.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
 import { type CheckedCluster, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
 import { type Flow, flowsOf, packetOf } from '../conformance/flows.ts';
 import { type FlowResult, flowText, type Oracle, runFlows } from '../conformance/run.ts';
@@ -14,9 +18,6 @@ import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { Verdict } from '../service/decide.ts';
-import { askAgent } from './agent-client.ts';
-import { cgroupParent } from './cluster-processes.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import {
   type Command,
   numberOption,
@@ -25,7 +26,6 @@ import {
   textOption,
   textOptions,
 } from './command.ts';
-import { requireRoot } from './requirements.ts';
 
 const SETTLE_MS = 20_000;
 

@@ -1,8 +1,8 @@
 import { removeAll } from '../agent/cleanup.ts';
+import { requireRoot } from '../cluster/requirements.ts';
 import { silentLogger } from '../lib/log.ts';
 import { readConfigurationFile } from './agent.ts';
 import { type Command, parseArguments, textOption } from './command.ts';
-import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
   help: `Usage: fairlead cleanup [--config FILE] [--json]

@@ -1,9 +1,9 @@
+import { findProcesses } from '../cluster/processes.ts';
+import { removeCluster } from '../cluster/removal.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { checkClusterName, DEFAULT_CLUSTER, listClusters } from '../cluster/state.ts';
 import { listTopology } from '../network/topology.ts';
-import { findProcesses } from './cluster-processes.ts';
-import { removeCluster } from './cluster-removal.ts';
-import { checkClusterName, DEFAULT_CLUSTER, listClusters } from './cluster-state.ts';
 import { type Command, parseArguments, textOption } from './command.ts';
-import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
   help: `Usage: fairlead down [--name NAME | --all]

@@ -1,15 +1,15 @@
 import { type SpawnOptions, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { requireRoot } from '../cluster/requirements.ts';
+import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
 import { prepareExec, prepareRuntime } from '../runtime/oci-runtime.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
-import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
   help: `Usage: fairlead exec [--name NAME] [-c CONTAINER] POD|node/NAME|outside -- COMMAND [ARGUMENT…]

@@ -1,3 +1,6 @@
+import { askAgent } from '../cluster/agent-client.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
 import { type Client, createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import {
@@ -11,10 +14,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { parseTarget, type Target } from '../observe/explain-target.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
 import type { Explanation } from '../observe/explain-view.ts';
-import { askAgent } from './agent-client.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption } from './command.ts';
-import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
   help: `Usage: fairlead explain FROM TO[:PORT][/PROTO] [--name NAME] [--json]

@@ -2,18 +2,18 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { controlSocketPath } from '../agent/control-socket.ts';
-import type { FlowLine, FlowsLost } from '../agent/flow-stream.ts';
+import { agentNotRunning } from '../cluster/agent-client.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
 import { FLOW_EVENT_KINDS } from '../dataplane/flow-event.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { silentLogger } from '../lib/log.ts';
-import { agentNotRunning } from './agent-client.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
+import type { FlowLine, FlowsLost } from '../proxy/flow-stream.ts';
 import { type Command, numberOption, parseArguments, textOption, usageError } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
 import { nodeOption } from './node-option.ts';
-import { requireRoot } from './requirements.ts';
 
 /** Until Ctrl-C, in effect. */
 const MOST_EVENTS = 1_000_000_000;

@@ -1,13 +1,13 @@
 import { readFileSync } from 'node:fs';
+import { requireRoot } from '../cluster/requirements.ts';
+import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { loadImageArchive } from '../runtime/images/image-archive.ts';
 import { pullImage } from '../runtime/images/image-pull.ts';
 import { type ImageStore, openImageStore, type StoredImage } from '../runtime/images/image-store.ts';
 import type { RegistryCredentials } from '../runtime/images/registry.ts';
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
 import { type Command, formatTable, type Output, parseArguments, textOption, usageError } from './command.ts';
-import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
   help: `Usage: fairlead image load FILE [--as NAME:TAG] [--name NAME] [--json]

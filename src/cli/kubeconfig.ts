@@ -1,4 +1,4 @@
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from './cluster-state.ts';
+import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
 import { type Command, parseArguments, textOption } from './command.ts';
 
 export const command: Command = {

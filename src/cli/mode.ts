@@ -1,15 +1,15 @@
 import type { AgentState } from '../agent/control-socket.ts';
 import { availableModes } from '../agent/dataplanes.ts';
 import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
+import { askAgent } from '../cluster/agent-client.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { clusterPaths, DEFAULT_CLUSTER, requireCluster, writeCluster } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
-import { askAgent } from './agent-client.ts';
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster, writeCluster } from './cluster-state.ts';
 import { type Command, parseArguments, textOption, usageError } from './command.ts';
 import { nodeOption } from './node-option.ts';
-import { requireRoot } from './requirements.ts';
 
 export const command: Command = {
   help: `Usage: fairlead mode MODE [--node NODE] [--name NAME]

@@ -1,5 +1,5 @@
+import type { ClusterState } from '../cluster/state.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { ClusterState } from './cluster-state.ts';
 import { type Parsed, textOption } from './command.ts';
 
 /** The names of the nodes that a command is about: the one of `--node`, or all. Throws FairleadError naming those there are. */

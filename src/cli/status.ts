@@ -1,14 +1,14 @@
 import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
+import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
+import { podProblem } from '../cluster/readiness.ts';
+import { clusterPaths, DEFAULT_CLUSTER, isRunning, requireCluster } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { addressProblems, announcedAddresses } from './announced-addresses.ts';
-import { clusterPaths, DEFAULT_CLUSTER, isRunning, requireCluster } from './cluster-state.ts';
 import { type Command, formatTable, parseArguments, textOption } from './command.ts';
-import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
-import { podProblem } from './readiness.ts';
 
 export const command: Command = {
   help: `Usage: fairlead status [--name NAME] [--json]

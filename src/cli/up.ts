@@ -1,18 +1,17 @@
 import { closeSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { availableModes } from '../agent/dataplanes.ts';
-import { listenTcpIn } from '../kernel/netns.ts';
-import { createClient } from '../kube/client.ts';
-import { readKubeconfig } from '../kube/kubeconfig.ts';
-import { httpTransport } from '../kube/transport.ts';
-import { familyOf } from '../lib/address.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
-import { writeCredentials } from './cluster-credentials.ts';
-import { addNodes, removeNodes } from './cluster-nodes.ts';
-import { MOST_NODES, planCluster } from './cluster-plan.ts';
-import { logTail, startControlPlane, startNodeAgent } from './cluster-processes.ts';
-import { removeCluster } from './cluster-removal.ts';
+import { writeCredentials } from '../cluster/credentials.ts';
+import { applyManifests, type ManifestObject, readManifests } from '../cluster/manifests.ts';
+import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
+import { addNodes, removeNodes } from '../cluster/nodes.ts';
+import { occupiedNetworks } from '../cluster/occupied-networks.ts';
+import { MOST_NODES, planCluster } from '../cluster/plan.ts';
+import { logTail, startControlPlane, startNodeAgent } from '../cluster/processes.ts';
+import { nodeReady, objectReady, watchCluster } from '../cluster/readiness.ts';
+import { removeCluster } from '../cluster/removal.ts';
+import { requireKernel, requireRoot } from '../cluster/requirements.ts';
+import { servicesAnswer } from '../cluster/service-answers.ts';
 import {
   type ClusterState,
   checkClusterName,
@@ -23,7 +22,14 @@ import {
   listClusters,
   readCluster,
   writeCluster,
-} from './cluster-state.ts';
+} from '../cluster/state.ts';
+import { listenTcpIn } from '../kernel/netns.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { familyOf } from '../lib/address.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
 import {
   type Command,
   choiceOption,
@@ -33,12 +39,6 @@ import {
   textOption,
   textOptions,
 } from './command.ts';
-import { applyManifests, type ManifestObject, readManifests } from './manifests.ts';
-import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
-import { occupiedNetworks } from './occupied-networks.ts';
-import { nodeReady, objectReady, watchCluster } from './readiness.ts';
-import { requireKernel, requireRoot } from './requirements.ts';
-import { servicesAnswer } from './service-answers.ts';
 import { version } from './version.ts';
 
 const FIRST_API_PORT = 6443;

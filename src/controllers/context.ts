@@ -24,8 +24,8 @@ import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createWorkQueue, type WorkQueue } from '../lib/work-queue.ts';
+import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { Cache } from './cache.ts';
-import type { LoadBalancerPool } from './load-balancer-pools.ts';
 
 export interface ControllerOptions {
   /** The pods' networks, primary family first: nodes get their podCIDRs from them. Empty: nodes bring their own. */

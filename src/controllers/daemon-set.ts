@@ -1,4 +1,5 @@
 import { hasReason } from '../kube/client.ts';
+import { selects } from '../kube/selector.ts';
 import {
   type ControllerRevision,
   type DaemonSet,
@@ -18,7 +19,6 @@ import { adoption, claim, controllerOf, controllerReference, release } from './o
 import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, byDeletionRank, isFinished, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory } from './revision-history.ts';
-import { selects } from './selector.ts';
 import { nodeTaints, untolerated } from './taints.ts';
 
 /** What every pod of a DaemonSet puts up with (upstream's AddOrUpdateDaemonPodTolerations). */

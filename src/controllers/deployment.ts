@@ -1,4 +1,5 @@
 import { hasReason } from '../kube/client.ts';
+import { selects } from '../kube/selector.ts';
 import {
   type Deployment,
   keyOf,
@@ -27,7 +28,6 @@ import {
 import { deploymentStatus } from './deployment-status.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { timeOf } from './pods.ts';
-import { selects } from './selector.ts';
 
 const HASH_LABEL = 'pod-template-hash';
 

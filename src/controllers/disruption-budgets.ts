@@ -1,9 +1,9 @@
 import { disruptionBudgetState, isHealthy, type Scale } from '../kube/disruption-budget.ts';
+import { selects } from '../kube/selector.ts';
 import { type KubeObject, keyOf, type Pod, splitKey } from '../kube/types.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 import { controllerOf } from './ownership.ts';
 import { isFinished } from './pods.ts';
-import { selects } from './selector.ts';
 
 /**
  * Writes into the status of PodDisruptionBudgets how they stand, for people. Evictions do not rest on it: the API server

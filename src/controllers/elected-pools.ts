@@ -3,9 +3,9 @@ import { holdLease } from '../kube/lease.ts';
 import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import { type Cache, createCache } from './cache.ts';
 import { type AddressContext, startLoadBalancerAddresses } from './load-balancer-addresses.ts';
-import type { LoadBalancerPool } from './load-balancer-pools.ts';
 
 /** The Lease of the one agent that gives addresses away. */
 export const POOLS_LEASE = 'load-balancer-pools';

@@ -1,3 +1,4 @@
+import { hasLabels } from '../kube/selector.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import {
   type EndpointSlice,
@@ -12,7 +13,6 @@ import { all, type ControllerContext, controllerQueue } from './context.ts';
 import { controllerReference } from './ownership.ts';
 import { hasSelector, queueServicesOfPods } from './pod-services.ts';
 import { conditionOf, timeOf } from './pods.ts';
-import { hasLabels } from './selector.ts';
 import { isHeadless, serviceGroups, ZONE_LABEL } from './service-endpoints.ts';
 import { packSlices, type SliceMetadata, type SliceWrites } from './slice-packing.ts';
 import { withHints, zoneShares } from './topology-hints.ts';

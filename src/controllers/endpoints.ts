@@ -1,3 +1,4 @@
+import { hasLabels } from '../kube/selector.ts';
 import {
   type EndpointAddress,
   type EndpointSubset,
@@ -13,7 +14,6 @@ import { type ControllerContext, controllerQueue } from './context.ts';
 import { HEADLESS, triggerTime } from './endpoint-slice.ts';
 import { hasSelector, queueServicesOfPods } from './pod-services.ts';
 import { conditionOf, timeOf } from './pods.ts';
-import { hasLabels } from './selector.ts';
 import { addressTypesOf, isHeadless, serviceGroups } from './service-endpoints.ts';
 
 export const ENDPOINTS_MANAGED_BY = 'endpoints.kubernetes.io/managed-by';

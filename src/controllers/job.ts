@@ -1,4 +1,5 @@
 import { hasReason } from '../kube/client.ts';
+import { selects } from '../kube/selector.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { type Job, type JobCondition, keyOf, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -7,7 +8,6 @@ import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } f
 import { adoption, claim, controllerOf, controllerReference } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
 import { byDeletionRank, isFinished, isReady, podFrom, timeOf } from './pods.ts';
-import { selects } from './selector.ts';
 
 const INDEX = 'batch.kubernetes.io/job-completion-index';
 

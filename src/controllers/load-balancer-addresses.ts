@@ -11,14 +11,14 @@ import {
 import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Lease, type Node, RESOURCES, type Service, splitKey } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
-import { same } from './canonical.ts';
-import { type Caches, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 import {
   type Allocation,
   createAddressTable,
   type LoadBalancerPool,
   type Refusal,
-} from './load-balancer-pools.ts';
+} from '../loadbalancer/address-pools.ts';
+import { same } from './canonical.ts';
+import { type Caches, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 
 /** Keeps a Service from disappearing before its addresses are free (KEP-980). */
 const FINALIZER = 'service.kubernetes.io/load-balancer-cleanup';

@@ -1,7 +1,7 @@
 import { parseQuantity } from '../kube/quantity.ts';
+import { hasLabels, matchesExpression, selects } from '../kube/selector.ts';
 import type { LabelSelector, Node, NodeSelectorTerm, Pod, PodAffinityTerm } from '../kube/types.ts';
 import { isFinished } from './pods.ts';
-import { hasLabels, matchesExpression, selects } from './selector.ts';
 import { nodeTaints, untolerated } from './taints.ts';
 
 /** A node with the pods that are on it or on their way to it. */

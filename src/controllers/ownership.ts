@@ -1,3 +1,4 @@
+import { selects } from '../kube/selector.ts';
 import {
   apiVersionOf,
   type KubeObject,
@@ -5,7 +6,6 @@ import {
   type OwnerReference,
   type Resource,
 } from '../kube/types.ts';
-import { selects } from './selector.ts';
 
 /** The reference to the object's controller, if it has one. */
 export function controllerOf(object: KubeObject): OwnerReference | undefined {

@@ -1,7 +1,7 @@
+import { selects } from '../kube/selector.ts';
 import type { KubeObject, LabelSelector, Pod } from '../kube/types.ts';
 import type { Cache } from './cache.ts';
 import { controllerOf } from './ownership.ts';
-import { selects } from './selector.ts';
 
 /**
  * Adds the controlling object of every pod that comes, changes or goes to the queue, as namespace/name; of a pod that

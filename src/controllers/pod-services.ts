@@ -1,7 +1,7 @@
+import { hasLabels } from '../kube/selector.ts';
 import { keyOf, type Pod, type Service } from '../kube/types.ts';
 import type { Cache } from './cache.ts';
 import { conditionOf } from './pods.ts';
-import { hasLabels } from './selector.ts';
 
 /** True for Services whose endpoints follow from pods. */
 export function hasSelector(service: Service): boolean {

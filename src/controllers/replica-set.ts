@@ -1,4 +1,5 @@
 import { hasReason } from '../kube/client.ts';
+import { hasLabels, selects } from '../kube/selector.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Pod, RESOURCES, type ReplicaSet, splitKey } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -7,7 +8,6 @@ import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } f
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, byDeletionRank, isActive, isReady, podFrom } from './pods.ts';
-import { hasLabels, selects } from './selector.ts';
 
 export interface ReplicaSetView {
   readonly set: ReplicaSet;

@@ -1,4 +1,5 @@
 import { hasReason } from '../kube/client.ts';
+import { selects } from '../kube/selector.ts';
 import {
   type ControllerRevision,
   keyOf,
@@ -15,7 +16,6 @@ import { adoption, claim, controllerOf, controllerReference, release } from './o
 import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory, templateOf } from './revision-history.ts';
-import { selects } from './selector.ts';
 
 export interface StatefulSetView {
   readonly set: StatefulSet;

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import type { ClusterState } from '../../src/cli/cluster-state.ts';
+import type { ClusterState } from '../../src/cluster/state.ts';
 import type { Pod } from '../../src/kube/types.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');

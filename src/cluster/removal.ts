@@ -4,8 +4,8 @@ import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { hasCode } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
-import { cgroupParent, endProcesses, findProcesses } from './cluster-processes.ts';
-import { clusterPaths, removeClusterFolder } from './cluster-state.ts';
+import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
+import { clusterPaths, removeClusterFolder } from './state.ts';
 
 const MNT_DETACH = 2;
 const PATIENCE_MS = 1500;

@@ -2,7 +2,7 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { controlSocketPath } from '../agent/control-socket.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
-import { type ClusterState, clusterPaths } from './cluster-state.ts';
+import { type ClusterState, clusterPaths } from './state.ts';
 
 /** Asks the agent of a local cluster's node over its control socket. Throws FairleadError with the agent's words. */
 export function askAgent<T>(

@@ -6,10 +6,10 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { addTopologyNode, nodeNetns, removeTopologyNode } from '../network/topology.ts';
 import { removeRuntimeState } from '../runtime/runtime-state.ts';
-import { writeNodeCredentials } from './cluster-credentials.ts';
-import { planNodes } from './cluster-plan.ts';
-import { cgroupParent, endProcesses } from './cluster-processes.ts';
-import { type ClusterState, clusterPaths, isRunning, type NodeState, writeCluster } from './cluster-state.ts';
+import { writeNodeCredentials } from './credentials.ts';
+import { planNodes } from './plan.ts';
+import { cgroupParent, endProcesses } from './processes.ts';
+import { type ClusterState, clusterPaths, isRunning, type NodeState, writeCluster } from './state.ts';
 
 const PATIENCE_MS = 5000;
 const LOOK_MS = 50;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
-import { type ClusterRequest, planCluster } from './cluster-plan.ts';
+import { type ClusterRequest, planCluster } from './plan.ts';
 
 const request: ClusterRequest = {
   name: 'default',

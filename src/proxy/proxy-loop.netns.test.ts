@@ -11,7 +11,7 @@ import { type Logger, silentLogger } from '../lib/log.ts';
 import type { EndpointSliceObject, ServiceObject } from '../service/objects.ts';
 import { createServiceTable, type ServiceTable } from '../service/service-table.ts';
 import { testNode } from '../service/testing/test-node.ts';
-import { type Applied, type ServiceProxy, startProxy } from './proxy.ts';
+import { type Applied, type ServiceProxy, startProxy } from './proxy-loop.ts';
 
 /** What becomes of the proxy of a node when its kernel refuses, stalls and recovers: the real one, with faults put in. */
 

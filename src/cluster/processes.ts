@@ -20,7 +20,7 @@ import {
   isRunning,
   type NodeState,
   type ProcessIdentity,
-} from './cluster-state.ts';
+} from './state.ts';
 
 /** Marks every process of a cluster, so that `down` finds those that a crash left. */
 const MARK = 'FAIRLEAD_CLUSTER';

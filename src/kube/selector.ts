@@ -1,4 +1,4 @@
-import type { LabelSelector } from '../kube/types.ts';
+import type { LabelSelector } from './types.ts';
 
 type Labels = Readonly<Record<string, string>> | undefined;
 

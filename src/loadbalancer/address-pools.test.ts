@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { REQUESTED_ADDRESSES } from '../kube/load-balancer.ts';
 import type { Service } from '../kube/types.ts';
-import { type AddressTable, createAddressTable, type LoadBalancerPool } from './load-balancer-pools.ts';
+import { type AddressTable, createAddressTable, type LoadBalancerPool } from './address-pools.ts';
 
 interface Wish {
   readonly name: string;

@@ -1,4 +1,5 @@
 import { requestedAddresses } from '../kube/load-balancer.ts';
+import { selects } from '../kube/selector.ts';
 import { keyOf, type LabelSelector, type Service } from '../kube/types.ts';
 import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
 import {
@@ -9,7 +10,6 @@ import {
   rangeContains,
 } from '../lib/address-range.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { selects } from './selector.ts';
 
 /** Addresses for Services of type LoadBalancer. */
 export interface LoadBalancerPool {

@@ -2,8 +2,8 @@ import { networkInterfaces } from 'node:os';
 import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { listRoutes } from '../kernel/rtnetlink/routes.ts';
 import { hostCidr, parseCidr } from '../lib/address.ts';
-import type { OccupiedNetwork } from './cluster-plan.ts';
-import { listClusters, readCluster } from './cluster-state.ts';
+import type { OccupiedNetwork } from './plan.ts';
+import { listClusters, readCluster } from './state.ts';
 
 /** Networks that a new cluster must keep off: this machine's own, and other clusters' wires. */
 export function occupiedNetworks(): OccupiedNetwork[] {

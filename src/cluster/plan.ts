@@ -1,7 +1,7 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { ClusterState, NodeState } from './cluster-state.ts';
+import type { ClusterState, NodeState } from './state.ts';
 
 /** What the user asked of `up`. */
 export interface ClusterRequest {

@@ -3,8 +3,8 @@ import { openTcpIn } from '../kernel/netns.ts';
 import type { Client } from '../kube/client.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns } from '../network/topology.ts';
-import type { ClusterState } from './cluster-state.ts';
 import type { ManifestObject } from './manifests.ts';
+import type { ClusterState } from './state.ts';
 
 /** Waits until every TCP port of the manifests' Services that has pods accepts a connection from every node. */
 export async function servicesAnswer(

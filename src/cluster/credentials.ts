@@ -7,8 +7,8 @@ import {
   openAuthority,
 } from '../apiserver/pki.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
-import { type ClusterState, clusterPaths, type NodeState } from './cluster-state.ts';
 import { kubeconfigText } from './kubeconfig-text.ts';
+import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 
 /** Keys and certificates: the authority, the API server, the administrator, and each node. */
 export function writeCredentials(state: ClusterState): void {
