@@ -1,0 +1,58 @@
+/** How a spec ended. Specs that focus and skip left out are not reported at all. */
+export type SpecState = 'passed' | 'failed' | 'skipped';
+
+export interface SpecResult {
+  readonly name: string;
+  readonly state: SpecState;
+  /** Why it failed or skipped itself: the first line of the spec's own message, or "". */
+  readonly reason: string;
+}
+
+/** The parts of ginkgo's JSON report (types.Report) that are read here. */
+interface Report {
+  readonly SpecReports?: readonly SpecReport[] | null;
+}
+
+interface SpecReport {
+  readonly LeafNodeType: string;
+  readonly LeafNodeText: string;
+  readonly ContainerHierarchyTexts?: readonly string[] | null;
+  readonly State: string;
+  readonly Failure?: { readonly Message?: string };
+}
+
+const MAX_REASON = 240;
+
+/** Reads a ginkgo JSON report (`--json-report`), one suite or several. Sorted by name. */
+export function readReport(text: string): SpecResult[] {
+  const results: SpecResult[] = [];
+  for (const suite of JSON.parse(text) as Report[]) {
+    for (const spec of suite.SpecReports ?? []) {
+      if (spec.LeafNodeType !== 'It') continue;
+      const message = spec.Failure?.Message ?? '';
+      const state = stateOf(spec.State, message);
+      if (!state) continue;
+      const name = [...(spec.ContainerHierarchyTexts ?? []), spec.LeafNodeText].join(' ');
+      results.push({ name, state, reason: state === 'passed' ? '' : firstLine(message) });
+    }
+  }
+  return results.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+}
+
+/** A spec that skipped itself says why; one that was filtered out has no message. */
+function stateOf(state: string, message: string): SpecState | null {
+  switch (state) {
+    case 'passed':
+      return 'passed';
+    case 'skipped':
+    case 'pending':
+      return message === '' ? null : 'skipped';
+    default:
+      return 'failed';
+  }
+}
+
+function firstLine(message: string): string {
+  const line = message.replace(/\s+/g, ' ').trim();
+  return line.length > MAX_REASON ? `${line.slice(0, MAX_REASON - 1)}…` : line;
+}

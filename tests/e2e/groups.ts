@@ -1,0 +1,68 @@
+/** A set of upstream's specs that is run and reported together. */
+export interface Group {
+  readonly name: string;
+  readonly title: string;
+  /** Regular expressions of whole spec names, as ginkgo takes them. */
+  readonly focus: string;
+  readonly skip: string;
+  readonly nodes: number;
+  /** A few minutes' worth that CI runs. */
+  readonly quick?: boolean;
+}
+
+/** What upstream's default jobs leave out: features that are off by default, specs that need the cluster to themselves. */
+const NOT_DEFAULT = '\\[Feature:|\\[Serial\\]|\\[Disruptive\\]|\\[Slow\\]|\\[Flaky\\]';
+
+export const GROUPS: readonly Group[] = [
+  {
+    name: 'network',
+    title: '[sig-network], the default specs',
+    focus: '\\[sig-network\\]',
+    skip: NOT_DEFAULT,
+    nodes: 3,
+  },
+  {
+    name: 'dual-stack',
+    title: 'IPv4 and IPv6 on one Service ([Feature:IPv6DualStack])',
+    focus: '\\[Feature:IPv6DualStack\\]',
+    skip: '\\[Serial\\]|\\[Disruptive\\]|\\[Flaky\\]',
+    nodes: 3,
+  },
+  {
+    name: 'load-balancer',
+    title: 'Services of type LoadBalancer ([Feature:LoadBalancer])',
+    focus: '\\[Feature:LoadBalancer\\]',
+    skip: '\\[Disruptive\\]|\\[Serial\\]|\\[Flaky\\]',
+    nodes: 3,
+  },
+  {
+    name: 'topology',
+    title: 'traffic distribution and topology hints',
+    focus: 'Traffic Distribution|Topology Hints',
+    skip: '\\[Disruptive\\]|\\[Flaky\\]',
+    nodes: 6,
+  },
+  {
+    name: 'conformance',
+    title: '[Conformance], all that is not [sig-network]',
+    focus: '\\[Conformance\\]',
+    skip: '\\[sig-network\\]',
+    nodes: 3,
+  },
+  {
+    name: 'quick',
+    title: 'one spec for each kind of Service, as CI runs them',
+    focus:
+      'Services should (serve a basic endpoint from pods|be able to create a functioning NodePort|be able to change the type from ExternalName to ClusterIP|have session affinity work for service with type clusterIP)|DNS should provide DNS for services|EndpointSlice should create Endpoints and EndpointSlices',
+    skip: NOT_DEFAULT,
+    nodes: 2,
+    quick: true,
+  },
+];
+
+/** Finds a group by name. Throws with the known names when there is none. */
+export function groupNamed(name: string): Group {
+  const group = GROUPS.find((one) => one.name === name);
+  if (!group) throw new Error(`unknown group ${name}; known: ${GROUPS.map((one) => one.name).join(', ')}`);
+  return group;
+}

@@ -1,0 +1,98 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { closeSync, mkdtempSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { conformanceDocument } from './conformance-document.ts';
+import { readReport } from './ginkgo-report.ts';
+import { GROUPS, groupNamed } from './groups.ts';
+import { loadResults, saveResults } from './results.ts';
+
+const ROOT = resolve(import.meta.dirname, '..', '..');
+const FAIRLEAD = join(ROOT, 'fairlead');
+const DOCUMENT = join(ROOT, 'docs', 'conformance.md');
+const USAGE = `usage: node tests/e2e/run.ts GROUP [--mode M] [--ip-family F] [--focus REGEXP] [--procs N] [--timeout 60m] [--keep]
+       node tests/e2e/run.ts --document
+groups: ${GROUPS.map(({ name }) => name).join(', ')}`;
+
+/** Runs a group of upstream's specs on a new local cluster, saves the results, and renders docs/conformance.md. */
+function main(): number {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      mode: { type: 'string', default: 'nftables' },
+      'ip-family': { type: 'string', default: 'ipv4' },
+      focus: { type: 'string' },
+      procs: { type: 'string', default: '4' },
+      timeout: { type: 'string', default: '60m' },
+      name: { type: 'string', default: 'e2e' },
+      keep: { type: 'boolean', default: false },
+      document: { type: 'boolean', default: false },
+    },
+  });
+  if (values.document) return writeDocument();
+  const assets = process.env['KUBEBUILDER_ASSETS'];
+  if (positionals.length !== 1 || !assets) {
+    process.stderr.write(
+      `${USAGE}\n${assets ? '' : 'KUBEBUILDER_ASSETS must name the folder with e2e.test, ginkgo, kubectl and images/\n'}`,
+    );
+    return 2;
+  }
+  const group = groupNamed(positionals[0] ?? '');
+  const { mode, 'ip-family': family, name } = values;
+  const output = mkdtempSync(join(tmpdir(), 'fairlead-e2e-'));
+  const fairlead = (...args: string[]) =>
+    execFileSync(FAIRLEAD, [...args, '--name', name], { cwd: ROOT, encoding: 'utf8' }).trim();
+
+  fairlead('up', '--detach', '--nodes', `${group.nodes}`, '--mode', mode, '--ip-family', family);
+  try {
+    fairlead('image', 'load', join(assets, 'images'));
+    const kubeconfig = fairlead('kubeconfig');
+    const log = openSync(join(output, 'log.txt'), 'w');
+    const report = join(output, 'report.json');
+    const { status } = spawnSync(
+      join(assets, 'ginkgo'),
+      [
+        'run',
+        `--procs=${values.procs}`,
+        `--focus=${values.focus ?? group.focus}`,
+        `--skip=${group.skip}`,
+        `--timeout=${values.timeout}`,
+        '--no-color',
+        '--poll-progress-after=0',
+        `--output-dir=${output}`,
+        '--json-report=report.json',
+        join(assets, 'e2e.test'),
+        '--',
+        `--kubeconfig=${kubeconfig}`,
+        '--provider=local',
+        `--kubectl-path=${join(assets, 'kubectl')}`,
+        `--num-nodes=${group.nodes}`,
+        '--allowed-not-ready-nodes=0',
+        '--disable-log-dump',
+        '--dump-logs-on-failure=false',
+      ],
+      { cwd: output, stdio: ['ignore', log, log] },
+    );
+    closeSync(log);
+    const ran = readReport(readFileSync(report, 'utf8'));
+    const version = execFileSync(join(assets, 'e2e.test'), ['--version'], { encoding: 'utf8' }).trim();
+    saveResults({ group: group.name, mode, family, version }, ran);
+    writeDocument();
+    const failed = ran.filter(({ state }) => state === 'failed');
+    for (const spec of failed) process.stdout.write(`failed: ${spec.name}\n        ${spec.reason}\n`);
+    const passed = ran.filter(({ state }) => state === 'passed').length;
+    const skipped = ran.length - passed - failed.length;
+    process.stdout.write(`${passed} passed, ${failed.length} failed, ${skipped} skipped; log: ${output}\n`);
+    return failed.length > 0 || status !== 0 ? 1 : 0;
+  } finally {
+    if (!values.keep) fairlead('down');
+  }
+}
+
+function writeDocument(): number {
+  writeFileSync(DOCUMENT, conformanceDocument(loadResults()));
+  return 0;
+}
+
+process.exitCode = main();
