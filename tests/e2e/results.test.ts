@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { conformanceDocument } from './conformance-document.ts';
+import { readReport } from './ginkgo-report.ts';
+import { loadResults } from './results.ts';
+
+const spec = (text: string, State: string, Message?: string) => ({
+  LeafNodeType: 'It',
+  LeafNodeText: text,
+  ContainerHierarchyTexts: ['[sig-network] Services'],
+  State,
+  ...(Message === undefined ? {} : { Failure: { Message } }),
+});
+
+const states: readonly [what: string, state: string, message: string | undefined, expected: string | null][] =
+  [
+    ['a spec that passed', 'passed', undefined, 'passed'],
+    ['a spec that failed', 'failed', 'timed out', 'failed'],
+    ['a spec that panicked', 'panicked', 'nil map', 'failed'],
+    ['a spec that skipped itself, with its reason', 'skipped', 'needs SCTP', 'skipped'],
+    ['a spec that the focus left out', 'skipped', undefined, null],
+  ];
+for (const [what, state, message, expected] of states) {
+  test(`${what} is ${expected ?? 'not reported'}`, () => {
+    const [result] = readReport(JSON.stringify([{ SpecReports: [spec('x', state, message)] }]));
+    assert.equal(result?.state ?? null, expected);
+  });
+}
+
+test('set-up steps are not specs', () => {
+  const before = { ...spec('', 'passed'), LeafNodeType: 'SynchronizedBeforeSuite' };
+  assert.deepEqual(readReport(JSON.stringify([{ SpecReports: [before] }])), []);
+});
+
+test('docs/conformance.md is what the results render to', () => {
+  const file = join(import.meta.dirname, '..', '..', 'docs', 'conformance.md');
+  assert.equal(readFileSync(file, 'utf8'), conformanceDocument(loadResults()));
+});
