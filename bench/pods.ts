@@ -5,8 +5,8 @@
  * Results: bench/results/pods.md.
  */
 import { cpus, release } from 'node:os';
-import { churnPods, podLeftovers } from '../tests/support/pod-churn.ts';
-import { startPodNode } from '../tests/support/pod-node.ts';
+import { churnPods, podLeftovers } from '../tests/testing/pod-churn.ts';
+import { startPodNode } from '../tests/testing/pod-node.ts';
 
 const count = Number(process.argv[2] ?? 200);
 const rounds = Number(process.argv[3] ?? 3);

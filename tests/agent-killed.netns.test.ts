@@ -4,7 +4,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { pinPathOf } from '../src/dataplane/ebpf/pins.ts';
-import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
 /** An agent that dies takes nothing along; `cleanup` takes away what it left, and nothing of others'. */
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
-import { type Cluster, startCluster } from './support/cluster.ts';
+import { type Cluster, startCluster } from './testing/cluster.ts';
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;

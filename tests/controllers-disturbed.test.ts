@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ApiResponse, Transport } from '../src/kube/transport.ts';
 import { type Deployment, type Pod, RESOURCES } from '../src/kube/types.ts';
-import { startControlPlane } from './support/control-plane.ts';
+import { startControlPlane } from './testing/control-plane.ts';
 
 function deployment(name: string, replicas: number, image: string): Deployment {
   return {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Deployment, RESOURCES } from '../src/kube/types.ts';
-import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
+import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
 const labels = { app: 'web' };
 

@@ -4,8 +4,9 @@ import { availableModes } from '../src/agent/dataplanes.ts';
 import { ConntrackConnection } from '../src/kernel/conntrack/connection.ts';
 import { FLOW_STATUS } from '../src/kernel/conntrack/flow.ts';
 import type { Service } from '../src/kube/types.ts';
-import { type Cluster, eventually, startCluster } from './support/cluster.ts';
-import { type Answers, askAsMusl, askNames } from './support/name-questions.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, startCluster } from './testing/cluster.ts';
+import { type Answers, askAsMusl, askNames } from './testing/name-questions.ts';
 
 /** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');

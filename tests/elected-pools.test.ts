@@ -5,7 +5,7 @@ import { ingressAddresses } from '../src/kube/load-balancer.ts';
 import { RESOURCES } from '../src/kube/types.ts';
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
-import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
+import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
 /** Agents of a cluster whose control plane gives no addresses away. */
 

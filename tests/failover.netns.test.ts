@@ -3,14 +3,14 @@ import type { ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import {
   type Cluster,
   type Counts,
-  eventually,
   type RunningPod,
   spawnFairlead,
   startCluster,
-} from './support/cluster.ts';
+} from './testing/cluster.ts';
 
 /** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');

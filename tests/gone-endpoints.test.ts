@@ -4,9 +4,10 @@ import { startInformer } from '../src/kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../src/kube/types.ts';
 import { type ManualClock, manualClock, systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { type GoneEndpoint, watchGoneEndpoints } from '../src/proxy/gone-endpoints.ts';
-import { eventually } from './support/cluster.ts';
-import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
+
+import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
 type Result = 'timeout' | 'reset' | 'success';
 

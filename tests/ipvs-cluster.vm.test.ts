@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
-import type { Cluster } from './support/cluster.ts';
-import { eventually, HELLO, startCluster } from './support/cluster.ts';
-import { walkUnderLoad } from './support/mode-walk.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import type { Cluster } from './testing/cluster.ts';
+import { HELLO, startCluster } from './testing/cluster.ts';
+import { walkUnderLoad } from './testing/mode-walk.ts';
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 

@@ -3,15 +3,9 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import {
-  eventually,
-  HELLO,
-  reserveCluster,
-  runFairlead,
-  spawnFairlead,
-  startCluster,
-} from './support/cluster.ts';
-import { machineChanges, machineState } from './support/machine.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { HELLO, reserveCluster, runFairlead, spawnFairlead, startCluster } from './testing/cluster.ts';
+import { machineChanges, machineState } from './testing/machine.ts';
 
 describe('down', () => {
   for (const mode of ['nftables', 'iptables']) {

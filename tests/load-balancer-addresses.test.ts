@@ -8,7 +8,7 @@ import {
 } from '../src/kube/load-balancer.ts';
 import { RESOURCES, type Service } from '../src/kube/types.ts';
 import type { LoadBalancerPool } from '../src/loadbalancer/address-pools.ts';
-import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
+import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
 const FINALIZER = 'service.kubernetes.io/load-balancer-cleanup';
 const FIRST: LoadBalancerPool[] = [{ name: 'first', ranges: ['192.0.2.1-192.0.2.3', 'fd00:2::1-fd00:2::3'] }];

@@ -8,7 +8,7 @@ import { type KubeObject, RESOURCES, type Resource } from '../src/kube/types.ts'
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
 import { type Speaker, startSpeaker } from '../src/loadbalancer/speaker.ts';
-import { type ControlPlane, startControlPlane } from './support/control-plane.ts';
+import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
 const NODES = ['node-1', 'node-2', 'node-3', 'node-4'];
 const SERVICES = 8;

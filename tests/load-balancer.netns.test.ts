@@ -4,9 +4,10 @@ import { isRunning } from '../src/cluster/state.ts';
 import { getLink, openRouteSocket, setLink } from '../src/kernel/rtnetlink/links.ts';
 import { ADDRESS_ANNOUNCED, addressLeaseMetadata } from '../src/kube/load-balancer.ts';
 import type { Event, Service } from '../src/kube/types.ts';
-import { type AnnouncementWatcher, watchAnnouncements } from './support/announcement-watcher.ts';
-import { type Cluster, eventually, startCluster } from './support/cluster.ts';
-import { startConnections } from './support/connection-starter.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type AnnouncementWatcher, watchAnnouncements } from './testing/announcement-watcher.ts';
+import { type Cluster, startCluster } from './testing/cluster.ts';
+import { startConnections } from './testing/connection-starter.ts';
 
 const NODES = ['node-1', 'node-2', 'node-3', 'node-4'];
 /** The server's node, which announces nothing: what stops elsewhere takes no endpoint away. */

@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { release } from 'node:os';
 import { after, before, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
-import { type Cluster, HELLO, startCluster } from './support/cluster.ts';
-import { walkThroughPairs, walkUnderLoad } from './support/mode-walk.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+import { walkThroughPairs, walkUnderLoad } from './testing/mode-walk.ts';
 
 /** IPVS is not in every kernel: ipvs-cluster.vm.test.ts switches to it and back. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');

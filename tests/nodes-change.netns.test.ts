@@ -7,8 +7,9 @@ import { listNetns } from '../src/kernel/netns.ts';
 import { addAddress, deleteAddress } from '../src/kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../src/kernel/rtnetlink/links.ts';
 import type { Node } from '../src/kube/types.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { nodeNetns, UPLINK } from '../src/network/topology.ts';
-import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
 // Nodes that join, leave and change their address while those that stay are used.
 

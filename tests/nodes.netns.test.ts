@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { buildImage, ociArchive } from '../src/runtime/images/testing/image-builder.ts';
-import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
-import { programFiles } from './support/program-files.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+import { programFiles } from './testing/program-files.ts';
 
 // Nodes that are emptied and tainted while their pods serve, and what a pod knows of its cluster.
 

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { createNetns, removeNetns } from '../src/kernel/netns.ts';
-import { HELLO, LAUNCHER, reserveCluster } from './support/cluster.ts';
+import { HELLO, LAUNCHER, reserveCluster } from './testing/cluster.ts';
 
 /** `up --plug-in-services`, in a namespace that stands for the machine's own. */
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { churnPods, podLeftovers } from './support/pod-churn.ts';
-import { type PodNode, startPodNode } from './support/pod-node.ts';
+import { churnPods, podLeftovers } from './testing/pod-churn.ts';
+import { type PodNode, startPodNode } from './testing/pod-node.ts';
 
 let node: PodNode;
 

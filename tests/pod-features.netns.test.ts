@@ -3,8 +3,8 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
-import { type PodNode, startPodNode } from './support/pod-node.ts';
-import { outFolder } from './support/script-pods.ts';
+import { type PodNode, startPodNode } from './testing/pod-node.ts';
+import { outFolder } from './testing/script-pods.ts';
 
 // What a pod's containers find: volumes, variables, users, logs and networks. The pods of all tests run on one node side by side.
 

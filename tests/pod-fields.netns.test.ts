@@ -3,8 +3,8 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
-import { type PodNode, startPodNode } from './support/pod-node.ts';
-import { firstAnswer, server, shell } from './support/script-pods.ts';
+import { type PodNode, startPodNode } from './testing/pod-node.ts';
+import { firstAnswer, server, shell } from './testing/script-pods.ts';
 
 // Fields of pods that touch the node or each other: ports of the node, its namespaces, storage, a change of image.
 

@@ -13,8 +13,8 @@ import {
   type TestImage,
 } from '../src/runtime/images/testing/image-builder.ts';
 import { startRegistry, type TestRegistry } from '../src/runtime/images/testing/registry-server.ts';
-import { type PodNode, startPodNode } from './support/pod-node.ts';
-import { programFiles } from './support/program-files.ts';
+import { type PodNode, startPodNode } from './testing/pod-node.ts';
+import { programFiles } from './testing/program-files.ts';
 
 // Containers of images other than the built-in ones: what the image says counts, and how it comes to the node.
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
-import { type PodNode, startPodNode } from './support/pod-node.ts';
-import { firstAnswer, outFolder } from './support/script-pods.ts';
+import { type PodNode, startPodNode } from './testing/pod-node.ts';
+import { firstAnswer, outFolder } from './testing/script-pods.ts';
 
 // How a pod's containers begin, are watched and end, one behaviour a test; the pods of all tests run on one node side by side.
 

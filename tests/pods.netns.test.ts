@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
-import { type PodNode, startPodNode } from './support/pod-node.ts';
+import { type PodNode, startPodNode } from './testing/pod-node.ts';
 
 let node: PodNode;
 

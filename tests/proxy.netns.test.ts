@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
-import { type Cluster, eventually, HELLO, startCluster } from './support/cluster.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 

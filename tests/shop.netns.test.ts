@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { type Cluster, eventually, type RunningPod, startCluster } from './support/cluster.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, type RunningPod, startCluster } from './testing/cluster.ts';
 
 // A cluster of five nodes whose pods' packets go by VXLAN, both families: the shop of the examples, and two
 // applications that call each other.

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { type Cluster, type Counts, eventually, HELLO, startCluster } from './support/cluster.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, type Counts, HELLO, startCluster } from './testing/cluster.ts';
 
 let cluster: Cluster;
 before(async () => {

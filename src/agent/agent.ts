@@ -10,7 +10,7 @@ import { type AgentContext, type AgentOptions, addressesOf } from './agent-conte
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDns } from './dns-part.ts';
-import { createSliceTransform, keptNode, keptService } from './kept-fields.ts';
+import { createSliceTransform, trimNode, trimService } from './informer-transforms.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
@@ -50,9 +50,9 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
 
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
-    const nodes = context.follow(RESOURCES.nodes, { transform: keptNode });
+    const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
     const wanted = dns || proxied || loadBalancer;
-    const services = wanted ? context.follow(RESOURCES.services, { transform: keptService }) : null;
+    const services = wanted ? context.follow(RESOURCES.services, { transform: trimService }) : null;
     const slices = wanted
       ? context.follow(RESOURCES.endpointSlices, { transform: createSliceTransform() })
       : null;

@@ -5,7 +5,7 @@ import { type OwnerState, verdictOf } from './garbage-collector.ts';
 import { namespaceConditions } from './namespace.ts';
 import { evictionTime, reconcileNodeHealth } from './node-lifecycle.ts';
 import { reconcileNamespaceDefaults } from './service-account.ts';
-import { NOW, node, pod, secondsAgo } from './testing.ts';
+import { NOW, node, pod, secondsAgo } from './testing/objects.ts';
 
 const taint = (key: string, effect: string): Taint => ({ key: `node.kubernetes.io/${key}`, effect });
 const keys = (taints: readonly Taint[] | null) =>

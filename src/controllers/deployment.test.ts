@@ -4,7 +4,7 @@ import type { Deployment, ReplicaSet } from '../kube/types.ts';
 import { reconcileDeployment } from './deployment.ts';
 import { rollingLimits } from './deployment-rollout.ts';
 import { deploymentStatus } from './deployment-status.ts';
-import { deployment, NOW, replicaSet, secondsAgo } from './testing.ts';
+import { deployment, NOW, replicaSet, secondsAgo } from './testing/objects.ts';
 
 interface Row {
   readonly name: string;

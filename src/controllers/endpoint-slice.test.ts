@@ -5,7 +5,7 @@ import { isMirrored, reconcileMirror } from './endpoint-mirroring.ts';
 import { reconcileEndpointSlices } from './endpoint-slice.ts';
 import { reconcileEndpoints } from './endpoints.ts';
 import { packSlices, type SliceGroup } from './slice-packing.ts';
-import { node, pod } from './testing.ts';
+import { node, pod } from './testing/objects.ts';
 import { zoneShares } from './topology-hints.ts';
 
 type Spec = NonNullable<Service['spec']>;

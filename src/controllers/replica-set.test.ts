@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Pod, ReplicaSet } from '../kube/types.ts';
 import { byDeletionRank } from './pods.ts';
 import { reconcileReplicaSet } from './replica-set.ts';
-import { NOW, pod, secondsAgo } from './testing.ts';
+import { NOW, pod, secondsAgo } from './testing/objects.ts';
 
 function set(replicas: number, fields: { minReadySeconds?: number; deleting?: boolean } = {}): ReplicaSet {
   return {

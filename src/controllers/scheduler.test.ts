@@ -5,7 +5,7 @@ import { parseCidr } from '../lib/address.ts';
 import { allocatePodCidrs } from './node-ipam.ts';
 import { failureMessage, type NodeLoad, requestsOf, selectNode } from './node-selection.ts';
 import { findPreemption } from './preemption.ts';
-import { node, type PodFields, pod } from './testing.ts';
+import { node, type PodFields, pod } from './testing/objects.ts';
 
 const fresh = (fields: PodFields = {}) => pod('new', { node: '', phase: 'Pending', ...fields });
 const asking = (requests: Record<string, string>): Partial<NonNullable<Pod['spec']>> => ({

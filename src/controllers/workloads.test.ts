@@ -6,7 +6,7 @@ import { reconcileDaemonSet } from './daemon-set.ts';
 import { reconcileJob } from './job.ts';
 import { revisionHistory, templateOf } from './revision-history.ts';
 import { reconcileStatefulSet } from './stateful-set.ts';
-import { NOW, node, type PodFields, pod, secondsAgo } from './testing.ts';
+import { NOW, node, type PodFields, pod, secondsAgo } from './testing/objects.ts';
 
 const selector = { matchLabels: { app: 'web' } };
 const template = (image = 'v1') => ({

@@ -13,9 +13,9 @@ import { type Clock, pause } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createWorkQueue } from '../lib/work-queue.ts';
+import { createApiHealthProbe } from './api-health-probe.ts';
 import { mayAnnounce, serviceOfSlice, type WantedAddress, wantedAddresses } from './candidates.ts';
 import { byPreference, elect } from './election.ts';
-import { createServerPulse } from './server-pulse.ts';
 import { startSession } from './session.ts';
 import { createSessionTable } from './session-table.ts';
 
@@ -111,11 +111,11 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     },
   });
   let suspect = '';
-  const pulse = createServerPulse({
+  const apiHealth = createApiHealthProbe({
     ask: readSuspect,
     steady,
     slowMs: options.leaseDurationMs / 4,
-    onBeat: look,
+    onResult: look,
   });
   const queue = createWorkQueue({
     process: carryOut,
@@ -330,8 +330,8 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
         continue;
       }
       suspect = name;
-      pulse.beat();
-      const isHealthy = pulse.healthyMs() >= Math.min(durationMs, options.leaseDurationMs) / 4;
+      apiHealth.probe();
+      const isHealthy = apiHealth.healthyMs() >= Math.min(durationMs, options.leaseDurationMs) / 4;
       if (ageMs >= durationMs + turn && isHealthy && session.mayAct()) queue.add(END + name);
       // A little later than to the millisecond, so that the deadline has passed when the timer rings.
       soonest = Math.min(soonest, BEAT_MS, Math.max(END_TURN_MS, durationMs + turn - ageMs + 2));

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterEach, test } from 'node:test';
 import { EGRESS_TABLE } from './egress.ts';
 import { NodeNetwork } from './node-network.ts';
+import { openPodNetwork } from './pod-network.ts';
 import {
   connectFrom,
   echoBytes,
@@ -17,8 +18,7 @@ import {
   testPodCidrs,
   testTopology,
   Undo,
-} from './packets.testing.ts';
-import { openPodNetwork } from './pod-network.ts';
+} from './testing/packets.ts';
 import { outsideNetns } from './topology.ts';
 
 const undo = new Undo();

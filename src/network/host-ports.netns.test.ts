@@ -9,6 +9,7 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { bindUdpIn, localPort, type NetnsRef } from '../kernel/netns.ts';
 import { HOST_PORT_TABLE, type HostPort, portsClash } from './host-ports.ts';
 import { NodeNetwork } from './node-network.ts';
+import { openPodNetwork, type PodNetwork } from './pod-network.ts';
 import {
   connectFrom,
   echoBytes,
@@ -20,8 +21,7 @@ import {
   testPodCidrs,
   testTopology,
   Undo,
-} from './packets.testing.ts';
-import { openPodNetwork, type PodNetwork } from './pod-network.ts';
+} from './testing/packets.ts';
 import { outsideNetns, type Topology } from './topology.ts';
 
 const undo = new Undo();

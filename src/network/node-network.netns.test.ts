@@ -10,6 +10,7 @@ import { getLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.t
 import { deleteRoute, listRoutes, ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
 import { NodeNetwork, type NodeNetworkOptions } from './node-network.ts';
 import type { Overlay } from './overlay-routes.ts';
+import { openPodNetwork } from './pod-network.ts';
 import {
   connectFrom,
   datagram,
@@ -23,8 +24,7 @@ import {
   testPodCidrs,
   testTopology,
   Undo,
-} from './packets.testing.ts';
-import { openPodNetwork } from './pod-network.ts';
+} from './testing/packets.ts';
 import { addTopologyNode, outsideNetns, removeTopologyNode, type Topology } from './topology.ts';
 
 const undo = new Undo();

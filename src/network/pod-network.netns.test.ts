@@ -9,6 +9,7 @@ import { findLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.
 import { listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
 import { NodeNetwork } from './node-network.ts';
+import { openPodNetwork, type PodNetwork, podPort } from './pod-network.ts';
 import {
   connectFrom,
   echoBytes,
@@ -18,8 +19,7 @@ import {
   testNode,
   testTopology,
   Undo,
-} from './packets.testing.ts';
-import { openPodNetwork, type PodNetwork, podPort } from './pod-network.ts';
+} from './testing/packets.ts';
 
 const undo = new Undo();
 let stateDir = '';

@@ -15,7 +15,7 @@ import {
   testNode,
   testTopology,
   Undo,
-} from './packets.testing.ts';
+} from './testing/packets.ts';
 import {
   addTopologyNode,
   createTopology,

@@ -1,4 +1,4 @@
-import type { LostClaim } from './claims.ts';
+import type { ResolvedConflict } from './conflict-resolution.ts';
 import type { Finding, Frontend, FrontendKind } from './model.ts';
 
 const FIELD: Readonly<Record<FrontendKind, string>> = {
@@ -9,7 +9,7 @@ const FIELD: Readonly<Record<FrontendKind, string>> = {
 };
 
 /** What the Service is told that asked for an address and port that another one holds. */
-export function conflictFinding({ winner, loser, value }: LostClaim<Frontend>): Finding {
+export function conflictFinding({ winner, loser, value }: ResolvedConflict<Frontend>): Finding {
   const where = value.address === null ? `node port ${value.port}` : `${value.address} port ${value.port}`;
   const age = winner.createdAt === loser.createdAt ? 'comes first by name' : 'is older';
   return {

@@ -1,4 +1,4 @@
-import { createClaims } from './claims.ts';
+import { createConflictResolution } from './conflict-resolution.ts';
 import { compareFrontendChanges } from './diff.ts';
 import type { EndpointKey } from './endpoint-key.ts';
 import { sameForRoutes, sameHealthCheck, sameNodeView } from './equality.ts';
@@ -66,8 +66,10 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
     const createdAt = entries.get(owner)?.compiled?.createdAt ?? Number.POSITIVE_INFINITY;
     return { createdAt, owner };
   };
-  const frontends = createClaims<Frontend>(({ owner }) => rankOf(`${owner.namespace}/${owner.name}`));
-  const clusterIPs = createClaims<string>(rankOf);
+  const frontends = createConflictResolution<Frontend>(({ owner }) =>
+    rankOf(`${owner.namespace}/${owner.name}`),
+  );
+  const clusterIPs = createConflictResolution<string>(rankOf);
   const healthChecks = new Map<string, HealthCheck>();
   const hairpinUses = new Map<string, number>();
   const hairpinAddresses = new Set<string>();
@@ -98,7 +100,7 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
     dirty.add(owner);
   };
 
-  /** Compiles one Service again and lays its claims; returns what its findings are. */
+  /** Compiles one Service again and requests its frontends and addresses; returns its findings. */
   const refresh = (key: string, changes: ChangeParts) => {
     const entry = entries.get(key);
     if (!entry) return;
@@ -158,7 +160,7 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
   };
 
   const collectFindings = (): Commit['findings'] => {
-    if (entryFindings.size === 0 && !frontends.isContested && findings.length === 0) {
+    if (entryFindings.size === 0 && !frontends.hasConflicts && findings.length === 0) {
       return { added: NO_FINDINGS, removed: NO_FINDINGS };
     }
     const now = [...entryFindings.values()].flat();

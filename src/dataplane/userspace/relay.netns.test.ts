@@ -137,7 +137,10 @@ describe('the proxy of the userspace mode', () => {
         const socket = connectTcp('pod3', family);
         socket.end(Buffer.alloc(3_000_000));
         assert.equal((await readAll(socket)).toString(), 'heard 3000000');
-        await eventually(() => dataplane.connections() === 0, 'the connection is over');
+        await eventually(
+          () => dataplane.connections(),
+          (count) => count === 0,
+        );
 
         let heard: Buffer = Buffer.alloc(0);
         const eager = await serveTcp('pod1', family, (server) => {
@@ -150,10 +153,7 @@ describe('the proxy of the userspace mode', () => {
         const late = connectTcp('outside', family);
         assert.equal((await readAll(late)).toString(), 'bye');
         late.end('and thank you');
-        await eventually(
-          () => heard.length > 0,
-          'the server hears what the client says after the server’s end',
-        );
+        await eventually(() => heard.length > 0);
         assert.equal(heard.toString(), 'and thank you');
       });
     }
@@ -187,7 +187,7 @@ describe('the proxy of the userspace mode', () => {
       await dataplane.sync(serviceMap(web((f) => [living('pod1', f, port)])));
       const socket = connectTcp('outside', 'ipv4');
       socket.pause();
-      await eventually(() => written > 0, 'the server writes');
+      await eventually(() => written > 0);
       let before = -1;
       for (let i = 0; i < 100 && before !== written; i++) {
         before = written;
@@ -222,7 +222,7 @@ describe('the proxy of the userspace mode', () => {
       second.write('hello');
       await pause(50);
       second.resetAndDestroy();
-      await eventually(() => seen.includes('ECONNRESET'), 'the server is reset');
+      await eventually(() => seen.includes('ECONNRESET'));
     });
 
     test('when every endpoint refuses, the client is reset at once', async () => {
@@ -241,7 +241,10 @@ describe('the proxy of the userspace mode', () => {
       topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
       assert.match((await answer).toString(), /^pod2 /);
       socket.end();
-      await eventually(() => dataplane.connections() === 0, 'the connection is over');
+      await eventually(
+        () => dataplane.connections(),
+        (count) => count === 0,
+      );
       topology.configure('pod2', 'addr del 10.244.1.99/32 dev eth0');
       topology.configure(
         'node',
@@ -274,7 +277,10 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(dataplane.connections() - before, 2000);
       for (const socket of sockets) socket.end();
       await Promise.all(sockets.map((socket) => readAll(socket)));
-      await eventually(() => dataplane.connections() === before, 'every connection is over');
+      await eventually(
+        () => dataplane.connections(),
+        (count) => count === before,
+      );
     });
 
     test('connections go on when their endpoint or their Service is gone, and end when asked to', async () => {

@@ -1,16 +1,30 @@
+const FIRST_PAUSE_MS = 5;
+const MAX_PAUSE_MS = 50;
+
 /**
- * Looks again until `look` returns what is neither undefined, null nor false, and returns it. Throws with `what` when
- * that does not come about within `ms` milliseconds, which are meant for a machine that is busy.
+ * Calls `look` until its value satisfies `holds` (by default: until it is neither undefined, null nor false) and returns
+ * that value. Throws with the last value after `ms` milliseconds, which are meant for a busy machine.
  */
+export function eventually<T>(look: () => T | Promise<T>): Promise<Exclude<T, undefined | null | false>>;
+export function eventually<T>(
+  look: () => T | Promise<T>,
+  holds: (value: T) => boolean,
+  ms?: number,
+): Promise<T>;
 export async function eventually<T>(
   look: () => T | Promise<T>,
-  what = 'it',
+  holds: (value: T) => boolean = isPresent,
   ms = 30_000,
-): Promise<Exclude<T, undefined | null | false>> {
-  for (const end = performance.now() + ms; ; await new Promise((resolve) => setTimeout(resolve, 5))) {
-    const seen = await look();
-    if (seen !== undefined && seen !== null && seen !== false)
-      return seen as Exclude<T, undefined | null | false>;
-    if (performance.now() > end) throw new Error(`in ${ms / 1000} s it never came about: ${what}`);
+): Promise<T> {
+  const end = performance.now() + ms;
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+    const value = await look();
+    if (holds(value)) return value;
+    if (performance.now() > end) {
+      throw new Error(`after ${ms / 1000} s the value is still ${JSON.stringify(value)}: ${look} ${holds}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
 }
+
+const isPresent = (value: unknown) => value !== undefined && value !== null && value !== false;

@@ -5,11 +5,11 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { createNetns, NETNS_DIR, removeNetns } from '../../kernel/netns.ts';
-import { connectFrom, echoBytes, echoServer, sandbox, testNode } from '../packets.testing.ts';
+import { connectFrom, echoBytes, echoServer, sandbox, testNode } from '../testing/packets.ts';
 import { outsideNetns } from '../topology.ts';
 import { installCni, uninstallCni } from './installation.ts';
-import { addressesIn, environment, pluginNode } from './plugin-calls.testing.ts';
 import { CNI_VERSIONS } from './specification.ts';
+import { addressesIn, environment, pluginNode } from './testing/plugin-calls.ts';
 
 const node = pluginNode();
 const { undo, add, call, config, ours, ports } = node;

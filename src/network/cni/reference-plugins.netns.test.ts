@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { connectFrom, echoBytes, sandbox, testNode } from '../packets.testing.ts';
+import { connectFrom, echoBytes, sandbox, testNode } from '../testing/packets.ts';
 import { outsideNetns } from '../topology.ts';
-import { DEBIAN, environment, type Program, pluginNode } from './plugin-calls.testing.ts';
+import { DEBIAN, environment, type Program, pluginNode } from './testing/plugin-calls.ts';
 
 const node = pluginNode();
 const { undo, add, call, ports } = node;

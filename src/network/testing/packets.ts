@@ -12,8 +12,8 @@ import {
   type NetnsRef,
   openTcpIn,
   removeNetns,
-} from '../kernel/netns.ts';
-import { createTopology, nodeNetns, removeTopology, type Topology } from './topology.ts';
+} from '../../kernel/netns.ts';
+import { createTopology, nodeNetns, removeTopology, type Topology } from '../topology.ts';
 
 /** What tests of this room share: clusters and pods of their own, and packets between them. */
 

@@ -1,5 +1,5 @@
-import { timestamp } from '../kube/timestamp.ts';
-import type { Deployment, Node, Pod, ReplicaSet } from '../kube/types.ts';
+import { timestamp } from '../../kube/timestamp.ts';
+import type { Deployment, Node, Pod, ReplicaSet } from '../../kube/types.ts';
 
 /** Objects for tables of tests: the short forms that a row can hold. */
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
-import { createServerPulse, type ServerPulse } from './server-pulse.ts';
+import { type ApiHealthProbe, createApiHealthProbe } from './api-health-probe.ts';
 
 let now: number;
-let pulse: ServerPulse;
+let apiHealth: ApiHealthProbe;
 let asked: PromiseWithResolvers<unknown>[];
 beforeEach(() => {
   now = 1000;
@@ -13,25 +13,25 @@ beforeEach(() => {
     asked.push(question);
     return question.promise;
   };
-  pulse = createServerPulse({ ask, steady: () => now, slowMs: 100, onBeat: () => {} });
+  apiHealth = createApiHealthProbe({ ask, steady: () => now, slowMs: 100, onResult: () => {} });
 });
 
 /** Asks, and answers so much later. */
 async function beat(takes: number, answers = true): Promise<void> {
-  pulse.beat();
+  apiHealth.probe();
   now += takes;
   if (answers) asked.at(-1)?.resolve(null);
   else asked.at(-1)?.reject(new Error('away'));
   await new Promise((resolve) => setImmediate(resolve));
 }
 
-test('nothing is known before it was asked', () => assert.equal(pulse.healthyMs(), 0));
+test('nothing is known before it was asked', () => assert.equal(apiHealth.healthyMs(), 0));
 
 test('healthy since the first question of those that were answered in time', async () => {
   await beat(5);
   now += 60;
   await beat(5);
-  assert.equal(pulse.healthyMs(), 70);
+  assert.equal(apiHealth.healthyMs(), 70);
 });
 
 test('a late answer ends it, and so does none', async () => {
@@ -42,10 +42,10 @@ test('a late answer ends it, and so does none', async () => {
     await beat(5);
     now += 60;
     await beat(takes, answers);
-    assert.equal(pulse.healthyMs(), 0);
+    assert.equal(apiHealth.healthyMs(), 0);
     now += 60;
     await beat(5);
-    assert.equal(pulse.healthyMs(), 5);
+    assert.equal(apiHealth.healthyMs(), 5);
     now += 60;
   }
 });
@@ -53,26 +53,26 @@ test('a late answer ends it, and so does none', async () => {
 test('while an answer is missing for too long, it is not healthy', async () => {
   await beat(5);
   now += 60;
-  pulse.beat();
+  apiHealth.probe();
   now += 151;
-  assert.equal(pulse.healthyMs(), 0);
+  assert.equal(apiHealth.healthyMs(), 0);
 });
 
 test('what was known before a pause does not count', async () => {
   await beat(5);
   now += 5000;
-  assert.equal(pulse.healthyMs(), 0);
+  assert.equal(apiHealth.healthyMs(), 0);
   await beat(5);
-  assert.equal(pulse.healthyMs(), 5);
+  assert.equal(apiHealth.healthyMs(), 5);
 });
 
 test('it is not asked again at once, nor twice at a time', async () => {
   await beat(5);
-  pulse.beat();
+  apiHealth.probe();
   assert.equal(asked.length, 1);
   now += 60;
-  pulse.beat();
+  apiHealth.probe();
   now += 60;
-  pulse.beat();
+  apiHealth.probe();
   assert.equal(asked.length, 2);
 });

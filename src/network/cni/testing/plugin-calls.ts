@@ -5,14 +5,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach } from 'node:test';
 import { build } from 'esbuild';
-import { NETNS_DIR, spawnInNetns } from '../../kernel/netns.ts';
-import { listLinks } from '../../kernel/rtnetlink/links.ts';
-import { silentLogger } from '../../lib/log.ts';
-import { NodeNetwork } from '../node-network.ts';
-import { netnsOf, testNode, testPodCidrs, testTopology, Undo } from '../packets.testing.ts';
-import { openPodNetwork, type PodNetwork } from '../pod-network.ts';
-import type { Topology } from '../topology.ts';
-import { serveCni } from './cni-server.ts';
+import { NETNS_DIR, spawnInNetns } from '../../../kernel/netns.ts';
+import { listLinks } from '../../../kernel/rtnetlink/links.ts';
+import { silentLogger } from '../../../lib/log.ts';
+import { NodeNetwork } from '../../node-network.ts';
+import { openPodNetwork, type PodNetwork } from '../../pod-network.ts';
+import { netnsOf, testNode, testPodCidrs, testTopology, Undo } from '../../testing/packets.ts';
+import type { Topology } from '../../topology.ts';
+import { serveCni } from '../cni-server.ts';
 
 /** Where Debian has the reference plugins. */
 export const DEBIAN = '/usr/lib/cni';

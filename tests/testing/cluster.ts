@@ -265,17 +265,3 @@ function run(
     child.stdin?.end(input ?? '');
   });
 }
-
-/** Calls again until it holds; the last error or value is the message. */
-export async function eventually<T>(
-  what: () => Promise<T> | T,
-  holds: (value: T) => boolean,
-  within = 20_000,
-): Promise<T> {
-  for (const until = Date.now() + within; ; ) {
-    const value = await what();
-    if (holds(value)) return value;
-    if (Date.now() > until) throw new Error(`it stays ${JSON.stringify(value)}`);
-    await new Promise((done) => setTimeout(done, 50));
-  }
-}

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
-import { createSliceTransform, keptNode, keptService } from './kept-fields.ts';
+import { createSliceTransform, trimNode, trimService } from './informer-transforms.ts';
 
 const managedFields = [{ manager: 'kubectl', operation: 'Apply' }];
 
 test('a Service is kept without its field owners and what kubectl applied', () => {
   const annotations = { 'kubectl.kubernetes.io/last-applied-configuration': '{…}', note: 'kept' };
   const service = { metadata: { name: 'web', managedFields, annotations }, spec: { clusterIP: '10.96.0.1' } };
-  assert.deepEqual(keptService(service as Service), {
+  assert.deepEqual(trimService(service as Service), {
     metadata: { name: 'web', annotations: { note: 'kept' } },
     spec: { clusterIP: '10.96.0.1' },
   });
@@ -19,7 +19,7 @@ test('a Node is kept without the list of its images', () => {
     metadata: { name: 'node-1' },
     status: { images: [{ names: ['a'] }], addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] },
   };
-  assert.deepEqual(keptNode(node), {
+  assert.deepEqual(trimNode(node), {
     metadata: { name: 'node-1' },
     status: { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] },
   });

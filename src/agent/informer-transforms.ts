@@ -1,30 +1,30 @@
 import type { EndpointSlice, Node, ObjectMeta, Service, SliceEndpoint } from '../kube/types.ts';
 
 /**
- * What an agent keeps of the objects that it follows. A large cluster has a hundred thousand endpoints, and every
- * node a copy of them: what nobody here reads is dropped before it is kept, and texts that repeat are shared.
- * What is not as the API says passes as it is, so that those who read it can say what is wrong with it.
+ * Transforms that informers apply before they store an object. A large cluster has a hundred thousand endpoints, and
+ * every node a copy of them: fields that no part of the agent reads are dropped, and equal texts are shared. A field of
+ * the wrong type is kept as it is, so that the part that reads it can report it.
  */
 
 const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 
-/** Without the field owners and what kubectl applied. */
-export function keptService(service: Service): Service {
-  return service.metadata ? { ...service, metadata: keptMetadata(service.metadata) } : service;
+/** Drops the field owners and kubectl's copy of the applied manifest. */
+export function trimService(service: Service): Service {
+  return service.metadata ? { ...service, metadata: trimMetadata(service.metadata) } : service;
 }
 
-/** Without the field owners and the list of images that the node has. */
-export function keptNode(node: Node): Node {
+/** Drops the field owners and the list of images on the node. */
+export function trimNode(node: Node): Node {
   const { images, ...status } = node.status ?? {};
   return {
     ...node,
-    ...(node.metadata ? { metadata: keptMetadata(node.metadata) } : {}),
+    ...(node.metadata ? { metadata: trimMetadata(node.metadata) } : {}),
     ...(node.status ? { status } : {}),
   };
 }
 
-function keptMetadata(metadata: ObjectMeta): ObjectMeta {
+function trimMetadata(metadata: ObjectMeta): ObjectMeta {
   const { managedFields, ...kept } = metadata;
   const annotations = kept.annotations as Record<string, string> | undefined;
   if (!isObject(annotations) || !(LAST_APPLIED in annotations)) return kept;
@@ -32,7 +32,7 @@ function keptMetadata(metadata: ObjectMeta): ObjectMeta {
   return { ...kept, annotations: others };
 }
 
-/** Makes a transform of EndpointSlices that shares what is equal in all that pass through it. */
+/** Creates a transform of EndpointSlices that shares equal texts and conditions between all slices that it is given. */
 export function createSliceTransform(): (slice: EndpointSlice) => EndpointSlice {
   const texts = new Map<string, string>();
   const conditions = new Map<string, SliceEndpoint['conditions']>();
@@ -55,25 +55,25 @@ export function createSliceTransform(): (slice: EndpointSlice) => EndpointSlice 
     return kept;
   };
 
-  const keptEndpoint = (endpoint: SliceEndpoint): SliceEndpoint => {
+  const trimEndpoint = (endpoint: SliceEndpoint): SliceEndpoint => {
     if (!isObject(endpoint)) return endpoint;
     const { addresses, conditions: found, hints, hostname, nodeName, targetRef, zone } = endpoint;
-    // All in one literal: fields that are added one by one lie in a second allocation.
+    // One literal: V8 stores fields that are added later in a second allocation.
     return {
       addresses,
       ...(found === undefined ? {} : { conditions: isObject(found) ? shareConditions(found) : found }),
       ...(nodeName === undefined ? {} : { nodeName: shareText(nodeName) }),
       ...(zone === undefined ? {} : { zone: shareText(zone) }),
-      ...(targetRef === undefined ? {} : { targetRef: keptReference(targetRef) }),
+      ...(targetRef === undefined ? {} : { targetRef: trimReference(targetRef) }),
       ...(hints === undefined ? {} : { hints }),
       ...(hostname === undefined ? {} : { hostname }),
     };
   };
 
-  // What is no text is somebody's mistake, to be seen by those who read the slice.
+  // A value of another type is left for the reader of the slice to report.
   const shareText = (value: string): string => (typeof value === 'string' ? share(value) : value);
 
-  const keptReference = (reference: NonNullable<SliceEndpoint['targetRef']>) => {
+  const trimReference = (reference: NonNullable<SliceEndpoint['targetRef']>) => {
     if (!isObject(reference)) return reference;
     const { kind, namespace, name } = reference;
     if (typeof kind !== 'string' || typeof namespace !== 'string' || typeof name !== 'string')
@@ -84,16 +84,16 @@ export function createSliceTransform(): (slice: EndpointSlice) => EndpointSlice 
   return (slice) => {
     const { metadata, addressType, ports, endpoints } = slice;
     return {
-      ...(metadata ? { metadata: keptSliceMetadata(metadata, share) } : {}),
+      ...(metadata ? { metadata: trimSliceMetadata(metadata, share) } : {}),
       addressType,
       ...(ports === undefined ? {} : { ports }),
-      endpoints: Array.isArray(endpoints) ? endpoints.map(keptEndpoint) : endpoints,
+      endpoints: Array.isArray(endpoints) ? endpoints.map(trimEndpoint) : endpoints,
     };
   };
 }
 
-/** A slice carries its Service's labels and annotations as well, which nobody looks for there. */
-function keptSliceMetadata(metadata: ObjectMeta, share: (text: string) => string): ObjectMeta {
+/** Drops the labels and annotations that the slice repeats from its Service. */
+function trimSliceMetadata(metadata: ObjectMeta, share: (text: string) => string): ObjectMeta {
   const { name, namespace, uid, resourceVersion } = metadata;
   const labels = metadata.labels as Record<string, string> | undefined;
   const annotations = metadata.annotations as Record<string, string> | undefined;
@@ -104,12 +104,12 @@ function keptSliceMetadata(metadata: ObjectMeta, share: (text: string) => string
     namespace: share(namespace),
     ...(uid === undefined ? {} : { uid }),
     ...(resourceVersion === undefined ? {} : { resourceVersion }),
-    ...(labels === undefined ? {} : { labels: isObject(labels) ? keptLabels(labels, share) : labels }),
+    ...(labels === undefined ? {} : { labels: isObject(labels) ? trimLabels(labels, share) : labels }),
     ...(trigger === undefined ? {} : { annotations: { [TRIGGER_TIME]: trigger } }),
   };
 }
 
-function keptLabels(
+function trimLabels(
   labels: Readonly<Record<string, string>>,
   share: (text: string) => string,
 ): Record<string, string> {

@@ -1,0 +1,55 @@
+/** Whether an API server answers at present, as one of its clients sees it. */
+export interface ApiHealthProbe {
+  /** Sends a small request, unless one is under way or was sent a moment ago. */
+  probe(): void;
+  /** For how long every request was answered in time; 0 after a failure, or when none was sent lately. */
+  healthyMs(): number;
+}
+
+export interface ApiHealthProbeOptions {
+  readonly ask: () => Promise<unknown>;
+  /** Milliseconds of a monotonic clock. */
+  readonly steady: () => number;
+  /** A slower answer counts as a failure. */
+  readonly slowMs: number;
+  /** Called after each answer or failure. */
+  readonly onResult: () => void;
+}
+
+const MIN_GAP_MS = 50;
+
+export function createApiHealthProbe({
+  ask,
+  steady,
+  slowMs,
+  onResult,
+}: ApiHealthProbeOptions): ApiHealthProbe {
+  /** The first request since which all were answered in time. */
+  let healthySince: number | null = null;
+  let lastSent = Number.NEGATIVE_INFINITY;
+  let isAsking = false;
+  const settle = (answered: boolean) => {
+    isAsking = false;
+    if (!answered || steady() - lastSent > slowMs) healthySince = null;
+    else healthySince ??= lastSent;
+    onResult();
+  };
+  return {
+    probe() {
+      const now = steady();
+      if (isAsking || now - lastSent < MIN_GAP_MS) return;
+      // Nothing is known about the time between two requests that are far apart, as after a suspended process resumes.
+      if (now - lastSent > MIN_GAP_MS + slowMs) healthySince = null;
+      lastSent = now;
+      isAsking = true;
+      ask().then(
+        () => settle(true),
+        () => settle(false),
+      );
+    },
+    healthyMs() {
+      const now = steady();
+      return healthySince === null || now - lastSent > MIN_GAP_MS + slowMs ? 0 : now - healthySince;
+    },
+  };
+}
