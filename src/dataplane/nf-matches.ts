@@ -15,11 +15,11 @@ import {
   verdict,
 } from '../kernel/nftables/expressions.ts';
 import type { Cidr, IPFamily } from '../lib/address.ts';
+import { addressWords } from '../nft/encoding.ts';
+import { maskOf } from '../nft/ranges.ts';
 import { hasLocalDetection } from '../service/classify.ts';
 import type { NodeView } from '../service/model.ts';
-import { maskOf } from './address-ranges.ts';
 import type { ChainDefinition } from './nf-table.ts';
-import { addressWords } from './words.ts';
 
 /**
  * What a map of frontends is keyed by. `address`: destination, protocol and port, of Services' addresses. `port`:

@@ -3,8 +3,8 @@ import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import { type DumpedElement, isShownAs } from '../kernel/nftables/dump.ts';
 import type { IPFamily } from '../lib/address.ts';
+import { hexOf } from '../nft/encoding.ts';
 import type { Drift } from './dataplane.ts';
-import { hexOf } from './words.ts';
 
 export interface ChainDefinition {
   readonly name: string;

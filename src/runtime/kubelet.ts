@@ -6,6 +6,7 @@ import { createEventRecorder } from '../kube/events.ts';
 import { startInformer } from '../kube/informer.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
+import { createSemaphore } from '../lib/semaphore.ts';
 import { readControlGroups } from './control-groups.ts';
 import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
@@ -14,7 +15,6 @@ import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker } from './pod-worker.ts';
 import { sweepSandboxes } from './sandbox.ts';
-import { takeTurns } from './turns.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /** Runs the pods that are bound to one node. */
@@ -50,7 +50,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const context: WorkerContext = {
     options,
     images,
-    starts: takeTurns(2 * availableParallelism()),
+    starts: createSemaphore(2 * availableParallelism()),
     client,
     paths,
     groups,

@@ -44,7 +44,7 @@ export async function startRun(
     stdinOnce: container.stdinOnce === true,
     tty: container.tty === true,
   };
-  const process = await starts(() =>
+  const process = await starts.run(() =>
     startContainer(paths, { id, bundle, log, ...streams }, (one) => created({ process: one, startedAt })),
   );
   return { process, startedAt };

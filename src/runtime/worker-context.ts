@@ -1,11 +1,11 @@
 import type { Client } from '../kube/client.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import type { Pod } from '../kube/types.ts';
+import type { Semaphore } from '../lib/semaphore.ts';
 import type { ControlGroups } from './control-groups.ts';
 import type { ImageSource } from './images/image-source.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
-import type { Turns } from './turns.ts';
 
 /** What all workers of a node share. */
 export interface WorkerContext {
@@ -16,7 +16,7 @@ export interface WorkerContext {
   readonly events: EventRecorder;
   readonly images: ImageSource;
   /** In which containers are started. */
-  readonly starts: Turns;
+  readonly starts: Semaphore;
   /** Writes a pod's status to the API server, the latest one when called often. */
   readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
   /** Removes the pod object once nothing of it is left here. */

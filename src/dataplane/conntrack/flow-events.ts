@@ -1,9 +1,9 @@
 import { watchFlows } from '../../kernel/conntrack/events.ts';
 import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { Protocol } from '../../service/model.ts';
 import type { FlowEvent, FlowEventKind, OnFlowEvent } from '../flow-event.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 
 export interface TrackedFlowsOptions {
   /** Default: the namespace of this process. */

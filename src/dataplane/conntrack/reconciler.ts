@@ -1,6 +1,7 @@
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { listAddresses } from '../../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { sendStraySynAck } from '../../kernel/tcp-segment.ts';
@@ -10,7 +11,6 @@ import { messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import type { SocketAddress } from '../dataplane.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 import { createServingIndex } from './serving-index.ts';
 
 export interface ConntrackOptions {

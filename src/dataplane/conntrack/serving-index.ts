@@ -1,5 +1,6 @@
 import type { Flow } from '../../kernel/conntrack/flow.ts';
 import { FLOW_STATUS } from '../../kernel/conntrack/flow.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
   type Change,
@@ -8,7 +9,6 @@ import {
   type ServiceMap,
   SOURCE_CLASSES,
 } from '../../service/model.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 
 /** "address port" of the endpoints that any class of source may reach; kept of UDP alone, whose flows are compared. */
 type Serving = ReadonlySet<string>;

@@ -1,7 +1,7 @@
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import { FLOW_EVENT_KINDS, type FlowEvent } from '../flow-event.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 import { formatMapped } from './kernel-contents.ts';
 
 /** Reads a record of the ring of events; null when it is of a kind that this release does not know. */

@@ -1,7 +1,7 @@
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, ServiceMap } from '../../service/model.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
 import type { KernelContents } from './kernel-contents.ts';

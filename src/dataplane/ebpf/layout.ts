@@ -1,10 +1,11 @@
 import type { MapDefinition } from '../../kernel/bpf/map.ts';
 import { MMAPABLE, NO_PREALLOC } from '../../kernel/bpf/map.ts';
 import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { addressBytes, type IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
+import { be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Protocol } from '../../service/model.ts';
-import { be16Port, PROTOCOL_NUMBER, writeAddress } from '../words.ts';
 
 /*
  * The bytes that the agent shares with the programs: bpf/maps.h has the same structures. The kernel's byte order is

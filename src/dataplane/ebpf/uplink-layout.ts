@@ -1,8 +1,8 @@
 import { type MapDefinition, NO_PREALLOC } from '../../kernel/bpf/map.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { Cidr } from '../../lib/address.ts';
+import { maskOf } from '../../nft/ranges.ts';
 import type { Frontend, LocalDetection, Protocol } from '../../service/model.ts';
-import { maskOf } from '../address-ranges.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 import { FRONTEND_KEY_SIZE, mappedAddress } from './layout.ts';
 
 /* The bytes that the agent shares with the programs at the uplink: bpf/uplink.h has the same structures. */

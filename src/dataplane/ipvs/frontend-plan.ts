@@ -1,4 +1,5 @@
 import type { ServerId, VirtualServer } from '../../kernel/ipvs/codec.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
   type Endpoint,
@@ -7,7 +8,6 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 import type { NumberTable } from './marks.ts';
 import { SCHEDULERS, type Scheduler } from './schedulers.ts';
 

@@ -14,8 +14,9 @@ import {
   rejectPort,
   rejectWithReset,
 } from '../../kernel/nftables/expressions.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { familyOf, type IPFamily } from '../../lib/address.ts';
-import { addressWords, PROTOCOL_NUMBER, writeAddress } from '../words.ts';
+import { addressWords, writeAddress } from '../../nft/encoding.ts';
 
 /**
  * Stands while another mode carries Services and open connections still go by virtual servers. Its end tells who looks

@@ -1,11 +1,11 @@
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import type { NetlinkSocket } from '../../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { deleteRoute, ROUTE_PROTOCOL, type Route, replaceRoute } from '../../kernel/rtnetlink/routes.ts';
 import { familyOf, type IPFamily } from '../../lib/address.ts';
 import { hasCode } from '../../lib/errors.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 
 const RT_TABLE_LOCAL = 255;
 /** IPv6's own default, behind the kernel's route to an address, which has none. */

@@ -1,6 +1,9 @@
 import type { ElementVerdict, NftBatch, SetDefinition } from '../../kernel/nftables/batch.ts';
 import { TABLE_FLAG } from '../../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { familyOf, type IPFamily } from '../../lib/address.ts';
+import { addressWords, be16Port, bytesOf, hexOf, wordsOf, writeAddress } from '../../nft/encoding.ts';
+import { mergedRanges, outermost, successor } from '../../nft/ranges.ts';
 import {
   type Endpoint,
   type Frontend,
@@ -9,7 +12,6 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
-import { mergedRanges, outermost, successor } from '../address-ranges.ts';
 import type { Keying } from '../nf-matches.ts';
 import type { ChainDefinition, Elements } from '../nf-table.ts';
 import { commentOf, keyingOf } from '../nftables/entries.ts';
@@ -21,7 +23,6 @@ import {
   type Scope,
 } from '../nftables/layout.ts';
 import { sizeClass } from '../nftables/size-class.ts';
-import { addressWords, be16Port, bytesOf, hexOf, PROTOCOL_NUMBER, wordsOf, writeAddress } from '../words.ts';
 import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import {
   createLayout,

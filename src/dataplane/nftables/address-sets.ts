@@ -1,7 +1,7 @@
 import type { NftBatch } from '../../kernel/nftables/batch.ts';
+import { wordsOf } from '../../nft/encoding.ts';
+import { mergedRanges, successor } from '../../nft/ranges.ts';
 import type { NodeView } from '../../service/model.ts';
-import { mergedRanges, successor } from '../address-ranges.ts';
-import { wordsOf } from '../words.ts';
 import type { RegisterKeys } from './register-keys.ts';
 import type { SizedSets } from './sized-sets.ts';
 

@@ -2,7 +2,7 @@ import type { NftConnection } from '../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import { hasCode } from '../../lib/errors.ts';
-import { wordsOf } from '../words.ts';
+import { wordsOf } from '../../nft/encoding.ts';
 import type { FamilyTable } from './family-table.ts';
 import { type Forgotten, isForgotten } from './remembered-clients.ts';
 

@@ -1,6 +1,6 @@
 import type { IPFamily } from '../../lib/address.ts';
+import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Endpoint } from '../../service/model.ts';
-import { addressWords, be16Port, writeAddress } from '../words.ts';
 
 /** Kept between transactions. */
 const KEPT_WORDS = 4096;

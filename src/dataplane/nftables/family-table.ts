@@ -2,9 +2,9 @@ import type { ElementVerdict, NftBatch } from '../../kernel/nftables/batch.ts';
 import { TABLE_FLAG } from '../../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { bytesOf, hexOf } from '../../nft/encoding.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, NodeView, ServiceMap } from '../../service/model.ts';
 import type { ChainDefinition, Elements } from '../nf-table.ts';
-import { bytesOf, hexOf } from '../words.ts';
 import { AddressSets } from './address-sets.ts';
 import { EndpointWords } from './endpoint-words.ts';
 import {

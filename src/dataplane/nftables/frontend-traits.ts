@@ -1,6 +1,6 @@
 import type { NftBatch } from '../../kernel/nftables/batch.ts';
-import { outermost } from '../address-ranges.ts';
-import { bytesOf, hexOf, wordsOf } from '../words.ts';
+import { bytesOf, hexOf, wordsOf } from '../../nft/encoding.ts';
+import { outermost } from '../../nft/ranges.ts';
 import { type FrontendState, keyingOf } from './entries.ts';
 import { stickySet } from './layout.ts';
 import type { RegisterKeys } from './register-keys.ts';

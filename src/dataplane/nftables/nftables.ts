@@ -9,11 +9,11 @@ import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
+import { createMutex } from '../../lib/semaphore.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
 import { compareNfTable } from '../nf-table.ts';
-import { createOneAtATime } from '../one-at-a-time.ts';
 import { forgetClients } from './affinity.ts';
 import { FamilyTable } from './family-table.ts';
 import { TABLE } from './layout.ts';
@@ -68,7 +68,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   let loopback: LoopbackRoutes | null = null;
   let watch: { close(): void } | null = null;
   let cancelCleaning: (() => void) | null = null;
-  const calls = createOneAtATime();
+  const calls = createMutex();
 
   function isOwned(): boolean {
     owned ??= connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4']);

@@ -1,6 +1,7 @@
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Endpoint, Frontend } from '../../service/model.ts';
-import { addressWords, be16Port, PROTOCOL_NUMBER, writeAddress } from '../words.ts';
 
 /** What stands in one family's sets and maps, as words of registers. All throw FairleadError EINVAL for bad addresses. */
 export class RegisterKeys {

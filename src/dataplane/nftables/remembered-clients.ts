@@ -1,7 +1,7 @@
 import type { NftBatch } from '../../kernel/nftables/batch.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
+import { bytesOf, hexOf, wordsOf } from '../../nft/encoding.ts';
 import type { Frontend } from '../../service/model.ts';
-import { bytesOf, hexOf, wordsOf } from '../words.ts';
 import { type FrontendState, slotKey } from './entries.ts';
 import type { RegisterKeys } from './register-keys.ts';
 

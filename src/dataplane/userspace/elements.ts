@@ -1,9 +1,10 @@
 import type { Element } from '../../kernel/nftables/batch.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { formatAddress, type IPFamily } from '../../lib/address.ts';
+import { addressWords, be16Port, hexOfWords, wordsOf, wordsOfAddress } from '../../nft/encoding.ts';
+import { mergedRanges, outermost, successor } from '../../nft/ranges.ts';
 import { type Frontend, type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
-import { mergedRanges, outermost, successor } from '../address-ranges.ts';
 import type { Keying } from '../nf-matches.ts';
-import { addressWords, be16Port, hexOfWords, PROTOCOL_NUMBER, wordsOf, wordsOfAddress } from '../words.ts';
 import { LISTENERS, listenerMap, refusalMap } from './layout.ts';
 
 /** Where a listener listens. */

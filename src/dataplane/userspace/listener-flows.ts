@@ -1,8 +1,8 @@
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { familyOf } from '../../lib/address.ts';
-import { PROTOCOL_NUMBER } from '../words.ts';
 import { hostPort } from './balancer.ts';
 import type { ListenAddress } from './elements.ts';
 

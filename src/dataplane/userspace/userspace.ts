@@ -6,6 +6,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { hasCode, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
+import { createMutex } from '../../lib/semaphore.ts';
 import {
   type Change,
   type Endpoint,
@@ -19,7 +20,6 @@ import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
 import { compareNfTable } from '../nf-table.ts';
-import { createOneAtATime } from '../one-at-a-time.ts';
 import { hostPort } from './balancer.ts';
 import {
   frontendElements,
@@ -105,7 +105,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   let current: ServiceMap | null = null;
   let watch: { close(): void } | null = null;
   let removed = false;
-  const calls = createOneAtATime();
+  const calls = createMutex();
 
   function isOwned(): boolean {
     owned ??= connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4']);

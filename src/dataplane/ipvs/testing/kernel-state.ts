@@ -5,13 +5,13 @@ import { NftConnection } from '../../../kernel/nftables/connection.ts';
 import { NFPROTO } from '../../../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../../../kernel/nftables/dump.ts';
 import { addressBytes, type IPFamily } from '../../../lib/address.ts';
+import { hexOf } from '../../../nft/encoding.ts';
 import {
   contentOf,
   type KernelTable,
   readKernelTable,
   type TableContent,
 } from '../../nftables/testing/kernel-table.ts';
-import { hexOf } from '../../words.ts';
 import { ALIAS } from '../frontend-plan.ts';
 import { TABLE } from '../layout.ts';
 import { serverKey } from '../server-table.ts';

@@ -1,3 +1,4 @@
+import { PROTOCOL_NUMBER } from '../../../kernel/protocol-numbers.ts';
 import { addressBytes, familyOf, formatAddress, type IPFamily } from '../../../lib/address.ts';
 import type { Packet } from '../../../service/model.ts';
 import {
@@ -7,7 +8,6 @@ import {
   type Step,
   UNTOUCHED,
 } from '../../nftables/testing/interpreter.ts';
-import { PROTOCOL_NUMBER } from '../../words.ts';
 import { serverKey } from '../server-table.ts';
 import type { KernelState } from './kernel-state.ts';
 

@@ -6,7 +6,7 @@ import {
 } from '../../../kernel/netlink/attributes.ts';
 import type { NftConnection } from '../../../kernel/nftables/connection.ts';
 import type { DumpedElement } from '../../../kernel/nftables/dump.ts';
-import { hexOf } from '../../words.ts';
+import { hexOf } from '../../../nft/encoding.ts';
 import { TABLE } from '../layout.ts';
 
 /** An expression of a rule as the kernel shows it: its name and NFTA_EXPR_DATA. */

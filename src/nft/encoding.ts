@@ -1,15 +1,12 @@
 import { addressBytes, type IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { Protocol } from '../service/model.ts';
 
-/** Numbers as they stand in nf_tables registers: 32-bit words holding network order, on a little-endian host. */
-
-export const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
+// nf_tables registers and set keys: 32-bit words in network order, read as numbers of a little-endian host.
 
 /** Words of an address: 1 or 4. */
 export const addressWords = (family: IPFamily): 1 | 4 => (family === 'ipv4' ? 1 : 4);
 
-/** Writes an address's words into `out` at `at`. Throws when it is no address of the family. */
+/** Writes an address's words into `out` at `at`. Throws FairleadError EINVAL for other text. */
 export function writeAddress(text: string, family: IPFamily, out: Uint32Array, at: number): void {
   if (family === 'ipv4') {
     const word = ipv4Word(text);
@@ -64,11 +61,14 @@ function ipv4Word(text: string): number | null {
 }
 
 function badAddress(text: string, family: IPFamily): FairleadError {
-  return new FairleadError(`${JSON.stringify(text)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
-    op: 'encode nf_tables element',
-    code: 'EINVAL',
-    object: text,
-  });
+  return new FairleadError(
+    `${JSON.stringify(text)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
+    {
+      op: 'encode nf_tables element',
+      code: 'EINVAL',
+      object: text,
+    },
+  );
 }
 
 export const wordsOf = (bytes: Uint8Array): number[] =>
@@ -77,7 +77,7 @@ export const wordsOf = (bytes: Uint8Array): number[] =>
 /** A port as it stands in a register: its two bytes first. */
 export const be16Port = (port: number): number => ((port & 0xff) << 8) | (port >> 8);
 
-/** An address's words. Throws when the text is no address of the family. */
+/** An address's words. Throws FairleadError EINVAL for other text. */
 export function wordsOfAddress(text: string, family: IPFamily): number[] {
   const words = new Uint32Array(addressWords(family));
   writeAddress(text, family, words, 0);

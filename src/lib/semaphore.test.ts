@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { takeTurns } from './turns.ts';
+import { createSemaphore } from './semaphore.ts';
 
-test('so many at once, the others in the order they came, also after failures', async () => {
-  const turns = takeTurns(2);
+test('two tasks run at once, the others in the order they came, also after failures', async () => {
+  const semaphore = createSemaphore(2);
   const begun: number[] = [];
   const ends: PromiseWithResolvers<void>[] = [];
   const works = [0, 1, 2, 3].map((n) =>
-    turns(async () => {
+    semaphore.run(async () => {
       begun.push(n);
       const end = Promise.withResolvers<void>();
       ends[n] = end;
@@ -31,5 +31,5 @@ test('so many at once, the others in the order they came, also after failures', 
     (await settled).map(({ status }) => status),
     ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
   );
-  assert.equal(await turns(async () => 'again'), 'again');
+  assert.equal(await semaphore.run(async () => 'again'), 'again');
 });
