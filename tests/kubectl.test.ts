@@ -171,7 +171,7 @@ describe('kubectl', { skip: missing }, () => {
   let api: TestApi;
 
   before(async () => {
-    api = startApi({ version: 'v1.33.0-fairlead' });
+    api = startApi({ version: 'v1.36.0-fairlead' });
     const [port] = await api.server.listen([{ host: '127.0.0.1', port: 0 }]);
     const admin = api.authority.issue({
       commonName: 'admin',
@@ -268,7 +268,7 @@ async function prepare(api: TestApi): Promise<void> {
     ...node,
     status: {
       conditions: [{ type: 'Ready', status: 'True', reason: 'Ready', message: '' }],
-      nodeInfo: { kubeletVersion: 'v1.33.0' },
+      nodeInfo: { kubeletVersion: 'v1.36.0' },
     },
   });
   await api.request('POST', `${CORE}/pods`, {

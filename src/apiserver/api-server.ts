@@ -33,7 +33,7 @@ export interface ApiServerOptions {
   readonly mountTokens?: boolean;
   readonly schema: SchemaService;
   readonly tables: TableService;
-  /** "v1.33.0+fairlead" */
+  /** "v1.36.0+fairlead" */
   readonly version: string;
   readonly clock: Clock;
   readonly random: () => number;

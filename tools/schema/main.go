@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -23,15 +25,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 // The group-versions whose kinds are described, and their packages.
@@ -41,6 +47,9 @@ var groups = []struct {
 	into func(*runtime.Scheme) error
 }{
 	{corev1.SchemeGroupVersion, "k8s.io/api/core/v1", corev1.AddToScheme},
+	{admissionregistrationv1.SchemeGroupVersion, "k8s.io/api/admissionregistration/v1", admissionregistrationv1.AddToScheme},
+	{apiextensionsv1.SchemeGroupVersion, apiextensionsPackage, apiextensionsv1.AddToScheme},
+	{apiregistrationv1.SchemeGroupVersion, "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1", apiregistrationv1.AddToScheme},
 	{appsv1.SchemeGroupVersion, "k8s.io/api/apps/v1", appsv1.AddToScheme},
 	{authenticationv1.SchemeGroupVersion, "k8s.io/api/authentication/v1", authenticationv1.AddToScheme},
 	{authorizationv1.SchemeGroupVersion, "k8s.io/api/authorization/v1", authorizationv1.AddToScheme},
@@ -51,10 +60,12 @@ var groups = []struct {
 	{coordinationv1.SchemeGroupVersion, "k8s.io/api/coordination/v1", coordinationv1.AddToScheme},
 	{discoveryv1.SchemeGroupVersion, "k8s.io/api/discovery/v1", discoveryv1.AddToScheme},
 	{eventsv1.SchemeGroupVersion, "k8s.io/api/events/v1", eventsv1.AddToScheme},
+	{flowcontrolv1.SchemeGroupVersion, "k8s.io/api/flowcontrol/v1", flowcontrolv1.AddToScheme},
 	{networkingv1.SchemeGroupVersion, "k8s.io/api/networking/v1", networkingv1.AddToScheme},
 	{nodev1.SchemeGroupVersion, "k8s.io/api/node/v1", nodev1.AddToScheme},
 	{policyv1.SchemeGroupVersion, "k8s.io/api/policy/v1", policyv1.AddToScheme},
 	{rbacv1.SchemeGroupVersion, "k8s.io/api/rbac/v1", rbacv1.AddToScheme},
+	{resourcev1.SchemeGroupVersion, "k8s.io/api/resource/v1", resourcev1.AddToScheme},
 	{schedulingv1.SchemeGroupVersion, "k8s.io/api/scheduling/v1", schedulingv1.AddToScheme},
 	{storagev1.SchemeGroupVersion, "k8s.io/api/storage/v1", storagev1.AddToScheme},
 }
@@ -67,16 +78,21 @@ var metaKinds = []any{
 }
 
 const metaPackage = "k8s.io/apimachinery/pkg/apis/meta/v1"
+const apiextensionsPackage = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 // Types with a JSON form of their own; the reader knows both their forms.
 var specials = map[string]string{
-	"k8s.io/apimachinery/pkg/api/resource.Quantity":   "@Quantity",
-	metaPackage + ".Time":                             "@Time",
-	metaPackage + ".MicroTime":                        "@MicroTime",
-	metaPackage + ".Duration":                         "@Duration",
-	metaPackage + ".FieldsV1":                         "@FieldsV1",
-	"k8s.io/apimachinery/pkg/util/intstr.IntOrString": "@IntOrString",
-	"k8s.io/apimachinery/pkg/runtime.RawExtension":    "@RawExtension",
+	"k8s.io/apimachinery/pkg/api/resource.Quantity":        "@Quantity",
+	metaPackage + ".Time":                                  "@Time",
+	metaPackage + ".MicroTime":                             "@MicroTime",
+	metaPackage + ".Duration":                              "@Duration",
+	metaPackage + ".FieldsV1":                              "@FieldsV1",
+	"k8s.io/apimachinery/pkg/util/intstr.IntOrString":      "@IntOrString",
+	"k8s.io/apimachinery/pkg/runtime.RawExtension":         "@RawExtension",
+	apiextensionsPackage + ".JSON":                         "@JSON",
+	apiextensionsPackage + ".JSONSchemaPropsOrArray":       "@SchemaOrArray",
+	apiextensionsPackage + ".JSONSchemaPropsOrBool":        "@SchemaOrBool",
+	apiextensionsPackage + ".JSONSchemaPropsOrStringArray": "@SchemaOrStringArray",
 }
 
 // field is one JSON field; its short names are explained in src/apiserver/schema/type-schema.ts.
@@ -86,6 +102,7 @@ type field struct {
 	Type     string   `json:"t"`
 	Pointer  bool     `json:"p,omitempty"`
 	Always   bool     `json:"a,omitempty"`
+	OmitZero bool     `json:"z,omitempty"`
 	Required bool     `json:"r,omitempty"`
 	Default  any      `json:"d,omitempty"`
 	Enum     []string `json:"e,omitempty"`
@@ -134,11 +151,16 @@ func main() {
 		g.kind(reflect.TypeOf(kind))
 	}
 	folder := filepath.Join(out, "generated")
-	check(os.RemoveAll(folder))
-	check(os.MkdirAll(folder, 0o755))
+	typesFolder := filepath.Join(out, "../../kube/generated")
+	for _, one := range []string{folder, typesFolder} {
+		check(os.RemoveAll(one))
+		check(os.MkdirAll(one, 0o755))
+	}
 	for _, pkg := range packages {
 		g.writePackage(folder, pkg, groupOf[pkg])
+		g.writeTypes(typesFolder, pkg)
 	}
+	writeIndex(folder, packages, groupOf)
 	writeSamples(filepath.Join(out, "testing", "samples.json"), scheme)
 }
 
@@ -226,7 +248,8 @@ func (g *generator) describe(t reflect.Type) {
 			MapType:  marker(comment, "mapType"),
 			doc:      docText(comment),
 		}
-		omitted := len(tag) > 1 && (tag[1] == "omitempty" || tag[1] == "omitzero")
+		described.OmitZero = slices.Contains(tag[1:], "omitzero")
+		omitted := described.OmitZero || slices.Contains(tag[1:], "omitempty")
 		described.Always = !omitted && !inline
 		described.Required = !omitted && !inline && !hasMarker(comment, "optional")
 		if text := marker(comment, "default"); text != "" {
@@ -310,6 +333,30 @@ func (g *generator) writePackage(folder, pkg string, gv schema.GroupVersion) {
 	body = header + "/** JSON: descriptions by type and field; the type's own under the empty name. */\nexport const descriptions = " +
 		template("{\n"+docs.String()+"\n}") + ";\n"
 	check(os.WriteFile(filepath.Join(folder, base+".descriptions.ts"), []byte(body), 0o644))
+}
+
+// writeIndex writes the table of packages that src/apiserver/schema/packages.ts reads.
+func writeIndex(folder string, packages []string, groupOf map[string]schema.GroupVersion) {
+	var imports, table, descriptions bytes.Buffer
+	for _, pkg := range packages {
+		short := shortPackage(pkg)
+		file := strings.ReplaceAll(short, ".", "-")
+		gv := groupOf[pkg].String()
+		if pkg == metaPackage {
+			gv = "meta.k8s.io/v1"
+		}
+		openapi := "io.k8s." + strings.ReplaceAll(strings.TrimPrefix(pkg, "k8s.io/"), "/", ".")
+		fmt.Fprintf(&imports, "import * as %s from './%s.ts';\n", typescriptAlias(short), file)
+		fmt.Fprintf(&table, "  { name: '%s', apiVersion: '%s', openapi: '%s', ...%s },\n", short, gv, openapi, typescriptAlias(short))
+		fmt.Fprintf(&descriptions, "  '%s': () => import('./%s.descriptions.ts'),\n", short, file)
+	}
+	body := "// Generated by tools/schema; do not edit.\n" + imports.String() +
+		"import type { TypePackage } from '../type-schema.ts';\n\n" +
+		"/** The packages of the API, one module each. */\nexport const PACKAGES: readonly TypePackage[] = [\n" + table.String() + "];\n\n" +
+		"/** Modules with descriptions, loaded when asked for; written out one by one so that a bundler sees each. */\n" +
+		"export const DESCRIPTIONS: Readonly<Record<string, () => Promise<{ readonly descriptions: string }>>> = {\n" +
+		descriptions.String() + "};\n"
+	check(os.WriteFile(filepath.Join(folder, "index.ts"), []byte(body), 0o644))
 }
 
 // template quotes text as a template literal of JavaScript.

@@ -1,4 +1,5 @@
-import { type Descriptions, loadDescriptions, PACKAGES } from './packages.ts';
+import { PACKAGES } from './generated/index.ts';
+import { type Descriptions, loadDescriptions } from './packages.ts';
 import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
 /** What OpenAPI tells of a kind that is served. */

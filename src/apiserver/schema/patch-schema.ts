@@ -1,4 +1,4 @@
-import type { Field, FieldType, ListType, TypeRegistry } from './type-schema.ts';
+import type { Field, FieldType, ListType, Scalar, TypeRegistry } from './type-schema.ts';
 
 /** How patches treat the value at one place of an object. */
 export interface FieldSchema {
@@ -62,8 +62,18 @@ export function createPatchSchemas(
   };
 }
 
+/** JSON of any shape below. */
+const FREE_FORM: ReadonlySet<Scalar> = new Set([
+  '@RawExtension',
+  '@FieldsV1',
+  '@JSON',
+  '@SchemaOrArray',
+  '@SchemaOrBool',
+  '@SchemaOrStringArray',
+]);
+
 function kindOf(type: FieldType): FieldSchema['kind'] {
   if (type.kind !== 'scalar') return type.kind;
-  if (type.scalar === '@RawExtension' || type.scalar === '@FieldsV1') return 'any';
+  if (FREE_FORM.has(type.scalar)) return 'any';
   return type.scalar === '@ExtraValue' ? 'list' : 'scalar';
 }

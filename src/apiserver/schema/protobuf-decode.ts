@@ -1,5 +1,12 @@
 import { DELIMITED, FIXED64, VARINT, WireReader } from './protobuf-wire.ts';
-import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
+import {
+  type Field,
+  type FieldType,
+  JSON_SCHEMA,
+  type ObjectType,
+  type Scalar,
+  type TypeRegistry,
+} from './type-schema.ts';
 
 /** The start of every Protobuf body of the API: "k8s" and a zero byte. */
 export const MAGIC = Buffer.from([0x6b, 0x38, 0x73, 0x00]);
@@ -183,6 +190,19 @@ function decodeSpecial(types: TypeRegistry, scalar: Scalar, reader: WireReader):
       return durationText(numbers.get(1) ?? 0);
     case '@ExtraValue':
       return slices.filter(([number]) => number === 1).map(([, bytes]) => bytes.toString('utf8'));
+    case '@SchemaOrArray':
+    case '@SchemaOrStringArray': {
+      const schema = slices.findLast(([number]) => number === 1)?.[1];
+      if (schema) return decodeJsonSchema(types, schema);
+      const items = slices.filter(([number]) => number === 2).map(([, bytes]) => bytes);
+      return scalar === '@SchemaOrStringArray'
+        ? items.map((bytes) => bytes.toString('utf8'))
+        : items.map((bytes) => decodeJsonSchema(types, bytes));
+    }
+    case '@SchemaOrBool': {
+      const schema = slices.findLast(([number]) => number === 2)?.[1];
+      return schema ? decodeJsonSchema(types, schema) : numbers.get(1) === 1;
+    }
     default: {
       const raw = slices.findLast(([number]) => number === 1)?.[1];
       if (!raw || raw.length === 0) return null;
@@ -191,6 +211,10 @@ function decodeSpecial(types: TypeRegistry, scalar: Scalar, reader: WireReader):
         : JSON.parse(raw.toString('utf8'));
     }
   }
+}
+
+function decodeJsonSchema(types: TypeRegistry, bytes: Buffer): unknown {
+  return decodeObject(types, types.type(JSON_SCHEMA), new WireReader(bytes, 0), 0);
 }
 
 /** RFC 3339 to the second, or for a MicroTime to the microsecond. */
@@ -223,6 +247,7 @@ function toJson(types: TypeRegistry, type: ObjectType, values: ReadonlyMap<Field
   for (const field of type.declared) {
     if (field.number === 0) continue;
     const value = values.get(field);
+    if (field.omitZero && isZero(value)) continue;
     if (field.inline) {
       if (value !== undefined) Object.assign(object, value);
       else if (!field.pointer) Object.assign(object, zeroOf(types, field.type));
@@ -236,6 +261,11 @@ function toJson(types: TypeRegistry, type: ObjectType, values: ReadonlyMap<Field
     }
   }
   return object;
+}
+
+function isZero(value: unknown): boolean {
+  if (value === undefined || value === null) return true;
+  return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
 /** Go writes structs that are not pointers even when they are empty. */

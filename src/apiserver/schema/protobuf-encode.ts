@@ -1,6 +1,12 @@
 import { MAGIC } from './protobuf-decode.ts';
 import { FIXED64, VARINT, WireWriter } from './protobuf-wire.ts';
-import type { FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
+import {
+  type FieldType,
+  JSON_SCHEMA,
+  type ObjectType,
+  type Scalar,
+  type TypeRegistry,
+} from './type-schema.ts';
 
 /**
  * Encodes an object as the Go client does: the same fields in the same order, zeros that are not pointers included.
@@ -96,11 +102,11 @@ function encodeValue(
       writer.double((value as number | undefined) ?? 0);
       return;
     default:
-      writer.delimited(number, encodeSpecial(type.scalar, value));
+      writer.delimited(number, encodeSpecial(types, type.scalar, value));
   }
 }
 
-function encodeSpecial(scalar: Scalar, value: unknown): Buffer {
+function encodeSpecial(types: TypeRegistry, scalar: Scalar, value: unknown): Buffer {
   const writer = new WireWriter();
   switch (scalar) {
     case '@Quantity':
@@ -133,10 +139,26 @@ function encodeSpecial(scalar: Scalar, value: unknown): Buffer {
     case '@ExtraValue':
       for (const item of (value as string[] | undefined) ?? []) writer.delimited(1, Buffer.from(item));
       break;
+    case '@SchemaOrArray':
+    case '@SchemaOrStringArray':
+      if (!Array.isArray(value)) writer.delimited(1, encodeJsonSchema(types, value));
+      else if (scalar === '@SchemaOrStringArray') {
+        for (const item of value) writer.delimited(2, Buffer.from(String(item)));
+      } else for (const item of value) writer.delimited(2, encodeJsonSchema(types, item));
+      break;
+    case '@SchemaOrBool':
+      writer.tag(1, VARINT);
+      writer.varint(value === false ? 0 : 1);
+      if (typeof value !== 'boolean') writer.delimited(2, encodeJsonSchema(types, value));
+      break;
     default:
       if (value !== undefined && value !== null) writer.delimited(1, Buffer.from(JSON.stringify(value)));
   }
   return writer.finish();
+}
+
+function encodeJsonSchema(types: TypeRegistry, value: unknown): Buffer {
+  return encodeObject(types, types.type(JSON_SCHEMA), (value ?? {}) as Record<string, unknown>);
 }
 
 const UNITS: Readonly<Record<string, number>> = {

@@ -82,6 +82,10 @@ function checkScalar(scalar: Scalar, value: unknown, mismatch: () => string): st
     case '@ExtraValue':
       return Array.isArray(value) && value.every((item) => typeof item === 'string') ? null : mismatch();
     case '@RawExtension':
+    case '@JSON':
+    case '@SchemaOrArray':
+    case '@SchemaOrBool':
+    case '@SchemaOrStringArray':
     case '@FieldsV1':
       return null;
   }

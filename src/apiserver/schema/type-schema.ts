@@ -13,7 +13,14 @@ export type Scalar =
   | '@IntOrString'
   | '@RawExtension'
   | '@FieldsV1'
-  | '@ExtraValue';
+  | '@ExtraValue'
+  | '@JSON'
+  | '@SchemaOrArray'
+  | '@SchemaOrBool'
+  | '@SchemaOrStringArray';
+
+/** The schema type that `@SchemaOr…` values hold. */
+export const JSON_SCHEMA = 'apiextensions.v1.JSONSchemaProps';
 
 /** The type of a field; an object is named by package and type: "core.v1.PodSpec". */
 export type FieldType =
@@ -32,6 +39,8 @@ export interface FieldEntry {
   readonly p?: boolean;
   /** Always written, even when empty (no omitempty). */
   readonly a?: boolean;
+  /** A struct that is left out while it is zero (omitzero). */
+  readonly z?: boolean;
   readonly r?: boolean;
   readonly d?: unknown;
   readonly e?: readonly string[];
@@ -56,6 +65,8 @@ export interface Field {
   readonly pointer: boolean;
   /** Written even when empty. */
   readonly always: boolean;
+  /** A struct that is left out while it is zero. */
+  readonly omitZero: boolean;
   readonly required: boolean;
   readonly default: unknown;
   readonly enum: readonly string[];
@@ -174,6 +185,7 @@ function readField(key: string, entry: FieldEntry, packageName: string): Field {
     type: readType(entry.t, packageName),
     pointer: entry.p ?? false,
     always: entry.a ?? false,
+    omitZero: entry.z ?? false,
     required: entry.r ?? false,
     default: entry.d,
     enum: entry.e ?? [],

@@ -45,7 +45,7 @@ export function startApi(options: TestApiOptions = {}): TestApi {
     tokenKey: createSigningKey(),
     schema: createSchemaService({ kinds: KINDS }),
     tables: createTableService(),
-    version: 'v1.33.0-fairlead',
+    version: 'v1.36.0-fairlead',
     random: Math.random,
     logger: silentLogger,
     ...options,

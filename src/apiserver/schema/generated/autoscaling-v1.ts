@@ -9,6 +9,6 @@ export const types = `{
 "HorizontalPodAutoscalerSpec":{"scaleTargetRef":{"n":1,"t":"CrossVersionObjectReference","a":true,"r":true},"minReplicas":{"n":2,"t":"int32","p":true},"maxReplicas":{"n":3,"t":"int32","a":true,"r":true},"targetCPUUtilizationPercentage":{"n":4,"t":"int32","p":true}},
 "HorizontalPodAutoscalerStatus":{"observedGeneration":{"n":1,"t":"int64","p":true},"lastScaleTime":{"n":2,"t":"@Time","p":true},"currentReplicas":{"n":3,"t":"int32","a":true,"r":true},"desiredReplicas":{"n":4,"t":"int32","a":true,"r":true},"currentCPUUtilizationPercentage":{"n":5,"t":"int32","p":true}},
 "Scale":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"spec":{"n":2,"t":"ScaleSpec"},"status":{"n":3,"t":"ScaleStatus"}},
-"ScaleSpec":{"replicas":{"n":1,"t":"int32"}},
+"ScaleSpec":{"replicas":{"n":1,"t":"int32","d":0}},
 "ScaleStatus":{"replicas":{"n":1,"t":"int32","a":true,"r":true},"selector":{"n":2,"t":"string"}}
 }`;

@@ -15,7 +15,7 @@ export const types = `{
 "JobTemplateSpec":{"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"spec":{"n":2,"t":"JobSpec"}},
 "PodFailurePolicy":{"rules":{"n":1,"t":"[]PodFailurePolicyRule","a":true,"r":true,"lt":"atomic"}},
 "PodFailurePolicyOnExitCodesRequirement":{"containerName":{"n":1,"t":"string","p":true},"operator":{"n":2,"t":"string","a":true,"r":true,"e":["In","NotIn"]},"values":{"n":3,"t":"[]int32","a":true,"r":true,"lt":"set"}},
-"PodFailurePolicyOnPodConditionsPattern":{"type":{"n":1,"t":"string","a":true,"r":true},"status":{"n":2,"t":"string","a":true,"r":true}},
+"PodFailurePolicyOnPodConditionsPattern":{"type":{"n":1,"t":"string","a":true,"r":true},"status":{"n":2,"t":"string","a":true}},
 "PodFailurePolicyRule":{"action":{"n":1,"t":"string","a":true,"r":true,"e":["Count","FailIndex","FailJob","Ignore"]},"onExitCodes":{"n":2,"t":"PodFailurePolicyOnExitCodesRequirement","p":true},"onPodConditions":{"n":3,"t":"[]PodFailurePolicyOnPodConditionsPattern","lt":"atomic"}},
 "SuccessPolicy":{"rules":{"n":1,"t":"[]SuccessPolicyRule","a":true,"r":true,"lt":"atomic"}},
 "SuccessPolicyRule":{"succeededIndexes":{"n":1,"t":"string","p":true},"succeededCount":{"n":2,"t":"int32","p":true}},

@@ -7,7 +7,7 @@ export const types = `{
 "EndpointConditions":{"ready":{"n":1,"t":"bool","p":true},"serving":{"n":2,"t":"bool","p":true},"terminating":{"n":3,"t":"bool","p":true}},
 "EndpointHints":{"forZones":{"n":1,"t":"[]ForZone","lt":"atomic"},"forNodes":{"n":2,"t":"[]ForNode","lt":"atomic"}},
 "EndpointPort":{"+":"atomic","name":{"n":1,"t":"string","p":true},"protocol":{"n":2,"t":"string","p":true,"e":["SCTP","TCP","UDP"]},"port":{"n":3,"t":"int32","p":true},"appProtocol":{"n":4,"t":"string","p":true}},
-"EndpointSlice":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"addressType":{"n":4,"t":"string","a":true,"r":true},"endpoints":{"n":2,"t":"[]Endpoint","a":true,"r":true,"lt":"atomic"},"ports":{"n":3,"t":"[]EndpointPort","a":true,"lt":"atomic"}},
+"EndpointSlice":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"addressType":{"n":4,"t":"string","a":true,"r":true},"endpoints":{"n":2,"t":"[]Endpoint","a":true,"lt":"atomic"},"ports":{"n":3,"t":"[]EndpointPort","a":true,"lt":"atomic"}},
 "EndpointSliceList":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ListMeta"},"items":{"n":2,"t":"[]EndpointSlice","a":true,"r":true}},
 "ForNode":{"name":{"n":1,"t":"string","a":true,"r":true}},
 "ForZone":{"name":{"n":1,"t":"string","a":true,"r":true}}

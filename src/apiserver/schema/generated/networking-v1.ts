@@ -31,7 +31,7 @@ export const types = `{
 "NetworkPolicyList":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ListMeta"},"items":{"n":2,"t":"[]NetworkPolicy","a":true,"r":true}},
 "NetworkPolicyPeer":{"podSelector":{"n":1,"t":"meta.v1.LabelSelector","p":true},"namespaceSelector":{"n":2,"t":"meta.v1.LabelSelector","p":true},"ipBlock":{"n":3,"t":"IPBlock","p":true}},
 "NetworkPolicyPort":{"protocol":{"n":1,"t":"string","p":true,"e":["SCTP","TCP","UDP"]},"port":{"n":2,"t":"@IntOrString","p":true},"endPort":{"n":3,"t":"int32","p":true}},
-"NetworkPolicySpec":{"podSelector":{"n":1,"t":"meta.v1.LabelSelector","a":true,"r":true},"ingress":{"n":2,"t":"[]NetworkPolicyIngressRule","lt":"atomic"},"egress":{"n":3,"t":"[]NetworkPolicyEgressRule","lt":"atomic"},"policyTypes":{"n":4,"t":"[]string","e":["Egress","Ingress"],"lt":"atomic"}},
+"NetworkPolicySpec":{"podSelector":{"n":1,"t":"meta.v1.LabelSelector","a":true},"ingress":{"n":2,"t":"[]NetworkPolicyIngressRule","lt":"atomic"},"egress":{"n":3,"t":"[]NetworkPolicyEgressRule","lt":"atomic"},"policyTypes":{"n":4,"t":"[]string","e":["Egress","Ingress"],"lt":"atomic"}},
 "ParentReference":{"group":{"n":1,"t":"string"},"resource":{"n":2,"t":"string"},"namespace":{"n":3,"t":"string"},"name":{"n":4,"t":"string"}},
 "ServiceBackendPort":{"+":"atomic","name":{"n":1,"t":"string"},"number":{"n":2,"t":"int32"}},
 "ServiceCIDR":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"spec":{"n":2,"t":"ServiceCIDRSpec"},"status":{"n":3,"t":"ServiceCIDRStatus"}},

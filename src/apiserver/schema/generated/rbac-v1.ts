@@ -13,6 +13,6 @@ export const types = `{
 "RoleBinding":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"subjects":{"n":2,"t":"[]Subject","lt":"atomic"},"roleRef":{"n":3,"t":"RoleRef","a":true,"r":true}},
 "RoleBindingList":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ListMeta"},"items":{"n":2,"t":"[]RoleBinding","a":true,"r":true}},
 "RoleList":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ListMeta"},"items":{"n":2,"t":"[]Role","a":true,"r":true}},
-"RoleRef":{"+":"atomic","apiGroup":{"n":1,"t":"string","a":true,"r":true},"kind":{"n":2,"t":"string","a":true,"r":true},"name":{"n":3,"t":"string","a":true,"r":true}},
+"RoleRef":{"+":"atomic","apiGroup":{"n":1,"t":"string","a":true},"kind":{"n":2,"t":"string","a":true,"r":true},"name":{"n":3,"t":"string","a":true,"r":true}},
 "Subject":{"+":"atomic","kind":{"n":1,"t":"string","a":true,"r":true},"apiGroup":{"n":2,"t":"string"},"name":{"n":3,"t":"string","a":true,"r":true},"namespace":{"n":4,"t":"string"}}
 }`;

@@ -3,6 +3,6 @@
 export const kinds = ["PriorityClass","PriorityClassList"];
 /** JSON: see ../type-schema.ts. */
 export const types = `{
-"PriorityClass":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"value":{"n":2,"t":"int32","a":true,"r":true},"globalDefault":{"n":3,"t":"bool"},"description":{"n":4,"t":"string"},"preemptionPolicy":{"n":5,"t":"string","p":true,"e":["Never","PreemptLowerPriority"]}},
+"PriorityClass":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ObjectMeta"},"value":{"n":2,"t":"int32","a":true},"globalDefault":{"n":3,"t":"bool"},"description":{"n":4,"t":"string"},"preemptionPolicy":{"n":5,"t":"string","p":true,"e":["Never","PreemptLowerPriority"]}},
 "PriorityClassList":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"metadata":{"n":1,"t":"meta.v1.ListMeta"},"items":{"n":2,"t":"[]PriorityClass","a":true,"r":true}}
 }`;
