@@ -1,5 +1,6 @@
 import { defaultPod } from './defaults/pod.ts';
 import { defaultService } from './defaults/service.ts';
+import { defaultClaim, defaultStorageClass, defaultVolume } from './defaults/storage.ts';
 import {
   defaultDaemonSet,
   defaultDeployment,
@@ -12,6 +13,7 @@ import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { type ApiObject, isObject, textAt } from './object.ts';
 import { admitPod, keepPriority } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
+import { prepareClaim, prepareVolume } from './storage-admission.ts';
 import {
   validateEndpointSlice,
   validateLease,
@@ -85,7 +87,21 @@ export const KINDS: readonly Kind[] = [
     fields: booleanFields('spec.unschedulable'),
     validate: validateNode,
   }),
-  defineKind('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims', { shortNames: ['pvc'], status: true }),
+  defineKind('v1', 'PersistentVolume', 'persistentvolumes', {
+    shortNames: ['pv'],
+    namespaced: false,
+    status: true,
+    generationFields: [],
+    defaults: defaultVolume,
+    prepareCreate: prepareVolume,
+  }),
+  defineKind('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims', {
+    shortNames: ['pvc'],
+    status: true,
+    generationFields: [],
+    defaults: defaultClaim,
+    prepareCreate: prepareClaim,
+  }),
   defineKind('v1', 'Pod', 'pods', {
     shortNames: ['po'],
     categories: ['all'],
@@ -244,6 +260,11 @@ export const KINDS: readonly Kind[] = [
       priorityClass['preemptionPolicy'] ??= 'PreemptLowerPriority';
     },
     validate: validatePriorityClass,
+  }),
+  defineKind('storage.k8s.io/v1', 'StorageClass', 'storageclasses', {
+    shortNames: ['sc'],
+    namespaced: false,
+    defaults: defaultStorageClass,
   }),
 ];
 

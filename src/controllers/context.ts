@@ -4,21 +4,29 @@ import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type {
   ConfigMap,
   ControllerRevision,
+  CronJob,
   DaemonSet,
   Deployment,
   EndpointSlice,
   Endpoints,
+  HorizontalPodAutoscaler,
   Job,
   Lease,
   Namespace,
   Node,
+  PersistentVolume,
+  PersistentVolumeClaim,
   Pod,
   PodDisruptionBudget,
   ReplicaSet,
+  ReplicationController,
+  ResourceQuota,
   Secret,
   Service,
   ServiceAccount,
+  ServiceCidr,
   StatefulSet,
+  StorageClass,
 } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -57,6 +65,14 @@ export interface Caches {
   readonly statefulSets: Cache<StatefulSet>;
   readonly controllerRevisions: Cache<ControllerRevision>;
   readonly jobs: Cache<Job>;
+  readonly cronJobs: Cache<CronJob>;
+  readonly replicationControllers: Cache<ReplicationController>;
+  readonly horizontalPodAutoscalers: Cache<HorizontalPodAutoscaler>;
+  readonly resourceQuotas: Cache<ResourceQuota>;
+  readonly persistentVolumes: Cache<PersistentVolume>;
+  readonly persistentVolumeClaims: Cache<PersistentVolumeClaim>;
+  readonly storageClasses: Cache<StorageClass>;
+  readonly serviceCidrs: Cache<ServiceCidr>;
   readonly disruptionBudgets: Cache<PodDisruptionBudget>;
   readonly leases: Cache<Lease>;
 }

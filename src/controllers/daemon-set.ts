@@ -298,7 +298,7 @@ export function startDaemonSets(context: ControllerContext): void {
     onAdd: (set) => queue.add(keyOf(set)),
     onUpdate: (set) => queue.add(keyOf(set)),
   });
-  queueOwnersOfPods(daemonSets, pods, queue);
+  queueOwnersOfPods(daemonSets, pods, queue, ({ spec }) => spec?.selector);
   const everySet = () => {
     for (const set of daemonSets.informer.list()) queue.add(keyOf(set));
   };

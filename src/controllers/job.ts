@@ -340,5 +340,5 @@ export function startJobs(context: ControllerContext): void {
     onAdd: (job) => queue.add(keyOf(job)),
     onUpdate: (job) => queue.add(keyOf(job)),
   });
-  queueOwnersOfPods(jobs, pods, queue);
+  queueOwnersOfPods(jobs, pods, queue, ({ spec }) => spec?.selector);
 }

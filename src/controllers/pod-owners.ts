@@ -7,9 +7,12 @@ import { controllerOf } from './ownership.ts';
  * Adds the controlling object of every pod that comes, changes or goes to the queue, as namespace/name; of a pod that
  * has none, each that selects it and so may adopt it.
  */
-export function queueOwnersOfPods<
-  T extends KubeObject & { readonly spec?: { readonly selector?: LabelSelector | undefined } | undefined },
->(owners: Cache<T>, pods: Cache<Pod>, queue: { add(key: string): void }): void {
+export function queueOwnersOfPods<T extends KubeObject>(
+  owners: Cache<T>,
+  pods: Cache<Pod>,
+  queue: { add(key: string): void },
+  selectorOf: (owner: T) => LabelSelector | undefined,
+): void {
   const changed = (pod: Pod) => {
     const namespace = pod.metadata?.namespace ?? '';
     const controller = controllerOf(pod);
@@ -18,7 +21,7 @@ export function queueOwnersOfPods<
       return;
     }
     for (const owner of owners.inNamespace(namespace)) {
-      if (selects(owner.spec?.selector, pod.metadata?.labels)) {
+      if (selects(selectorOf(owner), pod.metadata?.labels)) {
         queue.add(`${namespace}/${owner.metadata?.name ?? ''}`);
       }
     }

@@ -34,6 +34,14 @@ export function timeOf(timestamp: string | undefined): number {
   return Number.isNaN(time) ? 0 : time;
 }
 
+/** When a finished pod ended, in milliseconds since 1970: when its last container did, or when it was made. */
+export function endOf(pod: Pod): number {
+  const ends = (pod.status?.containerStatuses ?? []).map(({ state }) =>
+    timeOf(state?.terminated?.finishedAt),
+  );
+  return Math.max(timeOf(pod.metadata?.creationTimestamp), ...ends);
+}
+
 /** A pod by a template, controlled by `owner`; named by the server with `prefix`, or exactly `name`. */
 export function podFrom(
   template: PodTemplateSpec | undefined,

@@ -38,6 +38,16 @@ const ROWS: readonly Row[] = [
   { name: 'nothing there: all are created', set: set(3), pods: [], create: 3 },
   { name: 'enough there: nothing is done', set: set(1), pods: [pod('a')], ready: 1, available: 1 },
   { name: 'a failed pod does not count', set: set(1), pods: [pod('a', { phase: 'Failed' })], create: 1 },
+  {
+    name: 'a pod that failed just now is replaced after a pause',
+    set: set(1),
+    pods: [pod('a', { phase: 'Failed', age: 0 })],
+  },
+  {
+    name: 'the pause grows with each round of failures',
+    set: set(1),
+    pods: ['a', 'b', 'c', 'd', 'e'].map((name) => pod(name, { phase: 'Failed', age: 10 })),
+  },
   { name: 'a finished pod does not count', set: set(1), pods: [pod('a', { phase: 'Succeeded' })], create: 1 },
   {
     name: 'a pod that is going does not count',

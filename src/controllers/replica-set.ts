@@ -1,13 +1,21 @@
 import { hasReason } from '../kube/client.ts';
 import { hasLabels, selects } from '../kube/selector.ts';
 import { timestamp } from '../kube/timestamp.ts';
-import { keyOf, type Pod, RESOURCES, type ReplicaSet, splitKey } from '../kube/types.ts';
+import {
+  type KubeObject,
+  keyOf,
+  type Pod,
+  type ReplicaSet,
+  type ReplicationController,
+  splitKey,
+} from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import type { Cache } from './cache.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
-import { availableIn, byDeletionRank, isActive, isReady, podFrom } from './pods.ts';
+import { availableIn, byDeletionRank, endOf, isActive, isReady, podFrom } from './pods.ts';
 
 export interface ReplicaSetView {
   readonly set: ReplicaSet;
@@ -28,12 +36,20 @@ export interface ReplicaSetPlan {
   readonly delete: readonly Pod[];
   /** The status to write, or null when it stands already. */
   readonly status: NonNullable<ReplicaSet['status']> | null;
-  /** Milliseconds until a pod becomes available by minReadySeconds. */
+  /** Milliseconds until a pod becomes available by minReadySeconds, or until failed pods may be replaced. */
   readonly checkAgainIn: number | null;
 }
 
 /** At most so many pods are created or deleted in one go, as upstream. */
 const BURST = 500;
+/**
+ * The pause before failed pods are replaced, doubled each time all replicas have failed once more. Upstream replaces
+ * them at once, so a pod that its node refuses fills the API server with failed pods.
+ */
+const FIRST_BACKOFF_MS = 1000;
+const MAX_BACKOFF_MS = 300_000;
+/** Failures before that are forgotten. */
+const FAILURE_MEMORY_MS = 600_000;
 
 /** What a ReplicaSet needs done. Pure. */
 export function reconcileReplicaSet(view: ReplicaSetView): ReplicaSetPlan {
@@ -47,6 +63,8 @@ export function reconcileReplicaSet(view: ReplicaSetView): ReplicaSetPlan {
   const waits = active
     .map((pod) => availableIn(pod, minReady, now))
     .filter((wait) => wait > 0 && Number.isFinite(wait));
+  const backoff = surplus < 0 ? backoffLeft([...owned, ...adopt], wanted, now) : 0;
+  if (backoff > 0) waits.push(backoff);
   const conditions = conditionsOf(set, view.failure ?? null, now);
   const status = {
     replicas: active.length,
@@ -61,7 +79,7 @@ export function reconcileReplicaSet(view: ReplicaSetView): ReplicaSetPlan {
   return {
     adopt,
     release: toRelease,
-    create: ending ? 0 : Math.min(Math.max(0, -surplus), BURST),
+    create: ending || backoff > 0 ? 0 : Math.min(Math.max(0, -surplus), BURST),
     delete:
       ending || surplus <= 0
         ? []
@@ -69,6 +87,18 @@ export function reconcileReplicaSet(view: ReplicaSetView): ReplicaSetPlan {
     status: same(status, set.status) ? null : status,
     checkAgainIn: waits.length > 0 ? Math.min(...waits) : null,
   };
+}
+
+/** Milliseconds until failed pods may be replaced; 0 for now. */
+function backoffLeft(pods: readonly Pod[], wanted: number, now: number): number {
+  const failures = pods
+    .filter(({ status }) => status?.phase === 'Failed')
+    .map(endOf)
+    .filter((end) => now - end < FAILURE_MEMORY_MS);
+  if (failures.length === 0) return 0;
+  const rounds = Math.ceil(failures.length / Math.max(1, wanted));
+  const pause = Math.min(FIRST_BACKOFF_MS * 2 ** (rounds - 1), MAX_BACKOFF_MS);
+  return Math.max(0, Math.max(...failures) + pause - now);
 }
 
 function conditionsOf(set: ReplicaSet, failure: string | null, now: number) {
@@ -86,22 +116,57 @@ function conditionsOf(set: ReplicaSet, failure: string | null, now: number) {
   return [...others, before ?? condition];
 }
 
-/** Keeps the number of pods of ReplicaSets. */
-export function startReplicaSets(context: ControllerContext): void {
-  const { caches, clock } = context;
-  const { replicaSets, pods } = caches;
-  const events = recorderFor(context, 'replicaset-controller');
+/** A kind that keeps a number of pods: ReplicaSet, or ReplicationController seen as one. */
+interface ReplicatedKind<T extends KubeObject> {
+  readonly cache: Cache<T>;
+  readonly component: string;
+  readonly toReplicaSet: (object: T) => ReplicaSet;
+}
 
-  const viewOf = (set: ReplicaSet): ReplicaSetView => {
+/** A ReplicationController as the ReplicaSet that does the same: its selector is a map of labels. */
+export function replicaSetOf(controller: ReplicationController): ReplicaSet {
+  const { metadata = {}, status } = controller;
+  const { selector, template, ...spec } = controller.spec ?? {};
+  return {
+    metadata,
+    spec: {
+      ...spec,
+      selector: { matchLabels: selector ?? template?.metadata?.labels ?? {} },
+      ...(template ? { template } : {}),
+    },
+    ...(status ? { status } : {}),
+  };
+}
+
+/** Keeps the number of pods of ReplicaSets and ReplicationControllers. */
+export function startReplicaSets(context: ControllerContext): void {
+  const { replicaSets, replicationControllers } = context.caches;
+  start(context, { cache: replicaSets, component: 'replicaset-controller', toReplicaSet: (set) => set });
+  start(context, {
+    cache: replicationControllers,
+    component: 'replication-controller',
+    toReplicaSet: replicaSetOf,
+  });
+}
+
+function start<T extends KubeObject>(context: ControllerContext, kind: ReplicatedKind<T>): void {
+  const { caches, clock } = context;
+  const { cache, component, toReplicaSet } = kind;
+  const { resource } = cache;
+  const { pods } = caches;
+  const events = recorderFor(context, component);
+
+  const viewOf = (object: T): ReplicaSetView => {
+    const set = toReplicaSet(object);
     const mine = pods.controlledBy(set.metadata?.uid ?? '');
     const orphans = pods
       .inNamespace(set.metadata?.namespace ?? '')
       .filter((pod) => !controllerOf(pod) && selects(set.spec?.selector, pod.metadata?.labels));
     const owner = controllerOf(set)?.uid;
     const related = owner
-      ? replicaSets
+      ? cache
           .controlledBy(owner)
-          .filter((other) => other !== set)
+          .filter((other) => other !== object)
           .flatMap((other) => pods.controlledBy(other.metadata?.uid ?? ''))
       : [];
     const here = (pod: Pod) => !pods.isDeleting(pod);
@@ -113,65 +178,53 @@ export function startReplicaSets(context: ControllerContext): void {
     };
   };
   const createPods = async (set: ReplicaSet, count: number) => {
-    const reference = controllerReference(set, RESOURCES.replicaSets);
+    const reference = controllerReference(set, resource);
     const one = async () => {
       const pod = await pods.create(podFrom(set.spec?.template, set, reference));
-      events.event(
-        set,
-        'Normal',
-        'SuccessfulCreate',
-        `Created pod: ${pod.metadata?.name}`,
-        RESOURCES.replicaSets,
-      );
+      events.event(set, 'Normal', 'SuccessfulCreate', `Created pod: ${pod.metadata?.name}`, resource);
     };
     // Slow start: a template that the server refuses costs one request, not hundreds.
     for (let left = count, batch = 1; left > 0; left -= batch, batch *= 2) {
       await all(Array.from({ length: Math.min(batch, left) }, one));
     }
   };
-  const queue = controllerQueue(context, 'replicaset', async (key) => {
+  const queue = controllerQueue(context, resource.plural, async (key) => {
     const { namespace, name } = splitKey(key);
-    const set = replicaSets.get(namespace, name);
+    const set = cache.get(namespace, name);
     if (!set) return;
-    const plan = reconcileReplicaSet(viewOf(set));
+    const view = viewOf(set);
+    const plan = reconcileReplicaSet(view);
     try {
       await all([
-        ...plan.adopt.map((pod) => pods.patch(pod, 'merge', adoption(pod, set, RESOURCES.replicaSets))),
+        ...plan.adopt.map((pod) => pods.patch(pod, 'merge', adoption(pod, set, resource))),
         ...plan.release.map((pod) => pods.patch(pod, 'merge', release(pod, set))),
-        createPods(set, plan.create),
+        createPods(view.set, plan.create),
         ...plan.delete.map(async (pod) => {
           await pods.delete(pod);
-          events.event(
-            set,
-            'Normal',
-            'SuccessfulDelete',
-            `Deleted pod: ${pod.metadata?.name}`,
-            RESOURCES.replicaSets,
-          );
+          events.event(set, 'Normal', 'SuccessfulDelete', `Deleted pod: ${pod.metadata?.name}`, resource);
         }),
       ]);
     } catch (error) {
       if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {
         const failure = messageOf(error);
         const { status } = reconcileReplicaSet({ ...viewOf(set), failure });
-        if (status) await replicaSets.updateStatus({ ...set, status });
-        const message = `Error creating: ${failure}`;
-        events.event(set, 'Warning', 'FailedCreate', message, RESOURCES.replicaSets);
+        if (status) await cache.updateStatus({ ...set, status });
+        events.event(set, 'Warning', 'FailedCreate', `Error creating: ${failure}`, resource);
       }
       throw error;
     }
     // The writes above are in the cache already: the status says what is true after them.
-    const current = replicaSets.get(namespace, name);
+    const current = cache.get(namespace, name);
     if (!current || current.metadata?.uid !== set.metadata?.uid) return;
     const after = reconcileReplicaSet(viewOf(current));
-    if (after.status) await replicaSets.updateStatus({ ...current, status: after.status });
+    if (after.status) await cache.updateStatus({ ...current, status: after.status });
     if (after.create > 0 || after.delete.length > 0) queue.add(key);
     if (after.checkAgainIn !== null) queue.addAfter(key, after.checkAgainIn);
   });
 
-  replicaSets.informer.handle({
+  cache.informer.handle({
     onAdd: (set) => queue.add(keyOf(set)),
     onUpdate: (set) => queue.add(keyOf(set)),
   });
-  queueOwnersOfPods(replicaSets, pods, queue);
+  queueOwnersOfPods(cache, pods, queue, (owner) => toReplicaSet(owner).spec?.selector);
 }

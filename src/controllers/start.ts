@@ -5,6 +5,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { type Cache, createCache } from './cache.ts';
 import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
+import { startCronJobs } from './cron-job.ts';
 import { startDaemonSets } from './daemon-set.ts';
 import { startDeployments } from './deployment.ts';
 import { startDisruptionBudgets } from './disruption-budgets.ts';
@@ -35,7 +36,6 @@ export interface StartOptions {
 
 /** Kinds that only the garbage collector follows, besides those of `Caches`. */
 const OTHERS: readonly Resource[] = [
-  { group: 'batch', version: 'v1', plural: 'cronjobs', kind: 'CronJob', namespaced: true },
   { group: 'networking.k8s.io', version: 'v1', plural: 'ingresses', kind: 'Ingress', namespaced: true },
   {
     group: 'networking.k8s.io',
@@ -77,6 +77,14 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     statefulSets: follow(RESOURCES.statefulSets),
     controllerRevisions: follow(RESOURCES.controllerRevisions),
     jobs: follow(RESOURCES.jobs),
+    cronJobs: follow(RESOURCES.cronJobs),
+    replicationControllers: follow(RESOURCES.replicationControllers),
+    horizontalPodAutoscalers: follow(RESOURCES.horizontalPodAutoscalers),
+    resourceQuotas: follow(RESOURCES.resourceQuotas),
+    persistentVolumes: follow(RESOURCES.persistentVolumes),
+    persistentVolumeClaims: follow(RESOURCES.persistentVolumeClaims),
+    storageClasses: follow(RESOURCES.storageClasses),
+    serviceCidrs: follow(RESOURCES.serviceCidrs),
     disruptionBudgets: follow(RESOURCES.podDisruptionBudgets),
     leases: follow(RESOURCES.leases),
   };
@@ -103,6 +111,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startDaemonSets(context);
     startStatefulSets(context);
     startJobs(context);
+    startCronJobs(context);
     startDisruptionBudgets(context);
     startEndpointSlices(context);
     startEndpoints(context);

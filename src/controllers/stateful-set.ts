@@ -251,5 +251,5 @@ export function startStatefulSets(context: ControllerContext): void {
     onAdd: (set) => queue.add(keyOf(set)),
     onUpdate: (set) => queue.add(keyOf(set)),
   });
-  queueOwnersOfPods(statefulSets, pods, queue);
+  queueOwnersOfPods(statefulSets, pods, queue, ({ spec }) => spec?.selector);
 }
