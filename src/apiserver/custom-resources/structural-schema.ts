@@ -1,0 +1,142 @@
+import { isObject, type JsonObject } from '../object.ts';
+
+/** apiextensions.k8s.io/v1 JSONSchemaProps, the fields that values are checked by. */
+export interface StructuralSchema {
+  readonly type?: string;
+  readonly format?: string;
+  readonly description?: string;
+  readonly nullable?: boolean;
+  readonly default?: unknown;
+  readonly enum?: readonly unknown[];
+  readonly properties?: Readonly<Record<string, StructuralSchema>>;
+  readonly additionalProperties?: boolean | StructuralSchema;
+  readonly items?: StructuralSchema;
+  readonly required?: readonly string[];
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly exclusiveMinimum?: boolean;
+  readonly exclusiveMaximum?: boolean;
+  readonly multipleOf?: number;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly pattern?: string;
+  readonly minItems?: number;
+  readonly maxItems?: number;
+  readonly uniqueItems?: boolean;
+  readonly minProperties?: number;
+  readonly maxProperties?: number;
+  readonly allOf?: readonly StructuralSchema[];
+  readonly anyOf?: readonly StructuralSchema[];
+  readonly oneOf?: readonly StructuralSchema[];
+  readonly not?: StructuralSchema;
+  readonly 'x-kubernetes-preserve-unknown-fields'?: boolean;
+  readonly 'x-kubernetes-embedded-resource'?: boolean;
+  readonly 'x-kubernetes-int-or-string'?: boolean;
+  readonly 'x-kubernetes-list-type'?: 'atomic' | 'set' | 'map';
+  readonly 'x-kubernetes-list-map-keys'?: readonly string[];
+  readonly 'x-kubernetes-map-type'?: 'atomic' | 'granular';
+  readonly 'x-kubernetes-validations'?: readonly ValidationRule[];
+}
+
+/** A CEL rule on a value ("self") and, on updates, the value that it had ("oldSelf"). */
+export interface ValidationRule {
+  readonly rule: string;
+  readonly message?: string;
+  readonly messageExpression?: string;
+  readonly reason?: string;
+  readonly fieldPath?: string;
+  readonly optionalOldSelf?: boolean;
+}
+
+/** The schema of an object's member; null when there is no such member. */
+export function memberSchema(schema: StructuralSchema, name: string): StructuralSchema | null {
+  const own = schema.properties;
+  if (own && Object.hasOwn(own, name)) return own[name] ?? null;
+  return typeof schema.additionalProperties === 'object' ? schema.additionalProperties : null;
+}
+
+/** Members that every object has, which are checked by the type of the object itself and not by its schema. */
+export const TYPE_META = ['apiVersion', 'kind', 'metadata'] as const;
+
+/** Whether an object of a schema keeps members that the schema does not name. */
+export const preservesUnknown = (schema: StructuralSchema): boolean =>
+  schema['x-kubernetes-preserve-unknown-fields'] === true || schema.additionalProperties === true;
+
+/**
+ * Takes the members out of `value` that its schema does not name, and returns their paths ("spec.a[0].b"), sorted.
+ * Source: apiextensions-apiserver/pkg/apiserver/schema/pruning.
+ */
+export function pruneValue(schema: StructuralSchema, value: unknown, isRoot = true): string[] {
+  const pruned: string[] = [];
+  prune(schema, value, '', isRoot, pruned);
+  return pruned.sort();
+}
+
+function prune(
+  schema: StructuralSchema,
+  value: unknown,
+  path: string,
+  isRoot: boolean,
+  pruned: string[],
+): void {
+  if (Array.isArray(value)) {
+    if (schema.items === undefined) return;
+    const { items } = schema;
+    const isResource = items['x-kubernetes-embedded-resource'] === true;
+    for (const [index, item] of value.entries()) prune(items, item, `${path}[${index}]`, isResource, pruned);
+    return;
+  }
+  if (!isObject(value)) return;
+  for (const key of Object.keys(value)) {
+    if (isRoot && (TYPE_META as readonly string[]).includes(key)) continue;
+    const member = memberSchema(schema, key);
+    const at = path === '' ? key : `${path}.${key}`;
+    if (member) prune(member, value[key], at, member['x-kubernetes-embedded-resource'] === true, pruned);
+    else if (!preservesUnknown(schema)) {
+      pruned.push(at);
+      delete value[key];
+    }
+  }
+}
+
+/**
+ * Fills in the defaults of absent members; a null of a member that is not nullable counts as absent where there is a
+ * default. Source: apiextensions-apiserver/pkg/apiserver/schema/defaulting.
+ */
+export function applyDefaults(schema: StructuralSchema, value: unknown, isResource = true): void {
+  if (Array.isArray(value)) {
+    const { items } = schema;
+    if (items) for (const item of value) applyDefaults(items, item, false);
+    return;
+  }
+  if (!isObject(value)) return;
+  for (const [name, member] of Object.entries(schema.properties ?? {})) {
+    if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
+    const absent = value[name] === undefined || (value[name] === null && member.nullable !== true);
+    if (absent && member.default !== undefined) {
+      value[name] = structuredClone(member.default) as JsonObject[string];
+    }
+    if (value[name] !== undefined && value[name] !== null) applyDefaults(member, value[name], false);
+  }
+  if (typeof schema.additionalProperties === 'object') {
+    for (const [name, member] of Object.entries(value)) {
+      if (schema.properties && Object.hasOwn(schema.properties, name)) continue;
+      applyDefaults(schema.additionalProperties, member, false);
+    }
+  }
+}
+
+/** Takes nulls out of members that are not nullable, as upstream does before it checks an object. */
+export function dropNulls(schema: StructuralSchema, value: unknown): void {
+  if (Array.isArray(value)) {
+    if (schema.items) for (const item of value) dropNulls(schema.items, item);
+    return;
+  }
+  if (!isObject(value)) return;
+  for (const [name, member] of Object.entries(value)) {
+    const known = memberSchema(schema, name);
+    if (!known) continue;
+    if (member === null && known.nullable !== true && known.default !== undefined) delete value[name];
+    else dropNulls(known, member);
+  }
+}

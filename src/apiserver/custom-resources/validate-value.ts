@@ -1,0 +1,307 @@
+import { equal, isObject } from '../object.ts';
+import type { FieldError } from '../status-error.ts';
+import { duplicate, notSupported, required } from '../status-error.ts';
+import { isFormat } from './formats.ts';
+import { memberSchema, type StructuralSchema, TYPE_META, type ValidationRule } from './structural-schema.ts';
+
+/** What a CEL rule of a schema says of a value. */
+export interface RuleOutcome {
+  /** Null when the rule holds. */
+  readonly message: string | null;
+}
+
+/** Evaluates a CEL rule; `old` is undefined where the value is new. Null when the rule is not evaluated here. */
+export type EvaluateRule = (
+  rule: ValidationRule,
+  schema: StructuralSchema,
+  value: unknown,
+  old: unknown,
+) => RuleOutcome | null;
+
+export interface ValidateOptions {
+  readonly evaluateRule?: EvaluateRule;
+  /** The stored object, on updates: rules that compare with `oldSelf` need it. */
+  readonly old?: unknown;
+}
+
+/**
+ * Checks a value by its schema. Errors are those of upstream, in its words (kube-openapi/pkg/validation/validate,
+ * apiextensions-apiserver/pkg/apiserver/validation).
+ */
+export function validateValue(
+  schema: StructuralSchema,
+  value: unknown,
+  options: ValidateOptions = {},
+): FieldError[] {
+  const errors: FieldError[] = [];
+  check(schema, value, '', true, errors);
+  if (errors.length === 0) {
+    checkLists(schema, value, '', errors);
+    checkRules(schema, value, options.old, '', options.evaluateRule, errors);
+  }
+  return errors;
+}
+
+const inBody = (path: string, value: unknown, what: string): FieldError => ({
+  field: path,
+  reason: 'FieldValueInvalid',
+  message: `Invalid value: ${shown(value)}: ${path === '' ? '<nil>' : path} in body ${what}`,
+});
+
+const shown = (value: unknown): string => JSON.stringify(value) ?? 'null';
+
+/** The type as upstream names it in errors. */
+function typeOf(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  if (typeof value === 'number') return Number.isInteger(value) ? 'integer' : 'number';
+  return typeof value;
+}
+
+function isOfType(schema: StructuralSchema, value: unknown): boolean {
+  if (schema['x-kubernetes-int-or-string']) return typeof value === 'string' || Number.isInteger(value);
+  switch (schema.type) {
+    case undefined:
+    case '':
+      return true;
+    case 'integer':
+      return Number.isInteger(value);
+    case 'number':
+      return typeof value === 'number';
+    case 'array':
+      return Array.isArray(value);
+    case 'object':
+      return isObject(value);
+    default:
+      return typeof value === schema.type;
+  }
+}
+
+function check(
+  schema: StructuralSchema,
+  value: unknown,
+  path: string,
+  isResource: boolean,
+  errors: FieldError[],
+): void {
+  if (value === null && schema.nullable === true) return;
+  if (!isOfType(schema, value)) {
+    const wanted = schema['x-kubernetes-int-or-string'] ? 'integer,string' : schema.type;
+    errors.push({
+      field: path === '' ? '<nil>' : path,
+      reason: 'FieldValueTypeInvalid',
+      message: `Invalid value: ${JSON.stringify(typeOf(value))}: ${path} in body must be of type ${wanted}: ${JSON.stringify(typeOf(value))}`,
+    });
+    return;
+  }
+  checkConstraints(schema, value, path, errors);
+  checkCombinations(schema, value, path, errors);
+  if (Array.isArray(value)) {
+    const { items } = schema;
+    if (items) for (const [i, item] of value.entries()) check(items, item, `${path}[${i}]`, false, errors);
+  } else if (isObject(value)) {
+    for (const [name, member] of Object.entries(value)) {
+      if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
+      const known = memberSchema(schema, name);
+      const embedded = known?.['x-kubernetes-embedded-resource'] === true;
+      if (known) check(known, member, path === '' ? name : `${path}.${name}`, embedded, errors);
+    }
+  }
+}
+
+/** Constraints of the value itself, without its members. */
+function checkConstraints(
+  schema: StructuralSchema,
+  value: unknown,
+  path: string,
+  errors: FieldError[],
+): void {
+  if (schema.enum && !schema.enum.some((choice) => equal(choice, value))) {
+    errors.push(
+      notSupported(
+        path,
+        value,
+        schema.enum.map((choice) => (typeof choice === 'string' ? choice : shown(choice))),
+      ),
+    );
+  }
+  if (typeof value === 'number') checkNumber(schema, value, path, errors);
+  else if (typeof value === 'string') checkText(schema, value, path, errors);
+  else if (Array.isArray(value)) checkLength(schema, value, path, errors);
+  else if (isObject(value)) {
+    const count = Object.keys(value).length;
+    for (const name of schema.required ?? []) {
+      if (value[name] === undefined) errors.push(required(path === '' ? name : `${path}.${name}`));
+    }
+    if (schema.minProperties !== undefined && count < schema.minProperties) {
+      errors.push(inBody(path, value, `should have at least ${schema.minProperties} properties`));
+    }
+    if (schema.maxProperties !== undefined && count > schema.maxProperties) {
+      errors.push(tooMany(path, count, schema.maxProperties));
+    }
+  }
+}
+
+function checkNumber(schema: StructuralSchema, value: number, path: string, errors: FieldError[]): void {
+  const { minimum, maximum, multipleOf } = schema;
+  if (minimum !== undefined && (schema.exclusiveMinimum ? value <= minimum : value < minimum)) {
+    const bound = schema.exclusiveMinimum ? 'greater than' : 'greater than or equal to';
+    errors.push(inBody(path, value, `should be ${bound} ${minimum}`));
+  }
+  if (maximum !== undefined && (schema.exclusiveMaximum ? value >= maximum : value > maximum)) {
+    const bound = schema.exclusiveMaximum ? 'less than' : 'less than or equal to';
+    errors.push(inBody(path, value, `should be ${bound} ${maximum}`));
+  }
+  if (multipleOf !== undefined && !Number.isInteger(value / multipleOf)) {
+    errors.push(inBody(path, value, `should be a multiple of ${multipleOf}`));
+  }
+  if (
+    (schema.format === 'int32' && Math.abs(value) > 2 ** 31) ||
+    (schema.format === 'int64' && Math.abs(value) > 2 ** 63)
+  ) {
+    errors.push(inBody(path, value, `must be of type ${schema.format}: ${shown(value)}`));
+  }
+}
+
+function checkText(schema: StructuralSchema, value: string, path: string, errors: FieldError[]): void {
+  const { minLength, maxLength, pattern, format } = schema;
+  // Lengths count code points, as Go's utf8.RuneCountInString.
+  const length = minLength !== undefined || maxLength !== undefined ? [...value].length : 0;
+  if (minLength !== undefined && length < minLength) {
+    errors.push(inBody(path, value, `should be at least ${minLength} chars long`));
+  }
+  if (maxLength !== undefined && length > maxLength) {
+    errors.push({
+      field: path,
+      reason: 'FieldValueTooLong',
+      message: `Too long: may not be more than ${maxLength} bytes`,
+    });
+  }
+  if (pattern !== undefined && !matches(pattern, value)) {
+    errors.push(inBody(path, value, `should match '${pattern}'`));
+  }
+  if (format !== undefined && !isFormat(format, value)) {
+    errors.push(inBody(path, value, `must be of type ${format}: ${shown(value)}`));
+  }
+}
+
+function checkLength(
+  schema: StructuralSchema,
+  value: readonly unknown[],
+  path: string,
+  errors: FieldError[],
+): void {
+  if (schema.minItems !== undefined && value.length < schema.minItems) {
+    errors.push(inBody(path, value.length, `should have at least ${schema.minItems} items`));
+  }
+  if (schema.maxItems !== undefined && value.length > schema.maxItems) {
+    errors.push(tooMany(path, value.length, schema.maxItems));
+  }
+}
+
+const tooMany = (path: string, count: number, max: number): FieldError => ({
+  field: path,
+  reason: 'FieldValueTooMany',
+  message: `Too many: ${count}: must have at most ${max} ${max === 1 ? 'item' : 'items'}`,
+});
+
+/** A pattern in RE2's syntax, which JavaScript's without flags reads alike but for inline flags. */
+export function matches(pattern: string, value: string): boolean {
+  const flags = /^\(\?([ims]+)\)/.exec(pattern);
+  const [, letters = ''] = flags ?? [];
+  return new RegExp(flags ? pattern.slice(flags[0].length) : pattern, letters).test(value);
+}
+
+function checkCombinations(
+  schema: StructuralSchema,
+  value: unknown,
+  path: string,
+  errors: FieldError[],
+): void {
+  const holds = (one: StructuralSchema): boolean => {
+    const found: FieldError[] = [];
+    check(one, value, path, false, found);
+    return found.length === 0;
+  };
+  for (const one of schema.allOf ?? []) check(one, value, path, false, errors);
+  if (schema.anyOf && !schema.anyOf.some(holds)) {
+    errors.push(inBody(path, value, 'must validate at least one schema (anyOf)'));
+  }
+  if (schema.oneOf) {
+    const count = schema.oneOf.filter(holds).length;
+    if (count !== 1) {
+      const found = count === 0 ? 'Found none valid' : `Found ${count} valid alternatives`;
+      errors.push(inBody(path, value, `must validate one and only one schema (oneOf). ${found}`));
+    }
+  }
+  if (schema.not && holds(schema.not)) errors.push(inBody(path, value, 'must not validate the schema (not)'));
+}
+
+/** Items of sets, and the keys of maps' items, are unique. */
+function checkLists(schema: StructuralSchema, value: unknown, path: string, errors: FieldError[]): void {
+  if (Array.isArray(value)) {
+    const keys = schema['x-kubernetes-list-map-keys'] ?? [];
+    const type = schema['x-kubernetes-list-type'];
+    const seen = new Set<string>();
+    value.forEach((item, index) => {
+      if (type === 'set' || type === 'map') {
+        const identity =
+          type === 'map' && isObject(item)
+            ? Object.fromEntries(
+                keys.map((key) => [key, item[key] ?? schema.items?.properties?.[key]?.default]),
+              )
+            : item;
+        const text = shown(identity);
+        if (seen.has(text)) errors.push(duplicate(`${path}[${index}]`, identity));
+        seen.add(text);
+      }
+      if (schema.items) checkLists(schema.items, item, `${path}[${index}]`, errors);
+    });
+  } else if (isObject(value)) {
+    for (const [name, member] of Object.entries(value)) {
+      const known = memberSchema(schema, name);
+      if (known) checkLists(known, member, path === '' ? name : `${path}.${name}`, errors);
+    }
+  }
+}
+
+/** Rules of lists' items compare with the old item only where items have keys to find it by. */
+function checkRules(
+  schema: StructuralSchema,
+  value: unknown,
+  old: unknown,
+  path: string,
+  evaluate: EvaluateRule | undefined,
+  errors: FieldError[],
+): void {
+  if (!evaluate || value === undefined || value === null) return;
+  for (const rule of schema['x-kubernetes-validations'] ?? []) {
+    const outcome = evaluate(rule, schema, value, old);
+    if (!outcome || outcome.message === null) continue;
+    const field = rule.fieldPath ? `${path}${rule.fieldPath}`.replace(/^\./, '') : path;
+    errors.push({
+      field: field === '' ? '<nil>' : field,
+      reason: rule.reason ?? 'FieldValueInvalid',
+      message: `Invalid value: ${typeof value === 'object' ? JSON.stringify(typeOf(value)) : shown(value)}: ${outcome.message}`,
+    });
+  }
+  if (Array.isArray(value)) {
+    const { items } = schema;
+    if (!items) return;
+    for (const [index, item] of value.entries()) {
+      checkRules(items, item, oldItem(schema, item, old), `${path}[${index}]`, evaluate, errors);
+    }
+  } else if (isObject(value)) {
+    for (const [name, member] of Object.entries(value)) {
+      const known = memberSchema(schema, name);
+      const before = isObject(old) ? old[name] : undefined;
+      if (known) checkRules(known, member, before, path === '' ? name : `${path}.${name}`, evaluate, errors);
+    }
+  }
+}
+
+function oldItem(schema: StructuralSchema, item: unknown, old: unknown): unknown {
+  const keys = schema['x-kubernetes-list-map-keys'] ?? [];
+  if (schema['x-kubernetes-list-type'] !== 'map' || !Array.isArray(old) || !isObject(item)) return undefined;
+  return old.find((one) => isObject(one) && keys.every((key) => equal(one[key], item[key])));
+}
