@@ -1,5 +1,5 @@
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createNetns, inNetns, removeNetns } from '../src/kernel/netns.ts';
 import { writeSysctls } from '../src/kernel/sysctl.ts';
@@ -12,6 +12,11 @@ export interface RoutedPods {
   /** The node's network namespace. */
   readonly node: string;
   ask(task: Task): Promise<Timing>;
+  /**
+   * Processor time that the client and the server have used, in ns. It includes what the kernel does with their packets:
+   * veth devices hand these on in the context of the process that sends.
+   */
+  processorTime(): number;
   /** Ends the client and the server, and removes the namespaces. */
   close(): Promise<void>;
 }
@@ -95,6 +100,11 @@ export async function routePods(
           });
           asker.send(task);
         }),
+      processorTime: () =>
+        children.reduce(
+          (sum, { pid }) => sum + Number(readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ')[0]),
+          0,
+        ),
       close,
     };
   } catch (error) {
