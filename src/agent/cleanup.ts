@@ -64,7 +64,6 @@ async function removeMode(mode: Mode, cgroupParent: string | null, logger: Logge
       cgroupParent,
       ipvsScheduler: null,
       ipvsTimeouts: { tcp: 0, tcpFin: 0, udp: 0 },
-      ebpfUplink: null,
     });
     try {
       await dataplane.remove();

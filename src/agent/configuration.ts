@@ -45,11 +45,6 @@ export interface ProxyConfiguration {
   readonly ipvsScheduler: string;
   /** Seconds after which IPVS forgets idle connections; 0: as the system has it. */
   readonly ipvsTimeouts: IpvsTimeouts;
-  /**
-   * Device whose traffic from outside programs of the eBPF mode take to endpoints of this node; "auto": the one that has
-   * the node's address. Null: nf_tables carries it.
-   */
-  readonly ebpfUplink: string | null;
   /** Least time between two programmings, in milliseconds. */
   readonly minSyncPeriodMs: number;
   /** After this long without a change the kernel is compared with what it should be, in milliseconds. */
@@ -188,7 +183,6 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
       tcpFin: timeouts.number('tcpFin', 0, 0, MAX_TIMEOUT),
       udp: timeouts.number('udp', 0, 0, MAX_TIMEOUT),
     })),
-    ebpfUplink: reader.object('ebpf', (ebpf) => deviceName(ebpf, 'uplink')),
     minSyncPeriodMs: reader.number('minSyncPeriodMs', 0, 0, 3_600_000),
     syncPeriodMs: reader.number('syncPeriodMs', 30_000, 100, 86_400_000),
   };
@@ -209,19 +203,6 @@ function readPods(reader: FieldReader): PodsConfiguration {
     imagesDir: reader.optionalText('imagesDir'),
     plainHttpRegistries: reader.texts('plainHttpRegistries', []),
   };
-}
-
-/** IFNAMSIZ counts the zero at the end. */
-const DEVICE_NAME = /^[^\s/:]{1,15}$/;
-
-function deviceName(reader: FieldReader, field: string): string | null {
-  const name = reader.optionalText(field);
-  if (name === null || (DEVICE_NAME.test(name) && name !== '.' && name !== '..')) return name;
-  reader.problem(
-    field,
-    `${JSON.stringify(name)} cannot be a network device: give its name, such as eth0, or auto for the one that has the node's address`,
-  );
-  return null;
 }
 
 function cidrs(reader: FieldReader, field: string): Cidr[] {

@@ -22,8 +22,6 @@ export interface DataplaneSettings {
   readonly ipvsScheduler: string | null;
   /** Seconds; 0: as the system has it. */
   readonly ipvsTimeouts: IpvsTimeouts;
-  /** As `ProxyConfiguration.ebpfUplink`. */
-  readonly ebpfUplink: string | null;
 }
 
 /** Each mode, loaded only when it is used. */
@@ -32,8 +30,7 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     const { createNftables } = await import('../dataplane/nftables/nftables.ts');
     return createNftables(settings);
   },
-  ebpf: async ({ cgroupParent, ebpfUplink, ...rest }) => {
-    const settings = { ...rest, uplink: ebpfUplink };
+  ebpf: async ({ cgroupParent, ...settings }) => {
     const [{ createEbpf }, { pinPathOf }] = await Promise.all([
       import('../dataplane/ebpf/ebpf.ts'),
       import('../dataplane/ebpf/pins.ts'),

@@ -94,7 +94,6 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
       serviceCidrs: [],
       ipvsScheduler: sections.ipvs.scheduler,
       ipvsTimeouts: sections.ipvs.timeouts,
-      ebpfUplink: null,
       minSyncPeriodMs,
       syncPeriodMs,
     },

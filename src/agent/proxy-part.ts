@@ -91,7 +91,6 @@ export async function startProxyPart(
       cgroupParent: configuration.pods?.cgroupParent ?? null,
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
-      ebpfUplink: proxied.ebpfUplink,
     });
   const conntrack = createConntrackReconciler({
     families,

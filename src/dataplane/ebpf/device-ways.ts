@@ -26,26 +26,14 @@ export interface DeviceWay {
   close(): void;
 }
 
-/** What the programs at a device are for: flows that are rescued, at all of them; traffic from outside, at one. */
-export type DevicePurpose = 'device' | 'uplink';
-
-const PINS: Readonly<Record<DevicePurpose, RegExp>> = {
-  device: /^device-([0-9]+)-/,
-  uplink: /^uplink-([0-9]+)-/,
-};
+const DEVICE_LINK = /^device-([0-9]+)-/;
 
 /** Whether a pinned link is one of a device. */
-export const isDeviceLink = (name: string): boolean => PINS.device.test(name);
-/** Whether it is one of an uplink's programs. */
-export const isUplinkLink = (name: string): boolean => PINS.uplink.test(name);
+export const isDeviceLink = (name: string): boolean => DEVICE_LINK.test(name);
 
 /** Pinned links (tcx, Linux 6.6). */
-export function tcxWay(
-  pinPath: string,
-  netns: NetnsRef | undefined,
-  purpose: DevicePurpose = 'device',
-): DeviceWay {
-  const pinName = (device: number, hook: DeviceHook) => `${purpose}-${device}-${hook}`;
+export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay {
+  const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
   const links = new Map<string, BpfLink>();
   const pathOf = (device: number, hook: DeviceHook) => linkPin(pinPath, pinName(device, hook));
 
@@ -88,7 +76,7 @@ export function tcxWay(
     },
     keepOnly(devices) {
       for (const name of pinnedLinks(pinPath)) {
-        const device = PINS[purpose].exec(name)?.[1];
+        const device = DEVICE_LINK.exec(name)?.[1];
         if (device === undefined || devices.has(Number(device))) continue;
         unpin(linkPin(pinPath, name));
         links.get(name)?.close();
@@ -102,37 +90,28 @@ export function tcxWay(
   };
 }
 
-type Slots = Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactSlot]>>;
-
-const slots = (number: number, name: string): Slots => ({
-  tcxIngress: ['ingress', { priority: number, handle: number, name: `${name}_ingress` }],
-  tcxEgress: ['egress', { priority: number, handle: number, name: `${name}_egress` }],
-});
-
-const CLSACT: Readonly<Record<DevicePurpose, Slots>> = {
-  device: slots(0x464c, 'fairlead'),
-  uplink: slots(0x464b, 'fairlead_uplink'),
+const FILTERS: Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactSlot]>> = {
+  tcxIngress: ['ingress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_ingress' }],
+  tcxEgress: ['egress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_egress' }],
 };
 
 /** Filters of tc(8). */
-export function clsactWay(netns: NetnsRef | undefined, purpose: DevicePurpose = 'device'): DeviceWay {
-  const places = CLSACT[purpose];
+export function clsactWay(netns: NetnsRef | undefined): DeviceWay {
   return {
     attach(device, hook, program) {
       using socket = openRouteSocket(netns);
-      attachClsact(socket, device, ...places[hook], program.fd);
+      attachClsact(socket, device, ...FILTERS[hook], program.fd);
     },
     isAttached(device, hook) {
       using socket = openRouteSocket(netns);
-      return hasClsact(socket, device, ...places[hook]);
+      return hasClsact(socket, device, ...FILTERS[hook]);
     },
     detach(device, hook) {
       using socket = openRouteSocket(netns);
-      detachClsact(socket, device, ...places[hook]);
+      detachClsact(socket, device, ...FILTERS[hook]);
     },
-    keepOnly(devices) {
-      // Where packets are not rescued any more the programs find nothing; what comes from outside they would still take.
-      if (purpose === 'uplink') removeFiltersOf(places, netns, devices);
+    keepOnly() {
+      // A filter ends with its device; at a device that is not routed any more the programs find nothing.
     },
     close() {},
   };
@@ -140,19 +119,8 @@ export function clsactWay(netns: NetnsRef | undefined, purpose: DevicePurpose = 
 
 /** Takes every filter of this mode away from a node's devices. */
 export function removeFilters(netns: NetnsRef | undefined): void {
-  removeFiltersOf(CLSACT.device, netns, new Set());
-  removeUplinkFilters(netns);
-}
-
-/** Those of an uplink. */
-export function removeUplinkFilters(netns: NetnsRef | undefined): void {
-  removeFiltersOf(CLSACT.uplink, netns, new Set());
-}
-
-function removeFiltersOf(places: Slots, netns: NetnsRef | undefined, kept: ReadonlySet<number>): void {
   using socket = openRouteSocket(netns);
   for (const { index } of listLinks(socket)) {
-    if (kept.has(index)) continue;
-    for (const [hook, slot] of Object.values(places)) detachClsact(socket, index, hook, slot);
+    for (const [hook, slot] of Object.values(FILTERS)) detachClsact(socket, index, hook, slot);
   }
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFileSync, fork, spawnSync } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
@@ -27,9 +27,10 @@ import {
 } from '../testing/service-scene.ts';
 import { PATIENCE_MS, type Place, SILENCE_MS } from '../testing/topology.ts';
 import { createEbpf } from './ebpf.ts';
-import { removePins } from './pins.ts';
+import { linkPin, pinDirectory, removePins } from './pins.ts';
+import { closeMaps, openMaps } from './socket-programs.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
-import { attachForeign, openGroup, pinnedNumbers } from './testing/group-programs.ts';
+import { attachForeign, isInKernel, openGroup, pinnedNumbers } from './testing/group-programs.ts';
 
 describe('eBPF mode', () => {
   let group: string;
@@ -286,20 +287,11 @@ describe('eBPF mode', () => {
   test('what others change is named and repaired', async () => {
     const frontends = service(60, LOCAL, 'plain', { affinitySeconds: 50 });
     await scene.sync(frontends);
-    execFileSync('rm', [`${pinPath}/v1/link-connect4`]);
-    execFileSync('bpftool', [
-      'map',
-      'update',
-      'pinned',
-      `${pinPath}/v1/map-endpoints`,
-      'key',
-      '0',
-      '0',
-      '0',
-      '0',
-      'value',
-      ...Array(28).fill('0'),
-    ]);
+    unpin(linkPin(pinPath, 'connect4'));
+    const { maps } = openMaps(pinPath) ?? assert.fail('the maps are pinned');
+    const { endpoints } = maps;
+    endpoints.update(new Uint8Array(4), new Uint8Array(endpoints.valueSize));
+    closeMaps(maps);
     const drifts = await scene.dataplane.verify();
     assert.ok(drifts.some(({ object, kind }) => kind === 'missing' && object.endsWith('link-connect4')));
     await scene.sync(frontends);
@@ -318,20 +310,19 @@ describe('eBPF mode', () => {
     theirs.close();
     try {
       assert.equal(groupPrograms().length, 2);
-      const numbers = pinnedNumbers(`${pinPath}/v1`);
+      const numbers = pinnedNumbers(pinDirectory(pinPath));
       assert.ok(numbers.programs.length >= 11 && numbers.maps.length >= 12);
       await scene.dataplane.remove();
       await scene.dataplane.close();
       scene.reopen();
       assert.deepEqual(groupPrograms(), [foreign.programId]);
-      assert.ok(!existsSync(`${pinPath}/v1`));
+      assert.ok(!existsSync(pinDirectory(pinPath)));
       // The kernel takes them away a moment after their last user.
-      const isGone = (kind: string, id: number) =>
-        spawnSync('bpftool', [kind, 'show', 'id', `${id}`], { stdio: 'ignore' }).status !== 0;
       const left = () => [
-        ...numbers.programs.filter((id) => !isGone('prog', id)),
-        ...numbers.maps.filter((id) => !isGone('map', id)),
+        ...numbers.programs.filter((id) => isInKernel('program', id)),
+        ...numbers.maps.filter((id) => isInKernel('map', id)),
       ];
+      assert.ok(isInKernel('program', foreign.programId));
       for (let i = 0; i < 50 && left().length > 0; i++)
         await new Promise((resolve) => setTimeout(resolve, 100));
       assert.deepEqual(left(), []);

@@ -41,8 +41,6 @@ import {
   pinMaps,
   socketHooks,
 } from './socket-programs.ts';
-import { Uplink } from './uplink.ts';
-import { hasUplink, leaveUplink, removeUplink } from './uplink-flows.ts';
 import { compareWithMaps } from './verify.ts';
 
 export interface EbpfOptions {
@@ -66,11 +64,6 @@ export interface EbpfOptions {
   readonly onOutcome?: (outcome: Outcome) => void;
   /** How programs are attached to devices. Default: by links (tcx) where the kernel has them, else as filters. */
   readonly attachment?: 'tcx' | 'clsact';
-  /**
-   * The device that leads outside, where programs take traffic from there to endpoints of this node; "auto": the one
-   * that has the node's own address. Null, the default: nf_tables carries all of it.
-   */
-  readonly uplink?: string | null;
 }
 
 export interface EbpfDataplane extends Dataplane {
@@ -126,7 +119,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   let attachments: DeviceAttachments | null = null;
   let ring: RingReader | null = null;
   let cancelSweep = () => {};
-  let uplink: Uplink | null = null;
   const flowWatchers = new Set<(event: FlowEvent) => void>();
   /** Undefined: not found out yet. Null: in no way. */
   let attachment: 'tcx' | 'clsact' | null | undefined = failover ? options.attachment : null;
@@ -185,7 +177,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       const { maps, table } = loaded;
       sweepRescues(maps, process.hrtime.bigint());
       sweepFailures(maps, (number) => table.usesBackend(number));
-      if (!uplink) endUplink();
       sweepLater();
     });
   }
@@ -247,33 +238,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     }
   }
 
-  /** Programs at the uplink, if wanted and possible. */
-  async function programUplink(map: ServiceMap): Promise<void> {
-    const device = options.uplink ?? null;
-    if (device === null) {
-      endUplink();
-      return;
-    }
-    if (!uplink) {
-      const kind = options.attachment ?? deviceAttachment(netns);
-      if (kind === null) {
-        logger.warn(
-          { hint: 'load the kernel modules sch_ingress and cls_bpf, or use Linux 6.6' },
-          'proxy.ebpf.uplink: no programs can be attached to devices; nftables carries traffic from outside',
-        );
-        return;
-      }
-      const way = kind === 'tcx' ? tcxWay(pinPath, netns, 'uplink') : clsactWay(netns, 'uplink');
-      uplink = new Uplink({ device, families, way, pinPath, netns, logger, clock });
-    }
-    await uplink.sync(map);
-  }
-
-  /** Of an earlier configuration: takes it away when no flow lives by it any more. */
-  function endUplink(): void {
-    if (hasUplink(pinPath) && !leaveUplink(pinPath)) removeUplink(pinPath, netns);
-  }
-
   function controlGroup(): string {
     cgroup ??= defaultControlGroup();
     makeControlGroup(cgroup);
@@ -298,7 +262,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     const between = performance.now();
     try {
       await program(map);
-      await programUplink(map);
     } catch (error) {
       if (error instanceof FairleadError) throw error;
       throw new FairleadError(`the eBPF programs cannot be put to work: ${messageOf(error)}`, {
@@ -343,7 +306,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
           }
           await program(map);
         }
-        uplink?.apply(change, map);
         const between = performance.now();
         const below = await floor.apply(change, map);
         return report(below, performance.now() - between, between - started);
@@ -355,14 +317,12 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         const wanted = configValue(settings(loaded.table));
         return [
           ...compareWithMaps({ ...loaded, hooks: hooks(loaded.table), attachments }, wanted, cgroup, pinPath),
-          ...(uplink?.drifts() ?? []),
           ...(await floor.verify()),
         ];
       }),
 
     locate: (frontend, packet) => [
       ...(loaded ? locateSteps(loaded.table, frontend, packet) : []),
-      ...(uplink?.locate(frontend, packet) ?? []),
       ...floor.locate(frontend, packet),
     ],
 
@@ -397,9 +357,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     remove: (options) =>
       calls.run(async () => {
         const removeRest = () => removeFilters(netns);
-        // It would see its programs missing, and follow the device.
-        uplink?.close();
-        uplink = null;
         if (options?.succeeded) leavePins(pinPath, clock, removeRest);
         else {
           removePins(pinPath);
@@ -417,8 +374,6 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     ring = null;
     attachments?.close();
     attachments = null;
-    uplink?.close();
-    uplink = null;
     for (const link of loaded?.links.values() ?? []) link.close();
     if (loaded) {
       closeMaps(loaded.maps);

@@ -1,18 +1,13 @@
 import type { Clock } from '../../lib/clock.ts';
-import { isDeviceLink, isUplinkLink } from './device-ways.ts';
+import { isDeviceLink } from './device-ways.ts';
 import { hasFailed, rescueEnd, STATE } from './layout.ts';
 import { isLeaving, markLeaving, removeLinks, removePins } from './pins.ts';
 import { closeMaps, type Maps, openMaps } from './socket-programs.ts';
-import { leaveUplink } from './uplink-flows.ts';
 
 const keyOf = (what: number): Uint8Array => new Uint8Array(Uint32Array.of(what).buffer);
 const RETURN_MS = 5000;
-/**
- * What established connections need that go to another endpoint than their socket believes, and those that came in by
- * the uplink: nothing else.
- */
-const isForRescued = (link: string): boolean =>
-  link === 'sockOps' || isDeviceLink(link) || isUplinkLink(link);
+/** The links that established rerouted connections need. */
+const isForRescued = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
 
 /** Forgets the flows that have ended; when there are none, packets are not looked up any more. True when some live. */
 export function sweepRescues({ rescues, state }: Pick<Maps, 'rescues' | 'state'>, now: bigint): boolean {
@@ -62,8 +57,7 @@ export function leavePins(pinPath: string, clock: Clock, onLast: () => void): vo
   }
   const { maps } = found;
   try {
-    const isUplinkNeeded = leaveUplink(pinPath);
-    if (!sweepRescues(maps, process.hrtime.bigint()) && !isUplinkNeeded) {
+    if (!sweepRescues(maps, process.hrtime.bigint())) {
       removePins(pinPath);
       onLast();
       return;

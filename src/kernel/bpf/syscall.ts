@@ -14,6 +14,7 @@ export const COMMAND = {
   openPin: 7,
   programTestRun: 10,
   programById: 13,
+  mapById: 14,
   info: 15,
   programQuery: 16,
   btfLoad: 18,

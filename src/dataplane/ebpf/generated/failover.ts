@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/failover.bpf.c; do not edit.
-export const SOURCE_HASH = '158f6162d21b5bd34fc4399e3038474ef13e3c7f726d6f6025367f261dd7e402';
+export const SOURCE_HASH = 'c57851f245219f19d5b9a73a35accde4b878d3bf0a7a748a32f1194ed8bec6b8';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAAgbAQAAAAAAAAAAAEAAAAAAAEAAEAABAL8YAAAAAAAAYYEA' +

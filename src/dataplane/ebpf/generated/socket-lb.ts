@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = '4c890d2a9081775cbabd5b2d9511724c20d095fdf456ed806e7bbd5bb4cea3d2';
+export const SOURCE_HASH = 'eeebf4043118192ad3eabaae43e7902bd1a8f37bb0fcbed7c6263701522b26cb';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAJCJAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +

@@ -4,6 +4,7 @@ import { linkCgroup, linkDevice, linkInfo } from '../../../kernel/bpf/link.ts';
 import { mapInfo } from '../../../kernel/bpf/map.ts';
 import { openPin } from '../../../kernel/bpf/pin.ts';
 import { loadProgram, programInfo } from '../../../kernel/bpf/program.ts';
+import { Attributes, COMMAND, tryBpf } from '../../../kernel/bpf/syscall.ts';
 import { inNetns } from '../../../kernel/netns.ts';
 import { getLink, openRouteSocket } from '../../../kernel/rtnetlink/links.ts';
 
@@ -51,6 +52,14 @@ export function attachForeign(netns: string, device: string): { isAttached(): bo
       program.close();
     },
   };
+}
+
+/** Whether the kernel has a program or map with this number. */
+export function isInKernel(kind: 'program' | 'map', id: number): boolean {
+  const command = kind === 'program' ? COMMAND.programById : COMMAND.mapById;
+  const fd = tryBpf(command, new Attributes(16).u32(0, id));
+  if (fd >= 0) closeSync(fd);
+  return fd >= 0;
 }
 
 /** Numbers of the programs and maps that are pinned in a folder. */
