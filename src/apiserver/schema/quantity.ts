@@ -74,3 +74,32 @@ function decimal(digits: bigint, divisor: bigint, power: number, exponent: boole
 function ceil(amount: bigint, divisor: bigint): bigint {
   return (amount + divisor - 1n) / divisor;
 }
+
+/** A quantity in units of 10^-9, rounded up; null when the text is no quantity. */
+export function quantityNano(value: unknown): bigint | null {
+  if (typeof value !== 'string' && typeof value !== 'number') return null;
+  const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
+    String(value),
+  );
+  if (!match) return null;
+  const [, sign = '', whole = '', fraction = '', suffix = ''] = match;
+  if (whole === '' && fraction === '') return null;
+  const digits = BigInt(`${whole}${fraction}` || '0');
+  const binary = BINARY.indexOf(suffix);
+  let nano: bigint;
+  if (binary > 0) {
+    nano = ceil(digits * 1024n ** BigInt(binary) * 10n ** 9n, 10n ** BigInt(fraction.length));
+  } else {
+    const power = /^[eE].+/.test(suffix) ? Number(suffix.slice(1)) : (DECIMAL[suffix] ?? 0);
+    const shift = power - fraction.length + 9;
+    nano = shift >= 0 ? digits * 10n ** BigInt(shift) : ceil(digits, 10n ** BigInt(-shift));
+  }
+  return sign === '-' ? -nano : nano;
+}
+
+/** The sum of two quantities in the notation of the second. */
+export function addQuantities(a: string, b: string): string {
+  const sum = (quantityNano(a) ?? 0n) + (quantityNano(b) ?? 0n);
+  const binary = /[KMGTPE]i$/.test(b) && sum % 10n ** 9n === 0n;
+  return binary ? binaryText(sum / 10n ** 9n) : (canonicalQuantity(`${sum}n`) ?? b);
+}

@@ -1,0 +1,148 @@
+import { canonicalQuantity } from './quantity.ts';
+import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
+
+/** Fills in one type's defaults, before those of the values below it. */
+export type TypeDefaults = (object: Record<string, unknown>) => void;
+
+/**
+ * Brings an object into the form in which the Go types would write it: unknown fields and nulls go, zeros of fields
+ * that are not pointers count as absent, structs that are always written are there, quantities are canonical. On the
+ * way down each type's defaults are filled in: those of the schema, then `defaults`, by type name.
+ *
+ * A client may write a zero for "not set" (every typed client does in Protobuf); without this step defaults would take
+ * it for a value.
+ */
+export function canonicalise(
+  types: TypeRegistry,
+  type: ObjectType,
+  object: Record<string, unknown>,
+  defaults: Readonly<Record<string, TypeDefaults>>,
+): void {
+  for (const key of Object.keys(object)) {
+    const field = type.fields.get(key);
+    if (!field || isAbsent(field, object[key])) delete object[key];
+  }
+  for (const field of type.fields.values()) {
+    if (field.default !== undefined && object[field.name] === undefined && isLeaf(field.type)) {
+      object[field.name] = structuredClone(field.default);
+    }
+  }
+  defaults[type.name]?.(object);
+  for (const field of type.fields.values()) {
+    const value = object[field.name];
+    if (value === undefined || (value === null && !field.pointer && field.always)) {
+      const zero = writtenZero(field);
+      if (zero === undefined) {
+        if (value === null && field.type.kind === 'list') continue;
+        delete object[field.name];
+        continue;
+      }
+      object[field.name] = zero;
+    }
+    object[field.name] = canonicalValue(types, field.type, object[field.name], defaults);
+    if (isAbsent(field, object[field.name])) delete object[field.name];
+  }
+}
+
+function canonicalValue(
+  types: TypeRegistry,
+  type: FieldType,
+  value: unknown,
+  defaults: Readonly<Record<string, TypeDefaults>>,
+): unknown {
+  switch (type.kind) {
+    case 'scalar':
+      if (type.scalar === '@Quantity' && (typeof value === 'string' || typeof value === 'number')) {
+        return canonicalQuantity(value) ?? value;
+      }
+      return value === null && !NULLABLE.has(type.scalar) ? (ZEROS[type.scalar] ?? null) : value;
+    case 'object': {
+      const object = isObject(value) ? value : {};
+      canonicalise(types, types.type(type.name), object, defaults);
+      return object;
+    }
+    case 'list':
+      return Array.isArray(value) && !isPlain(type.items)
+        ? value.map((item) => canonicalValue(types, type.items, item, defaults))
+        : value;
+    case 'map':
+      if (isObject(value)) {
+        for (const key of Object.keys(value)) {
+          value[key] = canonicalValue(types, type.values, value[key], defaults);
+        }
+      }
+      return value;
+  }
+}
+
+/** Whether Go would leave the field out. */
+function isAbsent(field: Field, value: unknown): boolean {
+  if (value === undefined) return true;
+  if (value === null) return field.pointer || !field.always || field.omitZero;
+  if (field.pointer || field.always) return false;
+  switch (field.type.kind) {
+    case 'list':
+      return Array.isArray(value) && value.length === 0;
+    case 'map':
+      return isObject(value) && Object.keys(value).length === 0;
+    case 'object':
+      return field.omitZero && isObject(value) && Object.keys(value).length === 0;
+    case 'scalar':
+      if (Array.isArray(value)) return value.length === 0;
+      return value === ZEROS[field.type.scalar] && !STRUCTS.has(field.type.scalar);
+  }
+}
+
+/** What Go writes for a field without a value; undefined when it leaves the field out. */
+function writtenZero(field: Field): unknown {
+  if (field.pointer || field.omitZero) return undefined;
+  if (field.type.kind === 'object') return {};
+  if (!field.always) {
+    return field.type.kind === 'scalar' && STRUCTS.has(field.type.scalar)
+      ? ZEROS[field.type.scalar]
+      : undefined;
+  }
+  return field.type.kind === 'scalar' ? (ZEROS[field.type.scalar] ?? null) : null;
+}
+
+const ZEROS: Readonly<Partial<Record<Scalar, unknown>>> = {
+  string: '',
+  bytes: '',
+  bool: false,
+  int32: 0,
+  int64: 0,
+  float64: 0,
+  '@Quantity': '0',
+  '@Duration': '0s',
+  '@IntOrString': 0,
+  '@Time': null,
+  '@MicroTime': null,
+  '@RawExtension': null,
+  '@JSON': null,
+};
+
+/** Structs in Go: omitempty does not leave them out. */
+const STRUCTS: ReadonlySet<Scalar> = new Set([
+  '@Quantity',
+  '@Time',
+  '@MicroTime',
+  '@Duration',
+  '@IntOrString',
+  '@RawExtension',
+]);
+
+const NULLABLE: ReadonlySet<Scalar> = new Set(['@Time', '@MicroTime', '@RawExtension', '@JSON']);
+
+/** Values whose default is their own, not that of fields below. */
+function isLeaf(type: FieldType): boolean {
+  return type.kind === 'scalar';
+}
+
+/** Nothing below needs a look. */
+function isPlain(type: FieldType): boolean {
+  return type.kind === 'scalar' && type.scalar !== '@Quantity' && type.scalar !== 'string';
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
