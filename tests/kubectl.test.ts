@@ -47,7 +47,7 @@ spec:
 `;
 
 const STEPS: readonly Step[] = [
-  { run: 'version', sees: /Server Version: v1\.33\.0/ },
+  { run: 'version', sees: /Server Version: v1\.36\.0/ },
   { run: 'api-resources', sees: /deployments +deploy +apps\/v1 +true +Deployment/ },
   { run: 'api-versions', sees: /discovery\.k8s\.io\/v1/ },
   { run: 'cluster-info', sees: /control plane.* is running at/ },
@@ -136,7 +136,7 @@ const STEPS: readonly Step[] = [
   { run: 'wait --for=jsonpath={.status.phase}=Running pod/single --timeout=1s', fails: /timed out waiting/ },
   { run: 'auth can-i create pods', sees: /^yes/ },
   { run: 'auth whoami', sees: /Username +admin/ },
-  { run: 'get nodes', sees: /n1 +Ready +<none> +\S+ +v1\.33\.0/ },
+  { run: 'get nodes', sees: /n1 +Ready +<none> +\S+ +v1\.36\.0/ },
   { run: 'cordon n1', sees: /node\/n1 cordoned/ },
   { run: 'get nodes', sees: /n1 +Ready,SchedulingDisabled/ },
   { run: 'taint node n1 a=b:NoSchedule', sees: /tainted/ },

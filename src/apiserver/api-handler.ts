@@ -164,6 +164,7 @@ async function collection(
         object,
         writeOptions(options, kind, request, query),
       );
+      if (kind.notice) warnings.push(kind.notice);
       return objectResponse(options, kind, 201, stored, request, query, warnings);
     }
     case 'DELETE': {

@@ -56,6 +56,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const resources = new ResourceStore(store, allocator, clock, {
     randomUuid: randomUUID,
     mountTokens: options.mountTokens ?? false,
+    complete: (object) => options.schema.complete(object),
   });
   const tokens = createTokenIssuer(
     options.tokenKey,

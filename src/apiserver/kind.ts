@@ -1,5 +1,4 @@
 import { type ApiObject, at, textAt } from './object.ts';
-import type { FieldError } from './status-error.ts';
 
 /** What the strategies of a kind may look at besides the object. */
 export interface StrategyContext {
@@ -33,12 +32,11 @@ export interface Kind {
   readonly generationFields: readonly string[];
   /** Fields that selectors may ask for besides metadata.name and metadata.namespace. */
   readonly fields: Readonly<Record<string, (object: ApiObject) => string>>;
-  /** Fills in what was left out; also for objects that are updated. */
-  readonly defaults?: (object: ApiObject) => void;
   /** Brings a new object into its first state. */
   readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
-  readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
+  /** Nothing carries its objects out: the warning that answers their creation, listed in docs/limits.md. */
+  readonly notice?: string;
   /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path". */
   readonly names: 'subdomain' | 'label' | 'label1035' | 'path';
   /** PUT of an object that is not there creates it. */

@@ -1,30 +1,10 @@
-import { defaultPod } from './defaults/pod.ts';
-import { defaultService } from './defaults/service.ts';
-import { defaultClaim, defaultStorageClass, defaultVolume } from './defaults/storage.ts';
-import {
-  defaultDaemonSet,
-  defaultDeployment,
-  defaultJob,
-  defaultReplicaSet,
-  defaultStatefulSet,
-} from './defaults/workloads.ts';
 import { eventView } from './event-view.ts';
 import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
-import { type ApiObject, isObject, textAt } from './object.ts';
+import { MORE_KINDS } from './more-kinds.ts';
+import { type ApiObject, at, equal, isObject, textAt } from './object.ts';
 import { admitPod, keepPriority } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import { prepareClaim, prepareVolume } from './storage-admission.ts';
-import {
-  validateEndpointSlice,
-  validateLease,
-  validateNamespace,
-  validateNode,
-  validatePriorityClass,
-  validateSecret,
-} from './validation/plain.ts';
-import { validatePod } from './validation/pod.ts';
-import { validateService } from './validation/service.ts';
-import { validateJob, validateWorkload } from './validation/workloads.ts';
 
 const workload = { status: true, scale: true, categories: ['all'] } as const;
 const eventFields = {
@@ -63,12 +43,6 @@ export const KINDS: readonly Kind[] = [
     generationFields: [],
     names: 'label',
     fields: pathFields('status.phase'),
-    defaults(namespace) {
-      namespace.metadata.labels = {
-        ...namespace.metadata.labels,
-        'kubernetes.io/metadata.name': namespace.metadata.name ?? '',
-      };
-    },
     prepareCreate(namespace) {
       namespace['spec'] = { finalizers: ['kubernetes'] };
       namespace['status'] = { phase: 'Active' };
@@ -77,7 +51,6 @@ export const KINDS: readonly Kind[] = [
       // Finalizers of the spec change by the finalize subresource alone.
       namespace['spec'] = before['spec'];
     },
-    validate: validateNamespace,
   }),
   defineKind('v1', 'Node', 'nodes', {
     shortNames: ['no'],
@@ -85,21 +58,18 @@ export const KINDS: readonly Kind[] = [
     status: true,
     generationFields: [],
     fields: booleanFields('spec.unschedulable'),
-    validate: validateNode,
   }),
   defineKind('v1', 'PersistentVolume', 'persistentvolumes', {
     shortNames: ['pv'],
     namespaced: false,
     status: true,
     generationFields: [],
-    defaults: defaultVolume,
     prepareCreate: prepareVolume,
   }),
   defineKind('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims', {
     shortNames: ['pvc'],
     status: true,
     generationFields: [],
-    defaults: defaultClaim,
     prepareCreate: prepareClaim,
   }),
   defineKind('v1', 'Pod', 'pods', {
@@ -118,25 +88,19 @@ export const KINDS: readonly Kind[] = [
       ),
       ...booleanFields('spec.hostNetwork'),
     },
-    defaults: defaultPod,
     prepareCreate(pod, context) {
       admitPod(pod, context);
       pod['status'] = { phase: 'Pending', qosClass: qosClass(pod) };
     },
     prepareUpdate: keepPriority,
-    validate: validatePod,
   }),
-  defineKind('v1', 'PodTemplate', 'podtemplates'),
+  defineKind('v1', 'PodTemplate', 'podtemplates', { generationFields: ['template'] }),
   defineKind('v1', 'ReplicationController', 'replicationcontrollers', { shortNames: ['rc'], ...workload }),
   defineKind('v1', 'ResourceQuota', 'resourcequotas', { shortNames: ['quota'], status: true }),
   defineKind('v1', 'Secret', 'secrets', {
     fields: pathFields('type'),
-    defaults(secret) {
-      secret['type'] ??= 'Opaque';
-    },
     prepareCreate: mergeStringData,
     prepareUpdate: mergeStringData,
-    validate: validateSecret,
   }),
   defineKind('v1', 'Service', 'services', {
     shortNames: ['svc'],
@@ -145,12 +109,7 @@ export const KINDS: readonly Kind[] = [
     generationFields: [],
     names: 'label1035',
     fields: pathFields('spec.clusterIP', 'spec.type'),
-    defaults: defaultService,
-    prepareCreate(service) {
-      service['status'] = { loadBalancer: {} };
-    },
     prepareUpdate: prepareServiceUpdate,
-    validate: validateService,
   }),
   defineKind('v1', 'ServiceAccount', 'serviceaccounts', { shortNames: ['sa'] }),
   defineKind('apps/v1', 'ControllerRevision', 'controllerrevisions'),
@@ -158,61 +117,43 @@ export const KINDS: readonly Kind[] = [
     ...workload,
     scale: false,
     shortNames: ['ds'],
-    defaults: defaultDaemonSet,
-    prepareCreate: emptyStatus,
-    validate: validateWorkload,
+    prepareCreate: (set) => noteGeneration(set, 1),
+    prepareUpdate(set, before) {
+      const changed = !equal(at(set, 'spec', 'template'), at(before, 'spec', 'template'));
+      noteGeneration(
+        set,
+        Number(before.metadata.annotations?.[TEMPLATE_GENERATION] ?? 1) + (changed ? 1 : 0),
+      );
+    },
   }),
   defineKind('apps/v1', 'Deployment', 'deployments', {
     ...workload,
     shortNames: ['deploy'],
-    defaults: defaultDeployment,
-    prepareCreate: emptyStatus,
-    validate: validateWorkload,
   }),
   defineKind('apps/v1', 'ReplicaSet', 'replicasets', {
     ...workload,
     shortNames: ['rs'],
     fields: pathFields('status.replicas'),
-    defaults: defaultReplicaSet,
-    prepareCreate(set) {
-      set['status'] = { replicas: 0 };
-    },
-    validate: validateWorkload,
   }),
   defineKind('apps/v1', 'StatefulSet', 'statefulsets', {
     ...workload,
     shortNames: ['sts'],
-    defaults: defaultStatefulSet,
-    prepareCreate(set) {
-      set['status'] = { replicas: 0, availableReplicas: 0 };
-    },
-    validate: validateWorkload,
   }),
   defineKind('batch/v1', 'CronJob', 'cronjobs', { shortNames: ['cj'], categories: ['all'], status: true }),
   defineKind('batch/v1', 'Job', 'jobs', {
     categories: ['all'],
     status: true,
     fields: pathFields('status.successful'),
-    defaults: defaultJob,
-    prepareCreate: emptyStatus,
-    validate: validateJob,
+    prepareCreate: selectOwnPods,
   }),
   defineKind('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers', {
     shortNames: ['hpa'],
     categories: ['all'],
     status: true,
   }),
-  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { validate: validateLease, createOnUpdate: true }),
+  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { createOnUpdate: true }),
   defineKind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
     generationFields: ['endpoints', 'ports', 'addressType'],
-    defaults(slice) {
-      for (const port of Array.isArray(slice['ports']) ? slice['ports'] : []) {
-        if (!isObject(port)) continue;
-        port['name'] ??= '';
-        port['protocol'] ??= 'TCP';
-      }
-    },
-    validate: validateEndpointSlice,
   }),
   defineKind('events.k8s.io/v1', 'Event', 'events', {
     shortNames: ['ev'],
@@ -231,7 +172,11 @@ export const KINDS: readonly Kind[] = [
     view: eventView(CORE_EVENT),
   }),
   defineKind('networking.k8s.io/v1', 'IPAddress', 'ipaddresses', { shortNames: ['ip'], namespaced: false }),
-  defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', { shortNames: ['ing'], status: true }),
+  defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', {
+    shortNames: ['ing'],
+    status: true,
+    notice: 'no ingress controller is part of this cluster: install one, or nothing carries this object out',
+  }),
   defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', { namespaced: false }),
   defineKind('networking.k8s.io/v1', 'NetworkPolicy', 'networkpolicies', {
     shortNames: ['netpol'],
@@ -255,21 +200,36 @@ export const KINDS: readonly Kind[] = [
   defineKind('scheduling.k8s.io/v1', 'PriorityClass', 'priorityclasses', {
     shortNames: ['pc'],
     namespaced: false,
-    defaults(priorityClass) {
-      priorityClass['value'] ??= 0;
-      priorityClass['preemptionPolicy'] ??= 'PreemptLowerPriority';
-    },
-    validate: validatePriorityClass,
   }),
   defineKind('storage.k8s.io/v1', 'StorageClass', 'storageclasses', {
     shortNames: ['sc'],
     namespaced: false,
-    defaults: defaultStorageClass,
   }),
+  ...MORE_KINDS,
 ];
 
-function emptyStatus(object: ApiObject): void {
-  object['status'] = {};
+const TEMPLATE_GENERATION = 'deprecated.daemonset.template.generation';
+
+/** Notes the generation of a DaemonSet's template where apps/v1 keeps the field of older versions. */
+function noteGeneration(set: ApiObject, generation: number): void {
+  set.metadata.annotations = { ...set.metadata.annotations, [TEMPLATE_GENERATION]: String(generation) };
+}
+
+/** A Job without a selector of its own selects its pods by its UID (upstream's generateSelector). */
+function selectOwnPods(job: ApiObject): void {
+  const spec = job['spec'];
+  if (!isObject(spec) || spec['manualSelector'] === true) return;
+  const template = isObject(spec['template']) ? spec['template'] : {};
+  const metadata = isObject(template['metadata']) ? template['metadata'] : {};
+  const uid = job.metadata.uid ?? '';
+  const name = job.metadata.name ?? '';
+  const own = { 'controller-uid': uid, 'batch.kubernetes.io/controller-uid': uid };
+  const labels = isObject(metadata['labels']) ? metadata['labels'] : {};
+  metadata['labels'] = { ...labels, 'job-name': name, 'batch.kubernetes.io/job-name': name, ...own };
+  spec['template'] = { ...template, metadata };
+  const selector = isObject(spec['selector']) ? spec['selector'] : {};
+  const matched = isObject(selector['matchLabels']) ? selector['matchLabels'] : {};
+  spec['selector'] = { ...selector, matchLabels: { ...matched, 'batch.kubernetes.io/controller-uid': uid } };
 }
 
 /** stringData is write-only: it is merged into data, base64-encoded. */

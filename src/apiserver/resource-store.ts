@@ -19,6 +19,7 @@ import {
   StatusError,
 } from './status-error.ts';
 import type { Store, StoredObject } from './store.ts';
+import { validateObject } from './validation/kinds.ts';
 import { nameProblem, validateAnnotations, validateLabels } from './validation/names.ts';
 
 export interface DeleteRequest {
@@ -66,18 +67,25 @@ export class ResourceStore {
   readonly #randomUuid: () => string;
   readonly #mountTokens: boolean;
   readonly #services: ServiceAllocator;
+  readonly #complete: (object: ApiObject) => void;
 
   constructor(
     store: Store,
     services: ServiceAllocator,
     clock: Clock,
-    options: { readonly randomUuid: () => string; readonly mountTokens: boolean },
+    options: {
+      readonly randomUuid: () => string;
+      readonly mountTokens: boolean;
+      /** Brings an object into its type's form, with its defaults. */
+      readonly complete: (object: ApiObject) => void;
+    },
   ) {
     this.#store = store;
     this.#services = services;
     this.#clock = clock;
     this.#randomUuid = options.randomUuid;
     this.#mountTokens = options.mountTokens;
+    this.#complete = options.complete;
   }
 
   get(kind: Kind, namespace: string, name: string): StoredObject {
@@ -138,8 +146,8 @@ export class ResourceStore {
     if (kind.generationFields.length > 0) metadata.generation = 1;
     if (kind.status) delete object['status'];
     const context = this.#context();
+    this.#complete(object);
     kind.prepareCreate?.(object, context);
-    kind.defaults?.(object);
     errors.push(...this.#validate(kind, object, null));
     if (errors.length > 0) throw invalidObject(kind, metadata.name, errors);
     if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, metadata.name);
@@ -191,6 +199,7 @@ export class ResourceStore {
     object.apiVersion = apiVersionOf(kind);
     object.kind = kind.kind;
     this.#keepSystemMetadata(object, current);
+    this.#complete(object);
     const context = this.#context();
     if (options.subresource === 'status') {
       const status = object['status'];
@@ -211,7 +220,6 @@ export class ResourceStore {
         else object['status'] = current['status'];
       }
       kind.prepareUpdate?.(object, current, context);
-      kind.defaults?.(object);
     }
     const changed = kind.generationFields.some((field) => !equal(object[field], current[field]));
     if (changed && !options.subresource) object.metadata.generation = (current.metadata.generation ?? 0) + 1;
@@ -309,7 +317,7 @@ export class ResourceStore {
     const errors = [
       ...validateLabels(object.metadata.labels, 'metadata.labels'),
       ...validateAnnotations(object.metadata.annotations, 'metadata.annotations'),
-      ...(kind.validate?.(object, before) ?? []),
+      ...validateObject(kind, object, before),
     ];
     if (before?.metadata.deletionTimestamp !== undefined) {
       const old = before.metadata.finalizers ?? [];

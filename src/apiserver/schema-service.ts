@@ -17,6 +17,8 @@ export interface SchemaService {
    * kind does not have are taken out of the object.
    */
   prune(apiVersion: string, kind: string, object: object, json: string | null): string[];
+  /** Brings an object into the form in which its Go type is written, with its defaults (SetDefaults of 1.36). */
+  complete(object: object): void;
   /** What a decoder that knows the fields' types refuses: `json: cannot unmarshal string into …`; null when all fit. */
   typeError(apiVersion: string, kind: string, object: object): string | null;
   /** How patches treat a kind's fields; null for a kind without a schema. */

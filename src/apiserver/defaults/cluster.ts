@@ -43,7 +43,8 @@ export const CLUSTER_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
     });
     if (listAt(spec, 'volumeLifecycleModes').length === 0) spec['volumeLifecycleModes'] = ['Persistent'];
   },
-  'scheduling.v1.PriorityClass': (priority) => setAbsent(priority, { preemptionPolicy: 'PreemptLowerPriority' }),
+  'scheduling.v1.PriorityClass': (priority) =>
+    setAbsent(priority, { preemptionPolicy: 'PreemptLowerPriority' }),
   'admissionregistration.v1.ValidatingWebhook': (hook) => setAbsent(hook, { ...webhook, ...selectors }),
   'admissionregistration.v1.MutatingWebhook': (hook) =>
     setAbsent(hook, { ...webhook, ...selectors, reinvocationPolicy: 'Never' }),
@@ -52,7 +53,8 @@ export const CLUSTER_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
   'admissionregistration.v1.ServiceReference': httpsPort,
   'admissionregistration.v1.ValidatingAdmissionPolicySpec': (spec) =>
     setAbsent(spec, { failurePolicy: 'Fail' }),
-  'admissionregistration.v1.MutatingAdmissionPolicySpec': (spec) => setAbsent(spec, { failurePolicy: 'Fail' }),
+  'admissionregistration.v1.MutatingAdmissionPolicySpec': (spec) =>
+    setAbsent(spec, { failurePolicy: 'Fail' }),
   'admissionregistration.v1.MatchResources': (match) =>
     setAbsent(match, { matchPolicy: 'Equivalent', ...selectors }),
   'flowcontrol.v1.FlowSchemaSpec': (spec) => {

@@ -152,7 +152,8 @@ export const CORE_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
     const spec = objectIn(controller, 'spec');
     spec['replicas'] ??= 1;
     const template = spec['template'];
-    const labels = isObject(template) && isObject(template['metadata']) ? template['metadata']['labels'] : null;
+    const labels =
+      isObject(template) && isObject(template['metadata']) ? template['metadata']['labels'] : null;
     if (!isObject(labels)) return;
     if (!isObject(spec['selector']) || Object.keys(spec['selector']).length === 0)
       spec['selector'] = { ...labels };

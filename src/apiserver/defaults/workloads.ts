@@ -65,7 +65,8 @@ export const WORKLOAD_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
       manualSelector: false,
     });
     const template = spec['template'];
-    const labels = isObject(template) && isObject(template['metadata']) ? template['metadata']['labels'] : null;
+    const labels =
+      isObject(template) && isObject(template['metadata']) ? template['metadata']['labels'] : null;
     const metadata = objectIn(job, 'metadata');
     const own = metadata['labels'];
     if (isObject(labels) && (!isObject(own) || Object.keys(own).length === 0)) {

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
+import { DEFAULTS } from '../defaults/defaults.ts';
 import type { OpenapiDocument, SchemaService } from '../schema-service.ts';
+import { canonicalise } from './canonical-form.ts';
 import { duplicateFields } from './duplicate-fields.ts';
 import { openapiDocument, type ServedKind } from './openapi.ts';
 import { createApiTypes } from './packages.ts';
@@ -70,6 +72,11 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
       if (!type) return [];
       const unknown = pruneFields(types, type, object);
       return json === null ? unknown : [...unknown, ...duplicateFields(types, type, json)];
+    },
+    complete(object) {
+      const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
+      const type = types.kind(apiVersion ?? '', kind ?? '');
+      if (type) canonicalise(types, type, object as Record<string, unknown>, DEFAULTS);
     },
     typeError(apiVersion, kind, object) {
       const type = types.kind(apiVersion, kind);

@@ -1,0 +1,96 @@
+import { defineKind, type Kind, pathFields } from './kind.ts';
+
+const cluster = { namespaced: false } as const;
+const extension = { namespaced: false, categories: ['api-extensions'] } as const;
+const NO_DRIVER = 'volumes are local: no CSI driver runs here, and nothing reads this object';
+const NO_DEVICES = 'no device driver runs here: nothing allocates devices, and nothing reads this object';
+
+/** The kinds of upstream's other groups, as its discovery lists them. */
+export const MORE_KINDS: readonly Kind[] = [
+  defineKind('node.k8s.io/v1', 'RuntimeClass', 'runtimeclasses', {
+    ...cluster,
+    notice: 'nodes have one runtime, runc: its handler and overhead are ignored',
+  }),
+  defineKind('storage.k8s.io/v1', 'CSIDriver', 'csidrivers', {
+    ...cluster,
+    notice: NO_DRIVER,
+    generationFields: ['spec'],
+  }),
+  defineKind('storage.k8s.io/v1', 'CSINode', 'csinodes', { ...cluster, notice: NO_DRIVER }),
+  defineKind('storage.k8s.io/v1', 'CSIStorageCapacity', 'csistoragecapacities', { notice: NO_DRIVER }),
+  defineKind('storage.k8s.io/v1', 'VolumeAttachment', 'volumeattachments', {
+    ...cluster,
+    status: true,
+    generationFields: [],
+    notice: NO_DRIVER,
+  }),
+  defineKind('storage.k8s.io/v1', 'VolumeAttributesClass', 'volumeattributesclasses', {
+    ...cluster,
+    shortNames: ['vac'],
+    notice: NO_DRIVER,
+  }),
+  defineKind('resource.k8s.io/v1', 'DeviceClass', 'deviceclasses', {
+    ...cluster,
+    generationFields: ['spec'],
+    notice: NO_DEVICES,
+  }),
+  defineKind('resource.k8s.io/v1', 'ResourceClaim', 'resourceclaims', {
+    status: true,
+    generationFields: [],
+    notice: NO_DEVICES,
+  }),
+  defineKind('resource.k8s.io/v1', 'ResourceClaimTemplate', 'resourceclaimtemplates', { notice: NO_DEVICES }),
+  defineKind('resource.k8s.io/v1', 'ResourceSlice', 'resourceslices', {
+    ...cluster,
+    generationFields: ['spec'],
+    fields: pathFields('spec.nodeName', 'spec.driver'),
+    notice: NO_DEVICES,
+  }),
+  defineKind('flowcontrol.apiserver.k8s.io/v1', 'FlowSchema', 'flowschemas', {
+    ...cluster,
+    status: true,
+    notice: 'requests have no priorities here: nothing reads this object',
+  }),
+  defineKind('flowcontrol.apiserver.k8s.io/v1', 'PriorityLevelConfiguration', 'prioritylevelconfigurations', {
+    ...cluster,
+    status: true,
+    notice: 'requests have no priorities here: nothing reads this object',
+  }),
+  defineKind('certificates.k8s.io/v1', 'CertificateSigningRequest', 'certificatesigningrequests', {
+    ...cluster,
+    shortNames: ['csr'],
+    status: true,
+    generationFields: [],
+    fields: pathFields('spec.signerName'),
+  }),
+  ...['Validating', 'Mutating'].flatMap((what) => [
+    defineKind(
+      'admissionregistration.k8s.io/v1',
+      `${what}WebhookConfiguration`,
+      `${what.toLowerCase()}webhookconfigurations`,
+      {
+        ...extension,
+        generationFields: ['webhooks'],
+      },
+    ),
+    defineKind(
+      'admissionregistration.k8s.io/v1',
+      `${what}AdmissionPolicy`,
+      `${what.toLowerCase()}admissionpolicies`,
+      {
+        ...extension,
+        status: what === 'Validating',
+        generationFields: ['spec'],
+      },
+    ),
+    defineKind(
+      'admissionregistration.k8s.io/v1',
+      `${what}AdmissionPolicyBinding`,
+      `${what.toLowerCase()}admissionpolicybindings`,
+      {
+        ...extension,
+        generationFields: ['spec'],
+      },
+    ),
+  ]),
+];
