@@ -4,7 +4,9 @@ import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import { type Cidr, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { address, addressRange, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
+import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
 
@@ -45,6 +47,7 @@ export interface ProxyConfiguration {
   readonly ipvsScheduler: string;
   /** Seconds after which IPVS forgets idle connections; 0: as the system has it. */
   readonly ipvsTimeouts: IpvsTimeouts;
+  readonly conntrack: ConntrackSettings;
   /** Least time between two programmings, in milliseconds. */
   readonly minSyncPeriodMs: number;
   /** After this long without a change the kernel is compared with what it should be, in milliseconds. */
@@ -183,6 +186,7 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
       tcpFin: timeouts.number('tcpFin', 0, 0, MAX_TIMEOUT),
       udp: timeouts.number('udp', 0, 0, MAX_TIMEOUT),
     })),
+    conntrack: readConntrack(reader),
     minSyncPeriodMs: reader.number('minSyncPeriodMs', 0, 0, 3_600_000),
     syncPeriodMs: reader.number('syncPeriodMs', 30_000, 100, 86_400_000),
   };

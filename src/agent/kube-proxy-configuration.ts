@@ -4,6 +4,7 @@ import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import { parseCidr } from '../lib/address.ts';
 import { cidr, nodePortAddress } from './address-fields.ts';
 import type { AgentConfiguration } from './configuration.ts';
+import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 
 /** kube-proxy's word for a mode → ours. Its default on Linux is iptables. */
@@ -33,7 +34,7 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
     'bindAddress',
     'bindAddressHardFail',
   );
-  root.ignore('conntrack', 'detectLocal');
+  root.ignore('detectLocal');
   const kubeconfig = root.object('clientConnection', (reader) => {
     reader.ignore('acceptContentTypes', 'contentType', 'qps', 'burst');
     return reader.optionalText('kubeconfig');
@@ -94,6 +95,7 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
       serviceCidrs: [],
       ipvsScheduler: sections.ipvs.scheduler,
       ipvsTimeouts: sections.ipvs.timeouts,
+      conntrack: readConntrack(root),
       minSyncPeriodMs,
       syncPeriodMs,
     },

@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { type ConntrackReconciler, createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
@@ -9,6 +10,7 @@ import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type KubeObject, type Node, RESOURCES, type Service } from '../kube/types.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
 import { createFlowWatch, type FlowWatch } from '../proxy/flow-watch.ts';
 import { type GoneEndpoint, watchGoneEndpoints } from '../proxy/gone-endpoints.ts';
@@ -92,6 +94,7 @@ export async function startProxyPart(
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
     });
+  applyConntrackSettings(proxied.conntrack, availableParallelism(), logger);
   const conntrack = createConntrackReconciler({
     families,
     logger,

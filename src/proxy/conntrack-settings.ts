@@ -1,0 +1,84 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+
+/** Connection tracking on this node, as KubeProxyConfiguration's `conntrack`; 0 leaves a setting as it is. */
+export interface ConntrackSettings {
+  /** Connections that may be tracked, for each processor. */
+  readonly maxPerCore: number;
+  /** The least number of connections that may be tracked, whatever the number of processors. */
+  readonly min: number;
+  readonly tcpEstablishedTimeoutMs: number;
+  readonly tcpCloseWaitTimeoutMs: number;
+  readonly tcpBeLiberal: boolean;
+  readonly udpTimeoutMs: number;
+  readonly udpStreamTimeoutMs: number;
+}
+
+/** kube-proxy's defaults (cmd/kube-proxy/app, SetDefaults_KubeProxyConfiguration). */
+export const DEFAULT_CONNTRACK: ConntrackSettings = {
+  maxPerCore: 32_768,
+  min: 131_072,
+  tcpEstablishedTimeoutMs: 24 * 3_600_000,
+  tcpCloseWaitTimeoutMs: 3_600_000,
+  tcpBeLiberal: false,
+  udpTimeoutMs: 0,
+  udpStreamTimeoutMs: 0,
+};
+
+/**
+ * Lists the kernel settings that `settings` ask for, without the table's size. Timeouts are whole seconds in the
+ * kernel (Documentation/networking/nf_conntrack-sysctl.rst).
+ */
+export function conntrackSysctls(settings: ConntrackSettings): Record<string, number> {
+  const timeouts: readonly [name: string, milliseconds: number][] = [
+    ['tcp_timeout_established', settings.tcpEstablishedTimeoutMs],
+    ['tcp_timeout_close_wait', settings.tcpCloseWaitTimeoutMs],
+    ['udp_timeout', settings.udpTimeoutMs],
+    ['udp_timeout_stream', settings.udpStreamTimeoutMs],
+  ];
+  const sysctls: Record<string, number> = {};
+  for (const [name, milliseconds] of timeouts) {
+    if (milliseconds > 0) sysctls[`net.netfilter.nf_conntrack_${name}`] = Math.ceil(milliseconds / 1000);
+  }
+  if (settings.tcpBeLiberal) sysctls['net.netfilter.nf_conntrack_tcp_be_liberal'] = 1;
+  return sysctls;
+}
+
+/** How many connections the node must be able to track; 0 leaves it as it is. */
+export function maxConnections({ maxPerCore, min }: ConntrackSettings, processors: number): number {
+  return maxPerCore > 0 ? Math.max(maxPerCore * processors, min) : 0;
+}
+
+/**
+ * Writes the settings to the kernel. The size of the table belongs to the machine: it is only raised, and a namespace
+ * that may not write it keeps the machine's, which is logged. Everything else that fails is logged as a warning; the
+ * proxy works without it.
+ */
+export function applyConntrackSettings(
+  settings: ConntrackSettings,
+  processors: number,
+  logger: Logger,
+  netns?: NetnsRef,
+): void {
+  const write = (name: string, value: number): void => {
+    try {
+      if (!writeSysctl(name, value, netns)) logger.warn({ setting: name }, 'this kernel has no such setting');
+    } catch (error) {
+      logger.warn({ setting: name, value, error: messageOf(error) }, 'failed to change connection tracking');
+    }
+  };
+  for (const [name, value] of Object.entries(conntrackSysctls(settings))) write(name, value);
+  const wanted = maxConnections(settings, processors);
+  const current = Number(readSysctl('net.netfilter.nf_conntrack_max', netns) ?? 0);
+  if (wanted <= current) return;
+  try {
+    writeSysctl('net.netfilter.nf_conntrack_max', wanted, netns);
+  } catch (error) {
+    logger.info(
+      { wanted, current, error: messageOf(error) },
+      'the number of tracked connections stays as it is: the setting belongs to the machine',
+    );
+  }
+}
