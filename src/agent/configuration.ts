@@ -126,9 +126,16 @@ export function readConfiguration(document: unknown): AgentConfiguration {
     });
   }
   const root = fieldReader(document);
+  const configuration = readAgent(root);
+  root.finish('read configuration');
+  return configuration;
+}
+
+/** Reads the fields of an AgentConfiguration; problems stay with the reader. */
+export function readAgent(root: FieldReader): AgentConfiguration {
   root.choice('apiVersion', [API_VERSION], API_VERSION);
-  root.text('kind', '');
-  const configuration: AgentConfiguration = {
+  root.text('kind', 'AgentConfiguration');
+  return {
     nodeName: root.text('nodeName', hostname().toLowerCase()),
     kubeconfig: root.optionalText('kubeconfig'),
     clusterDomain: root.text('clusterDomain', 'cluster.local'),
@@ -160,8 +167,6 @@ export function readConfiguration(document: unknown): AgentConfiguration {
     healthzBindAddress: root.optionalText('healthzBindAddress'),
     metricsBindAddress: root.optionalText('metricsBindAddress'),
   };
-  root.finish('read configuration');
-  return configuration;
 }
 
 function readProxy(reader: FieldReader): ProxyConfiguration {

@@ -1,0 +1,21 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { readAgent } from './configuration.ts';
+import { configurationDocument, FIELD_MEANINGS } from './configuration-document.ts';
+import { recordFields } from './field-recorder.ts';
+
+test('every field of the configuration has a meaning, and no other', () => {
+  assert.deepEqual(
+    Object.keys(FIELD_MEANINGS).sort(),
+    recordFields(readAgent)
+      .map(({ path }) => path)
+      .sort(),
+  );
+});
+
+test('docs/configuration.md is what the reader of the configuration reads', () => {
+  const file = join(import.meta.dirname, '..', '..', 'docs', 'configuration.md');
+  assert.equal(readFileSync(file, 'utf8'), configurationDocument());
+});
