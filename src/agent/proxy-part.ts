@@ -135,7 +135,7 @@ export async function startProxyPart(
       follow(conntrack, applied);
       checks.update(applied.map.healthChecks, applied.map.node);
     },
-    onLeft() {
+    onDrained() {
       if (proxy.map) conntrack.sync(proxy.map);
     },
     onFailed: () => metrics.failed(),

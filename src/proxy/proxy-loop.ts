@@ -1,50 +1,55 @@
 import type { ApplyReport, Dataplane, Drift, SocketAddress } from '../dataplane/dataplane.ts';
 import type { Clock } from '../lib/clock.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { createWorkQueue } from '../lib/work-queue.ts';
 import type { Change, Finding, FrontendKey, ServiceMap } from '../service/model.ts';
 import type { Commit, ServiceTable } from '../service/service-table.ts';
+import { INITIAL_STATE, type LoopEvent, type LoopState, step } from './loop-state.ts';
 
 export interface ProxyOptions {
   readonly table: ServiceTable;
   readonly dataplane: Dataplane;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Least time between two programmings. */
   readonly minSyncPeriodMs: number;
-  /** After this long the kernel is compared with what it should be. */
+  /** After this long without a programming the kernel is compared with what was programmed, and repaired. */
   readonly syncPeriodMs: number;
-  /** Called after the kernel has it, with what was programmed; `whole`: everything, not only the change. */
+  /** Called after each programming; its change and map are valid during the call only. */
   readonly onApplied?: (applied: Applied) => void;
-  /** A programming failed, or everything was programmed and some of it refused. */
+  /** Called when programming failed, and when everything was programmed and some of it refused. */
   readonly onFailed?: () => void;
-  /** Frontends that are refused, when they are refused first or for another reason than before. */
+  /** Called with the frontends that are refused for the first time, or for another reason than last time. */
   readonly onRefused?: (refused: ApplyReport['failed'], map: ServiceMap) => void;
   readonly onFindings?: (added: readonly Finding[]) => void;
   readonly onDrift?: (drifts: readonly Drift[]) => void;
-  /** After a switch: nothing is on its way through the mode of before any more. */
-  readonly onLeft?: () => void;
+  /** Called after a mode switch, when no flow uses the previous mode any more. */
+  readonly onDrained?: () => void;
 }
 
 export interface Applied {
   readonly change: Change;
   readonly map: ServiceMap;
+  /** Everything was programmed, not only `change`. */
   readonly whole: boolean;
   readonly report: ApplyReport;
   readonly seconds: number;
 }
 
-/** Keeps the kernel equal to the table: one programming at a time, all changes since the last together. */
+/** Keeps the kernel equal to the table: one call of the dataplane at a time, all changes since the last together. */
 export interface ServiceProxy {
-  /** Something in the table may have changed; `urgent`: it does not wait for the least time between programmings. */
+  /** Announces that the table may have changed; an urgent change ignores the minimum time between programmings. */
   notify(options?: { readonly urgent: boolean }): void;
-  /** The kernel may have been changed by others: compare, and repair. */
+  /** Compares the kernel with what was programmed, and repairs it: another program may have changed it. */
   check(): void;
-  /** Compares the kernel with what was programmed, and repairs nothing. */
+  /** Compares the kernel with what was programmed, without repairing it. */
   drifts(): Promise<readonly Drift[]>;
-  /** Programs another mode, then removes the current one: new connections always find one of the two. */
+  /**
+   * Programs another mode, then removes the current one: new connections always find one of the two. Rejects when the
+   * current mode stays; the caller then removes what `next` wrote.
+   */
   switchTo(next: Dataplane): Promise<void>;
-  /** `Dataplane.listening` of the mode, and of those of before that still end what is on its way through them. */
+  /** As `Dataplane.listening`, of the current mode and of previous ones that still drain. */
   listening(at: SocketAddress): boolean;
   /** Resolves after the first programming: the kernel has all Services that it does not refuse. */
   readonly programmed: Promise<void>;
@@ -59,201 +64,183 @@ export interface ServiceProxy {
   close(): Promise<void>;
 }
 
-const FIRST_RETRY_MS = 100;
-const MOST_RETRY_MS = 30_000;
+/** The kinds of work, each a key of the queue. `task`: the first of the tasks that callers wait for. */
+type Work = 'program' | 'retry' | 'verify' | 'verify-when-idle' | 'task';
 
+interface Task {
+  readonly run: () => Promise<void>;
+  readonly abandon: (reason: unknown) => void;
+}
+
+/** Starts the loop; the first `notify` starts the first programming. */
 export function startProxy(options: ProxyOptions): ServiceProxy {
-  const { table, clock, logger } = options;
-  let dataplane = options.dataplane;
-  let synced = false;
-  let closed = false;
-  let wanted = false;
-  let urgent = false;
-  let checkWanted = false;
-  let lastAppliedAt: number | null = null;
-  let pendingSince: number | null = null;
-  let retryMs = FIRST_RETRY_MS;
-  /** After a failure: changes that come meanwhile wait for the next try, or a busy cluster would know no back-off. */
-  let backingOff = false;
-  /** Frontends that the kernel has not got, and why. */
-  let refused: ReadonlyMap<FrontendKey, Error> = new Map();
-  /** Set while everything waits to be programmed anew for the sake of what was refused. */
-  let cancelRetry: (() => void) | null = null;
-  let running: Promise<void> | null = null;
-  /** Modes of before that still end what is on its way through them. */
-  const leaving = new Map<Dataplane, Promise<void>>();
-  let cancelTimer = () => {};
-  let cancelCheck = () => {};
+  const { table, clock, logger, minSyncPeriodMs, syncPeriodMs } = options;
+  const closing = new AbortController();
   const first = Promise.withResolvers<void>();
-  // The last map, for programming everything anew; live views of the table, so only between commits.
+  const tasks: Task[] = [];
+  /** Previous modes whose flows drain. */
+  const draining = new Map<Dataplane, Promise<void>>();
+  let dataplane = options.dataplane;
+  let state: LoopState = INITIAL_STATE;
+  let lastWorkAt = clock.now();
+  /** Views of the table: valid until the next commit. */
   let map: ServiceMap | null = null;
+  /** The frontends that the kernel refuses, with the errors that were reported. */
+  let refused: ReadonlyMap<FrontendKey, Error> = new Map();
 
-  const program = async (): Promise<void> => {
-    urgent = false;
+  const queue = createWorkQueue({
+    process: (key) => WORK[key as Work](),
+    // Calls of a dataplane never overlap.
+    concurrency: 1,
+    clock,
+    // The state machine has the retries: the queue never sees a rejection.
+    random: () => 1,
+    signal: closing.signal,
+  });
+  const later = (work: Work, ms: number) => (ms > 0 ? queue.addAfter(work, ms) : queue.add(work));
+  const send = (event: LoopEvent) => {
+    const next = step(state, event, clock.now(), minSyncPeriodMs);
+    state = next.state;
+    if (next.action.programAfter !== undefined) later('program', next.action.programAfter);
+    if (next.action.retryAfter !== undefined) later('retry', next.action.retryAfter);
+  };
+  const afterWork = () => {
+    lastWorkAt = clock.now();
+    queue.addAfter('verify-when-idle', syncPeriodMs);
+  };
+
+  const WORK: Readonly<Record<Work, () => Promise<void>>> = {
+    program: () => guarded(program),
+    async retry() {
+      send({ kind: 'retry' });
+    },
+    verify: () => guarded(repair),
+    async 'verify-when-idle'() {
+      const left = lastWorkAt + syncPeriodMs - clock.now();
+      if (left > 0) queue.addAfter('verify-when-idle', left);
+      else await guarded(repair);
+    },
+    async task() {
+      const task = tasks.shift();
+      if (tasks.length > 0) queue.add('task');
+      await task?.run();
+      afterWork();
+    },
+  };
+
+  /** Runs work of which a failure means that everything is to be programmed again. */
+  async function guarded(work: () => Promise<void>): Promise<void> {
+    if (state.phase === 'failed') return;
+    try {
+      await work();
+    } catch (error) {
+      fail(error);
+    }
+    afterWork();
+  }
+  function fail(error: unknown): void {
+    send({ kind: 'failed' });
+    options.onFailed?.();
+    const retryMs = (state.retryAt ?? 0) - clock.now();
+    logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
+  }
+  async function program(): Promise<void> {
+    const commit = takeCommit();
+    if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
+    const whole = state.phase === 'unsynced';
+    const started = clock.now();
+    const report = whole
+      ? await dataplane.sync(commit.map)
+      : await dataplane.apply(commit.change, commit.map);
+    settle(commit, report, whole, started);
+  }
+  function takeCommit(): Commit {
     const commit = table.commit();
     map = commit.map;
-    if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
-    const whole = !synced;
-    const started = clock.now();
-    const report = synced
-      ? await dataplane.apply(commit.change, commit.map)
-      : await dataplane.sync(commit.map);
-    settle(commit, report, whole, started);
-  };
-  /** The kernel has all that it does not refuse; for the rest everything is programmed anew from time to time. */
-  const settle = ({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number) => {
-    synced = true;
-    backingOff = false;
-    lastAppliedAt = clock.now();
-    pendingSince = table.dirty ? clock.now() : null;
-    const before = refused;
-    refused = new Map(report.failed.map(({ key, error }) => [key, error]));
-    const news = report.failed.filter(({ key, error }) => before.get(key)?.message !== error.message);
-    for (const { key, error } of news) {
+    return commit;
+  }
+  function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): void {
+    reportRefused(report, whole, map);
+    // What a mode does not support, it does not support the next time either.
+    const isRetryWorthwhile = report.failed.some(({ error }) => !hasCode(error, 'unsupported'));
+    if (isRetryWorthwhile && whole) options.onFailed?.();
+    send({ kind: 'programmed', whole, refused: isRetryWorthwhile, dirty: table.dirty });
+    first.resolve();
+    const seconds = (clock.now() - started) / 1000;
+    options.onApplied?.({ change, map, whole, report, seconds });
+  }
+  function reportRefused({ failed }: ApplyReport, whole: boolean, map: ServiceMap): void {
+    const fresh = failed.filter(({ key, error }) => refused.get(key)?.message !== error.message);
+    const current = failed.map(({ key, error }) => [key, error] as const);
+    // After a change, earlier refusals hold until everything is programmed again.
+    const kept = whole ? [] : [...refused].filter(([key]) => map.frontends.has(key));
+    refused = new Map([...kept, ...current]);
+    for (const { key, error } of fresh) {
       const owner = map.frontends.get(key)?.owner;
       const service = owner && `${owner.namespace}/${owner.name}`;
       logger.error({ service, frontend: key, err: error }, `not programmed: ${error.message}`);
     }
-    if (news.length > 0) options.onRefused?.(news, map);
-    // What a mode cannot carry at all, it can carry no better the next time.
-    const isComplete = report.failed.every(({ error }) => hasCode(error, 'unsupported'));
-    if (!isComplete) retryWhole(whole);
-    else if (whole) {
-      cancelRetry?.();
-      cancelRetry = null;
-    }
-    if (cancelRetry === null) retryMs = FIRST_RETRY_MS;
-    first.resolve();
-    const seconds = (clock.now() - started) / 1000;
-    options.onApplied?.({ change, map, whole, report, seconds });
-  };
-  /** `again`: everything was programmed just now, and some of it refused. */
-  const retryWhole = (again: boolean) => {
-    if (again) options.onFailed?.();
-    else if (cancelRetry) return;
-    cancelRetry?.();
-    cancelRetry = clock.after(retryMs, () => {
-      cancelRetry = null;
-      synced = false;
-      wanted = true;
-      start();
-    });
-    retryMs = Math.min(retryMs * 2, MOST_RETRY_MS);
-  };
-  const compare = async (): Promise<void> => {
+    if (fresh.length > 0) options.onRefused?.(fresh, map);
+  }
+  async function repair(): Promise<void> {
+    if (!map) return;
     const drifts = await dataplane.verify();
     if (drifts.length === 0) return;
-    logger.warn(
-      { count: drifts.length, first: drifts[0] },
-      'the kernel differs from what was programmed; repairing',
-    );
+    const fields = { count: drifts.length, first: drifts[0] };
+    logger.warn(fields, 'the kernel differs from what was programmed: repairing');
     options.onDrift?.(drifts);
-    synced = false;
+    send({ kind: 'invalidated' });
     await program();
-  };
-  const run = async (): Promise<void> => {
-    while ((wanted || checkWanted) && !closed) {
-      try {
-        if (wanted) {
-          wanted = false;
-          await program();
-        } else {
-          checkWanted = false;
-          if (map) await compare();
-        }
-      } catch (error) {
-        synced = false;
-        options.onFailed?.();
-        logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
-        later(retryMs);
-        backingOff = true;
-        retryMs = Math.min(retryMs * 2, MOST_RETRY_MS);
-        return;
-      }
+  }
+  async function replaceDataplane(next: Dataplane): Promise<void> {
+    const previous = dataplane;
+    const commit = takeCommit();
+    const started = clock.now();
+    // Should the switch fail, the previous mode lacks this commit.
+    send({ kind: 'invalidated' });
+    const report = await next.sync(commit.map);
+    try {
+      await previous.remove({ succeeded: true });
+    } catch (error) {
+      // Part of the previous mode may be gone: it is complete again before the caller removes the other.
+      await guarded(program);
+      throw error;
     }
-    scheduleCheck();
-  };
-  const start = () => {
-    if (closed || running) return;
-    running = run().finally(() => {
-      running = null;
-    });
-  };
-  const later = (ms: number) => {
-    cancelTimer();
-    cancelTimer = clock.after(ms, () => {
-      backingOff = false;
-      wanted = true;
-      start();
-    });
-  };
-  const scheduleCheck = () => {
-    cancelCheck();
-    cancelCheck = clock.after(options.syncPeriodMs, () => {
-      checkWanted = true;
-      start();
-    });
-  };
+    dataplane = next;
+    drain(previous);
+    settle(commit, report, true, started);
+  }
+  function drain(previous: Dataplane): void {
+    const closed = previous
+      .close()
+      .catch((error: unknown) => {
+        logger.warn({ mode: previous.mode }, `failed to close the previous mode: ${messageOf(error)}`);
+      })
+      .then(() => {
+        draining.delete(previous);
+        if (draining.size === 0 && !closing.signal.aborted) options.onDrained?.();
+      });
+    draining.set(previous, closed);
+  }
+  /** Runs a task between two other calls of the dataplane. */
+  function exclusively<T>(run: () => Promise<T>): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    if (closing.signal.aborted) reject(closing.signal.reason);
+    else {
+      tasks.push({ run: () => run().then(resolve, reject), abandon: reject });
+      queue.add('task');
+    }
+    return promise;
+  }
 
   return {
     notify(how) {
-      if (closed) return;
-      pendingSince ??= clock.now();
-      urgent ||= how?.urgent === true;
-      const wait =
-        lastAppliedAt === null || urgent ? 0 : lastAppliedAt + options.minSyncPeriodMs - clock.now();
-      // Not at once: the events of one burst come in one turn of the event loop, and go in one programming.
-      if (!backingOff) later(Math.max(0, wait));
+      if (!closing.signal.aborted) send({ kind: 'changed', urgent: how?.urgent === true });
     },
-    check() {
-      checkWanted = true;
-      start();
-    },
-    async drifts() {
-      while (running) await running;
-      const work = dataplane.verify();
-      running = work
-        .then(() => {})
-        .finally(() => {
-          running = null;
-          // What was asked for meanwhile found this work under way.
-          if (wanted || checkWanted) start();
-        });
-      running.catch(() => {});
-      return await work;
-    },
-    async switchTo(next) {
-      while (running) await running;
-      const before = dataplane;
-      const work = async () => {
-        const commit = table.commit();
-        map = commit.map;
-        const started = clock.now();
-        // Should the switch fail, the mode of before has not had this change.
-        synced = false;
-        const report = await next.sync(commit.map);
-        dataplane = next;
-        await before.remove({ succeeded: true });
-        const closing = before.close().catch((error: unknown) => {
-          logger.warn(
-            { mode: before.mode, error: messageOf(error) },
-            'the mode of before could not be closed',
-          );
-        });
-        leaving.set(before, closing);
-        void closing.then(() => {
-          leaving.delete(before);
-          if (leaving.size === 0 && !closed) options.onLeft?.();
-        });
-        settle(commit, report, true, started);
-      };
-      running = work().finally(() => {
-        running = null;
-        if (wanted || checkWanted) start();
-      });
-      await running;
-    },
-    listening: (at) => [dataplane, ...leaving.keys()].some((mode) => mode.listening?.(at) ?? false),
+    check: () => queue.add('verify'),
+    drifts: () => exclusively(() => dataplane.verify()),
+    switchTo: (next) => exclusively(() => replaceDataplane(next)),
+    listening: (at) => [dataplane, ...draining.keys()].some((mode) => mode.listening?.(at) ?? false),
     programmed: first.promise,
     get dataplane() {
       return dataplane;
@@ -262,18 +249,16 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       return map;
     },
     get lastAppliedAt() {
-      return lastAppliedAt;
+      return state.lastAppliedAt;
     },
     get pendingSince() {
-      return pendingSince;
+      return state.pendingSince;
     },
     async close() {
-      closed = true;
-      cancelTimer();
-      cancelRetry?.();
-      cancelCheck();
-      await running;
-      await Promise.all(leaving.values());
+      closing.abort(new FairleadError('the proxy is closed', { op: 'proxy', code: 'ended' }));
+      for (const { abandon } of tasks.splice(0)) abandon(closing.signal.reason);
+      await queue.idle();
+      await Promise.all(draining.values());
       await dataplane.close();
     },
   };

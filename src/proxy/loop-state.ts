@@ -1,0 +1,112 @@
+/**
+ * How far the kernel follows the table:
+ *
+ * | phase        | the kernel has                          | the next programming             |
+ * | ------------ | --------------------------------------- | -------------------------------- |
+ * | `unsynced`   | unknown contents                        | everything                       |
+ * | `synced`     | the last committed map                  | the change since                 |
+ * | `incomplete` | the last committed map, less refusals   | the change since; at `retryAt` everything |
+ * | `failed`     | unknown contents                        | everything, not before `retryAt` |
+ */
+export type Phase = 'unsynced' | 'synced' | 'incomplete' | 'failed';
+
+/** The state of a proxy loop between two calls of its dataplane. Times are milliseconds of the loop's clock. */
+export interface LoopState {
+  readonly phase: Phase;
+  /** When everything is programmed again after a failure or a refusal; null in the other phases. */
+  readonly retryAt: number | null;
+  /** The pause after the next failure or refusal. */
+  readonly backoffMs: number;
+  readonly lastAppliedAt: number | null;
+  /** Since when a change waits to be programmed. */
+  readonly pendingSince: number | null;
+}
+
+export type LoopEvent =
+  /** The table changed; an urgent change ignores the minimum time between programmings. */
+  | { readonly kind: 'changed'; readonly urgent: boolean }
+  /**
+   * The dataplane returned. `whole`: everything was programmed, not a change. `refused`: the kernel refused frontends
+   * that another attempt may program. `dirty`: the table changed meanwhile.
+   */
+  | {
+      readonly kind: 'programmed';
+      readonly whole: boolean;
+      readonly refused: boolean;
+      readonly dirty: boolean;
+    }
+  /** The dataplane threw. */
+  | { readonly kind: 'failed' }
+  /** A retry timer fired; timers of earlier retries may still fire. */
+  | { readonly kind: 'retry' }
+  /** The kernel's contents are unknown: another program changed them, or a mode switch begins. */
+  | { readonly kind: 'invalidated' };
+
+/** What the loop does next; absent: nothing. */
+export interface LoopAction {
+  /** Program after this many milliseconds. */
+  readonly programAfter?: number;
+  /** Send `retry` after this many milliseconds. */
+  readonly retryAfter?: number;
+}
+
+export interface LoopStep {
+  readonly state: LoopState;
+  readonly action: LoopAction;
+}
+
+export const MIN_BACKOFF_MS = 100;
+export const MAX_BACKOFF_MS = 30_000;
+
+export const INITIAL_STATE: LoopState = {
+  phase: 'unsynced',
+  retryAt: null,
+  backoffMs: MIN_BACKOFF_MS,
+  lastAppliedAt: null,
+  pendingSince: null,
+};
+
+/** Returns the state after an event and the action that it calls for. `minSyncPeriodMs`: between two programmings. */
+export function step(state: LoopState, event: LoopEvent, now: number, minSyncPeriodMs: number): LoopStep {
+  switch (event.kind) {
+    case 'changed': {
+      const changed = { ...state, pendingSince: state.pendingSince ?? now };
+      // A busy cluster changes all the time: without this, changes would defeat the back-off.
+      if (state.phase === 'failed') return { state: changed, action: {} };
+      const earliest =
+        state.lastAppliedAt === null || event.urgent ? now : state.lastAppliedAt + minSyncPeriodMs;
+      return { state: changed, action: { programAfter: Math.max(0, earliest - now) } };
+    }
+    case 'programmed': {
+      const applied = { ...state, lastAppliedAt: now, pendingSince: event.dirty ? now : null };
+      if (event.refused && (event.whole || state.phase !== 'incomplete'))
+        return retryLater(applied, 'incomplete', now);
+      // A change says nothing about the frontends that the kernel refused earlier.
+      if (!event.whole) return { state: applied, action: {} };
+      return {
+        state: { ...applied, phase: 'synced', retryAt: null, backoffMs: MIN_BACKOFF_MS },
+        action: {},
+      };
+    }
+    case 'failed':
+      return retryLater(state, 'failed', now);
+    case 'retry':
+      if (state.retryAt === null || now < state.retryAt) return { state, action: {} };
+      return { state: { ...state, phase: 'unsynced', retryAt: null }, action: { programAfter: 0 } };
+    case 'invalidated':
+      return { state: { ...state, phase: 'unsynced', retryAt: null }, action: {} };
+  }
+}
+
+function retryLater(state: LoopState, phase: 'incomplete' | 'failed', now: number): LoopStep {
+  const { backoffMs } = state;
+  return {
+    state: {
+      ...state,
+      phase,
+      retryAt: now + backoffMs,
+      backoffMs: Math.min(2 * backoffMs, MAX_BACKOFF_MS),
+    },
+    action: { retryAfter: backoffMs },
+  };
+}
