@@ -3,17 +3,23 @@ import { Readable } from 'node:stream';
 import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
-import { createApiHandler } from './api-handler.ts';
-import type { IncomingRequest } from './api-request.ts';
+import { createCertificateAuthenticator } from './authentication/certificate-authenticator.ts';
+import { createTokenAuthenticator } from './authentication/token-authenticator.ts';
+import { createAlwaysAllow } from './authorization/authorizer.ts';
 import { installBuiltins } from './builtins.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import { KINDS } from './kinds.ts';
 import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
+import { createApiHandler } from './requests/api-handler.ts';
+import type { IncomingRequest } from './requests/request.ts';
 import { ResourceStore } from './resource-store.ts';
+import { builtinResources } from './routes/builtin-resources.ts';
+import { createResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
 import { createTokenIssuer } from './service-account-tokens.ts';
 import { ServiceAllocator } from './service-allocator.ts';
+import type { Security, ServerParts } from './services.ts';
 import { Store } from './store.ts';
 
 export interface ApiServerOptions {
@@ -35,13 +41,15 @@ export interface ApiServerOptions {
   readonly tables: TableService;
   /** "v1.36.0+fairlead" */
   readonly version: string;
+  /** Replaces parts of the default: certificates and service-account tokens, no impersonation, everything allowed. */
+  readonly security?: (parts: ServerParts, defaults: Security) => Partial<Security>;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
 }
 
 export interface ApiServer {
-  /** Requests of this very process, with full rights and without a network between. */
+  /** Requests of this process itself, with full rights and without a network between. */
   readonly transport: Transport;
   /** Serves over HTTPS; resolves with each listener's port when all of them listen. */
   listen(listeners: readonly Listener[]): Promise<readonly number[]>;
@@ -64,48 +72,73 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     randomUUID,
     (collection, key) => store.get(collection, key)?.object.metadata.uid,
   );
-  const tunnel = createNodeTunnel({ store, tls: options.nodeTls });
-  const metrics = createRequestMetrics();
+  const nodes = createNodeTunnel({ store, tls: options.nodeTls });
   const closing = new AbortController();
-  const [, major = '1', minor = '33'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
-  const handle = createApiHandler({
+  const [, major = '1', minor = '36'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
+  const registry = createResourceRegistry(builtinResources(KINDS));
+  const parts: ServerParts = {
     store,
     resources,
-    kinds: KINDS,
+    registry,
     schema: options.schema,
-    tables: options.tables,
     tokens,
-    metrics,
     clock,
     random,
     logger,
+  };
+  const defaults: Security = {
+    authenticators: [createCertificateAuthenticator(), createTokenAuthenticator(tokens)],
+    impersonator: null,
+    authorizer: createAlwaysAllow(),
+    admission: [],
+  };
+  const security = { ...defaults, ...options.security?.(parts, defaults) };
+  const handle = createApiHandler({
+    ...parts,
+    ...security,
+    tables: options.tables,
+    metrics: createRequestMetrics(),
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
-    nodeRequest: tunnel.request,
+    nodes,
   });
   installBuiltins(resources, store, KINDS, options);
   const servers: { close(): Promise<void> }[] = [];
   return {
     async transport(request) {
+      const body = request.body === undefined ? Buffer.alloc(0) : Buffer.from(request.body);
       const incoming: IncomingRequest = {
         method: request.method,
         url: request.path,
         headers: request.headers,
-        body: request.body === undefined ? new Uint8Array() : Buffer.from(request.body),
+        body: async () => body,
+        stream: () => Readable.from([body]),
         user: { name: 'system:controller', groups: ['system:masters', 'system:authenticated'] },
         internal: true,
         signal: request.signal ?? new AbortController().signal,
+        upgrade: null,
       };
-      const { status, headers, body } = await handle(incoming);
-      return { status, headers, body: body instanceof Readable ? body : once(Buffer.from(body)) };
+      const response = await handle(incoming);
+      if (response === 'upgraded') throw new Error('a request within the process cannot change its protocol');
+      const headers = Object.fromEntries(
+        Object.entries(response.headers).map(([name, value]) => [
+          name,
+          typeof value === 'string' ? value : value.join(', '),
+        ]),
+      );
+      const content = response.body;
+      return {
+        status: response.status,
+        headers,
+        body: content instanceof Readable ? content : once(Buffer.from(content)),
+      };
     },
     async listen(listeners) {
       const server = await serveHttps(listeners, {
         tls: options.tls,
-        tokens,
+        authenticators: security.authenticators,
         logger,
         handle,
-        upgrade: tunnel.upgrade,
       });
       servers.push(server);
       return server.ports;
@@ -113,7 +146,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     async close() {
       closing.abort();
       await Promise.all(servers.map((server) => server.close()));
-      tunnel.close();
+      nodes.close();
       store.close();
     },
   };

@@ -1,17 +1,25 @@
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
-import { createServer as createHttpsServer } from 'node:https';
+import { createServer as createHttp1, type Server as Http1Server, type IncomingMessage } from 'node:http';
+import { createServer as createHttp2, type ServerHttp2Session } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import type { TLSSocket } from 'node:tls';
-import { gzipSync } from 'node:zlib';
+import { createServer as createTls, type TLSSocket, type Server as TlsServer } from 'node:tls';
 import type { Logger } from '../lib/log.ts';
-import type { IncomingRequest, OutgoingResponse, User } from './api-request.ts';
-import type { TokenIssuer } from './service-account-tokens.ts';
+import { authenticate } from './authentication/authenticate.ts';
+import type { Authenticator, ClientCertificate } from './authentication/authenticator.ts';
+import type { Handler } from './requests/api-handler.ts';
+import {
+  type HttpRequest,
+  type HttpResponse,
+  readableBody,
+  send,
+  sendOnSocket,
+} from './requests/http-exchange.ts';
+import type { IncomingRequest, OutgoingResponse, PlainResponse, Upgrade } from './requests/request.ts';
 import { StatusError } from './status-error.ts';
 
 export interface TlsMaterial {
   readonly cert: string;
   readonly key: string;
-  /** The authority whose client certificates are believed. */
+  /** The authority whose client certificates are trusted. */
   readonly clientCa: string;
 }
 
@@ -20,78 +28,116 @@ export type Listener = { readonly fd: number } | { readonly host: string; readon
 
 export interface HttpServerOptions {
   readonly tls: TlsMaterial;
-  readonly tokens: TokenIssuer;
+  readonly authenticators: readonly Authenticator[];
   readonly logger: Logger;
-  readonly handle: (request: IncomingRequest) => Promise<OutgoingResponse>;
-  readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
+  readonly handle: Handler;
 }
 
-/** A body longer than this is refused (upstream: 3 MiB for etcd's sake). */
-const MOST_BODY_BYTES = 8 * 1024 * 1024;
-/** Shorter answers are not worth compressing (upstream's limit). */
-const GZIP_BYTES = 128 * 1024;
-/** Open to everybody: whether the server is well. */
-const OPEN_PATHS = new Set(['/healthz', '/livez', '/readyz']);
+const HEADERS_MS = 30_000;
+const HANDSHAKE_MS = 10_000;
+const KEEP_ALIVE_MS = 90_000;
+/** Streams of one HTTP/2 connection: a controller's watches and requests all share one (upstream: 250). */
+const MAX_STREAMS = 1000;
+/** Bytes that a client may send on one stream before it is read. */
+const WINDOW_BYTES = 1024 * 1024;
+/** Connections still open this long after the last answer are cut. */
+const CLOSE_MS = 2000;
 
-/** Serves the API over HTTPS on every listener. Resolves when all of them listen. */
+/**
+ * Serves the API over TLS on every listener, HTTP/2 and HTTP/1.1 on one port (ALPN); changes of protocol are
+ * HTTP/1.1's. Resolves when all listen.
+ */
 export async function serveHttps(
   listeners: readonly Listener[],
   options: HttpServerOptions,
 ): Promise<{ readonly ports: readonly number[]; close(): Promise<void> }> {
   const { tls } = options;
-  const listener: RequestListener = (request, response) => {
-    answer(options, request, response).catch((error: unknown) => {
-      options.logger.error({ url: request.url, err: error }, 'request could not be answered');
-      response.destroy();
-    });
-  };
+  const sockets = new Set<Duplex>();
+  const sessions = new Set<ServerHttp2Session>();
+  const http1 = http1Server(options);
+  const http2 = http2Server(options, sessions);
   const servers = listeners.map(() =>
-    createHttpsServer(
+    createTls(
       {
         cert: tls.cert,
         key: tls.key,
         ca: tls.clientCa,
         requestCert: true,
         rejectUnauthorized: false,
-        ALPNProtocols: ['http/1.1'],
+        handshakeTimeout: HANDSHAKE_MS,
+        ALPNProtocols: ['h2', 'http/1.1'],
       },
-      listener,
+      (socket) => {
+        sockets.add(socket);
+        socket.on('close', () => sockets.delete(socket));
+        socket.on('error', () => socket.destroy());
+        socket.setNoDelay(true);
+        (socket.alpnProtocol === 'h2' ? http2 : http1).emit('connection', socket);
+      },
     ),
   );
-  const upgraded = new Set<Duplex>();
-  await Promise.all(
-    servers.map((server, i) => {
-      // A watch is silent for a minute, and lives for an hour.
-      server.requestTimeout = 0;
-      server.headersTimeout = 30_000;
-      server.keepAliveTimeout = 90_000;
-      server.on('upgrade', (request, socket, head) => {
-        upgraded.add(socket);
-        socket.on('close', () => upgraded.delete(socket));
-        if (authenticate(request, options.tokens)) options.upgrade(request, socket, head);
-        else socket.end('HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n\r\n');
-      });
-      return listenOn(server, listeners[i]);
-    }),
-  );
+  for (const server of servers) {
+    // A failed handshake is the client's; the connection is closed by Node.
+    server.on('tlsClientError', (error) => options.logger.debug({ err: error }, 'TLS handshake failed'));
+  }
+  await Promise.all(servers.map((server, i) => listenOn(server, listeners[i])));
   return {
     ports: servers.map((server) => {
       const address = server.address();
       return typeof address === 'object' && address ? address.port : 0;
     }),
     async close() {
-      for (const socket of upgraded) socket.destroy();
-      await Promise.all(
-        servers.map((server) => {
-          server.closeAllConnections();
-          return new Promise<void>((resolve) => server.close(() => resolve()));
-        }),
+      const closed = Promise.all(
+        servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
       );
+      http1.closeIdleConnections();
+      // GOAWAY: no new streams; the connection ends with the last open one.
+      for (const session of sessions) session.close();
+      const late = setTimeout(
+        () => {
+          for (const socket of sockets) socket.destroy();
+        },
+        sockets.size === 0 ? 0 : CLOSE_MS,
+      );
+      await closed;
+      clearTimeout(late);
+      for (const socket of sockets) socket.destroy();
     },
   };
 }
 
-function listenOn(server: Server, where: Listener | undefined): Promise<void> {
+function http1Server(options: HttpServerOptions): Http1Server {
+  const server = createHttp1({ maxHeaderSize: 64 * 1024 }, (request, response) => {
+    answer(options, request, response);
+  });
+  // A watch is silent for a minute, and lasts for an hour; bodies have a limit of their own.
+  server.requestTimeout = 0;
+  server.headersTimeout = HEADERS_MS;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
+  server.on('upgrade', (message, socket, head) => {
+    socket.on('error', () => socket.destroy());
+    answerUpgrade(options, { message, socket, head });
+  });
+  return server;
+}
+
+function http2Server(options: HttpServerOptions, sessions: Set<ServerHttp2Session>) {
+  const server = createHttp2(
+    { settings: { maxConcurrentStreams: MAX_STREAMS, initialWindowSize: WINDOW_BYTES } },
+    (request, response) => {
+      answer(options, request, response);
+    },
+  );
+  server.on('session', (session) => {
+    sessions.add(session);
+    session.on('close', () => sessions.delete(session));
+    // Protocol errors end the session that made them.
+    session.on('error', (error) => options.logger.debug({ err: error }, 'HTTP/2 session failed'));
+  });
+  return server;
+}
+
+function listenOn(server: TlsServer, where: Listener | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen(where, () => {
@@ -101,96 +147,104 @@ function listenOn(server: Server, where: Listener | undefined): Promise<void> {
   });
 }
 
-/** Whom a request comes from: a client certificate's subject, or a service account's token. Null: nobody known. */
-export function authenticate(request: IncomingMessage, tokens: TokenIssuer): User | null {
-  const bearer = /^Bearer (.+)$/i.exec(request.headers.authorization ?? '');
-  if (bearer) return tokens.verify(bearer[1] ?? '');
-  const socket = request.socket as TLSSocket;
-  return socket.authorized ? certificateUser(socket) : null;
-}
-
-function certificateUser(socket: TLSSocket): User {
-  const subject = socket.getPeerCertificate().subject;
-  const organizations = subject?.O as string | string[] | undefined;
-  const groups =
-    organizations === undefined ? [] : Array.isArray(organizations) ? organizations : [organizations];
-  const name = subject?.CN as string | string[] | undefined;
-  return { name: (Array.isArray(name) ? name[0] : name) ?? '', groups: [...groups, 'system:authenticated'] };
-}
-
-async function answer(
-  options: HttpServerOptions,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
+/** Answers a request; whatever fails ends this exchange alone. */
+function answer(options: HttpServerOptions, request: HttpRequest, response: HttpResponse): void {
   const gone = new AbortController();
   response.on('close', () => gone.abort());
-  const path = (request.url ?? '/').split('?')[0] ?? '/';
-  const user =
-    authenticate(request, options.tokens) ??
-    (OPEN_PATHS.has(path) ? { name: 'system:anonymous', groups: [] } : null);
-  if (!user) {
-    request.resume();
-    send(request, response, {
-      status: 401,
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(new StatusError(401, 'Unauthorized', 'Unauthorized')),
-    });
-    return;
-  }
-  const chunks: Buffer[] = [];
-  let size = 0;
-  try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      size += chunk.length;
-      if (size <= MOST_BODY_BYTES) chunks.push(chunk);
-    }
-  } catch {
-    // The client went away in the middle of its request: there is nobody to answer.
-    return;
-  }
-  if (size > MOST_BODY_BYTES) {
-    const error = new StatusError(
-      413,
-      'RequestEntityTooLarge',
-      `Request entity too large: limit is ${MOST_BODY_BYTES}`,
-    );
-    send(request, response, {
-      status: 413,
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(error),
-    });
-    return;
-  }
-  const outgoing = await options.handle({
-    method: request.method ?? 'GET',
-    url: request.url ?? '/',
-    headers: request.headers as Record<string, string | undefined>,
-    body: Buffer.concat(chunks),
-    user,
-    signal: gone.signal,
-  });
-  send(request, response, outgoing);
+  request.on('error', () => gone.abort());
+  response.on('error', () => gone.abort());
+  respondTo(options, request, null, gone.signal).then(
+    (outgoing) => {
+      if (outgoing !== 'upgraded') send(request, response, outgoing);
+    },
+    (error: unknown) => {
+      options.logger.error({ url: request.url, err: error }, 'request could not be answered');
+      response.stream?.destroy();
+      request.socket?.destroy();
+    },
+  );
 }
 
-function send(request: IncomingMessage, response: ServerResponse, outgoing: OutgoingResponse): void {
-  const { status, headers, body } = outgoing;
-  const gzip =
-    /\bgzip\b/.test(String(request.headers['accept-encoding'] ?? '')) &&
-    headers['content-encoding'] === undefined;
-  if (typeof body === 'string' || Buffer.isBuffer(body)) {
-    const plain = typeof body === 'string' ? Buffer.from(body) : body;
-    if (gzip && plain.length > GZIP_BYTES) {
-      const packed = gzipSync(plain, { level: 1 });
-      response
-        .writeHead(status, { ...headers, 'content-encoding': 'gzip', 'content-length': packed.length })
-        .end(packed);
-    } else response.writeHead(status, { ...headers, 'content-length': plain.length }).end(plain);
-    return;
+function answerUpgrade(options: HttpServerOptions, upgrade: Upgrade): void {
+  const gone = new AbortController();
+  const { message, socket } = upgrade;
+  socket.on('close', () => gone.abort());
+  respondTo(options, message, upgrade, gone.signal).then(
+    (outgoing) => {
+      if (outgoing !== 'upgraded') sendOnSocket(socket, outgoing);
+    },
+    (error: unknown) => {
+      options.logger.error({ url: message.url, err: error }, 'upgrade could not be answered');
+      socket.destroy();
+    },
+  );
+}
+
+async function respondTo(
+  options: HttpServerOptions,
+  request: HttpRequest,
+  upgrade: Upgrade | null,
+  signal: AbortSignal,
+): Promise<OutgoingResponse> {
+  const headers: Record<string, string | undefined> = {};
+  for (const [name, value] of Object.entries(request.headers)) {
+    headers[name] = Array.isArray(value) ? value.join(', ') : value;
   }
-  response.writeHead(status, headers);
-  response.flushHeaders();
-  body.on('error', () => response.destroy());
-  response.on('close', () => body.destroy());
-  body.pipe(response);
+  try {
+    const certificate = clientCertificate(upgrade ? (upgrade.socket as TLSSocket) : tlsSocket(request));
+    const user = await authenticate(options.authenticators, { headers, certificate });
+    const incoming: IncomingRequest = {
+      method: request.method ?? 'GET',
+      url: request.url ?? '/',
+      headers,
+      user,
+      internal: false,
+      signal,
+      upgrade,
+      ...readableBody(request, upgrade !== null),
+    };
+    return await options.handle(incoming);
+  } catch (error) {
+    if (error instanceof StatusError) return refusal(error);
+    throw error;
+  }
+}
+
+/** A refusal before the handlers are reached: in JSON, whatever the client accepts. */
+function refusal(error: StatusError): PlainResponse {
+  return {
+    status: error.code,
+    headers: { 'content-type': 'application/json' },
+    body: `${JSON.stringify(error)}\n`,
+  };
+}
+
+function tlsSocket(request: HttpRequest): TLSSocket {
+  const session = 'stream' in request ? request.stream?.session : undefined;
+  return (session?.socket ?? (request as IncomingMessage).socket) as TLSSocket;
+}
+
+const certificates = new WeakMap<object, ClientCertificate | null>();
+
+/** The certificate of a connection, read once. */
+function clientCertificate(socket: TLSSocket): ClientCertificate | null {
+  const known = certificates.get(socket);
+  if (known !== undefined) return known;
+  const read = socket.authorized ? readCertificate(socket) : null;
+  certificates.set(socket, read);
+  return read;
+}
+
+function readCertificate(socket: TLSSocket): ClientCertificate | null {
+  const certificate = socket.getPeerCertificate();
+  const { subject } = certificate;
+  if (!subject) return null;
+  // Names that occur more than once come as a list.
+  const names = (value: unknown): string[] =>
+    value === undefined ? [] : Array.isArray(value) ? value.map(String) : [String(value)];
+  return {
+    commonName: names(subject.CN)[0] ?? '',
+    organizations: names(subject.O),
+    fingerprint: certificate.fingerprint256.replaceAll(':', '').toLowerCase(),
+  };
 }

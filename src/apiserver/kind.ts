@@ -20,6 +20,8 @@ export interface Kind {
   readonly kind: string;
   readonly plural: string;
   readonly singular: string;
+  /** Default: the kind with "List" after it. */
+  readonly listKind?: string;
   readonly shortNames: readonly string[];
   readonly categories: readonly string[];
   readonly namespaced: boolean;
@@ -27,6 +29,10 @@ export interface Kind {
   readonly collection: string;
   /** Has a status subresource: writes to the object leave status alone, writes to the status leave the rest alone. */
   readonly status: boolean;
+  /** A new object keeps the status that it comes with (nodes). */
+  readonly statusAtCreation?: boolean;
+  /** Fields of metadata that a write to the status leaves alone, besides those that only the server sets. */
+  readonly statusKeeps?: readonly ('labels' | 'annotations' | 'finalizers' | 'ownerReferences')[];
   readonly scale: boolean;
   /** Changes of these top-level fields count as a new generation. */
   readonly generationFields: readonly string[];
@@ -39,6 +45,10 @@ export interface Kind {
   readonly notice?: string;
   /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path". */
   readonly names: 'subdomain' | 'label' | 'label1035' | 'path';
+  /** The answer to DELETE is the object, also when it is gone at once (pods, services, …); else a Status. */
+  readonly answersDeleted?: boolean;
+  /** One request can delete the whole collection. Default: true. */
+  readonly deleteCollection?: boolean;
   /** PUT of an object that is not there creates it. */
   readonly createOnUpdate?: boolean;
   /** It is another kind's objects, seen under other names. */

@@ -37,6 +37,7 @@ export const KINDS: readonly Kind[] = [
   CORE_EVENT,
   defineKind('v1', 'LimitRange', 'limitranges', { shortNames: ['limits'] }),
   defineKind('v1', 'Namespace', 'namespaces', {
+    deleteCollection: false,
     shortNames: ['ns'],
     namespaced: false,
     status: true,
@@ -53,6 +54,7 @@ export const KINDS: readonly Kind[] = [
     },
   }),
   defineKind('v1', 'Node', 'nodes', {
+    statusAtCreation: true,
     shortNames: ['no'],
     namespaced: false,
     status: true,
@@ -60,6 +62,7 @@ export const KINDS: readonly Kind[] = [
     fields: booleanFields('spec.unschedulable'),
   }),
   defineKind('v1', 'PersistentVolume', 'persistentvolumes', {
+    answersDeleted: true,
     shortNames: ['pv'],
     namespaced: false,
     status: true,
@@ -67,12 +70,15 @@ export const KINDS: readonly Kind[] = [
     prepareCreate: prepareVolume,
   }),
   defineKind('v1', 'PersistentVolumeClaim', 'persistentvolumeclaims', {
+    answersDeleted: true,
     shortNames: ['pvc'],
     status: true,
     generationFields: [],
     prepareCreate: prepareClaim,
   }),
   defineKind('v1', 'Pod', 'pods', {
+    statusKeeps: ['ownerReferences'],
+    answersDeleted: true,
     shortNames: ['po'],
     categories: ['all'],
     status: true,
@@ -94,15 +100,23 @@ export const KINDS: readonly Kind[] = [
     },
     prepareUpdate: keepPriority,
   }),
-  defineKind('v1', 'PodTemplate', 'podtemplates', { generationFields: ['template'] }),
+  defineKind('v1', 'PodTemplate', 'podtemplates', {
+    answersDeleted: true,
+    generationFields: ['template'],
+  }),
   defineKind('v1', 'ReplicationController', 'replicationcontrollers', { shortNames: ['rc'], ...workload }),
-  defineKind('v1', 'ResourceQuota', 'resourcequotas', { shortNames: ['quota'], status: true }),
+  defineKind('v1', 'ResourceQuota', 'resourcequotas', {
+    answersDeleted: true,
+    shortNames: ['quota'],
+    status: true,
+  }),
   defineKind('v1', 'Secret', 'secrets', {
     fields: pathFields('type'),
     prepareCreate: mergeStringData,
     prepareUpdate: mergeStringData,
   }),
   defineKind('v1', 'Service', 'services', {
+    answersDeleted: true,
     shortNames: ['svc'],
     categories: ['all'],
     status: true,
@@ -111,7 +125,10 @@ export const KINDS: readonly Kind[] = [
     fields: pathFields('spec.clusterIP', 'spec.type'),
     prepareUpdate: prepareServiceUpdate,
   }),
-  defineKind('v1', 'ServiceAccount', 'serviceaccounts', { shortNames: ['sa'] }),
+  defineKind('v1', 'ServiceAccount', 'serviceaccounts', {
+    answersDeleted: true,
+    shortNames: ['sa'],
+  }),
   defineKind('apps/v1', 'ControllerRevision', 'controllerrevisions'),
   defineKind('apps/v1', 'DaemonSet', 'daemonsets', {
     ...workload,
@@ -127,6 +144,7 @@ export const KINDS: readonly Kind[] = [
     },
   }),
   defineKind('apps/v1', 'Deployment', 'deployments', {
+    statusKeeps: ['labels'],
     ...workload,
     shortNames: ['deploy'],
   }),

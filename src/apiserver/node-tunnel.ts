@@ -2,9 +2,10 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
-import { statusResponse } from './api-handler.ts';
-import { type ApiPath, type IncomingRequest, type OutgoingResponse, parseApiPath } from './api-request.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
+import type { OutgoingResponse } from './requests/request.ts';
+import type { RequestContext } from './requests/request-context.ts';
+import type { ResourceContext } from './routes/resource.ts';
 import { badRequest, notFound, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
 
@@ -25,8 +26,16 @@ const CONNECT_MS = 5000;
 const PODS = { group: '', kind: 'Pod', plural: 'pods' };
 const NODES = { group: '', kind: 'Node', plural: 'nodes' };
 
-/** Carries logs, exec, attach and port-forward to the node where the pod runs, as a real API server asks a kubelet. */
-export function createNodeTunnel(options: NodeTunnelOptions) {
+/** Carries requests to the nodes' own servers, as a real API server asks a kubelet. */
+export interface NodeTunnel {
+  /** A pod's log, exec, attach or portforward: plain, or with a change of protocol. */
+  podStream(context: ResourceContext, subresource: string): Promise<OutgoingResponse>;
+  /** Any request to a node's own server. */
+  nodeProxy(context: ResourceContext): Promise<OutgoingResponse>;
+  close(): void;
+}
+
+export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
   const agent = new Agent({ keepAlive: true, ...options.tls, checkServerIdentity: () => undefined });
   const open = (target: NodeTarget, method: string, headers: Record<string, string>): ClientRequest =>
     httpsRequest({ agent, host: target.host, port: target.port, path: target.path, method, headers })
@@ -37,81 +46,85 @@ export function createNodeTunnel(options: NodeTunnelOptions) {
         socket.once('connect', () => clearTimeout(late)).once('close', () => clearTimeout(late));
       });
 
-  return {
-    /** Plain requests: logs, and what nodes/proxy asks for. */
-    async request(path: ApiPath, request: IncomingRequest): Promise<OutgoingResponse> {
-      const target = nodeTarget(options.store, path, new URL(request.url, 'http://localhost').searchParams);
-      const response = await new Promise<IncomingMessage>((resolve, reject) => {
-        const outgoing = open(target, request.method === 'POST' ? 'POST' : 'GET', {});
-        outgoing.on('response', resolve);
-        outgoing.on('error', (error) => reject(unreachable(target, error)));
-        request.signal.addEventListener('abort', () => outgoing.destroy());
-        outgoing.end(request.body.length > 0 ? request.body : undefined);
-      });
-      const type = response.headers['content-type'] ?? 'text/plain';
-      return {
-        status: response.statusCode ?? 502,
-        headers: { 'content-type': type },
-        body: response,
-      };
-    },
-    /** Upgrades: after the node's 101 the two sockets are joined, byte by byte; the node speaks the protocol. */
-    upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
-      const refuse = (error: StatusError) => {
-        const { status, headers, body } = statusResponse(error);
-        const text = String(body);
-        const lines = [
-          `HTTP/1.1 ${status} ${error.reason}`,
-          ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
-        ];
-        socket.end(
-          `${lines.join('\r\n')}\r\ncontent-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`,
-        );
-      };
-      socket.on('error', () => socket.destroy());
-      let target: NodeTarget;
-      try {
-        const url = new URL(request.url ?? '/', 'http://localhost');
-        const path = parseApiPath(url.pathname);
-        if (!path)
-          throw new StatusError(404, 'NotFound', 'the server could not find the requested resource', {});
-        target = nodeTarget(options.store, path, url.searchParams);
-      } catch (error) {
-        refuse(
-          error instanceof StatusError ? error : new StatusError(500, 'InternalError', messageOf(error)),
-        );
-        return;
-      }
-      const outgoing = open(target, request.method ?? 'GET', forwarded(request));
-      let answered = false;
+  /** Sends a plain request on and passes the node's answer back as it comes. */
+  async function plain(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
+    const { request } = context;
+    const hasBody = request.method !== 'GET' && request.method !== 'HEAD';
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const outgoing = open(target, request.method, hasBody ? forwarded(request.headers) : {});
+      outgoing.on('response', resolve);
+      outgoing.on('error', (error) => reject(unreachable(target, error)));
+      context.signal.addEventListener('abort', () => outgoing.destroy());
+      if (hasBody)
+        request
+          .stream()
+          .on('error', (error) => outgoing.destroy(error))
+          .pipe(outgoing);
+      else outgoing.end();
+    });
+    return {
+      status: response.statusCode ?? 502,
+      headers: { 'content-type': response.headers['content-type'] ?? 'text/plain' },
+      body: response,
+    };
+  }
+
+  /** After the node's 101 the two connections are joined, byte by byte; the node speaks the protocol. */
+  function upgraded(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
+    const { request } = context;
+    const { upgrade } = request;
+    if (!upgrade) return plain(context, target);
+    const { socket, head } = upgrade;
+    return new Promise((resolve, reject) => {
+      const outgoing = open(target, request.method, forwarded(request.headers));
       outgoing.on('upgrade', (response: IncomingMessage, nodeSocket: Duplex, nodeHead: Buffer) => {
-        answered = true;
-        socket.write(responseHead(response));
-        if (nodeHead.length > 0) socket.write(nodeHead);
-        if (head.length > 0) nodeSocket.write(head);
-        nodeSocket.pipe(socket);
-        socket.pipe(nodeSocket);
-        const end = () => {
-          nodeSocket.destroy();
-          socket.destroy();
-        };
-        nodeSocket.on('error', end).on('close', end);
-        socket.on('close', end);
+        resolve('upgraded');
+        joinSockets(socket, head, response, nodeSocket, nodeHead);
       });
       outgoing.on('response', (response: IncomingMessage) => {
-        answered = true;
-        socket.write(responseHead(response));
-        response.pipe(socket);
+        resolve({
+          status: response.statusCode ?? 502,
+          headers: { 'content-type': response.headers['content-type'] ?? 'text/plain' },
+          body: response,
+        });
       });
-      outgoing.on('error', (error) => {
-        if (answered) socket.destroy();
-        else refuse(unreachable(target, error));
-      });
+      outgoing.on('error', (error) => reject(unreachable(target, error)));
       socket.on('close', () => outgoing.destroy());
       outgoing.end();
+    });
+  }
+
+  return {
+    async podStream(context, subresource) {
+      return upgraded(context, podTarget(options.store, context, subresource));
+    },
+    async nodeProxy(context) {
+      const path = `${context.info.subpath || '/'}${queryText(context.query)}`;
+      return upgraded(context, { ...nodeAddress(options.store, context.name), path });
     },
     close: () => agent.destroy(),
   };
+}
+
+/** Joins two connections that have both changed their protocol; each ends with the other. */
+export function joinSockets(
+  socket: Duplex,
+  head: Buffer,
+  response: IncomingMessage,
+  other: Duplex,
+  otherHead: Buffer,
+): void {
+  socket.write(responseHead(response));
+  if (otherHead.length > 0) socket.write(otherHead);
+  if (head.length > 0) other.write(head);
+  other.pipe(socket);
+  socket.pipe(other);
+  const end = () => {
+    other.destroy();
+    socket.destroy();
+  };
+  other.on('error', end).on('close', end);
+  socket.on('error', end).on('close', end);
 }
 
 function unreachable(target: NodeTarget, error: unknown): StatusError {
@@ -122,11 +135,13 @@ function unreachable(target: NodeTarget, error: unknown): StatusError {
   );
 }
 
-function forwarded(request: IncomingMessage): Record<string, string> {
+/** The client's headers without those that are between it and this server. */
+function forwarded(from: Readonly<Record<string, string | undefined>>): Record<string, string> {
   const headers: Record<string, string> = {};
-  for (const [name, value] of Object.entries(request.headers)) {
-    if (value === undefined || name === 'host' || name === 'authorization') continue;
-    headers[name] = Array.isArray(value) ? value.join(', ') : value;
+  for (const [name, value] of Object.entries(from)) {
+    if (value === undefined || name === 'host' || name === 'authorization' || name.startsWith('impersonate-'))
+      continue;
+    headers[name] = value;
   }
   return headers;
 }
@@ -141,27 +156,25 @@ function responseHead(response: IncomingMessage): string {
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
 
-/** Which node to ask, and under which path of the kubelet's server. */
-function nodeTarget(store: Store, path: ApiPath, query: URLSearchParams): NodeTarget {
-  if (path.plural === 'nodes') {
-    const rest = path.subresource.replace(/^proxy\/?/, '');
-    return { ...nodeAddress(store, path.name), path: `/${rest}${queryText(query)}` };
-  }
-  const pod = store.get('pods', `${path.namespace}/${path.name}`)?.object;
-  if (!pod) throw notFound(PODS, path.name);
+/** Which node to ask, and under which path of its server. */
+function podTarget(store: Store, context: ResourceContext, subresource: string): NodeTarget {
+  const { namespace, name } = context;
+  const query = new URLSearchParams(context.query);
+  const pod = store.get('pods', `${namespace}/${name}`)?.object;
+  if (!pod) throw notFound(PODS, name);
   const node = textAt(pod, 'spec', 'nodeName');
-  if (node === '') throw badRequest(`pod ${path.name} does not have a host assigned`);
+  if (node === '') throw badRequest(`pod ${name} does not have a host assigned`);
   const words: Readonly<Record<string, string>> = {
     log: 'containerLogs',
     exec: 'exec',
     attach: 'attach',
     portforward: 'portForward',
   };
-  const word = words[path.subresource] ?? path.subresource;
-  if (path.subresource === 'portforward') {
+  const word = words[subresource] ?? subresource;
+  if (subresource === 'portforward') {
     return {
       ...nodeAddress(store, node),
-      path: `/${word}/${path.namespace}/${path.name}${queryText(query)}`,
+      path: `/${word}/${namespace}/${name}${queryText(query)}`,
     };
   }
   const container = containerOf(pod, query.get('container'));
@@ -173,14 +186,14 @@ function nodeTarget(store: Store, path: ApiPath, query: URLSearchParams): NodeTa
     ['stderr', 'error'],
   ] as const) {
     const value = query.get(name);
-    if (value === null || path.subresource === 'log') continue;
+    if (value === null || subresource === 'log') continue;
     query.delete(name);
     if (value === 'true' || value === '1') query.set(short, '1');
   }
   if (query.get('tty') === 'true') query.set('tty', '1');
   return {
     ...nodeAddress(store, node),
-    path: `/${word}/${path.namespace}/${path.name}/${container}${queryText(query)}`,
+    path: `/${word}/${namespace}/${name}/${container}${queryText(query)}`,
   };
 }
 

@@ -1,9 +1,8 @@
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
-import type { PropagationPolicy } from './delete-options.ts';
 import { apiVersionOf, fieldNames, fieldsOf, type Kind, type StrategyContext } from './kind.ts';
-import { listPage, type Page } from './list-page.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
+import { limitToPart } from './parts.ts';
 import { type FieldMatcher, type LabelMatcher, parseFieldSelector, parseLabelSelector } from './selectors.ts';
 import type { ServiceAllocator } from './service-allocator.ts';
 import {
@@ -21,6 +20,8 @@ import {
 import type { Store, StoredObject } from './store.ts';
 import { validateObject } from './validation/kinds.ts';
 import { nameProblem, validateAnnotations, validateLabels } from './validation/names.ts';
+import type { PropagationPolicy } from './verbs/delete-options.ts';
+import { listPage, type Page } from './verbs/list-page.ts';
 
 export interface DeleteRequest {
   readonly gracePeriodSeconds?: number;
@@ -42,13 +43,26 @@ export interface ListRequest {
 
 const LASTING_NAMESPACES = ['default', 'kube-system', 'kube-public'];
 
+/** The part of an object that a write changes: everything but the status, or what one subresource may change. */
+export type Part = 'main' | 'status' | 'finalize' | 'binding' | 'ephemeralcontainers' | 'resize';
+
 export interface WriteOptions {
-  /** Check and answer, but store nothing. */
+  /** Checks and answers, but stores nothing. */
   readonly dryRun?: boolean;
-  /** Update only this part. */
-  readonly subresource?: 'status' | 'finalize';
+  /** Default: "main". */
+  readonly part?: Part;
   /** Notes in the object, before it is stored, who changed what. */
   readonly record?: (before: ApiObject | null, after: ApiObject) => void;
+}
+
+/** A checked write that is not stored yet: validating admission sees it before it is. */
+export interface PreparedWrite {
+  /** The object as it will be. */
+  readonly object: ApiObject;
+  /** Stores it. Throws StatusError 409 when the object has changed, or was created, since the preparation. */
+  commit(): StoredObject;
+  /** Gives back what was allocated for it. */
+  release(): void;
 }
 
 /** Which objects a list or watch is about. */
@@ -123,16 +137,28 @@ export class ResourceStore {
   }
 
   create(kind: Kind, namespace: string, object: ApiObject, options: WriteOptions = {}): StoredObject {
+    return this.prepareCreate(kind, namespace, object, options).commit();
+  }
+
+  /** Gives a new object its name: admission is shown it. Throws StatusError 422 when there is none to give. */
+  name(kind: Kind, object: ApiObject): void {
     const { metadata } = object;
-    const errors: FieldError[] = [];
     if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.#suffix();
     if (!metadata.name) {
       throw invalidObject(kind, '', [required('metadata.name', 'name or generateName is required')]);
     }
-    const problem = nameProblem(metadata.name, kind.names);
-    if (problem) errors.push(invalid('metadata.name', metadata.name, problem));
-    const key = `${namespace}/${metadata.name}`;
-    if (kind.namespaced) this.#checkNamespace(kind, namespace, metadata.name);
+  }
+
+  /** Brings a new object into its first state and checks it. Throws StatusError when it cannot be created. */
+  prepareCreate(kind: Kind, namespace: string, object: ApiObject, options: WriteOptions = {}): PreparedWrite {
+    this.name(kind, object);
+    const { metadata } = object;
+    const errors: FieldError[] = [];
+    const name = metadata.name ?? '';
+    const problem = nameProblem(name, kind.names);
+    if (problem) errors.push(invalid('metadata.name', name, problem));
+    const key = `${namespace}/${name}`;
+    if (kind.namespaced) this.#checkNamespace(kind, namespace, name);
 
     metadata.namespace = namespace;
     if (!kind.namespaced) delete metadata.namespace;
@@ -144,27 +170,43 @@ export class ResourceStore {
     delete metadata.resourceVersion;
     delete metadata.generation;
     if (kind.generationFields.length > 0) metadata.generation = 1;
-    if (kind.status) delete object['status'];
+    if (kind.status && !kind.statusAtCreation) delete object['status'];
     const context = this.#context();
     this.#complete(object);
     kind.prepareCreate?.(object, context);
     errors.push(...this.#validate(kind, object, null));
-    if (errors.length > 0) throw invalidObject(kind, metadata.name, errors);
-    if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, metadata.name);
+    if (errors.length > 0) throw invalidObject(kind, name, errors);
+    const checkAbsent = () => {
+      if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, name);
+    };
+    checkAbsent();
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
-    if (allocation && allocation.errors.length > 0)
-      throw invalidObject(kind, metadata.name, allocation.errors);
+    if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
     options.record?.(null, object);
-    if (options.dryRun) {
-      allocation?.release();
-      return this.#unstored(kind, key, object);
-    }
-    return this.#store.put(kind.collection, key, object);
+    const release = () => allocation?.release();
+    return {
+      object,
+      release,
+      commit: () => {
+        if (options.dryRun) {
+          release();
+          return this.#unstored(kind, key, object);
+        }
+        try {
+          checkAbsent();
+          if (kind.namespaced) this.#checkNamespace(kind, namespace, name);
+        } catch (error) {
+          release();
+          throw error;
+        }
+        return this.#store.put(kind.collection, key, object);
+      },
+    };
   }
 
   /**
-   * Replaces an object, or its status (`subresource: 'status'`). `change` builds the new object from the current one,
-   * so that a patch is applied to what is there now.
+   * Replaces an object, or the part of it that a subresource may change. `change` builds the new object from the
+   * current one, so that a patch is applied to what is there now.
    */
   update(
     kind: Kind,
@@ -174,15 +216,71 @@ export class ResourceStore {
     options: WriteOptions = {},
   ): StoredObject {
     const before = this.get(kind, namespace, name);
+    return this.prepareUpdate(kind, before, change(structuredClone(before.object)), options).commit();
+  }
+
+  /** Checks an update of `before`, and fills in what only the server sets. Throws StatusError when it is refused. */
+  prepareUpdate(
+    kind: Kind,
+    before: StoredObject,
+    object: ApiObject,
+    options: WriteOptions = {},
+  ): PreparedWrite {
     const current = before.object;
-    const object = change(structuredClone(current));
+    const name = current.metadata.name ?? '';
+    const part = options.part ?? 'main';
+    this.#checkPreconditions(kind, current, object);
+    object.apiVersion = apiVersionOf(kind);
+    object.kind = kind.kind;
+    this.#keepSystemMetadata(object, current);
+    this.#complete(object);
+    if (part === 'main') {
+      if (kind.status) {
+        if (current['status'] === undefined) delete object['status'];
+        else object['status'] = current['status'];
+      }
+      kind.prepareUpdate?.(object, current, this.#context());
+    } else limitToPart(kind, part, object, current);
+    if (part !== 'status' && part !== 'finalize' && part !== 'binding') {
+      const changed = kind.generationFields.some((field) => !equal(object[field], current[field]));
+      if (changed) object.metadata.generation = (current.metadata.generation ?? 0) + 1;
+    }
+    const errors = part === 'main' ? this.#validate(kind, object, current) : [];
+    if (errors.length > 0) throw invalidObject(kind, name, errors);
+    const allocation =
+      kind.collection === 'services' && part === 'main' ? this.#services.allocate(object, current) : null;
+    if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
+    options.record?.(current, object);
+    const release = () => allocation?.release();
+    return {
+      object,
+      release,
+      commit: () => {
+        if (options.dryRun) {
+          release();
+          return this.#unstored(kind, before.key, object);
+        }
+        if (this.#store.get(kind.collection, before.key) !== before) {
+          release();
+          throw modified(kind, name);
+        }
+        if (this.#isGone(object)) {
+          this.#services.forget(kind, current);
+          return this.#store.remove(kind.collection, before.key) ?? before;
+        }
+        // A write that changes nothing makes no new version (as upstream), so that no watcher wakes up for it.
+        if (equal(object, current)) return before;
+        allocation?.commit();
+        return this.#store.put(kind.collection, before.key, object);
+      },
+    };
+  }
+
+  #checkPreconditions(kind: Kind, current: ApiObject, object: ApiObject): void {
     const { metadata } = object;
+    const name = current.metadata.name ?? '';
     if (metadata.resourceVersion && metadata.resourceVersion !== current.metadata.resourceVersion) {
-      throw conflict(
-        kind,
-        name,
-        'the object has been modified; please apply your changes to the latest version and try again',
-      );
+      throw modified(kind, name);
     }
     if (metadata.uid && metadata.uid !== current.metadata.uid) {
       throw conflict(
@@ -196,53 +294,6 @@ export class ResourceStore {
         `the name of the object (${metadata.name}) does not match the name on the URL (${name})`,
       );
     }
-    object.apiVersion = apiVersionOf(kind);
-    object.kind = kind.kind;
-    this.#keepSystemMetadata(object, current);
-    this.#complete(object);
-    const context = this.#context();
-    if (options.subresource === 'status') {
-      const status = object['status'];
-      const metadata = { ...object.metadata };
-      for (const field of ['labels', 'annotations'] as const) {
-        delete metadata[field];
-        if (current.metadata[field]) metadata[field] = current.metadata[field];
-      }
-      for (const field of Object.keys(object)) if (!(field in current)) delete object[field];
-      Object.assign(object, current, { metadata, status });
-      if (status === undefined) delete object['status'];
-    } else if (options.subresource === 'finalize') {
-      const finalizers = at(object, 'spec', 'finalizers');
-      Object.assign(object, current, { spec: { ...(current['spec'] as object), finalizers } });
-    } else {
-      if (kind.status) {
-        if (current['status'] === undefined) delete object['status'];
-        else object['status'] = current['status'];
-      }
-      kind.prepareUpdate?.(object, current, context);
-    }
-    const changed = kind.generationFields.some((field) => !equal(object[field], current[field]));
-    if (changed && !options.subresource) object.metadata.generation = (current.metadata.generation ?? 0) + 1;
-    const errors = options.subresource ? [] : this.#validate(kind, object, current);
-    if (errors.length > 0) throw invalidObject(kind, name, errors);
-    const allocation =
-      kind.collection === 'services' && !options.subresource
-        ? this.#services.allocate(object, current)
-        : null;
-    if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
-    options.record?.(current, object);
-    if (options.dryRun) {
-      allocation?.release();
-      return this.#unstored(kind, before.key, object);
-    }
-    if (this.#isGone(object)) {
-      this.#services.forget(kind, current);
-      return this.#store.remove(kind.collection, before.key) ?? before;
-    }
-    // A write that changes nothing makes no new version (as upstream), so that nobody wakes up for it.
-    if (equal(object, current)) return before;
-    allocation?.commit();
-    return this.#store.put(kind.collection, before.key, object);
   }
 
   /** Deletes an object or begins its deletion; the result says which. */
@@ -417,6 +468,15 @@ export class ResourceStore {
     const bytes = Buffer.from(this.#randomUuid().replaceAll('-', ''), 'hex');
     return [...bytes.subarray(0, 5)].map((byte) => alphabet[byte % alphabet.length]).join('');
   }
+}
+
+/** The refusal of a write that is based on an older version. */
+export function modified(kind: Kind, name: string): StatusError {
+  return conflict(
+    kind,
+    name,
+    'the object has been modified; please apply your changes to the latest version and try again',
+  );
 }
 
 function finalizersOf(namespace: ApiObject): unknown[] {

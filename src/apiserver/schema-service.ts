@@ -23,6 +23,10 @@ export interface SchemaService {
   typeError(apiVersion: string, kind: string, object: object): string | null;
   /** How patches treat a kind's fields; null for a kind without a schema. */
   patchSchema(apiVersion: string, kind: string): FieldSchema | null;
+  /** True when objects of the kind have a Protobuf form. */
+  hasProtobuf(apiVersion: string, kind: string): boolean;
+  /** Encodes an object with its envelope. Throws Error for a kind without a Protobuf form. */
+  encodeProtobuf(object: object): Buffer;
   /** Decodes a Protobuf body (runtime.Unknown envelope) into the object's JSON form. Throws Error when malformed. */
   decodeProtobuf(bytes: Uint8Array): object;
 }

@@ -144,6 +144,6 @@ test('apply needs a manager', async () => {
   const { status, body } = await api.request('PATCH', `${CORE}/configmaps/k`, map('k', {}), {
     'content-type': 'application/apply-patch+yaml',
   });
-  assert.equal(status, 400);
+  assert.equal(status, 422);
   assert.match(body.message, /fieldManager: Required value/);
 });

@@ -1,7 +1,7 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
-import type { User } from './api-request.ts';
+import type { User } from './authentication/authenticator.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from './object.ts';
 
 export interface TokenIssuer {

@@ -1,4 +1,5 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { messageOf } from '../lib/errors.ts';
 import type { ApiObject } from './object.ts';
 
 /** An object as it is kept: decoded once, serialised once. Neither may be changed. */
@@ -173,6 +174,16 @@ export class Store {
     const line = Buffer.from(`{"type":"${type}","object":${stored.json}}\n`);
     this.#lines[type].set(stored, line);
     return line;
+  }
+
+  /** Why the database cannot be used; null when it can. */
+  problem(): string | null {
+    try {
+      this.#database.prepare('SELECT 1').get();
+      return null;
+    } catch (error) {
+      return messageOf(error);
+    }
   }
 
   close(): void {

@@ -83,6 +83,7 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
       return type ? findTypeError(types, type, object) : null;
     },
     decodeProtobuf: (bytes) => decodeProtobuf(types, bytes),
+    hasProtobuf: (apiVersion, kind) => types.kind(apiVersion, kind) !== null,
     patchSchema: createPatchSchemas(types),
     encodeProtobuf: (object) => encodeProtobuf(types, object),
   };

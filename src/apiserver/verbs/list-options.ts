@@ -1,4 +1,4 @@
-import { badRequest, type FieldError, forbidden, invalidObject, notSupported } from './status-error.ts';
+import { badRequest, type FieldError, forbidden, invalidObject, notSupported } from '../status-error.ts';
 
 /** meta/v1 ListOptions, as far as versions go. */
 export interface VersionOptions {

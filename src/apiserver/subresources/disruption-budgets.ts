@@ -3,11 +3,11 @@ import {
   disruptionBudgetState,
   isHealthy,
   type Scale,
-} from '../kube/disruption-budget.ts';
-import type { Pod } from '../kube/types.ts';
-import { selectorMatches } from './label-selector.ts';
-import { type ApiObject, at, isObject } from './object.ts';
-import { StatusError } from './status-error.ts';
+} from '../../kube/disruption-budget.ts';
+import type { Pod } from '../../kube/types.ts';
+import { selectorMatches } from '../label-selector.ts';
+import { type ApiObject, at, isObject } from '../object.ts';
+import { StatusError } from '../status-error.ts';
 
 /** The stored objects of a collection, of one namespace. */
 export type Listing = (collection: string, namespace: string) => readonly ApiObject[];

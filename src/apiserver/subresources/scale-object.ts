@@ -1,6 +1,6 @@
-import { apiVersionOf, type Kind } from './kind.ts';
-import { type ApiObject, at, isObject, type JsonObject } from './object.ts';
-import { invalid, invalidObject } from './status-error.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
+import { invalid, invalidObject } from '../status-error.ts';
 
 /** autoscaling/v1 Scale of a workload: its scale subresource. */
 export function scaleOf(object: ApiObject): ApiObject {

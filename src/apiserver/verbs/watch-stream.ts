@@ -1,10 +1,10 @@
 import { Readable } from 'node:stream';
-import type { Clock } from '../lib/clock.ts';
-import { apiVersionOf, type Kind } from './kind.ts';
-import type { ApiObject } from './object.ts';
-import type { Filter } from './resource-store.ts';
-import { badRequest, expired, StatusError } from './status-error.ts';
-import type { EventType, Store, StoredObject, StoreEvent } from './store.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import type { ApiObject } from '../object.ts';
+import type { Filter } from '../resource-store.ts';
+import { badRequest, expired, StatusError } from '../status-error.ts';
+import type { EventType, Store, StoredObject, StoreEvent } from '../store.ts';
 
 export interface WatchRequest {
   readonly filter: Filter;

@@ -1,5 +1,5 @@
-import { badRequest, expired } from './status-error.ts';
-import type { Store, StoredObject } from './store.ts';
+import { badRequest, expired } from '../status-error.ts';
+import type { Store, StoredObject } from '../store.ts';
 
 export interface PageRequest {
   readonly collection: string;

@@ -1,26 +1,37 @@
-import { isObject } from './object.ts';
-import type { DeleteRequest } from './resource-store.ts';
-import { badRequest } from './status-error.ts';
+import { isObject } from '../object.ts';
+import type { DeleteRequest } from '../resource-store.ts';
+import { badRequest, invalid, invalidObject, notSupported } from '../status-error.ts';
+import { checkDryRun } from './write-options.ts';
 
 export type PropagationPolicy = 'Background' | 'Foreground' | 'Orphan';
 
-/** Reads meta/v1 DeleteOptions from a body and the query; the query wins, as upstream. */
+const POLICIES = ['Foreground', 'Background', 'Orphan'];
+
+/** Reads meta/v1 DeleteOptions from a body and the query; the query wins, as upstream. Throws StatusError 400 or 422. */
 export function readDeleteOptions(body: unknown, query: URLSearchParams): DeleteRequest {
   const options = isObject(body) ? body : {};
   const preconditions = isObject(options['preconditions']) ? options['preconditions'] : {};
   const grace = query.get('gracePeriodSeconds') ?? options['gracePeriodSeconds'];
   const policy = query.get('propagationPolicy') ?? options['propagationPolicy'];
-  const dryRun =
-    query.getAll('dryRun').length > 0 || (Array.isArray(options['dryRun']) && options['dryRun'].length > 0);
-  if (policy !== undefined && policy !== null && !isPolicy(policy)) {
-    throw badRequest(
-      `propagationPolicy: unknown policy ${JSON.stringify(policy)}: use Background, Foreground or Orphan`,
-    );
-  }
+  const asked = query.getAll('dryRun');
+  const given = Array.isArray(options['dryRun']) ? options['dryRun'].map(String) : [];
+  const dryRun = asked.length > 0 ? asked : given;
   const orphan = query.get('orphanDependents') ?? options['orphanDependents'];
   const seconds = grace === undefined || grace === null ? undefined : Number(grace);
   if (seconds !== undefined && !Number.isInteger(seconds)) {
-    throw badRequest(`gracePeriodSeconds: ${JSON.stringify(grace)} is no whole number`);
+    throw badRequest(`gracePeriodSeconds: ${JSON.stringify(grace)} is not an integer`);
+  }
+  const errors = checkDryRun(dryRun);
+  const hasPolicy = policy !== undefined && policy !== null;
+  if (hasPolicy && orphan !== undefined && orphan !== null) {
+    errors.push(
+      invalid('propagationPolicy', policy, 'orphanDependents and deletionPropagation cannot be both set'),
+    );
+  }
+  if (hasPolicy && !isPolicy(policy))
+    errors.push(notSupported('propagationPolicy', policy, [...POLICIES, 'nil']));
+  if (errors.length > 0) {
+    throw invalidObject({ group: 'meta.k8s.io', kind: 'DeleteOptions', plural: 'deleteoptions' }, '', errors);
   }
   return {
     ...(seconds === undefined ? {} : { gracePeriodSeconds: seconds }),
@@ -33,7 +44,7 @@ export function readDeleteOptions(body: unknown, query: URLSearchParams): Delete
     ...(typeof preconditions['resourceVersion'] === 'string'
       ? { resourceVersion: preconditions['resourceVersion'] }
       : {}),
-    dryRun,
+    dryRun: dryRun.length > 0,
   };
 }
 

@@ -1,0 +1,117 @@
+import { messageOf } from '../../lib/errors.ts';
+import type { AuthorizationAttributes } from '../authorization/authorizer.ts';
+import { nonResource } from '../routes/non-resource.ts';
+import { routeResource } from '../routes/route-resource.ts';
+import type { ApiServices } from '../services.ts';
+import { badRequest, StatusError } from '../status-error.ts';
+import type { IncomingRequest, OutgoingResponse } from './request.ts';
+import { createRequestContext, type RequestContext } from './request-context.ts';
+import { statusResponse, withWarnings } from './responses.ts';
+
+export type Handler = (request: IncomingRequest) => Promise<OutgoingResponse>;
+
+/**
+ * Answers every request of an authenticated (or anonymous) user: impersonation, authorization, then the route's
+ * handler, which runs admission. Never throws: refusals become Status objects.
+ */
+export function createApiHandler(services: ApiServices): Handler {
+  return async (request) => {
+    let context: RequestContext | null = null;
+    let response: OutgoingResponse;
+    try {
+      context = createRequestContext(request);
+      if (!context) throw badRequest(`the path ${JSON.stringify(request.url)} has a malformed escape`);
+      context = await impersonated(services, context);
+      await authorize(services, context);
+      response =
+        (await nonResource(services, context)) ??
+        (await routeResource(context, services)) ??
+        statusResponse(
+          services.schema,
+          context,
+          new StatusError(404, 'NotFound', 'the server could not find the requested resource', {}),
+        );
+    } catch (error) {
+      response = statusResponse(services.schema, context, asStatus(services, request, error));
+    }
+    const status = response === 'upgraded' ? 101 : response.status;
+    services.metrics.count(verbLabel(context, request), context?.info.resource ?? '', status);
+    return context && response !== 'upgraded' ? withWarnings(context, response) : response;
+  };
+}
+
+function verbLabel(context: RequestContext | null, request: IncomingRequest): string {
+  const verb = context?.info.verb;
+  return verb === 'list' || verb === 'watch' ? verb.toUpperCase() : request.method;
+}
+
+function asStatus(services: ApiServices, request: IncomingRequest, error: unknown): StatusError {
+  if (error instanceof StatusError) return error;
+  services.logger.error({ method: request.method, url: request.url, err: error }, 'request failed');
+  return new StatusError(500, 'InternalError', `Internal error occurred: ${messageOf(error)}`);
+}
+
+/** The context with the user that the request asks to act as. */
+async function impersonated(services: ApiServices, context: RequestContext): Promise<RequestContext> {
+  const { headers } = context.request;
+  if (!Object.keys(headers).some((name) => name.startsWith('impersonate-'))) return context;
+  if (!services.impersonator) {
+    throw new StatusError(403, 'Forbidden', 'this server does not support impersonation', {});
+  }
+  return { ...context, user: await services.impersonator.impersonate(context.user, headers) };
+}
+
+/** Throws StatusError 403 unless the user may do this. */
+async function authorize(services: ApiServices, context: RequestContext): Promise<void> {
+  if (context.request.internal && context.user === context.request.user) return;
+  const attributes = authorizationAttributes(context);
+  const { verdict, reason } = await services.authorizer.authorize(attributes);
+  if (verdict === 'allow') return;
+  throw authorizationForbidden(attributes, reason);
+}
+
+export function authorizationAttributes(context: RequestContext): AuthorizationAttributes {
+  const { info, user } = context;
+  return {
+    user,
+    verb: info.verb,
+    isResourceRequest: info.isResourceRequest,
+    apiGroup: info.apiGroup,
+    apiVersion: info.apiVersion,
+    resource: info.resource,
+    subresource: info.subresource,
+    namespace: info.namespace,
+    name: info.name,
+    path: info.path,
+    ...(info.fieldSelector === '' ? {} : { fieldSelector: info.fieldSelector }),
+    ...(info.labelSelector === '' ? {} : { labelSelector: info.labelSelector }),
+  };
+}
+
+/** The refusal in upstream's words (k8s.io/apiserver responsewriters.Forbidden). */
+export function authorizationForbidden(attributes: AuthorizationAttributes, reason: string): StatusError {
+  const user = JSON.stringify(attributes.user.name);
+  const because = reason === '' ? '' : `: ${reason}`;
+  if (!attributes.isResourceRequest) {
+    const message = `forbidden: User ${user} cannot ${attributes.verb} path ${JSON.stringify(attributes.path)}${because}`;
+    return new StatusError(403, 'Forbidden', message, {});
+  }
+  const { apiGroup, name, namespace } = attributes;
+  const resource =
+    attributes.subresource === '' ? attributes.resource : `${attributes.resource}/${attributes.subresource}`;
+  const qualified = apiGroup === '' ? attributes.resource : `${attributes.resource}.${apiGroup}`;
+  const scope = namespace === '' ? ' at the cluster scope' : ` in the namespace ${JSON.stringify(namespace)}`;
+  const message = `User ${user} cannot ${attributes.verb} resource ${JSON.stringify(resource)} in API group ${JSON.stringify(apiGroup)}${scope}${because}`;
+  return new StatusError(
+    403,
+    'Forbidden',
+    name === ''
+      ? `${qualified} is forbidden: ${message}`
+      : `${qualified} ${JSON.stringify(name)} is forbidden: ${message}`,
+    {
+      ...(name === '' ? {} : { name }),
+      ...(apiGroup === '' ? {} : { group: apiGroup }),
+      kind: attributes.resource,
+    },
+  );
+}

@@ -1,0 +1,195 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type Http2ServerRequest, type Http2ServerResponse, constants as http2 } from 'node:http2';
+import { type Duplex, Readable } from 'node:stream';
+import { gzipSync } from 'node:zlib';
+import { StatusError } from '../status-error.ts';
+import type { IncomingRequest, PlainResponse } from './request.ts';
+
+/** Both versions of HTTP; the methods that are used are the same. */
+export type HttpRequest = IncomingMessage | Http2ServerRequest;
+export type HttpResponse = (ServerResponse | Http2ServerResponse) & {
+  readonly stream?: { destroy(): void };
+};
+
+/** Longer bodies are refused (k8s.io/apiserver MaxRequestBodyBytes). */
+export const MAX_BODY_BYTES = 3 * 1024 * 1024;
+/** A body that has not come by then is given up. */
+const BODY_MS = 60_000;
+/** Shorter answers are not worth compressing (upstream's limit). */
+const GZIP_BYTES = 128 * 1024;
+/** Headers that HTTP/2 does not know (RFC 9113, section 8.2.2). */
+const CONNECTION_HEADERS = new Set([
+  'connection',
+  'keep-alive',
+  'transfer-encoding',
+  'upgrade',
+  'proxy-connection',
+]);
+
+/** How a request's body is read: whole, with limits of size and time, or as it comes. */
+export function readableBody(
+  request: HttpRequest,
+  isUpgrade: boolean,
+): Pick<IncomingRequest, 'body' | 'stream'> {
+  if (isUpgrade) return { body: async () => Buffer.alloc(0), stream: () => Readable.from([]) };
+  return { body: () => wholeBody(request), stream: () => request };
+}
+
+function wholeBody(request: HttpRequest): Promise<Buffer> {
+  const tooLarge = () =>
+    new StatusError(413, 'RequestEntityTooLarge', `Request entity too large: limit is ${MAX_BODY_BYTES}`, {});
+  return new Promise((resolve, reject) => {
+    if (Number(request.headers['content-length'] ?? 0) > MAX_BODY_BYTES) {
+      reject(tooLarge());
+      return;
+    }
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const late = setTimeout(() => {
+      finish();
+      reject(
+        new StatusError(
+          408,
+          'Timeout',
+          `the body of the request did not come within ${BODY_MS / 1000} s`,
+          {},
+        ),
+      );
+    }, BODY_MS);
+    const data = (chunk: Buffer) => {
+      size += chunk.length;
+      chunks.push(chunk);
+      if (size <= MAX_BODY_BYTES) return;
+      finish();
+      reject(tooLarge());
+    };
+    const end = () => {
+      finish();
+      resolve(Buffer.concat(chunks));
+    };
+    const gone = () => {
+      finish();
+      reject(
+        new StatusError(
+          400,
+          'BadRequest',
+          'the client closed the connection before its request was complete',
+        ),
+      );
+    };
+    const finish = () => {
+      clearTimeout(late);
+      request.off('data', data).off('end', end).off('close', gone).off('error', gone);
+      request.pause();
+    };
+    request.on('data', data).on('end', end).on('close', gone).on('error', gone);
+  });
+}
+
+/** Writes an answer; compressed where the client takes that and it is long enough. */
+export function send(request: HttpRequest, response: HttpResponse, outgoing: PlainResponse): void {
+  if (response.destroyed || response.headersSent) {
+    discardBody(outgoing);
+    return;
+  }
+  const { status, body } = outgoing;
+  const isHttp2 = request.httpVersionMajor >= 2;
+  const headers: Record<string, string | string[] | number> = {};
+  for (const [name, value] of Object.entries(outgoing.headers)) {
+    if (isHttp2 && CONNECTION_HEADERS.has(name)) continue;
+    headers[name] = typeof value === 'string' ? value : [...value];
+  }
+  if (!request.complete) abandonBody(request, response, headers, isHttp2);
+  const head = (more: Record<string, string | number> = {}) => {
+    // Both classes have this method, with types that do not meet.
+    (response as ServerResponse).writeHead(status, { ...headers, ...more });
+  };
+  if (typeof body === 'string' || Buffer.isBuffer(body)) {
+    const plain = typeof body === 'string' ? Buffer.from(body) : body;
+    const gzip =
+      plain.length > GZIP_BYTES &&
+      headers['content-encoding'] === undefined &&
+      /\bgzip\b/.test(String(request.headers['accept-encoding'] ?? ''));
+    const bytes = gzip ? gzipSync(plain, { level: 1 }) : plain;
+    head({
+      ...(gzip ? { 'content-encoding': 'gzip', vary: 'Accept-Encoding' } : {}),
+      ...(status === 304 || status === 204 ? {} : { 'content-length': bytes.length }),
+    });
+    if (request.method === 'HEAD') response.end();
+    else response.end(bytes);
+    return;
+  }
+  head();
+  if (request.method === 'HEAD') {
+    body.destroy();
+    response.end();
+    return;
+  }
+  if ('flushHeaders' in response) response.flushHeaders();
+  body.on('error', () => cut(request, response));
+  response.on('close', () => body.destroy());
+  body.pipe(response as ServerResponse);
+}
+
+/** Ends an answer that cannot be completed, so that the client does not take it for whole. */
+function cut(request: HttpRequest, response: HttpResponse): void {
+  if (request.httpVersionMajor >= 2)
+    (request as Http2ServerRequest).stream.close(http2.NGHTTP2_INTERNAL_ERROR);
+  else (response as ServerResponse).destroy();
+}
+
+function discardBody(outgoing: PlainResponse): void {
+  if (typeof outgoing.body !== 'string' && !Buffer.isBuffer(outgoing.body)) outgoing.body.destroy();
+}
+
+/** A body that was not read to its end (refused, or too long) does not block the connection. */
+function abandonBody(
+  request: HttpRequest,
+  response: HttpResponse,
+  headers: Record<string, unknown>,
+  isHttp2: boolean,
+): void {
+  if (request.method === 'GET' || request.method === 'HEAD') return;
+  if (!isHttp2) headers['connection'] = 'close';
+  request.resume();
+  response.on('finish', () => {
+    const late = setTimeout(() => request.destroy(), 1000);
+    late.unref();
+    request.on('close', () => clearTimeout(late));
+  });
+}
+
+/** Writes an answer that is not a change of protocol to a connection that asked for one, and ends it. */
+export function sendOnSocket(socket: Duplex, outgoing: PlainResponse): void {
+  const { status, headers, body } = outgoing;
+  const lines = [`HTTP/1.1 ${status} ${STATUS_WORDS[status] ?? 'Status'}`];
+  for (const [name, value] of Object.entries(headers)) {
+    if (CONNECTION_HEADERS.has(name)) continue;
+    for (const one of typeof value === 'string' ? [value] : value) lines.push(`${name}: ${one}`);
+  }
+  lines.push('connection: close');
+  if (typeof body === 'string' || Buffer.isBuffer(body)) {
+    socket.write(`${lines.join('\r\n')}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n`);
+    socket.end(body);
+    return;
+  }
+  socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+  body.on('error', () => socket.destroy());
+  socket.on('close', () => body.destroy());
+  body.pipe(socket);
+}
+
+const STATUS_WORDS: Readonly<Record<number, string>> = {
+  200: 'OK',
+  201: 'Created',
+  301: 'Moved Permanently',
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  405: 'Method Not Allowed',
+  500: 'Internal Server Error',
+  502: 'Bad Gateway',
+  503: 'Service Unavailable',
+  504: 'Gateway Timeout',
+};

@@ -1,0 +1,114 @@
+import { StatusError } from '../status-error.ts';
+import type { RequestContext } from './request-context.ts';
+
+export type Format = 'json' | 'yaml' | 'protobuf';
+
+/** The form of an answer that the client asked for with its Accept header. */
+export interface Representation {
+  readonly format: Format;
+  /** Rows for `kubectl get`, or metadata alone; null: the objects as they are. */
+  readonly as: { readonly kind: TransformKind; readonly version: 'v1' | 'v1beta1' } | null;
+  /** Indented. */
+  readonly pretty: boolean;
+}
+
+export type TransformKind = 'Table' | 'PartialObjectMetadata' | 'PartialObjectMetadataList';
+
+/** What an endpoint can answer with. */
+export interface Offer {
+  readonly formats: readonly Format[];
+  /** Objects of a kind, which can come as tables and as metadata alone. */
+  readonly transforms: boolean;
+}
+
+export const MEDIA_TYPES: Readonly<Record<Format, string>> = {
+  json: 'application/json',
+  yaml: 'application/yaml',
+  protobuf: 'application/vnd.kubernetes.protobuf',
+};
+
+export const ALL_FORMATS: readonly Format[] = ['json', 'yaml', 'protobuf'];
+
+/** One clause of an Accept header. */
+export interface AcceptClause {
+  readonly type: string;
+  readonly subtype: string;
+  readonly q: number;
+  readonly parameters: Readonly<Record<string, string>>;
+}
+
+/** The clauses of an Accept header, the most wanted first (RFC 9110, section 12.5.1); clauses with q=0 are left out. */
+export function parseAccept(header: string): AcceptClause[] {
+  const clauses = header.split(',').flatMap((text) => {
+    const [media = '', ...rest] = text.split(';').map((part) => part.trim());
+    const [type = '', subtype = ''] = media.toLowerCase().split('/');
+    if (type === '') return [];
+    const parameters: Record<string, string> = {};
+    for (const part of rest) {
+      const equals = part.indexOf('=');
+      if (equals > 0)
+        parameters[part.slice(0, equals).trim()] = part
+          .slice(equals + 1)
+          .trim()
+          .replace(/^"(.*)"$/, '$1');
+    }
+    const { q: quality = '1', ...others } = parameters;
+    const number = Number(quality);
+    const q = Number.isFinite(number) ? Math.min(1, Math.max(0, number)) : 1;
+    return q === 0 ? [] : [{ type, subtype: subtype || '*', q, parameters: others }];
+  });
+  return clauses
+    .map((clause, i) => ({ clause, i }))
+    .sort((a, b) => b.clause.q - a.clause.q || a.i - b.i)
+    .map(({ clause }) => clause);
+}
+
+/** Chooses the form of an answer. Throws StatusError 406 when the client accepts none of those on offer. */
+export function negotiate(context: RequestContext, offer: Offer): Representation {
+  const header = context.request.headers['accept'] ?? '';
+  const pretty = wantsPretty(context);
+  const clauses = header === '' ? [{ type: '*', subtype: '*', q: 1, parameters: {} }] : parseAccept(header);
+  for (const { type, subtype, parameters } of clauses) {
+    for (const format of offer.formats) {
+      const [, own] = MEDIA_TYPES[format].split('/');
+      if (type !== '*' && type !== 'application') continue;
+      if (subtype !== '*' && subtype !== own) continue;
+      const as = transformOf(parameters, format, offer);
+      if (as === undefined) continue;
+      const stream = parameters['stream'];
+      if (stream && (stream !== 'watch' || context.info.verb !== 'watch')) continue;
+      return { format, as, pretty: pretty || parameters['pretty'] === '1' };
+    }
+  }
+  const accepted = offer.formats.map((format) => MEDIA_TYPES[format]).join(', ');
+  throw new StatusError(406, 'NotAcceptable', `only the following media types are accepted: ${accepted}`, {});
+}
+
+/** Undefined: the transform is not on offer. */
+function transformOf(
+  parameters: Readonly<Record<string, string>>,
+  format: Format,
+  offer: Offer,
+): Representation['as'] | undefined {
+  const { as: kind, g: group, v: version } = parameters;
+  if (kind === undefined && group === undefined && version === undefined) return null;
+  if (!offer.transforms || group !== 'meta.k8s.io' || (version !== 'v1' && version !== 'v1beta1')) {
+    return undefined;
+  }
+  switch (kind) {
+    case 'Table':
+      return format === 'protobuf' ? undefined : { kind, version };
+    case 'PartialObjectMetadata':
+    case 'PartialObjectMetadataList':
+      return { kind, version };
+    default:
+      return undefined;
+  }
+}
+
+/** As upstream: asked for by the query, else given to browsers and command-line tools. */
+function wantsPretty(context: RequestContext): boolean {
+  const asked = context.query.get('pretty');
+  if (asked) return /^(1|t|true)$/i.test(asked);
+  return /^(curl|Wget|Mozilla\/5\.0)/.test(context.request.headers['user-agent'] ?? '');
+}

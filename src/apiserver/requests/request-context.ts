@@ -1,0 +1,29 @@
+import type { User } from '../authentication/authenticator.ts';
+import type { IncomingRequest } from './request.ts';
+import { type RequestInfo, readRequestInfo } from './request-info.ts';
+
+/** Everything that filters and handlers know about one request. */
+export interface RequestContext {
+  readonly request: IncomingRequest;
+  readonly info: RequestInfo;
+  readonly query: URLSearchParams;
+  /** Who acts: the impersonated user, where there is one. */
+  readonly user: User;
+  readonly signal: AbortSignal;
+  /** Texts for `Warning:` headers. */
+  readonly warnings: string[];
+}
+
+/** Null: the path has a malformed escape. */
+export function createRequestContext(request: IncomingRequest): RequestContext | null {
+  const at = request.url.indexOf('?');
+  const path = at < 0 ? request.url : request.url.slice(0, at);
+  const query = new URLSearchParams(at < 0 ? '' : request.url.slice(at + 1));
+  const info = readRequestInfo(request.method, path, query);
+  return info && { request, info, query, user: request.user, signal: request.signal, warnings: [] };
+}
+
+/** Adds a warning once. */
+export function warn(context: RequestContext, text: string): void {
+  if (!context.warnings.includes(text)) context.warnings.push(text);
+}

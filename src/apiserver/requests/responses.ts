@@ -1,0 +1,84 @@
+import type { SchemaService } from '../schema-service.ts';
+import type { StatusError } from '../status-error.ts';
+import { contentTypeOf, encode } from './encode.ts';
+import { ALL_FORMATS, negotiate, type Representation } from './negotiation.ts';
+import type { PlainResponse } from './request.ts';
+import type { RequestContext } from './request-context.ts';
+
+const PLAIN_JSON = { format: 'json', as: null, pretty: false } as const;
+
+/** The Status object of a refusal in the format that the client accepts, with the headers that belong to it. */
+export function statusResponse(
+  schema: SchemaService,
+  context: RequestContext | null,
+  error: StatusError,
+): PlainResponse {
+  const retry = error.details?.['retryAfterSeconds'];
+  const headers = typeof retry === 'number' ? { 'retry-after': String(retry) } : {};
+  return respond(schema, statusForm(context), error.code, error.toJSON(), headers);
+}
+
+/** A client that accepts nothing that there is still learns why it was refused: in JSON. */
+function statusForm(context: RequestContext | null): Representation {
+  if (!context) return PLAIN_JSON;
+  try {
+    return { ...negotiate(context, { formats: ALL_FORMATS, transforms: true }), as: null };
+  } catch {
+    return PLAIN_JSON;
+  }
+}
+
+/** An object as an answer in the given form. */
+export function respond(
+  schema: SchemaService,
+  form: Pick<Representation, 'format' | 'pretty'>,
+  status: number,
+  object: object,
+  headers: PlainResponse['headers'] = {},
+): PlainResponse {
+  return {
+    status,
+    headers: { 'content-type': contentTypeOf(form.format), ...headers },
+    body: encode(schema, form, object),
+  };
+}
+
+/** An object that is not one of a stored kind (Scale, reviews, Status), in the format that the client accepts. */
+export function respondNegotiated(
+  schema: SchemaService,
+  context: RequestContext,
+  status: number,
+  object: object,
+): PlainResponse {
+  return respond(schema, negotiate(context, { formats: ALL_FORMATS, transforms: false }), status, object);
+}
+
+export function jsonResponse(status: number, value: unknown): PlainResponse {
+  return { status, headers: { 'content-type': 'application/json' }, body: `${JSON.stringify(value)}\n` };
+}
+
+/** meta/v1 Status of a success that has no object to show. */
+export function success(details?: object): object {
+  return {
+    kind: 'Status',
+    apiVersion: 'v1',
+    metadata: {},
+    status: 'Success',
+    ...(details ? { details } : {}),
+  };
+}
+
+/** The response with a header for each warning of the context. */
+export function withWarnings(context: RequestContext, response: PlainResponse): PlainResponse {
+  if (context.warnings.length === 0) return response;
+  return { ...response, headers: { ...response.headers, warning: context.warnings.map(warningValue) } };
+}
+
+/** One value of a Warning header (RFC 9111, section 5.5): headers hold nothing but printable ASCII. */
+function warningValue(text: string): string {
+  const ascii = text.replace(
+    /[^\x20-\x7e]/g,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
+  return `299 - ${JSON.stringify(ascii)}`;
+}

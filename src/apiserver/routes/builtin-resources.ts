@@ -1,0 +1,65 @@
+import type { Kind } from '../kind.ts';
+import { BINDING_SUBRESOURCE } from '../subresources/binding.ts';
+import { EVICTION_SUBRESOURCE } from '../subresources/eviction.ts';
+import { ATTACH, EXEC, LOG, NODE_PROXY, PORT_FORWARD } from '../subresources/node-streams.ts';
+import { EPHEMERAL_CONTAINERS, FINALIZE, RESIZE, STATUS } from '../subresources/part.ts';
+import { SCALE_SUBRESOURCE } from '../subresources/scale.ts';
+import { TOKEN_SUBRESOURCE } from '../subresources/token.ts';
+import { create } from '../verbs/create.ts';
+import { deleteCollection, deleteObject } from '../verbs/delete.ts';
+import { getObject } from '../verbs/get.ts';
+import { listObjects } from '../verbs/list.ts';
+import { patchPart } from '../verbs/patch.ts';
+import { updatePart } from '../verbs/update.ts';
+import { watchObjects } from '../verbs/watch.ts';
+import type { Resource, Subresource } from './resource.ts';
+import { REVIEW_RESOURCES } from './reviews.ts';
+
+/** Subresources that belong to one resource alone. */
+const OWN_SUBRESOURCES: Readonly<Record<string, readonly Subresource[]>> = {
+  pods: [
+    ATTACH,
+    BINDING_SUBRESOURCE,
+    EPHEMERAL_CONTAINERS,
+    EVICTION_SUBRESOURCE,
+    EXEC,
+    LOG,
+    PORT_FORWARD,
+    RESIZE,
+  ],
+  namespaces: [FINALIZE],
+  serviceaccounts: [TOKEN_SUBRESOURCE],
+  nodes: [NODE_PROXY],
+};
+
+/** The route-table row of a kind whose objects are stored: all verbs, status and scale where the kind has them. */
+export function storedResource(kind: Kind, own: readonly Subresource[] = []): Resource {
+  const subresources = [
+    ...own,
+    ...(kind.status ? [STATUS] : []),
+    ...(kind.scale ? [SCALE_SUBRESOURCE] : []),
+  ].sort((a, b) => (a.name < b.name ? -1 : 1));
+  return {
+    kind,
+    stored: true,
+    handlers: {
+      create,
+      delete: deleteObject,
+      ...(kind.deleteCollection === false ? {} : { deletecollection: deleteCollection }),
+      get: getObject,
+      list: listObjects,
+      patch: patchPart('main'),
+      update: updatePart('main'),
+      watch: watchObjects,
+    },
+    subresources: new Map(subresources.map((one) => [one.name, one])),
+  };
+}
+
+/** The route table that the server starts with. */
+export function builtinResources(kinds: readonly Kind[]): Resource[] {
+  return [
+    ...kinds.map((kind) => storedResource(kind, kind.group === '' ? OWN_SUBRESOURCES[kind.plural] : [])),
+    ...REVIEW_RESOURCES,
+  ];
+}

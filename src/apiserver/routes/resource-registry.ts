@@ -1,0 +1,91 @@
+import type { Resource } from './resource.ts';
+
+/** A group-version of the route table; `resources` in the order in which they were added. */
+export interface GroupVersion {
+  readonly group: string;
+  readonly version: string;
+  readonly resources: readonly Resource[];
+}
+
+/**
+ * The route table: resources by group, version and name. Resources come and go while the server runs (custom
+ * resources, aggregated APIs); discovery and OpenAPI read it anew after each change.
+ */
+export interface ResourceRegistry {
+  /** Counts changes: what was rendered from the table is valid for one revision. */
+  readonly revision: number;
+  find(group: string, version: string, plural: string): Resource | undefined;
+  all(): readonly Resource[];
+  /** In the order in which kubectl should prefer them. */
+  groupVersions(): readonly GroupVersion[];
+  /** Adds a resource, or replaces the one of the same group, version and name. */
+  add(resource: Resource): void;
+  remove(group: string, version: string, plural: string): void;
+  /** Calls back after every change; the result ends that. */
+  onChange(listener: () => void): () => void;
+  /** Aborts when the resource is removed: its watches end. */
+  lifetime(resource: Resource): AbortSignal;
+}
+
+export function createResourceRegistry(initial: readonly Resource[]): ResourceRegistry {
+  const resources = new Map<string, Resource>();
+  const lifetimes = new WeakMap<Resource, AbortController>();
+  const listeners = new Set<() => void>();
+  let revision = 0;
+  const keyOf = (group: string, version: string, plural: string) => `${group}/${version}/${plural}`;
+  const lifetimeOf = (resource: Resource): AbortController => {
+    let controller = lifetimes.get(resource);
+    if (!controller) {
+      controller = new AbortController();
+      lifetimes.set(resource, controller);
+    }
+    return controller;
+  };
+  const changed = () => {
+    revision++;
+    for (const listener of [...listeners]) listener();
+  };
+  const set = (resource: Resource) => {
+    const { group, version, plural } = resource.kind;
+    const key = keyOf(group, version, plural);
+    const before = resources.get(key);
+    resources.set(key, resource);
+    if (before && before !== resource) lifetimeOf(before).abort();
+  };
+  for (const resource of initial) set(resource);
+  return {
+    get revision() {
+      return revision;
+    },
+    find: (group, version, plural) => resources.get(keyOf(group, version, plural)),
+    all: () => [...resources.values()],
+    groupVersions() {
+      const found = new Map<string, { group: string; version: string; resources: Resource[] }>();
+      for (const resource of resources.values()) {
+        const { group, version } = resource.kind;
+        const key = `${group}/${version}`;
+        const entry = found.get(key) ?? { group, version, resources: [] };
+        entry.resources.push(resource);
+        found.set(key, entry);
+      }
+      return [...found.values()];
+    },
+    add(resource) {
+      set(resource);
+      changed();
+    },
+    remove(group, version, plural) {
+      const key = keyOf(group, version, plural);
+      const resource = resources.get(key);
+      if (!resource) return;
+      resources.delete(key);
+      lifetimeOf(resource).abort();
+      changed();
+    },
+    onChange(listener) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    lifetime: (resource) => lifetimeOf(resource).signal,
+  };
+}

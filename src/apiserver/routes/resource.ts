@@ -1,0 +1,57 @@
+import type { Kind } from '../kind.ts';
+import type { OutgoingResponse } from '../requests/request.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import type { ApiServices } from '../services.ts';
+
+export type ResourceVerb =
+  | 'get'
+  | 'list'
+  | 'watch'
+  | 'create'
+  | 'update'
+  | 'patch'
+  | 'delete'
+  | 'deletecollection';
+
+/** A request for one resource, with the resource found. */
+export interface ResourceContext extends RequestContext {
+  readonly resource: Resource;
+  readonly kind: Kind;
+  /** Where its objects are kept: the namespace of the path, "" for resources of the whole cluster. */
+  readonly namespace: string;
+  /** "" for collections. */
+  readonly name: string;
+}
+
+export type ResourceHandler = (
+  context: ResourceContext,
+  services: ApiServices,
+) => OutgoingResponse | Promise<OutgoingResponse>;
+
+export type Handlers = { readonly [Verb in ResourceVerb]?: ResourceHandler };
+
+export interface GroupVersionKind {
+  readonly group: string;
+  readonly version: string;
+  readonly kind: string;
+}
+
+/** An endpoint below an object: pods/log, deployments/scale. */
+export interface Subresource {
+  readonly name: string;
+  /** The kind of its objects; null: the resource's own. */
+  readonly kind: GroupVersionKind | null;
+  readonly handlers: Handlers;
+  /** Takes requests of every method, streams and changes of protocol (exec, proxy); discovery lists `connectVerbs`. */
+  readonly connect?: ResourceHandler;
+  readonly connectVerbs?: readonly ResourceVerb[];
+}
+
+/** A row of the route table: one resource of one group-version. */
+export interface Resource {
+  readonly kind: Kind;
+  readonly handlers: Handlers;
+  readonly subresources: ReadonlyMap<string, Subresource>;
+  /** Appears in the kind's storageVersionHash; false for resources that are only asked (reviews). */
+  readonly stored: boolean;
+}

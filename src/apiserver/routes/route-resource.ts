@@ -1,0 +1,53 @@
+import type { OutgoingResponse } from '../requests/request.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import type { ApiServices } from '../services.ts';
+import { methodNotAllowed } from '../status-error.ts';
+import type { ResourceContext, ResourceVerb } from './resource.ts';
+
+/** Runs the handler of a resource's verb; null when there is no such resource. Throws StatusError 405 for other verbs. */
+export async function routeResource(
+  context: RequestContext,
+  services: ApiServices,
+): Promise<OutgoingResponse | null> {
+  const { info, request } = context;
+  if (!info.isResourceRequest) return null;
+  const resource = services.registry.find(info.apiGroup, info.apiVersion, info.resource);
+  if (!resource) return null;
+  const { kind } = resource;
+  const isCollection = info.verb === 'list' || info.verb === 'deletecollection';
+  // A namespace in the path of a cluster's resource, or none in that of a namespaced object, names nothing.
+  const isOwnNamespace = info.resource === 'namespaces' && info.apiGroup === '';
+  if (!kind.namespaced && info.namespace !== '' && !isOwnNamespace) return null;
+  if (
+    kind.namespaced &&
+    info.namespace === '' &&
+    info.name !== '' &&
+    !isCollection &&
+    info.verb !== 'watch'
+  ) {
+    return null;
+  }
+  const target: ResourceContext = {
+    ...context,
+    resource,
+    kind,
+    namespace: kind.namespaced ? info.namespace : '',
+    name: isCollection ? '' : info.name,
+  };
+  if (info.subresource !== '') {
+    const subresource = resource.subresources.get(info.subresource);
+    if (!subresource) return null;
+    if (subresource.connect) return subresource.connect(target, services);
+    if (info.subpath !== '' && info.subpath !== '/') return null;
+    const handler = subresource.handlers[info.verb as ResourceVerb];
+    if (!handler || request.method === 'HEAD') throw notAllowed();
+    return handler(target, services);
+  }
+  const handler = resource.handlers[info.verb as ResourceVerb];
+  const needsName = info.verb === 'update' || info.verb === 'patch';
+  if (!handler || request.method === 'HEAD' || (needsName && info.name === '')) throw notAllowed();
+  if (info.verb === 'create' && info.name !== '') throw notAllowed();
+  return handler(target, services);
+}
+
+const notAllowed = () => methodNotAllowed('the server does not allow this method on the requested resource');

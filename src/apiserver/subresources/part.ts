@@ -1,0 +1,25 @@
+import type { Part } from '../resource-store.ts';
+import type { Subresource } from '../routes/resource.ts';
+import { getObject } from '../verbs/get.ts';
+import { patchPart } from '../verbs/patch.ts';
+import { updatePart } from '../verbs/update.ts';
+
+/** A subresource through which one part of an object is read and changed: status, resize, ephemeralcontainers. */
+export function partSubresource(name: string, part: Part): Subresource {
+  return {
+    name,
+    kind: null,
+    handlers: { get: getObject, patch: patchPart(part), update: updatePart(part) },
+  };
+}
+
+export const STATUS = partSubresource('status', 'status');
+export const EPHEMERAL_CONTAINERS = partSubresource('ephemeralcontainers', 'ephemeralcontainers');
+export const RESIZE = partSubresource('resize', 'resize');
+
+/** A namespace's finalizers, which keep it until its content is gone. */
+export const FINALIZE: Subresource = {
+  name: 'finalize',
+  kind: null,
+  handlers: { update: updatePart('finalize') },
+};

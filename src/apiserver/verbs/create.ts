@@ -1,0 +1,25 @@
+import { readBody } from '../requests/body.ts';
+import { warn } from '../requests/request-context.ts';
+import { checkBody } from '../resource-store.ts';
+import type { ResourceHandler } from '../routes/resource.ts';
+import { badRequest } from '../status-error.ts';
+import { negotiateObject, objectResponse } from './object-response.ts';
+import { createObject } from './write.ts';
+import { checkFields, readRequestOptions, storeOptions } from './write-options.ts';
+
+/** Creates an object from the body. */
+export const create: ResourceHandler = async (context, services) => {
+  const { kind, namespace } = context;
+  const form = negotiateObject(services, context);
+  if (kind.namespaced && namespace === '') {
+    throw badRequest('an empty namespace may not be set during creation');
+  }
+  const options = readRequestOptions(context.query, 'CreateOptions');
+  const body = await readBody(context, services.schema);
+  checkFields(services, kind, body, context, options.fieldValidation);
+  const object = checkBody(kind, namespace, body.object);
+  const store = storeOptions(services, kind, context, options);
+  const stored = await createObject(services, context, object, options, store);
+  if (kind.notice) warn(context, kind.notice);
+  return objectResponse(services, context, form, 201, stored);
+};

@@ -1,0 +1,89 @@
+import { mutate, release, validate } from '../admission/run.ts';
+import { presented, storageKind } from '../conversion.ts';
+import type { JsonObject } from '../object.ts';
+import { readBody } from '../requests/body.ts';
+import { respond, success } from '../requests/responses.ts';
+import type { DeleteRequest } from '../resource-store.ts';
+import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import type { StoredObject } from '../store.ts';
+import { readDeleteOptions } from './delete-options.ts';
+import { listResponse, selection } from './list.ts';
+import { negotiateObject, objectResponse } from './object-response.ts';
+import { admissionAttributes } from './write.ts';
+
+/** Deletes one object, or begins its deletion. */
+export const deleteObject: ResourceHandler = async (context, services) => {
+  const { kind, namespace, name } = context;
+  const form = negotiateObject(services, context);
+  const body = await readBody(context, services.schema, true);
+  const options = readDeleteOptions(body.object, context.query);
+  const before = services.resources.get(storageKind(kind), namespace, name);
+  const { stored, gone } = await deleteAdmitted(services, context, before, options);
+  // Upstream answers with the object while it lingers, and for pods always; else with a Status.
+  if (!gone || kind.answersDeleted) return objectResponse(services, context, form, 200, stored);
+  const { uid = '' } = stored.object.metadata;
+  const group = kind.group === '' ? {} : { group: kind.group };
+  const status = success({ name, ...group, kind: kind.plural, uid });
+  return respond(services.schema, form, 200, status);
+};
+
+/** Deletes all objects that the selectors match. */
+export const deleteCollection: ResourceHandler = async (context, services) => {
+  const { kind } = context;
+  const form = negotiateObject(services, context);
+  const body = await readBody(context, services.schema, true);
+  const options = readDeleteOptions(body.object, context.query);
+  const page = services.resources.list(kind, selection(context));
+  const deleted: StoredObject[] = [];
+  for (const item of page.items) {
+    // Another request may have deleted it meanwhile.
+    if (services.store.get(item.collection, item.key) === undefined) continue;
+    deleted.push((await deleteAdmitted(services, context, item, options)).stored);
+  }
+  return listResponse(services, context, form, deleted, { resourceVersion: String(services.store.version) });
+};
+
+/** Deletes an object after admission. */
+export async function deleteAdmitted(
+  services: ApiServices,
+  context: ResourceContext,
+  before: StoredObject,
+  options: DeleteRequest,
+): Promise<{ stored: StoredObject; gone: boolean }> {
+  const { kind } = context;
+  const { name = '', namespace = '' } = before.object.metadata;
+  const attributes = admissionAttributes(context, {
+    operation: 'DELETE',
+    object: null,
+    oldObject: presented(kind, before.object),
+    options: deleteOptionsObject(options),
+    dryRun: options.dryRun === true,
+    name,
+  });
+  await mutate(services.admission, attributes);
+  await validate(services.admission, attributes);
+  try {
+    const result = services.resources.delete(storageKind(kind), namespace, name, options);
+    if (options.dryRun) release(services.admission, attributes);
+    return result;
+  } catch (error) {
+    release(services.admission, attributes);
+    throw error;
+  }
+}
+
+function deleteOptionsObject(options: DeleteRequest): JsonObject {
+  const { dryRun, uid, resourceVersion, ...rest } = options;
+  const preconditions = {
+    ...(uid === undefined ? {} : { uid }),
+    ...(resourceVersion === undefined ? {} : { resourceVersion }),
+  };
+  return {
+    kind: 'DeleteOptions',
+    apiVersion: 'meta.k8s.io/v1',
+    ...rest,
+    ...(dryRun ? { dryRun: ['All'] } : {}),
+    ...(Object.keys(preconditions).length > 0 ? { preconditions } : {}),
+  };
+}

@@ -1,0 +1,90 @@
+import { presented, presentedJson } from '../conversion.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import { contentTypeOf } from '../requests/encode.ts';
+import type { Representation } from '../requests/negotiation.ts';
+import type { PlainResponse } from '../requests/request.ts';
+import { respond } from '../requests/responses.ts';
+import type { ListRequest } from '../resource-store.ts';
+import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import { badRequest } from '../status-error.ts';
+import type { StoredObject } from '../store.ts';
+import { readVersionOptions } from './list-options.ts';
+import { negotiateObject } from './object-response.ts';
+import { transformFor } from './transform.ts';
+import { waitForVersion } from './wait-for-version.ts';
+
+/** The namespace and selectors of a list, watch or deletecollection. */
+export function selection(context: ResourceContext): ListRequest {
+  const { info, namespace, kind, query } = context;
+  const labelSelector = query.get('labelSelector');
+  const fieldSelector = query.get('fieldSelector');
+  return {
+    ...(kind.namespaced && namespace !== '' ? { namespace } : {}),
+    ...(labelSelector ? { labelSelector } : {}),
+    ...(fieldSelector ? { fieldSelector } : {}),
+    // The legacy path /watch/…/NAME.
+    ...(info.verb === 'watch' && context.name !== ''
+      ? {
+          fieldSelector: [`metadata.name=${context.name}`, ...(fieldSelector ? [fieldSelector] : [])].join(
+            ',',
+          ),
+        }
+      : {}),
+  };
+}
+
+/** Answers with a list of objects: a page of it when `limit` asks for that. */
+export const listObjects: ResourceHandler = async (context, services) => {
+  const { kind, query } = context;
+  const form = negotiateObject(services, context);
+  const versions = readVersionOptions(query, false);
+  await waitForVersion(services, versions.atLeast);
+  const limit = Number(query.get('limit') ?? 0);
+  if (!Number.isInteger(limit))
+    throw badRequest(`limit: ${JSON.stringify(query.get('limit'))} is not an integer`);
+  const token = query.get('continue');
+  const page = services.resources.list(kind, {
+    ...selection(context),
+    ...(limit > 0 && !versions.any ? { limit } : {}),
+    ...(versions.exactly === null ? {} : { exactly: versions.exactly }),
+    ...(token ? { continue: token } : {}),
+  });
+  const metadata = {
+    resourceVersion: String(page.version),
+    ...(page.continue ? { continue: page.continue } : {}),
+    ...(page.remaining === null ? {} : { remainingItemCount: page.remaining }),
+  };
+  return listResponse(services, context, form, page.items, metadata);
+};
+
+/** A list in the form that the client asked for. */
+export function listResponse(
+  services: ApiServices,
+  context: ResourceContext,
+  form: Representation,
+  items: readonly StoredObject[],
+  metadata: object,
+): PlainResponse {
+  const { kind } = context;
+  const { schema } = services;
+  const transform = transformFor(context, form, services.tables, kind, new Date(services.clock.now()));
+  const objects = () => items.map((item) => presented(kind, item.object));
+  if (transform) return respond(schema, form, 200, transform.list(objects(), metadata));
+  const headers = { 'content-type': contentTypeOf(form.format) };
+  if (form.format === 'json' && !form.pretty) {
+    const list = items.map((item) => presentedJson(kind, item)).join(',');
+    const head = `{"kind":"${listKind(kind)}","apiVersion":"${apiVersionOf(kind)}","metadata":${JSON.stringify(metadata)},"items":[`;
+    return { status: 200, headers, body: `${head}${list}]}\n` };
+  }
+  return respond(schema, form, 200, {
+    kind: listKind(kind),
+    apiVersion: apiVersionOf(kind),
+    metadata,
+    items: objects(),
+  });
+}
+
+export function listKind(kind: Kind): string {
+  return kind.listKind ?? `${kind.kind}List`;
+}

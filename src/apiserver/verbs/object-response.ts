@@ -1,0 +1,50 @@
+import { presented, presentedJson } from '../conversion.ts';
+import { contentTypeOf, encode } from '../requests/encode.ts';
+import { ALL_FORMATS, negotiate, type Offer, type Representation } from '../requests/negotiation.ts';
+import type { PlainResponse } from '../requests/request.ts';
+import { respond } from '../requests/responses.ts';
+import type { ResourceContext } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import type { StoredObject } from '../store.ts';
+import { transformFor } from './transform.ts';
+
+/** The forms in which objects of the request's kind can be had: Protobuf only where the kind's fields are described. */
+export function objectOffer(services: ApiServices, context: ResourceContext): Offer {
+  const { group, version, kind } = context.kind;
+  const apiVersion = group === '' ? version : `${group}/${version}`;
+  const formats = services.schema.hasProtobuf(apiVersion, kind)
+    ? ALL_FORMATS
+    : ALL_FORMATS.filter((format) => format !== 'protobuf');
+  return { formats, transforms: true };
+}
+
+/** The form of the answer. Called before anything is changed: what cannot be answered is not done. */
+export function negotiateObject(services: ApiServices, context: ResourceContext): Representation {
+  const form = negotiate(context, objectOffer(services, context));
+  transformFor(context, form, services.tables, context.kind, new Date(services.clock.now()));
+  return form;
+}
+
+/** An object of the request's kind as the answer. */
+export function objectResponse(
+  services: ApiServices,
+  context: ResourceContext,
+  form: Representation,
+  status: number,
+  stored: StoredObject,
+): PlainResponse {
+  const { kind } = context;
+  const now = new Date(services.clock.now());
+  const transform = transformFor(context, form, services.tables, kind, now);
+  if (transform) {
+    return respond(services.schema, form, status, transform.single(presented(kind, stored.object), true));
+  }
+  const isStoredForm = form.format === 'json' && !form.pretty;
+  return {
+    status,
+    headers: { 'content-type': contentTypeOf(form.format) },
+    body: isStoredForm
+      ? `${presentedJson(kind, stored)}\n`
+      : encode(services.schema, form, presented(kind, stored.object)),
+  };
+}

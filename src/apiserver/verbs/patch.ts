@@ -1,0 +1,108 @@
+import { storageKind } from '../conversion.ts';
+import { applyJsonPatch, applyMergePatch } from '../json-patch.ts';
+import { apiVersionOf } from '../kind.ts';
+import type { ApiObject, JsonObject } from '../object.ts';
+import { contentType, readBody } from '../requests/body.ts';
+import { checkBody, type Part } from '../resource-store.ts';
+import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
+import type { FieldSchema } from '../schema/patch-schema.ts';
+import { applyServerSide } from '../server-side-apply.ts';
+import type { ApiServices } from '../services.ts';
+import { StatusError } from '../status-error.ts';
+import { applyStrategicPatch } from '../strategic-patch.ts';
+import { negotiateObject, objectResponse } from './object-response.ts';
+import { createObject, updateObject } from './write.ts';
+import { checkFields, fieldManager, readRequestOptions, storeOptions } from './write-options.ts';
+
+const APPLY = 'application/apply-patch+yaml';
+const PATCHES = [
+  'application/json-patch+json',
+  'application/merge-patch+json',
+  'application/strategic-merge-patch+json',
+  APPLY,
+];
+
+/** Patches an object, or the part of it that a subresource may change. */
+export function patchPart(part: Part): ResourceHandler {
+  return async (context, services) => {
+    const type = contentType(context);
+    if (!PATCHES.includes(type)) throw unknownPatch(type);
+    return type === APPLY ? apply(services, context, part) : patch(services, context, part);
+  };
+}
+
+async function apply(services: ApiServices, context: ResourceContext, part: Part) {
+  const { kind, namespace, name } = context;
+  const form = negotiateObject(services, context);
+  const options = readRequestOptions(context.query, 'PatchOptions', true);
+  const body = await readBody(context, services.schema);
+  checkFields(services, kind, body, context, options.fieldValidation);
+  const applied = checkBody(kind, namespace, body.object);
+  const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
+  const settings = {
+    manager: fieldManager(services, kind, context, options),
+    force: options.force,
+    hasStatus: kind.status,
+  };
+  const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
+  if (!exists && part === 'main') {
+    applied.metadata.name = name;
+    const object = applyServerSide(null, applied, schema, settings);
+    const created = await createObject(services, context, object, options, { dryRun: options.dryRun });
+    return objectResponse(services, context, form, 201, created);
+  }
+  const stored = await updateObject(
+    services,
+    context,
+    (current) => applyServerSide(current, structuredClone(applied), schema, settings),
+    options,
+    { dryRun: options.dryRun, part },
+  );
+  return objectResponse(services, context, form, 200, stored);
+}
+
+async function patch(services: ApiServices, context: ResourceContext, part: Part) {
+  const { kind, namespace } = context;
+  const form = negotiateObject(services, context);
+  const options = readRequestOptions(context.query, 'PatchOptions');
+  const body = await readBody(context, services.schema);
+  const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
+  const change = (current: ApiObject) => {
+    const patched = patchedBy(context, current as JsonObject, body.object, schema);
+    const object = checkBody(kind, namespace, patched);
+    checkFields(services, kind, { object, json: null }, context, options.fieldValidation);
+    return object;
+  };
+  const store = storeOptions(services, kind, context, options, part);
+  const stored = await updateObject(services, context, change, options, store);
+  return objectResponse(services, context, form, 200, stored);
+}
+
+/** The document after a patch of the request's content type. Throws StatusError 400, 415 or 422. */
+export function patchedBy(
+  context: ResourceContext,
+  document: JsonObject,
+  body: unknown,
+  schema: FieldSchema | null,
+): JsonObject {
+  const type = contentType(context);
+  switch (type) {
+    case 'application/json-patch+json':
+      return applyJsonPatch(document, body);
+    case 'application/merge-patch+json':
+      return applyMergePatch(document, body);
+    case 'application/strategic-merge-patch+json':
+      return applyStrategicPatch(document, body, schema);
+    default:
+      throw unknownPatch(type);
+  }
+}
+
+function unknownPatch(type: string): StatusError {
+  return new StatusError(
+    415,
+    'UnsupportedMediaType',
+    `the body of the request was in an unknown format (${type}) - accepted media types include: ${PATCHES.join(', ')}`,
+    {},
+  );
+}

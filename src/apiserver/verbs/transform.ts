@@ -1,0 +1,63 @@
+import type { Kind } from '../kind.ts';
+import type { ApiObject } from '../object.ts';
+import type { Representation } from '../requests/negotiation.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import type { TableService } from '../schema-service.ts';
+import { invalidObject, notSupported } from '../status-error.ts';
+
+/** Renders objects as meta/v1 Table or PartialObjectMetadata, as one request asked for. */
+export interface Transform {
+  list(objects: readonly ApiObject[], metadata: object): object;
+  /** `first`: the first object of the answer; a watch sends a table's columns once. */
+  single(object: ApiObject, first: boolean): object;
+}
+
+/** The transform that a representation asks for; null for plain objects. Throws StatusError 422 for a wrong includeObject. */
+export function transformFor(
+  context: RequestContext,
+  form: Representation,
+  tables: TableService,
+  kind: Kind,
+  now: Date,
+): Transform | null {
+  if (!form.as) return null;
+  const apiVersion = `meta.k8s.io/${form.as.version}`;
+  const partial = (object: ApiObject) => ({
+    kind: 'PartialObjectMetadata',
+    apiVersion,
+    metadata: object.metadata,
+  });
+  if (form.as.kind !== 'Table') {
+    return {
+      list: (objects, metadata) => ({
+        kind: 'PartialObjectMetadataList',
+        apiVersion,
+        metadata,
+        items: objects.map(partial),
+      }),
+      single: partial,
+    };
+  }
+  const include = context.query.get('includeObject') || 'Metadata';
+  const choices = ['', 'Metadata', 'None', 'Object'];
+  if (!choices.includes(include)) {
+    throw invalidObject({ group: 'meta.k8s.io', kind: 'TableOptions', plural: 'tableoptions' }, '', [
+      notSupported('includeObject', include, choices),
+    ]);
+  }
+  const row = (object: ApiObject) => ({
+    cells: tables.cells(kind.group, kind.kind, object, now),
+    object: include === 'Object' ? object : include === 'None' ? null : partial(object),
+  });
+  const table = (objects: readonly ApiObject[], metadata: object, columns: boolean) => ({
+    kind: 'Table',
+    apiVersion,
+    metadata,
+    columnDefinitions: columns ? tables.columns(kind.group, kind.kind) : null,
+    rows: objects.map(row),
+  });
+  return {
+    list: (objects, metadata) => table(objects, metadata, true),
+    single: (object, first) => table([object], { resourceVersion: object.metadata.resourceVersion }, first),
+  };
+}

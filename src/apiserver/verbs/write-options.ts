@@ -1,0 +1,143 @@
+import type { AdmissionOperation } from '../admission/plugin.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import { type FieldManager, recordUpdate } from '../managed-fields.ts';
+import { isObject, type JsonObject } from '../object.ts';
+import { type RequestContext, warn } from '../requests/request-context.ts';
+import type { Part, WriteOptions } from '../resource-store.ts';
+import type { ApiServices } from '../services.ts';
+import { badRequest, type FieldError, invalid, invalidObject, notSupported } from '../status-error.ts';
+
+export type FieldValidation = 'Ignore' | 'Warn' | 'Strict';
+
+/** meta/v1 CreateOptions, UpdateOptions and PatchOptions, as far as they are alike. */
+export interface RequestOptions {
+  readonly kind: 'CreateOptions' | 'UpdateOptions' | 'PatchOptions';
+  readonly dryRun: boolean;
+  readonly fieldManager: string;
+  readonly fieldValidation: FieldValidation;
+  readonly force: boolean;
+}
+
+const MAX_MANAGER_LENGTH = 128;
+
+/** Checks `dryRun` as upstream: only "All" may be asked for. */
+export function checkDryRun(values: readonly string[]): FieldError[] {
+  return values.filter((value) => value !== 'All').map((value) => notSupported('dryRun', value, ['All']));
+}
+
+/** Reads a write's options from the query. Throws StatusError 422 for values that upstream refuses. */
+export function readRequestOptions(
+  query: URLSearchParams,
+  kind: RequestOptions['kind'],
+  isApply = false,
+): RequestOptions {
+  const dryRun = query.getAll('dryRun');
+  const fieldManager = query.get('fieldManager') ?? '';
+  const fieldValidation = query.get('fieldValidation') || 'Warn';
+  const force = query.get('force') === 'true';
+  const errors = checkDryRun(dryRun);
+  if (isApply && fieldManager === '')
+    errors.push({
+      field: 'fieldManager',
+      reason: 'FieldValueRequired',
+      message: 'Required value: is required for apply patch',
+    });
+  if (!isApply && query.has('force') && kind === 'PatchOptions')
+    errors.push({
+      field: 'force',
+      reason: 'FieldValueForbidden',
+      message: 'Forbidden: may not be specified for non-apply patch',
+    });
+  if (fieldManager.length > MAX_MANAGER_LENGTH)
+    errors.push({
+      field: 'fieldManager',
+      reason: 'FieldValueTooLong',
+      message: `Too long: may not be more than ${MAX_MANAGER_LENGTH} bytes`,
+    });
+  if (/[^\P{C}]/u.test(fieldManager))
+    errors.push(invalid('fieldManager', fieldManager, 'should only contain printable characters'));
+  const validations = ['Ignore', 'Strict', 'Warn'];
+  if (!validations.includes(fieldValidation))
+    errors.push(notSupported('fieldValidation', fieldValidation, validations));
+  if (errors.length > 0)
+    throw invalidObject({ group: 'meta.k8s.io', kind, plural: kind.toLowerCase() }, '', errors);
+  return {
+    kind,
+    dryRun: dryRun.length > 0,
+    fieldManager,
+    fieldValidation: fieldValidation as FieldValidation,
+    force,
+  };
+}
+
+/** The options as admission plugins and webhooks are shown them. */
+export function optionsObject(options: RequestOptions, operation: AdmissionOperation): JsonObject {
+  return {
+    kind: operation === 'CREATE' && options.kind !== 'PatchOptions' ? 'CreateOptions' : options.kind,
+    apiVersion: 'meta.k8s.io/v1',
+    ...(options.dryRun ? { dryRun: ['All'] } : {}),
+    ...(options.fieldManager === '' ? {} : { fieldManager: options.fieldManager }),
+    ...(options.kind === 'PatchOptions' && options.force ? { force: true } : {}),
+    fieldValidation: options.fieldValidation,
+  };
+}
+
+/** Who writes: the named manager, or the client's program, as upstream derives it. */
+export function fieldManager(
+  services: ApiServices,
+  kind: Kind,
+  context: RequestContext,
+  options: RequestOptions,
+): FieldManager {
+  const program = (context.request.headers['user-agent'] ?? '').split('/')[0]?.slice(0, MAX_MANAGER_LENGTH);
+  return {
+    name: options.fieldManager || program || 'unknown',
+    apiVersion: apiVersionOf(kind),
+    subresource: context.info.subresource,
+    now: new Date(services.clock.now()),
+  };
+}
+
+/**
+ * The options of a write that is no apply. Objects of this process's own controllers are not tracked: that would
+ * double the size of every Pod and EndpointSlice, and no client asks for it.
+ */
+export function storeOptions(
+  services: ApiServices,
+  kind: Kind,
+  context: RequestContext,
+  options: RequestOptions,
+  part: Part = 'main',
+): WriteOptions {
+  const manager = fieldManager(services, kind, context, options);
+  return {
+    dryRun: options.dryRun,
+    part,
+    record(before, after) {
+      const tracked = before ? (after.metadata.managedFields ?? []).length > 0 : !context.request.internal;
+      if (tracked) {
+        const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
+        recordUpdate(before, after, schema, manager);
+      }
+    },
+  };
+}
+
+/** Unknown and duplicate fields: refused, warned of or passed over, as `fieldValidation` asks. Throws StatusError 400. */
+export function checkFields(
+  services: ApiServices,
+  kind: { readonly kind: string; readonly group: string; readonly version: string },
+  body: { readonly object: unknown; readonly json: string | null },
+  context: RequestContext,
+  mode: FieldValidation,
+): void {
+  if (!isObject(body.object)) return;
+  const apiVersion = kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
+  const handled = `${kind.kind} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`;
+  const wrong = services.schema.typeError(apiVersion, kind.kind, body.object);
+  if (wrong !== null) throw badRequest(`${handled}: ${wrong}`);
+  const problems = services.schema.prune(apiVersion, kind.kind, body.object, body.json);
+  if (problems.length === 0 || mode === 'Ignore') return;
+  if (mode === 'Strict') throw badRequest(`${handled}: strict decoding error: ${problems.join(', ')}`);
+  for (const problem of problems) warn(context, problem);
+}

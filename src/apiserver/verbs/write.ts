@@ -1,0 +1,155 @@
+import type { AdmissionAttributes, AdmissionOperation } from '../admission/plugin.ts';
+import { mutate, release, validate } from '../admission/run.ts';
+import { presented, storageKind, toStorage } from '../conversion.ts';
+import type { ApiObject } from '../object.ts';
+import { warn } from '../requests/request-context.ts';
+import { modified, type PreparedWrite, type WriteOptions } from '../resource-store.ts';
+import type { GroupVersionKind, ResourceContext } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import { StatusError } from '../status-error.ts';
+import type { StoredObject } from '../store.ts';
+import { optionsObject, type RequestOptions } from './write-options.ts';
+
+/** Writes that meet another one between reading and storing are tried again this often. */
+const MAX_ATTEMPTS = 20;
+
+interface AdmissionInput {
+  readonly operation: AdmissionOperation;
+  readonly object: ApiObject | null;
+  readonly oldObject: ApiObject | null;
+  readonly options: object;
+  readonly dryRun: boolean;
+  /** Of the object in the request, where it is not the resource's own. */
+  readonly kind?: GroupVersionKind;
+  readonly name?: string;
+}
+
+/** The attributes of a request's write, for admission. */
+export function admissionAttributes(context: ResourceContext, input: AdmissionInput): AdmissionAttributes {
+  const { kind, info, namespace } = context;
+  const { group, version } = kind;
+  return {
+    operation: input.operation,
+    kind: input.kind ?? { group, version, kind: kind.kind },
+    resource: { group, version, resource: kind.plural },
+    subresource: info.subresource,
+    // A namespace's own requests are in that namespace, as upstream has it.
+    namespace: namespace || info.namespace,
+    name: input.name ?? (context.name || (input.object?.metadata.name ?? '')),
+    object: input.object,
+    oldObject: input.oldObject,
+    options: input.options as AdmissionAttributes['options'],
+    dryRun: input.dryRun,
+    user: context.user,
+    warn: (text) => warn(context, text),
+  };
+}
+
+/** Runs a request that stores nothing itself (exec, proxy, token) through admission. */
+export async function admit(
+  services: ApiServices,
+  context: ResourceContext,
+  input: AdmissionInput,
+): Promise<void> {
+  const attributes = admissionAttributes(context, input);
+  await mutate(services.admission, attributes);
+  await validate(services.admission, attributes);
+}
+
+/** Stores a new object: mutating admission, the kind's strategy and validation, validating admission. */
+export async function createObject(
+  services: ApiServices,
+  context: ResourceContext,
+  object: ApiObject,
+  request: RequestOptions,
+  options: WriteOptions,
+): Promise<StoredObject> {
+  const { kind, namespace } = context;
+  if (kind.namespaced) object.metadata.namespace = namespace;
+  const attributes = (of: ApiObject) =>
+    admissionAttributes(context, {
+      operation: 'CREATE',
+      object: of,
+      oldObject: null,
+      options: optionsObject(request, 'CREATE'),
+      dryRun: request.dryRun,
+    });
+  await mutate(services.admission, attributes(object));
+  const prepared = services.resources.prepareCreate(
+    storageKind(kind),
+    namespace,
+    toStorage(kind, object),
+    options,
+  );
+  return admitted(services, prepared, attributes(presented(kind, prepared.object)), request);
+}
+
+/**
+ * Stores a changed object. `change` makes it from (a copy of) what is there, in the version of the request; when
+ * another write comes between, it is called again, unless it names the version that it is based on.
+ */
+export async function updateObject(
+  services: ApiServices,
+  context: ResourceContext,
+  change: (current: ApiObject) => ApiObject,
+  request: RequestOptions,
+  options: WriteOptions,
+): Promise<StoredObject> {
+  const { kind, namespace, name } = context;
+  for (let attempt = 1; ; attempt++) {
+    const before = services.resources.get(storageKind(kind), namespace, name);
+    const old = presented(kind, before.object);
+    const object = change(structuredClone(old));
+    const isBased = object.metadata.resourceVersion !== undefined && object.metadata.resourceVersion !== '';
+    const attributes = (of: ApiObject) =>
+      admissionAttributes(context, {
+        operation: 'UPDATE',
+        object: of,
+        oldObject: old,
+        options: optionsObject(request, 'UPDATE'),
+        dryRun: request.dryRun,
+      });
+    await mutate(services.admission, attributes(object));
+    try {
+      const prepared = services.resources.prepareUpdate(
+        storageKind(kind),
+        before,
+        toStorage(kind, object),
+        options,
+      );
+      return await admitted(services, prepared, attributes(presented(kind, prepared.object)), request);
+    } catch (error) {
+      const raced =
+        error instanceof StatusError &&
+        error.reason === 'Conflict' &&
+        services.store.get(before.collection, before.key) !== before;
+      // `change` that starts from what is there names that version without meaning it.
+      const restartable =
+        !isBased || object.metadata.resourceVersion === before.object.metadata.resourceVersion;
+      if (!raced || !restartable) throw error;
+      if (attempt === MAX_ATTEMPTS) throw modified(kind, name);
+    }
+  }
+}
+
+async function admitted(
+  services: ApiServices,
+  prepared: PreparedWrite,
+  attributes: AdmissionAttributes,
+  request: RequestOptions,
+): Promise<StoredObject> {
+  try {
+    await validate(services.admission, attributes);
+  } catch (error) {
+    prepared.release();
+    throw error;
+  }
+  try {
+    const stored = prepared.commit();
+    if (request.dryRun) release(services.admission, attributes);
+    return stored;
+  } catch (error) {
+    release(services.admission, attributes);
+    throw error;
+  }
+}
