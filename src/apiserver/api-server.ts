@@ -7,6 +7,8 @@ import { createCertificateAuthenticator } from './authentication/certificate-aut
 import { createTokenAuthenticator } from './authentication/token-authenticator.ts';
 import { createAlwaysAllow } from './authorization/authorizer.ts';
 import { installBuiltins } from './builtins.ts';
+import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
+import { serveDefinitions } from './custom-resources/definitions.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import { KINDS } from './kinds.ts';
 import { createRequestMetrics } from './metrics.ts';
@@ -60,11 +62,12 @@ export interface ApiServer {
 export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger } = options;
   const store = new Store(options.dataFile);
+  const schema = createCustomSchemas(options.schema);
   const allocator = new ServiceAllocator(store, options.serviceCidrs, options.nodePorts, random);
   const resources = new ResourceStore(store, allocator, clock, {
     randomUuid: randomUUID,
     mountTokens: options.mountTokens ?? false,
-    complete: (object) => options.schema.complete(object),
+    complete: (object) => schema.complete(object),
   });
   const tokens = createTokenIssuer(
     options.tokenKey,
@@ -80,7 +83,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     store,
     resources,
     registry,
-    schema: options.schema,
+    schema,
     tokens,
     clock,
     random,
@@ -103,6 +106,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     nodes,
   });
   installBuiltins(resources, store, KINDS, options);
+  const definitions = serveDefinitions({ store, resources, registry, schemas: schema, clock, logger });
   const servers: { close(): Promise<void> }[] = [];
   return {
     async transport(request) {
@@ -145,6 +149,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     },
     async close() {
       closing.abort();
+      definitions.close();
       await Promise.all(servers.map((server) => server.close()));
       nodes.close();
       store.close();

@@ -1,4 +1,6 @@
 import { type ApiObject, at, textAt } from './object.ts';
+import type { FieldError } from './status-error.ts';
+import type { Printer } from './tables/printer.ts';
 
 /** What the strategies of a kind may look at besides the object. */
 export interface StrategyContext {
@@ -49,6 +51,14 @@ export interface Kind {
   readonly answersDeleted?: boolean;
   /** One request can delete the whole collection. Default: true. */
   readonly deleteCollection?: boolean;
+  /** Finalizers that deletion puts on an object: a controller finishes what it stands for. */
+  readonly deletionFinalizers?: readonly string[];
+  /** Defined by a CustomResourceDefinition: no strategic merge patches, no Protobuf. */
+  readonly isCustom?: boolean;
+  /** Columns of `kubectl get`, where the kind brings them itself. */
+  readonly printer?: Printer;
+  /** Checks of the kind itself, besides those of the table of validators. */
+  readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
   /** PUT of an object that is not there creates it. */
   readonly createOnUpdate?: boolean;
   /** It is another kind's objects, seen under other names. */

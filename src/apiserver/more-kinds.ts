@@ -1,3 +1,4 @@
+import { DEFINITION_KIND } from './custom-resources/definition-kind.ts';
 import { defineKind, type Kind, pathFields } from './kind.ts';
 
 const cluster = { namespaced: false } as const;
@@ -7,6 +8,7 @@ const NO_DEVICES = 'no device driver runs here: nothing allocates devices, and n
 
 /** The kinds of upstream's other groups, as its discovery lists them. */
 export const MORE_KINDS: readonly Kind[] = [
+  DEFINITION_KIND,
   defineKind('node.k8s.io/v1', 'RuntimeClass', 'runtimeclasses', {
     ...cluster,
     notice: 'nodes have one runtime, runc: its handler and overhead are ignored',

@@ -327,6 +327,9 @@ export class ResourceStore {
     const finalizers = new Set(current.metadata.finalizers ?? []);
     if (request.propagationPolicy === 'Foreground') finalizers.add('foregroundDeletion');
     if (request.propagationPolicy === 'Orphan') finalizers.add('orphan');
+    for (const finalizer of kind.deletionFinalizers ?? []) {
+      if (current.metadata.deletionTimestamp === undefined) finalizers.add(finalizer);
+    }
     const grace = gracePeriod(kind, current, request.gracePeriodSeconds);
     const pending = kind.collection === 'namespaces' && finalizersOf(current).length > 0;
     if (finalizers.size === 0 && grace === 0 && !pending) {
@@ -369,6 +372,7 @@ export class ResourceStore {
       ...validateLabels(object.metadata.labels, 'metadata.labels'),
       ...validateAnnotations(object.metadata.annotations, 'metadata.annotations'),
       ...validateObject(kind, object, before),
+      ...(kind.validate?.(object, before) ?? []),
     ];
     if (before?.metadata.deletionTimestamp !== undefined) {
       const old = before.metadata.finalizers ?? [];

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { DEFAULTS } from '../defaults/defaults.ts';
 import type { ApiObject } from '../object.ts';
-import { defaultDefinition } from './definition.ts';
 import { definitionConditions } from './definition-conditions.ts';
 import { parseJsonPath } from './json-path.ts';
 import { createColumnPrinter } from './printer-columns.ts';
@@ -219,7 +219,7 @@ function definition(
     metadata: { name },
     spec,
   };
-  defaultDefinition(made);
+  DEFAULTS['apiextensions.v1.CustomResourceDefinition']?.(made as unknown as Record<string, never>);
   return made;
 }
 

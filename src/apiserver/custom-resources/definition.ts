@@ -85,24 +85,3 @@ export const statusOf = (definition: ApiObject): DefinitionStatus =>
 
 export const hasCondition = (definition: ApiObject, type: string): boolean =>
   statusOf(definition).conditions?.some((one) => one.type === type && one.status === 'True') ?? false;
-
-/**
- * Fills in what a definition leaves out (apiextensions/v1 SetDefaults_CustomResourceDefinitionSpec and
- * SetDefaults_ServiceReference).
- */
-export function defaultDefinition(definition: ApiObject): void {
-  const spec = definition['spec'] as
-    | { names?: Record<string, unknown>; conversion?: Record<string, unknown>; scope?: string }
-    | undefined;
-  if (typeof spec !== 'object' || spec === null) return;
-  const { names } = spec;
-  if (names && typeof names['kind'] === 'string') {
-    if (!names['singular']) names['singular'] = names['kind'].toLowerCase();
-    if (!names['listKind']) names['listKind'] = `${names['kind']}List`;
-  }
-  spec.conversion ??= { strategy: 'None' };
-  const webhook = spec.conversion['webhook'] as
-    | { clientConfig?: { service?: { port?: number } } }
-    | undefined;
-  if (webhook?.clientConfig?.service) webhook.clientConfig.service.port ??= 443;
-}

@@ -1,3 +1,4 @@
+import { validateDefinition } from '../custom-resources/validate-definition.ts';
 import type { Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
@@ -17,6 +18,7 @@ import { validateJob, validateWorkload } from './workloads.ts';
 type Validator = (object: ApiObject, before: ApiObject | null) => FieldError[];
 
 const VALIDATORS: Readonly<Record<string, Validator>> = {
+  'customresourcedefinitions.apiextensions.k8s.io': validateDefinition,
   namespaces: validateNamespace,
   nodes: validateNode,
   pods: validatePod,

@@ -15,18 +15,14 @@ import { createObject, updateObject } from './write.ts';
 import { checkFields, fieldManager, readRequestOptions, storeOptions } from './write-options.ts';
 
 const APPLY = 'application/apply-patch+yaml';
-const PATCHES = [
-  'application/json-patch+json',
-  'application/merge-patch+json',
-  'application/strategic-merge-patch+json',
-  APPLY,
-];
+const STRATEGIC = 'application/strategic-merge-patch+json';
+const PATCHES = ['application/json-patch+json', 'application/merge-patch+json', STRATEGIC, APPLY];
 
 /** Patches an object, or the part of it that a subresource may change. */
 export function patchPart(part: Part): ResourceHandler {
   return async (context, services) => {
     const type = contentType(context);
-    if (!PATCHES.includes(type)) throw unknownPatch(type);
+    if (!patchTypes(context).includes(type)) throw unknownPatch(type, patchTypes(context));
     return type === APPLY ? apply(services, context, part) : patch(services, context, part);
   };
 }
@@ -91,18 +87,23 @@ export function patchedBy(
       return applyJsonPatch(document, body);
     case 'application/merge-patch+json':
       return applyMergePatch(document, body);
-    case 'application/strategic-merge-patch+json':
+    case STRATEGIC:
       return applyStrategicPatch(document, body, schema);
     default:
-      throw unknownPatch(type);
+      throw unknownPatch(type, patchTypes(context));
   }
 }
 
-function unknownPatch(type: string): StatusError {
+/** The merge keys of strategic merge patches belong to Go types, which custom kinds do not have. */
+function patchTypes({ kind }: ResourceContext): readonly string[] {
+  return kind.isCustom ? PATCHES.filter((type) => type !== STRATEGIC) : PATCHES;
+}
+
+function unknownPatch(type: string, accepted: readonly string[]): StatusError {
   return new StatusError(
     415,
     'UnsupportedMediaType',
-    `the body of the request was in an unknown format (${type}) - accepted media types include: ${PATCHES.join(', ')}`,
+    `the body of the request was in an unknown format (${type}) - accepted media types include: ${accepted.join(', ')}`,
     {},
   );
 }

@@ -46,14 +46,14 @@ export function transformFor(
     ]);
   }
   const row = (object: ApiObject) => ({
-    cells: tables.cells(kind.group, kind.kind, object, now),
+    cells: kind.printer?.cells(object, now) ?? tables.cells(kind.group, kind.kind, object, now),
     object: include === 'Object' ? object : include === 'None' ? null : partial(object),
   });
   const table = (objects: readonly ApiObject[], metadata: object, columns: boolean) => ({
     kind: 'Table',
     apiVersion,
     metadata,
-    columnDefinitions: columns ? tables.columns(kind.group, kind.kind) : null,
+    columnDefinitions: columns ? (kind.printer?.columns ?? tables.columns(kind.group, kind.kind)) : null,
     rows: objects.map(row),
   });
   return {

@@ -1,0 +1,71 @@
+import type { FieldSchema } from '../schema/patch-schema.ts';
+import { memberSchema, preservesUnknown, type StructuralSchema } from './structural-schema.ts';
+
+/** Free-form JSON: every member is its own field. */
+const ANY: FieldSchema = {
+  kind: 'any',
+  field: () => null,
+  items: null,
+  patchStrategies: [],
+  mergeKey: null,
+  listType: 'atomic',
+  listKeys: [],
+  atomic: false,
+};
+const SCALAR: FieldSchema = { ...ANY, kind: 'scalar' };
+
+/**
+ * How server-side apply treats the fields of a custom object. `metadata` is the schema of every object's metadata.
+ * Source: apiextensions-apiserver/pkg/controller/openapi/builder and structured-merge-diff's schema conversion.
+ */
+export function customFieldSchema(schema: StructuralSchema, metadata: FieldSchema | null): FieldSchema {
+  const root = fieldSchema(schema);
+  return {
+    ...root,
+    kind: 'object',
+    field: (name) =>
+      name === 'metadata' ? metadata : name === 'apiVersion' || name === 'kind' ? SCALAR : root.field(name),
+  };
+}
+
+function fieldSchema(schema: StructuralSchema): FieldSchema {
+  if (schema['x-kubernetes-int-or-string']) return SCALAR;
+  switch (schema.type) {
+    case 'array':
+      return {
+        ...ANY,
+        kind: 'list',
+        items: schema.items ? fieldSchema(schema.items) : ANY,
+        listType: schema['x-kubernetes-list-type'] ?? 'atomic',
+        listKeys: schema['x-kubernetes-list-map-keys'] ?? [],
+      };
+    case 'object':
+    case undefined:
+      return objectSchema(schema);
+    default:
+      return SCALAR;
+  }
+}
+
+function objectSchema(schema: StructuralSchema): FieldSchema {
+  const atomic = schema['x-kubernetes-map-type'] === 'atomic';
+  const values = typeof schema.additionalProperties === 'object' ? schema.additionalProperties : null;
+  if (!schema.properties && values) return { ...ANY, kind: 'map', items: fieldSchema(values), atomic };
+  if (!schema.properties) return { ...ANY, atomic };
+  const members = new Map<string, FieldSchema>();
+  return {
+    ...ANY,
+    kind: 'object',
+    atomic,
+    field(name) {
+      let member = members.get(name);
+      if (!member) {
+        const own = memberSchema(schema, name);
+        if (!own) return preservesUnknown(schema) ? ANY : null;
+        member = fieldSchema(own);
+        members.set(name, member);
+      }
+      return member;
+    },
+  };
+}

@@ -1,0 +1,102 @@
+import { defineKind, type Kind } from '../kind.ts';
+import type { ApiObject } from '../object.ts';
+import type { FieldError } from '../status-error.ts';
+import { type DefinitionVersion, specOf, statusOf } from './definition.ts';
+import { parseJsonPath } from './json-path.ts';
+import { createColumnPrinter } from './printer-columns.ts';
+import { applyDefaults, dropNulls, pruneValue, type StructuralSchema } from './structural-schema.ts';
+import { type EvaluateRule, validateValue } from './validate-value.ts';
+
+/** A version of a definition as a kind, with what its schema does to objects. */
+export interface CustomKind {
+  readonly kind: Kind;
+  readonly version: DefinitionVersion;
+  readonly schema: StructuralSchema;
+  /** Takes out what the schema does not have; returns the paths. */
+  prune(object: object): string[];
+  /** Fills in defaults. */
+  complete(object: object): void;
+}
+
+const ANYTHING: StructuralSchema = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true };
+
+/**
+ * The kinds of a definition, one for each version that it serves. Objects are kept in the storage version; other
+ * versions differ by their apiVersion, their schema's pruning and its defaults (conversion strategy None).
+ */
+export function customKinds(definition: ApiObject, evaluateRule: EvaluateRule | undefined): CustomKind[] {
+  const spec = specOf(definition);
+  const versions = [...spec.versions].sort((a, b) => Number(b.storage) - Number(a.storage));
+  const kinds: CustomKind[] = [];
+  let storage: CustomKind | null = null;
+  for (const version of versions) {
+    const made: CustomKind = customKind(definition, version, storage, evaluateRule);
+    storage ??= made;
+    if (version.served) kinds.push(made);
+  }
+  return kinds;
+}
+
+function customKind(
+  definition: ApiObject,
+  version: DefinitionVersion,
+  storage: CustomKind | null,
+  evaluateRule: EvaluateRule | undefined,
+): CustomKind {
+  const spec = specOf(definition);
+  const names = statusOf(definition).acceptedNames ?? spec.names;
+  const schema = version.schema?.openAPIV3Schema ?? ANYTHING;
+  const hasStatus = version.subresources?.status !== undefined;
+  const prune = (object: object) => pruneValue(schema, object);
+  const complete = (object: object) => {
+    dropNulls(schema, object);
+    applyDefaults(schema, object);
+  };
+  const of = storage?.kind;
+  const storageComplete = storage?.complete;
+  const kind = defineKind(`${spec.group}/${version.name}`, names.kind, names.plural, {
+    singular: names.singular ?? names.kind.toLowerCase(),
+    ...(names.listKind ? { listKind: names.listKind } : {}),
+    shortNames: names.shortNames ?? [],
+    categories: names.categories ?? [],
+    namespaced: spec.scope === 'Namespaced',
+    status: hasStatus,
+    scale: false,
+    // Everything but metadata and status counts as a change of the desired state.
+    generationFields: Object.keys(schema.properties ?? { spec: {} }).filter(
+      (field) => !['apiVersion', 'kind', 'metadata'].includes(field) && !(hasStatus && field === 'status'),
+    ),
+    fields: Object.fromEntries(
+      (version.selectableFields ?? []).map(({ jsonPath }) => {
+        const path = parseJsonPath(jsonPath);
+        return [jsonPath.replace(/^\./, ''), (object: ApiObject) => String(path(object)[0] ?? '')];
+      }),
+    ),
+    printer: createColumnPrinter(version.additionalPrinterColumns),
+    isCustom: true,
+    validate: (object: ApiObject, before: ApiObject | null): FieldError[] =>
+      validateValue(schema, object, {
+        ...(evaluateRule ? { evaluateRule } : {}),
+        ...(before ? { old: before } : {}),
+      }),
+    ...(of
+      ? {
+          view: {
+            of,
+            toStorage(object: ApiObject) {
+              const stored = { ...object, apiVersion: `${of.group}/${of.version}` };
+              storageComplete?.(stored);
+              return stored;
+            },
+            fromStorage(object: ApiObject) {
+              const shown = structuredClone(object);
+              prune(shown);
+              complete(shown);
+              return shown;
+            },
+          },
+        }
+      : {}),
+  });
+  return { kind, version, schema, prune, complete };
+}

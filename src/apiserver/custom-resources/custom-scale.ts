@@ -1,0 +1,117 @@
+import { presented, storageKind } from '../conversion.ts';
+import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
+import { contentType, readBody } from '../requests/body.ts';
+import { respondNegotiated } from '../requests/responses.ts';
+import type { ResourceContext, Subresource } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import { invalid, invalidObject, StatusError } from '../status-error.ts';
+import { patchedBy } from '../verbs/patch.ts';
+import { updateObject } from '../verbs/write.ts';
+import { type RequestOptions, readRequestOptions, storeOptions } from '../verbs/write-options.ts';
+
+const SCALE = { group: 'autoscaling', version: 'v1', kind: 'Scale' } as const;
+
+/** Where a custom object keeps the number of its replicas (CustomResourceSubresourceScale). */
+export interface ScalePaths {
+  readonly specReplicasPath: string;
+  readonly statusReplicasPath: string;
+  readonly labelSelectorPath?: string;
+}
+
+/** The members of a path such as ".spec.replicas". */
+const members = (path: string): string[] => path.split('.').slice(1);
+
+/** The scale subresource of a custom resource. */
+export function customScale(paths: ScalePaths): Subresource {
+  const scaleOf = (object: ApiObject): JsonObject => {
+    const { name = '', namespace, uid = '', resourceVersion = '', creationTimestamp = '' } = object.metadata;
+    const selector = paths.labelSelectorPath ? at(object, ...members(paths.labelSelectorPath)) : undefined;
+    const replicas = at(object, ...members(paths.specReplicasPath));
+    if (replicas === undefined) {
+      throw new StatusError(
+        500,
+        'InternalError',
+        `the spec replicas field ${JSON.stringify(paths.specReplicasPath)} does not exist`,
+        {},
+      );
+    }
+    return {
+      kind: 'Scale',
+      apiVersion: 'autoscaling/v1',
+      metadata: { name, ...(namespace ? { namespace } : {}), uid, resourceVersion, creationTimestamp },
+      spec: { replicas: replicas as number },
+      status: {
+        replicas: Number(at(object, ...members(paths.statusReplicasPath)) ?? 0),
+        ...(typeof selector === 'string' ? { selector } : {}),
+      },
+    };
+  };
+
+  const withReplicas = (object: ApiObject, scale: JsonObject): ApiObject => {
+    const replicas = at(scale, 'spec', 'replicas') ?? 0;
+    if (typeof replicas !== 'number' || !Number.isInteger(replicas) || replicas < 0) {
+      throw invalidObject({ ...SCALE, plural: 'scales' }, object.metadata.name ?? '', [
+        invalid('spec.replicas', replicas, 'must be greater than or equal to 0'),
+      ]);
+    }
+    const changed = structuredClone(object);
+    const path = members(paths.specReplicasPath);
+    const last = path.pop() ?? '';
+    let place: JsonObject = changed as unknown as JsonObject;
+    for (const field of path) {
+      const next = isObject(place[field]) ? place[field] : {};
+      place[field] = next;
+      place = next;
+    }
+    place[last] = replicas;
+    const version = at(scale, 'metadata', 'resourceVersion');
+    if (typeof version === 'string' && version !== '') changed.metadata.resourceVersion = version;
+    return changed;
+  };
+
+  async function store(
+    services: ApiServices,
+    context: ResourceContext,
+    options: RequestOptions,
+    change: (scale: JsonObject) => JsonObject,
+  ) {
+    const stored = await updateObject(
+      services,
+      context,
+      (current) => withReplicas(current, change(scaleOf(current))),
+      options,
+      storeOptions(services, context.kind, context, options),
+    );
+    return respondNegotiated(services.schema, context, 200, scaleOf(presented(context.kind, stored.object)));
+  }
+
+  return {
+    name: 'scale',
+    kind: SCALE,
+    handlers: {
+      get(context, services) {
+        const { object } = services.resources.get(storageKind(context.kind), context.namespace, context.name);
+        return respondNegotiated(services.schema, context, 200, scaleOf(presented(context.kind, object)));
+      },
+      async update(context, services) {
+        const options = readRequestOptions(context.query, 'UpdateOptions');
+        const body = await readBody(context, services.schema);
+        return store(services, context, options, () => body.object as JsonObject);
+      },
+      async patch(context, services) {
+        if (contentType(context) === 'application/apply-patch+yaml') {
+          throw new StatusError(
+            415,
+            'UnsupportedMediaType',
+            'server-side apply of the scale subresource is not supported: use a merge patch',
+            {},
+          );
+        }
+        const options = readRequestOptions(context.query, 'PatchOptions');
+        const body = await readBody(context, services.schema);
+        const schema = services.schema.patchSchema('autoscaling/v1', 'Scale');
+        return store(services, context, options, (before) => patchedBy(context, before, body.object, schema));
+      },
+    },
+  };
+}

@@ -1,0 +1,87 @@
+import { createHash } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
+import { apiVersionOf } from '../kind.ts';
+import type { FieldSchema } from '../schema/patch-schema.ts';
+import type { OpenapiDocument, SchemaService } from '../schema-service.ts';
+import { customFieldSchema } from './custom-field-schema.ts';
+import type { CustomKind } from './custom-kind.ts';
+import { customOpenapi } from './custom-openapi.ts';
+
+/** The schema service of the server: the kinds that come with it, and those that definitions add. */
+export interface CustomSchemas extends SchemaService {
+  /** Replaces the custom kinds. */
+  setKinds(kinds: readonly CustomKind[]): void;
+}
+
+/** Adds custom kinds to a schema service. Their OpenAPI documents are made when they are first asked for. */
+export function createCustomSchemas(base: SchemaService): CustomSchemas {
+  let kinds = new Map<string, CustomKind>();
+  let documents = new Map<string, OpenapiDocument>();
+  const patchSchemas = new WeakMap<CustomKind, FieldSchema>();
+  const find = (apiVersion: string, kind: string) => kinds.get(`${apiVersion}/${kind}`);
+  const metadataSchema = () => base.patchSchema('v1', 'ConfigMap')?.field('metadata') ?? null;
+
+  function document(path: string): OpenapiDocument | null {
+    const known = documents.get(path);
+    if (known) return known;
+    const own = [...kinds.values()].filter(({ kind }) => path === `apis/${apiVersionOf(kind)}`);
+    const [first] = own;
+    if (!first) return null;
+    const made = serialised(customOpenapi(own, apiVersionOf(first.kind)));
+    documents.set(path, made);
+    return made;
+  }
+
+  return {
+    setKinds(next) {
+      kinds = new Map(next.map((one) => [`${apiVersionOf(one.kind)}/${one.kind.kind}`, one]));
+      documents = new Map();
+    },
+    async openapiIndex() {
+      const index = (await base.openapiIndex()) as { paths: Record<string, unknown> };
+      const paths = { ...index.paths };
+      for (const { kind } of kinds.values()) {
+        const path = `apis/${apiVersionOf(kind)}`;
+        if (paths[path]) continue;
+        paths[path] = { serverRelativeURL: `/openapi/v3/${path}?hash=${document(path)?.hash}` };
+      }
+      return { ...index, paths };
+    },
+    openapiDocument: async (path) => (await base.openapiDocument(path)) ?? document(path),
+    prune(apiVersion, kind, object, json) {
+      const custom = find(apiVersion, kind);
+      if (!custom) return base.prune(apiVersion, kind, object, json);
+      return custom.prune(object).map((path) => `unknown field "${path}"`);
+    },
+    complete(object) {
+      const { apiVersion = '', kind = '' } = object as { apiVersion?: string; kind?: string };
+      const custom = find(apiVersion, kind);
+      if (custom) custom.complete(object);
+      else base.complete(object);
+    },
+    typeError: (apiVersion, kind, object) =>
+      find(apiVersion, kind) ? null : base.typeError(apiVersion, kind, object),
+    patchSchema(apiVersion, kind) {
+      const custom = find(apiVersion, kind);
+      if (!custom) return base.patchSchema(apiVersion, kind);
+      let schema = patchSchemas.get(custom);
+      if (!schema) {
+        schema = customFieldSchema(custom.schema, metadataSchema());
+        patchSchemas.set(custom, schema);
+      }
+      return schema;
+    },
+    hasProtobuf: (apiVersion, kind) => base.hasProtobuf(apiVersion, kind),
+    encodeProtobuf: (object) => base.encodeProtobuf(object),
+    decodeProtobuf: (bytes) => base.decodeProtobuf(bytes),
+  };
+}
+
+function serialised(content: object): OpenapiDocument {
+  const json = Buffer.from(JSON.stringify(content));
+  return {
+    json,
+    gzip: gzipSync(json),
+    hash: createHash('sha256').update(json).digest('hex').slice(0, 32).toUpperCase(),
+  };
+}

@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { eventually } from '../../lib/testing/eventually.ts';
+import { startApi } from '../testing/api.ts';
+
+const api = startApi();
+after(() => api.server.close());
+const { request } = api;
+const DEFINITIONS = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions';
+const WIDGETS = '/apis/example.com/v1/namespaces/default/widgets';
+
+const schema = {
+  type: 'object',
+  properties: {
+    spec: {
+      type: 'object',
+      required: ['size'],
+      properties: {
+        size: { type: 'integer', minimum: 1 },
+        color: { type: 'string', default: 'red' },
+        replicas: { type: 'integer' },
+        steps: {
+          type: 'array',
+          'x-kubernetes-list-type': 'map',
+          'x-kubernetes-list-map-keys': ['name'],
+          items: {
+            type: 'object',
+            required: ['name'],
+            properties: { name: { type: 'string' }, run: { type: 'string' } },
+          },
+        },
+      },
+    },
+    status: { type: 'object', properties: { phase: { type: 'string' }, replicas: { type: 'integer' } } },
+  },
+};
+const version = (name: string, storage: boolean) => ({
+  name,
+  served: true,
+  storage,
+  schema: { openAPIV3Schema: schema },
+  subresources: {
+    status: {},
+    scale: { specReplicasPath: '.spec.replicas', statusReplicasPath: '.status.replicas' },
+  },
+  additionalPrinterColumns: [{ name: 'Size', type: 'integer', jsonPath: '.spec.size' }],
+});
+const definition = {
+  apiVersion: 'apiextensions.k8s.io/v1',
+  kind: 'CustomResourceDefinition',
+  metadata: { name: 'widgets.example.com' },
+  spec: {
+    group: 'example.com',
+    scope: 'Namespaced',
+    names: { plural: 'widgets', kind: 'Widget', shortNames: ['wd'] },
+    versions: [version('v1', true), version('v2', false)],
+  },
+};
+const widget = (name: string, spec: object, more: object = {}) => ({
+  apiVersion: 'example.com/v1',
+  kind: 'Widget',
+  metadata: { name },
+  spec,
+  ...more,
+});
+
+test('a definition is established and its kind discovered in every served version', async () => {
+  const { status } = await request('POST', DEFINITIONS, definition);
+  assert.equal(status, 201);
+  const { body } = await eventually(
+    () => request('GET', `${DEFINITIONS}/widgets.example.com`),
+    (answer) => answer.body.status.conditions?.some((one: { type: string }) => one.type === 'Established'),
+  );
+  assert.equal(body.status.acceptedNames.listKind, 'WidgetList');
+  assert.deepEqual(body.status.storedVersions, ['v1']);
+  const { body: list } = await request('GET', '/apis/example.com/v1');
+  assert.deepEqual(
+    list.resources.map((one: { name: string }) => one.name),
+    ['widgets', 'widgets/scale', 'widgets/status'],
+  );
+  assert.equal((await request('GET', '/apis/example.com/v2')).status, 200);
+});
+
+test('an object gets the defaults of its schema, and loses what the schema does not have', async () => {
+  const { status, body } = await request('POST', WIDGETS, widget('plain', { size: 1, extra: true }));
+  assert.equal(status, 201);
+  assert.deepEqual(body.spec, { size: 1, color: 'red' });
+  assert.equal(body.metadata.generation, 1);
+});
+
+const refusals: readonly [what: string, spec: object, query: string, status: number, message: RegExp][] = [
+  [
+    'a value out of bounds',
+    { size: 0 },
+    '',
+    422,
+    /spec\.size: Invalid value: 0: spec\.size in body should be greater than or equal to 1/,
+  ],
+  ['a missing value', {}, '', 422, /spec\.size: Required value/],
+  [
+    'an unknown field, when asked to be strict',
+    { size: 1, extra: 1 },
+    '?fieldValidation=Strict',
+    400,
+    /unknown field "spec\.extra"/,
+  ],
+];
+for (const [what, spec, query, status, message] of refusals) {
+  test(`${what} is refused`, async () => {
+    const answer = await request('POST', `${WIDGETS}${query}`, widget('wrong', spec));
+    assert.equal(answer.status, status);
+    assert.match(answer.body.message, message);
+  });
+}
+
+test('another version shows the same object', async () => {
+  const { body } = await request('GET', '/apis/example.com/v2/namespaces/default/widgets/plain');
+  assert.equal(body.apiVersion, 'example.com/v2');
+  assert.equal(body.spec.size, 1);
+});
+
+test('status is written by its subresource alone', async () => {
+  const { body } = await request('GET', `${WIDGETS}/plain`);
+  const written = await request('PUT', `${WIDGETS}/plain/status`, {
+    ...body,
+    spec: { size: 9 },
+    status: { phase: 'Up' },
+  });
+  assert.deepEqual(written.body.status, { phase: 'Up' });
+  assert.equal(written.body.spec.size, 1);
+  assert.equal(written.body.metadata.generation, 1);
+});
+
+test('scale reads and writes where the definition says', async () => {
+  const merge = { 'content-type': 'application/merge-patch+json' };
+  await request('PATCH', `${WIDGETS}/plain`, { spec: { replicas: 1 } }, merge);
+  const { body } = await request('PATCH', `${WIDGETS}/plain/scale`, { spec: { replicas: 3 } }, merge);
+  assert.equal(body.spec.replicas, 3);
+  assert.equal((await request('GET', `${WIDGETS}/plain`)).body.spec.replicas, 3);
+});
+
+test('a strategic merge patch is refused, since custom kinds have no merge keys', async () => {
+  const { status } = await request(
+    'PATCH',
+    `${WIDGETS}/plain`,
+    {},
+    { 'content-type': 'application/strategic-merge-patch+json' },
+  );
+  assert.equal(status, 415);
+});
+
+test('two managers apply items of one list of the map type', async () => {
+  const apply = (manager: string, name: string) =>
+    request(
+      'PATCH',
+      `${WIDGETS}/applied?fieldManager=${manager}`,
+      widget('applied', { size: 1, steps: [{ name, run: 'x' }] }),
+      { 'content-type': 'application/apply-patch+yaml' },
+    );
+  assert.equal((await apply('a', 'first')).status, 201);
+  const { body } = await apply('b', 'second');
+  assert.deepEqual(
+    body.spec.steps.map((step: { name: string }) => step.name),
+    ['first', 'second'],
+  );
+});
+
+test('a table has the columns of the definition', async () => {
+  const { body } = await request('GET', WIDGETS, undefined, {
+    accept: 'application/json;as=Table;v=v1;g=meta.k8s.io',
+  });
+  assert.deepEqual(
+    body.columnDefinitions.map((one: { name: string }) => one.name),
+    ['Name', 'Size'],
+  );
+  assert.deepEqual(body.rows[0].cells, ['applied', 1]);
+});
+
+test('OpenAPI describes the kind', async () => {
+  const index = await request('GET', '/openapi/v3');
+  assert.ok(index.body.paths['apis/example.com/v1']);
+  const { body } = await request('GET', '/openapi/v3/apis/example.com/v1');
+  assert.equal(body.components.schemas['com.example.v1.Widget'].properties.spec.required[0], 'size');
+});
+
+test('a definition that is deleted takes its objects with it, and its kind is gone', async () => {
+  await request('DELETE', `${DEFINITIONS}/widgets.example.com`);
+  await eventually(
+    () => request('GET', `${DEFINITIONS}/widgets.example.com`),
+    ({ status }) => status === 404,
+  );
+  assert.equal((await request('GET', WIDGETS)).status, 404);
+});
