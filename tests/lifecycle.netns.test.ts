@@ -18,11 +18,11 @@ describe('down', () => {
       );
       assert.notDeepEqual(machineState(reserved.name, reserved.stateRoot), earlier);
       const down = await cluster.fairlead('down');
-      assert.deepEqual(down, { status: 0, out: `cluster ${cluster.name} is gone\n`, error: '' });
+      assert.deepEqual(down, { status: 0, out: `cluster ${cluster.name} removed\n`, error: '' });
       assert.deepEqual(machineChanges(earlier, machineState(reserved.name, reserved.stateRoot)), []);
       assert.deepEqual(existsSync(reserved.stateRoot) ? readdirSync(reserved.stateRoot) : [], []);
       const again = await cluster.fairlead('down');
-      assert.deepEqual(again, { status: 0, out: `there is no cluster ${cluster.name}\n`, error: '' });
+      assert.deepEqual(again, { status: 0, out: `no such cluster: ${cluster.name}\n`, error: '' });
       await cluster.down();
     });
   }
@@ -66,7 +66,7 @@ describe('down', () => {
       );
       up.kill('SIGINT');
       assert.equal(await ended, 0);
-      assert.match(text, new RegExp(`cluster ${name} is gone`));
+      assert.match(text, new RegExp(`cluster ${name} removed`));
       assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
     } finally {
       await runFairlead(stateRoot, ['down', '--name', name]);
@@ -128,7 +128,7 @@ describe('bad input of up is refused in words, and nothing is made', () => {
     {
       name: 'a name that cannot be',
       args: ['--name', 'Not A Name'],
-      says: /"Not A Name" is no name for a cluster/,
+      says: /invalid cluster name "Not A Name"/,
     },
     {
       name: 'a pod network that is none',

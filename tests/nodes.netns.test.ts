@@ -97,7 +97,7 @@ test('images: loaded from an archive, listed, used by every node, removed when n
   assert.deepEqual(JSON.parse((await cluster.fairlead('image', 'ls', '--json')).out), []);
   for (const [words, error] of [
     [['load', join(cluster.stateRoot, 'none.tar')], /there is no file/],
-    [['rm', name], /there is no image/],
+    [['rm', name], /no such image/],
     [['move', name], /use load, pull, ls or rm/],
     [['load'], /image load needs FILE/],
   ] as const) {

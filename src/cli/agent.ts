@@ -6,31 +6,33 @@ import { startAgent } from '../agent/agent.ts';
 import { type AgentConfiguration, readConfiguration } from '../agent/configuration.ts';
 import { markReady } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
 import { allocateFromPools } from './agent-pools.ts';
-import { type Command, parseArguments, textOption, usageError } from './command.ts';
+import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
+import { text, usageError } from './options.ts';
 import { KUBERNETES_VERSION } from './version.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead agent --config FILE
-
-The node agent: carries Services, and, where its configuration says so, runs the pods' network, DNS and the pods of
-the node that it runs on. It follows the API server until it is stopped; what it has programmed stays.
-
-  --config FILE   kind AgentConfiguration (fairlead.dev/v1alpha1), or kube-proxy's KubeProxyConfiguration
-`,
-  async run(argv) {
-    const parsed = parseArguments(
-      'agent',
-      argv,
-      { config: { type: 'string' } },
-      { least: 0, most: 0, names: '' },
-    );
-    const file = textOption(parsed, 'config', '');
-    if (file === '') throw usageError('agent', '--config FILE is missing');
-    const configuration = readConfigurationFile(file);
+export const command = defineCommand({
+  name: 'agent',
+  summary: 'run the node agent of a real cluster',
+  description: [
+    'The node agent: programs Services and, where its configuration says so, runs the network of the pods, DNS, and the pods of its node. It follows the API server until it is stopped; the rules that it programmed stay.',
+  ],
+  arguments: [],
+  options: {
+    config: text(
+      'FILE',
+      "an AgentConfiguration (fairlead.dev/v1alpha1), or kube-proxy's KubeProxyConfiguration",
+      {
+        main: true,
+      },
+    ),
+  },
+  async run({ options }) {
+    if (options.config === null) throw usageError('agent', 'missing --config FILE');
+    const configuration = readConfigurationFile(options.config);
     const logger = createLogger('agent').child({ node: configuration.nodeName });
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
@@ -46,7 +48,7 @@ the node that it runs on. It follows the API server until it is stopped; what it
       .then(() => markReady(configuration.stateDir))
       .catch((error: unknown) => {
         if (signal.aborted) return;
-        logger.error({ err: error }, `the node cannot start: ${messageOf(error)}`);
+        logger.error({ err: error }, `failed to start the node: ${messageOf(error)}`);
         process.exit(1);
       });
     const pools = allocateFromPools(configuration, {
@@ -60,7 +62,7 @@ the node that it runs on. It follows the API server until it is stopped; what it
     await agent.close();
     return 0;
   },
-};
+});
 
 /** The configuration in a file. Throws FairleadError that names the file, or the field and what it must be. */
 export function readConfigurationFile(file: string): AgentConfiguration {
@@ -68,7 +70,7 @@ export function readConfigurationFile(file: string): AgentConfiguration {
   try {
     document = parse(readFileSync(file, 'utf8'));
   } catch (error) {
-    throw new FairleadError(`cannot read the configuration ${file}: ${messageOf(error)}`, {
+    throw new FairleadError(`cannot read ${file}: ${fileProblem(error)}`, {
       op: 'read configuration',
       code: 'bad-config',
       object: file,

@@ -4,7 +4,7 @@ import type { AgentState } from '../agent/control-socket.ts';
 import { askAgent } from '../cluster/agent-client.ts';
 import { cgroupParent } from '../cluster/processes.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
+import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { type CheckedCluster, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
 import { type Flow, flowsOf, packetOf } from '../conformance/flows.ts';
 import { type FlowResult, flowText, type Oracle, runFlows } from '../conformance/run.ts';
@@ -18,47 +18,27 @@ import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { Verdict } from '../service/decide.ts';
-import {
-  type Command,
-  numberOption,
-  type Output,
-  parseArguments,
-  textOption,
-  textOptions,
-} from './command.ts';
+import { defineCommand, NAME_OPTION, type Output } from './command.ts';
+import { flag, texts, wholeNumber } from './options.ts';
 
 const SETTLE_MS = 20_000;
 
-export const command: Command = {
-  help: `Usage: fairlead check [--name NAME] [--only TEXT…] [--concurrency N] [--json]
-
-Checks that the nodes carry Services as they must: makes Services of every policy with endpoints in every state, sends
-real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every family of the cluster,
-and compares which servers answer, whom they see as the client, and what is refused or dropped, with a table; and
-with what the node's own decision and "explain" say. Removes again what it made. The exit status is 0 when all agree.
-
-  --name NAME       the cluster (default: default)
-  --only TEXT       only flows whose description contains this; may be given several times
-  --concurrency N   how many flows at once (default 12)
-  --json            print one JSON object with every flow
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'check',
-      argv,
-      {
-        name: { type: 'string' },
-        only: { type: 'string', multiple: true },
-        concurrency: { type: 'string' },
-        json: { type: 'boolean' },
-      },
-      { least: 0, most: 0, names: '' },
-    );
+export const command = defineCommand({
+  name: 'check',
+  summary: 'send packets through every kind of Service and compare the results',
+  description: [
+    'Checks that the nodes carry Services as they should: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes and of "explain". Removes what it created. The exit status is 0 when all agree.',
+  ],
+  arguments: [],
+  options: {
+    name: NAME_OPTION,
+    only: texts('TEXT', 'only flows whose description contains TEXT'),
+    concurrency: wholeNumber('N', [12, 1, 256], 'how many flows at once'),
+    json: flag('print one JSON object with every flow'),
+  },
+  async run({ options: { name, only, concurrency, json } }, output) {
     requireRoot('check');
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const only = textOptions(parsed, 'only');
-    const concurrency = numberOption('check', parsed, 'concurrency', 12, 1, 256);
-    const json = parsed.values['json'] === true;
+    const state = requireCluster(name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const client = createClient(transport, 'fairlead-check');
     let setup: CheckSetup | null = null;
@@ -73,7 +53,7 @@ with what the node's own decision and "explain" say. Removes again what it made.
         (flow) => only.length === 0 || only.some((text) => flowText(flow).includes(text)),
       );
       if (flows.length === 0) {
-        throw new FairleadError(`no flow's description contains ${only.join(' or ')}`, {
+        throw new FairleadError(`no flow matches --only ${only.join(' or ')}`, {
           op: 'fairlead check',
           code: 'usage',
         });
@@ -108,7 +88,7 @@ with what the node's own decision and "explain" say. Removes again what it made.
       transport.close();
     }
   },
-};
+});
 
 function checkedCluster(state: ClusterState, client: CheckedCluster['client']): CheckedCluster {
   const families: readonly IPFamily[] = state.ipFamily === 'dual' ? ['ipv4', 'ipv6'] : [state.ipFamily];
@@ -129,7 +109,7 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
   };
 }
 
-/** Waits until every node knows all the Services: until then packets would meet the tables of before. */
+/** Waits until every node knows all the Services: earlier packets would enter rules without them. */
 async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
   const byNode = Map.groupBy(flows, (flow) => flow.from.node);
   for (const [node, wanted] of byNode) {
@@ -143,14 +123,14 @@ async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
           (wanted[index]?.expected.action === 'forward') !== (action === 'forward'),
       );
       if (unknown < 0) break;
-      // What stays so is a difference, which the flows will show.
+      // A lasting difference shows in the flows.
       if (Date.now() > until) break;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }
 }
 
-/** Compares every node's kernel with what was programmed; waits for programming under way. */
+/** Compares the kernel of every node with what was programmed; waits for a programming that runs. */
 async function verify(state: ClusterState): Promise<(Drift & { node: string })[]> {
   const found: (Drift & { node: string })[] = [];
   for (const { name } of state.nodes) {
@@ -184,7 +164,9 @@ function report(
   );
   for (const [text, flows] of different)
     output.out(`  ${flows.length} flows differ as documented: ${text}\n`);
-  output.out(
-    `${good === results.length && drifts.length === 0 ? '✓' : '✗'} ${good} of ${results.length} flows as they must be (${modes.join(', ')}; ${seconds.toFixed(1)} s)\n`,
-  );
+  const isGood = good === results.length && drifts.length === 0;
+  const counts = isGood
+    ? `all ${results.length} flows behaved as expected`
+    : `${results.length - good} of ${results.length} flows did not behave as expected`;
+  output.out(`${isGood ? '✓' : '✗'} ${counts} (${modes.join(', ')}; ${seconds.toFixed(1)} s)\n`);
 }

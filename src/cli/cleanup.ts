@@ -2,30 +2,25 @@ import { removeAll } from '../agent/cleanup.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { silentLogger } from '../lib/log.ts';
 import { readConfigurationFile } from './agent.ts';
-import { type Command, parseArguments, textOption } from './command.ts';
+import { defineCommand } from './command.ts';
+import { flag, text } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead cleanup [--config FILE] [--json]
-
-Removes from this node what Fairlead's agent wrote there, whichever mode it ran in: rules, maps, sets, virtual servers,
-BPF programs and their pins, devices, routes, the CNI plugin. Nothing that is not its own is touched. Stop the agent
-first: one that runs would write it all anew. Services and pods of this node have no network then.
-
-  --config FILE   the configuration that the agent ran with: parts that it did not do are left alone
-  --json          print one JSON object
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'cleanup',
-      argv,
-      { config: { type: 'string' }, json: { type: 'boolean' } },
-      { least: 0, most: 0, names: '' },
-    );
+export const command = defineCommand({
+  name: 'cleanup',
+  summary: 'remove everything that an agent wrote on this node',
+  description: [
+    "Removes from this node what Fairlead's agent wrote, in whatever mode it ran: rules, maps, sets, virtual servers, BPF programs and their pins, devices, routes, the CNI plugin. Leaves everything else alone. Stop the agent first: a running agent would write it again. Services and pods of this node have no network afterwards.",
+  ],
+  arguments: [],
+  options: {
+    config: text('FILE', 'the configuration of the agent: parts that it switched off are left alone'),
+    json: flag('print one JSON object'),
+  },
+  async run({ options }, output) {
     requireRoot('cleanup');
-    const file = textOption(parsed, 'config', '');
-    const configuration = file === '' ? null : readConfigurationFile(file);
+    const configuration = options.config === null ? null : readConfigurationFile(options.config);
     const steps = await removeAll(configuration, silentLogger);
-    if (parsed.values['json']) output.out(`${JSON.stringify({ steps })}\n`);
+    if (options.json) output.out(`${JSON.stringify({ steps })}\n`);
     else {
       for (const { what, error } of steps) {
         if (error === null) output.out(`✓ ${what}\n`);
@@ -34,4 +29,4 @@ first: one that runs would write it all anew. Services and pods of this node hav
     }
     return steps.every(({ error }) => error === null) ? 0 : 1;
   },
-};
+});

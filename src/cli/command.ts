@@ -1,5 +1,5 @@
-import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
+import { type OptionTable, type Parsed, parseWords, type Syntax, text } from './options.ts';
 
 /** Where a command writes; tests pass their own. */
 export interface Output {
@@ -7,108 +7,55 @@ export interface Output {
   readonly err: (text: string) => void;
   /** Standard error is a terminal: progress may be drawn over. */
   readonly interactive: boolean;
+  /** Aborts when the reader of standard output has gone. Only commands that just print stop then. */
+  readonly unread: AbortSignal;
 }
 
 /** One command of the command line. */
 export interface Command {
-  /** Printed by `--help`: usage line, what it does, options, examples. */
+  readonly name: string;
+  readonly summary: string;
+  /** The command with its arguments and main options. */
+  readonly synopsis: string;
+  /** Printed by `--help`. */
   readonly help: string;
-  /** Runs with the arguments after the command's name; resolves to the exit status. */
-  run(argv: readonly string[], output: Output): Promise<number>;
+  /** Runs with the words after the command's name; resolves to the exit status. */
+  run(words: readonly string[], output: Output): Promise<number>;
 }
 
-export const processOutput: Output = {
-  out: (text) => process.stdout.write(text),
-  err: (text) => process.stderr.write(text),
-  interactive: process.stderr.isTTY === true,
-};
-
-export interface Parsed {
-  readonly values: Record<string, string | boolean | (string | boolean)[] | undefined>;
-  readonly positionals: string[];
+export interface CommandDefinition<T extends OptionTable> extends Syntax<T>, HelpTexts {
+  run(parsed: Parsed<T>, output: Output): Promise<number>;
 }
 
-/**
- * Reads a command's arguments. Throws FairleadError "usage" naming the argument that is wrong.
- * `passthrough`: everything after "--" is kept as it stands at the end of the positionals.
- */
-export function parseArguments(
-  command: string,
-  argv: readonly string[],
-  options: ParseArgsOptionsConfig,
-  positionals: { readonly least: number; readonly most: number; readonly names: string },
-): Parsed {
-  let parsed: Parsed;
-  try {
-    parsed = parseArgs({ args: [...argv], options, allowPositionals: true, strict: true });
-  } catch (error) {
-    throw usageError(command, messageOf(error).split('. To specify')[0] ?? messageOf(error));
+/** Makes a command of its table of options and arguments, which give its parser and its help. */
+export function defineCommand<const T extends OptionTable>(definition: CommandDefinition<T>): Command {
+  return {
+    name: definition.name,
+    summary: definition.summary,
+    synopsis: shortSynopsis(definition, definition),
+    help: helpText(definition, definition),
+    run: async (words, output) => await definition.run(parseWords(definition, words), output),
+  };
+}
+
+/** The option of every command that is about one cluster. */
+export const NAME_OPTION = text('NAME', 'the cluster', { fallback: 'default' });
+
+/** Standard streams of this process. A reader that goes away ends neither the process nor the command's work. */
+export function processOutput(): Output {
+  const unread = new AbortController();
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EPIPE') throw error;
+      if (stream === process.stdout) unread.abort();
+    });
   }
-  const count = parsed.positionals.length;
-  if (count < positionals.least || count > positionals.most) {
-    throw usageError(
-      command,
-      count < positionals.least
-        ? `${positionals.names} is missing`
-        : `unexpected argument ${JSON.stringify(parsed.positionals[positionals.most])}`,
-    );
-  }
-  return parsed;
-}
-
-export function usageError(command: string, message: string): FairleadError {
-  return new FairleadError(message, {
-    op: `fairlead ${command}`,
-    code: 'usage',
-    hint: `see: fairlead ${command} --help`,
-  });
-}
-
-/** The text of an option that may be given once, or its default. */
-export function textOption(parsed: Parsed, name: string, fallback: string): string {
-  const value = parsed.values[name];
-  return typeof value === 'string' ? value : fallback;
-}
-
-/** The texts of an option that may be given several times. */
-export function textOptions(parsed: Parsed, name: string): string[] {
-  const value = parsed.values[name];
-  return Array.isArray(value) ? value.filter((item) => typeof item === 'string') : [];
-}
-
-/** A whole number within bounds; throws naming the option. */
-export function numberOption(
-  command: string,
-  parsed: Parsed,
-  name: string,
-  fallback: number,
-  least: number,
-  most: number,
-): number {
-  const text = textOption(parsed, name, String(fallback));
-  const value = Number(text);
-  if (!/^[0-9]+$/.test(text) || value < least || value > most) {
-    throw usageError(
-      command,
-      `--${name} takes a whole number from ${least} to ${most}, not ${JSON.stringify(text)}`,
-    );
-  }
-  return value;
-}
-
-/** One of the choices; throws naming the option and the choices. */
-export function choiceOption<T extends string>(
-  command: string,
-  parsed: Parsed,
-  name: string,
-  fallback: T,
-  choices: readonly T[],
-): T {
-  const text = textOption(parsed, name, fallback);
-  const found = choices.find((choice) => choice === text);
-  if (!found)
-    throw usageError(command, `--${name} takes one of ${choices.join(', ')}, not ${JSON.stringify(text)}`);
-  return found;
+  return {
+    out: (text) => process.stdout.write(text),
+    err: (text) => process.stderr.write(text),
+    interactive: process.stderr.isTTY === true,
+    unread: unread.signal,
+  };
 }
 
 /** Rows as aligned columns, two spaces apart; the first row is the heading. */

@@ -10,28 +10,28 @@ import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { startControllers } from '../controllers/start.ts';
 import { createClient } from '../kube/client.ts';
 import { systemClock } from '../lib/clock.ts';
-import { type Command, parseArguments, textOption } from './command.ts';
+import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
+import { text, wholeNumber } from './options.ts';
 import { KUBERNETES_VERSION } from './version.ts';
 
 /** Descriptors that `up` opens and hands down: the first listener is number 3. */
 const FIRST_LISTENER_FD = 3;
 
-export const command: Command = {
-  help: `Usage: fairlead control-plane --name NAME --listeners N
-
-Started by "fairlead up": the API server and the controllers of a local cluster. N descriptors, from number 3 on,
-are listening sockets.
-`,
-  async run(argv) {
-    const parsed = parseArguments(
-      'control-plane',
-      argv,
-      { name: { type: 'string' }, listeners: { type: 'string' } },
-      { least: 0, most: 0, names: '' },
-    );
-    const state = requireCluster(textOption(parsed, 'name', ''));
-    const count = Number(textOption(parsed, 'listeners', '0'));
+export const command = defineCommand({
+  name: 'control-plane',
+  summary: '',
+  description: [
+    'Started by the supervisor of a local cluster: its API server and controllers. The listening sockets are N inherited descriptors, from number 3 on.',
+  ],
+  arguments: [],
+  options: {
+    name: text('NAME', 'the cluster'),
+    listeners: wholeNumber('N', [0, 0, 16], 'number of inherited listeners'),
+  },
+  async run({ options }) {
+    const state = requireCluster(options.name ?? '');
+    const count = options.listeners;
     const logger = createLogger('control-plane');
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
@@ -79,4 +79,4 @@ are listening sockets.
     await server.close();
     return 0;
   },
-};
+});

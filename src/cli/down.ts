@@ -1,40 +1,35 @@
 import { findProcesses } from '../cluster/processes.ts';
 import { removeCluster } from '../cluster/removal.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { checkClusterName, DEFAULT_CLUSTER, listClusters } from '../cluster/state.ts';
+import { checkClusterName, listClusters } from '../cluster/state.ts';
 import { listTopology } from '../network/topology.ts';
-import { type Command, parseArguments, textOption } from './command.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
+import { flag } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead down [--name NAME | --all]
-
-Stops a local cluster and leaves nothing of it behind: no process, namespace, link, rule, mount or file. Also clears
-up after an "up" or an agent that crashed.
-
-  --name NAME   the cluster (default: default)
-  --all         every local cluster
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'down',
-      argv,
-      { name: { type: 'string' }, all: { type: 'boolean' } },
-      { least: 0, most: 0, names: '' },
-    );
+export const command = defineCommand({
+  name: 'down',
+  summary: 'stop a local cluster and remove all traces of it',
+  description: [
+    'Stops a local cluster and removes its processes, namespaces, links, rules, mounts and files. Also cleans up after an "up" or an agent that crashed.',
+  ],
+  arguments: [],
+  options: {
+    name: NAME_OPTION,
+    all: flag('every local cluster', { main: true }),
+  },
+  async run({ options }, output) {
     requireRoot('down');
-    const names = parsed.values['all']
-      ? listClusters()
-      : [checkClusterName(textOption(parsed, 'name', DEFAULT_CLUSTER))];
+    const names = options.all ? listClusters() : [checkClusterName(options.name)];
     for (const name of names) {
       const known =
         listClusters().includes(name) || listTopology(name).length > 0 || findProcesses(name, []).length > 0;
       if (!known) {
-        output.out(`there is no cluster ${name}\n`);
+        output.out(`no such cluster: ${name}\n`);
         continue;
       }
       await removeCluster(name);
-      output.out(`cluster ${name} is gone\n`);
+      output.out(`cluster ${name} removed\n`);
     }
     return 0;
   },
-};
+});

@@ -2,51 +2,36 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, get } from 'node:http';
 import { hostname } from 'node:os';
-import { messageOf } from '../lib/errors.ts';
-import {
-  type Command,
-  numberOption,
-  parseArguments,
-  textOption,
-  textOptions,
-  usageError,
-} from './command.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import { defineCommand } from './command.ts';
+import { text, texts, usageError, wholeNumber } from './options.ts';
 
 const CALL_MS = 3000;
 
-export const command: Command = {
-  help: `Usage: fairlead echo [--port N] [--udp-port N] [--message TEXT] [--calls URL…]
-
-A small server for examples and checks. It answers HTTP and UDP on the same port with its own name and the
-client's address, so that one sees which pod answered and what address arrived there.
-
-  GET /            "hello from NAME (you are ADDRESS)"
-  GET /hostname    NAME
-  GET /clientip    ADDRESS:PORT of the client
-  GET /wait/MS     as /, after MS milliseconds
-  UDP datagram     "NAME ADDRESS:PORT" of the client; "hostname" is answered with NAME alone
-
-  --port N         TCP port, and UDP port unless --udp-port is given (default 8080)
-  --udp-port N     UDP port
-  --message TEXT   the word before "from" (default: hello)
-  --calls URL      asked for every GET /, and what it says added to the answer; may be given several times
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'echo',
-      argv,
-      {
-        port: { type: 'string' },
-        'udp-port': { type: 'string' },
-        message: { type: 'string' },
-        calls: { type: 'string', multiple: true },
-      },
-      { least: 0, most: 0, names: '' },
-    );
-    const port = numberOption('echo', parsed, 'port', 8080, 1, 65535);
-    const udpPort = numberOption('echo', parsed, 'udp-port', port, 1, 65535);
-    const message = textOption(parsed, 'message', 'hello');
-    const calls = textOptions(parsed, 'calls');
+export const command = defineCommand({
+  name: 'echo',
+  summary: 'serve HTTP and UDP answers that name the server',
+  description: [
+    "A small server for examples and checks. It answers HTTP and UDP on the same port with its own name and the client's address, which shows the pod that answered and the address that arrived there.",
+    [
+      '  GET /          "hello from NAME (you are ADDRESS)"',
+      '  GET /hostname  NAME',
+      '  GET /clientip  ADDRESS:PORT of the client',
+      '  GET /wait/MS   as /, after MS milliseconds',
+      '  UDP datagram   "NAME ADDRESS:PORT" of the client; NAME for "hostname"',
+    ].join('\n'),
+  ],
+  arguments: [],
+  options: {
+    port: wholeNumber('N', [8080, 1, 65535], 'TCP port, and UDP port without --udp-port'),
+    'udp-port': wholeNumber('N', [0, 0, 65535], 'UDP port; 0: as --port'),
+    message: text('TEXT', 'the word before "from"', { fallback: 'hello' }),
+    calls: texts('URL', 'requested for every GET /; its answer is added'),
+  },
+  async run({ options }, output) {
+    const { port, calls } = options;
+    const udpPort = options['udp-port'] || port;
+    const { message } = options;
     const bad = calls.find((url) => !URL.canParse(url) || !url.startsWith('http://'));
     if (bad !== undefined)
       throw usageError('echo', `--calls takes http://HOST[:PORT][/PATH], not ${JSON.stringify(bad)}`);
@@ -85,7 +70,7 @@ client's address, so that one sees which pod answered and what address arrived t
     await new Promise((resolve) => server.close(resolve));
     return 0;
   },
-};
+});
 
 /** An IPv4 client of a dual-stack socket shows as "::ffff:10.0.0.1". */
 function plain(address: string): string {
@@ -96,7 +81,7 @@ function bracketed(address: string): string {
   return address.includes(':') ? `[${address}]` : address;
 }
 
-/** What each of the servers says, indented under its name, or why it says nothing. */
+/** Asks each server; returns its answer, indented under its URL, or why there is none. */
 async function askAll(urls: readonly string[]): Promise<string[]> {
   const answers = await Promise.all(
     urls.map(async (url) => {
@@ -110,7 +95,7 @@ async function askAll(urls: readonly string[]): Promise<string[]> {
   return answers.map((answer) => `  ${answer.trimEnd().replaceAll('\n', '\n  ')}`);
 }
 
-/** Each time on a new connection, so that each time the Service decides who answers. */
+/** Opens a new connection for each request, so that the Service chooses an endpoint each time. */
 function ask(url: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const call = get(url, { agent: false, timeout: CALL_MS }, (response) => {
@@ -122,7 +107,9 @@ function ask(url: string): Promise<string> {
       response.on('end', () => resolve(text));
       response.on('error', reject);
     });
-    call.on('timeout', () => call.destroy(new Error(`nothing in ${CALL_MS} ms`)));
+    call.on('timeout', () =>
+      call.destroy(new FairleadError(`no answer within ${CALL_MS} ms`, { op: 'call', code: 'ETIMEDOUT' })),
+    );
     call.on('error', reject);
   });
 }

@@ -1,13 +1,13 @@
 import { FairleadError, messageOf } from '../lib/errors.ts';
 
-/** An error as a person reads it: what failed, on what, why, and what to do. Ends with a newline. */
+/** Renders an error for a person: what failed, on what, why, and what to do. Ends with a newline. */
 export function renderError(error: unknown): string {
   if (!(error instanceof FairleadError)) {
     const stack = error instanceof Error && process.env['FAIRLEAD_DEBUG'] ? `\n${error.stack}` : '';
     return `fairlead: ${messageOf(error)}${stack}\n`;
   }
   const lines = [`fairlead: ${error.message}`];
-  if (error.object) lines.push(`  while writing ${error.object}`);
+  if (error.object && !error.message.includes(error.object)) lines.push(`  in: ${error.object}`);
   for (let cause = error.cause; cause !== undefined; cause = (cause as { cause?: unknown }).cause) {
     const text = messageOf(cause);
     if (!lines[0]?.includes(text)) lines.push(`  because: ${text}`);

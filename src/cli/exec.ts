@@ -2,54 +2,49 @@ import { type SpawnOptions, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { requireRoot } from '../cluster/requirements.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
+import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
 import { prepareExec, prepareRuntime } from '../runtime/oci-runtime.ts';
-import { type Command, parseArguments, textOption, usageError } from './command.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
+import { suggestion, text } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead exec [--name NAME] [-c CONTAINER] POD|node/NAME|outside -- COMMAND [ARGUMENT…]
-
-Runs a command inside a pod, in a node's network, or as the client outside the cluster. Standard streams and the
-terminal are the caller's; the exit status is the command's.
-
-  POD              a pod: NAME, or NAMESPACE/NAME
-  node/NAME        a node, for instance node/node-1
-  outside          the client on the wire that is no part of the cluster
-  -c, --container  which of the pod's containers (default: the first)
-  --name NAME      the cluster (default: default)
-
-On nodes and outside, "fairlead" is this program; nodes resolve names by the cluster's DNS.
-
-  fairlead exec client -- fairlead request http://hello --count 300
-  fairlead exec node/node-2 -- ip route
-  fairlead exec outside -- curl http://172.30.0.11:30080
-`,
-  async run(argv) {
-    const end = argv.indexOf('--');
-    if (end < 0) throw usageError('exec', 'the command is missing: write it behind --');
-    const parsed = parseArguments(
-      'exec',
-      argv.slice(0, end),
-      { name: { type: 'string' }, container: { type: 'string', short: 'c' } },
-      { least: 1, most: 1, names: 'POD, node/NAME or outside' },
-    );
-    const program = argv.slice(end + 1);
-    if (program.length === 0) throw usageError('exec', 'the command is missing behind --');
+export const command = defineCommand({
+  name: 'exec',
+  summary: 'run a command in a pod, on a node or outside',
+  description: [
+    "Runs a command inside a pod, in a node's network, or as the client outside the cluster, with the caller's standard streams and terminal. The exit status is the command's.",
+    'On nodes and outside, "fairlead" is this program; nodes resolve names by the cluster\'s DNS.',
+  ],
+  arguments: [
+    {
+      name: 'POD|node/NAME|outside',
+      help: 'a pod (NAME or NAMESPACE/NAME), a node, or the client on the wire that is not part of the cluster',
+    },
+  ],
+  program: 'COMMAND…',
+  options: {
+    container: text('CONTAINER', 'a container of the pod; the first unless given', { short: 'c' }),
+    name: NAME_OPTION,
+  },
+  examples: [
+    'exec client -- fairlead request http://hello --count 300',
+    'exec node/node-2 -- ip route',
+    'exec outside -- curl http://172.30.0.11:30080',
+  ],
+  async run({ options, args: [target = ''], program }) {
     requireRoot('exec');
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const target = parsed.positionals[0] ?? '';
+    const state = requireCluster(options.name);
     const [file = '', ...args] = program;
     const child =
       target === 'outside'
         ? spawnInNetns(outsideNetns(state.name), file, args, placeOptions(state))
         : target.startsWith('node/')
           ? spawnOnNode(state, nodeOf(state, target.slice(5)), program)
-          : spawnInPod(state, target, textOption(parsed, 'container', ''), program);
+          : spawnInPod(state, target, options.container ?? '', program);
     return new Promise((resolve, reject) => {
       child.on('error', (error) =>
         reject(
@@ -60,19 +55,19 @@ On nodes and outside, "fairlead" is this program; nodes resolve names by the clu
           }),
         ),
       );
-      // The terminal's Ctrl-C reaches the command itself; this process only waits for it.
+      // The terminal sends Ctrl-C to the command, too: this process waits for it to exit.
       process.on('SIGINT', () => {});
       child.on('exit', (code, signal) => resolve(code ?? (signal ? 130 : 1)));
     });
   },
-};
+});
 
 function placeOptions(state: ClusterState): SpawnOptions {
   const path = process.env['PATH'] ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
   return { stdio: 'inherit', env: { ...process.env, PATH: `${clusterPaths(state.name).bin}:${path}` } };
 }
 
-/** In the node's network, and with a resolv.conf that asks its DNS: in a mount namespace of the command's own. */
+/** Runs a program in the node's network, with a resolv.conf that names its DNS, in a new mount namespace. */
 function spawnOnNode(state: ClusterState, node: string, program: readonly string[]) {
   const script = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"';
   const resolvConf = join(clusterPaths(state.name).node(node), 'resolv.conf');
@@ -93,11 +88,17 @@ function spawnOnNode(state: ClusterState, node: string, program: readonly string
 
 function nodeOf(state: ClusterState, name: string): string {
   if (state.nodes.some((node) => node.name === name)) return name;
-  throw new FairleadError(`there is no node ${JSON.stringify(name)}`, {
-    op: 'fairlead exec',
-    code: 'no-node',
-    hint: `use one of ${state.nodes.map((node) => `node/${node.name}`).join(', ')}`,
-  });
+  throw new FairleadError(
+    `no such node: ${name}${suggestion(
+      name,
+      state.nodes.map((node) => node.name),
+    )}`,
+    {
+      op: 'fairlead exec',
+      code: 'no-node',
+      hint: `use one of ${state.nodes.map((node) => `node/${node.name}`).join(', ')}`,
+    },
+  );
 }
 
 function spawnInPod(state: ClusterState, target: string, container: string, program: readonly string[]) {
@@ -113,7 +114,7 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
       const names = (pod?.spec?.containers ?? []).map((one) => one.name);
       const wanted = container || names[0] || '';
       if (!names.includes(wanted)) {
-        throw new FairleadError(`pod ${target} has no container ${JSON.stringify(wanted)}`, {
+        throw new FairleadError(`no such container in pod ${target}: ${wanted}${suggestion(wanted, names)}`, {
           op: 'fairlead exec',
           code: 'no-container',
           hint: `use -c with one of ${names.join(', ')}`,
@@ -134,10 +135,10 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
       return spawn(paths.program, args, { stdio: 'inherit' }).on('exit', remove);
     }
   }
-  throw new FairleadError(`there is no pod ${JSON.stringify(target)} on any node`, {
+  throw new FairleadError(`no such pod on any node: ${target}`, {
     op: 'fairlead exec',
     code: 'no-pod',
-    hint: 'kubectl get pods -A; name it NAMESPACE/POD when it is not in "default"',
+    hint: 'kubectl get pods -A; write NAMESPACE/POD for a pod outside the namespace "default"',
   });
 }
 

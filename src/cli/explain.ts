@@ -1,6 +1,6 @@
 import { askAgent } from '../cluster/agent-client.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
+import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { type Client, createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import {
@@ -14,33 +14,33 @@ import { RESOURCES } from '../kube/types.ts';
 import { parseTarget, type Target } from '../observe/explain-target.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
 import type { Explanation } from '../observe/explain-view.ts';
-import { type Command, parseArguments, textOption } from './command.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
+import { flag } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead explain FROM TO[:PORT][/PROTO] [--name NAME] [--json]
-
-Says what would happen to a packet, step by step, with the object and the rule or map key behind each step; and, where
-it fails, why and what to change. Nothing is sent. The exit status is 0 when the packet would be delivered.
-
-  FROM          a pod (NAME, NAMESPACE/NAME), node/NAME, outside, or an address
-  TO            a pod, node/NAME, svc/NAMESPACE/NAME, a DNS name, or an address
-  --name NAME   the cluster (default: default)
-  --json        print one JSON object
-
-  fairlead explain client hello:80
-  fairlead explain outside node/node-1:30080/UDP
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'explain',
-      argv,
-      { name: { type: 'string' }, json: { type: 'boolean' } },
-      { least: 2, most: 2, names: 'FROM and TO' },
-    );
+export const command = defineCommand({
+  name: 'explain',
+  summary: 'explain the path of a packet, step by step',
+  description: [
+    'Explains what would happen to a packet, step by step, with the object and the rule or map key behind each step; and, where it fails, why and what to change. Sends nothing. The exit status is 0 when the packet would be delivered.',
+  ],
+  arguments: [
+    { name: 'FROM', help: 'a pod (NAME or NAMESPACE/NAME), node/NAME, outside, or an address' },
+    {
+      name: 'TO',
+      help: 'a pod, node/NAME, svc/NAMESPACE/NAME, a DNS name, or an address; then :PORT and /PROTOCOL',
+    },
+  ],
+  synopsis: ['FROM TO[:PORT][/PROTOCOL]'],
+  options: {
+    name: NAME_OPTION,
+    json: flag('print one JSON object'),
+  },
+  examples: ['explain client hello:80', 'explain outside node/node-1:30080/UDP'],
+  async run({ options, args }, output) {
     requireRoot('explain');
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const [start = '', to = ''] = parsed.positionals;
-    // Packets do not come from names: a single word is a pod.
+    const state = requireCluster(options.name);
+    const [start = '', to = ''] = args;
+    // A packet has no DNS name as its source: a single word is a pod.
     const from = parseTarget(start).kind === 'dns' && !start.includes('.') ? `default/${start}` : start;
     const node = await answeringNode(state, parseTarget(from), parseTarget(to));
     const explanation = await askAgent<Explanation>(state, node, 'POST', '/explain', {
@@ -48,14 +48,12 @@ it fails, why and what to change. Nothing is sent. The exit status is 0 when the
       to,
       outsideAddresses: state.outsideAddresses,
     });
-    output.out(
-      parsed.values['json'] ? `${JSON.stringify(explanation, null, 2)}\n` : renderExplanation(explanation),
-    );
+    output.out(options.json ? `${JSON.stringify(explanation, null, 2)}\n` : renderExplanation(explanation));
     return explanation.verdict === 'delivered' ? 0 : 1;
   },
-};
+});
 
-/** The node whose tables the packet meets first: its agent knows them. */
+/** Returns the node whose Service rules the packet enters first: its agent explains them. */
 async function answeringNode(state: ClusterState, origin: Target, destination: Target): Promise<string> {
   const first = state.nodes[0]?.name ?? '';
   const known = ({ kind, name }: Target) =>
@@ -81,7 +79,7 @@ async function answeringNode(state: ClusterState, origin: Target, destination: T
   }
 }
 
-/** The node that announces a load-balancer address, or the first address of a Service; null when none does. */
+/** Returns the node that announces a load-balancer address, or the first address of a Service; null: none. */
 async function announcerOf(client: Client, { kind, namespace, name }: Target): Promise<string | null> {
   const [{ items: leases }, service] = await Promise.all([
     client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),

@@ -4,75 +4,65 @@ import { createInterface } from 'node:readline';
 import { controlSocketPath } from '../agent/control-socket.ts';
 import { agentNotRunning } from '../cluster/agent-client.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { type ClusterState, clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
+import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { FLOW_EVENT_KINDS } from '../dataplane/flow-event.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { silentLogger } from '../lib/log.ts';
 import type { FlowLine, FlowsLost } from '../proxy/flow-stream.ts';
-import { type Command, numberOption, parseArguments, textOption, usageError } from './command.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
-import { nodeOption } from './node-option.ts';
+import { selectNodes } from './node-option.ts';
+import { flag, suggestion, text, usageError, wholeNumber } from './options.ts';
 
-/** Until Ctrl-C, in effect. */
-const MOST_EVENTS = 1_000_000_000;
-
-export const command: Command = {
-  help: `Usage: fairlead flows [--service S] [--pod P] [--kind K] [--node NODE] [--count N] [--json] [--name NAME]
-
-Tells what happens to connections through Services while it happens, until Ctrl-C: who asked which Service, which
-endpoint was chosen, how soon it answered, or that it did not.
-
-  --service S   only flows of this Service: [NAMESPACE/]NAME
-  --pod P       only flows from or to this pod: [NAMESPACE/]NAME
-  --kind K      only these, with commas between: ${FLOW_EVENT_KINDS.join(', ')}
-  --node NODE   only what this node sees
-  --count N     end after so many
-  --json        print a JSON object a line
-  --name NAME   the cluster (default: default)
-`,
-  async run(argv, output) {
-    const options = {
-      service: { type: 'string' },
-      pod: { type: 'string' },
-      kind: { type: 'string' },
-      node: { type: 'string' },
-      count: { type: 'string' },
-      json: { type: 'boolean' },
-      name: { type: 'string' },
-    } as const;
-    const parsed = parseArguments('flows', argv, options, { least: 0, most: 0, names: '' });
+export const command = defineCommand({
+  name: 'flows',
+  summary: 'show connections through Services as they happen',
+  description: [
+    'Shows connections through Services as they happen, until Ctrl-C: the client, the Service, the endpoint that was chosen, how soon it answered, or that it did not.',
+  ],
+  arguments: [],
+  options: {
+    service: text('S', 'only flows of this Service: [NAMESPACE/]NAME', { main: true }),
+    pod: text('P', 'only flows from or to this pod: [NAMESPACE/]NAME', { main: true }),
+    kind: text('K', `only these kinds, separated by commas: ${FLOW_EVENT_KINDS.join(', ')}`, { main: true }),
+    node: text('NODE', 'only flows that this node sees'),
+    count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N events; 0: at Ctrl-C'),
+    json: flag('print one JSON object per line'),
+    name: NAME_OPTION,
+  },
+  async run({ options }, output) {
+    const kinds = kindsOf(options.kind ?? '');
+    const service = qualified(options.service ?? '');
+    const pod = qualified(options.pod ?? '');
+    const count = options.count === 0 ? Number.POSITIVE_INFINITY : options.count;
     requireRoot('flows');
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const nodes = nodeOption('flows', parsed, state);
-    const kinds = kindsOf(textOption(parsed, 'kind', ''));
-    const service = qualified(textOption(parsed, 'service', ''));
-    const pod = qualified(textOption(parsed, 'pod', ''));
-    const count = numberOption('flows', parsed, 'count', MOST_EVENTS, 1, MOST_EVENTS);
-
+    const state = requireCluster(options.name);
+    const nodes = selectNodes('flows', options.node, state);
     const end = new AbortController();
     const stop = () => end.abort();
     process.once('SIGINT', stop).once('SIGTERM', stop);
+    output.unread.addEventListener('abort', stop);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     try {
       const client = createClient(transport, 'fairlead-flows');
       const names = await followNames(client, state.outsideAddresses, silentLogger, end.signal);
-      let told = 0;
-      const tell = (node: string, line: FlowLine | FlowsLost) => {
+      let shown = 0;
+      const show = (node: string, line: FlowLine | FlowsLost) => {
         if ('lost' in line) {
-          output.err(`fairlead: ${node}: ${line.lost} events were left out here: too many to be read\n`);
+          output.err(`fairlead: ${node}: ${line.lost} events are missing here: this reader is too slow\n`);
           return;
         }
         const named = withNames(line, node, names);
         if (kinds && !kinds.has(line.kind)) return;
         if (service && line.service.name?.replace(/:.*/, '') !== service) return;
         if (pod && named.client.name !== pod && named.endpoint.name !== pod) return;
-        if (told >= count) return;
-        output.out(parsed.values['json'] ? `${JSON.stringify(named)}\n` : textOf(named));
-        if (++told >= count) stop();
+        if (shown >= count) return;
+        output.out(options.json ? `${JSON.stringify(named)}\n` : textOf(named));
+        if (++shown >= count) stop();
       };
-      await Promise.all(nodes.map((node) => readFlows(state, node, (line) => tell(node, line), end.signal)));
+      await Promise.all(nodes.map((node) => readFlows(state, node, (line) => show(node, line), end.signal)));
     } catch (error) {
       if (!end.signal.aborted) throw error;
     } finally {
@@ -82,7 +72,7 @@ endpoint was chosen, how soon it answered, or that it did not.
     }
     return 0;
   },
-};
+});
 
 type NamedEnd = FlowLine['client'] & { readonly name: string | null };
 type NamedFlow = Omit<FlowLine, 'client' | 'endpoint'> & {
@@ -111,13 +101,16 @@ function kindsOf(text: string): Set<string> | null {
   const kinds = text.split(',').map((kind) => kind.trim());
   const wrong = kinds.find((kind) => !FLOW_EVENT_KINDS.some((known) => known === kind));
   if (wrong === undefined) return new Set(kinds);
-  throw usageError('flows', `--kind: ${JSON.stringify(wrong)} is none of ${FLOW_EVENT_KINDS.join(', ')}`);
+  throw usageError(
+    'flows',
+    `--kind takes ${FLOW_EVENT_KINDS.join(', ')}, not ${JSON.stringify(wrong)}${suggestion(wrong, FLOW_EVENT_KINDS)}`,
+  );
 }
 
 const qualified = (name: string): string | null =>
   name === '' ? null : name.includes('/') ? name : `default/${name}`;
 
-/** Reads a node's stream until the signal. Throws FairleadError when its agent does not run, or stops. */
+/** Reads a node's events until the signal aborts. Throws FairleadError when its agent does not run, or stops. */
 function readFlows(
   state: ClusterState,
   node: string,
@@ -132,7 +125,7 @@ function readFlows(
     };
     const call = request({ socketPath, path: '/flows', signal });
     call.on('response', (response) => {
-      // Errors of the response come out of here as well.
+      // Emits the errors of the response as well.
       createInterface({ input: response })
         .on('line', (line) => onLine(JSON.parse(line)))
         .on('error', over)

@@ -1,73 +1,71 @@
 import { readFileSync } from 'node:fs';
 import { requireRoot } from '../cluster/requirements.ts';
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
+import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { FairleadError, fileProblem } from '../lib/errors.ts';
 import { loadImageArchive } from '../runtime/images/image-archive.ts';
 import { pullImage } from '../runtime/images/image-pull.ts';
 import { type ImageStore, openImageStore, type StoredImage } from '../runtime/images/image-store.ts';
 import type { RegistryCredentials } from '../runtime/images/registry.ts';
-import { type Command, formatTable, type Output, parseArguments, textOption, usageError } from './command.ts';
+import { defineCommand, formatTable, NAME_OPTION, type Output } from './command.ts';
+import { flag, text, usageError } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead image load FILE [--as NAME:TAG] [--name NAME] [--json]
-       fairlead image pull IMAGE [--credentials FILE] [--plain-http] [--name NAME] [--json]
-       fairlead image ls [--name NAME] [--json]
-       fairlead image rm IMAGE [--name NAME]
-
-The images of a local cluster's pods; all of its nodes share them. "host" (this machine's own root file system) and
-"fairlead" are built in.
-
-  load   from FILE: an OCI image layout, in an archive or a folder, or what docker save writes. Pods use it as it is,
-         whatever imagePullPolicy says
-  pull   from its registry, by this machine: the cluster's nodes reach only what is on their own wire
-  ls     names, digests and sizes
-  rm     takes a name away, and what no other name needs
-
-  --as NAME:TAG        the name, for an archive with one image that has none
-  --credentials FILE   "USER:PASSWORD" in one line
-  --plain-http         the registry speaks HTTP without TLS
-  --name NAME          the cluster (default: default)
-  --json               one JSON array of {name, digest, size, source, storedAt}
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'image',
-      argv,
-      {
-        name: { type: 'string' },
-        as: { type: 'string' },
-        credentials: { type: 'string' },
-        'plain-http': { type: 'boolean' },
-        json: { type: 'boolean' },
-      },
-      { least: 1, most: 2, names: 'load, pull, ls or rm' },
-    );
-    const [what, subject] = parsed.positionals;
+export const command = defineCommand({
+  name: 'image',
+  summary: 'load, pull, list and remove images of pods',
+  description: [
+    'The images of a local cluster\'s pods; all of its nodes share them. "host" (this machine\'s own root file system) and "fairlead" are built in.',
+    [
+      '  load  from FILE: an OCI image layout in an archive or a folder, or an archive',
+      '        of "docker save". Pods use it whatever their imagePullPolicy is',
+      '  pull  from its registry, by this machine: nodes reach their own wire only',
+      '  ls    names, digests and sizes',
+      '  rm    remove a name, and the content that no other name needs',
+    ].join('\n'),
+  ],
+  synopsis: ['load FILE', 'pull IMAGE', 'ls', 'rm IMAGE'],
+  arguments: [
+    { name: 'ACTION', help: '', choices: ['load', 'pull', 'ls', 'rm'] },
+    { name: 'IMAGE', help: '', optional: true },
+  ],
+  options: {
+    as: text('NAME:TAG', 'load: the name, for an archive with one unnamed image'),
+    credentials: text('FILE', 'pull: a file with one line "USER:PASSWORD"'),
+    'plain-http': flag('pull: the registry speaks HTTP without TLS'),
+    json: flag('load, pull, ls: print one JSON array of {name, digest, size, source, storedAt}'),
+    name: NAME_OPTION,
+  },
+  async run({ options, given, args: [what = '', subject] }, output) {
+    for (const name of given) {
+      const allowed = OPTIONS_OF[what] ?? [];
+      if (name !== 'name' && !allowed.includes(name))
+        throw usageError('image', `--${name} does not apply to image ${what}`);
+    }
+    if (what === 'ls' && subject !== undefined)
+      throw usageError('image', `unexpected argument ${JSON.stringify(subject)}`);
     requireRoot('image');
-    const cluster = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
+    const cluster = requireCluster(options.name);
     const store = openImageStore(clusterPaths(cluster.name).images);
     const now = new Date(systemClock.now());
-    const json = parsed.values['json'] === true;
+    const { json } = options;
     const needed = (name: string) => {
       if (subject !== undefined) return subject;
-      throw usageError('image', `image ${what} needs ${name}`);
+      throw usageError('image', `missing ${name}`);
     };
     switch (what) {
       case 'load': {
-        const name = textOption(parsed, 'as', '');
-        const images = await loadImageArchive(store, needed('FILE'), { now, ...(name ? { name } : {}) });
+        const name = options.as === null ? {} : { name: options.as };
+        const images = await loadImageArchive(store, needed('FILE'), { now, ...name });
         print(output, images, json);
         return 0;
       }
       case 'pull': {
         const name = needed('IMAGE');
-        const file = textOption(parsed, 'credentials', '');
         const registry = name.split('/')[0] ?? '';
         const image = await pullImage(store, name, {
           now,
-          credentials: file === '' ? null : readCredentials(file),
-          plainHttp: parsed.values['plain-http'] ? [registry] : [],
+          credentials: options.credentials === null ? null : readCredentials(options.credentials),
+          plainHttp: options['plain-http'] ? [registry] : [],
         });
         print(output, [image], json);
         return 0;
@@ -78,21 +76,29 @@ The images of a local cluster's pods; all of its nodes share them. "host" (this 
       case 'rm':
         return remove(store, needed('IMAGE'), output);
       default:
-        throw usageError('image', `there is no image ${JSON.stringify(what)}; use load, pull, ls or rm`);
+        throw usageError('image', 'missing ACTION');
     }
   },
+});
+
+/** The options of each action, besides --name. */
+const OPTIONS_OF: Readonly<Record<string, readonly string[]>> = {
+  load: ['as', 'json'],
+  pull: ['credentials', 'plain-http', 'json'],
+  ls: ['json'],
+  rm: [],
 };
 
 function remove(store: ImageStore, name: string, output: Output): number {
   const image = store.remove(name);
   if (!image) {
-    throw new FairleadError(`there is no image ${JSON.stringify(name)}`, {
+    throw new FairleadError(`no such image: ${name}`, {
       op: 'fairlead image rm',
       code: 'no-image',
       hint: 'see: fairlead image ls',
     });
   }
-  output.out(`${image.name} is gone\n`);
+  output.out(`removed ${image.name}\n`);
   return 0;
 }
 
@@ -123,7 +129,7 @@ function readCredentials(file: string): RegistryCredentials {
   try {
     text = readFileSync(file, 'utf8').trim();
   } catch (error) {
-    throw new FairleadError(`cannot read ${file}: ${messageOf(error)}`, {
+    throw new FairleadError(`cannot read ${file}: ${fileProblem(error)}`, {
       op: 'fairlead image pull',
       code: 'bad-credentials',
       cause: error,

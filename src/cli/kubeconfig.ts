@@ -1,24 +1,18 @@
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster } from '../cluster/state.ts';
-import { type Command, parseArguments, textOption } from './command.ts';
+import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead kubeconfig [--name NAME]
-
-Prints the path of the cluster's kubeconfig, for:
-
-  export KUBECONFIG=$(fairlead kubeconfig)
-
-  --name NAME   the cluster (default: default)
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'kubeconfig',
-      argv,
-      { name: { type: 'string' } },
-      { least: 0, most: 0, names: '' },
-    );
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
+export const command = defineCommand({
+  name: 'kubeconfig',
+  summary: 'print the path of the kubeconfig',
+  description: [
+    "Prints the path of the cluster's kubeconfig, for:",
+    '  export KUBECONFIG=$(fairlead kubeconfig)',
+  ],
+  arguments: [],
+  options: { name: NAME_OPTION },
+  async run({ options }, output) {
+    const state = requireCluster(options.name);
     output.out(`${clusterPaths(state.name).kubeconfig}\n`);
     return 0;
   },
-};
+});

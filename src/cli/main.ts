@@ -1,68 +1,15 @@
 import { FairleadError } from '../lib/errors.ts';
-import { type Command, type Output, processOutput } from './command.ts';
+import { type Output, processOutput } from './command.ts';
+import { COMMANDS } from './commands.ts';
 import { renderError } from './error-text.ts';
-
-interface Entry {
-  readonly name: string;
-  readonly summary: string;
-  /** Started by other commands, not by people: left out of the help. */
-  readonly internal?: boolean;
-  readonly load: () => Promise<{ command: Command }>;
-}
-
-const COMMANDS: readonly Entry[] = [
-  { name: 'up', summary: 'start a local cluster', load: () => import('./up.ts') },
-  { name: 'down', summary: 'stop it and leave nothing behind', load: () => import('./down.ts') },
-  {
-    name: 'status',
-    summary: 'nodes, Services, what is unhealthy and why',
-    load: () => import('./status.ts'),
-  },
-  {
-    name: 'kubeconfig',
-    summary: "print the path of a cluster's kubeconfig",
-    load: () => import('./kubeconfig.ts'),
-  },
-  { name: 'exec', summary: 'run a command in a pod, a node or outside', load: () => import('./exec.ts') },
-  {
-    name: 'explain',
-    summary: 'what would happen to a packet, and why',
-    load: () => import('./explain.ts'),
-  },
-  {
-    name: 'check',
-    summary: 'send packets of every kind and compare with what must happen',
-    load: () => import('./check.ts'),
-  },
-  {
-    name: 'flows',
-    summary: 'connections through Services, as they happen',
-    load: () => import('./flows.ts'),
-  },
-  {
-    name: 'mode',
-    summary: 'carry Services by another mode, without a gap',
-    load: () => import('./mode.ts'),
-  },
-  { name: 'image', summary: 'load, pull, list and remove images of pods', load: () => import('./image.ts') },
-  { name: 'agent', summary: 'the node agent', load: () => import('./agent.ts') },
-  {
-    name: 'cleanup',
-    summary: 'remove all that an agent wrote on this node',
-    load: () => import('./cleanup.ts'),
-  },
-  { name: 'echo', summary: 'a small server that says who it is', load: () => import('./echo.ts') },
-  {
-    name: 'request',
-    summary: 'ask a server many times, count the answers',
-    load: () => import('./request.ts'),
-  },
-  { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
-];
+import { definitions } from './help-text.ts';
+import { suggestion } from './options.ts';
 
 /** Runs one command line (without "fairlead" itself); resolves to the exit status. */
 export async function main(argv: readonly string[], output: Output): Promise<number> {
-  const [name = '--help', ...rest] = argv;
+  const [first = '--help', ...others] = argv;
+  const asksForHelp = first === 'help' && others[0] !== undefined;
+  const [name = '', ...words] = asksForHelp ? [others[0] ?? '', '--help'] : [first, ...others];
   if (name === '--help' || name === '-h' || name === 'help') {
     output.out(overview());
     return 0;
@@ -74,17 +21,19 @@ export async function main(argv: readonly string[], output: Output): Promise<num
   }
   const entry = COMMANDS.find((candidate) => candidate.name === name);
   if (!entry) {
-    output.err(`fairlead: there is no command ${JSON.stringify(name)}; see: fairlead --help\n`);
+    const known = COMMANDS.filter(({ internal }) => !internal).map((one) => one.name);
+    const what = name.startsWith('-') ? 'option' : 'command';
+    output.err(`fairlead: unknown ${what} ${name}${suggestion(name, known)}\n  try: fairlead --help\n`);
     return 2;
   }
   const { command } = await entry.load();
-  const end = rest.indexOf('--');
-  if ((end < 0 ? rest : rest.slice(0, end)).some((argument) => argument === '--help' || argument === '-h')) {
+  const end = words.indexOf('--');
+  if ((end < 0 ? words : words.slice(0, end)).some((word) => word === '--help' || word === '-h')) {
     output.out(command.help);
     return 0;
   }
   try {
-    return await command.run(rest, output);
+    return await command.run(words, output);
   } catch (error) {
     output.err(renderError(error));
     return error instanceof FairleadError && error.code === 'usage' ? 2 : 1;
@@ -92,19 +41,20 @@ export async function main(argv: readonly string[], output: Output): Promise<num
 }
 
 function overview(): string {
-  const shown = COMMANDS.filter((entry) => !entry.internal);
-  const width = Math.max(...shown.map((entry) => entry.name.length));
-  const lines = shown.map((entry) => `  ${entry.name.padEnd(width)}  ${entry.summary}`);
-  return `Fairlead: Kubernetes networking on this machine, and on a cluster's nodes.
+  const rows = COMMANDS.filter(({ internal }) => !internal).map(
+    ({ name, summary }) => [name, summary] as const,
+  );
+  return `Fairlead: Kubernetes networking on this machine, and on the nodes of a cluster.
 
 Usage: fairlead COMMAND [ARGUMENT…]
 
-${lines.join('\n')}
+${definitions(rows)}
 
-Every command explains itself with --help. Start with: fairlead up -f examples/hello.yaml
+Help for one command: fairlead COMMAND --help
+Start with: fairlead up -f examples/hello.yaml
 `;
 }
 
 if (process.argv[1] && import.meta.filename === process.argv[1]) {
-  process.exitCode = await main(process.argv.slice(2), processOutput);
+  process.exitCode = await main(process.argv.slice(2), processOutput());
 }

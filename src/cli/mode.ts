@@ -3,42 +3,32 @@ import { availableModes } from '../agent/dataplanes.ts';
 import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
 import { askAgent } from '../cluster/agent-client.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { clusterPaths, DEFAULT_CLUSTER, requireCluster, writeCluster } from '../cluster/state.ts';
+import { clusterPaths, requireCluster, writeCluster } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
-import { type Command, parseArguments, textOption, usageError } from './command.ts';
-import { nodeOption } from './node-option.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
+import { selectNodes } from './node-option.ts';
+import { text, usageError } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead mode MODE [--node NODE] [--name NAME]
-
-Carries Services by another mode from now on, on every node or on one. The new mode is complete before the one before
-is removed: connections go on, and new ones are answered all the time. The choice is kept in the node's annotation
-${MODE_ANNOTATION}.
-
-  MODE          ${availableModes().join(', ')}
-  --node NODE   only this node
-  --name NAME   the cluster (default: default)
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'mode',
-      argv,
-      { name: { type: 'string' }, node: { type: 'string' } },
-      { least: 1, most: 1, names: 'MODE' },
-    );
+export const command = defineCommand({
+  name: 'mode',
+  summary: 'switch the proxy mode without interrupting traffic',
+  description: [
+    `Switches the proxy mode on every node, or on one. The previous mode is removed after the new one is complete: connections continue, and new ones are answered at any time. The node's annotation ${MODE_ANNOTATION} keeps the choice.`,
+  ],
+  arguments: [{ name: 'MODE', help: 'the proxy mode', choices: availableModes() }],
+  options: {
+    node: text('NODE', 'only this node', { main: true }),
+    name: NAME_OPTION,
+  },
+  async run({ options, args }, output) {
+    const mode = availableModes().find((one) => one === args[0]);
+    if (!mode) throw usageError('mode', 'missing MODE');
     requireRoot('mode');
-    const mode = availableModes().find((one) => one === parsed.positionals[0]);
-    if (!mode) {
-      throw usageError(
-        'mode',
-        `${JSON.stringify(parsed.positionals[0])} is no mode; use one of ${availableModes().join(', ')}`,
-      );
-    }
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const nodes = nodeOption('mode', parsed, state);
+    const state = requireCluster(options.name);
+    const nodes = selectNodes('mode', options.node, state);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     try {
       const client = createClient(transport, 'fairlead-mode');
@@ -50,11 +40,11 @@ ${MODE_ANNOTATION}.
         });
         output.out(`${node}: ${now}\n`);
       }
-      // Nodes that come later begin as the others are.
-      if (textOption(parsed, 'node', '') === '') writeCluster({ ...state, mode });
+      // Nodes that are added later start in this mode.
+      if (options.node === null) writeCluster({ ...state, mode });
     } finally {
       transport.close();
     }
     return 0;
   },
-};
+});

@@ -2,8 +2,9 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { Agent, get } from 'node:http';
 import { isIP } from 'node:net';
-import { messageOf } from '../lib/errors.ts';
-import { type Command, formatTable, numberOption, parseArguments, usageError } from './command.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import { defineCommand, formatTable } from './command.ts';
+import { flag, usageError, wholeNumber } from './options.ts';
 
 interface Target {
   readonly protocol: 'http' | 'udp';
@@ -12,41 +13,31 @@ interface Target {
   readonly path: string;
 }
 
-/** 0: whatever the name has, in the resolver's order. */
+/** 0: both, in the order of the resolver. */
 type Family = 0 | 4 | 6;
 
-export const command: Command = {
-  help: `Usage: fairlead request URL [--count N] [--concurrency N] [--timeout MS] [-4|-6] [--json]
-
-Asks a server again and again, each time on a new connection (UDP: from a new port), and counts the different
-answers; made for "fairlead echo". The exit status is 0 when every request was answered.
-
-  URL               http://HOST[:PORT][/PATH] or udp://HOST:PORT; PATH is /hostname unless given
-  --count N         how many requests (default 1; at most 100000)
-  --concurrency N   how many at once (default 8)
-  --timeout MS      how long to wait for an answer (default 3000)
-  -4, -6            use addresses of that family only
-  --json            print one JSON object
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'request',
-      argv,
-      {
-        count: { type: 'string' },
-        concurrency: { type: 'string' },
-        timeout: { type: 'string' },
-        ipv4: { type: 'boolean', short: '4' },
-        ipv6: { type: 'boolean', short: '6' },
-        json: { type: 'boolean' },
-      },
-      { least: 1, most: 1, names: 'URL' },
-    );
-    const target = readTarget(parsed.positionals[0] ?? '');
-    const family = parsed.values['ipv4'] ? 4 : parsed.values['ipv6'] ? 6 : 0;
-    const count = numberOption('request', parsed, 'count', 1, 1, 100_000);
-    const concurrency = numberOption('request', parsed, 'concurrency', 8, 1, 1000);
-    const timeout = numberOption('request', parsed, 'timeout', 3000, 1, 600_000);
+export const command = defineCommand({
+  name: 'request',
+  summary: 'send requests to a server and count the answers',
+  description: [
+    'Sends requests to a server, each on a new connection (UDP: from a new port), and counts the different answers; made for "fairlead echo". The exit status is 0 when every request was answered.',
+  ],
+  arguments: [
+    { name: 'URL', help: 'http://HOST[:PORT][/PATH] or udp://HOST:PORT; PATH is /hostname unless given' },
+  ],
+  options: {
+    count: wholeNumber('N', [1, 1, 100_000], 'how many requests', { main: true }),
+    concurrency: wholeNumber('N', [8, 1, 1000], 'how many at once'),
+    timeout: wholeNumber('MS', [3000, 1, 600_000], 'how long to wait for an answer'),
+    ipv4: flag('use IPv4 addresses only', { short: '4' }),
+    ipv6: flag('use IPv6 addresses only', { short: '6' }),
+    json: flag('print one JSON object'),
+  },
+  async run({ options, args: [url = ''] }, output) {
+    const { count, concurrency, timeout } = options;
+    const target = readTarget(url);
+    if (options.ipv4 && options.ipv6) throw usageError('request', 'use one of -4 and -6');
+    const family = options.ipv4 ? 4 : options.ipv6 ? 6 : 0;
 
     const answers = new Map<string, number>();
     const failures = new Map<string, number>();
@@ -67,7 +58,7 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
     };
     await Promise.all(Array.from({ length: Math.min(concurrency, count) }, worker));
 
-    if (parsed.values['json']) {
+    if (options.json) {
       output.out(
         `${JSON.stringify({ count, answers: Object.fromEntries(answers), failures: Object.fromEntries(failures) })}\n`,
       );
@@ -84,22 +75,29 @@ answers; made for "fairlead echo". The exit status is 0 when every request was a
     }
     return failures.size === 0 ? 0 : 1;
   },
-};
+});
 
 function readTarget(text: string): Target {
   const url = URL.parse(text.includes('://') ? text : `http://${text}`);
   const protocol = url?.protocol.slice(0, -1);
   if (!url || (protocol !== 'http' && protocol !== 'udp') || url.hostname === '') {
-    throw usageError('request', `${JSON.stringify(text)} is no http:// or udp:// address`);
+    throw usageError(
+      'request',
+      `URL is http://HOST[:PORT][/PATH] or udp://HOST:PORT, not ${JSON.stringify(text)}`,
+    );
   }
   if (protocol === 'udp' && url.port === '')
-    throw usageError('request', `${JSON.stringify(text)} lacks a port`);
+    throw usageError('request', `missing port in ${JSON.stringify(text)}`);
   return {
     protocol,
     host: url.hostname.replace(/^\[|\]$/g, ''),
     port: url.port === '' ? 80 : Number(url.port),
     path: url.pathname === '/' || url.pathname === '' ? '/hostname' : url.pathname + url.search,
   };
+}
+
+function noAnswer(timeout: number): FairleadError {
+  return new FairleadError(`no answer within ${timeout} ms`, { op: 'fairlead request', code: 'ETIMEDOUT' });
 }
 
 function askHttp(target: Target, family: Family, timeout: number): Promise<string> {
@@ -119,9 +117,7 @@ function askHttp(target: Target, family: Family, timeout: number): Promise<strin
       },
     );
     request.on('error', (error) => {
-      reject(
-        error.name === 'AbortError' || error.name === 'TimeoutError' ? new Error('no answer in time') : error,
-      );
+      reject(error.name === 'AbortError' || error.name === 'TimeoutError' ? noAnswer(timeout) : error);
     });
   });
 }
@@ -131,14 +127,14 @@ async function askUdp(target: Target, family: Family, timeout: number): Promise<
   const socket = createSocket(isIP(address) === 6 ? 'udp6' : 'udp4');
   try {
     return await new Promise<string>((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error('no answer in time')), timeout);
+      const timer = setTimeout(() => reject(noAnswer(timeout)), timeout);
       const settle = (run: () => void) => {
         clearTimeout(timer);
         run();
       };
       socket.on('message', (data) => settle(() => resolve(data.toString().trimEnd())));
       socket.on('error', (error) => settle(() => reject(error)));
-      // A connected socket hears of an ICMP port unreachable, which is how a Service without endpoints answers.
+      // Only a connected socket reports ICMP port unreachable, the answer of a Service without endpoints.
       socket.connect(target.port, address, () => {
         socket.send('hostname', (error) => {
           if (error) settle(() => reject(error));

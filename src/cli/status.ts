@@ -1,32 +1,26 @@
 import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { podProblem } from '../cluster/readiness.ts';
-import { clusterPaths, DEFAULT_CLUSTER, isRunning, requireCluster } from '../cluster/state.ts';
+import { clusterPaths, isRunning, requireCluster } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { addressProblems, announcedAddresses } from './announced-addresses.ts';
-import { type Command, formatTable, parseArguments, textOption } from './command.ts';
+import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
+import { flag } from './options.ts';
 
-export const command: Command = {
-  help: `Usage: fairlead status [--name NAME] [--json]
-
-Shows a local cluster: its nodes and their modes, Services with their frontends and endpoints, which node announces
-which load-balancer address, and what is unhealthy and why. The exit status is 0 when everything is healthy.
-
-  --name NAME   the cluster (default: default)
-  --json        print one JSON object
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'status',
-      argv,
-      { name: { type: 'string' }, json: { type: 'boolean' } },
-      { least: 0, most: 0, names: '' },
-    );
-    const state = requireCluster(textOption(parsed, 'name', DEFAULT_CLUSTER));
+export const command = defineCommand({
+  name: 'status',
+  summary: 'show processes, nodes and Services, and what is unhealthy and why',
+  description: [
+    'Shows a local cluster: its processes, its nodes and their modes, Services with their frontends and endpoints, the node that announces each load-balancer address, and what is unhealthy and why. The exit status is 0 when everything is healthy.',
+  ],
+  arguments: [],
+  options: { name: NAME_OPTION, json: flag('print one JSON object') },
+  async run({ options }, output) {
+    const state = requireCluster(options.name);
     const problems: string[] = [];
     if (!isRunning(state.controlPlane))
       problems.push(`the control plane does not run; start it: fairlead up --detach --name ${state.name}`);
@@ -95,7 +89,7 @@ which load-balancer address, and what is unhealthy and why. The exit status is 0
       if (problem !== 'ready')
         problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
     }
-    if (parsed.values['json'])
+    if (options.json)
       output.out(`${JSON.stringify({ name: state.name, nodes, services, problems }, null, 2)}\n`);
     else {
       output.out(
@@ -144,7 +138,7 @@ which load-balancer address, and what is unhealthy and why. The exit status is 0
     }
     return problems.length === 0 ? 0 : 1;
   },
-};
+});
 
 async function look(name: string) {
   const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));

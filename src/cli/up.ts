@@ -6,7 +6,7 @@ import { applyManifests, type ManifestObject, readManifests } from '../cluster/m
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { addNodes, removeNodes } from '../cluster/nodes.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
-import { MOST_NODES, planCluster } from '../cluster/plan.ts';
+import { MAX_NODES, planCluster } from '../cluster/plan.ts';
 import { logTail, startControlPlane, startNodeAgent } from '../cluster/processes.ts';
 import { nodeReady, objectReady, watchCluster } from '../cluster/readiness.ts';
 import { removeCluster } from '../cluster/removal.ts';
@@ -30,76 +30,57 @@ import { httpTransport } from '../kube/transport.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
-import {
-  type Command,
-  choiceOption,
-  numberOption,
-  type Output,
-  parseArguments,
-  textOption,
-  textOptions,
-} from './command.ts';
+import { defineCommand, type Output } from './command.ts';
+import { choice, flag, text, texts, wholeNumber } from './options.ts';
 import { version } from './version.ts';
 
 const FIRST_API_PORT = 6443;
 
-export const command: Command = {
-  help: `Usage: fairlead up [-f FILE…] [OPTION…]
-
-Starts a local cluster, applies the manifests, waits until everything in them is ready, and prints what to try next.
-Runs until Ctrl-C, which stops the cluster, or goes on in the background with --detach. For a cluster that runs
-already it starts again what has stopped, gives it as many nodes as --nodes says, and applies the manifests.
-
-  -f, --file FILE         a manifest to apply; may be given several times; "-" is standard input
-  --nodes N               how many nodes (default 1; a cluster that runs gets more, or loses its last)
-  --mode M                how nodes carry Services: ${availableModes().join(', ')} (default: nftables)
-  --ip-family F           ipv4, ipv6 or dual (default: ipv4)
-  --overlay O             how pods' packets go between nodes: routes (default), or vxlan
-  --name NAME             the cluster's name (default: default)
-  --detach                return when everything is ready
-  --pod-cidr C[,C]        networks of pods (default 10.244.0.0/16, fd00:10:244::/56)
-  --service-cidr C[,C]    networks of Services (default 10.96.0.0/16, fd00:10:96::/112)
-  --masquerade-all        servers see a node as the client of every cluster IP (kube-proxy's masqueradeAll)
-  --no-local-detection    nodes do not know which addresses are the pods' (kube-proxy without clusterCIDR)
-  --lb-pool C[,C]         addresses of LoadBalancer Services: networks or ranges
-  --plug-in               put this machine on the cluster's wire, so that its programs (a browser) reach node ports and
-                          load-balancer addresses; without it, this machine's network is left as it is
-  --plug-in-services      as --plug-in, and its programs reach Services' cluster IPs, and names by the cluster's DNS
-  --timeout S             how many seconds to wait for readiness (default 60)
-`,
-  async run(argv, output) {
-    const parsed = parseArguments(
-      'up',
-      argv,
+export const command = defineCommand({
+  name: 'up',
+  summary: 'start a local cluster and wait until it is ready',
+  description: [
+    'Starts a local cluster, applies the manifests, waits until everything in them is ready, and prints what to try next. Runs until Ctrl-C, which stops the cluster, or in the background with --detach. For a cluster that runs already, it starts again what has stopped, adds or removes nodes for --nodes, and applies the manifests.',
+  ],
+  arguments: [],
+  options: {
+    file: texts('FILE', 'a manifest to apply; "-" is standard input', { short: 'f', main: true }),
+    nodes: wholeNumber(
+      'N',
+      [1, 1, MAX_NODES],
+      'how many nodes; a running cluster gets more, or loses its last',
       {
-        file: { type: 'string', short: 'f', multiple: true },
-        nodes: { type: 'string' },
-        mode: { type: 'string' },
-        'ip-family': { type: 'string' },
-        overlay: { type: 'string' },
-        name: { type: 'string' },
-        detach: { type: 'boolean' },
-        'pod-cidr': { type: 'string' },
-        'service-cidr': { type: 'string' },
-        'lb-pool': { type: 'string' },
-        timeout: { type: 'string' },
-        'plug-in': { type: 'boolean' },
-        'plug-in-services': { type: 'boolean' },
-        'masquerade-all': { type: 'boolean' },
-        'no-local-detection': { type: 'boolean' },
+        main: true,
       },
-      { least: 0, most: 0, names: '' },
-    );
-    const optional = (name: string) =>
-      typeof parsed.values[name] === 'string' ? String(parsed.values[name]) : null;
-    const name = checkClusterName(textOption(parsed, 'name', DEFAULT_CLUSTER));
-    const nodes = numberOption('up', parsed, 'nodes', 1, 1, MOST_NODES);
-    const mode = choiceOption('up', parsed, 'mode', 'nftables', availableModes());
-    const ipFamily = choiceOption('up', parsed, 'ip-family', 'ipv4', ['ipv4', 'ipv6', 'dual'] as const);
-    const overlay = choiceOption('up', parsed, 'overlay', 'routes', ['routes', 'vxlan'] as const);
-    const timeout = numberOption('up', parsed, 'timeout', 60, 1, 86_400);
+    ),
+    mode: choice('MODE', availableModes(), 'nftables', 'the proxy mode of the nodes', { main: true }),
+    'ip-family': choice('F', ['ipv4', 'ipv6', 'dual'], 'ipv4', 'the IP family', { main: true }),
+    overlay: choice('O', ['routes', 'vxlan'], 'routes', 'how packets of pods travel between nodes'),
+    name: text('NAME', "the cluster's name", { fallback: DEFAULT_CLUSTER }),
+    detach: flag('return when everything is ready', { main: true }),
+    'pod-cidr': text('C[,C]', 'networks of pods (10.244.0.0/16, fd00:10:244::/56)'),
+    'service-cidr': text('C[,C]', 'networks of Services (10.96.0.0/16, fd00:10:96::/112)'),
+    'masquerade-all': flag(
+      "servers see a node as the client of every cluster IP (kube-proxy's masqueradeAll)",
+    ),
+    'no-local-detection': flag('nodes do not know the addresses of pods (kube-proxy without clusterCIDR)'),
+    'lb-pool': text('C[,C]', 'addresses of LoadBalancer Services: networks or ranges'),
+    'host-access': choice(
+      'services',
+      ['none', 'wire', 'services'],
+      'none',
+      "connect this machine to the cluster's wire: its programs (a browser) reach node ports and load-balancer addresses; with =services also cluster IPs, and names through the cluster's DNS",
+      { implied: 'wire', main: true },
+    ),
+    timeout: wholeNumber('S', [60, 1, 86_400], 'how many seconds to wait for readiness'),
+  },
+  async run({ options, given }, output) {
+    const optional = (name: keyof typeof options) => (given.has(name) ? String(options[name]) : null);
+    const name = checkClusterName(options.name);
+    const { nodes, mode, overlay, timeout } = options;
+    const ipFamily = options['ip-family'];
     requireRoot('up');
-    const manifests = readManifests(textOptions(parsed, 'file'));
+    const manifests = readManifests(options.file);
     const progress = startProgress(output);
     const existing = readCluster(name);
     if (existing) {
@@ -125,11 +106,11 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
         podCidr: optional('pod-cidr'),
         serviceCidr: optional('service-cidr'),
         lbPool: optional('lb-pool'),
-        plugIn: plugIn(parsed.values),
+        hostAccess: options['host-access'],
         apiPort: freeApiPort(),
         proxy: {
-          masqueradeAll: parsed.values['masquerade-all'] === true,
-          localDetection: parsed.values['no-local-detection'] !== true,
+          masqueradeAll: options['masquerade-all'],
+          localDetection: !options['no-local-detection'],
         },
       };
       state = planCluster(request, occupiedNetworks(), version, new Date());
@@ -147,7 +128,7 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
     }
     if (existing) await becomeReady(state, manifests, progress, timeout);
     progress.done(advice(state, manifests));
-    if (parsed.values['detach']) return 0;
+    if (options.detach) return 0;
     output.err('Ctrl-C stops the cluster\n');
     const interrupted = interruption();
     const watching = watchProcesses(state, output);
@@ -155,10 +136,10 @@ already it starts again what has stopped, gives it as many nodes as --nodes says
     interrupted.stop();
     clearInterval(watching);
     await removeCluster(name);
-    output.err(`cluster ${name} is gone\n`);
+    output.err(`cluster ${name} removed\n`);
     return 0;
   },
-};
+});
 
 /** What is decided when a cluster is made is not silently another than somebody asks for. */
 function refuseChanges(state: ClusterState, asked: Readonly<Record<string, string | null>>): void {
@@ -180,11 +161,6 @@ function refuseChanges(state: ClusterState, asked: Readonly<Record<string, strin
           : `leave --${option} out, or stop the cluster first: fairlead down --name ${state.name}`,
     });
   }
-}
-
-function plugIn(options: Readonly<Record<string, unknown>>): 'none' | 'wire' | 'services' {
-  if (options['plug-in-services'] === true) return 'services';
-  return options['plug-in'] === true ? 'wire' : 'none';
 }
 
 interface Progress {

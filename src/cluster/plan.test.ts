@@ -13,7 +13,7 @@ const request: ClusterRequest = {
   serviceCidr: null,
   lbPool: null,
   apiPort: 6443,
-  plugIn: 'none',
+  hostAccess: 'none',
   proxy: { masqueradeAll: false, localDetection: true },
 };
 
@@ -40,7 +40,7 @@ test('a plain cluster takes the usual networks', () => {
 
 test('the machine is on the wire where it is asked for only', () => {
   assert.deepEqual(plan({}).machineAddresses, []);
-  assert.deepEqual(plan({ plugIn: 'wire', ipFamily: 'dual' }).machineAddresses, [
+  assert.deepEqual(plan({ hostAccess: 'wire', ipFamily: 'dual' }).machineAddresses, [
     '172.30.0.3',
     'fd00:172:30::3',
   ]);

@@ -16,8 +16,8 @@ export interface ClusterRequest {
   readonly lbPool: string | null;
   readonly apiPort: number;
   readonly proxy: ClusterState['proxy'];
-  /** Whether this machine is to be on the wire, too, and to reach cluster IPs from there. */
-  readonly plugIn: 'none' | 'wire' | 'services';
+  /** Whether this machine is connected to the wire, and whether it reaches cluster IPs from there. */
+  readonly hostAccess: 'none' | 'wire' | 'services';
 }
 
 /** A network that is in use already, and by what, in words: "route via eth0", "cluster demo". */
@@ -49,7 +49,7 @@ export const NODE_PREFIX = { ipv4: 24, ipv6: 64 } as const;
 /** Hosts on the wire, counted from its base; behind the nodes, load-balancer addresses. */
 const WIRE_HOST = { controlPlane: 1, outside: 2, machine: 3, firstNode: 11, loadBalancer: 200 } as const;
 
-export const MOST_NODES = 100;
+export const MAX_NODES = 100;
 
 /**
  * Decides a new cluster's networks and addresses. Networks that the user names must be well formed, of the families
@@ -95,7 +95,7 @@ export function planCluster(
     dnsAddresses: services.map((cidr) => addressAt(cidr, 10)),
     controlPlaneAddresses: at(WIRE_HOST.controlPlane),
     outsideAddresses: at(WIRE_HOST.outside),
-    machineAddresses: request.plugIn === 'none' ? [] : at(WIRE_HOST.machine),
+    machineAddresses: request.hostAccess === 'none' ? [] : at(WIRE_HOST.machine),
     machineRoutes: machineRoutes(request, services, wires, occupied),
     apiPort: request.apiPort,
     nodes: Array.from({ length: request.nodes }, (_, i) => nodeAt(wires, i)),
@@ -128,14 +128,14 @@ function machineRoutes(
   wires: readonly Cidr[],
   occupied: readonly OccupiedNetwork[],
 ): ClusterState['machineRoutes'] {
-  if (request.plugIn !== 'services') return [];
+  if (request.hostAccess !== 'services') return [];
   return services.map((service, i) => {
     const clash = occupied.find(({ cidr }) => cidrsOverlap(cidr, service));
     if (clash) {
       throw refusal(
-        '--plug-in-services',
+        '--host-access=services',
         `${service.text} is occupied: ${clash.cidr.text} is in use (${clash.by})`,
-        'give another --service-cidr',
+        'choose another --service-cidr',
       );
     }
     return { destination: service.text, via: nodeAt(wires, 0).addresses[i] ?? '' };

@@ -79,7 +79,7 @@ export function clusterPaths(name: string) {
 /** Refuses names that could not stand in a namespace's name or a path. */
 export function checkClusterName(name: string): string {
   if (!/^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$/.test(name)) {
-    throw new FairleadError(`${JSON.stringify(name)} is no name for a cluster`, {
+    throw new FairleadError(`invalid cluster name ${JSON.stringify(name)}`, {
       op: 'read --name',
       code: 'bad-name',
       hint: 'use 1 to 20 lower-case letters, digits and dashes, starting and ending with a letter or digit',
@@ -109,7 +109,7 @@ export function requireCluster(name: string): ClusterState {
   const state = readCluster(checkClusterName(name));
   if (state) return state;
   const others = listClusters();
-  throw new FairleadError(`there is no cluster ${JSON.stringify(name)}`, {
+  throw new FairleadError(`no such cluster: ${name}`, {
     op: 'find cluster',
     code: 'no-cluster',
     hint: others.length > 0 ? `--name ${others.join(', or --name ')}` : 'start one: fairlead up',

@@ -1,17 +1,17 @@
 /** What an error carries besides its message. */
 export interface ErrorDetails {
-  /** The operation that failed, in words a user would use: "open netlink socket", "load image". */
+  /** The operation that failed: "open netlink socket", "load image". */
   readonly op: string;
   /** A stable code: an errno name ("EEXIST"), or one of Fairlead's own ("not-root", "bad-config"). */
   readonly code: string;
-  /** The way out: what the user can do or change. */
+  /** What the user can do or change. */
   readonly hint?: string;
   /** What was being written or read when it failed: an object's name, a field path, a message. */
   readonly object?: string;
   readonly cause?: unknown;
 }
 
-/** The one error class: names the operation, the reason and the way out. */
+/** An error that names the operation, the reason and what to do. */
 export class FairleadError extends Error {
   override readonly name = 'FairleadError';
   readonly op: string;
@@ -28,15 +28,28 @@ export class FairleadError extends Error {
   }
 }
 
-/** True when `error` is a FairleadError, or a Node.js system error, with this code. */
+/** Tells whether `error` is a FairleadError or a Node.js system error with one of these codes. */
 export function hasCode(error: unknown, ...codes: string[]): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' && codes.includes(code);
 }
 
-/** The message of anything thrown. */
+const FILE_PROBLEMS: Readonly<Record<string, string>> = {
+  ENOENT: 'no such file',
+  EACCES: 'permission denied',
+  EISDIR: 'it is a folder',
+  ENOTDIR: 'part of the path is not a folder',
+};
+
+/** Describes why a file cannot be read, without the path that Node.js repeats in its message. */
+export function fileProblem(error: unknown): string {
+  const code = (error as { code?: unknown } | null)?.code;
+  return (typeof code === 'string' && FILE_PROBLEMS[code]) || messageOf(error);
+}
+
+/** Returns the message of anything thrown. */
 export function messageOf(error: unknown): string {
-  // A connection that was tried at several addresses says nothing itself.
+  // A connection that was tried at several addresses has the messages in its parts only.
   if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ');
   return error instanceof Error ? error.message : String(error);
 }

@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { createNetns, removeNetns } from '../src/kernel/netns.ts';
 import { HELLO, LAUNCHER, reserveCluster } from './testing/cluster.ts';
 
-/** `up --plug-in-services`, in a namespace that stands for the machine's own. */
+/** `up --host-access=services`, in a namespace that stands for the machine's own. */
 
 const machine = `flt-${randomBytes(3).toString('hex')}-machine`;
 const { name, stateRoot } = reserveCluster();
@@ -24,7 +24,7 @@ before(() => {
   untouched = links();
   here(
     LAUNCHER,
-    ...['up', '--detach', '--name', name, '--ip-family', 'dual', '--plug-in-services'],
+    ...['up', '--detach', '--name', name, '--ip-family', 'dual', '--host-access=services'],
     ...['-f', HELLO],
   );
 });

@@ -1,0 +1,101 @@
+import type { Argument, Option, Syntax } from './options.ts';
+
+const COLUMNS = 80;
+
+/** What a command's help says besides its options and arguments. */
+export interface HelpTexts {
+  readonly summary: string;
+  /** Paragraphs; a line that begins with spaces is kept as it is. */
+  readonly description: readonly string[];
+  /** Command lines, without "fairlead". */
+  readonly examples?: readonly string[];
+  /** Instead of the synopsis that the arguments make. */
+  readonly synopsis?: readonly string[];
+}
+
+/** Renders `fairlead COMMAND --help`, at most 80 columns wide. */
+export function helpText(syntax: Syntax, texts: HelpTexts): string {
+  const { name, options, arguments: args } = syntax;
+  const usages = (
+    texts.synopsis?.map((one) => `${one} [OPTION…]`) ?? [argumentSynopsis(syntax, ['[OPTION…]'])]
+  ).map((one) => [`fairlead ${name}`, one].filter(Boolean).join(' '));
+  const sections = [
+    usages.map((usage, i) => `${i === 0 ? 'Usage:' : '      '} ${usage}`).join('\n'),
+    ...texts.description.map((paragraph) => (paragraph.startsWith(' ') ? paragraph : wrap(paragraph))),
+    definitions(args.filter(({ help }) => help !== '').map((arg) => [arg.name, argumentHelp(arg)])),
+    definitions(
+      Object.entries(options).map(([long, option]) => [optionLabel(long, option), optionHelp(option)]),
+    ),
+    (texts.examples ?? []).map((example) => `  fairlead ${example}`).join('\n'),
+  ];
+  return `${sections.filter((section) => section !== '').join('\n\n')}\n`;
+}
+
+/** The command with its arguments and main options, for one row of a table: "mode MODE [--node NODE]". */
+export function shortSynopsis(syntax: Syntax, texts: HelpTexts): string {
+  const main = Object.entries(syntax.options).filter(([, option]) => option.main === true);
+  const options = main.map(([long, option]) => `[${shortLabel(long, option)}]`);
+  const synopsis = texts.synopsis?.join(' | ') ?? argumentSynopsis(syntax, options);
+  return [syntax.name, synopsis].filter(Boolean).join(' ');
+}
+
+/** Breaks a paragraph at spaces; every line begins with `indent` spaces. */
+export function wrap(paragraph: string, columns = COLUMNS, indent = 0): string {
+  const lines: string[] = [];
+  for (const word of paragraph.split(' ')) {
+    const last = lines.at(-1);
+    if (last !== undefined && indent + last.length + 1 + word.length <= columns)
+      lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word);
+  }
+  return lines.map((line) => ' '.repeat(indent) + line).join('\n');
+}
+
+/** Terms with their explanations in a second column. */
+export function definitions(rows: readonly (readonly [term: string, text: string])[]): string {
+  const width = Math.max(0, ...rows.map(([term]) => term.length).filter((length) => length <= 26));
+  const indent = width + 4;
+  return rows
+    .map(([term, text]) => {
+      const body = wrap(text, COLUMNS, indent);
+      return term.length > width ? `  ${term}\n${body}` : `  ${term.padEnd(width)}  ${body.slice(indent)}`;
+    })
+    .join('\n');
+}
+
+function argumentSynopsis({ arguments: args, program }: Syntax, options: readonly string[] = []): string {
+  const words = args.map(({ name, optional }) => (optional === true ? `[${name}]` : name));
+  return [...words, ...options, ...(program === undefined ? [] : [`-- ${program}`])].join(' ');
+}
+
+const argumentHelp = ({ help, choices }: Argument) =>
+  choices === undefined ? help : `${help}${help === '' ? '' : ': '}${choices.join(', ')}`;
+
+function optionLabel(long: string, option: Option): string {
+  return `${option.short === undefined ? '' : `-${option.short}, `}--${long}${valueLabel(option)}`;
+}
+
+function shortLabel(long: string, option: Option): string {
+  const label = option.short === undefined ? `--${long}` : `-${option.short}`;
+  return `${label}${valueLabel(option)}${option.kind === 'texts' ? '…' : ''}`;
+}
+
+function valueLabel(option: Option): string {
+  if (option.kind === 'flag') return '';
+  if (option.kind === 'choice' && option.implied !== undefined) return `[=${option.value}]`;
+  return ` ${option.value}`;
+}
+
+function optionHelp(option: Option): string {
+  const notes = [
+    ...(option.kind === 'texts' ? ['may be given several times'] : []),
+    ...((option.kind === 'text' || option.kind === 'number' || option.kind === 'choice') &&
+    option.fallback !== null &&
+    !(option.kind === 'choice' && option.implied !== undefined)
+      ? [`default: ${option.fallback}`]
+      : []),
+  ];
+  const choices =
+    option.kind === 'choice' && option.implied === undefined ? `: ${option.choices.join(', ')}` : '';
+  return `${option.help}${choices}${notes.length > 0 ? ` (${notes.join('; ')})` : ''}`;
+}

@@ -1,0 +1,242 @@
+import { closestName } from '../lib/closest-name.ts';
+import { FairleadError } from '../lib/errors.ts';
+
+interface Common {
+  /** One letter, for "-f". */
+  readonly short?: string;
+  /** What it does, without the default, which is added. */
+  readonly help: string;
+  /** Shown in the short synopsis of the overview and of README. */
+  readonly main?: boolean;
+}
+export interface Flag extends Common {
+  readonly kind: 'flag';
+}
+export interface Text<F extends string | null = string | null> extends Common {
+  readonly kind: 'text';
+  /** The placeholder of its value: "FILE". */
+  readonly value: string;
+  /** Null: none. */
+  readonly fallback: F;
+}
+export interface Texts extends Common {
+  readonly kind: 'texts';
+  readonly value: string;
+}
+export interface WholeNumber extends Common {
+  readonly kind: 'number';
+  readonly value: string;
+  readonly fallback: number;
+  readonly min: number;
+  readonly max: number;
+}
+export interface Choice<T extends string = string> extends Common {
+  readonly kind: 'choice';
+  readonly value: string;
+  readonly choices: readonly T[];
+  readonly fallback: T;
+  /** The choice when the option stands without a value, which then follows "=" only. */
+  readonly implied?: T;
+}
+export type Option = Flag | Text | Texts | WholeNumber | Choice;
+/** A command's options, by their long names: they make its parser, its help and its row in README. */
+export type OptionTable = Readonly<Record<string, Option>>;
+
+export type ValueOf<O extends Option> = O extends Flag
+  ? boolean
+  : O extends Text<infer F>
+    ? string | F
+    : O extends Texts
+      ? readonly string[]
+      : O extends WholeNumber
+        ? number
+        : O extends Choice<infer T>
+          ? T
+          : never;
+export type Values<T extends OptionTable> = { readonly [Name in keyof T]: ValueOf<T[Name]> };
+
+type Extra = Pick<Common, 'short' | 'main'>;
+
+export const flag = (help: string, extra: Extra = {}): Flag => ({ kind: 'flag', help, ...extra });
+export function text(value: string, help: string, extra?: Extra): Text<null>;
+export function text(value: string, help: string, extra: Extra & { readonly fallback: string }): Text<string>;
+export function text(value: string, help: string, extra: Extra & { readonly fallback?: string } = {}): Text {
+  return { kind: 'text', value, help, fallback: null, ...extra };
+}
+export const texts = (value: string, help: string, extra: Extra = {}): Texts => ({
+  kind: 'texts',
+  value,
+  help,
+  ...extra,
+});
+export const wholeNumber = (
+  value: string,
+  [fallback, min, max]: readonly [number, number, number],
+  help: string,
+  extra: Extra = {},
+): WholeNumber => ({ kind: 'number', value, fallback, min, max, help, ...extra });
+export const choice = <const T extends string>(
+  value: string,
+  choices: readonly T[],
+  fallback: NoInfer<T>,
+  help: string,
+  extra: Extra & { readonly implied?: NoInfer<T> } = {},
+): Choice<T> => ({ kind: 'choice', value, choices, fallback, help, ...extra });
+
+/** A command's argument that is not an option. */
+export interface Argument {
+  /** Its placeholder: "MODE". */
+  readonly name: string;
+  readonly help: string;
+  readonly optional?: boolean;
+  readonly choices?: readonly string[];
+}
+
+/** What a command line may hold. */
+export interface Syntax<T extends OptionTable = OptionTable> {
+  readonly name: string;
+  readonly options: T;
+  readonly arguments: readonly Argument[];
+  /** The placeholder of a command line after "--", which the command then requires. */
+  readonly program?: string;
+}
+
+export interface Parsed<T extends OptionTable = OptionTable> {
+  readonly options: Values<T>;
+  /** The names of the options that were given. */
+  readonly given: ReadonlySet<string>;
+  readonly args: readonly string[];
+  /** The words after "--". */
+  readonly program: readonly string[];
+}
+
+/** Reads a command's words. Throws FairleadError "usage", which names the wrong word and, where it is known, the right. */
+export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: readonly string[]): Parsed<T> {
+  const values = new Map<string, ValueOf<Option>>();
+  const given = new Set<string>();
+  const args: string[] = [];
+  const end = syntax.program === undefined ? -1 : words.indexOf('--');
+  const own = end < 0 ? words : words.slice(0, end);
+  let onlyArguments = false;
+  for (let i = 0; i < own.length; i++) {
+    const word = own[i] ?? '';
+    if (onlyArguments || !word.startsWith('-') || word === '-') {
+      args.push(word);
+      continue;
+    }
+    if (word === '--') {
+      onlyArguments = true;
+      continue;
+    }
+    const { name, option, attached } = findOption(syntax, word);
+    const label = word.startsWith('--') ? `--${name}` : word.slice(0, 2);
+    const needsValue = option.kind !== 'flag' && !(option.kind === 'choice' && option.implied !== undefined);
+    const value = attached ?? (needsValue ? own[++i] : undefined);
+    if (needsValue && value === undefined)
+      throw usageError(syntax.name, `${label} needs a value: ${option.value}`);
+    if (given.has(name) && option.kind !== 'texts') throw usageError(syntax.name, `${label} is given twice`);
+    given.add(name);
+    values.set(name, readValue(syntax.name, label, option, value, values.get(name)));
+  }
+  checkArguments(syntax, args);
+  const program = end < 0 ? [] : words.slice(end + 1);
+  if (syntax.program !== undefined && program.length === 0)
+    throw usageError(syntax.name, `missing ${syntax.program}: write it after --`);
+  const options = Object.fromEntries(
+    Object.entries(syntax.options).map(([name, option]) => [name, values.get(name) ?? fallbackOf(option)]),
+  );
+  return { options: options as Values<T>, given, args, program };
+}
+
+export function usageError(command: string, message: string): FairleadError {
+  return new FairleadError(message, {
+    op: `fairlead ${command}`,
+    code: 'usage',
+    hint: `fairlead ${command} --help`,
+  });
+}
+
+/** ": did you mean X?", or nothing. */
+export function suggestion(typed: string, names: readonly string[], prefix = ''): string {
+  const name = closestName(typed, names);
+  return name === null ? '' : `: did you mean ${prefix}${name}?`;
+}
+
+function findOption(
+  { name: command, options }: Syntax,
+  word: string,
+): { readonly name: string; readonly option: Option; readonly attached: string | undefined } {
+  const isLong = word.startsWith('--');
+  const equals = isLong ? word.indexOf('=') : -1;
+  const typed = isLong ? word.slice(2, equals < 0 ? undefined : equals) : word.slice(1, 2);
+  const attached = isLong ? (equals < 0 ? undefined : word.slice(equals + 1)) : word.slice(2) || undefined;
+  const found = Object.entries(options).find(([name, { short }]) => (isLong ? name : short) === typed);
+  if (!found) {
+    const known = isLong ? suggestion(typed, Object.keys(options), '--') : '';
+    throw usageError(command, `unknown option ${isLong ? `--${typed}` : `-${typed}`}${known}`);
+  }
+  const [name, option] = found;
+  return { name, option, attached };
+}
+
+function readValue(
+  command: string,
+  label: string,
+  option: Option,
+  value: string | undefined,
+  before: ValueOf<Option> | undefined,
+): ValueOf<Option> {
+  switch (option.kind) {
+    case 'flag':
+      if (value === undefined) return true;
+      throw usageError(command, `${label} takes no value, not ${JSON.stringify(value)}`);
+    case 'text':
+      return value ?? null;
+    case 'texts':
+      return [...(Array.isArray(before) ? before : []), value ?? ''];
+    case 'number': {
+      const number = Number(value);
+      if (/^[0-9]+$/.test(value ?? '') && number >= option.min && number <= option.max) return number;
+      throw usageError(
+        command,
+        `${label} takes a whole number from ${option.min} to ${option.max}, not ${JSON.stringify(value)}`,
+      );
+    }
+    case 'choice': {
+      if (value === undefined && option.implied !== undefined) return option.implied;
+      if (option.choices.some((one) => one === value)) return value ?? option.fallback;
+      throw usageError(
+        command,
+        `${label} takes one of ${option.choices.join(', ')}, not ${JSON.stringify(value)}${suggestion(value ?? '', option.choices)}`,
+      );
+    }
+  }
+}
+
+function fallbackOf(option: Option): ValueOf<Option> {
+  switch (option.kind) {
+    case 'flag':
+      return false;
+    case 'texts':
+      return [];
+    default:
+      return option.fallback;
+  }
+}
+
+function checkArguments({ name: command, arguments: wanted }: Syntax, args: readonly string[]): void {
+  const missing = wanted.slice(args.length).filter(({ optional }) => optional !== true);
+  if (missing.length > 0) {
+    throw usageError(command, `missing ${missing.map(({ name }) => name).join(' and ')}`);
+  }
+  const extra = args[wanted.length];
+  if (extra !== undefined) throw usageError(command, `unexpected argument ${JSON.stringify(extra)}`);
+  for (const [i, word] of args.entries()) {
+    const { name, choices } = wanted[i] ?? {};
+    if (choices === undefined || choices.includes(word)) continue;
+    throw usageError(
+      command,
+      `${name} is one of ${choices.join(', ')}, not ${JSON.stringify(word)}${suggestion(word, choices)}`,
+    );
+  }
+}

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { readManifests } from './manifests.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'flt-manifests-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+const rows: [what: string, content: string | null, message: RegExp][] = [
+  ['a file that does not exist', null, /^cannot read .*\/m\.yaml: no such file$/],
+  ['YAML that does not parse', 'a: [', /^.*\/m\.yaml: .*/],
+  ['a document without a kind', 'apiVersion: v1', /m\.yaml: document 1: missing kind or apiVersion$/],
+  ['a document without a name', 'kind: Pod\napiVersion: v1', /document 1: missing metadata\.name$/],
+  [
+    'a kind that is not served',
+    'kind: Pod\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Pot\napiVersion: v1\n',
+    /document 2: unknown kind Pot in v1$/,
+  ],
+];
+for (const [what, content, message] of rows) {
+  test(`refuses ${what}`, () => {
+    const file = join(folder, 'm.yaml');
+    if (content !== null) writeFileSync(file, content);
+    assert.throws(() => readManifests([file]), { name: 'FairleadError', code: 'bad-manifest', message });
+    rmSync(file, { force: true });
+  });
+}
+
+test('refuses a folder by name', () => {
+  assert.throws(() => readManifests([folder]), { message: `cannot read ${folder}: it is a folder` });
+});
