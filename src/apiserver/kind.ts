@@ -40,6 +40,10 @@ export interface Kind {
   readonly generationFields: readonly string[];
   /** Fields that selectors may ask for besides metadata.name and metadata.namespace. */
   readonly fields: Readonly<Record<string, (object: ApiObject) => string>>;
+  /** The refusal of a field that selectors cannot ask for, where upstream words it in its own way. */
+  readonly fieldRefusal?: (field: string) => string;
+  /** Selectors may not ask for metadata.namespace (upstream: nodes, namespaces and few others). */
+  readonly withoutNamespaceField?: boolean;
   /** Brings a new object into its first state. */
   readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
@@ -101,21 +105,6 @@ export function defineKind(
 /** "v1" or "apps/v1". */
 export function apiVersionOf(kind: Kind): string {
   return kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
-}
-
-/** The names that field selectors of a kind may use. */
-export function fieldNames(kind: Kind): string[] {
-  return ['metadata.name', ...(kind.namespaced ? ['metadata.namespace'] : []), ...Object.keys(kind.fields)];
-}
-
-/** The values that field selectors compare. */
-export function fieldsOf(kind: Kind, object: ApiObject): Record<string, string> {
-  const values: Record<string, string> = {
-    'metadata.name': object.metadata.name ?? '',
-    'metadata.namespace': object.metadata.namespace ?? '',
-  };
-  for (const [field, read] of Object.entries(kind.fields)) values[field] = read(object);
-  return values;
 }
 
 /** Readers for fields that are plain text at their own path. */

@@ -1,7 +1,7 @@
 import { eventView } from './event-view.ts';
 import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { MORE_KINDS } from './more-kinds.ts';
-import { type ApiObject, at, equal, isObject, textAt } from './object.ts';
+import { type ApiObject, at, equal, isObject, listAt, textAt } from './object.ts';
 import { admitPod, keepPriority } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import { prepareClaim, prepareVolume } from './storage-admission.ts';
@@ -44,6 +44,7 @@ export const KINDS: readonly Kind[] = [
     generationFields: [],
     names: 'label',
     fields: pathFields('status.phase'),
+    withoutNamespaceField: true,
     prepareCreate(namespace) {
       namespace['spec'] = { finalizers: ['kubernetes'] };
       namespace['status'] = { phase: 'Active' };
@@ -60,6 +61,7 @@ export const KINDS: readonly Kind[] = [
     status: true,
     generationFields: [],
     fields: booleanFields('spec.unschedulable'),
+    withoutNamespaceField: true,
   }),
   defineKind('v1', 'PersistentVolume', 'persistentvolumes', {
     answersDeleted: true,
@@ -89,10 +91,14 @@ export const KINDS: readonly Kind[] = [
         'spec.schedulerName',
         'spec.serviceAccountName',
         'status.phase',
-        'status.podIP',
         'status.nominatedNodeName',
       ),
       ...booleanFields('spec.hostNetwork'),
+      'spec.host': (pod) => textAt(pod, 'spec', 'nodeName'),
+      'status.podIP': (pod) =>
+        textAt(listAt(pod, 'status', 'podIPs')[0], 'ip') || textAt(pod, 'status', 'podIP'),
+      // Upstream takes the field and compares it with nothing.
+      'status.podIPs': () => '',
     },
     prepareCreate(pod, context) {
       admitPod(pod, context);
@@ -104,7 +110,11 @@ export const KINDS: readonly Kind[] = [
     answersDeleted: true,
     generationFields: ['template'],
   }),
-  defineKind('v1', 'ReplicationController', 'replicationcontrollers', { shortNames: ['rc'], ...workload }),
+  defineKind('v1', 'ReplicationController', 'replicationcontrollers', {
+    shortNames: ['rc'],
+    ...workload,
+    fields: { 'status.replicas': (controller) => String(at(controller, 'status', 'replicas') ?? 0) },
+  }),
   defineKind('v1', 'ResourceQuota', 'resourcequotas', {
     answersDeleted: true,
     shortNames: ['quota'],
@@ -151,7 +161,6 @@ export const KINDS: readonly Kind[] = [
   defineKind('apps/v1', 'ReplicaSet', 'replicasets', {
     ...workload,
     shortNames: ['rs'],
-    fields: pathFields('status.replicas'),
   }),
   defineKind('apps/v1', 'StatefulSet', 'statefulsets', {
     ...workload,
@@ -161,7 +170,8 @@ export const KINDS: readonly Kind[] = [
   defineKind('batch/v1', 'Job', 'jobs', {
     categories: ['all'],
     status: true,
-    fields: pathFields('status.successful'),
+    fields: { 'status.successful': (job) => String(at(job, 'status', 'succeeded') ?? 0) },
+    fieldRefusal: (field) => `field label ${JSON.stringify(field)} not supported for Job`,
     prepareCreate: selectOwnPods,
   }),
   defineKind('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers', {

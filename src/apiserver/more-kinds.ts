@@ -46,6 +46,8 @@ export const MORE_KINDS: readonly Kind[] = [
     ...cluster,
     generationFields: ['spec'],
     fields: pathFields('spec.nodeName', 'spec.driver'),
+    withoutNamespaceField: true,
+    fieldRefusal: (field) => `field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: ${field}`,
     notice: NO_DEVICES,
   }),
   defineKind('flowcontrol.apiserver.k8s.io/v1', 'FlowSchema', 'flowschemas', {
@@ -64,6 +66,7 @@ export const MORE_KINDS: readonly Kind[] = [
     status: true,
     generationFields: [],
     fields: pathFields('spec.signerName'),
+    withoutNamespaceField: true,
   }),
   ...['Validating', 'Mutating'].flatMap((what) => [
     defineKind(

@@ -1,9 +1,10 @@
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
-import { apiVersionOf, fieldNames, fieldsOf, type Kind, type StrategyContext } from './kind.ts';
+import { fieldMatcher } from './field-selectors.ts';
+import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
 import { limitToPart } from './parts.ts';
-import { type FieldMatcher, type LabelMatcher, parseFieldSelector, parseLabelSelector } from './selectors.ts';
+import { type LabelMatcher, parseLabelSelector } from './selectors.ts';
 import type { ServiceAllocator } from './service-allocator.ts';
 import {
   alreadyExists,
@@ -112,14 +113,12 @@ export class ResourceStore {
     const labels: LabelMatcher | null = request.labelSelector
       ? parseLabelSelector(request.labelSelector)
       : null;
-    const fields: FieldMatcher | null = request.fieldSelector
-      ? parseFieldSelector(request.fieldSelector, fieldNames(kind))
-      : null;
+    const fields = request.fieldSelector ? fieldMatcher(kind, request.fieldSelector) : null;
     return {
       namespace: request.namespace,
       matches: (object) =>
         (!labels || labels((object.metadata.labels as Record<string, string> | undefined) ?? {})) &&
-        (!fields || fields(fieldsOf(kind, object))),
+        (!fields || fields(object)),
     };
   }
 
