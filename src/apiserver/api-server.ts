@@ -23,6 +23,7 @@ import { createTokenIssuer } from './service-account-tokens.ts';
 import { ServiceAllocator } from './service-allocator.ts';
 import type { Security, ServerParts } from './services.ts';
 import { Store } from './store.ts';
+import { createWatchHub } from './watch/watch-hub.ts';
 
 export interface ApiServerOptions {
   /** Path of the database, or ":memory:". */
@@ -104,6 +105,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
     nodes,
+    hub: createWatchHub(store, clock),
   });
   installBuiltins(resources, store, KINDS, options);
   const definitions = serveDefinitions({ store, resources, registry, schemas: schema, clock, logger });

@@ -10,6 +10,7 @@ import type { ResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
 import type { TokenIssuer } from './service-account-tokens.ts';
 import type { Store } from './store.ts';
+import type { WatchHub } from './watch/watch-hub.ts';
 
 /** What the security modules are made from. */
 export interface ServerParts {
@@ -42,4 +43,5 @@ export interface ApiServices extends ServerParts, Security {
   readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;
+  readonly hub: WatchHub;
 }

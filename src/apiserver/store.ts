@@ -22,10 +22,9 @@ export interface StoreEvent {
   readonly last: StoredObject;
 }
 
-export type EventType = 'ADDED' | 'MODIFIED' | 'DELETED';
-
-/** How many changes a watch may lie behind before it must list again. */
-const HISTORY = 20_000;
+/** How many changes, and how many bytes of JSON in them, a watch may lie behind before it must list again. */
+const MAX_HISTORY = 20_000;
+const MAX_HISTORY_BYTES = 32 * 1024 * 1024;
 
 /**
  * Every object of the API server: in memory for reading, in SQLite so that nothing acknowledged is lost when the
@@ -41,11 +40,7 @@ export class Store {
   readonly #sorted = new Map<string, readonly StoredObject[]>();
   readonly #listeners = new Map<string, Set<(event: StoreEvent) => void>>();
   readonly #history: StoreEvent[] = [];
-  readonly #lines = {
-    ADDED: new WeakMap<StoredObject, Buffer>(),
-    MODIFIED: new WeakMap<StoredObject, Buffer>(),
-    DELETED: new WeakMap<StoredObject, Buffer>(),
-  };
+  #historyBytes = 0;
   #version = 1;
   /** Changes up to this version are no longer known one by one. */
   #compacted: number;
@@ -167,15 +162,6 @@ export class Store {
     return this.#history.slice(start).filter((event) => event.collection === collection);
   }
 
-  /** An object's line in a watch, encoded once for all watchers. */
-  eventLine(type: EventType, stored: StoredObject): Buffer {
-    const known = this.#lines[type].get(stored);
-    if (known) return known;
-    const line = Buffer.from(`{"type":"${type}","object":${stored.json}}\n`);
-    this.#lines[type].set(stored, line);
-    return line;
-  }
-
   /** Why the database cannot be used; null when it can. */
   problem(): string | null {
     try {
@@ -212,12 +198,26 @@ export class Store {
     this.#version = version;
   }
 
+  /** Forgets the oldest changes, down to both limits. */
+  #compact(): void {
+    let count = 0;
+    while (
+      count < this.#history.length - 1 &&
+      (this.#history.length - count > MAX_HISTORY || this.#historyBytes > MAX_HISTORY_BYTES)
+    ) {
+      this.#historyBytes -= this.#history[count]?.last.json.length ?? 0;
+      count++;
+    }
+    const dropped = this.#history.splice(0, count);
+    this.#compacted = dropped[dropped.length - 1]?.version ?? this.#compacted;
+  }
+
   #publish(event: StoreEvent): void {
     this.#sorted.delete(event.collection);
     this.#history.push(event);
-    if (this.#history.length > HISTORY * 1.5) {
-      const dropped = this.#history.splice(0, this.#history.length - HISTORY);
-      this.#compacted = dropped[dropped.length - 1]?.version ?? this.#compacted;
+    this.#historyBytes += event.last.json.length;
+    if (this.#history.length > MAX_HISTORY * 1.5 || this.#historyBytes > MAX_HISTORY_BYTES * 1.5) {
+      this.#compact();
     }
     for (const listener of [...(this.#listeners.get(event.collection) ?? [])]) listener(event);
   }

@@ -1,33 +1,51 @@
-import { presented } from '../conversion.ts';
-import type { ResourceHandler } from '../routes/resource.ts';
+import type { Representation } from '../requests/negotiation.ts';
+import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import { badRequest, StatusError } from '../status-error.ts';
+import { eventEncoding } from '../watch/event-encoding.ts';
+import { watch } from '../watch/watch-stream.ts';
 import { selection } from './list.ts';
 import { readVersionOptions } from './list-options.ts';
 import { negotiateObject } from './object-response.ts';
 import { transformFor } from './transform.ts';
-import { watch } from './watch-stream.ts';
 
 const MIN_WATCH_SECONDS = 1800;
 
 /** Streams the changes of a resource. */
 export const watchObjects: ResourceHandler = (context, services) => {
   const { kind, query } = context;
-  const form = negotiateObject(services, context);
+  const form = negotiateStream(services, context);
   const transform = transformFor(context, form, services.tables, kind, new Date(services.clock.now()));
   readVersionOptions(query, true);
   const seconds = Number(query.get('timeoutSeconds') ?? 0);
-  const body = watch(services.store, services.clock, kind, {
-    filter: services.resources.filter(kind, selection(context)),
+  if (!Number.isInteger(seconds)) {
+    throw badRequest(`timeoutSeconds: ${JSON.stringify(query.get('timeoutSeconds'))} is not an integer`);
+  }
+  const selected = selection(context);
+  const initial = query.get('sendInitialEvents');
+  const encoding = eventEncoding(services.schema, kind, form, transform);
+  const body = watch(services, kind, {
+    filter: services.resources.filter(kind, selected),
+    selector: `${selected.labelSelector ?? ''} ${selected.fieldSelector ?? ''}`,
     resourceVersion: query.get('resourceVersion'),
-    sendInitialEvents: query.get('sendInitialEvents') === 'true',
+    sendInitialEvents: initial === null ? null : initial === 'true',
     bookmarks: query.get('allowWatchBookmarks') === 'true',
     timeoutMs: (seconds > 0 ? seconds : MIN_WATCH_SECONDS + services.random() * MIN_WATCH_SECONDS) * 1000,
-    encode: transform
-      ? (object, first) => JSON.stringify(transform.single(presented(kind, object), first))
-      : kind.view
-        ? (object) => JSON.stringify(presented(kind, object))
-        : null,
+    encoding,
     signal: AbortSignal.any([context.signal, services.closing, services.registry.lifetime(context.resource)]),
   });
   body.on('close', services.metrics.watching(kind.plural));
-  return { status: 200, headers: { 'content-type': 'application/json' }, body };
+  return { status: 200, headers: { 'content-type': encoding.contentType }, body };
 };
+
+/** The form of a stream: YAML cannot be one. Throws StatusError 406. */
+function negotiateStream(services: ApiServices, context: ResourceContext): Representation {
+  const form = negotiateObject(services, context);
+  if (form.format !== 'yaml') return form;
+  throw new StatusError(
+    406,
+    'NotAcceptable',
+    'only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch',
+    {},
+  );
+}

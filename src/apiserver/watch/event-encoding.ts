@@ -1,0 +1,74 @@
+import { presented, presentedJson } from '../conversion.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import type { ApiObject } from '../object.ts';
+import type { Representation } from '../requests/negotiation.ts';
+import { WireWriter } from '../schema/protobuf-wire.ts';
+import type { SchemaService } from '../schema-service.ts';
+import type { StoredObject } from '../store.ts';
+import type { Transform } from '../verbs/transform.ts';
+
+export type WatchEventType = 'ADDED' | 'MODIFIED' | 'DELETED' | 'BOOKMARK' | 'ERROR';
+
+/** How events stand in the answer to one watch. */
+export interface EventEncoding {
+  readonly contentType: string;
+  /** Watches with the same text share encoded events; null: this watch's events are its own (tables). */
+  readonly shared: string | null;
+  event(type: WatchEventType, stored: StoredObject): Buffer;
+  /** An object that is not stored: a bookmark. */
+  bookmark(object: ApiObject): Buffer;
+}
+
+/** Chooses the encoding of a watch's events. `form` is JSON or Protobuf. */
+export function eventEncoding(
+  schema: SchemaService,
+  kind: Kind,
+  form: Representation,
+  transform: Transform | null,
+): EventEncoding {
+  // A watch sends the columns of its table once.
+  let first = true;
+  const render = (object: ApiObject): object => {
+    const rendered = transform ? transform.single(object, first) : object;
+    first = false;
+    return rendered;
+  };
+  const isTable = form.as?.kind === 'Table';
+  const id = `${form.format} ${form.pretty} ${apiVersionOf(kind)}/${kind.kind} ${form.as?.kind ?? ''} ${form.as?.version ?? ''}`;
+  const shared = isTable ? null : id;
+  if (form.format === 'protobuf') {
+    const encode = (type: WatchEventType, object: ApiObject) =>
+      protobufFrame(type, schema.encodeProtobuf(render(object)));
+    return {
+      contentType: 'application/vnd.kubernetes.protobuf;stream=watch',
+      shared,
+      event: (type, stored) => encode(type, presented(kind, stored.object)),
+      bookmark: (object) => encode('BOOKMARK', object),
+    };
+  }
+  const line = (type: WatchEventType, json: string) => Buffer.from(`{"type":"${type}","object":${json}}\n`);
+  return {
+    contentType: 'application/json',
+    shared,
+    event: (type, stored) =>
+      line(
+        type,
+        transform ? JSON.stringify(render(presented(kind, stored.object))) : presentedJson(kind, stored),
+      ),
+    bookmark: (object) => line('BOOKMARK', JSON.stringify(render(object))),
+  };
+}
+
+/** A meta/v1 WatchEvent behind its length: four bytes, big-endian (apimachinery framer LengthDelimited). */
+function protobufFrame(type: WatchEventType, object: Buffer): Buffer {
+  const raw = new WireWriter();
+  raw.delimited(1, object);
+  const event = new WireWriter();
+  event.delimited(1, Buffer.from(type));
+  event.delimited(2, raw.finish());
+  const message = event.finish();
+  const frame = Buffer.allocUnsafe(4 + message.length);
+  frame.writeUInt32BE(message.length);
+  message.copy(frame, 4);
+  return frame;
+}

@@ -1,0 +1,125 @@
+import { Readable } from 'node:stream';
+import type { Clock } from '../../lib/clock.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import type { ApiObject } from '../object.ts';
+import type { Filter } from '../resource-store.ts';
+import { badRequest, expired, StatusError } from '../status-error.ts';
+import type { Store } from '../store.ts';
+import type { EventEncoding } from './event-encoding.ts';
+import { observed, type WatchHub } from './watch-hub.ts';
+
+export interface WatchRequest {
+  readonly filter: Filter;
+  /** The selectors as text. */
+  readonly selector: string;
+  /** "" or null: what is there now, then changes; "0": the same; else changes after it. */
+  readonly resourceVersion: string | null;
+  /** Null: as the version says (KEP-3157). */
+  readonly sendInitialEvents: boolean | null;
+  readonly bookmarks: boolean;
+  readonly timeoutMs: number;
+  readonly encoding: EventEncoding;
+  readonly signal: AbortSignal;
+}
+
+export interface WatchParts {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly hub: WatchHub;
+}
+
+const BOOKMARK_MS = 60_000;
+/** A client that lags behind by this much has stopped reading. */
+const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
+const INITIAL_EVENTS_END = 'k8s.io/initial-events-end';
+
+/** Streams the changes of a kind. Throws StatusError before the first byte when it cannot begin. */
+export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: WatchRequest): Readable {
+  const { filter, encoding } = request;
+  const start = startVersion(store, request.resourceVersion);
+  const initial = request.sendInitialEvents ?? start === null;
+  const missed = initial || start === null ? [] : store.since(kind.collection, start);
+  if (missed === null) throw expired(`too old resource version: ${start} (${store.oldestWatchable})`);
+
+  const stream = new Readable({ read() {} });
+  const receive = (bytes: Buffer) => {
+    if (stream.destroyed) return;
+    stream.push(bytes);
+    if (stream.readableLength > MAX_UNREAD_BYTES) stream.destroy();
+  };
+  const bookmark = (annotations?: Record<string, string>) => {
+    const metadata = {
+      resourceVersion: String(store.version),
+      creationTimestamp: null,
+      ...(annotations ? { annotations } : {}),
+    };
+    // creationTimestamp is null as in Go's zero value: a bookmark has no other metadata.
+    const object = { kind: kind.kind, apiVersion: apiVersionOf(kind), metadata } as unknown as ApiObject;
+    receive(encoding.bookmark(object));
+  };
+
+  if (initial) {
+    const parts: Buffer[] = [];
+    for (const stored of store.list(kind.collection, filter.namespace)) {
+      if (!filter.matches(stored.object)) continue;
+      parts.push(encoding.event('ADDED', stored));
+    }
+    if (parts.length > 0) receive(Buffer.concat(parts));
+    if (request.sendInitialEvents && request.bookmarks) bookmark({ [INITIAL_EVENTS_END]: 'true' });
+  }
+  for (const event of missed) {
+    const seen = observed(filter, event);
+    if (seen) receive(encoding.event(seen.type, seen.stored));
+  }
+
+  const watcher = { receive };
+  const group = hub.join(
+    { collection: kind.collection, filter, selector: request.selector, encoding },
+    watcher,
+  );
+  let cancelBookmark = () => {};
+  const scheduleBookmark = () => {
+    cancelBookmark = clock.after(BOOKMARK_MS, () => {
+      group.flush();
+      bookmark();
+      scheduleBookmark();
+    });
+  };
+  if (request.bookmarks) scheduleBookmark();
+  const cancelTimeout = clock.after(request.timeoutMs, () => {
+    group.flush();
+    if (request.bookmarks) bookmark();
+    stop();
+    stream.push(null);
+  });
+  const stop = () => {
+    group.remove(watcher);
+    cancelBookmark();
+    cancelTimeout();
+    request.signal.removeEventListener('abort', abort);
+  };
+  const abort = () => stream.destroy();
+  if (request.signal.aborted) stream.destroy();
+  request.signal.addEventListener('abort', abort);
+  stream.on('close', stop);
+  return stream;
+}
+
+/** Null: begin with what is there. */
+function startVersion(store: Store, text: string | null): number | null {
+  if (text === null || text === '' || text === '0') return null;
+  if (!/^[0-9]+$/.test(text)) throw badRequest(`invalid resource version: ${JSON.stringify(text)}`);
+  const version = Number(text);
+  if (version > store.version) {
+    throw new StatusError(
+      504,
+      'Timeout',
+      `Too large resource version: ${version}, current: ${store.version}`,
+      {
+        causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }],
+        retryAfterSeconds: 1,
+      },
+    );
+  }
+  return version;
+}
