@@ -144,6 +144,7 @@ async function explainView(
     pods: () => pods,
     nodes: () => nodes.list(),
     map: (node) => (node === here ? part.proxy.map : null),
+    mode: (node) => (node === here ? part.mode : null),
     locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
     lookup: (name, origin) => lookUp(context, name, origin),
     outsideAddresses,

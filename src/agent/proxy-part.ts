@@ -5,6 +5,7 @@ import { type ConntrackReconciler, createConntrackReconciler } from '../dataplan
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { UNANSWERED_MS } from '../dataplane/failover/attempt-watch.ts';
 import { dial } from '../dataplane/failover/dial.ts';
+import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type KubeObject, type Node, RESOURCES, type Service } from '../kube/types.ts';
@@ -73,7 +74,7 @@ export async function startProxyPart(
   const readView = () => {
     const settings: NodeSettings = {
       ...proxied,
-      defaultNodePortAddresses: mode === 'nftables' || mode === 'ebpf' ? 'primary' : 'all',
+      defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
       ownServiceAddresses: configuration.dns?.addresses ?? [],
       families,
     };

@@ -1,20 +1,19 @@
 import type { Mode } from '../dataplane/dataplane.ts';
+import { type DifferenceId, differenceText, modeDiffers } from '../dataplane/mode-differences.ts';
 import type { Expectation } from './expectation.ts';
 import type { Flow } from './flows.ts';
 
-/** Where a mode must differ from the others, and why; each is told in docs/modes.md. */
-interface Difference {
-  readonly mode: Mode;
-  readonly reason: string;
+/** What a difference between modes changes about the flows of the check. */
+interface Effect {
+  readonly id: DifferenceId;
   applies(flow: Flow): boolean;
   /** What happens instead. */
   instead(expected: Expectation): Expectation;
 }
 
-const DIFFERENCES: readonly Difference[] = [
+const EFFECTS: readonly Effect[] = [
   {
-    mode: 'userspace',
-    reason: "the server's connection comes from the proxy, so it sees the node instead of the client",
+    id: 'server-sees-node',
     applies: ({ expected }) => expected.action === 'forward' && expected.source === 'client',
     instead: (expected) => (expected.action === 'forward' ? { ...expected, source: 'node' } : expected),
   },
@@ -25,8 +24,8 @@ export function expectationIn(
   mode: Mode,
   flow: Flow,
 ): { readonly expected: Expectation; readonly difference: string | null } {
-  const difference = DIFFERENCES.find((one) => one.mode === mode && one.applies(flow));
-  return difference
-    ? { expected: difference.instead(flow.expected), difference: difference.reason }
+  const effect = EFFECTS.find(({ id, applies }) => modeDiffers(mode, id) && applies(flow));
+  return effect
+    ? { expected: effect.instead(flow.expected), difference: differenceText(effect.id) }
     : { expected: flow.expected, difference: null };
 }

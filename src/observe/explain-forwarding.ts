@@ -1,3 +1,5 @@
+import type { Mode } from '../dataplane/dataplane.ts';
+import { modeDiffers } from '../dataplane/mode-differences.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
@@ -67,7 +69,9 @@ export function endpointStep(
     why.push(`on ${map.node.name} only`);
   } else if (!isInternal && hasLocalPolicy(frontend)) {
     ruleOrKey = 'spec.externalTrafficPolicy: Local';
-    why.push('all of the cluster: its own pods and nodes take a short cut past externalTrafficPolicy');
+    why.push(
+      'all of the cluster: externalTrafficPolicy is for clients outside the cluster, not for its own pods and nodes',
+    );
   } else why.push('of the whole cluster');
   if (candidates.some(({ endpoint }) => endpoint.terminating)) {
     why.push('none is ready, so terminating ones that still serve are used');
@@ -77,15 +81,24 @@ export function endpointStep(
   }
   if (ejected.length > 0) {
     const names = ejected.map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`));
-    why.push(`without ${names.join(', ')}: failed lately and taken out by failover`);
+    why.push(`without ${names.join(', ')}: ejected by failover after recent failures`);
   }
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
-/** What the server sees as the client. */
-export function sourceStep(map: ServiceMap, packet: Packet, { frontend, candidates }: Verdict): ExplainStep {
+/** What the server sees as the client; `mode` null: as in most modes. */
+export function sourceStep(
+  mode: Mode | null,
+  map: ServiceMap,
+  packet: Packet,
+  { frontend, candidates }: Verdict,
+): ExplainStep {
   const object = `Node ${map.node.name}`;
   const address = map.node[frontend?.family ?? 'ipv4'] ?? 'an address of the node';
+  if (mode && modeDiffers(mode, 'server-sees-node')) {
+    const text = `the server sees the node (${address}), not ${packet.source}: its connection comes from the proxy`;
+    return { object, ruleOrKey: `${mode} mode`, text };
+  }
   if (candidates.every(({ hairpin }) => !hairpin) && candidates.every(({ masquerade }) => masquerade)) {
     const why =
       frontend?.kind !== 'ClusterIP'
@@ -100,6 +113,10 @@ export function sourceStep(map: ServiceMap, packet: Packet, { frontend, candidat
     };
   }
   const hairpin = candidates.find((candidate) => candidate.hairpin);
+  if (hairpin && mode && modeDiffers(mode, 'hairpin-keeps-source')) {
+    const text = `source kept: ${packet.source} sees itself as the client where it is its own endpoint`;
+    return { object, ruleOrKey: `${mode} mode`, text };
+  }
   if (hairpin) {
     return {
       object,
@@ -123,7 +140,7 @@ function ownerOf({ owner }: Frontend): string {
   return `Service ${owner.namespace}/${owner.name}`;
 }
 
-/** Strangers are kept to this node's endpoints. */
+/** Clients outside the cluster are kept to this node's endpoints. */
 function hasLocalPolicy({ routes }: Frontend): boolean {
   const { external } = routes;
   return external.action === 'forward'

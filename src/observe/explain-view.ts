@@ -1,4 +1,4 @@
-import type { KernelStep } from '../dataplane/dataplane.ts';
+import type { KernelStep, Mode } from '../dataplane/dataplane.ts';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import type { Frontend, Packet, Protocol, ServiceMap, SourceClass } from '../service/model.ts';
 
@@ -21,6 +21,8 @@ export interface ExplainView {
   nodes(): Iterable<Node>;
   /** The forwarding table of a node, or null where it is not known. */
   map(node: string): ServiceMap | null;
+  /** The mode in which a node carries Services, or null where it is not known. */
+  mode(node: string): Mode | null;
   /** `Dataplane.locate` of the node's active mode; nothing where that is not known. */
   locate(node: string, frontend: Frontend, packet: Packet): readonly KernelStep[];
   /** What a name resolves to where the flow begins, search path included; empty: it does not exist. */

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Mode } from '../dataplane/dataplane.ts';
 import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import { compile } from '../service/compile.ts';
@@ -161,6 +162,7 @@ function view(change: Partial<ExplainView> = {}): ExplainView {
     pods: () => PODS,
     nodes: () => NODES,
     map: (node) => maps.get(node) ?? null,
+    mode: () => 'nftables',
     locate: (_, frontend) => [{ object: `map svc ${frontend.address}`, effect: 'the map sends it on' }],
     lookup: (name) => names[name] ?? [],
     outsideAddresses: ['198.51.100.7'],
@@ -175,7 +177,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'svc/shop/web:80',
     'delivered',
     /Service shop\/web is 10\.96\.0\.1/,
-    /counts as a pod of this cluster/,
+    /treated as traffic of a pod of this cluster/,
     /cluster IP 10\.96\.0\.1 port 80\/TCP belongs to Service shop\/web, port http/,
     /ipv4\/10\.96\.0\.1\/TCP\/80/,
     /the map sends it on/,
@@ -203,7 +205,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'node/node-2',
     'svc/shop/web:80',
     'delivered',
-    /counts as the node's own/,
+    /treated as the node's own traffic/,
     /the server sees the node \(192\.168\.0\.2\), not 192\.168\.0\.2; a client outside/,
   ],
   'outside to a load balancer address': [
@@ -217,15 +219,15 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'outside',
     'node/node-2:30080',
     'delivered',
-    /meets the tables of node-2/,
+    /enters the Service rules of node-2/,
     /node port 192\.168\.0\.2/,
   ],
   'affinity is told': ['shop/client-1', 'svc/shop/sticky', 'delivered', /keeps its endpoint until 10800 s/],
-  'a short cut past externalTrafficPolicy': [
+  'a pod is not subject to externalTrafficPolicy': [
     'shop/client-1',
     '203.0.113.2:80',
     'delivered',
-    /1 endpoint all of the cluster: .*short cut past externalTrafficPolicy/,
+    /1 endpoint all of the cluster: externalTrafficPolicy is for clients outside the cluster/,
   ],
   'a pod to a pod': [
     'shop/client-1',
@@ -237,7 +239,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     '8.8.8.8:53/udp',
     'delivered',
-    /no pod and no node: it is routed on/,
+    /the address of neither a pod nor a node: it is routed on/,
   ],
 
   'a wrong port': [
@@ -393,6 +395,27 @@ const refused: Record<string, readonly [from: string, to: string, code: string, 
 };
 for (const [name, [from, to, code, hint]] of Object.entries(refused)) {
   test(`refused: ${name}`, () => assert.rejects(explain(view(), from, to), { code, hint }));
+}
+
+const perMode: readonly [what: string, mode: Mode, from: string, says: RegExp][] = [
+  [
+    'the proxy connects to the server itself',
+    'userspace',
+    'shop/client-1',
+    /the server sees the node \(192\.168\.0\.1\), not 10\.244\.1\.9/,
+  ],
+  [
+    'a pod sees itself behind its own Service',
+    'ebpf',
+    'shop/web-1',
+    /source kept: 10\.244\.1\.2 sees itself as the client/,
+  ],
+];
+for (const [what, mode, from, says] of perMode) {
+  test(`in ${mode} mode ${what}`, async () => {
+    const explanation = await explain(view({ mode: () => mode }), from, '10.96.0.1:80');
+    assert.match(explanation.steps.map(({ text }) => text).join('\n'), says);
+  });
 }
 
 test('a node whose table is not known is said to be so', async () => {

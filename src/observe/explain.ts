@@ -1,3 +1,4 @@
+import { differenceText, modeDiffers } from '../dataplane/mode-differences.ts';
 import { familyOf } from '../lib/address.ts';
 import { classify } from '../service/classify.ts';
 import { decide, type Verdict } from '../service/decide.ts';
@@ -67,8 +68,20 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
   };
   steps.push(...[entryStep(view, origin, address, node)].filter((step) => step !== null));
   steps.push(classStep(origin, packet, node, map.node.localDetection));
+  const mode = view.mode(node);
   const verdict = decide(map, packet);
   steps.push(...kernelSteps(view, node, map, packet, verdict));
+  if (verdict.action === 'forward' && packet.protocol === 'SCTP' && mode && modeDiffers(mode, 'no-sctp')) {
+    const cause: Cause = {
+      text: differenceText('no-sctp'),
+      object: `Node ${node}`,
+      field: `mode ${mode}`,
+      fix: `use another mode on ${node}`,
+    };
+    const reason = `${mode} mode does not carry SCTP`;
+    const info = { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node };
+    return { ...base, packet: info, steps, endpoints: [], verdict: 'rejected', reason, causes: [cause] };
+  }
   const endpoints = verdict.candidates.map((candidate): ExplainedEndpoint => {
     const { endpoint, odds, masquerade, hairpin } = candidate;
     return {
@@ -84,7 +97,7 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
     };
   });
   if (verdict.action === 'forward') {
-    steps.push(endpointStep(view, map, packet, verdict), sourceStep(map, packet, verdict));
+    steps.push(endpointStep(view, map, packet, verdict), sourceStep(mode, map, packet, verdict));
   }
   const causes = verdict.action === 'forward' ? [] : findCauses(view, map, packet, verdict);
   return {
@@ -130,14 +143,14 @@ function isNodeAddress(view: ExplainView, node: string, address: string): boolea
 
 function classStep(origin: Origin, packet: Packet, node: string, detection: LocalDetection): ExplainStep {
   const means = {
-    pod: 'it counts as a pod of this cluster',
-    node: "it counts as the node's own",
-    external: 'it counts as a stranger from outside',
+    pod: 'treated as traffic of a pod of this cluster',
+    node: "treated as the node's own traffic",
+    external: 'treated as traffic from outside the cluster',
   }[packet.sourceClass];
   return {
     object: `Node ${node}`,
     ruleOrKey: `detectLocalMode ${detection.mode}`,
-    text: `${packet.source} (${origin.label}) meets the tables of ${node}; ${means}`,
+    text: `${packet.source} (${origin.label}) enters the Service rules of ${node}; ${means}`,
   };
 }
 
@@ -156,13 +169,13 @@ function passStep(view: ExplainView, map: ServiceMap, { destination }: Packet): 
   }
   const node = nodeAt(view, destination);
   if (node) {
-    const text = `${destination} is node ${nameOf(node)}: a process there answers, or nobody`;
+    const text = `${destination} is node ${nameOf(node)}: a process there answers, or the connection is refused`;
     return { object: `Node ${nameOf(node)}`, ruleOrKey: null, text };
   }
   return {
     object: null,
     ruleOrKey: 'routes of the node',
-    text: `${destination} is no pod and no node: it is routed on`,
+    text: `${destination} is the address of neither a pod nor a node: it is routed on`,
   };
 }
 
@@ -199,19 +212,19 @@ function reasonText({ reason, action }: Verdict): string {
     case 'forwarded':
       return 'an endpoint of the Service gets it';
     case 'no-endpoints':
-      return 'the Service has no endpoint that could serve: refused at once';
+      return 'the Service has no endpoint that can serve: refused at once';
     case 'no-local-endpoints':
-      return 'the Service has endpoints, but none on this node: dropped in silence';
+      return 'the Service has endpoints, but none on this node: dropped without an answer';
     case 'source-range':
-      return 'the load balancer does not admit this source: dropped in silence';
+      return 'the load balancer does not admit this source: dropped without an answer';
     case 'wrong-port':
-      return 'a cluster IP, but no port of its Service: refused at once';
+      return 'a cluster IP, but not a port of its Service: refused at once';
     case 'unallocated-cluster-ip':
-      return "an address of the Services' network that no Service has: dropped in silence";
+      return "an address of the Services' network without a Service: dropped without an answer";
     case 'own-service-address':
       return 'an address that the node answers itself';
     case 'martian':
-      return 'a loopback address, from elsewhere: dropped in silence';
+      return 'a loopback address, from elsewhere: dropped without an answer';
     case 'no-service':
       return action === 'pass' ? 'no Service is involved' : reason;
   }
