@@ -3,9 +3,6 @@ import { Readable } from 'node:stream';
 import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
-import { createCertificateAuthenticator } from './authentication/certificate-authenticator.ts';
-import { createTokenAuthenticator } from './authentication/token-authenticator.ts';
-import { createAlwaysAllow } from './authorization/authorizer.ts';
 import { installBuiltins } from './builtins.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
@@ -19,6 +16,7 @@ import { ResourceStore } from './resource-store.ts';
 import { builtinResources } from './routes/builtin-resources.ts';
 import { createResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
+import { type AuthorizationMode, createSecurity } from './security.ts';
 import { createTokenIssuer } from './service-account-tokens.ts';
 import { ServiceAllocator } from './service-allocator.ts';
 import type { Security, ServerParts } from './services.ts';
@@ -44,7 +42,11 @@ export interface ApiServerOptions {
   readonly tables: TableService;
   /** "v1.36.0+fairlead" */
   readonly version: string;
-  /** Replaces parts of the default: certificates and service-account tokens, no impersonation, everything allowed. */
+  /** Default: RBAC, with the Node authorizer before it. */
+  readonly authorization?: AuthorizationMode;
+  /** The issuer of service-account tokens: a URL under which pods reach this server. */
+  readonly tokenIssuer?: string;
+  /** Replaces parts of the server's security, for tests. */
   readonly security?: (parts: ServerParts, defaults: Security) => Partial<Security>;
   readonly clock: Clock;
   readonly random: () => number;
@@ -72,9 +74,10 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   });
   const tokens = createTokenIssuer(
     options.tokenKey,
+    options.tokenIssuer ?? 'https://kubernetes.default.svc.cluster.local',
     clock,
     randomUUID,
-    (collection, key) => store.get(collection, key)?.object.metadata.uid,
+    (collection, key) => store.get(collection, key)?.object,
   );
   const nodes = createNodeTunnel({ store, tls: options.nodeTls });
   const closing = new AbortController();
@@ -90,12 +93,11 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     random,
     logger,
   };
-  const defaults: Security = {
-    authenticators: [createCertificateAuthenticator(), createTokenAuthenticator(tokens)],
-    impersonator: null,
-    authorizer: createAlwaysAllow(),
-    admission: [],
-  };
+  const defaults = createSecurity(parts, {
+    authorization: options.authorization ?? 'RBAC',
+    mountTokens: options.mountTokens ?? false,
+    authority: options.nodeTls.ca,
+  });
   const security = { ...defaults, ...options.security?.(parts, defaults) };
   const handle = createApiHandler({
     ...parts,
@@ -109,6 +111,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   });
   installBuiltins(resources, store, KINDS, options);
   const definitions = serveDefinitions({ store, resources, registry, schemas: schema, clock, logger });
+  defaults.start();
   const servers: { close(): Promise<void> }[] = [];
   return {
     async transport(request) {
@@ -154,6 +157,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       definitions.close();
       await Promise.all(servers.map((server) => server.close()));
       nodes.close();
+      defaults.close();
       store.close();
     },
   };

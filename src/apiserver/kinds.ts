@@ -2,7 +2,6 @@ import { eventView } from './event-view.ts';
 import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { MORE_KINDS } from './more-kinds.ts';
 import { type ApiObject, at, equal, isObject, listAt, textAt } from './object.ts';
-import { admitPod, keepPriority } from './pod-admission.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import { prepareClaim, prepareVolume } from './storage-admission.ts';
 
@@ -100,11 +99,9 @@ export const KINDS: readonly Kind[] = [
       // Upstream takes the field and compares it with nothing.
       'status.podIPs': () => '',
     },
-    prepareCreate(pod, context) {
-      admitPod(pod, context);
+    prepareCreate(pod) {
       pod['status'] = { phase: 'Pending', qosClass: qosClass(pod) };
     },
-    prepareUpdate: keepPriority,
   }),
   defineKind('v1', 'PodTemplate', 'podtemplates', {
     answersDeleted: true,

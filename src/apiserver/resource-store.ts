@@ -142,7 +142,7 @@ export class ResourceStore {
   /** Gives a new object its name: admission is shown it. Throws StatusError 422 when there is none to give. */
   name(kind: Kind, object: ApiObject): void {
     const { metadata } = object;
-    if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.#suffix();
+    if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.suffix();
     if (!metadata.name) {
       throw invalidObject(kind, '', [required('metadata.name', 'name or generateName is required')]);
     }
@@ -453,7 +453,7 @@ export class ResourceStore {
 
   #context(): StrategyContext {
     return {
-      suffix: () => this.#suffix(),
+      suffix: () => this.suffix(),
       mountTokens: this.#mountTokens,
       now: new Date(this.#clock.now()),
       get: (collection: string, key: string) => this.#store.get(collection, key)?.object,
@@ -466,7 +466,7 @@ export class ResourceStore {
   }
 
   /** Five characters without vowels and look-alikes, as upstream's names.SimpleNameGenerator. */
-  #suffix(): string {
+  suffix(): string {
     const alphabet = 'bcdfghjklmnpqrstvwxz2456789';
     const bytes = Buffer.from(this.#randomUuid().replaceAll('-', ''), 'hex');
     return [...bytes.subarray(0, 5)].map((byte) => alphabet[byte % alphabet.length]).join('');

@@ -287,7 +287,7 @@ test('a pod has the priority of its class', async () => {
   );
   assert.match(
     (await ask('unranked', { priority: 7 })).body.message,
-    /spec\.priority is 7, but 0 by its PriorityClass/,
+    /the integer value of priority \(7\) must not be provided in pod spec/,
   );
   const tooHigh = { apiVersion: 'scheduling.k8s.io/v1', kind: 'PriorityClass', metadata: { name: 'x' } };
   assert.equal((await request('POST', classes, { ...tooHigh, value: 1_000_000_001 })).status, 422);

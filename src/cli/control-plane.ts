@@ -47,6 +47,8 @@ export const command = defineCommand({
       nodeTls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), ca },
       tokenKey: pem('service-account.key'),
       mountTokens: true,
+      authorization: state.authorization,
+      tokenIssuer: `https://kubernetes.default.svc.${state.clusterDomain}`,
       schema: createSchemaService({ kinds: KINDS }),
       tables: createTableService(),
       version: KUBERNETES_VERSION,

@@ -72,12 +72,18 @@ export const command = defineCommand({
       "connect this machine to the cluster's wire: its programs (a browser) reach node ports and load-balancer addresses; with =services also cluster IPs, and names through the cluster's DNS",
       { implied: 'wire', main: true },
     ),
+    authorization: choice(
+      'A',
+      ['RBAC', 'AlwaysAllow'],
+      'RBAC',
+      'what users may do: as roles and bindings say, or everything for every authenticated user',
+    ),
     timeout: wholeNumber('S', [60, 1, 86_400], 'how many seconds to wait for readiness'),
   },
   async run({ options, given }, output) {
     const optional = (name: keyof typeof options) => (given.has(name) ? String(options[name]) : null);
     const name = checkClusterName(options.name);
-    const { nodes, mode, overlay, timeout } = options;
+    const { nodes, mode, overlay, authorization, timeout } = options;
     const ipFamily = options['ip-family'];
     requireRoot('up');
     const manifests = readManifests(options.file);
@@ -90,6 +96,7 @@ export const command = defineCommand({
         overlay: optional('overlay'),
         'pod-cidr': optional('pod-cidr'),
         'service-cidr': optional('service-cidr'),
+        authorization: optional('authorization'),
       });
     }
     let state: ClusterState;
@@ -103,6 +110,7 @@ export const command = defineCommand({
         mode,
         ipFamily,
         overlay,
+        authorization,
         podCidr: optional('pod-cidr'),
         serviceCidr: optional('service-cidr'),
         lbPool: optional('lb-pool'),
@@ -149,6 +157,7 @@ function refuseChanges(state: ClusterState, asked: Readonly<Record<string, strin
     overlay: state.overlay,
     'pod-cidr': state.podCidrs.join(),
     'service-cidr': state.serviceCidrs.join(),
+    authorization: state.authorization,
   };
   for (const [option, value] of Object.entries(asked)) {
     if (value === null || value === present[option]) continue;

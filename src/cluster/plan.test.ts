@@ -9,6 +9,7 @@ const request: ClusterRequest = {
   mode: 'nftables',
   ipFamily: 'ipv4',
   overlay: 'routes',
+  authorization: 'RBAC',
   podCidr: null,
   serviceCidr: null,
   lbPool: null,

@@ -16,6 +16,7 @@ export interface ClusterRequest {
   readonly lbPool: string | null;
   readonly apiPort: number;
   readonly proxy: ClusterState['proxy'];
+  readonly authorization: ClusterState['authorization'];
   /** Whether this machine is connected to the wire, and whether it reaches cluster IPs from there. */
   readonly hostAccess: 'none' | 'wire' | 'services';
 }
@@ -88,6 +89,7 @@ export function planCluster(
     ipFamily: request.ipFamily,
     overlay: request.overlay,
     clusterDomain: 'cluster.local',
+    authorization: request.authorization,
     podCidrs: pods.map((cidr) => cidr.text),
     serviceCidrs: services.map((cidr) => cidr.text),
     wireCidrs: wires.map((cidr) => cidr.text),

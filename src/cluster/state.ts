@@ -22,6 +22,8 @@ export interface ClusterState {
   /** How pods' packets go from node to node. */
   readonly overlay: 'routes' | 'vxlan';
   readonly clusterDomain: string;
+  /** How the API server decides what users may do. */
+  readonly authorization: 'RBAC' | 'AlwaysAllow';
   /** One per family, primary family first. */
   readonly podCidrs: readonly string[];
   readonly serviceCidrs: readonly string[];

@@ -4,6 +4,7 @@ import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { type Cache, createCache } from './cache.ts';
+import { startClusterRoleAggregation } from './cluster-role-aggregation.ts';
 import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
 import { startCronJobs } from './cron-job.ts';
 import { startDaemonSets } from './daemon-set.ts';
@@ -117,6 +118,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpoints(context);
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
+    startClusterRoleAggregation(context);
     startGarbageCollector(context, followed);
   });
   return { ready };

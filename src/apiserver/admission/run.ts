@@ -1,4 +1,3 @@
-import { StatusError } from '../status-error.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
 
 /** Runs the mutating part of every plugin, in their order. */
@@ -24,16 +23,4 @@ export async function validate(
 /** Tells the plugins that a validated write was not stored. */
 export function release(plugins: readonly AdmissionPlugin[], attributes: AdmissionAttributes): void {
   for (const plugin of plugins) if (plugin.release && plugin.handles(attributes)) plugin.release(attributes);
-}
-
-/** The refusal of an admission plugin, in upstream's words (admission.NewForbidden). */
-export function admissionForbidden(attributes: AdmissionAttributes, message: string): StatusError {
-  const { group, resource } = attributes.resource;
-  const name = attributes.name || (attributes.object?.metadata.generateName ?? 'Unknown');
-  const qualified = group === '' ? resource : `${resource}.${group}`;
-  return new StatusError(403, 'Forbidden', `${qualified} ${JSON.stringify(name)} is forbidden: ${message}`, {
-    name,
-    ...(group === '' ? {} : { group }),
-    kind: resource,
-  });
 }

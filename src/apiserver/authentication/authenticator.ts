@@ -1,3 +1,5 @@
+import type { AuthorizationAttributes } from '../authorization/authorizer.ts';
+
 /** An authenticated user, as authentication.k8s.io/v1 UserInfo has it. */
 export interface User {
   readonly name: string;
@@ -33,7 +35,14 @@ export interface Authenticator {
 export const ANONYMOUS: User = { name: 'system:anonymous', groups: ['system:unauthenticated'] };
 export const AUTHENTICATED_GROUP = 'system:authenticated';
 
-/** Changes the user that a request acts as (`Impersonate-User`, `--as`). Throws StatusError 403 where that is not allowed. */
+/**
+ * Changes the user that a request acts as (`Impersonate-User`, `--as`). `request`: what the request is about. Throws
+ * StatusError 403 where that is not allowed, 400 for headers that name no user.
+ */
 export interface Impersonator {
-  impersonate(user: User, headers: Readonly<Record<string, string | undefined>>): User | Promise<User>;
+  impersonate(
+    user: User,
+    headers: Readonly<Record<string, string | undefined>>,
+    request: AuthorizationAttributes,
+  ): User | Promise<User>;
 }

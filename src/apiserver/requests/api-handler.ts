@@ -1,5 +1,6 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { AuthorizationAttributes } from '../authorization/authorizer.ts';
+import { authorizationForbidden } from '../authorization/forbidden.ts';
 import { nonResource } from '../routes/non-resource.ts';
 import { routeResource } from '../routes/route-resource.ts';
 import type { ApiServices } from '../services.ts';
@@ -58,7 +59,10 @@ async function impersonated(services: ApiServices, context: RequestContext): Pro
   if (!services.impersonator) {
     throw new StatusError(403, 'Forbidden', 'this server does not support impersonation', {});
   }
-  return { ...context, user: await services.impersonator.impersonate(context.user, headers) };
+  return {
+    ...context,
+    user: await services.impersonator.impersonate(context.user, headers, authorizationAttributes(context)),
+  };
 }
 
 /** Throws StatusError 403 unless the user may do this. */
@@ -86,32 +90,4 @@ export function authorizationAttributes(context: RequestContext): AuthorizationA
     ...(info.fieldSelector === '' ? {} : { fieldSelector: info.fieldSelector }),
     ...(info.labelSelector === '' ? {} : { labelSelector: info.labelSelector }),
   };
-}
-
-/** The refusal in upstream's words (k8s.io/apiserver responsewriters.Forbidden). */
-export function authorizationForbidden(attributes: AuthorizationAttributes, reason: string): StatusError {
-  const user = JSON.stringify(attributes.user.name);
-  const because = reason === '' ? '' : `: ${reason}`;
-  if (!attributes.isResourceRequest) {
-    const message = `forbidden: User ${user} cannot ${attributes.verb} path ${JSON.stringify(attributes.path)}${because}`;
-    return new StatusError(403, 'Forbidden', message, {});
-  }
-  const { apiGroup, name, namespace } = attributes;
-  const resource =
-    attributes.subresource === '' ? attributes.resource : `${attributes.resource}/${attributes.subresource}`;
-  const qualified = apiGroup === '' ? attributes.resource : `${attributes.resource}.${apiGroup}`;
-  const scope = namespace === '' ? ' at the cluster scope' : ` in the namespace ${JSON.stringify(namespace)}`;
-  const message = `User ${user} cannot ${attributes.verb} resource ${JSON.stringify(resource)} in API group ${JSON.stringify(apiGroup)}${scope}${because}`;
-  return new StatusError(
-    403,
-    'Forbidden',
-    name === ''
-      ? `${qualified} is forbidden: ${message}`
-      : `${qualified} ${JSON.stringify(name)} is forbidden: ${message}`,
-    {
-      ...(name === '' ? {} : { name }),
-      ...(apiGroup === '' ? {} : { group: apiGroup }),
-      kind: attributes.resource,
-    },
-  );
 }

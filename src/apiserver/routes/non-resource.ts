@@ -33,6 +33,15 @@ const PATHS: Readonly<Record<string, Respond>> = {
       services.registry.all().flatMap(({ kind, stored }) => (stored ? [kind.collection] : [])),
     ),
   }),
+  '/.well-known/openid-configuration': ({ tokens }, { request }) =>
+    publicDocument('application/json', {
+      issuer: tokens.issuer,
+      jwks_uri: `https://${request.headers['host'] ?? request.headers[':authority'] ?? new URL(tokens.issuer).host}/openid/v1/jwks`,
+      response_types_supported: ['id_token'],
+      subject_types_supported: ['public'],
+      id_token_signing_alg_values_supported: ['ES256'],
+    }),
+  '/openid/v1/jwks': ({ tokens }) => publicDocument('application/jwk-set+json', tokens.keySet),
   '/openapi/v3': async (services) => jsonResponse(200, await services.schema.openapiIndex()),
 };
 
@@ -75,6 +84,13 @@ async function answer(
       : resourceList(services.registry, first, second),
   );
 }
+
+/** A document of the token issuer, which verifiers may keep for an hour. */
+const publicDocument = (contentType: string, value: object): PlainResponse => ({
+  status: 200,
+  headers: { 'content-type': contentType, 'cache-control': 'public, max-age=3600' },
+  body: JSON.stringify(value),
+});
 
 function discoveryResponse(
   services: ApiServices,

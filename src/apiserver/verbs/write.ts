@@ -74,6 +74,8 @@ export async function createObject(
       options: optionsObject(request, 'CREATE'),
       dryRun: request.dryRun,
     });
+  // Plugins and webhooks see the defaults, as upstream's.
+  services.schema.complete(object);
   await mutate(services.admission, attributes(object));
   const prepared = services.resources.prepareCreate(
     storageKind(kind),
@@ -109,6 +111,7 @@ export async function updateObject(
         options: optionsObject(request, 'UPDATE'),
         dryRun: request.dryRun,
       });
+    if ((options.part ?? 'main') === 'main') services.schema.complete(object);
     await mutate(services.admission, attributes(object));
     try {
       const prepared = services.resources.prepareUpdate(

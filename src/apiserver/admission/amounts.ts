@@ -1,0 +1,83 @@
+import { canonicalQuantity } from '../schema/quantity.ts';
+
+/** Amounts of resources by name ("requests.cpu"), as canonical quantities ("500m"). */
+export type Amounts = Readonly<Record<string, string>>;
+
+const NANO = 1_000_000_000n;
+
+/** Reads a quantity as billionths of a unit. What is not a quantity counts as 0: validation refuses it elsewhere. */
+export function nano(value: unknown): bigint {
+  const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
+    String(value ?? ''),
+  );
+  if (!match) return 0n;
+  const [, sign = '', whole = '', fraction = '', suffix = ''] = match;
+  const digits = BigInt(`${whole}${fraction}` || '0');
+  const binary = ['Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei'].indexOf(suffix) + 1;
+  const decimal = /^[eE]/.test(suffix) && suffix.length > 1 ? Number(suffix.slice(1)) : (POWERS[suffix] ?? 0);
+  const scaled = scale(digits * NANO * 1024n ** BigInt(binary), (binary > 0 ? 0 : decimal) - fraction.length);
+  return sign === '-' ? -scaled : scaled;
+}
+
+const POWERS: Readonly<Record<string, number>> = {
+  n: -9,
+  u: -6,
+  m: -3,
+  k: 3,
+  M: 6,
+  G: 9,
+  T: 12,
+  P: 15,
+  E: 18,
+};
+
+function scale(amount: bigint, power: number): bigint {
+  if (power >= 0) return amount * 10n ** BigInt(power);
+  const divisor = 10n ** BigInt(-power);
+  return (amount + divisor - 1n) / divisor;
+}
+
+/** Writes billionths of a unit as a canonical quantity, in binary notation where one of `like` has it. */
+export function quantityText(amount: bigint, ...like: readonly (string | undefined)[]): string {
+  const binary = like.find((text) => text !== undefined && text !== '0' && text !== '');
+  if (binary?.endsWith('i') && amount % NANO === 0n && amount > 0n) {
+    let units = amount / NANO;
+    let step = 0;
+    const suffixes = ['', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei'];
+    while (step < 6 && units % 1024n === 0n) {
+      units /= 1024n;
+      step++;
+    }
+    return `${units}${suffixes[step]}`;
+  }
+  const text = canonicalQuantity(`${amount < 0n ? -amount : amount}n`) ?? '0';
+  return amount < 0n ? `-${text}` : text;
+}
+
+/** The sum of both, resource by resource. */
+export function addAmounts(a: Amounts, b: Amounts): Amounts {
+  const sum: Record<string, string> = { ...a };
+  for (const [name, amount] of Object.entries(b)) {
+    sum[name] = quantityText(nano(sum[name]) + nano(amount), sum[name], amount);
+  }
+  return sum;
+}
+
+/** `a` less `b`, resource by resource. */
+export function subtractAmounts(a: Amounts, b: Amounts): Amounts {
+  const rest: Record<string, string> = { ...a };
+  for (const [name, amount] of Object.entries(b)) {
+    rest[name] = quantityText(nano(rest[name]) - nano(amount), rest[name], amount);
+  }
+  return rest;
+}
+
+/** The larger of both, resource by resource. */
+export function maxAmounts(a: Amounts, b: Amounts): Amounts {
+  const larger: Record<string, string> = { ...a };
+  for (const [name, amount] of Object.entries(b)) {
+    const own = larger[name];
+    if (own === undefined || nano(own) < nano(amount)) larger[name] = amount;
+  }
+  return larger;
+}

@@ -1,0 +1,165 @@
+import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
+import type { Amounts } from './amounts.ts';
+import { amountsAt, podAmounts } from './pod-resources.ts';
+
+/** Kinds that a quota counts by their plain name, besides count/RESOURCE.GROUP for every kind. */
+const COUNTED = new Set([
+  'configmaps',
+  'persistentvolumeclaims',
+  'pods',
+  'replicationcontrollers',
+  'resourcequotas',
+  'secrets',
+  'services',
+]);
+
+/** Names by which a resource is counted: count/deployments.apps, count/pods and pods. */
+export function countNames(group: string, resource: string): string[] {
+  const full = `count/${resource}${group === '' ? '' : `.${group}`}`;
+  return group === '' && COUNTED.has(resource) ? [full, resource] : [full];
+}
+
+/** Everything one object uses of a quota, by the resource names of a quota (upstream's pkg/quota/v1/evaluator/core). */
+export function usageOf(group: string, resource: string, object: ApiObject): Amounts {
+  const usage: Record<string, string> = {};
+  for (const name of countNames(group, resource)) usage[name] = '1';
+  if (group !== '') return usage;
+  switch (resource) {
+    case 'pods':
+      return isEnded(object) ? { 'count/pods': '1' } : { ...usage, ...podUsage(object) };
+    case 'services':
+      return { ...usage, ...serviceUsage(object) };
+    case 'persistentvolumeclaims':
+      return { ...usage, ...claimUsage(object) };
+    default:
+      return usage;
+  }
+}
+
+const isEnded = (pod: ApiObject) => ['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase'));
+
+function podUsage(pod: ApiObject): Amounts {
+  const usage: Record<string, string> = {};
+  for (const [name, amount] of Object.entries(podAmounts(pod, 'requests'))) {
+    if (name === 'cpu' || name === 'memory' || name === 'ephemeral-storage' || name.startsWith('hugepages-'))
+      usage[name] = amount;
+    usage[`requests.${name}`] = amount;
+  }
+  for (const [name, amount] of Object.entries(podAmounts(pod, 'limits'))) {
+    if (['cpu', 'memory', 'ephemeral-storage'].includes(name)) usage[`limits.${name}`] = amount;
+  }
+  return usage;
+}
+
+function serviceUsage(service: ApiObject): Amounts {
+  const type = textAt(service, 'spec', 'type');
+  const ports = listAt(service, 'spec', 'ports');
+  const allocates = at(service, 'spec', 'allocateLoadBalancerNodePorts') !== false;
+  const nodePorts =
+    type === 'NodePort'
+      ? ports.length
+      : type === 'LoadBalancer'
+        ? allocates
+          ? ports.length
+          : ports.filter(({ nodePort }) => typeof nodePort === 'number' && nodePort !== 0).length
+        : 0;
+  return {
+    'services.nodeports': String(nodePorts),
+    'services.loadbalancers': type === 'LoadBalancer' ? '1' : '0',
+  };
+}
+
+function claimUsage(claim: ApiObject): Amounts {
+  const asked = amountsAt(claim, 'spec', 'resources', 'requests')['storage'];
+  const allocated = amountsAt(claim, 'status', 'allocatedResources')['storage'];
+  const storage = allocated ?? asked;
+  const storageClass =
+    textAt(claim, 'spec', 'storageClassName') ||
+    (claim.metadata.annotations?.['volume.beta.kubernetes.io/storage-class'] ?? '');
+  const usage: Record<string, string> = storage === undefined ? {} : { 'requests.storage': storage };
+  if (storageClass === '') return usage;
+  const prefix = `${storageClass}.storageclass.storage.k8s.io/`;
+  usage[`${prefix}persistentvolumeclaims`] = '1';
+  if (storage !== undefined) usage[`${prefix}requests.storage`] = storage;
+  return usage;
+}
+
+/** The scopes of a quota as requirements: a plain scope is one that must exist. */
+export function scopesOf(quota: ApiObject): JsonObject[] {
+  const plain = at(quota, 'spec', 'scopes');
+  return [
+    ...(Array.isArray(plain)
+      ? plain.map((scopeName) => ({ scopeName, operator: 'Exists' }) as JsonObject)
+      : []),
+    ...listAt(quota, 'spec', 'scopeSelector', 'matchExpressions'),
+  ];
+}
+
+/** Tells whether an object is of a scope. Only pods (and claims, by their class) are of any. */
+export function matchesScope(group: string, resource: string, object: ApiObject, scope: JsonObject): boolean {
+  if (group !== '') return false;
+  if (resource === 'persistentvolumeclaims') {
+    return (
+      scope['scopeName'] === 'VolumeAttributesClass' &&
+      matchesValue(textAt(object, 'spec', 'volumeAttributesClassName'), scope)
+    );
+  }
+  if (resource !== 'pods') return false;
+  const { spec } = object;
+  switch (scope['scopeName']) {
+    case 'Terminating':
+      return typeof at(spec, 'activeDeadlineSeconds') === 'number';
+    case 'NotTerminating':
+      return typeof at(spec, 'activeDeadlineSeconds') !== 'number';
+    case 'BestEffort':
+      return isBestEffort(object);
+    case 'NotBestEffort':
+      return !isBestEffort(object);
+    case 'PriorityClass':
+      return matchesValue(textAt(spec, 'priorityClassName'), scope);
+    case 'CrossNamespacePodAffinity':
+      return hasCrossNamespaceAffinity(spec);
+    default:
+      return false;
+  }
+}
+
+function matchesValue(value: string, { operator, values }: JsonObject): boolean {
+  const list = Array.isArray(values) ? values : [];
+  switch (operator) {
+    case 'Exists':
+      return value !== '';
+    case 'DoesNotExist':
+      return value === '';
+    case 'In':
+      return list.includes(value);
+    case 'NotIn':
+      return !list.includes(value);
+    default:
+      return false;
+  }
+}
+
+function isBestEffort(pod: ApiObject): boolean {
+  const amounts = [
+    amountsAt(pod, 'spec', 'resources', 'requests'),
+    amountsAt(pod, 'spec', 'resources', 'limits'),
+    ...['containers', 'initContainers'].flatMap((list) =>
+      listAt(pod['spec'], list).flatMap((container) => [
+        amountsAt(container, 'resources', 'requests'),
+        amountsAt(container, 'resources', 'limits'),
+      ]),
+    ),
+  ];
+  return amounts.every(({ cpu, memory }) => cpu === undefined && memory === undefined);
+}
+
+function hasCrossNamespaceAffinity(spec: unknown): boolean {
+  const terms = ['podAffinity', 'podAntiAffinity'].flatMap((kind) => [
+    ...listAt(spec, 'affinity', kind, 'requiredDuringSchedulingIgnoredDuringExecution'),
+    ...listAt(spec, 'affinity', kind, 'preferredDuringSchedulingIgnoredDuringExecution').map((term) =>
+      isObject(term['podAffinityTerm']) ? term['podAffinityTerm'] : {},
+    ),
+  ]);
+  return terms.some((term) => listAt(term, 'namespaces').length > 0 || isObject(term['namespaceSelector']));
+}

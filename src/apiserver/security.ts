@@ -1,0 +1,171 @@
+import { createCertificatePlugins } from './admission/certificates.ts';
+import { createDefaultIngressClass } from './admission/default-ingress-class.ts';
+import { defaultTolerationSeconds } from './admission/default-tolerations.ts';
+import { createLimitRanger } from './admission/limit-ranger.ts';
+import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
+import { createNodeRestriction } from './admission/node-restriction.ts';
+import type { AdmissionPlugin } from './admission/plugin.ts';
+import { createPriorityPlugin } from './admission/priority.ts';
+import { createResourceQuota, type QuotaStore } from './admission/resource-quota.ts';
+import { createRuntimeClassPlugin } from './admission/runtime-class.ts';
+import { createServiceAccountPlugin } from './admission/service-account.ts';
+import { taintNewNodes } from './admission/taint-new-nodes.ts';
+import { createCertificateAuthenticator } from './authentication/certificate-authenticator.ts';
+import { createImpersonator } from './authentication/impersonation.ts';
+import { createTokenAuthenticator } from './authentication/token-authenticator.ts';
+import { fillTokenSecrets } from './authentication/token-secrets.ts';
+import { type Authorizer, createAlwaysAllow, unionAuthorizer } from './authorization/authorizer.ts';
+import { reconcileBootstrapPolicy } from './authorization/bootstrap-policy.ts';
+import { createEscalationCheck } from './authorization/escalation.ts';
+import { createMastersAuthorizer } from './authorization/masters.ts';
+import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
+import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
+import { createRbac } from './authorization/rbac.ts';
+import type { Kind } from './kind.ts';
+import type { ApiObject } from './object.ts';
+import type { ObjectView } from './object-view.ts';
+import type { Security, ServerParts } from './services.ts';
+
+/** How requests are authorized: by roles and nodes' relations, or everything for every authenticated user. */
+export type AuthorizationMode = 'RBAC' | 'AlwaysAllow';
+
+export interface SecurityOptions {
+  readonly authorization: AuthorizationMode;
+  /** New pods get their service account's token as files. */
+  readonly mountTokens: boolean;
+  /** Certificate of the cluster's authority, PEM: pods verify the API server by it. */
+  readonly authority: string;
+}
+
+export interface RunningSecurity extends Security {
+  /** Creates the default roles, and begins to fill token secrets. Call once the namespaces are there. */
+  start(): void;
+  close(): void;
+}
+
+/** Builds authentication, impersonation, authorization and the admission plugins in upstream's order. */
+export function createSecurity(parts: ServerParts, options: SecurityOptions): RunningSecurity {
+  const view = objectView(parts);
+  const graph = createNodeGraph(graphSource(parts, view));
+  const rbac = createRbac(view);
+  const authorizer: Authorizer =
+    options.authorization === 'AlwaysAllow'
+      ? createAlwaysAllow()
+      : unionAuthorizer([createMastersAuthorizer(), createNodeAuthorizer(graph), rbac]);
+  const ends: (() => void)[] = [() => graph.close()];
+  return {
+    authenticators: [createCertificateAuthenticator(), createTokenAuthenticator(parts.tokens)],
+    impersonator: createImpersonator(authorizer),
+    authorizer,
+    admission: [
+      createNamespaceLifecycle(view),
+      taintNewNodes,
+      createServiceAccountPlugin(view, parts.clock, () => parts.resources.suffix(), options),
+      createNodeRestriction(view),
+      createPriorityPlugin(view),
+      defaultTolerationSeconds,
+      createRuntimeClassPlugin(view),
+      createDefaultIngressClass(view),
+      ...createCertificatePlugins(authorizer),
+      createLimitRanger(view),
+      ...(options.authorization === 'RBAC' ? [createEscalationCheck(view, rbac, authorizer)] : []),
+      createResourceQuota(quotaStore(parts, view)),
+    ] satisfies AdmissionPlugin[],
+    start() {
+      reconcileBootstrapPolicy(policyWriter(parts, view));
+      ends.push(
+        fillTokenSecrets(secretStore(parts, view), parts.tokens, options.authority, (task) => {
+          parts.clock.after(0, () => guarded(parts, 'failed to fill a token secret', task));
+        }),
+      );
+    },
+    close() {
+      for (const end of ends) end();
+    },
+  };
+}
+
+function objectView({ store }: ServerParts): ObjectView {
+  return {
+    get: (collection, key) => store.get(collection, key)?.object,
+    list: (collection, namespace) => store.list(collection, namespace).map(({ object }) => object),
+  };
+}
+
+const listener =
+  ({ store }: ServerParts): GraphSource['listen'] =>
+  (collection, changed) =>
+    store.listen(collection, ({ before, after }) => changed(before?.object ?? null, after?.object ?? null));
+
+const graphSource = (parts: ServerParts, view: ObjectView): GraphSource => ({
+  ...view,
+  listen: listener(parts),
+});
+
+function kindOf({ registry }: ServerParts, collection: string): Kind {
+  const found = registry
+    .all()
+    .find(({ kind, stored }) => stored && kind.collection === collection && !kind.view);
+  if (!found) throw new Error(`the server has no kind that is kept in ${collection}`);
+  return found.kind;
+}
+
+function policyWriter(parts: ServerParts, view: ObjectView) {
+  const { resources } = parts;
+  return {
+    get: view.get,
+    create(collection: string, object: ApiObject) {
+      resources.create(kindOf(parts, collection), object.metadata.namespace ?? '', object);
+    },
+    update(collection: string, object: ApiObject) {
+      const { namespace = '', name = '' } = object.metadata;
+      resources.update(kindOf(parts, collection), namespace, name, () => structuredClone(object));
+    },
+    delete(collection: string, key: string) {
+      const [namespace = '', name = ''] = splitKey(key);
+      resources.delete(kindOf(parts, collection), namespace, name, {});
+    },
+  };
+}
+
+function splitKey(key: string): [string, string] {
+  const slash = key.indexOf('/');
+  return [key.slice(0, slash), key.slice(slash + 1)];
+}
+
+function quotaStore(parts: ServerParts, view: ObjectView): QuotaStore {
+  return {
+    ...view,
+    setUsed({ metadata }, used) {
+      const { namespace = '', name = '' } = metadata;
+      parts.resources.update(
+        kindOf(parts, 'resourcequotas'),
+        namespace,
+        name,
+        (quota) => ({ ...quota, status: { ...(quota['status'] as object), used: { ...used } } }),
+        { part: 'status' },
+      );
+    },
+  };
+}
+
+const secretStore = (parts: ServerParts, view: ObjectView) => ({
+  ...view,
+  listen: listener(parts),
+  update(secret: ApiObject) {
+    const { namespace = '', name = '' } = secret.metadata;
+    parts.resources.update(kindOf(parts, 'secrets'), namespace, name, () => structuredClone(secret));
+  },
+  remove({ metadata }: ApiObject) {
+    parts.resources.delete(kindOf(parts, 'secrets'), metadata.namespace ?? '', metadata.name ?? '', {});
+  },
+});
+
+/** Runs a task of the background; its failure ends the task alone. */
+function guarded({ logger }: ServerParts, message: string, task: () => void): void {
+  try {
+    task();
+  } catch (error) {
+    logger.error({ err: error }, message);
+  }
+}
