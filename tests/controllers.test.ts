@@ -260,7 +260,10 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
           ?.status?.conditions?.find(({ type, status }) => type === 'PodScheduled' && status === 'False')
           ?.message,
     );
-    assert.equal(message, "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector.");
+    assert.equal(
+      message,
+      "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
+    );
     await plane.until(RESOURCES.events, 'event', (events) =>
       events.find(({ reason }) => reason === 'FailedScheduling'),
     );

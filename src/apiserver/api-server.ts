@@ -28,6 +28,8 @@ export interface ApiServerOptions {
   readonly dataFile: string;
   /** The Services' networks, primary family first. */
   readonly serviceCidrs: readonly string[];
+  /** The provisioner of the default StorageClass, which is made where there is none. */
+  readonly storageProvisioner?: string;
   readonly nodePorts: { readonly first: number; readonly last: number };
   /** Where pods reach this server, behind the Service default/kubernetes. Empty: no such Service. */
   readonly advertise: { readonly addresses: readonly string[]; readonly port: number };

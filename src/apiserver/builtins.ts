@@ -17,6 +17,8 @@ export function installBuiltins(
   kinds: readonly Kind[],
   options: {
     readonly serviceCidrs: readonly string[];
+    /** Of the default StorageClass, made where there is none. */
+    readonly storageProvisioner?: string;
     readonly advertise: { readonly addresses: readonly string[]; readonly port: number };
   },
 ): void {
@@ -32,9 +34,10 @@ export function installBuiltins(
     name: string,
     fields: Omit<ApiObject, 'metadata' | 'apiVersion' | 'kind'>,
     labels?: Record<string, string>,
+    annotations?: Record<string, string>,
   ) => {
     const kind = kindOf(collection);
-    const metadata = { name, ...(labels ? { labels } : {}) };
+    const metadata = { name, ...(labels ? { labels } : {}), ...(annotations ? { annotations } : {}) };
     const existing = store.get(collection, `${namespace}/${name}`)?.object;
     if (!existing) {
       resources.create(kind, namespace, {
@@ -54,6 +57,17 @@ export function installBuiltins(
   }
   for (const [name, value] of Object.entries(PRIORITY_CLASSES)) {
     ensure('priorityclasses.scheduling.k8s.io', '', name, { value });
+  }
+  const { storageProvisioner } = options;
+  if (storageProvisioner !== undefined && store.list('storageclasses.storage.k8s.io').length === 0) {
+    ensure(
+      'storageclasses.storage.k8s.io',
+      '',
+      'standard',
+      { provisioner: storageProvisioner, reclaimPolicy: 'Delete', volumeBindingMode: 'WaitForFirstConsumer' },
+      {},
+      { 'storageclass.kubernetes.io/is-default-class': 'true' },
+    );
   }
   const cidrs = options.serviceCidrs;
   if (!store.get('servicecidrs.networking.k8s.io', '/kubernetes')) {

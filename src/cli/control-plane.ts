@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { chmod, mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createApiServer } from '../apiserver/api-server.ts';
 import { KINDS } from '../apiserver/kinds.ts';
@@ -8,6 +9,7 @@ import { createTableService } from '../apiserver/tables/tables.ts';
 import { NODE_PREFIX } from '../cluster/plan.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { startControllers } from '../controllers/start.ts';
+import { LOCAL_PATH, type LocalVolumes } from '../controllers/storage/provisioning.ts';
 import { createClient } from '../kube/client.ts';
 import { systemClock } from '../lib/clock.ts';
 import { defineCommand } from './command.ts';
@@ -41,6 +43,7 @@ export const command = defineCommand({
     const server = createApiServer({
       dataFile: paths.data,
       serviceCidrs: state.serviceCidrs,
+      storageProvisioner: LOCAL_PATH,
       nodePorts: { first: 30000, last: 32767 },
       advertise: { addresses: state.controlPlaneAddresses, port: state.apiPort },
       tls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), clientCa: ca },
@@ -68,6 +71,7 @@ export const command = defineCommand({
         clusterCidrs: state.podCidrs,
         nodeMaskSizes: NODE_PREFIX,
         caBundle: ca,
+        localVolumes: localVolumes(paths.volumes),
         loadBalancerPools: [{ name: 'default', ranges: state.loadBalancerPools }],
       },
     });
@@ -82,3 +86,16 @@ export const command = defineCommand({
     return 0;
   },
 });
+
+/** Volumes as folders below `root`, on the disk that the cluster's nodes share. */
+function localVolumes(root: string): LocalVolumes {
+  return {
+    pathOf: (volume) => join(root, volume),
+    async create(path) {
+      await mkdir(path, { recursive: true });
+      // Pods run as any user.
+      await chmod(path, 0o777);
+    },
+    remove: (path) => rm(path, { recursive: true, force: true }),
+  };
+}

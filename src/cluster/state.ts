@@ -70,6 +70,8 @@ export function clusterPaths(name: string) {
     bin: join(root, 'bin'),
     /** Images that are not built in, shared by the nodes. */
     images: join(root, 'images'),
+    /** PersistentVolumes of the default StorageClass, shared by the nodes. */
+    volumes: join(root, 'volumes'),
     logs: join(root, 'logs'),
     log: (process: string) => join(root, 'logs', `${process}.log`),
     node: (node: string) => join(root, 'nodes', node),

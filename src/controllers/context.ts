@@ -34,6 +34,7 @@ import type { Logger } from '../lib/log.ts';
 import { createWorkQueue, type WorkQueue } from '../lib/work-queue.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { Cache } from './cache.ts';
+import type { LocalVolumes } from './storage/provisioning.ts';
 
 export interface ControllerOptions {
   /** The pods' networks, primary family first: nodes get their podCIDRs from them. Empty: nodes bring their own. */
@@ -44,6 +45,8 @@ export interface ControllerOptions {
   readonly caBundle?: string;
   /** How long a node without a Lease, or with one that is not renewed, counts as alive. Default: the lease's duration. */
   readonly nodeGraceSeconds?: number;
+  /** Where the local-path provisioner keeps volumes. Absent: claims of its class stay Pending. */
+  readonly localVolumes?: LocalVolumes;
   /** Where Services of type LoadBalancer get their addresses from. Absent: they are somebody else's matter. */
   readonly loadBalancerPools?: readonly LoadBalancerPool[];
 }

@@ -19,14 +19,19 @@ export type Selection =
  * The node for a pod: of those that can take it, the best by preferred affinities, spread and load. Equally good ones
  * are chosen among by `random`. Pure but for it.
  */
-export function selectNode(pod: Pod, nodes: readonly NodeLoad[], random: () => number): Selection {
+export function selectNode(
+  pod: Pod,
+  nodes: readonly NodeLoad[],
+  random: () => number,
+  refuse: NodeRefusal = () => null,
+): Selection {
   const reasons = new Map<string, number>();
   const fitting: NodeLoad[] = [];
   const spread = spreadCounts(pod, nodes);
   for (const load of nodes) {
-    const reason = refusal(pod, load, nodes) ?? spreadRefusal(load, spread);
-    if (reason === null) fitting.push(load);
-    else reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+    const found = refusals(pod, load, nodes, refuse, spread);
+    if (found.length === 0) fitting.push(load);
+    for (const reason of found) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
   let best: string | null = null;
   let bestScore = Number.NEGATIVE_INFINITY;
@@ -52,19 +57,33 @@ function nameOf(node: Node): string {
   return node.metadata?.name ?? '';
 }
 
-/** Why the node cannot take the pod, or null when it can. */
-export function refusal(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[]): string | null {
-  return (
-    nodeRefusal(pod, load.node) ??
-    portRefusal(pod, load) ??
-    resourceRefusal(pod, load) ??
-    affinityRefusal(pod, load, nodes)
-  );
+/** Why the node cannot take the pod for other reasons (its volumes), or null when it can. */
+export type NodeRefusal = (load: NodeLoad) => string | null;
+
+/** Why the node cannot take the pod: what the first check that fails says; none when it can. */
+function refusals(
+  pod: Pod,
+  load: NodeLoad,
+  nodes: readonly NodeLoad[],
+  refuse: NodeRefusal,
+  spread: readonly Spread[],
+): string[] {
+  const first = nodeRefusal(pod, load.node) ?? portRefusal(pod, load);
+  if (first !== null) return [first];
+  const missing = resourceRefusals(pod, load);
+  if (missing.length > 0) return missing;
+  const last = refuse(load) ?? spreadRefusal(load, spread) ?? affinityRefusal(pod, load, nodes);
+  return last === null ? [] : [last];
 }
 
 /** Whether the pod could go to this one of the nodes. */
-export function fits(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[]): boolean {
-  return refusal(pod, load, nodes) === null && spreadRefusal(load, spreadCounts(pod, nodes)) === null;
+export function fits(
+  pod: Pod,
+  load: NodeLoad,
+  nodes: readonly NodeLoad[],
+  refuse: NodeRefusal = () => null,
+): boolean {
+  return refusals(pod, load, nodes, refuse, spreadCounts(pod, nodes)).length === 0;
 }
 
 /** What follows from the node alone: its labels and taints. DaemonSets ask only this and the rest that is theirs. */
@@ -82,7 +101,8 @@ export function matchesNode(pod: Pod, node: Node): boolean {
   return !required || required.nodeSelectorTerms.some((term) => matchesTerm(term, node));
 }
 
-function matchesTerm(term: NodeSelectorTerm, node: Node): boolean {
+/** One term of a node selector. */
+export function matchesTerm(term: NodeSelectorTerm, node: Node): boolean {
   const { matchExpressions = [], matchFields = [] } = term;
   // A term without requirements matches nothing (core/v1).
   if (matchExpressions.length + matchFields.length === 0) return false;
@@ -144,6 +164,9 @@ export function requestsOf(pod: Pod): Map<string, number> {
     }
   }
   for (const [name, value] of peak) sum.set(name, Math.max(sum.get(name) ?? 0, value));
+  // What is asked for the pod as a whole replaces the sum (KEP-2837).
+  for (const [name, text] of Object.entries(pod.spec?.resources?.requests ?? {}))
+    sum.set(name, amountOf(text));
   add(sum, pod.spec?.overhead);
   return sum;
 }
@@ -157,24 +180,25 @@ function add(sum: Map<string, number>, amounts: Readonly<Record<string, string>>
   }
 }
 
-function resourceRefusal(pod: Pod, { node, pods }: NodeLoad): string | null {
+function resourceRefusals(pod: Pod, { node, pods }: NodeLoad): string[] {
   const allocatable = node.status?.allocatable ?? node.status?.capacity;
   // A node that does not say what it has is not asked.
-  if (!allocatable) return null;
-  const most = allocatable['pods'];
-  if (most !== undefined && pods.length + 1 > amountOf(most)) return 'Too many pods';
+  if (!allocatable) return [];
+  const reasons: string[] = [];
+  const limit = allocatable['pods'];
+  if (limit !== undefined && pods.length + 1 > amountOf(limit)) reasons.push('Too many pods');
   const wanted = requestsOf(pod);
-  if (wanted.size === 0) return null;
+  if (wanted.size === 0) return reasons;
   const used = new Map<string, number>();
   for (const other of pods)
     for (const [name, value] of requestsOf(other)) used.set(name, (used.get(name) ?? 0) + value);
   for (const [name, value] of wanted) {
     // A thousandth of slack for the rounding of decimal fractions.
     if (value > 0 && (used.get(name) ?? 0) + value > amountOf(allocatable[name]) * (1 + 1e-9)) {
-      return `Insufficient ${name}`;
+      reasons.push(`Insufficient ${name}`);
     }
   }
-  return null;
+  return reasons;
 }
 
 /** Nodes that share the value of a label with this one. */
@@ -183,11 +207,73 @@ function domain(key: string, node: Node, nodes: readonly NodeLoad[]): readonly N
   return value === undefined ? [] : nodes.filter((other) => other.node.metadata?.labels?.[key] === value);
 }
 
+const isAll = (selector: LabelSelector | undefined) =>
+  selector !== undefined &&
+  Object.keys(selector.matchLabels ?? {}).length + (selector.matchExpressions ?? []).length === 0;
+
+/**
+ * The pod with its affinity terms' namespaceSelector replaced by the names of the namespaces that it selects, and its
+ * matchLabelKeys by what they mean for it (KEP-3633). Pods without such terms come back as they are.
+ */
+export function withNamespaces(
+  pod: Pod,
+  namespaces: () => Iterable<{
+    readonly metadata?: { readonly name?: string; readonly labels?: Record<string, string> };
+  }>,
+): Pod {
+  const resolve = (term: PodAffinityTerm): PodAffinityTerm => {
+    const { namespaceSelector, matchLabelKeys = [], mismatchLabelKeys = [], ...rest } = term;
+    const expressions = (keys: readonly string[], operator: string) =>
+      keys.flatMap((key) => {
+        const value = pod.metadata?.labels?.[key];
+        return value === undefined ? [] : [{ key, operator, values: [value] }];
+      });
+    const more = [...expressions(matchLabelKeys, 'In'), ...expressions(mismatchLabelKeys, 'NotIn')];
+    const labelSelector =
+      term.labelSelector && more.length > 0
+        ? {
+            ...term.labelSelector,
+            matchExpressions: [...(term.labelSelector.matchExpressions ?? []), ...more],
+          }
+        : term.labelSelector;
+    const selected = labelSelector ? { ...rest, labelSelector } : rest;
+    if (!namespaceSelector) return selected;
+    if (isAll(namespaceSelector)) return { ...selected, namespaceSelector };
+    const names = [...namespaces()].flatMap(({ metadata }) =>
+      selects(namespaceSelector, metadata?.labels) ? [metadata?.name ?? ''] : [],
+    );
+    // Of none that it selects, no pod is meant: no namespace has an empty name.
+    return { ...selected, namespaces: [...(term.namespaces ?? []), ...names, ''] };
+  };
+  const needsIt = (term: PodAffinityTerm) =>
+    term.namespaceSelector || term.matchLabelKeys?.length || term.mismatchLabelKeys?.length;
+  const { podAffinity, podAntiAffinity } = pod.spec?.affinity ?? {};
+  const termsOf = (affinity: typeof podAffinity) => [
+    ...(affinity?.requiredDuringSchedulingIgnoredDuringExecution ?? []),
+    ...(affinity?.preferredDuringSchedulingIgnoredDuringExecution ?? []).map((one) => one.podAffinityTerm),
+  ];
+  if (!pod.spec || ![...termsOf(podAffinity), ...termsOf(podAntiAffinity)].some(needsIt)) return pod;
+  const changed = (affinity: NonNullable<typeof podAffinity>) => ({
+    requiredDuringSchedulingIgnoredDuringExecution: (
+      affinity.requiredDuringSchedulingIgnoredDuringExecution ?? []
+    ).map(resolve),
+    preferredDuringSchedulingIgnoredDuringExecution: (
+      affinity.preferredDuringSchedulingIgnoredDuringExecution ?? []
+    ).map((one) => ({ ...one, podAffinityTerm: resolve(one.podAffinityTerm) })),
+  });
+  const affinity = {
+    ...pod.spec.affinity,
+    ...(podAffinity ? { podAffinity: changed(podAffinity) } : {}),
+    ...(podAntiAffinity ? { podAntiAffinity: changed(podAntiAffinity) } : {}),
+  };
+  return { ...pod, spec: { ...pod.spec, affinity } };
+}
+
 /** True when `other` is one of those that a term of `pod` speaks of. */
 function isMeant(term: PodAffinityTerm, pod: Pod, other: Pod): boolean {
   const namespaces = term.namespaces ?? [];
   const namespace = other.metadata?.namespace ?? '';
-  // An empty namespaceSelector means all of them; others would need the namespaces' labels.
+  // A namespaceSelector stands here only where it is empty: `withNamespaces` has resolved the others.
   const everywhere = term.namespaceSelector !== undefined;
   const inScope =
     everywhere ||

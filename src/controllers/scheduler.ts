@@ -1,20 +1,47 @@
 import { pathOf } from '../kube/client.ts';
+import { selects } from '../kube/selector.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
-import { type ControllerContext, controllerQueue, recorderFor } from './context.ts';
-import { failureMessage, type NodeLoad, selectNode } from './node-selection.ts';
+import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import {
+  failureMessage,
+  type NodeLoad,
+  type NodeRefusal,
+  nodeRefusal,
+  selectNode,
+  withNamespaces,
+} from './node-selection.ts';
 import { isFinished } from './pods.ts';
 import { findPreemption, priorityOf } from './preemption.ts';
+import { boundVolume } from './storage/binding.ts';
+import { claimsOf, isFullyBound, SELECTED_NODE } from './storage/claims.ts';
+import {
+  exclusiveRefusal,
+  type NodeVolumes,
+  podVolumes,
+  type VolumeSources,
+  volumesOn,
+} from './storage/volume-scheduling.ts';
 
 const SCHEDULER = 'default-scheduler';
+/** A pod whose volumes are not bound by then is decided anew (upstream's bindTimeoutSeconds). */
+const BIND_TIMEOUT_MS = 600_000;
+
+/** A decision that is not seen carried out yet. It counts for the decisions that follow. */
+interface Assumed {
+  readonly pod: Pod;
+  readonly node: string;
+  /** What its volumes need first; null when they are bound. */
+  readonly volumes: NodeVolumes | null;
+  readonly since: number;
+}
 
 /** Puts pods on nodes as soon as they appear; those that fit nowhere wait for a node or a place. */
 export function startScheduler(context: ControllerContext): void {
   const { client, caches, clock, random, signal } = context;
-  const { pods, nodes } = caches;
+  const { pods, nodes, namespaces, persistentVolumes, persistentVolumeClaims, storageClasses } = caches;
   const events = recorderFor(context, SCHEDULER);
-  /** Pods on their way: decided, but not yet seen bound. They count for the decisions that follow. */
-  const assumed = new Map<string, { pod: Pod; node: string }>();
+  const assumed = new Map<string, Assumed>();
   const waiting = new Set<string>();
   /** Pods by node; kept along, because each decision reads all of it. */
   const placed = new Map<string, Map<string, Pod>>();
@@ -33,53 +60,180 @@ export function startScheduler(context: ControllerContext): void {
     (pod.spec?.schedulingGates ?? []).length === 0 &&
     !pods.isDeleting(pod) &&
     !isFinished(pod);
+  const inNamespaces = (pod: Pod) => withNamespaces(pod, () => namespaces.informer.list());
 
-  const queue = controllerQueue(context, 'scheduler', async (key) => {
-    const pod = pods.informer.get(key);
-    waiting.delete(key);
-    if (!pod || !isOurs(pod)) return;
-    const { name = '', namespace = '', uid = '' } = pod.metadata ?? {};
-    if (assumed.has(uid)) return;
-    const loads: NodeLoad[] = nodes.informer
+  /** The nodes as the pod finds them: with the pods that are promised a place there before it. */
+  const loadsFor = (pod: Pod): NodeLoad[] => {
+    const promised = new Map<string, Pod[]>();
+    for (const key of waiting) {
+      const other = pods.informer.get(key);
+      const node = other?.status?.nominatedNodeName;
+      if (!other || !node || other.metadata?.uid === pod.metadata?.uid) continue;
+      if (priorityOf(other) < priorityOf(pod)) continue;
+      promised.set(node, [...(promised.get(node) ?? []), other]);
+    }
+    return nodes.informer
       .list()
       .filter(({ metadata }) => metadata?.deletionTimestamp === undefined)
-      .map((node) => ({ node, pods: [...(placed.get(node.metadata?.name ?? '')?.values() ?? [])] }));
+      .map((node) => {
+        const name = node.metadata?.name ?? '';
+        const here = [...(placed.get(name)?.values() ?? []), ...(promised.get(name) ?? [])];
+        return { node, pods: here.map(inNamespaces) };
+      });
+  };
+  const volumeSources = (): VolumeSources => ({
+    claim: persistentVolumeClaims.get,
+    volume: (name) => persistentVolumes.get(undefined, name),
+    volumes: () => persistentVolumes.informer.list(),
+    storageClass: (name) => storageClasses.get(undefined, name),
+    reserved: new Set(
+      [...assumed.values()].flatMap(({ volumes }) =>
+        (volumes?.bindings ?? []).map(({ volume }) => volume.metadata?.name ?? ''),
+      ),
+    ),
+  });
+
+  const queue = controllerQueue(context, 'scheduler', async (key) => {
+    const found = pods.informer.get(key);
+    waiting.delete(key);
+    if (!found || !isOurs(found)) return;
+    const { uid = '' } = found.metadata ?? {};
+    const decided = assumed.get(uid);
+    if (decided) {
+      if (decided.volumes) await continueBinding(key, decided);
+      return;
+    }
+    const pod = inNamespaces(found);
+    const loads = loadsFor(pod);
     // From here to the note of the decision nothing is awaited: decisions never overlap.
-    const selection = selectNode(pod, loads, random);
+    const sources = volumeSources();
+    const needs = podVolumes(pod, sources);
+    const problem = needs.problem ?? exclusiveRefusal(pod, needs, loads);
+    if (problem !== null) {
+      waiting.add(key);
+      await reportFailure(found, unresolvable(loads.length, problem), undefined);
+      return;
+    }
+    const refuse: NodeRefusal = ({ node }) => {
+      const result = volumesOn(needs, node, sources);
+      return 'refusal' in result ? result.refusal : null;
+    };
+    const selection = selectNode(pod, loads, random, refuse);
     if (selection.node === null) {
       waiting.add(key);
-      const preemption = findPreemption(pod, loads);
-      await reportFailure(pod, failureMessage(loads.length, selection.reasons), preemption?.node);
-      for (const victim of preemption?.victims ?? []) await preempt(victim, pod, preemption?.node ?? '');
+      const preemption = findPreemption(pod, loads, { isProtected, refuse });
+      const message = failureMessage(loads.length, selection.reasons);
+      const text = preemption ? message : `${message} ${preemptionMessage(pod, loads, refuse)}`;
+      await reportFailure(found, text, preemption?.node);
+      const node = preemption?.node ?? '';
+      await all((preemption?.victims ?? []).map((victim) => preempt(victim, pod, node)));
       return;
     }
     const { node } = selection;
-    assumed.set(uid, { pod, node });
-    place(node, pod);
+    const target = loads.find((load) => load.node.metadata?.name === node)?.node;
+    const volumes = target && needs.waiting.length > 0 ? volumesOn(needs, target, sources) : null;
+    const decision: Assumed = {
+      pod: found,
+      node,
+      volumes: volumes && !('refusal' in volumes) ? volumes : null,
+      since: clock.now(),
+    };
+    assumed.set(uid, decision);
+    place(node, found);
     try {
-      await client.request(
-        'POST',
-        pathOf(RESOURCES.pods, namespace, name, 'binding'),
-        {
-          apiVersion: 'v1',
-          kind: 'Binding',
-          metadata: { name, namespace, uid },
-          target: { apiVersion: 'v1', kind: 'Node', name: node },
-        },
-        { signal },
-      );
-      const message = `Successfully assigned ${namespace}/${name} to ${node}`;
-      events.event(pod, 'Normal', 'Scheduled', message, RESOURCES.pods);
+      if (decision.volumes) await beginBinding(decision.volumes, node);
+      else await bind(decision);
     } catch (error) {
-      unplace(node, pod);
-      assumed.delete(uid);
+      forget(decision);
       throw error;
     }
+    if (decision.volumes) queue.addAfter(key, BIND_TIMEOUT_MS);
   });
-  /** The victim's place is taken by whoever asks first; those who wait ask in the order of their priority. */
+  const forget = ({ node, pod }: Assumed) => {
+    unplace(node, pod);
+    assumed.delete(pod.metadata?.uid ?? '');
+  };
+  const bind = async ({ pod, node }: Assumed) => {
+    const { name = '', namespace = '', uid = '' } = pod.metadata ?? {};
+    await client.request(
+      'POST',
+      pathOf(RESOURCES.pods, namespace, name, 'binding'),
+      {
+        apiVersion: 'v1',
+        kind: 'Binding',
+        metadata: { name, namespace, uid },
+        target: { apiVersion: 'v1', kind: 'Node', name: node },
+      },
+      { signal },
+    );
+    const message = `Successfully assigned ${namespace}/${name} to ${node}`;
+    events.event(pod, 'Normal', 'Scheduled', message, RESOURCES.pods);
+  };
+  /** Reserves volumes for the pod's claims, and has those made that there are not. */
+  const beginBinding = async (volumes: NodeVolumes, node: string) => {
+    await all([
+      ...volumes.bindings.map(({ claim, volume }) => persistentVolumes.update(boundVolume(volume, claim))),
+      ...volumes.provision
+        .filter(({ metadata }) => metadata?.annotations?.[SELECTED_NODE] !== node)
+        .map((claim) => {
+          const { uid, resourceVersion } = claim.metadata ?? {};
+          const metadata = { uid, resourceVersion, annotations: { [SELECTED_NODE]: node } };
+          return persistentVolumeClaims.patch(claim, 'merge', { metadata });
+        }),
+    ]);
+  };
+  /** Binds the pod once its volumes are bound; begins anew where one cannot be. */
+  const continueBinding = async (key: string, decision: Assumed) => {
+    const { namespace = '' } = decision.pod.metadata ?? {};
+    const claims = claimsOf(decision.pod).map(({ name }) => persistentVolumeClaims.get(namespace, name));
+    const isBound = claims.every((claim) => claim && isFullyBound(claim) && claim.status?.phase === 'Bound');
+    if (isBound) {
+      try {
+        await bind(decision);
+      } catch (error) {
+        forget(decision);
+        throw error;
+      }
+      return;
+    }
+    const made = new Set(decision.volumes?.provision.map(({ metadata }) => metadata?.uid));
+    const isRejected = claims.some(
+      (claim) =>
+        !claim ||
+        (made.has(claim.metadata?.uid) &&
+          !isFullyBound(claim) &&
+          claim.metadata?.annotations?.[SELECTED_NODE] !== decision.node),
+    );
+    if (isRejected || clock.now() - decision.since >= BIND_TIMEOUT_MS) {
+      forget(decision);
+      queue.add(key);
+    }
+  };
+
+  const isProtected = (pod: Pod) =>
+    caches.disruptionBudgets
+      .inNamespace(pod.metadata?.namespace ?? '')
+      .some(
+        ({ spec, status }) =>
+          selects(spec?.selector, pod.metadata?.labels) && (status?.disruptionsAllowed ?? 0) <= 0,
+      );
   const preempt = async (victim: Pod, pod: Pod, node: string) => {
     const message = `Preempted by pod ${pod.metadata?.uid} on node ${node}`;
     events.event(victim, 'Normal', 'Preempted', message, RESOURCES.pods);
+    const condition = {
+      type: 'DisruptionTarget',
+      status: 'True',
+      reason: 'PreemptionByScheduler',
+      message: `${SCHEDULER}: preempting to accommodate a higher priority pod`,
+      lastTransitionTime: timestamp(clock.now()),
+    };
+    const { uid } = victim.metadata ?? {};
+    await pods.patch(
+      victim,
+      'strategic',
+      { metadata: { uid }, status: { conditions: [condition] } },
+      'status',
+    );
     await pods.delete(victim);
   };
   const reportFailure = async (pod: Pod, message: string, nominated: string | undefined) => {
@@ -152,4 +306,29 @@ export function startScheduler(context: ControllerContext): void {
       if (placed.get(node.metadata?.name ?? '')?.size === 0) placed.delete(node.metadata?.name ?? '');
     },
   });
+  const volumesChanged = () => {
+    for (const { pod, volumes } of assumed.values()) if (volumes) queue.add(keyOf(pod));
+    for (const key of waiting) if (claimsOf(pods.informer.get(key) ?? {}).length > 0) queue.add(key);
+  };
+  for (const { informer } of [persistentVolumes, persistentVolumeClaims, storageClasses]) {
+    informer.handle({ onAdd: volumesChanged, onUpdate: volumesChanged, onDelete: volumesChanged });
+  }
+}
+
+const unresolvable = (count: number, problem: string) =>
+  `0/${count} nodes are available: ${problem}. preemption: 0/${count} nodes are available: ${count} Preemption is not helpful for scheduling.`;
+
+/** Why no pod of lower priority makes room (upstream's words). */
+function preemptionMessage(pod: Pod, loads: readonly NodeLoad[], refuse: NodeRefusal): string {
+  if (pod.spec?.preemptionPolicy === 'Never')
+    return 'preemption: not eligible due to preemptionPolicy=Never.';
+  const reasons = new Map<string, number>();
+  for (const load of loads) {
+    const isHopeless = nodeRefusal(pod, load.node) !== null || refuse(load) !== null;
+    const reason = isHopeless
+      ? 'Preemption is not helpful for scheduling'
+      : 'No preemption victims found for incoming pod';
+    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  }
+  return `preemption: ${failureMessage(loads.length, reasons)}`;
 }

@@ -14,7 +14,7 @@ import { startEndpointMirroring } from './endpoint-mirroring.ts';
 import { startEndpointSlices } from './endpoint-slice.ts';
 import { startEndpoints } from './endpoints.ts';
 import { startGarbageCollector } from './garbage-collector.ts';
-import { startJobs } from './job.ts';
+import { startJobs } from './job/job.ts';
 import { startLoadBalancerAddresses } from './load-balancer-addresses.ts';
 import { startNamespaces } from './namespace.ts';
 import { startNodeIpam } from './node-ipam.ts';
@@ -23,6 +23,8 @@ import { startReplicaSets } from './replica-set.ts';
 import { startScheduler } from './scheduler.ts';
 import { startServiceAccounts } from './service-account.ts';
 import { startStatefulSets } from './stateful-set.ts';
+import { startPodClaims } from './storage/pod-claims.ts';
+import { startVolumes } from './storage/volumes-controller.ts';
 
 export interface StartOptions {
   readonly client: Client;
@@ -113,6 +115,8 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startStatefulSets(context);
     startJobs(context);
     startCronJobs(context);
+    startPodClaims(context);
+    startVolumes(context, start.options.localVolumes);
     startDisruptionBudgets(context);
     startEndpointSlices(context);
     startEndpoints(context);

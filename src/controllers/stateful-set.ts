@@ -12,10 +12,12 @@ import {
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
+import { resolvePercent } from './deployment-rollout.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
 import { availableIn, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory, templateOf } from './revision-history.ts';
+import { claimNameAt, claimOwners, claimsAt, withClaimVolumes } from './storage/stateful-claims.ts';
 
 export interface StatefulSetView {
   readonly set: StatefulSet;
@@ -97,16 +99,18 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
   }
   if (set.spec?.updateStrategy?.type === 'OnDelete' || plan.create.length + plan.delete.length > 0)
     return plan;
-  const partition = set.spec?.updateStrategy?.rollingUpdate?.partition ?? 0;
+  const { partition = 0, maxUnavailable } = set.spec?.updateStrategy?.rollingUpdate ?? {};
+  const limit = Math.max(1, resolvePercent(maxUnavailable ?? 1, end - start, true));
+  let unavailable = 0;
   // From the last to the first, each waiting for the one before it.
   for (let ordinal = end - 1; ordinal >= start + partition; ordinal--) {
     const pod = byOrdinal.get(ordinal);
     if (!pod) return plan;
     if (revisionLabel(pod) !== view.update.name) {
       if (!isGoing(pod)) plan.delete.push(pod);
-      return plan;
-    }
-    if (!isHealthy(pod)) return plan;
+      unavailable++;
+    } else if (!isHealthy(pod)) unavailable++;
+    if (unavailable >= limit) return plan;
   }
   return plan;
 }
@@ -138,10 +142,11 @@ function podAt(view: StatefulSetView, ordinal: number): Pod {
   });
   if (!pod.spec) return pod;
   const { serviceName } = set.spec ?? {};
-  return {
+  const named = {
     ...pod,
     spec: { ...pod.spec, hostname: name, ...(serviceName ? { subdomain: serviceName } : {}) },
   };
+  return withClaimVolumes(set, ordinal, named);
 }
 
 function statusOf(view: StatefulSetView, pods: readonly Pod[]): NonNullable<StatefulSet['status']> {
@@ -176,7 +181,7 @@ function statusOf(view: StatefulSetView, pods: readonly Pod[]): NonNullable<Stat
 /** Keeps StatefulSets: pods with stable names, in order. */
 export function startStatefulSets(context: ControllerContext): void {
   const { caches, clock } = context;
-  const { statefulSets, pods, controllerRevisions } = caches;
+  const { statefulSets, pods, controllerRevisions, persistentVolumeClaims: claims } = caches;
   const events = recorderFor(context, 'statefulset-controller');
 
   const podsOf = (set: StatefulSet): Pod[] => {
@@ -188,6 +193,47 @@ export function startStatefulSets(context: ControllerContext): void {
         ? { ...pod, metadata: { ...pod.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
         : pod,
     );
+  };
+  const createClaims = async (set: StatefulSet, ordinal: number) => {
+    for (const claim of claimsAt(set, ordinal)) {
+      const existing = claims.get(claim.metadata?.namespace, claim.metadata?.name ?? '');
+      if (existing?.metadata?.deletionTimestamp !== undefined) {
+        throw new Error(`claim ${existing.metadata.name} is being deleted`);
+      }
+      if (existing) continue;
+      const owners = claimOwners(set, claim, undefined, false);
+      const owned = owners ? { ...claim, metadata: { ...claim.metadata, ownerReferences: owners } } : claim;
+      const { name } = claim.metadata ?? {};
+      const subject = `Claim ${name} Pod ${set.metadata?.name}-${ordinal} in StatefulSet ${set.metadata?.name}`;
+      try {
+        await claims.create(owned);
+      } catch (error) {
+        if (hasReason(error, 'AlreadyExists')) continue;
+        const message = `create ${subject} failed error: ${messageOf(error)}`;
+        events.event(set, 'Warning', 'FailedCreate', message, RESOURCES.statefulSets);
+        throw error;
+      }
+      events.event(set, 'Normal', 'SuccessfulCreate', `create ${subject} success`, RESOURCES.statefulSets);
+    }
+  };
+  /** Gives the claims of the set's pods the owners that its retention policy asks for. */
+  const keepClaims = async (set: StatefulSet) => {
+    const templates = set.spec?.volumeClaimTemplates ?? [];
+    if (templates.length === 0 || set.metadata?.deletionTimestamp !== undefined) return;
+    const start = set.spec?.ordinals?.start ?? 0;
+    const end = start + (set.spec?.replicas ?? 1);
+    for (const pod of podsOf(set)) {
+      const ordinal = ordinalOf(set.metadata?.name ?? '', pod);
+      if (ordinal === null) continue;
+      for (const { metadata } of templates) {
+        const claim = claims.get(pod.metadata?.namespace, claimNameAt(metadata?.name ?? '', set, ordinal));
+        if (!claim) continue;
+        const owners = claimOwners(set, claim, pod, ordinal < start || ordinal >= end);
+        if (owners === null) continue;
+        const { uid, resourceVersion } = claim.metadata ?? {};
+        await claims.patch(claim, 'merge', { metadata: { uid, resourceVersion, ownerReferences: owners } });
+      }
+    }
   };
   const queue = controllerQueue(context, 'statefulset', async (key) => {
     const { namespace, name } = splitKey(key);
@@ -217,6 +263,8 @@ export function startStatefulSets(context: ControllerContext): void {
       now: clock.now(),
     });
     const plan = reconcileStatefulSet(viewOf(set));
+    // Before pods go by scaling down: their claims may have to go with them.
+    await keepClaims(set);
     await all([
       ...plan.adopt
         .filter((pod) => !controllerOf(pod))
@@ -229,6 +277,7 @@ export function startStatefulSets(context: ControllerContext): void {
       }),
       ...plan.create.map(async (pod) => {
         try {
+          await createClaims(set, ordinalOf(name, pod) ?? 0);
           await pods.create(pod);
         } catch (error) {
           if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {

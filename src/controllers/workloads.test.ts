@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { DaemonSet, Job, Node, Pod, StatefulSet } from '../kube/types.ts';
+import type { DaemonSet, Node, Pod, StatefulSet } from '../kube/types.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { reconcileDaemonSet } from './daemon-set.ts';
-import { reconcileJob } from './job.ts';
 import { revisionHistory, templateOf } from './revision-history.ts';
 import { reconcileStatefulSet } from './stateful-set.ts';
-import { NOW, node, type PodFields, pod, secondsAgo } from './testing/objects.ts';
+import { NOW, node, type PodFields, pod } from './testing/objects.ts';
 
 const selector = { matchLabels: { app: 'web' } };
 const template = (image = 'v1') => ({
@@ -297,104 +296,5 @@ describe('revisions', () => {
       outdated.map((one) => one.revision),
       [2],
     );
-  });
-});
-
-describe('a Job', () => {
-  const job = (
-    fields: Partial<NonNullable<Job['spec']>> = {},
-    status: Job['status'] = { startTime: secondsAgo(60) },
-  ): Job => ({
-    metadata: { name: 'owner', namespace: 'default', uid: 'owner' },
-    spec: { selector, template: template(), completions: 3, parallelism: 2, backoffLimit: 2, ...fields },
-    ...(status ? { status } : {}),
-  });
-  const run = (name: string, phase: string, more: PodFields = {}) =>
-    pod(name, { phase, ownerKind: 'Job', age: 5000, ...more });
-  const over = (type: string) => ({
-    conditions: [{ type, status: 'True', lastTransitionTime: secondsAgo(50) }],
-  });
-  const index = (number: number) => ({ 'batch.kubernetes.io/job-completion-index': String(number) });
-  const rows: readonly [
-    name: string,
-    job: Job,
-    pods: Pod[],
-    create: number,
-    remove: string[],
-    end: string | null,
-  ][] = [
-    ['begins with as many as run at once', job(), [], 2, [], null],
-    ['runs no more than are missing', job(), [run('a', 'Succeeded'), run('b', 'Succeeded')], 1, [], null],
-    [
-      'is complete',
-      job(),
-      [run('a', 'Succeeded'), run('b', 'Succeeded'), run('c', 'Succeeded')],
-      0,
-      [],
-      'Complete',
-    ],
-    ['replaces a failed one after a pause', job(), [run('a', 'Failed')], 2, [], null],
-    ['but not during it', job(), [run('a', 'Failed', { age: 1 })], 0, [], null],
-    [
-      'fails beyond its limit, and stops what runs',
-      job(),
-      [run('a', 'Failed'), run('b', 'Failed'), run('c', 'Failed'), run('d', 'Running')],
-      0,
-      ['d'],
-      'Failed',
-    ],
-    [
-      'fails after its deadline',
-      job({ activeDeadlineSeconds: 30 }),
-      [run('a', 'Running')],
-      0,
-      ['a'],
-      'Failed',
-    ],
-    ['suspended: stops what runs', job({ suspend: true }), [run('a', 'Running')], 0, ['a'], 'Suspended'],
-    [
-      'fewer at once: one goes',
-      job({ parallelism: 1 }),
-      [run('a', 'Running'), run('b', 'Running', { ready: false })],
-      0,
-      ['b'],
-      null,
-    ],
-    ['over: nothing more', job({}, over('Complete')), [], 0, [], null],
-  ];
-  for (const [name, object, pods, create, remove, end] of rows) {
-    test(name, () => {
-      const plan = reconcileJob({ job: object, pods, now: NOW });
-      assert.equal(plan.create.length, create);
-      assert.deepEqual(names(plan.delete), remove);
-      assert.equal(plan.status?.conditions?.at(-1)?.type ?? null, end);
-    });
-  }
-  test('without completions it is over when one has succeeded and none runs', () => {
-    const { completions: _none, ...spec } = job().spec ?? { template: template() };
-    const plan = reconcileJob({ job: { ...job(), spec }, pods: [run('a', 'Succeeded')], now: NOW });
-    assert.equal(plan.status?.conditions?.at(-1)?.type, 'Complete');
-  });
-  test('indexed: each index once, and the free ones next', () => {
-    const pods = [
-      run('a', 'Succeeded', { annotations: index(0) }),
-      run('b', 'Running', { annotations: index(2) }),
-    ];
-    const plan = reconcileJob({
-      job: job({ completionMode: 'Indexed', completions: 4, parallelism: 3 }),
-      pods,
-      now: NOW,
-    });
-    assert.deepEqual(
-      plan.create.map(({ metadata }) => metadata?.generateName),
-      ['owner-1-', 'owner-3-'],
-    );
-    assert.equal(plan.status?.completedIndexes, '0');
-  });
-  test('is deleted when its time is over, not before', () => {
-    const at = (ttl: number) =>
-      reconcileJob({ job: job({ ttlSecondsAfterFinished: ttl }, over('Complete')), pods: [], now: NOW });
-    assert.equal(at(40).deleteJob, true);
-    assert.deepEqual([at(60).deleteJob, at(60).checkAgainIn], [false, 10_000]);
   });
 });

@@ -64,7 +64,7 @@ export function containerConfig(
       file(launch.files.hosts, '/etc/hosts'),
       file(launch.files.hostname, '/etc/hostname'),
       file(makeTerminationLog(bundle), container.terminationMessagePath ?? '/dev/termination-log'),
-      ...volumeMounts(container, launch.volumes, env),
+      ...volumeMounts(container, launch.volumes, env, pod),
     ],
     cgroupsPath,
     cgroupControllers,

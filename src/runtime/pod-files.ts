@@ -8,7 +8,7 @@ import type { Launch } from './container-config.ts';
 import type { EnvironmentSources } from './environment.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
-import { prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
+import { followsObjects, prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 const VOLUME_REFRESH_MS = 60_000;
@@ -82,7 +82,7 @@ export class PodFiles {
     const nodeHosts = readOptionalFile('/etc/hosts') ?? '';
     writeFileSync(files.hosts, hostsFile(pod, ips(), clusterDomain, nodeHosts));
     writeFileSync(files.hostname, `${podHostname(pod)}\n`);
-    if ((pod.spec?.volumes ?? []).some((volume) => !volume.emptyDir && !volume.hostPath)) {
+    if ((pod.spec?.volumes ?? []).some(followsObjects)) {
       this.#refreshLater();
     }
   }

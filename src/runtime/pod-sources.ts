@@ -1,5 +1,6 @@
 import { type Client, hasReason } from '../kube/client.ts';
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { boundVolume } from './claimed-volumes.ts';
 import type { EnvironmentSources } from './environment.ts';
 import type { VolumeSources } from './volumes.ts';
 
@@ -94,6 +95,7 @@ export async function podSources(
         )) as { status?: { token?: string } };
         return answer.status?.token ?? '';
       },
+      claimed: (claim) => boundVolume(client, pod, claim),
       fields: { pod, podIps: node.podIps, hostIps: node.hostIps },
     },
   };

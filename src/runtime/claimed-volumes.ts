@@ -1,0 +1,73 @@
+import { chmodSync, chownSync, lstatSync, readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Client, hasReason } from '../kube/client.ts';
+import { type PersistentVolume, type Pod, RESOURCES } from '../kube/types.ts';
+import { FairleadError } from '../lib/errors.ts';
+
+type Volume = NonNullable<NonNullable<Pod['spec']>['volumes']>[number];
+
+/** The claim that a pod's volume is of; null for one of another kind. */
+export function claimName(pod: Pod, volume: Volume): string | null {
+  if (volume.persistentVolumeClaim) return volume.persistentVolumeClaim.claimName;
+  return volume.ephemeral ? `${pod.metadata?.name}-${volume.name}` : null;
+}
+
+/** The names of the volumes that a pod may only read, whatever its containers say. */
+export function readOnlyVolumes(pod: Pod): Set<string> {
+  const volumes = (pod.spec?.volumes ?? []).filter((volume) => volume.persistentVolumeClaim?.readOnly);
+  return new Set(volumes.map(({ name }) => name));
+}
+
+/** The PersistentVolume that a claim of the pod is bound to. Throws FailedMount while it is not. */
+export async function boundVolume(client: Client, pod: Pod, claim: string): Promise<PersistentVolume> {
+  const namespace = pod.metadata?.namespace ?? 'default';
+  const found = await read(
+    () => client.get(RESOURCES.persistentVolumeClaims, claim, namespace),
+    `persistentvolumeclaim ${JSON.stringify(claim)} not found`,
+  );
+  const name = found.spec?.volumeName ?? '';
+  if (name === '' || found.status?.phase !== 'Bound') {
+    throw failedMount(`persistentvolumeclaim ${JSON.stringify(claim)} is not bound to a volume yet`);
+  }
+  const volume = await read(
+    () => client.get(RESOURCES.persistentVolumes, name),
+    `persistentvolume ${JSON.stringify(name)} of claim ${JSON.stringify(claim)} not found`,
+  );
+  if (volume.spec?.claimRef?.uid !== found.metadata?.uid) {
+    throw failedMount(`persistentvolume ${JSON.stringify(name)} is bound to another claim than ${claim}`);
+  }
+  return volume;
+}
+
+async function read<T>(get: () => Promise<T>, missing: string): Promise<T> {
+  try {
+    return await get();
+  } catch (error) {
+    if (hasReason(error, 'NotFound')) throw failedMount(missing);
+    throw error;
+  }
+}
+
+/** Prepares a local volume for a pod: the folder has to be there. */
+export function prepareLocalVolume(pod: Pod, path: string): void {
+  if (!statSync(path, { throwIfNoEntry: false })) throw failedMount(`local volume: there is no ${path}`);
+  const { fsGroup, fsGroupChangePolicy } = pod.spec?.securityContext ?? {};
+  if (fsGroup === undefined) return;
+  const top = statSync(path);
+  if (fsGroupChangePolicy === 'OnRootMismatch' && top.gid === fsGroup && (top.mode & 0o2070) === 0o2070)
+    return;
+  giveToGroup(path, fsGroup);
+}
+
+/** As upstream's SetVolumeOwnership: the group reads and writes all, and what is made inside belongs to it too. */
+function giveToGroup(path: string, group: number): void {
+  const stat = lstatSync(path);
+  if (stat.isSymbolicLink()) return;
+  chownSync(path, stat.uid, group);
+  chmodSync(path, (stat.mode & 0o7777) | (stat.isDirectory() ? 0o2770 : 0o660));
+  if (stat.isDirectory()) for (const entry of readdirSync(path)) giveToGroup(join(path, entry), group);
+}
+
+function failedMount(message: string): FairleadError {
+  return new FairleadError(message, { op: 'mount volume', code: 'FailedMount' });
+}
