@@ -134,7 +134,10 @@ interface ApiResourceList {
 }
 
 /** Every namespaced kind that the server can list and delete, by discovery. */
-async function namespacedResources({ client, signal }: ControllerContext): Promise<Resource<KubeObject>[]> {
+export async function namespacedResources({
+  client,
+  signal,
+}: ControllerContext): Promise<Resource<KubeObject>[]> {
   const groups = (await client.request('GET', '/apis', undefined, { signal })) as {
     groups?: { name: string; preferredVersion?: { version: string } }[];
   };

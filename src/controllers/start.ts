@@ -20,6 +20,7 @@ import { startNamespaces } from './namespace.ts';
 import { startNodeIpam } from './node-ipam.ts';
 import { startNodeLifecycle } from './node-lifecycle.ts';
 import { startReplicaSets } from './replica-set.ts';
+import { startResourceQuotas } from './resource-quota.ts';
 import { startScheduler } from './scheduler.ts';
 import { startServiceAccounts } from './service-account.ts';
 import { startStatefulSets } from './stateful-set.ts';
@@ -123,6 +124,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
     startClusterRoleAggregation(context);
+    startResourceQuotas(context, followed);
     startGarbageCollector(context, followed);
   });
   return { ready };

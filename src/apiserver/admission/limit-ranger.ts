@@ -1,8 +1,8 @@
+import { type Amounts, nano } from '../../kube/quota/amounts.ts';
+import { amountsAt, podAmounts } from '../../kube/quota/pod-resources.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from '../object.ts';
 import type { ObjectView } from '../object-view.ts';
-import { type Amounts, nano } from './amounts.ts';
 import type { AdmissionPlugin } from './plugin.ts';
-import { amountsAt, podAmounts } from './pod-resources.ts';
 import { admissionForbidden, joinReasons } from './refusal.ts';
 
 /** Gives containers the default resources of the namespace's LimitRanges, and refuses what lies outside their limits. */

@@ -1,9 +1,9 @@
+import { type Amounts, addAmounts, nano, subtractAmounts } from '../../kube/quota/amounts.ts';
+import { amountsAt } from '../../kube/quota/pod-resources.ts';
+import { matchesScope, scopesOf, usageOf } from '../../kube/quota/usage.ts';
 import { type ApiObject, isObject, listAt, textAt } from '../object.ts';
 import type { ObjectView } from '../object-view.ts';
-import { type Amounts, addAmounts, nano, subtractAmounts } from './amounts.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
-import { amountsAt } from './pod-resources.ts';
-import { matchesScope, scopesOf, usageOf } from './quota-usage.ts';
 import { admissionForbidden } from './refusal.ts';
 
 /** Reads quotas and writes what is used of them. */

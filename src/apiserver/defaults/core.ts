@@ -1,6 +1,6 @@
+import { addQuantities } from '../../kube/quantity-text.ts';
 import { isObject, type JsonObject, listAt } from '../object.ts';
 import type { TypeDefaults } from '../schema/canonical-form.ts';
-import { addQuantities } from '../schema/quantity.ts';
 
 /** Sets fields that are absent. */
 export function setAbsent(object: Record<string, unknown>, values: Readonly<Record<string, unknown>>): void {

@@ -1,4 +1,4 @@
-import { canonicalQuantity } from './quantity.ts';
+import { canonicalQuantity } from '../../kube/quantity-text.ts';
 import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
 /** Fills in one type's defaults, before those of the values below it. */

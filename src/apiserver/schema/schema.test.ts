@@ -3,9 +3,9 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { canonicalQuantity } from '../../kube/quantity-text.ts';
 import { KINDS } from '../kinds.ts';
 import { createApiTypes } from './packages.ts';
-import { canonicalQuantity } from './quantity.ts';
 import { createSchemaService } from './service.ts';
 
 const schema = createSchemaService({ kinds: KINDS });

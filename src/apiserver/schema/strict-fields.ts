@@ -1,4 +1,4 @@
-import { canonicalQuantity } from './quantity.ts';
+import { canonicalQuantity } from '../../kube/quantity-text.ts';
 import type { FieldType, ObjectType, TypeRegistry } from './type-schema.ts';
 
 type Path = (string | number)[];

@@ -1,4 +1,5 @@
-import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
+import { at, isObject, type JsonObject, listAt, textAt } from '../json.ts';
+import type { KubeObject } from '../types.ts';
 import type { Amounts } from './amounts.ts';
 import { amountsAt, podAmounts } from './pod-resources.ts';
 
@@ -20,7 +21,7 @@ export function countNames(group: string, resource: string): string[] {
 }
 
 /** Everything one object uses of a quota, by the resource names of a quota (upstream's pkg/quota/v1/evaluator/core). */
-export function usageOf(group: string, resource: string, object: ApiObject): Amounts {
+export function usageOf(group: string, resource: string, object: KubeObject): Amounts {
   const usage: Record<string, string> = {};
   for (const name of countNames(group, resource)) usage[name] = '1';
   if (group !== '') return usage;
@@ -36,9 +37,9 @@ export function usageOf(group: string, resource: string, object: ApiObject): Amo
   }
 }
 
-const isEnded = (pod: ApiObject) => ['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase'));
+const isEnded = (pod: KubeObject) => ['Succeeded', 'Failed'].includes(textAt(pod, 'status', 'phase'));
 
-function podUsage(pod: ApiObject): Amounts {
+function podUsage(pod: KubeObject): Amounts {
   const usage: Record<string, string> = {};
   for (const [name, amount] of Object.entries(podAmounts(pod, 'requests'))) {
     if (name === 'cpu' || name === 'memory' || name === 'ephemeral-storage' || name.startsWith('hugepages-'))
@@ -51,7 +52,7 @@ function podUsage(pod: ApiObject): Amounts {
   return usage;
 }
 
-function serviceUsage(service: ApiObject): Amounts {
+function serviceUsage(service: KubeObject): Amounts {
   const type = textAt(service, 'spec', 'type');
   const ports = listAt(service, 'spec', 'ports');
   const allocates = at(service, 'spec', 'allocateLoadBalancerNodePorts') !== false;
@@ -69,13 +70,13 @@ function serviceUsage(service: ApiObject): Amounts {
   };
 }
 
-function claimUsage(claim: ApiObject): Amounts {
+function claimUsage(claim: KubeObject): Amounts {
   const asked = amountsAt(claim, 'spec', 'resources', 'requests')['storage'];
   const allocated = amountsAt(claim, 'status', 'allocatedResources')['storage'];
   const storage = allocated ?? asked;
   const storageClass =
     textAt(claim, 'spec', 'storageClassName') ||
-    (claim.metadata.annotations?.['volume.beta.kubernetes.io/storage-class'] ?? '');
+    (claim.metadata?.annotations?.['volume.beta.kubernetes.io/storage-class'] ?? '');
   const usage: Record<string, string> = storage === undefined ? {} : { 'requests.storage': storage };
   if (storageClass === '') return usage;
   const prefix = `${storageClass}.storageclass.storage.k8s.io/`;
@@ -85,7 +86,7 @@ function claimUsage(claim: ApiObject): Amounts {
 }
 
 /** The scopes of a quota as requirements: a plain scope is one that must exist. */
-export function scopesOf(quota: ApiObject): JsonObject[] {
+export function scopesOf(quota: KubeObject): JsonObject[] {
   const plain = at(quota, 'spec', 'scopes');
   return [
     ...(Array.isArray(plain)
@@ -96,7 +97,12 @@ export function scopesOf(quota: ApiObject): JsonObject[] {
 }
 
 /** Tells whether an object is of a scope. Only pods (and claims, by their class) are of any. */
-export function matchesScope(group: string, resource: string, object: ApiObject, scope: JsonObject): boolean {
+export function matchesScope(
+  group: string,
+  resource: string,
+  object: KubeObject,
+  scope: JsonObject,
+): boolean {
   if (group !== '') return false;
   if (resource === 'persistentvolumeclaims') {
     return (
@@ -105,7 +111,7 @@ export function matchesScope(group: string, resource: string, object: ApiObject,
     );
   }
   if (resource !== 'pods') return false;
-  const { spec } = object;
+  const spec = at(object, 'spec');
   switch (scope['scopeName']) {
     case 'Terminating':
       return typeof at(spec, 'activeDeadlineSeconds') === 'number';
@@ -140,12 +146,12 @@ function matchesValue(value: string, { operator, values }: JsonObject): boolean 
   }
 }
 
-function isBestEffort(pod: ApiObject): boolean {
+function isBestEffort(pod: KubeObject): boolean {
   const amounts = [
     amountsAt(pod, 'spec', 'resources', 'requests'),
     amountsAt(pod, 'spec', 'resources', 'limits'),
     ...['containers', 'initContainers'].flatMap((list) =>
-      listAt(pod['spec'], list).flatMap((container) => [
+      listAt(pod, 'spec', list).flatMap((container) => [
         amountsAt(container, 'resources', 'requests'),
         amountsAt(container, 'resources', 'limits'),
       ]),

@@ -1,4 +1,4 @@
-import { canonicalQuantity } from '../schema/quantity.ts';
+import { canonicalQuantity } from '../quantity-text.ts';
 
 /** Amounts of resources by name ("requests.cpu"), as canonical quantities ("500m"). */
 export type Amounts = Readonly<Record<string, string>>;

@@ -1,4 +1,4 @@
-import { at, isObject, listAt } from '../object.ts';
+import { at, isObject, listAt } from '../json.ts';
 import { type Amounts, addAmounts, maxAmounts } from './amounts.ts';
 
 /** The amounts at a path ("resources", "limits"); none where there are none. */

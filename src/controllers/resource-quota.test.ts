@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Pod, ResourceQuota } from '../kube/types.ts';
+import { type KindObjects, quotaStatus } from './resource-quota.ts';
+import { pod } from './testing/objects.ts';
+
+type Spec = NonNullable<ResourceQuota['spec']>;
+const sized = (name: string, cpu: string, fields: { phase?: string; deadline?: number } = {}): Pod =>
+  pod(name, {
+    phase: fields.phase ?? 'Running',
+    spec: {
+      containers: [{ name: 'main', image: 'host', resources: { requests: { cpu }, limits: { cpu } } }],
+      ...(fields.deadline === undefined ? {} : { activeDeadlineSeconds: fields.deadline }),
+    },
+  });
+const pods = (...objects: Pod[]): KindObjects => ({ group: '', plural: 'pods', objects });
+const service = (type: string, ports: number) => ({
+  metadata: { name: 's' },
+  spec: { type, ports: Array.from({ length: ports }, (_, i) => ({ port: i + 1 })) },
+});
+const others = (group: string, plural: string, count: number): KindObjects => ({
+  group,
+  plural,
+  objects: Array.from({ length: count }, () => ({ metadata: { name: 'x' } })),
+});
+
+const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Record<string, string>][] = [
+  ['nothing is used of an empty namespace', { hard: { pods: '5' } }, [], { pods: '0' }],
+  [
+    'pods are added up',
+    { hard: { pods: '5', cpu: '2', 'requests.cpu': '2', 'limits.cpu': '4' } },
+    [pods(sized('a', '500m'), sized('b', '1'))],
+    { pods: '2', cpu: '1500m', 'requests.cpu': '1500m', 'limits.cpu': '1500m' },
+  ],
+  [
+    'pods that have ended count as objects only',
+    { hard: { pods: '5', cpu: '2', 'count/pods': '9' } },
+    [pods(sized('a', '500m'), sized('b', '1', { phase: 'Failed' }))],
+    { pods: '1', cpu: '500m', 'count/pods': '2' },
+  ],
+  [
+    'a scope counts the pods that it holds',
+    { hard: { pods: '5' }, scopes: ['Terminating'] },
+    [pods(sized('a', '1'), sized('b', '1', { deadline: 60 }))],
+    { pods: '1' },
+  ],
+  [
+    'services count by their type',
+    { hard: { services: '5', 'services.nodeports': '5', 'services.loadbalancers': '1' } },
+    [{ group: '', plural: 'services', objects: [service('NodePort', 2), service('LoadBalancer', 1)] }],
+    { services: '2', 'services.nodeports': '3', 'services.loadbalancers': '1' },
+  ],
+  [
+    'objects of any kind are counted by their names',
+    { hard: { secrets: '5', 'count/deployments.apps': '3', 'count/widgets.example.org': '2' } },
+    [others('', 'secrets', 2), others('apps', 'deployments', 1), others('example.org', 'widgets', 2)],
+    { secrets: '2', 'count/deployments.apps': '1', 'count/widgets.example.org': '2' },
+  ],
+];
+for (const [name, spec, kinds, used] of ROWS) {
+  test(`the status of a quota: ${name}`, () => {
+    const status = quotaStatus({ metadata: { name: 'q' }, spec }, kinds);
+    assert.deepEqual(status, { hard: spec.hard, used });
+  });
+}
