@@ -6,6 +6,7 @@ import type { Logger } from '../lib/log.ts';
 import { installBuiltins } from './builtins.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
+import { createRuleEvaluator } from './custom-resources/rules.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import { KINDS } from './kinds.ts';
 import { createRequestMetrics } from './metrics.ts';
@@ -112,7 +113,15 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     hub: createWatchHub(store, clock),
   });
   installBuiltins(resources, store, KINDS, options);
-  const definitions = serveDefinitions({ store, resources, registry, schemas: schema, clock, logger });
+  const definitions = serveDefinitions({
+    store,
+    resources,
+    registry,
+    schemas: schema,
+    evaluateRule: createRuleEvaluator(),
+    clock,
+    logger,
+  });
   defaults.start();
   const servers: { close(): Promise<void> }[] = [];
   return {

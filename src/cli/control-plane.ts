@@ -4,6 +4,7 @@ import { chmod, mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createApiServer } from '../apiserver/api-server.ts';
 import { KINDS } from '../apiserver/kinds.ts';
+import { matchInLinearTime } from '../apiserver/linear-regexp.ts';
 import { createSchemaService } from '../apiserver/schema/service.ts';
 import { createTableService } from '../apiserver/tables/tables.ts';
 import { NODE_PREFIX } from '../cluster/plan.ts';
@@ -40,6 +41,7 @@ export const command = defineCommand({
     const paths = clusterPaths(state.name);
     const pem = (file: string) => readFileSync(join(paths.pki, file), 'utf8');
     const ca = pem('ca.crt');
+    matchInLinearTime();
     const server = createApiServer({
       dataFile: paths.data,
       serviceCidrs: state.serviceCidrs,

@@ -24,7 +24,7 @@ const ANYTHING: StructuralSchema = { type: 'object', 'x-kubernetes-preserve-unkn
  * The kinds of a definition, one for each version that it serves. Objects are kept in the storage version; other
  * versions differ by their apiVersion, their schema's pruning and its defaults (conversion strategy None).
  */
-export function customKinds(definition: ApiObject, evaluateRule: EvaluateRule | undefined): CustomKind[] {
+export function customKinds(definition: ApiObject, evaluateRule: EvaluateRule): CustomKind[] {
   const spec = specOf(definition);
   const versions = [...spec.versions].sort((a, b) => Number(b.storage) - Number(a.storage));
   const kinds: CustomKind[] = [];
@@ -41,7 +41,7 @@ function customKind(
   definition: ApiObject,
   version: DefinitionVersion,
   storage: CustomKind | null,
-  evaluateRule: EvaluateRule | undefined,
+  evaluateRule: EvaluateRule,
 ): CustomKind {
   const spec = specOf(definition);
   const names = statusOf(definition).acceptedNames ?? spec.names;
@@ -76,7 +76,7 @@ function customKind(
     isCustom: true,
     validate: (object: ApiObject, before: ApiObject | null): FieldError[] =>
       validateValue(schema, object, {
-        ...(evaluateRule ? { evaluateRule } : {}),
+        evaluateRule,
         ...(before ? { old: before } : {}),
       }),
     ...(of

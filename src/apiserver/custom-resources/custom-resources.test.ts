@@ -286,6 +286,11 @@ const definitions: readonly [what: string, definition: ApiObject, field: string 
     `${SCHEMA}.properties[a].x-kubernetes-list-map-keys[0]`,
   ],
   [
+    'a rule that cannot be compiled',
+    withSchema(object({ a: { type: 'string', 'x-kubernetes-validations': [{ rule: 'self ==' }] } })),
+    `${SCHEMA}.properties[a].x-kubernetes-validations[0].rule`,
+  ],
+  [
     'a conversion webhook without clientConfig',
     definition((spec) => {
       spec['conversion'] = { strategy: 'Webhook', webhook: { conversionReviewVersions: ['v1'] } };

@@ -19,8 +19,7 @@ export interface DefinitionsOptions {
   readonly resources: ResourceStore;
   readonly registry: ResourceRegistry;
   readonly schemas: CustomSchemas;
-  /** Null: rules of schemas are not evaluated. */
-  readonly evaluateRule?: EvaluateRule | undefined;
+  readonly evaluateRule: EvaluateRule;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -132,7 +131,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
   function cleanUp(definition: ApiObject): void {
     const name = definition.metadata.name ?? '';
     const objects = `${specOf(definition).names.plural}.${specOf(definition).group}`;
-    const [custom] = customKinds(definition, undefined);
+    const [custom] = customKinds(definition, options.evaluateRule);
     if (custom) {
       const kind = custom.kind.view?.of ?? custom.kind;
       for (const { object } of store.list(objects)) {

@@ -15,6 +15,13 @@ const schema = {
     spec: {
       type: 'object',
       required: ['size'],
+      'x-kubernetes-validations': [
+        {
+          rule: '!has(self.replicas) || self.replicas <= self.size * 10',
+          message: 'too many replicas for the size',
+        },
+        { rule: 'self.size >= oldSelf.size', message: 'size cannot shrink' },
+      ],
       properties: {
         size: { type: 'integer', minimum: 1 },
         color: { type: 'string', default: 'red' },
@@ -98,6 +105,13 @@ const refusals: readonly [what: string, spec: object, query: string, status: num
   ],
   ['a missing value', {}, '', 422, /spec\.size: Required value/],
   [
+    'what a rule forbids',
+    { size: 1, replicas: 11 },
+    '',
+    422,
+    /spec: Invalid value: "object": too many replicas for the size/,
+  ],
+  [
     'an unknown field, when asked to be strict',
     { size: 1, extra: 1 },
     '?fieldValidation=Strict',
@@ -137,6 +151,14 @@ test('scale reads and writes where the definition says', async () => {
   const { body } = await request('PATCH', `${WIDGETS}/plain/scale`, { spec: { replicas: 3 } }, merge);
   assert.equal(body.spec.replicas, 3);
   assert.equal((await request('GET', `${WIDGETS}/plain`)).body.spec.replicas, 3);
+});
+
+test('a transition rule compares with the stored object', async () => {
+  const merge = { 'content-type': 'application/merge-patch+json' };
+  await request('PATCH', `${WIDGETS}/plain`, { spec: { size: 5 } }, merge);
+  const { status, body } = await request('PATCH', `${WIDGETS}/plain`, { spec: { size: 4 } }, merge);
+  assert.equal(status, 422);
+  assert.match(body.message, /size cannot shrink/);
 });
 
 test('a strategic merge patch is refused, since custom kinds have no merge keys', async () => {

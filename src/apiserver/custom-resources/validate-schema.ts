@@ -1,4 +1,5 @@
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
+import { ruleProblem } from './rules.ts';
 import { applyDefaults, type StructuralSchema } from './structural-schema.ts';
 import { validateValue } from './validate-value.ts';
 
@@ -65,7 +66,7 @@ export function checkSchema(
       ),
     );
   }
-  errors.push(...checkLists(schema, path), ...checkPattern(schema, path));
+  errors.push(...checkLists(schema, path), ...checkPattern(schema, path), ...checkRules(schema, path));
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     if (isRoot && name === 'metadata') {
       const extra = Object.keys(member.properties ?? {}).find(
@@ -138,6 +139,15 @@ function checkLists(schema: StructuralSchema, path: string): FieldError[] {
             'this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property',
           ),
         ];
+  });
+}
+
+function checkRules(schema: StructuralSchema, path: string): FieldError[] {
+  return (schema['x-kubernetes-validations'] ?? []).flatMap((rule, index) => {
+    const place = `${path}.x-kubernetes-validations[${index}]`;
+    if (!rule.rule?.trim()) return [required(`${place}.rule`, 'rule is not specified')];
+    const problem = ruleProblem(rule.rule);
+    return problem === null ? [] : [invalid(`${place}.rule`, rule.rule, `compilation failed: ${problem}`)];
   });
 }
 

@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createCompiler } from './program.ts';
+import { escapedName, toCelValue } from './values.ts';
+
+const compiler = createCompiler(['self', 'oldSelf']);
+const rows: readonly [expression: string, self: unknown, result: unknown][] = [
+  ['self.replicas <= self.max', { replicas: 2, max: 3 }, true],
+  ['self.size() == 2 && self[0] == "a"', ['a', 'b'], true],
+  ['self.all(k, self[k] > 0)', { a: 1, b: 2 }, true],
+  ['has(self.a) || has(self.b)', { b: 1 }, true],
+  ['self.?a.orValue("none")', {}, 'none'],
+  ['self.exists_one(x, x == 1)', [1, 2], true],
+  ['self.map(x, x * 2).sum()', [1, 2], 6n],
+  ['[1, 2, 2].isSorted() && [3, 1].min() == 1', null, true],
+  ['sets.contains(self, ["a"]) && !sets.intersects(self, ["x"])', ['a', 'b'], true],
+  ['self.find("[0-9]+")', 'ab12', '12'],
+  ['"%s has %d".format([self, 2])', 'x', 'x has 2'],
+  ['self.replace("a", "b").charAt(0)', 'aa', 'b'],
+  [
+    'isURL(self) && url(self).getHostname() == "example.com" && url(self).getPort() == "8080"',
+    'http://example.com:8080/x',
+    true,
+  ],
+  ['ip(self).family() == 4 && cidr("10.0.0.0/8").containsIP(self)', '10.1.2.3', true],
+  ['isCIDR("fd00::/64") && cidr("fd00::/48").containsCIDR("fd00::/64")', null, true],
+  ['quantity(self).isLessThan(quantity("1Gi")) && quantity(self).asInteger() == 1024', '1Ki', true],
+  ['quantity("1").add(quantity("500m")).compareTo(quantity("1500m")) == 0', null, true],
+  ['duration("90m").getHours() == 1', null, true],
+  ['self.__namespace__ == "x" && self.a__dash__b == 1', { namespace: 'x', 'a-b': 1 }, true],
+  ['type(self) == string', 'x', true],
+];
+for (const [expression, self, result] of rows) {
+  test(expression, () => {
+    assert.deepEqual(compiler.compile(expression).evaluate({ self: toCelValue(self, null) }), result);
+  });
+}
+
+test('dates, bytes and durations are values of their own by the schema', () => {
+  const self = toCelValue(
+    { at: '2026-01-01T00:00:00Z', for: '1m' },
+    {
+      properties: { at: { format: 'date-time' }, for: { format: 'duration' } },
+    },
+  );
+  const { evaluate } = compiler.compile('self.at + self.__for__ == timestamp("2026-01-01T00:01:00Z")');
+  assert.equal(evaluate({ self }), true);
+});
+
+test('an expression that cannot be read is refused', () => {
+  assert.throws(() => compiler.compile('self.a ==='), /Unexpected/);
+});
+
+test('a function that does not exist is refused before it is evaluated', () => {
+  assert.throws(() => compiler.compile('"a".conjure()'), /conjure/);
+});
+
+test('nested loops over a large list are refused, not run', () => {
+  const self = Array.from({ length: 5000 }, (_, i) => BigInt(i));
+  assert.throws(
+    () => compiler.compile('self.all(x, self.all(y, x == y || true))').evaluate({ self }),
+    /too many steps/,
+  );
+});
+
+test('reserved words and signs have names of their own', () => {
+  assert.deepEqual(['if', 'a.b', 'a/b', 'a__b', 'plain'].map(escapedName), [
+    '__if__',
+    'a__dot__b',
+    'a__slash__b',
+    'a__underscores__b',
+    'plain',
+  ]);
+});

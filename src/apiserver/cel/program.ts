@@ -1,0 +1,88 @@
+import { Environment } from '@marcbachmann/cel-js';
+import { messageOf } from '../../lib/errors.ts';
+import { registerKubernetesFunctions } from './functions.ts';
+
+/** A CEL expression that is ready to be evaluated. */
+export interface Program {
+  /** "bool", "string", "dyn", …: what the expression yields, as far as its types are known. */
+  readonly type: string;
+  /**
+   * Evaluates the expression. Integers are bigint. Throws Error with the cause: a member that is not there, an operation
+   * that the values do not have, an expression that would take too long.
+   */
+  evaluate(variables: Readonly<Record<string, unknown>>): unknown;
+}
+
+/** Compiles CEL expressions over named variables, of which some have a type and the rest are dynamic. */
+export interface Compiler {
+  /** Throws Error with what is wrong in the expression. */
+  compile(expression: string): Program;
+}
+
+/** Steps that one evaluation may take; upstream bounds an expression's cost likewise (k8s.io/apiserver/pkg/apis/cel). */
+const MAX_STEPS = 1_000_000;
+
+/**
+ * Creates a compiler with Kubernetes' function libraries. Loops are bounded before they run: the size of the largest
+ * collection among the variables, to the power of how deeply the expression nests its loops, must not exceed a million.
+ */
+export function createCompiler(variables: readonly string[]): Compiler {
+  const environment = registerKubernetesFunctions(
+    new Environment({
+      enableOptionalTypes: true,
+      homogeneousAggregateLiterals: false,
+      limits: {
+        maxAstNodes: 10_000,
+        maxDepth: 100,
+        maxListElements: 1000,
+        maxMapEntries: 1000,
+        maxCallArguments: 32,
+      },
+    }),
+  );
+  for (const name of variables) environment.registerVariable(name, 'dyn');
+  return {
+    compile(expression) {
+      const parsed = environment.parse(expression);
+      const checked = parsed.check();
+      if (!checked.valid) throw new Error(firstLine(messageOf(checked.error)));
+      const depth = loopDepth(parsed.ast);
+      return {
+        type: String(checked.type ?? 'dyn'),
+        evaluate(values) {
+          if (depth > 1 && largestCollection(values) ** depth > MAX_STEPS) {
+            throw new Error('the expression would take too many steps for values of this size');
+          }
+          try {
+            return parsed(values as Record<string, unknown>);
+          } catch (error) {
+            throw new Error(firstLine(messageOf(error)), { cause: error });
+          }
+        },
+      };
+    },
+  };
+}
+
+const firstLine = (text: string) => text.split('\n', 1)[0] ?? text;
+
+const LOOPS = new Set(['all', 'exists', 'exists_one', 'map', 'filter']);
+
+/** How deeply an expression nests its loops. */
+function loopDepth(node: unknown): number {
+  if (Array.isArray(node)) return Math.max(0, ...node.map(loopDepth));
+  if (typeof node !== 'object' || node === null || !('op' in node)) return 0;
+  const { op, args } = node as { op: unknown; args: unknown };
+  if (op !== 'rcall' || !Array.isArray(args)) return loopDepth(args);
+  const [name, receiver, body] = args as [string, unknown, unknown];
+  return Math.max(loopDepth(receiver), loopDepth(body) + (LOOPS.has(name) ? 1 : 0));
+}
+
+function largestCollection(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 1;
+  const members = Array.isArray(value) ? value : Object.values(value);
+  return members.reduce<number>(
+    (largest, member) => Math.max(largest, largestCollection(member)),
+    members.length,
+  );
+}
