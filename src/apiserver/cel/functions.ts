@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import type { Environment } from '@marcbachmann/cel-js';
+import { addQuantities, canonicalQuantity, quantityNano } from '../../kube/quantity-text.ts';
 import { type Cidr, canonicalAddress, cidrContains, familyOf, parseCidr } from '../../lib/address.ts';
-import { addQuantities, canonicalQuantity, quantityNano } from '../schema/quantity.ts';
 
 /** Values of the types that Kubernetes adds to CEL (k8s.io/apiserver/pkg/cel). */
 class Quantity {
