@@ -298,7 +298,11 @@ describe('archives', () => {
   });
   for (const [what, archive, message] of [
     ['no archive at all', Buffer.from('x'.repeat(2000)), /not a readable tar archive/],
-    ['an archive that breaks off', archiveOf(simple(), 'x:1').subarray(0, 1500), /ends in the middle|lacks/],
+    [
+      'an archive that breaks off',
+      archiveOf(simple(), 'x:1').subarray(0, 1500),
+      /Unexpected end of data|lacks/,
+    ],
     ['an archive of something else', tarOf([{ path: 'README' }]), /neither index.json/],
     [
       'a blob that is missing',

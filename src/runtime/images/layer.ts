@@ -23,9 +23,9 @@ import { readTar, type TarEntry } from './tar-reader.ts';
 
 const WHITEOUT = '.wh.';
 const OPAQUE = '.wh..wh..opq';
-/** Whiteouts of whiteouts: what a builder's file system kept for itself. */
+/** Entries that a builder's file system (aufs) kept for itself. */
 const PRIVATE = '.wh..wh.';
-const MOST_LINKS = 40;
+const MAX_LINKS = 40;
 
 /**
  * Applies an image layer (OCI image-spec, layer.md) to a root file system: files are added and replaced, whiteouts
@@ -49,8 +49,12 @@ export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>
     }
     if (name.startsWith(PRIVATE)) continue;
     if (name.startsWith(WHITEOUT)) {
-      const hidden = join(folder, name.slice(WHITEOUT.length));
-      if (!made.has(hidden)) remove(hidden);
+      const hidden = name.slice(WHITEOUT.length);
+      // ".wh..." would hide "..", the folder above.
+      if (hidden === '' || hidden === '.' || hidden === '..') {
+        throw badLayer(`the layer's whiteout ${JSON.stringify(entry.path)} names no file`);
+      }
+      if (!made.has(join(folder, hidden))) remove(join(folder, hidden));
       continue;
     }
     const path = join(folder, name);
@@ -90,19 +94,21 @@ async function write(root: string, path: string, entry: TarEntry, isFolder: bool
       return;
     case 'link': {
       const parts = partsOf(entry.linkPath);
-      const name = parts.pop() ?? '';
+      const name = parts.pop();
+      if (name === undefined)
+        throw badLayer(`the layer's hard link ${JSON.stringify(entry.path)} names no file`);
       linkSync(join(resolveFolder(root, parts, false), name), path);
       return;
     }
     case 'character':
     case 'block': {
       const { major, minor } = entry.device;
-      execFileSync('mknod', [path, entry.type === 'block' ? 'b' : 'c', String(major), String(minor)]);
+      execFileSync('mknod', ['--', path, entry.type === 'block' ? 'b' : 'c', String(major), String(minor)]);
       own(path, entry);
       return;
     }
     case 'fifo':
-      execFileSync('mkfifo', [path]);
+      execFileSync('mkfifo', ['--', path]);
       own(path, entry);
   }
 }
@@ -121,12 +127,13 @@ function remove(path: string): void {
 function partsOf(path: string): string[] {
   const parts = path.split('/').filter((part) => part !== '' && part !== '.');
   if (parts.includes('..')) {
-    throw new FairleadError(`the layer's entry ${JSON.stringify(path)} leads out of the image`, {
-      op: 'unpack image',
-      code: 'bad-archive',
-    });
+    throw badLayer(`the layer's entry ${JSON.stringify(path)} leads out of the image`);
   }
   return parts;
+}
+
+function badLayer(message: string): FairleadError {
+  return new FairleadError(message, { op: 'unpack image', code: 'bad-archive' });
 }
 
 /** The folder of a path inside `root`; symbolic links are followed as they would be if `root` were "/". */
@@ -142,11 +149,8 @@ function resolveFolder(root: string, parts: readonly string[], create: boolean):
     const path = join(root, ...done, part);
     const found = lstatSync(path, { throwIfNoEntry: false });
     if (found?.isSymbolicLink()) {
-      if (++links > MOST_LINKS) {
-        throw new FairleadError(`too many symbolic links in ${JSON.stringify(parts.join('/'))}`, {
-          op: 'unpack image',
-          code: 'bad-archive',
-        });
+      if (++links > MAX_LINKS) {
+        throw badLayer(`too many symbolic links in ${JSON.stringify(parts.join('/'))}`);
       }
       const target = readlinkSync(path);
       if (target.startsWith('/')) done = [];

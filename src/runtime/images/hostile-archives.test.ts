@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, beforeEach, describe, test } from 'node:test';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { applyLayer } from './layer.ts';
+import { readTar } from './tar-reader.ts';
+import { type LayerEntry, tarOf } from './testing/image-builder.ts';
+
+/** What lies beside the image's root and must stay: a file, and a folder with one. */
+const folder = mkdtempSync(join(tmpdir(), 'flt-hostile-'));
+const root = join(folder, 'roots', 'image');
+after(() => rmSync(folder, { recursive: true, force: true }));
+beforeEach(() => {
+  rmSync(join(folder, 'roots'), { recursive: true, force: true });
+  mkdirSync(join(folder, 'roots', 'other'), { recursive: true });
+  writeFileSync(join(folder, 'roots', 'other', 'kept'), 'kept');
+  writeFileSync(join(folder, 'roots', 'secret'), 'secret', { mode: 0o600 });
+  mkdirSync(root);
+});
+
+async function* inChunks(data: Uint8Array, size = 700): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < data.length; at += size) yield data.subarray(at, at + size);
+}
+
+function assertNothingOutsideChanged(): void {
+  assert.deepEqual(readdirSync(join(folder, 'roots')).sort(), ['image', 'other', 'secret']);
+  assert.equal(readFileSync(join(folder, 'roots', 'other', 'kept'), 'utf8'), 'kept');
+  assert.equal(readFileSync(join(folder, 'roots', 'secret'), 'utf8'), 'secret');
+}
+
+/** Writes a header's bytes anew at `at`, with a checksum that fits. */
+function withField(archive: Buffer, at: number, bytes: Uint8Array): Buffer {
+  const copy = Buffer.from(archive);
+  copy.set(bytes, at);
+  copy.fill(' ', 148, 156);
+  const sum = copy.subarray(0, 512).reduce((total, byte) => total + byte, 0);
+  copy.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148, 'latin1');
+  return copy;
+}
+
+const SIZE = 124;
+const base256 = (...bytes: number[]) => Uint8Array.of(0x80, ...Array(11 - bytes.length).fill(0), ...bytes);
+
+describe('a hostile layer is refused and changes nothing outside the image', () => {
+  const file = (path: string, more: Partial<LayerEntry> = {}): LayerEntry => ({
+    path,
+    contents: 'x',
+    ...more,
+  });
+  const rows: readonly (readonly [what: string, archive: Buffer, message: RegExp])[] = [
+    ['a path up', tarOf([file('../escaped')]), /leads out/],
+    ['a path up in the middle', tarOf([file('a/../../escaped')]), /leads out/],
+    ['a path up in a pax header', tarOf([file('a', { pax: { path: '../escaped' } })]), /leads out/],
+    ['a whiteout of the folder above', tarOf([file('.wh...')]), /whiteout/],
+    ['a whiteout of the folder above, deeper', tarOf([file('a/b'), file('a/.wh...')]), /whiteout/],
+    ['a whiteout of its own folder', tarOf([file('.wh..')]), /whiteout/],
+    ['a whiteout without a name', tarOf([file('.wh.')]), /whiteout/],
+    ['a hard link out', tarOf([{ path: 'x', type: 'link', linkPath: '../secret' }]), /leads out/],
+    ['a hard link to nothing', tarOf([{ path: 'x', type: 'link', linkPath: '' }]), /names no file/],
+    [
+      'a hard link through a symbolic link out',
+      tarOf([
+        { path: 'up', type: 'symlink', linkPath: '../..' },
+        { path: 'x', type: 'link', linkPath: 'up/roots/secret' },
+      ]),
+      /ENOENT/,
+    ],
+    [
+      'a size that is no number',
+      withField(tarOf([file('a')]), SIZE, Buffer.from('zzzzzzzzzzz\0')),
+      /header|size/i,
+    ],
+    ['a negative size', withField(tarOf([file('a')]), SIZE, new Uint8Array(12).fill(0xff)), /header|size/i],
+    [
+      'a size beyond 2^53',
+      withField(tarOf([file('a')]), SIZE, base256(0x7f, 0, 0, 0, 0, 0, 0)),
+      /size|end of data/,
+    ],
+    ['a size beyond the archive', withField(tarOf([file('a')]), SIZE, base256(1, 0, 0, 0, 0)), /end of data/],
+    ['a size in a pax header that is no number', tarOf([file('a', { pax: { size: 'many' } })]), /header/i],
+    [
+      'a pax header larger than memory',
+      withField(tarOf([file('a', { pax: { a: 'b' } })]), SIZE, base256(1, 0, 0, 0, 0)),
+      /max size/,
+    ],
+    ['a sparse file of GNU tar', withField(tarOf([file('a')]), 156, Buffer.from('S')), /not supported/],
+    ['a sparse file in pax', tarOf([file('a', { pax: { 'GNU.sparse.major': '1' } })]), /not supported/],
+    ['a type that nobody knows', withField(tarOf([file('a')]), 156, Buffer.from('Z')), /not supported/],
+    [
+      'a user that the kernel does not have',
+      tarOf([file('a', { pax: { uid: '4294967295' } })]),
+      /invalid user/,
+    ],
+    ['a group that is no number', tarOf([file('a', { pax: { gid: 'x' } })]), /invalid group/],
+    [
+      'a device number that the kernel does not have',
+      withField(tarOf([{ path: 'd', type: 'character' }]), 329, Buffer.from('7777777\0')),
+      /device number/,
+    ],
+    ['a wrong checksum', Buffer.concat([tarOf([file('a')]).fill('9', 148, 154)]), /header/],
+    ['an archive that breaks off', tarOf([file('a')]).subarray(0, 600), /end of data/],
+  ];
+  for (const [what, archive, message] of rows) {
+    test(what, async () => {
+      await assert.rejects(applyLayer(root, inChunks(archive)), { message });
+      assertNothingOutsideChanged();
+    });
+  }
+});
+
+describe('a layer that tries to get out by links stays inside', () => {
+  const rows: readonly (readonly [what: string, entries: readonly LayerEntry[]])[] = [
+    ['an absolute path', [{ path: '/escaped', contents: 'x' }]],
+    [
+      'a file behind a link to an absolute folder',
+      [
+        { path: 'out', type: 'symlink', linkPath: join(folder, 'roots') },
+        { path: 'out/secret', contents: 'x' },
+      ],
+    ],
+    [
+      'a file in place of a link',
+      [
+        { path: 'secret', type: 'symlink', linkPath: '../secret' },
+        { path: 'secret', contents: 'x' },
+      ],
+    ],
+    [
+      'a whiteout behind a link',
+      [
+        { path: 'out', type: 'symlink', linkPath: join(folder, 'roots') },
+        { path: 'out/.wh.secret', contents: '' },
+      ],
+    ],
+    [
+      'an opaque folder behind a link',
+      [
+        { path: 'out', type: 'symlink', linkPath: '../../..' },
+        { path: 'out/.wh..wh..opq', contents: '' },
+      ],
+    ],
+  ];
+  for (const [what, entries] of rows) {
+    test(what, async () => {
+      await applyLayer(root, inChunks(tarOf(entries)));
+      assertNothingOutsideChanged();
+    });
+  }
+});
+
+test('archives with damaged bytes are read or refused, in bounded time', async () => {
+  const sound = tarOf([
+    { path: 'folder', type: 'directory' },
+    { path: 'folder/file', contents: 'x'.repeat(2000), pax: { mtime: '1.5', path: 'folder/longer' } },
+    { path: 'link', type: 'symlink', linkPath: 'folder' },
+    { path: 'pipe', type: 'fifo' },
+  ]);
+  // A linear congruential generator (Numerical Recipes): the same damage at every run.
+  let seed = 12;
+  const random = (below: number) => {
+    seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+    return seed % below;
+  };
+  for (let round = 0; round < 2000; round++) {
+    let damaged: Buffer = Buffer.from(sound);
+    // Headers only: in contents, any byte is right.
+    const header = 512 * random(Math.floor(sound.length / 512));
+    damaged = withBytes(damaged, header + random(512), random(256));
+    const start = Math.min(header, damaged.length - 512);
+    if (random(4) > 0) damaged = withChecksum(damaged, start);
+    if (random(8) === 0) damaged = damaged.subarray(0, random(damaged.length));
+    try {
+      for await (const entry of readTar(inChunks(damaged, 1 + random(4000)))) {
+        for await (const chunk of entry.body) assert.ok(chunk.length > 0);
+      }
+    } catch (error) {
+      assert.ok(error instanceof FairleadError && hasCode(error, 'bad-archive'), String(error));
+    }
+  }
+});
+
+function withBytes(data: Buffer, at: number, byte: number): Buffer {
+  data[at] = byte;
+  return data;
+}
+
+function withChecksum(data: Buffer, start: number): Buffer {
+  const fixed = withField(data.subarray(start, start + 512), 0, data.subarray(start, start + 1));
+  data.set(fixed, start);
+  return data;
+}
