@@ -110,7 +110,9 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
   let cancelRetry = () => {};
   const respond = (request: IncomingMessage, response: ServerResponse) => {
     const path = (request.url ?? '/').split('?')[0] ?? '/';
-    Promise.resolve(answer(options, path))
+    // Within the promise, so that what throws at once is an answer too.
+    Promise.resolve()
+      .then(() => answer(options, path))
       .catch((error: unknown) => text(500, `${messageOf(error)}\n`))
       .then(({ code, type, body }) => {
         response.writeHead(code, { 'content-type': type, 'x-content-type-options': 'nosniff' });

@@ -34,6 +34,7 @@ async function read(options: Partial<LogOptions>, path = file): Promise<string> 
     sinceTime: null,
     timestamps: false,
     limitBytes: null,
+    stream: null,
     ended: () => true,
     signal: new AbortController().signal,
     ...options,
@@ -51,6 +52,7 @@ const ROWS: readonly (readonly [what: string, options: Partial<LogOptions>, out:
   ['a line is as old as its first part', since(4), '\nseven\n'],
   ['since its first part the whole of a line', since(3), 'thbetween\nree\n\nseven\n'],
   ['since later than all', since(9), ''],
+  ['one stream', { stream: 'stderr' }, 'two\nbetween\n'],
   ['the first bytes, in the middle of a line', { limitBytes: 5 }, 'one\nt'],
   ['one time stamp a line', { ...since(6), timestamps: true }, `${at(6)} \n${at(7)} seven\n`],
 ];
@@ -78,6 +80,7 @@ test('log: followed over the change to a new file, to the end', async () => {
     sinceTime: null,
     timestamps: false,
     limitBytes: null,
+    stream: null,
     ended: () => ended,
     signal: new AbortController().signal,
   });

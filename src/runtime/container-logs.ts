@@ -7,6 +7,8 @@ export interface LogOptions {
   readonly sinceTime: Date | null;
   readonly timestamps: boolean;
   readonly limitBytes: number | null;
+  /** One of the streams; null: both. */
+  readonly stream: 'stdout' | 'stderr' | null;
   /** Resolves true when the container writes no more; asked when the end of the file is reached. */
   readonly ended: () => boolean;
   readonly signal: AbortSignal;
@@ -81,7 +83,7 @@ function isReplaced(fd: number, file: string): boolean {
  * Renders one line of the file after the other. Lines in parts are one: their first part says when they were written,
  * and so whether all of it is shown.
  */
-function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps'>) {
+function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps' | 'stream'>) {
   /** Streams in the middle of a line; true where its parts are shown. */
   const begun = new Map<string, boolean>();
   return (line: Buffer): Buffer | null => {
@@ -90,6 +92,7 @@ function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps'>) {
     const third = line.indexOf(32, second + 1);
     if (first < 0 || second < 0) return null;
     const stream = line.toString('latin1', first + 1, second);
+    if (options.stream !== null && stream !== options.stream) return null;
     const stamp = line.toString('latin1', 0, first);
     const partial = line[second + 1] === 0x50;
     const before = begun.get(stream);
@@ -105,14 +108,14 @@ function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps'>) {
   };
 }
 
-/** The last lines of a log that is written no more, as kubectl would print them. */
+/** Reads the last lines of a finished log, as kubectl prints them. */
 export function lastLines(file: string, count: number): string {
   const fd = openSync(file, 'r');
   try {
     const start = tailStart(fd, count);
     const data = Buffer.alloc(fstatSync(fd).size - start);
     readSync(fd, data, 0, data.length, start);
-    const render = lineRenderer({ sinceTime: null, timestamps: false });
+    const render = lineRenderer({ sinceTime: null, timestamps: false, stream: null });
     return data
       .toString('utf8')
       .split('\n')

@@ -74,6 +74,16 @@ export class ContainerRunner {
     return this.#phase.kind === 'running';
   }
 
+  /** When the current run began, in milliseconds; null while it does not run. */
+  get startedAtMs(): number | null {
+    return this.isRunning ? this.#startedAtMs : null;
+  }
+
+  /** The folder of its logs: a file for each run. */
+  get logFolder(): string {
+    return this.#folder.logs;
+  }
+
   /** The current run's first process, while it runs. */
   get pid(): number | null {
     return this.isRunning ? (this.#process?.pid ?? null) : null;

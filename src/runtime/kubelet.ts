@@ -10,11 +10,11 @@ import { createSemaphore } from '../lib/semaphore.ts';
 import { readControlGroups } from './control-groups.ts';
 import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
-import { serveKubelet } from './kubelet-server.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker } from './pod-worker.ts';
 import { sweepSandboxes } from './sandbox.ts';
+import { serveKubelet } from './server/kubelet-server.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /** Runs the pods that are bound to one node. */
@@ -122,14 +122,18 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       if (file.startsWith(worker.uid.slice(0, 13))) worker.wake();
     }
   });
-  const server = await serveKubelet(options, (namespace, name) =>
-    [...workers.values()].find(
-      ({ pod }) =>
-        pod.metadata?.namespace === namespace &&
-        pod.metadata?.name === name &&
-        existsSync(join(podsDir, pod.metadata?.uid ?? '')),
-    ),
-  );
+  const served = {
+    list: () =>
+      [...workers.values()].filter(({ uid }) => existsSync(join(podsDir, uid))).map((one) => one.served),
+    find: (namespace: string, name: string) =>
+      [...workers.values()].find(
+        ({ pod, uid }) =>
+          pod.metadata?.namespace === namespace &&
+          pod.metadata?.name === name &&
+          existsSync(join(podsDir, uid)),
+      )?.served,
+  };
+  const server = await serveKubelet(options, served, groups?.root ?? null);
   const ready = informer.synced.then(() => {
     const known = new Set(informer.list().map((pod) => pod.metadata?.uid));
     for (const [uid, worker] of workers) {

@@ -12,6 +12,7 @@ import { PodFiles } from './pod-files.ts';
 import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
 import { isAlive } from './process-identity.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
+import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
@@ -75,17 +76,15 @@ export class PodWorker {
     return this.#pod;
   }
 
-  get ips(): readonly string[] {
-    return this.#ips;
-  }
-
-  get pausePid(): number | null {
-    return this.#sandbox?.pause.pid ?? null;
-  }
-
-  /** The container of a name, also one of an earlier run. */
-  container(name: string): ContainerRunner | undefined {
-    return this.#containers.get(name);
+  /** The pod as the node's server shows it. */
+  get served(): ServedPod {
+    return {
+      pod: { ...this.#pod, status: this.#status() },
+      pausePid: this.#sandbox?.pause.pid ?? null,
+      cgroup: `${this.#context.options.cgroupParent}/pod${this.uid}`,
+      containerNames: [...this.#containers.keys()],
+      container: (name) => this.#containers.get(name),
+    };
   }
 
   /** Takes note of a newer object. */
@@ -398,20 +397,20 @@ export class PodWorker {
 
   #publish(): void {
     if (this.#goneFromApi) return;
-    const containers = this.#views();
-    this.#context.publish(
-      this.#pod,
-      podStatus({
-        pod: this.#pod,
-        containers,
-        ips: this.#ips,
-        hostIps: this.#hostIps(),
-        sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
-        startTime: this.#startTime,
-        failure: this.#failure,
-        now: timestamp(this.#context.options.clock.now()),
-      }),
-    );
+    this.#context.publish(this.#pod, this.#status());
+  }
+
+  #status(): NonNullable<Pod['status']> {
+    return podStatus({
+      pod: this.#pod,
+      containers: this.#views(),
+      ips: this.#ips,
+      hostIps: this.#hostIps(),
+      sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
+      startTime: this.#startTime,
+      failure: this.#failure,
+      now: timestamp(this.#context.options.clock.now()),
+    });
   }
 
   #views(): Map<string, ContainerView> {

@@ -68,7 +68,7 @@ export function serveCni(options: CniServerOptions): { close(): void } {
         socket.end(`${JSON.stringify(answer)}\n`);
       };
       if (!request) {
-        reply({ error: { code: CNI_CODE.undecodable, msg: 'the request is no line of JSON' } });
+        reply({ error: { code: CNI_CODE.undecodable, msg: 'the request is not a line of JSON with containerId and ifname' } });
         return;
       }
       // GC looks at all: it waits for nobody, since what is being added now is on its list or younger than it.
@@ -95,12 +95,15 @@ export function serveCni(options: CniServerOptions): { close(): void } {
   };
 }
 
+/** Reads a request; null where the line is not a JSON object with an identifier of a container and an interface. */
 function parseRequest(line: string): CniRequest | null {
   try {
-    return JSON.parse(line) as CniRequest;
-  } catch {
-    // Whoever wrote it is told.
-    return null;
+    const request = JSON.parse(line) as Partial<CniRequest> | null;
+    const isNamed = typeof request?.containerId === 'string' && typeof request.ifname === 'string';
+    return isNamed ? (request as CniRequest) : null;
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
   }
 }
 

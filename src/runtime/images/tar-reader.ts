@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import { type Entry, extract, type Headers } from 'tar-stream';
+import { type ExtractEvents, extract, type Header } from 'tar-stream';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 
 export type TarEntryType = 'file' | 'link' | 'symlink' | 'character' | 'block' | 'directory' | 'fifo';
@@ -40,7 +40,8 @@ const MAX_MINOR = 2 ** 20 - 1;
  * checked here, paths and links by the caller. Throws FairleadError "bad-archive".
  */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
-  const archive = extract({ allowUnknownFormat: true });
+  // An option that the package's own types leave out: archives older than POSIX have no magic number.
+  const archive = extract({ allowUnknownFormat: true } as Parameters<typeof extract>[0]);
   const input = Readable.from(source, { objectMode: false });
   // An error of the source ends the reading below with that error.
   input.on('error', (error) => archive.destroy(error));
@@ -58,9 +59,9 @@ export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerato
   }
 }
 
-function checkedEntry(entry: Entry): TarEntry {
-  const header = entry.header as Headers & { readonly pax?: Readonly<Record<string, string>> | null };
-  const pax = header.pax ?? {};
+function checkedEntry(entry: ExtractEvents['entry'][1]): TarEntry {
+  const header: Header = entry.header;
+  const pax = (header.pax ?? {}) as Readonly<Record<string, string>>;
   const path = header.name;
   const type = TYPES[header.type ?? ''];
   if (!type || Object.keys(pax).some((key) => key.startsWith('GNU.sparse'))) {

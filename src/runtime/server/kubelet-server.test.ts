@@ -1,0 +1,260 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Pod } from '../../kube/types.ts';
+import { manualClock } from '../../lib/clock.ts';
+import { FairleadError } from '../../lib/errors.ts';
+import type { Logger } from '../../lib/log.ts';
+import { requestListeners } from './kubelet-server.ts';
+import { createUsageReader } from './resource-usage.ts';
+import type { ServedContainer, ServedPod } from './served-pod.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'flt-kubelet-'));
+const LOG = '2026-01-01T00:00:01.000000000+00:00 stdout F hello\n';
+let server: Server;
+let authorized = true;
+const silent = { warn() {}, info() {}, debug() {}, error() {} } as unknown as Logger;
+
+const container = {
+  id: 'abc-main-0',
+  isRunning: false,
+  startedAtMs: null,
+  logFolder: join(folder, 'logs'),
+  logFile(previous: boolean) {
+    if (previous) throw new FairleadError('there was none before', { op: 'read log', code: 'BadRequest' });
+    return join(folder, 'logs', '0.log');
+  },
+} as unknown as ServedContainer;
+const pod: ServedPod = {
+  pod: { metadata: { namespace: 'ns', name: 'web', uid: 'abc' }, spec: { containers: [] } } as Pod,
+  pausePid: null,
+  cgroup: 'none',
+  containerNames: ['main'],
+  container: (name) => (name === 'main' ? container : undefined),
+};
+
+before(async () => {
+  mkdirSync(join(folder, 'logs'));
+  writeFileSync(join(folder, 'logs', '0.log'), LOG);
+  const clock = manualClock(1_750_000_000_000);
+  const listeners = requestListeners({
+    options: {
+      nodeName: 'node-1',
+      nodeAddresses: ['127.0.0.1'],
+      stateDir: folder,
+      cgroupParent: '/none',
+      clusterDns: ['10.96.0.10'],
+      clusterDomain: 'cluster.local',
+      server: { port: 10250, cert: '', key: '', clientCa: '' },
+      logger: silent,
+      clock,
+      signal: new AbortController().signal,
+    },
+    pods: {
+      list: () => [pod],
+      find: (namespace, name) => (namespace === 'ns' && name === 'web' ? pod : undefined),
+    },
+    usage: createUsageReader(null, clock),
+  });
+  server = createServer((request, response) => {
+    Object.assign(request.socket, { authorized });
+    listeners.request(request, response);
+  });
+  server.on('upgrade', (request, socket, head) => {
+    Object.assign(socket, { authorized });
+    listeners.upgrade(request, socket, head);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+});
+after(() => {
+  server.closeAllConnections();
+  server.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Sends bytes and reads until the server closes. `half`: the client closes its half at once. */
+function exchange(bytes: string | Buffer, half = false): Promise<string> {
+  const { port } = server.address() as AddressInfo;
+  return new Promise((resolve) => {
+    const socket = connect({ port, host: '127.0.0.1' });
+    let text = '';
+    socket.setEncoding('latin1').on('data', (chunk: string) => {
+      text += chunk;
+    });
+    socket.on('error', () => {});
+    socket.on('close', () => resolve(text));
+    if (half) socket.end(bytes);
+    else socket.write(bytes);
+  });
+}
+
+const get = (path: string, headers: readonly string[] = []) =>
+  exchange([`GET ${path} HTTP/1.1`, 'host: node', 'connection: close', ...headers, '', ''].join('\r\n'));
+const upgrade = (path: string, headers: readonly string[]) =>
+  exchange([`GET ${path} HTTP/1.1`, 'host: node', 'connection: upgrade', ...headers, '', ''].join('\r\n'));
+const WEBSOCKET = [
+  'upgrade: websocket',
+  'sec-websocket-version: 13',
+  'sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==',
+];
+
+describe('requests', () => {
+  const rows: readonly (readonly [path: string, code: number, body?: RegExp])[] = [
+    ['/healthz', 200, /ok$/],
+    ['/containerLogs/ns/web/main', 200, /hello/],
+    ['/containerLogs/ns/web/main?tailLines=0', 200],
+    ['/containerLogs/ns/web/main?previous=true', 400, /none before/],
+    ['/containerLogs/ns/web/main?tailLines=-1', 422, /tailLines/],
+    ['/containerLogs/ns/web/main?limitBytes=0', 422, /limitBytes/],
+    ['/containerLogs/ns/web/main?sinceTime=yesterday', 422, /sinceTime/],
+    ['/containerLogs/ns/web/main?sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z', 422, /at most one/],
+    ['/containerLogs/ns/web/other', 404, /not on this node/],
+    ['/containerLogs/ns/other/main', 404],
+    ['/containerLogs', 404],
+    ['/containerLogs/%25/x/y', 404],
+    ['/containerLogs/%/x/y', 400, /cannot read the path/],
+    ['/%E0%A4%A', 400],
+    ['//', 400],
+    ['/__proto__', 404],
+    ['/constructor/x', 404],
+    ['/', 404],
+    ['/pods', 200, /"kind":"PodList".*"name":"web"/],
+    ['/stats/summary', 200, /"nodeName":"node-1".*"podRef":\{"name":"web"/],
+    ['/stats/other', 404],
+    ['/metrics', 200, /kubelet_running_pods 0/],
+    ['/metrics/resource', 200, /node_cpu_usage_seconds_total \d/],
+    ['/configz', 200, /"clusterDomain":"cluster.local"/],
+    ['/logs/', 200, /href="pods\/"/],
+    ['/logs', 301],
+    ['/logs/pods/', 200, /ns_web_abc/],
+    ['/logs/pods/ns_web_abc/main/', 200, /0\.log/],
+    ['/logs/pods/ns_web_abc/main/0.log', 200, /hello/],
+    ['/logs/pods/ns_web_abc/main/..%2f..%2fsecret', 404],
+    ['/logs/..%2f..%2fetc/passwd', 404],
+    ['/exec/ns/web/main', 404],
+  ];
+  for (const [path, code, body] of rows) {
+    test(`${path} answers ${code}`, async () => {
+      const answer = await get(path);
+      assert.match(answer, new RegExp(`^HTTP/1.1 ${code} `));
+      if (body) assert.match(answer, body);
+    });
+  }
+  test('only GET and HEAD', async () => {
+    assert.match(
+      await exchange('DELETE /pods HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n'),
+      /^HTTP\/1.1 405 /,
+    );
+  });
+  test('without a certificate nothing is answered', async () => {
+    authorized = false;
+    try {
+      assert.match(await get('/healthz'), /^HTTP\/1.1 401 /);
+      assert.match(await upgrade('/exec/ns/web/main?command=x', WEBSOCKET), /^HTTP\/1.1 401 /);
+    } finally {
+      authorized = true;
+    }
+  });
+});
+
+describe('upgrades', () => {
+  const rows: readonly (readonly [path: string, code: number])[] = [
+    ['/exec/ns/web/main?command=ls', 500],
+    ['/exec/%/web/main?command=ls', 400],
+    ['/exec/ns/other/main?command=ls', 404],
+    ['/attach/ns/web/none', 500],
+    ['/portForward/ns/web', 500],
+    ['/containerLogs/ns/web/main', 404],
+    ['//', 400],
+  ];
+  for (const [path, code] of rows) {
+    test(`${path} answers ${code}`, async () => {
+      assert.match(await upgrade(path, WEBSOCKET), new RegExp(`^HTTP/1.1 ${code} `));
+      assert.match(await upgrade(path, ['upgrade: SPDY/3.1']), new RegExp(`^HTTP/1.1 ${code} `));
+    });
+  }
+});
+
+test('random paths, headers and upgrades end no more than themselves', async () => {
+  // A linear congruential generator (Numerical Recipes): the same requests at every run.
+  let seed = 7;
+  const random = (below: number) => {
+    seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+    return (seed >>> 8) % below;
+  };
+  const pick = <T>(list: readonly T[]): T => list[random(list.length)] as T;
+  const PIECES = [
+    ...[
+      'containerLogs',
+      'exec',
+      'attach',
+      'portForward',
+      'logs',
+      'pods',
+      'stats',
+      'metrics',
+      'ns',
+      'web',
+      'main',
+    ],
+    ...[
+      '%',
+      '%25',
+      '%00',
+      '%ff',
+      '%E0%A4',
+      '..',
+      '.',
+      '',
+      '?',
+      '#',
+      '&',
+      '=',
+      '__proto__',
+      '[',
+      ']',
+      '@',
+      ':',
+      '\\',
+    ],
+    ...['command=', 'tailLines=-1', 'sinceTime=x', 'follow=true', 'x'.repeat(3000), '\u00e9', '"', "'", '{}'],
+  ];
+  const HEADERS = [
+    ...[
+      'upgrade: websocket',
+      'upgrade: SPDY/3.1',
+      'upgrade: h2c',
+      'connection: upgrade',
+      'connection: close',
+    ],
+    ...[
+      'sec-websocket-key: x',
+      'sec-websocket-version: 13',
+      'sec-websocket-version: -1',
+      'x-stream-protocol-version: v9',
+    ],
+    ...['sec-websocket-protocol: v5.channel.k8s.io', 'sec-websocket-protocol: ,,,', 'content-length: 3'],
+    ...[
+      'content-length: -1',
+      'transfer-encoding: chunked',
+      'expect: 100-continue',
+      'host:',
+      'host: [',
+      'range: bytes=9-',
+    ],
+  ];
+  const METHODS = ['GET', 'POST', 'PUT', 'CONNECT', 'OPTIONS', 'HEAD', 'TRACE', 'PRI'];
+  const separators = ['/', '/', '/', '//', '?', '&'];
+  for (let round = 0; round < 600; round++) {
+    let path = '/';
+    for (let count = random(7); count > 0; count--) path += pick(PIECES) + pick(separators);
+    const headers = Array.from({ length: random(6) }, () => pick(HEADERS));
+    const head = `${pick(METHODS)} ${path} HTTP/1.1\r\nhost: node\r\n${headers.join('\r\n')}\r\nconnection: close\r\n\r\n`;
+    await exchange(Buffer.from(random(10) === 0 ? head.slice(0, random(head.length)) : head, 'latin1'), true);
+  }
+  assert.match(await get('/healthz'), /^HTTP\/1.1 200 /);
+});

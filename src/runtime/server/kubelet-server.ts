@@ -1,0 +1,222 @@
+import { createReadStream } from 'node:fs';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { createServer } from 'node:https';
+import type { Duplex } from 'node:stream';
+import type { TLSSocket } from 'node:tls';
+import { listenTcpIn } from '../../kernel/netns.ts';
+import { messageOf } from '../../lib/errors.ts';
+import type { KubeletOptions } from '../options.ts';
+import { findLogPlace, renderFolder } from './log-files.ts';
+import { parseLogQuery, sendLog } from './log-request.ts';
+import {
+  parseRequestPath,
+  type RequestPath,
+  reasonOf,
+  requestError,
+  STATUS_CODES,
+  type StatusReason,
+} from './request-path.ts';
+import { createUsageReader, type UsageReader } from './resource-usage.ts';
+import type { ServedPods } from './served-pod.ts';
+import { kubeletMetrics, resourceMetrics, statsSummary } from './stats.ts';
+import { refuseUpgrade, serveUpgrade } from './upgraded-requests.ts';
+
+export type KubeletServerOptions = Pick<
+  KubeletOptions,
+  | 'nodeName'
+  | 'nodeAddresses'
+  | 'stateDir'
+  | 'clusterDns'
+  | 'clusterDomain'
+  | 'cgroupParent'
+  | 'logger'
+  | 'clock'
+  | 'signal'
+  | 'server'
+>;
+
+/** What answers a node's requests. */
+export interface RequestContext {
+  readonly options: KubeletServerOptions;
+  readonly pods: ServedPods;
+  readonly usage: UsageReader;
+}
+
+type Route = (context: RequestContext, path: RequestPath, response: ServerResponse) => void;
+
+/** Requests by the first part of their path, as at upstream's kubelet; exec, attach and portForward are upgrades. */
+const ROUTES: Readonly<Record<string, Route>> = {
+  healthz: (_, __, response) => sendText(response, 'ok'),
+  pods: ({ pods }, _, response) =>
+    sendJson(response, 200, {
+      kind: 'PodList',
+      apiVersion: 'v1',
+      metadata: {},
+      items: pods.list().map(({ pod }) => pod),
+    }),
+  containerLogs({ pods, options }, { parts, query }, response) {
+    const [, namespace = '', name = '', container = ''] = parts;
+    const found = pods.find(namespace, name)?.container(container);
+    if (!found) {
+      throw requestError(
+        'NotFound',
+        `container ${container} of pod ${namespace}/${name} is not on this node`,
+      );
+    }
+    sendLog(found, parseLogQuery(query, options.clock), response, options.signal);
+  },
+  logs({ pods }, { parts, path }, response) {
+    const place = findLogPlace(pods.list(), parts.slice(1));
+    if ('file' in place) {
+      response.writeHead(200, { 'content-type': 'text/plain; charset=utf-8' });
+      createReadStream(place.file)
+        .on('error', (error) => response.destroy(error))
+        .pipe(response);
+    } else if (path.endsWith('/')) {
+      response
+        .writeHead(200, { 'content-type': 'text/html; charset=utf-8' })
+        .end(renderFolder(place.entries));
+    } else {
+      // Relative links need the slash.
+      response.writeHead(301, { location: `${path.split('/').pop()}/` }).end();
+    }
+  },
+  stats(context, { parts, path }, response) {
+    if (parts[1] !== 'summary') throw noPath(path);
+    sendJson(response, 200, statsSummary(statsSources(context)));
+  },
+  metrics(context, { parts, path }, response) {
+    if (parts.length === 1) sendText(response, kubeletMetrics(statsSources(context)), METRICS_TYPE);
+    else if (parts[1] === 'resource')
+      sendText(response, resourceMetrics(statsSources(context)), METRICS_TYPE);
+    else throw noPath(path);
+  },
+  configz({ options }, _, response) {
+    sendJson(response, 200, {
+      kubeletconfig: {
+        kind: 'KubeletConfiguration',
+        apiVersion: 'kubelet.config.k8s.io/v1beta1',
+        port: options.server.port,
+        clusterDNS: options.clusterDns,
+        clusterDomain: options.clusterDomain,
+        cgroupRoot: options.cgroupParent,
+        cgroupDriver: 'cgroupfs',
+        authentication: { anonymous: { enabled: false }, x509: {} },
+        containerLogMaxSize: '10Mi',
+      },
+    });
+  },
+};
+
+const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
+function statsSources({ options, pods, usage }: RequestContext) {
+  const { nodeName, stateDir, clock } = options;
+  return { nodeName, stateDir, pods: pods.list(), usage, now: clock.now() };
+}
+
+/**
+ * Serves what the API server asks of a node: logs, statistics, exec, attach, port-forward; paths as a kubelet's. Clients
+ * need a certificate of the cluster. No request ends more than itself.
+ */
+export async function serveKubelet(
+  options: KubeletServerOptions,
+  pods: ServedPods,
+  groupRoot: string | null,
+): Promise<{ close(): Promise<void> }> {
+  const { cert, key, clientCa, port } = options.server;
+  const tls = {
+    cert,
+    key,
+    ca: clientCa,
+    requestCert: true,
+    rejectUnauthorized: true,
+    ALPNProtocols: ['http/1.1'],
+  };
+  const context = { options, pods, usage: createUsageReader(groupRoot, options.clock) };
+  const listeners = requestListeners(context);
+  const servers = options.nodeAddresses.map((address) => {
+    const server = createServer(tls, listeners.request);
+    server.on('upgrade', listeners.upgrade);
+    // The descriptor is opened here, so that an address in use is an error at once and by name.
+    server.listen({ fd: listenTcpIn(null, address, port) });
+    return server;
+  });
+  return {
+    async close() {
+      await Promise.all(
+        servers.map((server) => {
+          server.closeAllConnections();
+          return new Promise<void>((resolve) => server.close(() => resolve()));
+        }),
+      );
+    },
+  };
+}
+
+/** The server's listeners. They never throw: what goes wrong is the answer. */
+export function requestListeners(context: RequestContext): {
+  readonly request: RequestListener;
+  readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
+} {
+  const { logger } = context.options;
+  return {
+    request(request, response) {
+      try {
+        respond(context, request, response);
+      } catch (error) {
+        const reason = reasonOf(error);
+        if (reason === 'InternalError') logger.warn({ path: request.url, err: error }, messageOf(error));
+        if (response.headersSent) response.destroy();
+        else sendStatus(response, reason, messageOf(error));
+      }
+    },
+    upgrade(request, socket, head) {
+      socket.on('error', () => socket.destroy());
+      serveUpgrade(context, request, socket, head).catch((error: unknown) => {
+        logger.warn({ path: request.url }, messageOf(error));
+        refuseUpgrade(socket, reasonOf(error), messageOf(error));
+      });
+    },
+  };
+}
+
+function respond(context: RequestContext, request: IncomingMessage, response: ServerResponse): void {
+  if (!(request.socket as TLSSocket).authorized) {
+    throw requestError('Unauthorized', 'a certificate of the cluster is needed');
+  }
+  const path = parseRequestPath(request.url);
+  const first = path.parts[0] ?? '';
+  const route = Object.hasOwn(ROUTES, first) ? ROUTES[first] : undefined;
+  if (!route) throw noPath(path.path);
+  if (request.method !== 'GET' && request.method !== 'HEAD') {
+    throw requestError('MethodNotAllowed', `${request.method} is not supported at ${path.path}`);
+  }
+  route(context, path, response);
+}
+
+const noPath = (path: string) => requestError('NotFound', `there is no ${path} on this node`);
+
+function sendText(response: ServerResponse, text: string, type = 'text/plain; charset=utf-8'): void {
+  response.writeHead(200, { 'content-type': type, 'content-length': Buffer.byteLength(text) }).end(text);
+}
+
+function sendJson(response: ServerResponse, code: number, body: object): void {
+  const text = JSON.stringify(body);
+  const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) };
+  response.writeHead(code, headers).end(text);
+}
+
+/** A metav1.Status: the API server passes the answer on as it is, and kubectl shows a Status's message only. */
+function sendStatus(response: ServerResponse, reason: StatusReason, message: string): void {
+  const code = STATUS_CODES[reason];
+  sendJson(response, code, {
+    kind: 'Status',
+    apiVersion: 'v1',
+    metadata: {},
+    status: 'Failure',
+    message,
+    reason,
+    code,
+  });
+}

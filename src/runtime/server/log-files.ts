@@ -1,0 +1,51 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { hasCode } from '../../lib/errors.ts';
+import { requestError } from './request-path.ts';
+import type { ServedPod } from './served-pod.ts';
+
+/** What /logs/ shows at a path: a folder's entries ("pods/"), or a file of this machine. */
+export type LogPlace = { readonly entries: readonly string[] } | { readonly file: string };
+
+/**
+ * Finds what lies at a path below a node's /logs/: the containers' logs as upstream has them in /var/log,
+ * pods/NAMESPACE_NAME_UID/CONTAINER/RUN.log. Other logs of the machine are not the cluster's. Throws "NotFound".
+ */
+export function findLogPlace(pods: readonly ServedPod[], parts: readonly string[]): LogPlace {
+  const [top, podName, containerName, fileName, ...rest] = parts.filter((part) => part !== '');
+  const none = () => requestError('NotFound', `there is no /logs/${parts.join('/')} on this node`);
+  if (rest.length > 0 || (top !== undefined && top !== 'pods')) throw none();
+  if (top === undefined) return { entries: ['pods/'] };
+  const named = new Map<string, ServedPod>(
+    pods.map((pod) => {
+      const { namespace, name, uid } = pod.pod.metadata ?? {};
+      return [`${namespace}_${name}_${uid}`, pod];
+    }),
+  );
+  if (podName === undefined) return { entries: [...named.keys()].sort().map((name) => `${name}/`) };
+  const pod = named.get(podName);
+  if (!pod) throw none();
+  if (containerName === undefined) return { entries: pod.containerNames.map((name) => `${name}/`) };
+  const container = pod.container(containerName);
+  if (!container) throw none();
+  const files = filesOf(container.logFolder);
+  if (fileName === undefined) return { entries: files };
+  if (!files.includes(fileName)) throw none();
+  return { file: join(container.logFolder, fileName) };
+}
+
+function filesOf(folder: string): string[] {
+  try {
+    return readdirSync(folder).sort();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/** A folder's entries as a page of links, as Go's http.FileServer writes it. */
+export function renderFolder(entries: readonly string[]): string {
+  const escaped = (text: string) => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
+  const links = entries.map((entry) => `<a href="${encodeURI(entry)}">${escaped(entry)}</a>\n`);
+  return `<!doctype html>\n<meta name="viewport" content="width=device-width">\n<pre>\n${links.join('')}</pre>\n`;
+}

@@ -1,0 +1,48 @@
+import { FairleadError } from '../../lib/errors.ts';
+
+export interface RequestPath {
+  /** The path's parts between slashes, decoded; a slash at the end gives an empty last part. */
+  readonly parts: readonly string[];
+  readonly path: string;
+  readonly query: URLSearchParams;
+}
+
+/** Reads a request's target. Throws FairleadError "BadRequest" for what is not a path, or not decodable (RFC 3986, 2.1). */
+export function parseRequestPath(target: string | undefined): RequestPath {
+  try {
+    const url = new URL(target ?? '/', 'https://node');
+    return {
+      parts: url.pathname.slice(1).split('/').map(decodeURIComponent),
+      path: url.pathname,
+      query: url.searchParams,
+    };
+  } catch (error) {
+    // URIError: a bad escape; TypeError: not a URL.
+    if (!(error instanceof URIError || error instanceof TypeError)) throw error;
+    throw requestError('BadRequest', `cannot read the path ${JSON.stringify(target)}`);
+  }
+}
+
+/** Kinds of answers that are errors: a metav1.StatusReason and its HTTP status. */
+export const STATUS_CODES = {
+  BadRequest: 400,
+  Unauthorized: 401,
+  NotFound: 404,
+  MethodNotAllowed: 405,
+  Invalid: 422,
+  InternalError: 500,
+} as const;
+
+export type StatusReason = keyof typeof STATUS_CODES;
+
+export function requestError(reason: StatusReason, message: string): FairleadError {
+  return new FairleadError(message, { op: 'answer request', code: reason });
+}
+
+/** The reason that an error is answered with: its own code where that is one, InternalError otherwise. */
+export function reasonOf(error: unknown): StatusReason {
+  const code = (error as { code?: unknown } | null)?.code;
+  return typeof code === 'string' && Object.hasOwn(STATUS_CODES, code)
+    ? (code as StatusReason)
+    : 'InternalError';
+}
