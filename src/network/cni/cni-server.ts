@@ -68,7 +68,12 @@ export function serveCni(options: CniServerOptions): { close(): void } {
         socket.end(`${JSON.stringify(answer)}\n`);
       };
       if (!request) {
-        reply({ error: { code: CNI_CODE.undecodable, msg: 'the request is not a line of JSON with containerId and ifname' } });
+        reply({
+          error: {
+            code: CNI_CODE.undecodable,
+            msg: 'the request is not a line of JSON with containerId and ifname',
+          },
+        });
         return;
       }
       // GC looks at all: it waits for nobody, since what is being added now is on its list or younger than it.
