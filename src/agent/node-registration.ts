@@ -1,11 +1,12 @@
-import { readFileSync, statfsSync } from 'node:fs';
-import { arch, cpus, hostname, release, totalmem } from 'node:os';
+import { readFileSync } from 'node:fs';
+import { arch, hostname, release } from 'node:os';
 import { type Client, hasReason } from '../kube/client.ts';
 import { renewLease } from '../kube/lease.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { nodeCapacity } from '../runtime/node-capacity.ts';
 
 export interface RegistrationOptions {
   readonly client: Client;
@@ -21,7 +22,6 @@ export interface RegistrationOptions {
   readonly signal: AbortSignal;
 }
 
-const MOST_PODS = 250;
 const LEASE_SECONDS = 40;
 const REFRESH_MS = 60_000;
 
@@ -98,12 +98,7 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
     lastHeartbeatTime: now,
     lastTransitionTime: readySince,
   });
-  const capacity = {
-    cpu: String(cpus().length),
-    memory: `${Math.floor(totalmem() / 1024)}Ki`,
-    'ephemeral-storage': storageOf(options.stateDir),
-    pods: String(MOST_PODS),
-  };
+  const capacity = nodeCapacity(options.stateDir);
   return {
     addresses: [
       // The list is merged by type, which would lose all but one address of a type (as upstream's kubelet does it).
@@ -140,12 +135,6 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
       architecture: arch() === 'x64' ? 'amd64' : arch(),
     },
   };
-}
-
-/** As upstream's kubelet counts it: the whole file system. */
-function storageOf(folder: string): string {
-  const { blocks, bsize } = statfsSync(folder);
-  return `${Math.floor((blocks * bsize) / 1024)}Ki`;
 }
 
 function osName(): string {

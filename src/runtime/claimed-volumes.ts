@@ -2,7 +2,7 @@ import { chmodSync, chownSync, lstatSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path';
 import { type Client, hasReason } from '../kube/client.ts';
 import { type PersistentVolume, type Pod, RESOURCES } from '../kube/types.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 
 type Volume = NonNullable<NonNullable<Pod['spec']>['volumes']>[number];
 
@@ -68,6 +68,6 @@ function giveToGroup(path: string, group: number): void {
   if (stat.isDirectory()) for (const entry of readdirSync(path)) giveToGroup(join(path, entry), group);
 }
 
-function failedMount(message: string): FairleadError {
-  return new FairleadError(message, { op: 'mount volume', code: 'FailedMount' });
+function failedMount(message: string): KubeletError {
+  return new KubeletError('FailedMount', message, { op: 'mount volume' });
 }

@@ -1,12 +1,12 @@
 import type { Container, Pod } from '../kube/types.ts';
 import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
-import { containerUser } from './image-user.ts';
+import { containerUser, type ProcessUser } from './image-user.ts';
 import { ociConfig } from './oci-config.ts';
 import { type Image, mountRootfs } from './rootfs.ts';
 import { makeTerminationLog } from './termination-message.ts';
 import { volumeMounts } from './volumes.ts';
 
-/** What a container is started with. */
+/** The inputs of a container's start. */
 export interface Launch {
   readonly pod: Pod;
   readonly container: Container;
@@ -15,17 +15,21 @@ export interface Launch {
   readonly pidNamespace?: string;
   readonly ips: readonly string[];
   readonly volumes: ReadonlyMap<string, string>;
-  /** What variables refer to, as it is now. */
+  /** The current values that variables refer to. */
   readonly environment: () => Promise<EnvironmentSources>;
   readonly files: { readonly resolvConf: string; readonly hosts: string; readonly hostname: string };
 }
 
-/** Where one run of a container lives. */
+/** The place of one run of a container. */
 export interface RunPlace {
   /** The run's folder. */
   readonly bundle: string;
   readonly cgroupsPath: string;
   readonly cgroupControllers: ReadonlySet<string>;
+  /** Capabilities that this machine can give. */
+  readonly boundingSet: readonly string[];
+  /** The folder of seccomp profiles of type Localhost. */
+  readonly seccompFolder: string;
 }
 
 /** Mounts the run's root and describes the run to the OCI runtime (its config.json). */
@@ -33,8 +37,8 @@ export function containerConfig(
   launch: Launch,
   environment: EnvironmentSources,
   image: Image,
-  { bundle, cgroupsPath, cgroupControllers }: RunPlace,
-): object {
+  { bundle, ...place }: RunPlace,
+): { readonly config: object; readonly user: ProcessUser } {
   const { container, pod } = launch;
   const env = containerEnvironment(container, image.env, environment);
   if (container.tty && !env.has('TERM')) env.set('TERM', 'xterm');
@@ -48,7 +52,7 @@ export function containerConfig(
     source,
     options: ['bind', 'rprivate', 'rw'],
   });
-  return ociConfig({
+  const config = ociConfig({
     pod,
     container,
     args: [...entrypoint, ...args],
@@ -64,10 +68,10 @@ export function containerConfig(
       file(launch.files.hosts, '/etc/hosts'),
       file(launch.files.hostname, '/etc/hostname'),
       file(makeTerminationLog(bundle), container.terminationMessagePath ?? '/dev/termination-log'),
-      ...volumeMounts(container, launch.volumes, env, pod),
+      ...volumeMounts(pod, container, launch.volumes, env),
     ],
-    cgroupsPath,
-    cgroupControllers,
+    ...place,
     tty: container.tty === true,
   });
+  return { config, user };
 }

@@ -2,22 +2,26 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
-import type { Termination } from './pod-status.ts';
+import type { Container } from '../kube/types.ts';
+import type { ProcessUser } from './image-user.ts';
+import type { Termination } from './lifecycle.ts';
 import type { ProcessIdentity } from './process-identity.ts';
 
-/** What of a container survives the agent. */
+/** A container as it is kept on disk: agents take over the containers of earlier ones. */
 export interface ContainerRecord {
   readonly id: string;
   readonly attempt: number;
   readonly process: ProcessIdentity | null;
-  /** Its program had been started; if not, the run is begun anew. */
+  /** Its program had been started; if not, the run starts again. */
   readonly begun: boolean;
   readonly startedAt: string | null;
   readonly image: string;
   readonly imageId: string;
+  readonly user: ProcessUser | null;
+  readonly resources: Container['resources'];
   readonly stopSignal: NodeJS.Signals;
   readonly last: Termination | null;
-  /** How the run came out, once it is over. */
+  /** The end of the run, once it is over. */
   readonly ended: Termination | null;
 }
 

@@ -17,6 +17,8 @@ export class ContainerHealth {
   #ready = false;
   #complaint: string | null = null;
   #probing: AbortController | null = null;
+  /** Ends the startup and liveness probes alone. */
+  #living: AbortController | null = null;
 
   get started(): boolean {
     return this.#started;
@@ -47,7 +49,9 @@ export class ContainerHealth {
   watch(container: Container, target: ProbeTarget, clock: Clock, events: HealthEvents): void {
     const probing = new AbortController();
     this.#probing = probing;
-    startProber(container, target, clock, probing.signal, {
+    this.#living = new AbortController();
+    const signals = { all: probing.signal, alive: AbortSignal.any([probing.signal, this.#living.signal]) };
+    startProber(container, target, clock, signals, {
       onStarted: () => {
         this.#started = true;
         events.changed();
@@ -63,6 +67,11 @@ export class ContainerHealth {
       },
       onFailure: events.failed,
     });
+  }
+
+  /** The run is being ended: only its readiness is asked for still. */
+  stopping(): void {
+    this.#living?.abort();
   }
 
   /** The run has ended. */

@@ -6,9 +6,26 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
+import { changedResources, containerResources } from './container-resources.ts';
+import type { ProcessUser } from './image-user.ts';
+import { describeError, type KubeletReason, reasonOf } from './kubelet-error.ts';
+import {
+  type ContainerEvent,
+  containerStep,
+  NEW_CONTAINER,
+  nextContainerState,
+  restartCount,
+  restartRules,
+} from './lifecycle.ts';
 import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
-import { deleteContainer, execInContainer, monitorEnded, readExitCode } from './oci-runtime.ts';
-import type { ContainerPhase, ContainerView, Termination } from './pod-status.ts';
+import {
+  deleteContainer,
+  execInContainer,
+  monitorEnded,
+  readExitCode,
+  updateContainer,
+} from './oci-runtime.ts';
+import type { ContainerView } from './pod-status.ts';
 import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import { RestartBackoff } from './restart-backoff.ts';
 import { removeRootfs } from './rootfs.ts';
@@ -20,9 +37,14 @@ import { WantedImage } from './wanted-image.ts';
 import type { RunnerContext } from './worker-context.ts';
 
 /** After a hook has used up the time, the process still gets this much. */
-const LEAST_STOP_MS = 2000;
+const MIN_STOP_MS = 2000;
+/** conmon writes an exit code this soon after the process has gone; without conmon there never is one. */
+const EXIT_CODE_MS = 2000;
+/** The longest time that a timer takes: a hook after the start has no limit of its own. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+const IMAGE_REASONS = new Set(['ErrImagePull', 'ImagePullBackOff', 'ErrImageNeverPull', 'InvalidImageName']);
 
-/** One container of a pod through all its runs. */
+/** Carries out one container of a pod through all its runs; its states are lifecycle.ts's. */
 export class ContainerRunner {
   readonly name: string;
   readonly #context: RunnerContext;
@@ -31,17 +53,16 @@ export class ContainerRunner {
   readonly #health = new ContainerHealth();
   readonly #backoff: RestartBackoff;
   readonly #wanted: WantedImage;
-  #phase: ContainerPhase = { kind: 'waiting', reason: 'ContainerCreating', message: '' };
-  #attempt = 0;
+  #state = NEW_CONTAINER;
   #id = '';
   #process: ProcessIdentity | null = null;
   #startedAtMs = 0;
-  #last: Termination | null = null;
   /** What the current run was started from. */
   #image = '';
   #imageId = '';
-  /** It is ended to be started anew, whatever its restart policy. */
-  #replaced = false;
+  #user: ProcessUser | null = null;
+  /** The resources that are in effect. */
+  #resources: Container['resources'];
   #stopSignal: NodeJS.Signals = 'SIGTERM';
   #exit: RunExit | null = null;
   #stopping: Promise<void> | null = null;
@@ -60,18 +81,19 @@ export class ContainerRunner {
 
   get view(): ContainerView {
     return {
-      phase: this.#phase,
-      // A restart that is only planned does not count yet.
-      restarts: this.#phase.kind === 'waiting' && this.#last ? this.#attempt - 1 : this.#attempt,
-      last: this.#last,
+      phase: this.#state.phase,
+      restarts: restartCount(this.#state),
+      last: this.#state.last,
       started: this.#health.started,
       ready: this.#health.ready,
       imageId: this.#imageId,
+      user: this.#user,
+      resources: this.#resources,
     };
   }
 
   get isRunning(): boolean {
-    return this.#phase.kind === 'running';
+    return this.#state.phase.kind === 'running';
   }
 
   /** When the current run began, in milliseconds; null while it does not run. */
@@ -91,12 +113,12 @@ export class ContainerRunner {
 
   /** Where its files lie: what it writes itself, and its logs. */
   get storage(): readonly string[] {
-    return [join(this.#folder.bundle(this.#attempt), 'upper'), this.#folder.logs];
+    return [join(this.#folder.bundle(this.#state.attempt), 'upper'), this.#folder.logs];
   }
 
-  /** It is not to be started, for this reason. */
+  /** Notes why it is not to be started now. */
   refuse(reason: string, message: string): void {
-    if (this.#phase.kind === 'waiting') this.#phase = { kind: 'waiting', reason, message };
+    this.#become({ type: 'refused', reason, message });
   }
 
   /** The runtime's name of the current run. */
@@ -112,69 +134,101 @@ export class ContainerRunner {
   get current() {
     return {
       id: this.#id,
-      bundle: this.#folder.bundle(this.#attempt),
+      bundle: this.#folder.bundle(this.#state.attempt),
       tty: this.#spec.tty === true,
     };
   }
 
-  /** Resolves to the exit code once the current run has ended; null when it runs on all the same. */
+  /** Resolves to the exit code once the current run has ended; null when it continues to run. */
   async exitCode(): Promise<number | null> {
     const id = this.#id;
-    await this.#exit?.within(LEAST_STOP_MS, this.#context.deadline);
-    if (this.#phase.kind === 'ended') return this.#phase.termination.exitCode;
-    return this.#last?.id === id ? this.#last.exitCode : null;
+    await this.#exit?.within(MIN_STOP_MS, this.#context.deadline);
+    if (this.#state.phase.kind === 'ended') return this.#state.phase.termination.exitCode;
+    return this.#state.last?.id === id ? this.#state.last.exitCode : null;
   }
 
   /**
-   * The log of the current run, or of the one before; while a restart is waited for the current run is the one that
-   * has ended. Throws FairleadError "BadRequest" where there is none.
+   * The log of the current run, or of the previous one; while a restart is due, the current run is the ended one. Throws FairleadError "BadRequest" where there is none.
    */
   logFile(previous: boolean): string {
     const pod = this.#context.pod().metadata?.name;
     const problem = (message: string) => new FairleadError(message, { op: 'read log', code: 'BadRequest' });
     if (previous) {
-      if (!this.#last) {
+      if (!this.#state.last) {
         throw problem(
           `previous terminated container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} not found`,
         );
       }
-      return this.#folder.log(this.#attempt - 1);
+      return this.#folder.log(this.#state.attempt - 1);
     }
-    if (this.#phase.kind !== 'waiting') return this.#folder.log(this.#attempt);
-    if (this.#last) return this.#folder.log(this.#attempt - 1);
-    const { reason } = this.#phase;
+    if (this.#state.phase.kind !== 'waiting') return this.#folder.log(this.#state.attempt);
+    if (this.#state.last) return this.#folder.log(this.#state.attempt - 1);
+    const { reason } = this.#state.phase;
     throw problem(
       `container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} is waiting to start: ${reason}`,
     );
   }
 
-  /** Starts the container when it does not run and its restart policy wants it to. */
-  async ensure(policy: string, launch: Launch): Promise<void> {
+  /** Takes the container's next step, unless its back-off holds it back. */
+  async ensure(launch: Launch): Promise<void> {
     this.#notice();
-    if (this.#phase.kind === 'running') {
-      if (launch.container.image !== this.#image) this.#replace(launch);
-      return;
-    }
-    if (this.#phase.kind === 'ended') {
-      const { exitCode } = this.#phase.termination;
-      if (this.#replaced) this.#backoff.forget();
-      else if (policy === 'Never' || (policy === 'OnFailure' && exitCode === 0)) return;
-      this.#planRestart(this.#phase.termination);
+    const { container, pod } = launch;
+    const change = this.#changeOf(container);
+    switch (containerStep(this.#state, restartRules(pod, container), change === 'restart')) {
+      case 'replace':
+        this.#replace(launch);
+        return;
+      case 'restart':
+        if (this.#state.isReplaced) this.#backoff.forget();
+        this.#planRestart();
+        break;
+      case 'none':
+        if (change === 'resize') await this.#resize(container);
+        return;
+      case 'start':
+        break;
     }
     if (!this.#backoff.isEarly()) await this.#start(launch);
   }
 
-  /** The one field of a running container that may change is its image: it is ended, and started from the new one. */
+  /** What a newer definition asks of the current run (resizePolicy decides for resources). */
+  #changeOf(container: Container): 'none' | 'resize' | 'restart' {
+    if (container.image !== this.#image) return 'restart';
+    const changed = changedResources(this.#resources, container.resources);
+    if (changed.length === 0) return 'none';
+    const needsRestart = (name: string) =>
+      container.resizePolicy?.some(
+        (one) => one.resourceName === name && one.restartPolicy === 'RestartContainer',
+      );
+    return changed.some(needsRestart) ? 'restart' : 'resize';
+  }
+
+  /** Changes the limits of the running container (KEP-1287). */
+  async #resize(container: Container): Promise<void> {
+    const { paths, groups, events } = this.#context;
+    const pod = this.#context.pod();
+    try {
+      const resources = containerResources(container, groups?.controllers ?? new Set());
+      await updateContainer(paths, this.current, resources);
+    } catch (error) {
+      events.event(pod, 'Warning', 'FailedResize', messageOf(error));
+      throw error;
+    }
+    this.#resources = container.resources;
+    this.#save(true);
+    events.event(pod, 'Normal', 'ResizeCompleted', `Resized container ${this.name}`);
+  }
+
+  /** Ends the run, to start again with the changed definition. */
   #replace({ pod }: Launch): void {
-    if (this.#replaced) return;
-    this.#replaced = true;
+    this.#become({ type: 'replaced' });
     const message = `Container ${this.name} definition changed, will be restarted`;
     this.#context.events.event(pod, 'Normal', 'Killing', message);
     const graceMs = (pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000;
     void this.stop(this.#context.options.clock.now() + graceMs, this.#context.address());
   }
 
-  /** Looks whether the container has ended meanwhile. */
+  /** Notices an end of the container meanwhile. */
   nudge(): void {
     this.#notice();
   }
@@ -183,16 +237,18 @@ export class ContainerRunner {
   stop(deadline: number, address: string): Promise<void> {
     this.#backoff.cancel();
     this.#notice();
-    if (this.#phase.kind !== 'running') return Promise.resolve();
+    if (!this.isRunning) return Promise.resolve();
+    // Whether it lives is no longer a question; whether it is ready still is.
+    this.#health.stopping();
     this.#stopping ??= this.#stopRunning(deadline, address).finally(() => {
       this.#stopping = null;
     });
     return this.#stopping;
   }
 
-  /** The sandbox is gone: whatever still runs is killed and counts as ended. */
+  /** Kills the container at once: its sandbox is gone. */
   async abandon(): Promise<void> {
-    if (this.#phase.kind !== 'running' || !this.#process) return;
+    if (!this.isRunning || !this.#process) return;
     signalProcess(this.#process, 'SIGKILL');
     await this.#exit?.seen();
   }
@@ -201,7 +257,7 @@ export class ContainerRunner {
   async dispose(): Promise<void> {
     this.#health.release();
     this.#backoff.cancel();
-    await this.#clean(this.#attempt);
+    await this.#clean(this.#state.attempt);
   }
 
   /** Stops watching; the container runs on. */
@@ -219,27 +275,28 @@ export class ContainerRunner {
     const saved = this.#folder.read();
     if (!saved) return;
     this.#id = saved.id;
-    this.#attempt = saved.attempt;
     this.#process = saved.process;
     this.#image = saved.image;
     this.#imageId = saved.imageId;
+    this.#user = saved.user;
+    this.#resources = saved.resources;
     this.#stopSignal = saved.stopSignal;
-    this.#last = saved.last;
+    this.#state = { ...NEW_CONTAINER, attempt: saved.attempt, last: saved.last };
     if (saved.ended) {
-      this.#phase = { kind: 'ended', termination: saved.ended };
+      this.#state = { ...this.#state, phase: { kind: 'ended', termination: saved.ended } };
       return;
     }
     if (!saved.process || !saved.startedAt || !saved.begun) return;
-    this.#phase = { kind: 'running', id: saved.id, startedAt: saved.startedAt };
+    this.#become({ type: 'started', id: saved.id, startedAt: saved.startedAt });
     this.#startedAtMs = Date.parse(saved.startedAt);
     this.#exit = this.#newExit();
-    const before = [
-      ...(this.#context.pod().status?.containerStatuses ?? []),
-      ...(this.#context.pod().status?.initContainerStatuses ?? []),
-    ].find((status) => status.name === this.name);
+    const { status } = this.#context.pod();
+    const before = [...(status?.containerStatuses ?? []), ...(status?.initContainerStatuses ?? [])].find(
+      ({ name }) => name === this.name,
+    );
     this.#health.adopt(before);
     this.#notice();
-    if (this.#phase.kind === 'running') this.#probe();
+    if (this.isRunning) this.#probe();
   }
 
   async #start(launch: Launch): Promise<void> {
@@ -250,56 +307,63 @@ export class ContainerRunner {
       changed: this.#context.changed,
     });
     if (!image) return;
-    // The runs before, and what an agent that was killed in the middle of this one has left of it.
-    await this.#clean(this.#attempt);
-    this.#folder.removeLog(this.#attempt - 2);
+    // The runs before, and what an agent that was killed during a start has left.
+    await this.#clean(this.#state.attempt);
+    this.#folder.removeLog(this.#state.attempt - 2);
     const { namespace = '', name = '' } = pod.metadata ?? {};
-    this.#id = this.#idOf(this.#attempt);
+    this.#id = this.#idOf(this.#state.attempt);
     const places = {
       id: this.#id,
-      bundle: this.#folder.bundle(this.#attempt),
-      log: this.#folder.log(this.#attempt),
+      bundle: this.#folder.bundle(this.#state.attempt),
+      log: this.#folder.log(this.#state.attempt),
     };
     try {
       this.#image = container.image ?? '';
       this.#imageId = image.id;
       this.#stopSignal = stopSignal(container, image);
       this.#exit = this.#newExit();
-      const { process, startedAt } = await startRun(this.#context, launch, image, places, (created) => {
+      this.#resources = container.resources;
+      const { process, startedAt, user } = await startRun(this.#context, launch, image, places, (created) => {
         this.#process = created.process;
-        this.#save(created.startedAt, false);
+        this.#user = created.user;
+        this.#save(false, created.startedAt);
       });
       this.#process = process;
-      this.#save(startedAt, true);
-      this.#phase = { kind: 'running', id: this.#id, startedAt };
+      this.#user = user;
+      this.#become({ type: 'started', id: this.#id, startedAt });
+      this.#save(true);
       this.#startedAtMs = options.clock.now();
       this.#backoff.started();
     } catch (error) {
-      const reason =
-        error instanceof FairleadError && /^[A-Z][a-zA-Z]+$/.test(error.code)
-          ? error.code
-          : 'RunContainerError';
-      this.#waitFor(reason, messageOf(error));
-      await this.#clean(this.#attempt);
+      this.#waitFor(reasonOf(error, 'RunContainerError'), describeError(error));
+      await this.#clean(this.#state.attempt);
       return;
     }
     this.#health.begin();
     events.event(pod, 'Normal', 'Started', `Started container ${this.name}`);
     options.logger.debug({ pod: `${namespace}/${name}`, container: this.name }, 'container started');
     const hook = container.lifecycle?.postStart;
-    if (hook) {
-      const result = await this.#hook(hook, 30_000);
-      if (!result.ok) {
-        events.event(pod, 'Warning', 'FailedPostStartHook', `PostStartHook failed: ${result.message}`);
-        if (this.#process) signalProcess(this.#process, 'SIGKILL');
-      }
-    }
-    this.#probe();
+    if (hook) void this.#afterStart(hook);
+    else this.#probe();
   }
 
-  /** An image has come: whoever waits for one need wait no longer. */
+  /** Runs the hook after the start; until it is over the container does not count as started. */
+  async #afterStart(hook: LifecycleHook): Promise<void> {
+    const { id } = this;
+    const result = await this.#exit?.during(this.#hook(hook, MAX_TIMER_MS), MAX_TIMER_MS);
+    if (!this.isRunning || this.id !== id) return;
+    if (result && !result.ok) {
+      const message = `PostStartHook failed: ${result.message}`;
+      this.#context.events.event(this.#context.pod(), 'Warning', 'FailedPostStartHook', message);
+      if (this.#process) signalProcess(this.#process, 'SIGKILL');
+    }
+    if (!this.#stopping) this.#probe();
+  }
+
+  /** Tries again at once when it waits for an image: one has come. */
   retryImage(): void {
-    if (this.#phase.kind !== 'waiting' || !/Image/.test(this.#phase.reason)) return;
+    const { phase } = this.#state;
+    if (phase.kind !== 'waiting' || !IMAGE_REASONS.has(phase.reason)) return;
     this.#backoff.skip();
     this.#context.changed();
   }
@@ -332,33 +396,26 @@ export class ContainerRunner {
     };
   }
 
-  /** Sees an end of the container: by its exit code, or by its process having gone. */
+  /** Notices an end of the container: by its exit code, or by its process having gone. */
   #notice(): void {
-    if (this.#phase.kind !== 'running') return;
+    if (!this.isRunning) return;
     const { paths, options } = this.#context;
     const exitCode = readExitCode(paths, this.#id);
     if (exitCode === null) {
       if (this.#process && isAlive(this.#process)) return;
-      // conmon writes the code a moment after the process has gone; without conmon there never is one.
-      if (options.clock.now() - this.#goneSince() < 2000) {
+      if (options.clock.now() - this.#goneSince() < EXIT_CODE_MS) {
         options.clock.after(50, () => this.#context.changed());
         return;
       }
     }
     const code = exitCode ?? 137;
-    const { startedAt } = this.#phase;
-    this.#phase = {
-      kind: 'ended',
-      termination: {
-        id: this.#id,
-        exitCode: code,
-        reason: code === 0 ? 'Completed' : 'Error',
-        message: this.#terminationMessage(code),
-        startedAt,
-        finishedAt: timestamp(options.clock.now()),
-      },
-    };
-    this.#save(startedAt, true);
+    this.#become({
+      type: 'exited',
+      exitCode: code,
+      message: this.#terminationMessage(code),
+      at: timestamp(options.clock.now()),
+    });
+    this.#save(true);
     this.#health.end();
     this.#missingSince = 0;
     this.#exit?.settle();
@@ -369,42 +426,33 @@ export class ContainerRunner {
     return this.#missingSince;
   }
 
-  /** The next run, when it is time. */
-  #planRestart(termination: Termination): void {
+  /** Plans the next run, and says so when it is held back. */
+  #planRestart(): void {
     const delay = this.#backoff.ended(this.#context.options.clock.now() - this.#startedAtMs);
-    this.#replaced = false;
-    this.#last = termination;
-    this.#attempt++;
     const pod = this.#context.pod();
-    this.#phase =
+    const { name, namespace, uid } = pod.metadata ?? {};
+    const backOff =
       delay === 0
-        ? { kind: 'waiting', reason: 'ContainerCreating', message: '' }
-        : {
-            kind: 'waiting',
-            reason: 'CrashLoopBackOff',
-            message: `back-off ${delay / 1000}s restarting failed container=${this.name} pod=${pod.metadata?.name}_${pod.metadata?.namespace}(${pod.metadata?.uid})`,
-          };
+        ? ''
+        : `back-off ${delay / 1000}s restarting failed container=${this.name} pod=${name}_${namespace}(${uid})`;
+    this.#become({ type: 'restarted', backOff });
     if (delay > 0) {
-      this.#context.events.event(
-        pod,
-        'Warning',
-        'BackOff',
-        `Back-off restarting failed container ${this.name} in pod ${pod.metadata?.name}`,
-      );
+      const message = `Back-off restarting failed container ${this.name} in pod ${name}_${namespace}(${uid})`;
+      this.#context.events.event(pod, 'Warning', 'BackOff', message);
     }
   }
 
-  /** The container could not be started: says so and tries again, slower each time. */
-  #waitFor(reason: string, message: string): void {
-    const again = this.#backoff.refused() > 1;
-    this.#phase =
-      again && reason === 'ErrImagePull'
-        ? {
-            kind: 'waiting',
-            reason: 'ImagePullBackOff',
-            message: `Back-off pulling image ${JSON.stringify(this.#spec.image ?? '')}: ErrImagePull: ${message}`,
-          }
-        : { kind: 'waiting', reason, message };
+  #become(event: ContainerEvent): void {
+    this.#state = nextContainerState(this.#state, event);
+  }
+
+  /** Reports that the container cannot be started; the next tries come slower each time. */
+  #waitFor(reason: KubeletReason, message: string): void {
+    const isRepeated = this.#backoff.refused() > 1;
+    const image = JSON.stringify(this.#spec.image ?? '');
+    if (isRepeated && reason === 'ErrImagePull') {
+      this.refuse('ImagePullBackOff', `Back-off pulling image ${image}: ErrImagePull: ${message}`);
+    } else this.refuse(reason, message);
     this.#context.events.event(this.#context.pod(), 'Warning', 'Failed', `Error: ${reason}: ${message}`);
   }
 
@@ -426,7 +474,7 @@ export class ContainerRunner {
     }
     const hooked = hook !== undefined;
     if (this.#process && this.isRunning && left() > 0) signalProcess(this.#process, this.#stopSignal);
-    const wait = Math.max(left(), hooked && deadline > clock.now() - 1 ? LEAST_STOP_MS : 0);
+    const wait = Math.max(left(), hooked && deadline > clock.now() - 1 ? MIN_STOP_MS : 0);
     if (wait > 0) await this.#exit?.within(wait, this.#context.deadline);
     if (this.isRunning && this.#process) {
       signalProcess(this.#process, 'SIGKILL');
@@ -449,8 +497,8 @@ export class ContainerRunner {
     return (
       this.#health.complaint ??
       terminationMessage(
-        this.#folder.bundle(this.#attempt),
-        this.#folder.log(this.#attempt),
+        this.#folder.bundle(this.#state.attempt),
+        this.#folder.log(this.#state.attempt),
         this.#spec,
         code,
       )
@@ -475,19 +523,28 @@ export class ContainerRunner {
     }
   }
 
-  /** `begun`: its program runs, and does not only wait for the runtime's word. */
-  #save(startedAt: string, begun: boolean): void {
+  /** `begun`: its program runs; before, the process only waits for the runtime to start it. */
+  #save(begun: boolean, createdAt: string | null = null): void {
+    const { phase, attempt, last } = this.#state;
+    const startedAt =
+      phase.kind === 'running'
+        ? phase.startedAt
+        : phase.kind === 'ended'
+          ? phase.termination.startedAt
+          : createdAt;
     this.#folder.write({
       id: this.#id,
-      attempt: this.#attempt,
+      attempt,
       process: this.#process,
       begun,
       startedAt,
       image: this.#image,
       imageId: this.#imageId,
+      user: this.#user,
+      resources: this.#resources,
       stopSignal: this.#stopSignal,
-      last: this.#last,
-      ended: this.#phase.kind === 'ended' ? this.#phase.termination : null,
+      last,
+      ended: phase.kind === 'ended' ? phase.termination : null,
     });
   }
 }

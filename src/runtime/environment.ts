@@ -1,12 +1,14 @@
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 
 /** What variables may refer to; lookups give null for what does not exist. */
 export interface EnvironmentSources {
   readonly pod: Pod;
   readonly podIps: readonly string[];
   readonly hostIps: readonly string[];
+  /** The node's resources for pods: the limits of containers that have none. */
+  readonly allocatable: Readonly<Record<string, string>>;
   configMap(name: string): Readonly<Record<string, string>> | null;
   /** Decoded. */
   secret(name: string): Readonly<Record<string, string>> | null;
@@ -16,7 +18,7 @@ export interface EnvironmentSources {
 
 /**
  * A container's environment: the image's, then Services', then envFrom, then env, with $(NAME) replaced.
- * Throws FairleadError "CreateContainerConfigError" naming the object or key that is missing.
+ * Throws KubeletError "CreateContainerConfigError" naming the object or key that is missing.
  */
 export function containerEnvironment(
   container: Container,
@@ -40,7 +42,8 @@ export function containerEnvironment(
     }
     const { fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef } = valueFrom;
     if (fieldRef) result.set(name, podField(fieldRef.fieldPath, sources));
-    else if (resourceFieldRef) result.set(name, resourceField(container, resourceFieldRef));
+    else if (resourceFieldRef)
+      result.set(name, resourceField(container, resourceFieldRef, sources.allocatable));
     else {
       const reference = configMapKeyRef ?? secretKeyRef;
       const kind = configMapKeyRef ? 'configmap' : 'secret';
@@ -67,7 +70,7 @@ export function expand(text: string, variables: ReadonlyMap<string, string>): st
   );
 }
 
-/** A field of the downward API. Throws for one that there is not. */
+/** The value of a pod's field (fieldRef). Throws KubeletError for a field that is not supported. */
 export function podField(
   path: string,
   sources: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps'>,
@@ -112,20 +115,21 @@ export function podField(
   }
 }
 
-/** A container's request or limit, divided and rounded up. */
+/** A container's request or limit, divided and rounded up; without a limit, what the node has. */
 export function resourceField(
   container: Container,
   reference: { readonly resource: string; readonly divisor?: unknown },
+  allocatable: Readonly<Record<string, string>>,
 ): string {
   const [kind = '', name = ''] = reference.resource.split('.');
-  const source = (kind === 'limits' ? container.resources?.limits : container.resources?.requests) as
-    | Record<string, unknown>
-    | undefined;
-  const amount = parseQuantity(String(source?.[name] ?? '0'));
+  const { limits, requests } = container.resources ?? {};
+  const own =
+    kind === 'limits' ? (limits?.[name] ?? allocatable[name]) : (requests?.[name] ?? limits?.[name]);
   const divisor = parseQuantity(String(reference.divisor ?? '1')) || 1;
-  return String(Math.ceil(amount / divisor));
+  // Quantities are decimal, and their quotient in binary may lie a little above a whole number.
+  return String(Math.ceil(Number((parseQuantity(String(own ?? '0')) / divisor).toFixed(6))));
 }
 
-function missing(message: string): FairleadError {
-  return new FairleadError(message, { op: 'build environment', code: 'CreateContainerConfigError' });
+function missing(message: string): KubeletError {
+  return new KubeletError('CreateContainerConfigError', message, { op: 'build environment' });
 }

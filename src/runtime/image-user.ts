@@ -1,20 +1,21 @@
 import { lstatSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Container, Pod } from '../kube/types.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { hasCode } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 
-/** Whom a container's processes run as. */
+/** The user that a container's processes run as. */
 export interface ProcessUser {
   readonly uid: number;
   readonly gid: number;
-  /** Groups besides. */
+  /** Supplementary groups. */
   readonly groups: readonly number[];
 }
 
 /**
- * Whom a container runs as: by its own setting, the pod's, the image's. Names are looked up in the image's own
+ * The user of a container: by its own setting, the pod's, or the image's. Names are looked up in the image's own
  * /etc/passwd and /etc/group, which also say what other groups the user is in (supplementalGroupsPolicy "Merge").
- * Throws FairleadError "CreateContainerConfigError".
+ * Throws KubeletError "CreateContainerConfigError".
  */
 export function containerUser(
   pod: Pod,
@@ -66,12 +67,12 @@ function table(rootfs: string, file: string): string[][] {
       .filter((line) => line !== '' && !line.startsWith('#'))
       .map((line) => line.split(':'));
   } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR', 'EISDIR', 'ELOOP')) return [];
+    if (hasCode(error, 'ENOENT', 'ENOTDIR', 'EISDIR')) return [];
     throw error;
   }
 }
 
-const MOST_LINKS = 40;
+const MAX_LINKS = 40;
 
 /** A path as it would be if `root` were "/": an image's links must not lead to files of the machine. */
 function resolveInside(root: string, path: string): string {
@@ -90,13 +91,13 @@ function resolveInside(root: string, path: string): string {
       done.push(part);
       continue;
     }
-    if (++links > MOST_LINKS) throw Object.assign(new Error(`too many links in ${path}`), { code: 'ELOOP' });
+    if (++links > MAX_LINKS) throw problem(`too many symbolic links in the image's ${path}`);
     const target = readlinkSync(at);
     if (target.startsWith('/')) done = [];
     todo.unshift(...target.split('/'));
   }
 }
 
-function problem(message: string): FairleadError {
-  return new FairleadError(message, { op: 'start container', code: 'CreateContainerConfigError' });
+function problem(message: string): KubeletError {
+  return new KubeletError('CreateContainerConfigError', message, { op: 'start container' });
 }

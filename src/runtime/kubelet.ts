@@ -7,9 +7,12 @@ import { startInformer } from '../kube/informer.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
+import { boundingCapabilities } from './capabilities.ts';
 import { readControlGroups } from './control-groups.ts';
+import { makeHostLayers } from './host-root.ts';
 import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
+import { nodeCapacity } from './node-capacity.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker } from './pod-worker.ts';
@@ -37,9 +40,14 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
   const workers = new Map<string, PodWorker>();
   const statuses = statusWriter(options);
+  let hostLayers: readonly string[] | null = null;
   const images = createImageSource({
     store: openImageStore(options.images.folder),
     builtins: options.builtinImages,
+    hostLayers: () => {
+      hostLayers ??= makeHostLayers(join(paths.root, 'host-root'));
+      return hostLayers;
+    },
     plainHttp: options.images.plainHttp,
     clock,
     signal,
@@ -50,10 +58,12 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const context: WorkerContext = {
     options,
     images,
+    allocatable: nodeCapacity(stateDir),
     starts: createSemaphore(2 * availableParallelism()),
     client,
     paths,
     groups,
+    boundingSet: boundingCapabilities(),
     events,
     publish: statuses.publish,
     async finalize(pod) {
@@ -67,7 +77,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       }
       workers.delete(uid);
       statuses.forget(uid);
-      // What is still on its way of it must not bring it back.
+      // A late event about it must not bring it back.
       if (informer.get(keyOf(pod))?.metadata?.uid === uid) finalized.add(uid);
     },
   };
@@ -164,7 +174,7 @@ function readSavedPod(folder: string): Pod | null {
 
 const RETRY_MS = 500;
 
-/** Writes pods' statuses: one at a time for each pod, always the latest, and none that says nothing new. */
+/** Writes pods' statuses: one at a time for each pod, always the latest, and only changes. */
 function statusWriter(options: KubeletOptions) {
   const { client, clock, logger, signal } = options;
   const wanted = new Map<string, { pod: Pod; status: PodStatus }>();
@@ -186,7 +196,7 @@ function statusWriter(options: KubeletOptions) {
         );
         written.set(uid, text);
       } catch (error) {
-        // Deleted, or another pod of that name by now: there is nobody to report on.
+        // Deleted, or another pod has the name by now.
         if (hasReason(error, 'NotFound', 'Conflict')) return;
         logger.warn({ pod: `${namespace}/${name}` }, `cannot write status: ${messageOf(error)}`);
         if (!wanted.has(uid)) wanted.set(uid, next);

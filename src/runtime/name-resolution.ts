@@ -1,5 +1,5 @@
 import type { Pod } from '../kube/types.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 
 export interface ResolverSettings {
   readonly clusterDns: readonly string[];
@@ -80,29 +80,41 @@ function parseResolvConf(text: string) {
   return result;
 }
 
-/** A pod's host name: its own, or its `hostname`; cut to what the kernel takes. */
-export function podHostname(pod: Pod): string {
-  return (pod.spec?.hostname || pod.metadata?.name || 'pod').slice(0, 63).replace(/[-.]+$/, '');
+/** The node that a pod runs on, as its names depend on it. */
+export interface NameSettings {
+  readonly nodeName: string;
+  readonly clusterDomain: string;
 }
 
-/** The name that the pod's kernel has: with setHostnameAsFQDN and a subdomain the whole one, which it takes 64 bytes of. */
-export function kernelHostname(pod: Pod, clusterDomain: string): string {
-  const { setHostnameAsFQDN, subdomain } = pod.spec ?? {};
-  const hostname = podHostname(pod);
-  if (!setHostnameAsFQDN || !subdomain) return hostname;
+/**
+ * A pod's host name: the node's where it uses the node's network; else hostnameOverride (KEP-4762), its `hostname`, or
+ * its own name, cut to what the kernel takes.
+ */
+export function podHostname(pod: Pod, nodeName: string): string {
+  const { hostNetwork, hostname, hostnameOverride } = pod.spec ?? {};
+  const name = hostNetwork ? nodeName : hostnameOverride || hostname || pod.metadata?.name || 'pod';
+  return name.slice(0, hostnameOverride ? 64 : 63).replace(/[-.]+$/, '');
+}
+
+/** The name that the pod's kernel has: with setHostnameAsFQDN and a subdomain the full one, at most 64 bytes of it. */
+export function kernelHostname(pod: Pod, { nodeName, clusterDomain }: NameSettings): string {
+  const { setHostnameAsFQDN, subdomain, hostNetwork, hostnameOverride } = pod.spec ?? {};
+  const hostname = podHostname(pod, nodeName);
+  if (!setHostnameAsFQDN || !subdomain || hostNetwork || hostnameOverride) return hostname;
   const name = `${hostname}.${subdomain}.${pod.metadata?.namespace}.svc.${clusterDomain}`;
   if (name.length <= 64) return name;
-  throw new FairleadError(`the host name ${name} is longer than 64 bytes; leave out setHostnameAsFQDN`, {
-    op: 'create sandbox',
-    code: 'FailedCreatePodSandBox',
-  });
+  throw new KubeletError(
+    'FailedCreatePodSandBox',
+    `the host name ${name} is longer than 64 bytes; leave out setHostnameAsFQDN`,
+    { op: 'create sandbox' },
+  );
 }
 
 /** The text of a pod's /etc/hosts. `nodeHosts`: the node's own file, which pods on the host's network get. */
 export function hostsFile(
   pod: Pod,
   ips: readonly string[],
-  clusterDomain: string,
+  { nodeName, clusterDomain }: NameSettings,
   nodeHosts: string,
 ): string {
   const aliases = (pod.spec?.hostAliases ?? []).map(
@@ -110,7 +122,7 @@ export function hostsFile(
   );
   const tail = aliases.length > 0 ? ['', '# Entries added by HostAliases.', ...aliases] : [];
   if (pod.spec?.hostNetwork) return [nodeHosts.trimEnd(), ...tail, ''].join('\n');
-  const hostname = podHostname(pod);
+  const hostname = podHostname(pod, nodeName);
   const { subdomain } = pod.spec ?? {};
   const full = subdomain ? `${hostname}.${subdomain}.${pod.metadata?.namespace}.svc.${clusterDomain}\t` : '';
   return [

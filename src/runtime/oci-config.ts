@@ -1,5 +1,6 @@
-import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
+import { containerCapabilities } from './capabilities.ts';
+import { containerResources } from './container-resources.ts';
 import type { ProcessUser } from './image-user.ts';
 import { seccompFilter } from './seccomp.ts';
 
@@ -28,35 +29,12 @@ export interface OciConfigInput {
   readonly cgroupsPath: string;
   /** Controllers that can be used: limits of others are left out. */
   readonly cgroupControllers: ReadonlySet<string>;
+  /** Capabilities that this machine can give. */
+  readonly boundingSet: readonly string[];
+  /** The folder of profiles of type Localhost. */
+  readonly seccompFolder: string;
   readonly tty: boolean;
 }
-
-// The default set of container runtimes (runtime-spec, Docker, containerd).
-const DEFAULT_CAPABILITIES = [
-  'CAP_AUDIT_WRITE',
-  'CAP_CHOWN',
-  'CAP_DAC_OVERRIDE',
-  'CAP_FOWNER',
-  'CAP_FSETID',
-  'CAP_KILL',
-  'CAP_MKNOD',
-  'CAP_NET_BIND_SERVICE',
-  'CAP_NET_RAW',
-  'CAP_SETFCAP',
-  'CAP_SETGID',
-  'CAP_SETPCAP',
-  'CAP_SETUID',
-  'CAP_SYS_CHROOT',
-];
-
-const ALL_CAPABILITIES = (
-  'CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE ' +
-  'NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN ' +
-  'SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE ' +
-  'MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE'
-)
-  .split(' ')
-  .map((name) => `CAP_${name}`);
 
 const MASKED = [
   '/proc/acpi',
@@ -74,10 +52,10 @@ export function ociConfig(input: OciConfigInput): object {
   const { pod, container, pausePid } = input;
   const security = container.securityContext ?? {};
   const privileged = security.privileged === true;
-  const capabilities = capabilitiesOf(security.capabilities, privileged);
+  const capabilities = containerCapabilities(security, input.boundingSet);
   const { hostNetwork = false, hostPID = false, hostIPC = false } = pod.spec ?? {};
   const masked = !privileged && security.procMount !== 'Unmasked';
-  const seccomp = seccompFilter(pod, container, capabilities);
+  const seccomp = seccompFilter(pod, container, capabilities, input.seccompFolder);
   const namespacePath = (kind: string) => `/proc/${pausePid}/ns/${kind}`;
   return {
     ociVersion: '1.0.2',
@@ -112,7 +90,10 @@ export function ociConfig(input: OciConfigInput): object {
         ...(hostNetwork ? [] : [{ type: 'network', path: namespacePath('net') }]),
       ],
       cgroupsPath: input.cgroupsPath,
-      resources: resources(container, input.cgroupControllers, privileged),
+      resources: {
+        ...containerResources(container, input.cgroupControllers),
+        ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
+      },
       ...(masked ? { maskedPaths: MASKED, readonlyPaths: READONLY } : {}),
       ...(seccomp ? { seccomp } : {}),
     },
@@ -122,19 +103,6 @@ export function ociConfig(input: OciConfigInput): object {
 function groupsOf(pod: Pod): number[] {
   const { supplementalGroups = [], fsGroup } = pod.spec?.securityContext ?? {};
   return [...supplementalGroups, ...(fsGroup === undefined ? [] : [fsGroup])];
-}
-
-function capabilitiesOf(
-  change: { add?: string[]; drop?: string[] } | undefined,
-  privileged: boolean,
-): string[] {
-  if (privileged) return ALL_CAPABILITIES;
-  const full = (name: string) => (name.startsWith('CAP_') ? name : `CAP_${name}`);
-  const drop = (change?.drop ?? []).map(full);
-  const add = (change?.add ?? []).map(full);
-  const base = drop.includes('CAP_ALL') ? [] : DEFAULT_CAPABILITIES.filter((name) => !drop.includes(name));
-  if (add.includes('CAP_ALL')) return ALL_CAPABILITIES.filter((name) => !drop.includes(name));
-  return [...new Set([...base, ...add])];
 }
 
 function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
@@ -165,27 +133,4 @@ function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
   ];
-}
-
-const CPU_PERIOD = 100_000;
-
-function resources(container: Container, controllers: ReadonlySet<string>, privileged: boolean): object {
-  const limits = (container.resources?.limits ?? {}) as Record<string, unknown>;
-  const requests = (container.resources?.requests ?? {}) as Record<string, unknown>;
-  const cpuLimit = parseQuantity(String(limits['cpu'] ?? ''));
-  const cpuRequest = parseQuantity(String(requests['cpu'] ?? limits['cpu'] ?? ''));
-  const memory = parseQuantity(String(limits['memory'] ?? ''));
-  const cpu = {
-    ...(Number.isFinite(cpuLimit)
-      ? { quota: Math.max(1000, Math.round(cpuLimit * CPU_PERIOD)), period: CPU_PERIOD }
-      : {}),
-    ...(Number.isFinite(cpuRequest) ? { shares: Math.max(2, Math.round(cpuRequest * 1024)) } : {}),
-  };
-  return {
-    ...(controllers.has('cpu') && Object.keys(cpu).length > 0 ? { cpu } : {}),
-    ...(controllers.has('memory') && Number.isFinite(memory)
-      ? { memory: { limit: Math.round(memory) } }
-      : {}),
-    ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
-  };
 }

@@ -5,6 +5,7 @@ import { delimiter, join } from 'node:path';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
+import { KubeletError } from './kubelet-error.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import type { TerminalSize } from './streams/remote-command.ts';
 
@@ -212,7 +213,26 @@ function conmon(args: readonly string[]): Promise<{ pid: number; message: string
   });
 }
 
-/** Sends a signal to a container's first process; false when it runs no more. */
+/** Changes a running container's limits (LinuxResources of the runtime-spec). Throws with crun's own words. */
+export async function updateContainer(
+  paths: RuntimePaths,
+  { id, bundle }: RunningContainer,
+  resources: object,
+): Promise<void> {
+  if (Object.keys(resources).length === 0) return;
+  const file = join(bundle, 'resources.json');
+  writeFileSync(file, JSON.stringify(resources), { mode: 0o600 });
+  const { code, stderr } = await runCommand(paths.program, [
+    ...crunArgs(paths),
+    'update',
+    '--resources',
+    file,
+    id,
+  ]);
+  if (code !== 0) throw runtimeError('update', id, stderr);
+}
+
+/** Sends a signal to a container's first process; false when it has ended. */
 export async function killContainer(paths: RuntimePaths, id: string, signal: string): Promise<boolean> {
   return (await runCommand(paths.program, [...crunArgs(paths), 'kill', id, signal])).code === 0;
 }
@@ -315,11 +335,10 @@ export function readExitCode(paths: RuntimePaths, id: string): number | null {
   }
 }
 
-function runtimeError(what: string, id: string, message: string): FairleadError {
+function runtimeError(what: string, id: string, message: string): KubeletError {
   const text = message.trim().replace(/\n/g, '; ') || 'no reason given';
-  return new FairleadError(`cannot ${what} container: ${text}`, {
+  return new KubeletError('RunContainerError', `failed to ${what} container: ${text}`, {
     op: `${what} container`,
-    code: 'RunContainerError',
     object: id,
   });
 }

@@ -6,8 +6,10 @@ import type { Pod } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import type { EnvironmentSources } from './environment.ts';
+import { KubeletError } from './kubelet-error.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
+import { pullCredentials } from './pull-secrets.ts';
 import { followsObjects, prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
 import type { WorkerContext } from './worker-context.ts';
 
@@ -19,13 +21,13 @@ export interface PodFilesOptions {
   readonly folder: string;
   readonly pod: () => Pod;
   readonly ips: () => readonly string[];
-  /** Whether the pod runs and is to go on. */
+  /** Whether the pod runs and is to continue. */
   readonly isActive: () => boolean;
   /** Calls once after so many milliseconds, unless the pod ends before. */
   readonly after: (ms: number, run: () => void) => void;
 }
 
-/** What a pod keeps on disk and what its containers find there: volumes, and the files that name hosts. */
+/** A pod's files on disk: volumes, and the files that name hosts. */
 export class PodFiles {
   readonly #options: PodFilesOptions;
   readonly #folder: string;
@@ -47,7 +49,7 @@ export class PodFiles {
     return this.#volumes !== null;
   }
 
-  /** What a container is started with of them. */
+  /** The part of them that containers are started with. */
   get launch(): Pick<Launch, 'volumes' | 'environment' | 'files'> {
     return {
       volumes: this.#volumes ?? new Map<string, string>(),
@@ -60,7 +62,7 @@ export class PodFiles {
     };
   }
 
-  /** Keeps the object, so that a pod whose object has gone while nobody looked can still be taken down in order. */
+  /** Keeps the object, so that a pod whose object is deleted while no agent runs can still be ended in order. */
   savePod(): void {
     if (statSync(this.#folder, { throwIfNoEntry: false })) {
       replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(this.#options.pod()));
@@ -73,18 +75,36 @@ export class PodFiles {
     const pod = podNow();
     const { files } = this.launch;
     this.#sources = await this.#readSources();
-    this.#volumes = await prepareVolumes(pod, this.volumesFolder, this.#sources.volumes);
+    this.#volumes = await prepareVolumes(pod, this.volumesFolder, {
+      ...this.#sources.volumes,
+      image: (reference, pullPolicy) => this.#imageRoot(reference, pullPolicy),
+    });
     const nodeResolvConf = readOptionalFile('/etc/resolv.conf') ?? '';
     writeFileSync(
       files.resolvConf,
       resolvConf(pod, { clusterDns, fallbackDns, clusterDomain, nodeResolvConf }),
     );
     const nodeHosts = readOptionalFile('/etc/hosts') ?? '';
-    writeFileSync(files.hosts, hostsFile(pod, ips(), clusterDomain, nodeHosts));
-    writeFileSync(files.hostname, `${podHostname(pod)}\n`);
+    writeFileSync(files.hosts, hostsFile(pod, ips(), context.options, nodeHosts));
+    writeFileSync(files.hostname, `${podHostname(pod, context.options.nodeName)}\n`);
     if ((pod.spec?.volumes ?? []).some(followsObjects)) {
       this.#refreshLater();
     }
+  }
+
+  /** The unpacked files of a volume's image, which is pulled where it is missing. */
+  async #imageRoot(reference: string, pullPolicy: string | undefined): Promise<string> {
+    const { images, client } = this.#options.context;
+    const wanted = { image: reference, ...(pullPolicy ? { imagePullPolicy: pullPolicy } : {}) };
+    const image =
+      images.present(wanted) ??
+      (await images.pull(wanted, (name) => pullCredentials(client, this.#options.pod(), name)));
+    const [root, ...others] = image.layers;
+    if (root !== undefined && others.length === 0) return root;
+    throw new KubeletError('FailedMount', `image ${reference} cannot be a volume`, {
+      op: 'mount volume',
+      hint: 'use an image from a registry, or load one with fairlead image load',
+    });
   }
 
   release(): void {
@@ -123,6 +143,8 @@ export class PodFiles {
       podIps: ips(),
       hostIps: [...context.options.nodeAddresses],
       apiService: context.options.apiService,
+      nodeName: context.options.nodeName,
+      allocatable: context.allocatable,
     });
   }
 }

@@ -2,12 +2,14 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { boundVolume } from './claimed-volumes.ts';
 import type { EnvironmentSources } from './environment.ts';
+import { podHostname } from './name-resolution.ts';
+import { ephemeralOf } from './pod-containers.ts';
 import type { VolumeSources } from './volumes.ts';
 
 /** The objects that a pod's environment and volumes are made from, read once. */
 export interface PodSources {
   readonly environment: EnvironmentSources;
-  readonly volumes: VolumeSources;
+  readonly volumes: Omit<VolumeSources, 'image'>;
 }
 
 export async function podSources(
@@ -16,6 +18,8 @@ export async function podSources(
   node: {
     readonly podIps: readonly string[];
     readonly hostIps: readonly string[];
+    readonly nodeName: string;
+    readonly allocatable: Readonly<Record<string, string>>;
     readonly apiService: { readonly host: string; readonly port: number };
   },
 ): Promise<PodSources> {
@@ -72,7 +76,8 @@ export async function podSources(
       hostIps: node.hostIps,
       configMap: (name) => texts(configMaps.get(name)),
       secret: (name) => texts(secrets.get(name)),
-      services: { HOSTNAME: pod.spec?.hostname ?? pod.metadata?.name ?? '', ...links, ...services },
+      allocatable: node.allocatable,
+      services: { HOSTNAME: podHostname(pod, node.nodeName), ...links, ...services },
     },
     volumes: {
       configMap: (name) => configMaps.get(name) ?? null,
@@ -96,12 +101,12 @@ export async function podSources(
         return answer.status?.token ?? '';
       },
       claimed: (claim) => boundVolume(client, pod, claim),
-      fields: { pod, podIps: node.podIps, hostIps: node.hostIps },
+      fields: { pod, podIps: node.podIps, hostIps: node.hostIps, allocatable: node.allocatable },
     },
   };
 }
 
-/** Variables that tell of the namespace's Services, as Docker's links do: WEB_SERVICE_HOST, WEB_PORT_80_TCP_ADDR, … */
+/** Variables that describe the namespace's Services, as Docker's links do: WEB_SERVICE_HOST, WEB_PORT_80_TCP_ADDR, … */
 export function serviceLinks(services: readonly Service[]): Record<string, string> {
   const variables: Record<string, string> = {};
   for (const { metadata, spec } of services) {
@@ -134,7 +139,8 @@ function referenced(pod: Pod): { configMaps: Set<string>; secrets: Set<string> }
   const add = (set: Set<string>, name: string | undefined) => {
     if (name) set.add(name);
   };
-  for (const container of [...(pod.spec?.initContainers ?? []), ...(pod.spec?.containers ?? [])]) {
+  const { initContainers = [], containers = [] } = pod.spec ?? {};
+  for (const container of [...initContainers, ...containers, ...ephemeralOf(pod)]) {
     for (const { configMapRef, secretRef } of container.envFrom ?? []) {
       add(configMaps, configMapRef?.name);
       add(secrets, secretRef?.name);

@@ -1,22 +1,11 @@
+import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, ContainerStatus, Pod, PodCondition } from '../kube/types.ts';
+import { changedResources } from './container-resources.ts';
+import type { ProcessUser } from './image-user.ts';
+import { type ContainerPhase, isPodOver, restartRules, type Termination, wantsRestart } from './lifecycle.ts';
+import { isSidecar } from './pod-containers.ts';
 
 type PodStatus = NonNullable<Pod['status']>;
-
-/** An ended run of a container. */
-export interface Termination {
-  readonly id: string;
-  readonly exitCode: number;
-  readonly reason: string;
-  readonly message: string;
-  readonly startedAt: string | null;
-  readonly finishedAt: string;
-}
-
-/** A container as it stands. */
-export type ContainerPhase =
-  | { readonly kind: 'waiting'; readonly reason: string; readonly message: string }
-  | { readonly kind: 'running'; readonly id: string; readonly startedAt: string }
-  | { readonly kind: 'ended'; readonly termination: Termination };
 
 export interface ContainerView {
   readonly phase: ContainerPhase;
@@ -27,8 +16,12 @@ export interface ContainerView {
   readonly started: boolean;
   /** The readiness probe passes (or there is none). */
   readonly ready: boolean;
-  /** What exactly its image is; empty where the name says it. */
+  /** The image's exact identity; empty where the name says it. */
   readonly imageId: string;
+  /** The user that it runs as; null before its first start. */
+  readonly user: ProcessUser | null;
+  /** The resources in effect; undefined before its first start, or without any. */
+  readonly resources: Container['resources'];
 }
 
 export interface PodView {
@@ -37,6 +30,10 @@ export interface PodView {
   readonly ips: readonly string[];
   readonly hostIps: readonly string[];
   readonly sandboxReady: boolean;
+  /** It is being ended. */
+  readonly isTerminating: boolean;
+  /** The node's resources for pods. */
+  readonly allocatable: Readonly<Record<string, string>>;
   readonly startTime: string;
   /** The whole pod has failed for this reason ("Evicted", "UnsupportedField"). */
   readonly failure: { readonly reason: string; readonly message: string } | null;
@@ -44,15 +41,10 @@ export interface PodView {
   readonly now: string;
 }
 
-/** Always-restarting init containers: sidecars (KEP-753). */
-export function isSidecar(container: Container): boolean {
-  return (container as { restartPolicy?: string }).restartPolicy === 'Always';
-}
-
 const neverRan = (view: ContainerView | undefined) =>
   view === undefined || (view.phase.kind === 'waiting' && view.last === null);
 
-/** The status that Kubernetes would report. Conditions keep their transition times where they do not change. */
+/** Describes a pod as Kubernetes does. Conditions keep their transition times where they do not change. */
 export function podStatus(view: PodView): PodStatus {
   const { pod } = view;
   const spec = pod.spec;
@@ -76,7 +68,10 @@ export function podStatus(view: PodView): PodStatus {
   const incomplete = init
     .filter((container) => !initDone(container, view.containers.get(container.name)))
     .map((one) => one.name);
+  const { generation } = pod.metadata ?? {};
+  const observed = generation === undefined ? {} : { observedGeneration: generation };
   const own = [
+    ...resizeConditions(view),
     condition('PodReadyToStartContainers', view.sandboxReady),
     condition('Initialized', initialized, {
       reason: 'ContainersNotInitialized',
@@ -95,18 +90,22 @@ export function podStatus(view: PodView): PodStatus {
     const same = before && before.status === fresh.status;
     return {
       ...fresh,
+      ...observed,
       lastProbeTime: null,
       lastTransitionTime: (same && before.lastTransitionTime) || view.now,
     } as unknown as PodCondition;
   });
-  const others = given.filter((one) => !own.some((fresh) => fresh.type === one.type));
-  // One that is turned away has no containers to tell of, as at upstream's kubelet: people see the reason instead.
+  const others = given.filter(
+    (one) => !own.some((fresh) => fresh.type === one.type) && !RESIZE_CONDITIONS.has(one.type),
+  );
+  // A rejected pod has no container statuses, as at upstream's kubelet: users see the reason instead.
   const refused =
     view.failure !== null && [...main, ...init].every(({ name }) => neverRan(view.containers.get(name)));
   const [podIP] = view.ips;
   const [hostIP] = view.hostIps;
   return {
     phase,
+    ...observed,
     conditions: [...own, ...others],
     ...(view.failure ? { reason: view.failure.reason, message: view.failure.message } : {}),
     ...(hostIP ? { hostIP, hostIPs: view.hostIps.map((ip) => ({ ip })) } : {}),
@@ -131,6 +130,43 @@ export function podStatus(view: PodView): PodStatus {
   } as PodStatus;
 }
 
+const RESIZE_CONDITIONS: ReadonlySet<string> = new Set(['PodResizePending', 'PodResizeInProgress']);
+
+/** What keeps a changed pod from its new resources (KEP-1287). */
+function resizeConditions({ pod, containers, allocatable }: PodView) {
+  const pending = (pod.spec?.containers ?? []).filter((container) => {
+    const view = containers.get(container.name);
+    return view?.phase.kind === 'running' && changedResources(view.resources, container.resources).length > 0;
+  });
+  if (pending.length === 0) return [];
+  const excess = exceededResource(pod, allocatable);
+  return excess
+    ? [
+        {
+          type: 'PodResizePending',
+          status: 'True',
+          reason: 'Infeasible',
+          message: `Node didn't have enough capacity: ${excess}`,
+        },
+      ]
+    : [{ type: 'PodResizeInProgress', status: 'True' }];
+}
+
+/** The resource that the pod asks more of than the node has; null: it fits. */
+export function exceededResource(pod: Pod, allocatable: Readonly<Record<string, string>>): string | null {
+  for (const name of ['cpu', 'memory']) {
+    const requests = (pod.spec?.containers ?? []).map(({ resources }) =>
+      parseQuantity(String(resources?.requests?.[name] ?? resources?.limits?.[name] ?? '0')),
+    );
+    const capacity = parseQuantity(allocatable[name] ?? '');
+    const sum = requests.reduce((total, one) => total + one, 0);
+    if (Number.isFinite(capacity) && sum > capacity) {
+      return `${name}, requested: ${sum}, capacity: ${capacity}`;
+    }
+  }
+  return null;
+}
+
 function ephemeralStatuses({ pod, containers }: PodView, initialized: boolean): object {
   const { ephemeralContainers = [] } = (pod.spec ?? {}) as { ephemeralContainers?: Container[] };
   if (ephemeralContainers.length === 0) return {};
@@ -145,31 +181,36 @@ function ephemeralStatuses({ pod, containers }: PodView, initialized: boolean): 
 function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed' {
   if (view.failure) return 'Failed';
   const spec = view.pod.spec;
-  const policy = spec?.restartPolicy ?? 'Always';
   for (const container of (spec?.initContainers ?? []).filter((one) => !isSidecar(one))) {
     const phase = view.containers.get(container.name)?.phase;
-    if (phase?.kind === 'ended' && phase.termination.exitCode !== 0 && policy === 'Never') return 'Failed';
+    const hasFailed = phase?.kind === 'ended' && phase.termination.exitCode !== 0;
+    if (hasFailed && !wantsRestart(restartRules(view.pod, container), phase.termination.exitCode))
+      return 'Failed';
   }
   if (!isInitialized(view.pod, view.containers)) return 'Pending';
   const phases = (spec?.containers ?? []).map((container) => view.containers.get(container.name));
-  const over = phases.every((one) => one?.phase.kind === 'ended');
-  if (over && (policy !== 'Always' || view.pod.metadata?.deletionTimestamp)) {
+  const { isTerminating } = view;
+  const phaseOf = (container: Container): ContainerPhase =>
+    view.containers.get(container.name)?.phase ?? { kind: 'waiting', reason: '', message: '' };
+  const over = isTerminating
+    ? phases.every((one) => one?.phase.kind === 'ended')
+    : isPodOver(view.pod, phaseOf);
+  if (over) {
     const good = phases.every((one) => one?.phase.kind === 'ended' && one.phase.termination.exitCode === 0);
-    if (good) return 'Succeeded';
-    if (policy === 'Never' || view.pod.metadata?.deletionTimestamp) return 'Failed';
+    return good ? 'Succeeded' : 'Failed';
   }
   const begun = phases.every((one) => one && (one.phase.kind !== 'waiting' || one.restarts > 0 || one.last));
   return begun ? 'Running' : 'Pending';
 }
 
-/** An init container lets the next begin: it ended well, or, a sidecar, it has started. */
+/** Whether the next container may begin: this init container has succeeded or, a sidecar, has started. */
 export function initDone(container: Container, view: ContainerView | undefined): boolean {
   if (!view) return false;
   if (isSidecar(container)) return view.started && (view.phase.kind === 'running' || view.restarts > 0);
   return view.phase.kind === 'ended' && view.phase.termination.exitCode === 0;
 }
 
-/** All init containers are done, or were once: the others have begun. */
+/** Whether all init containers are done, or were once: then the others have begun. */
 export function isInitialized(pod: Pod, containers: ReadonlyMap<string, ContainerView>): boolean {
   const begun = (pod.spec?.containers ?? []).some(({ name }) => {
     const view = containers.get(name);
@@ -206,8 +247,36 @@ function containerStatus(
     imageID: view?.imageId ?? '',
     ...(id ? { containerID: `crun://${id}` } : {}),
     started: running && (view?.started ?? false),
+    ...(view?.resources && running
+      ? {
+          resources: view.resources,
+          ...(view.resources.requests ? { allocatedResources: view.resources.requests } : {}),
+        }
+      : {}),
+    ...(view?.user
+      ? {
+          user: {
+            linux: {
+              uid: view.user.uid,
+              gid: view.user.gid,
+              supplementalGroups: [...new Set([view.user.gid, ...view.user.groups])],
+            },
+          },
+        }
+      : {}),
+    ...(container.volumeMounts && container.volumeMounts.length > 0
+      ? { volumeMounts: container.volumeMounts.map(mountStatus) }
+      : {}),
   } as ContainerStatus;
 }
+
+function mountStatus({ name, mountPath, readOnly, recursiveReadOnly }: VolumeMount) {
+  if (!readOnly) return { name, mountPath };
+  const recursive = recursiveReadOnly === 'Enabled' || recursiveReadOnly === 'IfPossible';
+  return { name, mountPath, readOnly, recursiveReadOnly: recursive ? 'Enabled' : 'Disabled' };
+}
+
+type VolumeMount = NonNullable<Container['volumeMounts']>[number];
 
 function stateOf(phase: ContainerPhase) {
   switch (phase.kind) {

@@ -2,26 +2,30 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerRunner } from './container-runner.ts';
 import { removeControlGroup } from './control-groups.ts';
+import { describeError, reasonOf } from './kubelet-error.ts';
+import { isPodOver, nextPodStep, type PodFacts, type PodStep, STEPS_TO_GO_ON } from './lifecycle.ts';
 import { kernelHostname } from './name-resolution.ts';
-import { type EphemeralContainer, ephemeralOf, hostPortsOf, isOver } from './pod-containers.ts';
+import { type EphemeralContainer, ephemeralOf, hostPortsOf, isSidecar } from './pod-containers.ts';
 import { PodFiles } from './pod-files.ts';
-import { type ContainerView, initDone, isInitialized, isSidecar, podStatus } from './pod-status.ts';
+import { type ContainerView, initDone, isInitialized, podStatus } from './pod-status.ts';
 import { isAlive } from './process-identity.ts';
-import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
+import { checkRuntimeClass } from './runtime-class.ts';
+import { adoptSandbox, createSandbox, removeSandbox, type Sandbox, sharedPidNamespace } from './sandbox.ts';
 import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
-const MOST_RETRY_MS = 30_000;
+const MAX_RETRY_MS = 30_000;
+
 /**
- * Brings one pod to what its object asks for, one step after the other: sandbox, network, volumes, init containers,
- * containers; at its end, hooks, signals, and the removal of everything. Takes up where an earlier agent stopped.
+ * Carries out the steps of one pod (lifecycle.ts), one after the other: sandbox, network, volumes, init containers,
+ * containers; at its end, hooks, signals, and the removal of everything. Continues where an earlier agent stopped.
  */
 export class PodWorker {
   readonly uid: string;
@@ -33,9 +37,11 @@ export class PodWorker {
   #pod: Pod;
   #sandbox: Sandbox | null = null;
   #ips: string[] = [];
-  /** Why the pod must go at once. */
+  /** Why the pod must go at once; null: it need not. */
   #eviction: string | null = null;
   #failure: { reason: string; message: string } | null = null;
+  #isRefusalReported = false;
+  #unsupported: readonly string[];
   #goneFromApi = false;
   #terminating = false;
   #done = false;
@@ -50,6 +56,7 @@ export class PodWorker {
     this.#context = context;
     this.#pod = pod;
     this.uid = pod.metadata?.uid ?? '';
+    this.#unsupported = unsupportedFields(pod);
     this.#folder = join(context.options.stateDir, 'pods', this.uid);
     this.#files = new PodFiles({
       context,
@@ -87,36 +94,39 @@ export class PodWorker {
     };
   }
 
-  /** Takes note of a newer object. */
+  /** Takes over a newer version of the object. */
   update(pod: Pod): void {
     this.#pod = pod;
+    this.#unsupported = unsupportedFields(pod);
     this.#files.savePod();
     this.wake();
   }
 
-  /** The object is gone: whatever runs is ended. */
+  /** Ends the pod: its object is gone. */
   remove(): void {
     this.#goneFromApi = true;
     this.wake();
   }
 
-  /** Something has happened: look at everything again. */
+  /** Takes the next steps: something has happened. */
   wake(): void {
     if (this.#done) return;
     this.#dirty = true;
     for (const runner of this.#containers.values()) runner.nudge();
+    // While it is being stopped, what becomes unready or ends is reported at once.
+    if (this.#terminating) this.#publish();
     this.#running ??= this.#run().finally(() => {
       this.#running = null;
       if (this.#dirty) this.wake();
     });
   }
 
-  /** An image has come to the node. */
+  /** Tries starts that wait for an image again: one has come. */
   retryImages(): void {
     for (const runner of this.#containers.values()) runner.retryImage();
   }
 
-  /** Lets go without touching what runs: the agent ends, the pod does not. */
+  /** Stops watching: the agent ends, the pod does not. */
   release(): void {
     this.#done = true;
     for (const cancel of this.#cancelTimers.splice(0)) cancel();
@@ -127,21 +137,22 @@ export class PodWorker {
     while (this.#dirty && !this.#done) {
       this.#dirty = false;
       try {
-        if (this.#isLeaving()) {
-          await this.#terminate();
-          return;
-        }
-        await this.#advance();
+        let step: PodStep;
+        do {
+          step = nextPodStep(this.#facts());
+          await this.#carryOut(step);
+        } while (STEPS_TO_GO_ON.has(step) || (step === 'run-containers' && this.#isOver()));
+        if (step === 'terminate') return;
         this.#retryMs = FIRST_RETRY_MS;
       } catch (error) {
         this.#report(error);
         if (hasCode(error, 'NodePorts')) {
-          // Nobody moves a pod that is bound: who bound it here can make another one.
+          // A bound pod does not move to another node: what made it can make another one.
           this.#failure = { reason: 'NodePorts', message: `Pod was rejected: ${messageOf(error)}` };
           await this.#removeSandbox();
         } else {
           this.#later(this.#retryMs);
-          this.#retryMs = Math.min(this.#retryMs * 2, MOST_RETRY_MS);
+          this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
         }
       }
       this.#publish();
@@ -152,68 +163,106 @@ export class PodWorker {
     return this.#goneFromApi || this.#terminating || this.#pod.metadata?.deletionTimestamp !== undefined;
   }
 
-  /** It runs and is to go on. */
+  /** Whether it runs and is to continue. */
   #isActive(): boolean {
     return !this.#done && !this.#isLeaving() && this.#sandbox !== null;
   }
 
-  /** Every step that can be taken now towards a running pod. */
-  async #advance(): Promise<void> {
-    const { options, events } = this.#context;
+  #facts(): PodFacts {
     const phase = this.#pod.status?.phase;
-    if (this.#failure || ((phase === 'Succeeded' || phase === 'Failed') && !this.#sandbox)) return;
-    const refused = unsupportedFields(this.#pod);
-    if (refused.length > 0) {
-      const message = `not supported by this node: ${refused.join(', ')}; remove ${refused.length === 1 ? 'this field' : 'these fields'}`;
-      this.#failure = { reason: 'UnsupportedField', message };
-      events.event(this.#pod, 'Warning', 'UnsupportedField', message);
+    const hasEnded = phase === 'Succeeded' || phase === 'Failed';
+    return {
+      isLeaving: this.#isLeaving(),
+      isFinished: this.#failure !== null || (hasEnded && !this.#sandbox),
+      isRefused: this.#unsupported.length > 0,
+      mustFail: this.#deadlinePassed() || this.#eviction !== null,
+      isOver: this.#isOver(),
+      hasSandbox: this.#sandbox !== null,
+      isSandboxAlive: this.#sandbox !== null && isAlive(this.#sandbox.pause),
+      hasAddresses: this.#ips.length > 0,
+      hasFiles: this.#files.arePrepared,
+    };
+  }
+
+  async #carryOut(step: PodStep): Promise<void> {
+    switch (step) {
+      case 'terminate':
+        return await this.#terminate();
+      case 'rest':
+        return;
+      case 'refuse':
+        return this.#refuse();
+      case 'fail':
+        return await this.#fail();
+      case 'retire':
+        return await this.#retire();
+      case 'create-sandbox':
+        return await this.#createSandbox();
+      case 'attach-network':
+        return await this.#attachNetwork();
+      case 'prepare-files':
+        await this.#files.prepare();
+        if (hasStorageLimits(this.#pod)) this.#watchStorage();
+        return;
+      case 'run-containers':
+        return await this.#startContainers();
+    }
+  }
+
+  /** Says what this node cannot do of the pod; it stays Pending, so that it is not replaced by the next one. */
+  #refuse(): void {
+    const fields = this.#unsupported;
+    const message = `not supported by this node: ${fields.join(', ')}; remove ${fields.length === 1 ? 'this field' : 'these fields'}`;
+    for (const runner of this.#containers.values()) runner.refuse('UnsupportedField', message);
+    if (this.#isRefusalReported) return;
+    this.#isRefusalReported = true;
+    this.#context.events.event(this.#pod, 'Warning', 'UnsupportedField', message);
+  }
+
+  /** Ends a pod whose time is over, or that uses more than it may. */
+  async #fail(): Promise<void> {
+    const evicted = this.#eviction !== null;
+    const failure =
+      this.#eviction === null
+        ? {
+            reason: 'DeadlineExceeded',
+            message: 'Pod was active on the node longer than the specified deadline',
+          }
+        : { reason: 'Evicted', message: this.#eviction };
+    this.#failure = failure;
+    this.#context.events.event(this.#pod, evicted ? 'Warning' : 'Normal', failure.reason, failure.message);
+    await this.#retire();
+  }
+
+  async #createSandbox(): Promise<void> {
+    const { options } = this.#context;
+    this.#sandbox = null;
+    // The pause process has died, and the network with it: nothing that ran inside can stay.
+    for (const runner of this.#containers.values()) await runner.abandon();
+    await checkRuntimeClass(this.#context.client, this.#pod);
+    const { hostNetwork, shareProcessNamespace, securityContext } = this.#pod.spec ?? {};
+    this.#sandbox = createSandbox(
+      this.#folder,
+      {
+        hostname: kernelHostname(this.#pod, options),
+        sysctls: securityContext?.sysctls ?? [],
+        hostNetwork: hostNetwork === true,
+        sharesProcesses: shareProcessNamespace === true,
+      },
+      new Date(options.clock.now()),
+    );
+    this.#ips = [];
+  }
+
+  async #attachNetwork(): Promise<void> {
+    const { namespace = '', name = '' } = this.#pod.metadata ?? {};
+    if (this.#pod.spec?.hostNetwork) {
+      this.#ips = this.#hostIps();
       return;
     }
-    if (!this.#sandbox && this.#isOver()) return;
-    if (this.#deadlinePassed()) {
-      const message = 'Pod was active on the node longer than the specified deadline';
-      this.#failure = { reason: 'DeadlineExceeded', message };
-      events.event(this.#pod, 'Normal', 'DeadlineExceeded', message);
-      await this.#retire();
-      return;
-    }
-    if (this.#eviction !== null) {
-      this.#failure = { reason: 'Evicted', message: this.#eviction };
-      events.event(this.#pod, 'Warning', 'Evicted', this.#eviction);
-      await this.#retire();
-      return;
-    }
-    if (this.#sandbox && !isAlive(this.#sandbox.pause)) this.#sandbox = null;
-    if (!this.#sandbox) {
-      // The pause process has died, and with it the network: nothing that ran inside can stay.
-      for (const runner of this.#containers.values()) await runner.abandon();
-      this.#sandbox = createSandbox(
-        this.#folder,
-        {
-          hostname: kernelHostname(this.#pod, options.clusterDomain),
-          sysctls: this.#pod.spec?.securityContext?.sysctls ?? [],
-          hostNetwork: this.#pod.spec?.hostNetwork === true,
-        },
-        new Date(options.clock.now()),
-      );
-      this.#ips = [];
-    }
-    if (this.#ips.length === 0) {
-      const { namespace = '', name = '' } = this.#pod.metadata ?? {};
-      this.#ips = this.#pod.spec?.hostNetwork
-        ? this.#hostIps()
-        : (
-            await options.network.attach(
-              { uid: this.uid, namespace, name, hostPorts: hostPortsOf(this.#pod) },
-              { pid: this.#sandbox.pause.pid },
-            )
-          ).ips;
-    }
-    if (!this.#files.arePrepared) {
-      await this.#files.prepare();
-      if (hasStorageLimits(this.#pod)) this.#watchStorage();
-    }
-    await this.#startContainers();
+    const pod = { uid: this.uid, namespace, name, hostPorts: hostPortsOf(this.#pod) };
+    const netns = { pid: this.#sandbox?.pause.pid ?? 0 };
+    this.#ips = (await this.#context.options.network.attach(pod, netns)).ips;
   }
 
   #watchStorage(): void {
@@ -235,32 +284,23 @@ export class PodWorker {
     });
   }
 
-  /** Init containers one by one (sidecars stay), then the others all at once. */
+  /** Starts init containers one by one (sidecars stay), then the others at the same time. */
   async #startContainers(): Promise<void> {
-    const spec = this.#pod.spec;
-    const policy = spec?.restartPolicy ?? 'Always';
+    const { initContainers = [], containers = [] } = this.#pod.spec ?? {};
     const initialized = isInitialized(this.#pod, this.#views());
-    for (const container of spec?.initContainers ?? []) {
+    for (const container of initContainers) {
       if (initialized && !isSidecar(container)) continue;
       const runner = this.#runner(container);
-      await runner.ensure(
-        isSidecar(container) ? 'Always' : policy === 'Always' ? 'OnFailure' : policy,
-        this.#launch(container),
-      );
-      if (!initialized && !initDone(container, runner.view)) {
-        if (this.#isOver()) await this.#retire();
-        return;
-      }
+      await runner.ensure(this.#launch(container));
+      if (!initialized && !initDone(container, runner.view)) return;
     }
-    const main = spec?.containers ?? [];
     await Promise.all([
-      ...main.map((container) => this.#runner(container).ensure(policy, this.#launch(container))),
+      ...containers.map((container) => this.#runner(container).ensure(this.#launch(container))),
       ...ephemeralOf(this.#pod).map((container) => this.#startEphemeral(container)),
     ]);
-    if (this.#isOver()) await this.#retire();
   }
 
-  /** Containers that somebody has added to look into the pod (kubectl debug) run once, beside the others. */
+  /** Starts a container that was added to look into the pod (kubectl debug); it runs once. */
   async #startEphemeral(container: EphemeralContainer): Promise<void> {
     const runner = this.#runner(container);
     const refused = unsupportedInContainer(container);
@@ -270,14 +310,14 @@ export class PodWorker {
     }
     const launch = this.#launch(container);
     const target = container.targetContainerName;
-    if (!target) return await runner.ensure('Never', launch);
+    if (!target) return await runner.ensure(launch);
     const pid = this.#containers.get(target)?.pid ?? null;
-    if (pid !== null) await runner.ensure('Never', { ...launch, pidNamespace: `/proc/${pid}/ns/pid` });
+    if (pid !== null) await runner.ensure({ ...launch, pidNamespace: `/proc/${pid}/ns/pid` });
     else runner.refuse('ContainerCreating', `container ${JSON.stringify(target)} does not run`);
   }
 
   #isOver(): boolean {
-    return isOver(this.#pod, (container) => this.#runner(container).view.phase);
+    return isPodOver(this.#pod, (container) => this.#runner(container).view.phase);
   }
 
   #deadlinePassed(): boolean {
@@ -290,7 +330,7 @@ export class PodWorker {
     return false;
   }
 
-  /** The pod has run its course: what still runs of it ends; its address and namespaces go, its logs stay. */
+  /** Ends what still runs of a pod that is over; its address and namespaces go, its logs stay. */
   async #retire(): Promise<void> {
     await this.#stopAll(this.#pod.spec?.terminationGracePeriodSeconds ?? 30, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();
@@ -308,16 +348,19 @@ export class PodWorker {
   }
 
   #launch(container: Container): Launch {
+    const pid = this.#sandbox?.pause.pid;
+    const sharesProcesses = this.#pod.spec?.shareProcessNamespace === true;
     return {
       pod: this.#pod,
       container,
       pausePid: this.#sandbox?.pause.pid ?? 0,
       ips: this.#ips,
+      ...(sharesProcesses ? { pidNamespace: sharedPidNamespace(pid ?? 0) } : {}),
       ...this.#files.launch,
     };
   }
 
-  /** Ends the pod in order: hooks, SIGTERM, time to finish, SIGKILL; then everything of it is removed. */
+  /** Ends the pod in order: hooks, SIGTERM, time to finish, SIGKILL; then removes everything of it. */
   async #terminate(): Promise<void> {
     const { options, events } = this.#context;
     const { clock } = options;
@@ -384,11 +427,8 @@ export class PodWorker {
 
   #report(error: unknown): void {
     const { options, events } = this.#context;
-    const reason =
-      error instanceof FairleadError && /^[A-Z][a-zA-Z]+$/.test(error.code)
-        ? error.code
-        : 'FailedCreatePodSandBox';
-    events.event(this.#pod, 'Warning', reason, messageOf(error));
+    const reason = reasonOf(error, 'FailedCreatePodSandBox');
+    events.event(this.#pod, 'Warning', reason, describeError(error));
     options.logger.warn(
       { pod: `${this.#pod.metadata?.namespace}/${this.#pod.metadata?.name}`, err: error },
       messageOf(error),
@@ -407,6 +447,8 @@ export class PodWorker {
       ips: this.#ips,
       hostIps: this.#hostIps(),
       sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
+      isTerminating: this.#terminating,
+      allocatable: this.#context.allocatable,
       startTime: this.#startTime,
       failure: this.#failure,
       now: timestamp(this.#context.options.clock.now()),

@@ -4,6 +4,7 @@ import { get as httpsGet } from 'node:https';
 import { connect } from 'node:net';
 import type { Container, Probe } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 
 /** How a probe, or a hook that is one, came out. */
 export interface ProbeResult {
@@ -47,7 +48,12 @@ export function portNumber(port: number | string, container: Container): number 
   if (typeof port === 'number') return port;
   if (/^[0-9]+$/.test(port)) return Number(port);
   const named = container.ports?.find((candidate) => candidate.name === port);
-  if (!named) throw new Error(`container ${container.name} has no port named ${JSON.stringify(port)}`);
+  if (!named)
+    throw new KubeletError(
+      'CreateContainerConfigError',
+      `container ${container.name} has no port named ${JSON.stringify(port)}`,
+      { op: 'probe container' },
+    );
   return named.containerPort;
 }
 

@@ -2,6 +2,13 @@ import type { Container, Probe } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
 
+export interface ProberSignals {
+  /** Ends all probes. */
+  readonly all: AbortSignal;
+  /** Ends the startup and liveness probes; readiness is asked for until the container has ended. */
+  readonly alive: AbortSignal;
+}
+
 export interface ProberEvents {
   onStarted(): void;
   onReady(ready: boolean): void;
@@ -22,7 +29,7 @@ export function startProber(
   container: Container,
   target: ProbeTarget,
   clock: Clock,
-  signal: AbortSignal,
+  signals: ProberSignals,
   events: ProberEvents,
 ): void {
   const afterStartup = () => {
@@ -41,12 +48,13 @@ export function startProber(
       });
     } else events.onReady(true);
   };
-  /** `settled` is told when the probe's verdict changes by its thresholds; it returns whether to go on. */
+  /** `settled` is called when the probe's verdict changes by its thresholds; it returns whether to continue. */
   const loop = (
     kind: 'liveness' | 'readiness' | 'startup',
     probe: Probe,
     settled: (good: boolean, message: string) => boolean,
   ): void => {
+    const signal = kind === 'readiness' ? signals.all : signals.alive;
     const period = (probe.periodSeconds ?? 10) * 1000;
     let successes = 0;
     let failures = 0;

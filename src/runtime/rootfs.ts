@@ -1,14 +1,14 @@
 import { mkdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import type { BuiltinImage } from './options.ts';
 
 /** An image as containers use it. */
 export interface Image {
   readonly name: string;
-  /** What exactly it is, as a container's status reports it: "NAME@DIGEST"; empty for images of the node itself. */
+  /** Its exact identity, as a container's status reports it: "NAME@DIGEST"; empty for images of the node itself. */
   readonly id: string;
   /** Read-only layers, uppermost first. */
   readonly layers: readonly string[];
@@ -25,15 +25,22 @@ export interface Image {
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** The built-in images: `host`, this machine's own root, and those of the options; any tag. Null for other names. */
-export function builtinImage(name: string, builtins: Readonly<Record<string, BuiltinImage>>): Image | null {
+/**
+ * The built-in images: `host`, the readable part of this machine's own root (host-root.ts), and those of the options;
+ * any tag. Null for other names.
+ */
+export function builtinImage(
+  name: string,
+  builtins: Readonly<Record<string, BuiltinImage>>,
+  hostLayers: () => readonly string[],
+): Image | null {
   const bare = name.replace(/:[^/:]*$/, '');
   const builtin = bare === 'host' ? { mounts: [] } : builtins[bare];
   if (!builtin) return null;
   return {
     name,
     id: '',
-    layers: ['/'],
+    layers: hostLayers(),
     env: { PATH, ...builtin.env },
     entrypoint: [],
     command: ['/bin/sh'],
@@ -69,9 +76,8 @@ export function mountRootfs(image: Image, folder: string): string {
   const escaped = (path: string) => path.replace(/[\\:,]/g, '\\$&');
   const data = `lowerdir=${image.layers.map(escaped).join(':')},upperdir=${escaped(paths.upper)},workdir=${escaped(paths.work)}`;
   if (data.length > 4000) {
-    throw new FairleadError(`image ${image.name} has too many layers to mount`, {
+    throw new KubeletError('RunContainerError', `image ${image.name} has too many layers to mount`, {
       op: 'mount image',
-      code: 'RunContainerError',
     });
   }
   if (libc().mount('overlay', paths.rootfs, 'overlay', 0, data) !== 0) {

@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import { containerConfig, type Launch } from './container-config.ts';
+import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
 import type { ProcessIdentity } from './process-identity.ts';
 import type { Image } from './rootfs.ts';
@@ -18,24 +19,27 @@ export interface StartedRun {
   /** Its first process. */
   readonly process: ProcessIdentity;
   readonly startedAt: string;
+  readonly user: ProcessUser;
 }
 
 /**
- * Describes a run of a container to the OCI runtime and starts it, when it is its turn. `created`: its process is there
- * and waits for the runtime's word. Throws FairleadError.
+ * Describes a run of a container to the OCI runtime and starts it, as soon as the semaphore lets it. `created` is called
+ * when its process exists and waits for the runtime to start it. Throws FairleadError.
  */
 export async function startRun(
-  { options, paths, groups, starts }: WorkerContext,
+  { options, paths, groups, boundingSet, starts }: WorkerContext,
   launch: Launch,
   image: Image,
   { id, bundle, log }: RunPlaces,
   created: (run: StartedRun) => void,
 ): Promise<StartedRun> {
   const { container, pod } = launch;
-  const config = containerConfig(launch, await launch.environment(), image, {
+  const { config, user } = containerConfig(launch, await launch.environment(), image, {
     bundle,
     cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
     cgroupControllers: groups?.controllers ?? new Set(),
+    boundingSet,
+    seccompFolder: join(options.stateDir, 'seccomp'),
   });
   writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
   const startedAt = timestamp(options.clock.now());
@@ -45,7 +49,9 @@ export async function startRun(
     tty: container.tty === true,
   };
   const process = await starts.run(() =>
-    startContainer(paths, { id, bundle, log, ...streams }, (one) => created({ process: one, startedAt })),
+    startContainer(paths, { id, bundle, log, ...streams }, (one) =>
+      created({ process: one, startedAt, user }),
+    ),
   );
-  return { process, startedAt };
+  return { process, startedAt, user };
 }

@@ -4,7 +4,8 @@ import { inNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { hasCode } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 
 /** The namespaces of a pod: held by a pause process that does nothing but reap. */
@@ -32,6 +33,8 @@ export function createSandbox(
     readonly hostname: string;
     readonly sysctls: readonly { readonly name: string; readonly value: string }[];
     readonly hostNetwork: boolean;
+    /** The containers share one process namespace, held by the sandbox too. */
+    readonly sharesProcesses: boolean;
   },
   now: Date,
 ): Sandbox {
@@ -40,7 +43,7 @@ export function createSandbox(
   const script = `printf %s "$1" > /proc/sys/kernel/hostname || exit 1
 shift
 while [ $# -gt 1 ]; do printf %s "$2" > "/proc/sys/$1" || exit 1; shift 2; done
-exec catatonit -P`;
+exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -P' : 'catatonit -P'}`;
   const ipc = settings.sysctls
     .filter(({ name }) => !name.startsWith('net.'))
     .flatMap(({ name, value }) => [name.replaceAll('.', '/'), value]);
@@ -54,9 +57,8 @@ exec catatonit -P`;
   child.unref();
   const pause = child.pid === undefined ? null : identify(child.pid);
   if (!pause) {
-    throw new FairleadError('the pause process did not start', {
+    throw new KubeletError('FailedCreatePodSandBox', 'the pause process did not start', {
       op: 'create sandbox',
-      code: 'CreatePodSandboxError',
       hint: 'install catatonit (Debian: apt-get install catatonit)',
     });
   }
@@ -80,6 +82,14 @@ exec catatonit -P`;
   const sandbox = { pause, createdAt: now.toISOString() };
   replaceFile(join(folder, FILE), JSON.stringify(sandbox));
   return sandbox;
+}
+
+/**
+ * The process namespace that a sandbox's containers share: its pause process is then the parent of the namespace's
+ * first process, which reaps for all (pid_namespaces(7)).
+ */
+export function sharedPidNamespace(pausePid: number): string {
+  return `/proc/${pausePid}/ns/pid_for_children`;
 }
 
 /** Ends the pause process, and with it the namespaces once the containers are gone. */

@@ -1,4 +1,8 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Container, Pod } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { KubeletError } from './kubelet-error.ts';
 
 // linux/sched.h: the kinds of namespaces.
 const NAMESPACE_FLAGS = [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000];
@@ -6,7 +10,7 @@ const EPERM = 1;
 const ENOSYS = 38;
 const AF_VSOCK = 40;
 
-/** System calls that need a capability, which the kernel checks too, or should: not for those who lack it. */
+/** System calls that need a capability: refused to containers without it. */
 const BY_CAPABILITY: Readonly<Record<string, string>> = {
   CAP_SYS_ADMIN:
     'bpf fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie mount mount_setattr move_mount open_tree ' +
@@ -20,22 +24,26 @@ const BY_CAPABILITY: Readonly<Record<string, string>> = {
   CAP_SYS_RAWIO: process.arch === 'x64' ? 'ioperm iopl' : '',
   CAP_SYS_TIME: 'clock_adjtime clock_settime settimeofday',
 };
-/** For nobody: kernel keys know no containers, and the others have been ways out of them. */
+/** Refused to all: kernel keys are not namespaced, and the others have been ways out of containers. */
 const NEVER =
   'add_key io_uring_enter io_uring_register io_uring_setup keyctl request_key swapoff swapon userfaultfd';
 
 /**
- * The filter of system calls of `seccompProfile: RuntimeDefault`, as the OCI runtime takes it: what other runtimes'
- * defaults keep from containers is refused, all else is allowed. Null: no filter.
+ * The filter of system calls that a container's seccompProfile names, as the OCI runtime takes it. RuntimeDefault: what
+ * other runtimes' defaults keep from containers is refused, all else is allowed. Localhost: a file below `folder`, in the
+ * runtime-spec's form. Null: no filter. Throws KubeletError.
  */
 export function seccompFilter(
   pod: Pod,
   container: Container,
   capabilities: readonly string[],
+  folder: string,
 ): object | null {
   const { privileged, seccompProfile } = container.securityContext ?? {};
   const profile = seccompProfile ?? pod.spec?.securityContext?.seccompProfile;
-  if (privileged || profile?.type !== 'RuntimeDefault') return null;
+  if (privileged) return null;
+  if (profile?.type === 'Localhost') return readProfile(folder, profile.localhostProfile ?? '');
+  if (profile?.type !== 'RuntimeDefault') return null;
   const held = new Set(capabilities);
   const refused = Object.entries(BY_CAPABILITY).flatMap(([capability, calls]) =>
     held.has(capability) ? [] : calls.split(' '),
@@ -64,4 +72,22 @@ export function seccompFilter(
           ]),
     ],
   };
+}
+
+function readProfile(folder: string, name: string): object {
+  const problem = (why: string, cause?: unknown) =>
+    new KubeletError('CreateContainerConfigError', `seccomp profile ${JSON.stringify(name)}: ${why}`, {
+      op: 'read seccomp profile',
+      hint: `profiles of this node are files below ${folder}`,
+      cause,
+    });
+  if (name === '' || name.startsWith('/') || name.split('/').includes('..'))
+    throw problem('not a relative path');
+  try {
+    const profile: unknown = JSON.parse(readFileSync(join(folder, name), 'utf8'));
+    if (typeof profile === 'object' && profile !== null && 'defaultAction' in profile) return profile;
+  } catch (error) {
+    throw problem(messageOf(error), error);
+  }
+  throw problem('it has no defaultAction');
 }

@@ -1,6 +1,6 @@
 import type { Pod } from '../kube/types.ts';
 
-/** What of a value is known: all of it, an object's fields, or a list's items. */
+/** The known part of a value: all of it, an object's fields, or a list's items. */
 type Shape = 'any' | { readonly [field: string]: Shape } | readonly [Shape];
 
 const any = (names: string): Record<string, Shape> =>
@@ -19,11 +19,14 @@ const PROBE = {
     'initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold terminationGracePeriodSeconds',
   ),
 };
-const PROFILE = any('type');
+const PROFILE = any('type localhostProfile');
+/** Ignored as by upstream's kubelet: SELinux labels on a node without SELinux, Windows' options on Linux. */
+const IGNORED_SECURITY = any('seLinuxOptions windowsOptions');
 const CONTAINER_SECURITY = {
   ...any(
     'allowPrivilegeEscalation privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser',
   ),
+  ...IGNORED_SECURITY,
   capabilities: any('add drop'),
   seccompProfile: PROFILE,
   appArmorProfile: PROFILE,
@@ -38,11 +41,14 @@ const COMMON_CONTAINER: Record<string, Shape> = {
   ports: [any('name containerPort hostPort hostIP protocol')],
   // Requests are the scheduler's.
   resources: { requests: 'any', limits: any('cpu memory ephemeral-storage') },
+  resizePolicy: 'any',
   securityContext: CONTAINER_SECURITY,
   volumeMounts: [any('name mountPath mountPropagation readOnly recursiveReadOnly subPath subPathExpr')],
 };
 const CONTAINER: Record<string, Shape> = {
   ...COMMON_CONTAINER,
+  restartPolicy: 'any',
+  restartPolicyRules: [{ action: 'any', exitCodes: any('operator values') }],
   lifecycle: { postStart: HOOK, preStop: HOOK, stopSignal: 'any' },
   livenessProbe: PROBE,
   readinessProbe: PROBE,
@@ -57,6 +63,7 @@ const VOLUME: Record<string, Shape> = {
   hostPath: any('path type'),
   persistentVolumeClaim: any('claimName readOnly'),
   ephemeral: any('volumeClaimTemplate'),
+  image: any('reference pullPolicy'),
   projected: {
     defaultMode: 'any',
     sources: [
@@ -69,36 +76,41 @@ const VOLUME: Record<string, Shape> = {
     ],
   },
 };
-/** Fields of a pod's spec that this runtime carries out, or that others do (the scheduler, the API server). */
+/** Fields of a pod's spec that this runtime carries out, or other components do (scheduler, API server). */
 const SPEC: Record<string, Shape> = {
   ...any(
     'activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks',
   ),
   ...any(
-    'hostAliases hostIPC hostNetwork hostPID hostUsers hostname imagePullSecrets nodeName nodeSelector os',
+    'hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets nodeName nodeSelector os',
   ),
-  ...any('overhead preemptionPolicy priority priorityClassName readinessGates restartPolicy schedulerName'),
-  ...any('schedulingGates serviceAccount serviceAccountName setHostnameAsFQDN subdomain'),
+  ...any(
+    'overhead preemptionPolicy priority priorityClassName readinessGates restartPolicy runtimeClassName schedulerName',
+  ),
+  ...any(
+    'schedulingGates serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain',
+  ),
   ...any('terminationGracePeriodSeconds tolerations topologySpreadConstraints'),
   containers: [CONTAINER],
-  initContainers: [{ ...CONTAINER, restartPolicy: 'any' }],
+  initContainers: [CONTAINER],
   ephemeralContainers: [{ ...COMMON_CONTAINER, targetContainerName: 'any' }],
   securityContext: {
     ...any('runAsUser runAsGroup runAsNonRoot fsGroup fsGroupChangePolicy supplementalGroups sysctls'),
-    ...any('supplementalGroupsPolicy'),
+    ...any('supplementalGroupsPolicy seLinuxChangePolicy'),
+    ...IGNORED_SECURITY,
     seccompProfile: PROFILE,
     appArmorProfile: PROFILE,
   },
   volumes: [VOLUME],
 };
 
-/** Kinds of volumes that work here. */
+/** Kinds of volumes that are supported. */
 export const VOLUME_KINDS = Object.keys(VOLUME).filter((kind) => kind !== 'name');
 
 /** Kernel settings that a pod has for itself; others are the whole machine's (namespaces(7)). */
 const POD_SYSCTL = /^(net\.|kernel\.(shm|msg|sem)|fs\.mqueue\.)/;
 
-/** Settings that are known by one value only: whether it is carried out. */
+/** Fields of which only some values are carried out. */
 const SETTINGS: readonly (readonly [
   field: RegExp,
   supported: (value: unknown, spec: Pod['spec']) => boolean,
@@ -106,11 +118,14 @@ const SETTINGS: readonly (readonly [
   [/^spec\.os\.name$/, (value) => value === 'linux'],
   // A user namespace of the pod's own.
   [/^spec\.hostUsers$/, (value) => value === true],
-  [/\.seccompProfile\.type$/, (value) => value === 'Unconfined' || value === 'RuntimeDefault'],
+  [
+    /\.seccompProfile\.type$/,
+    (value) => ['Unconfined', 'RuntimeDefault', 'Localhost'].includes(String(value)),
+  ],
   [/\.appArmorProfile\.type$/, (value) => value === 'Unconfined'],
   [/^spec\.volumes\[\d+\]\.emptyDir\.medium$/, (value) => value === '' || value === 'Memory'],
-  [/^spec\.initContainers\[\d+\]\.restartPolicy$/, (value) => value === 'Always'],
-  // These would be the whole machine's.
+  [/\.restartPolicyRules\[\d+\]\.action$/, (value) => value === 'Restart'],
+  // Others would be the whole machine's.
   [
     /^spec\.securityContext\.sysctls\[\d+\]\.name$/,
     (value, spec) =>
@@ -118,7 +133,7 @@ const SETTINGS: readonly (readonly [
   ],
 ];
 
-/** The fields of a pod that cannot be carried out here, by their paths: such a pod is refused, not run half. */
+/** The paths of a pod's fields that this node cannot carry out: such a pod is not started. */
 export function unsupportedFields(pod: Pod): string[] {
   const { ephemeralContainers: _, ...spec } = (pod.spec ?? {}) as Record<string, unknown>;
   return [...unknownFields(spec, SPEC, 'spec'), ...badSettings(spec, 'spec', pod.spec)];

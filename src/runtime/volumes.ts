@@ -15,21 +15,23 @@ import { dirname, join, normalize } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, PersistentVolume, Pod } from '../kube/types.ts';
-import { FairleadError } from '../lib/errors.ts';
 import { claimName, prepareLocalVolume, readOnlyVolumes } from './claimed-volumes.ts';
 import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
+import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import { VOLUME_KINDS } from './supported-fields.ts';
 
-/** What volumes are filled with; null for an object that does not exist. Values are bytes. */
+/** The contents of volumes; null for an object that does not exist. Values are bytes. */
 export interface VolumeSources {
   configMap(name: string): ReadonlyMap<string, Uint8Array> | null;
   secret(name: string): ReadonlyMap<string, Uint8Array> | null;
+  /** The root of an image's file system on this machine. */
+  image(reference: string, pullPolicy: string | undefined): Promise<string>;
   /** A token of the pod's service account. */
   token(audience: string | undefined, expirationSeconds: number): Promise<string>;
   /** The volume that a claim of the pod is bound to. */
   claimed(claim: string): Promise<PersistentVolume>;
-  readonly fields: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps'>;
+  readonly fields: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps' | 'allocatable'>;
 }
 
 type Volume = NonNullable<NonNullable<Pod['spec']>['volumes']>[number];
@@ -59,6 +61,10 @@ export async function prepareVolumes(
       paths.set(volume.name, prepareClaimed(pod, await sources.claimed(claim)));
       continue;
     }
+    if (volume.image) {
+      paths.set(volume.name, await sources.image(volume.image.reference ?? '', volume.image.pullPolicy));
+      continue;
+    }
     mkdirSync(path, { recursive: true, mode: 0o755 });
     paths.set(volume.name, path);
     if (volume.emptyDir) {
@@ -77,7 +83,11 @@ export async function prepareVolumes(
 }
 
 /** Writes the current contents of volumes that follow objects (configMap, secret, projected, downwardAPI). */
-export async function refreshVolumes(pod: Pod, folder: string, sources: VolumeSources): Promise<void> {
+export async function refreshVolumes(
+  pod: Pod,
+  folder: string,
+  sources: Omit<VolumeSources, 'image'>,
+): Promise<void> {
   for (const volume of pod.spec?.volumes ?? []) {
     if (!followsObjects(volume)) continue;
     const group = pod.spec?.securityContext?.fsGroup;
@@ -86,8 +96,14 @@ export async function refreshVolumes(pod: Pod, folder: string, sources: VolumeSo
 }
 
 /** Whether a volume's files are made from objects of the API, and change with them. */
-export function followsObjects({ hostPath, emptyDir, persistentVolumeClaim, ephemeral }: Volume): boolean {
-  return !hostPath && !emptyDir && !persistentVolumeClaim && !ephemeral;
+export function followsObjects({
+  hostPath,
+  emptyDir,
+  persistentVolumeClaim,
+  ephemeral,
+  image,
+}: Volume): boolean {
+  return !hostPath && !emptyDir && !persistentVolumeClaim && !ephemeral && !image;
 }
 
 /** Prepares a claimed volume and returns its path on this machine. */
@@ -113,29 +129,19 @@ export function releaseVolumes(pod: Pod, folder: string): void {
   }
 }
 
-/** A container's volumeMounts as bind mounts. Throws naming the mount that cannot be. */
+/** A container's volumeMounts as bind mounts. Throws KubeletError naming the mount that cannot be made. */
 export function volumeMounts(
+  pod: Pod,
   container: Container,
   paths: ReadonlyMap<string, string>,
   env: ReadonlyMap<string, string>,
-  pod: Pod,
 ): OciMount[] {
   const readOnly = readOnlyVolumes(pod);
   return (container.volumeMounts ?? []).map((mount) => {
     const path = paths.get(mount.name);
     if (path === undefined) throw refusal(`volumeMounts: there is no volume ${JSON.stringify(mount.name)}`);
-    const sub = mount.subPathExpr ? expand(mount.subPathExpr, env) : (mount.subPath ?? '');
-    if (normalize(sub).startsWith('..') || sub.startsWith('/')) {
-      throw refusal(`volumeMounts[${mount.name}].subPath: ${JSON.stringify(sub)} leads out of the volume`);
-    }
-    const source = sub === '' ? path : join(path, sub);
-    if (sub !== '' && !statSync(source, { throwIfNoEntry: false })) mkdirSync(source, { recursive: true });
-    const [real, top] = [realpathSync(source), realpathSync(path)];
-    if (real !== top && !real.startsWith(top === '/' ? top : `${top}/`)) {
-      throw refusal(
-        `volumeMounts[${mount.name}].subPath: ${JSON.stringify(sub)} is a link out of the volume`,
-      );
-    }
+    const isImage = pod.spec?.volumes?.find(({ name }) => name === mount.name)?.image !== undefined;
+    const source = subPathSource(mount, path, env, !isImage);
     const propagation =
       mount.mountPropagation === 'HostToContainer'
         ? 'rslave'
@@ -146,13 +152,61 @@ export function volumeMounts(
       destination: mount.mountPath,
       type: 'bind',
       source,
-      options: ['rbind', propagation, readOnly.has(mount.name) ? 'ro' : access(mount)],
+      options: [
+        'rbind',
+        propagation,
+        ...(isImage ? ['ro', 'noexec'] : [readOnly.has(mount.name) ? 'ro' : access(mount)]),
+      ],
     };
   });
 }
 
+/** The folder or file that a mount shows: its volume, or what its subPath names in there; made where it is missing. */
+function subPathSource(
+  mount: VolumeMount,
+  volume: string,
+  env: ReadonlyMap<string, string>,
+  mayCreate: boolean,
+): string {
+  const { name, subPathExpr } = mount;
+  if (subPathExpr) {
+    const missing = [...subPathExpr.matchAll(/(\$*)\$\(([^)]*)\)/g)].find(
+      ([, dollars = '', variable = '']) => dollars.length % 2 === 0 && !env.has(variable),
+    );
+    if (missing)
+      throw refusal(`volumeMounts[${name}].subPathExpr: missing value for ${JSON.stringify(missing[2])}`);
+  }
+  const sub = subPathExpr ? expand(subPathExpr, env) : (mount.subPath ?? '');
+  if (sub === '') return volume;
+  if (sub.startsWith('/') || sub.split('/').includes('..')) {
+    throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} leads out of the volume`);
+  }
+  const top = realpathSync(volume);
+  const { mode } = statSync(top);
+  let at = volume;
+  for (const part of normalize(sub)
+    .split('/')
+    .filter((one) => one !== '' && one !== '.')) {
+    at = join(at, part);
+    if (!lstatSync(at, { throwIfNoEntry: false })) {
+      if (!mayCreate)
+        throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is not in the image`);
+      mkdirSync(at);
+      // As the volume itself, so that the same users can write it.
+      chmodSync(at, mode & 0o7777);
+    }
+    const real = realpathSync(at);
+    if (real !== top && !real.startsWith(top === '/' ? top : `${top}/`)) {
+      throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is a link out of the volume`);
+    }
+  }
+  return at;
+}
+
+type VolumeMount = NonNullable<Container['volumeMounts']>[number];
+
 /** "rro": mounts below it are read-only too (mount_setattr, Linux 5.12). */
-function access(mount: NonNullable<Container['volumeMounts']>[number]): string {
+function access(mount: VolumeMount): string {
   if (!mount.readOnly) return 'rw';
   const { recursiveReadOnly } = mount as { recursiveReadOnly?: string };
   return recursiveReadOnly === 'Enabled' || recursiveReadOnly === 'IfPossible' ? 'rro' : 'ro';
@@ -164,7 +218,11 @@ interface VolumeFile {
   readonly mode: number;
 }
 
-async function volumeFiles(pod: Pod, volume: Volume, sources: VolumeSources): Promise<VolumeFile[]> {
+async function volumeFiles(
+  pod: Pod,
+  volume: Volume,
+  sources: Omit<VolumeSources, 'image'>,
+): Promise<VolumeFile[]> {
   const { configMap, secret, downwardAPI, projected } = volume;
   if (configMap) {
     return keyed(
@@ -238,9 +296,8 @@ function keyed(
   const values = read(name);
   if (!values) {
     if (optional) return [];
-    throw new FairleadError(`${kind} ${JSON.stringify(name)} not found`, {
+    throw new KubeletError('FailedMount', `${kind} ${JSON.stringify(name)} not found`, {
       op: 'mount volume',
-      code: 'FailedMount',
     });
   }
   if (!items) return [...values].map(([path, content]) => ({ path, content, mode }));
@@ -248,10 +305,11 @@ function keyed(
     const content = values.get(item.key);
     if (content) return [{ path: item.path, content, mode: item.mode ?? mode }];
     if (optional) return [];
-    throw new FairleadError(`${kind} ${JSON.stringify(name)} has no key ${JSON.stringify(item.key)}`, {
-      op: 'mount volume',
-      code: 'FailedMount',
-    });
+    throw new KubeletError(
+      'FailedMount',
+      `${kind} ${JSON.stringify(name)} has no key ${JSON.stringify(item.key)}`,
+      { op: 'mount volume' },
+    );
   });
 }
 
@@ -266,14 +324,17 @@ function downward(
   pod: Pod,
   items: readonly DownwardItem[],
   mode: number,
-  sources: VolumeSources,
+  sources: Omit<VolumeSources, 'image'>,
 ): VolumeFile[] {
   return items.map((item) => {
-    const container = pod.spec?.containers.find((one) => one.name === item.resourceFieldRef?.containerName);
+    const { initContainers = [], containers = [] } = pod.spec ?? {};
+    const container = [...containers, ...initContainers].find(
+      ({ name }) => name === item.resourceFieldRef?.containerName,
+    );
     const text = item.fieldRef
       ? podField(item.fieldRef.fieldPath, sources.fields)
       : item.resourceFieldRef && container
-        ? resourceField(container, item.resourceFieldRef)
+        ? resourceField(container, item.resourceFieldRef, sources.fields.allocatable)
         : '';
     return { path: item.path, content: Buffer.from(text), mode: item.mode ?? mode };
   });
@@ -311,7 +372,7 @@ function writeFiles(folder: string, files: readonly VolumeFile[], group: number 
 function prepareHostPath(volume: { path: string; type?: string }): void {
   const found = statSync(volume.path, { throwIfNoEntry: false });
   const missing = (what: string) =>
-    new FairleadError(`hostPath ${volume.path} is no ${what}`, { op: 'mount volume', code: 'FailedMount' });
+    new KubeletError('FailedMount', `hostPath ${volume.path} is not a ${what}`, { op: 'mount volume' });
   switch (volume.type ?? '') {
     case '':
       if (!found) throw missing('file or folder');
@@ -356,6 +417,6 @@ function mountsOn(path: string): boolean {
   return statSync(path).dev !== statSync(dirname(path)).dev;
 }
 
-function refusal(message: string): FairleadError {
-  return new FairleadError(message, { op: 'prepare volume', code: 'CreateContainerConfigError' });
+function refusal(message: string): KubeletError {
+  return new KubeletError('CreateContainerConfigError', message, { op: 'prepare volume' });
 }

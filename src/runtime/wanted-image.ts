@@ -1,12 +1,13 @@
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
+import { type KubeletReason, reasonOf } from './kubelet-error.ts';
 import { pullCredentials } from './pull-secrets.ts';
 import type { Image } from './rootfs.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 export interface ImageEvents {
   /** `reason`: as a waiting container gives it. */
-  failed(reason: string, message: string): void;
+  failed(reason: KubeletReason, message: string): void;
   /** A pull is over. */
   changed(): void;
 }
@@ -32,7 +33,7 @@ export class WantedImage {
       this.#pulled = null;
       if (image) return image;
     } catch (error) {
-      told.failed(error instanceof FairleadError ? error.code : 'ErrImagePull', messageOf(error));
+      told.failed(reasonOf(error, 'ImageInspectError'), messageOf(error));
       return null;
     }
     this.#pulling = true;

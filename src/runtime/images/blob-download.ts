@@ -2,13 +2,15 @@ import { createHash } from 'node:crypto';
 import { createReadStream, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { identify } from '../process-identity.ts';
 import type { ImageStore } from './image-store.ts';
 import type { Descriptor } from './manifest.ts';
 import type { Registry } from './registry.ts';
 
 const ATTEMPTS = 4;
+/** The transfer broke off: it is continued. */
+const INCOMPLETE = 'incomplete';
 
 /**
  * Brings a blob into the store, verified by its digest. Goes on where an earlier download, of this process or of one
@@ -23,7 +25,7 @@ export async function downloadBlob(store: ImageStore, registry: Registry, blob: 
       break;
     } catch (error) {
       // What came so far is kept for the next try, now or later.
-      if (attempt === ATTEMPTS || error instanceof FairleadError) throw error;
+      if (attempt === ATTEMPTS || (error instanceof FairleadError && error.code !== INCOMPLETE)) throw error;
     }
   }
   const hash = createHash('sha256');
@@ -63,7 +65,12 @@ async function fetchRest(registry: Registry, blob: Descriptor, file: string): Pr
   } finally {
     await handle.close();
   }
-  if (size < blob.size) throw new Error(`${blob.digest} ended after ${size} of ${blob.size} bytes`);
+  if (size < blob.size) {
+    throw new FairleadError(`${blob.digest} ended after ${size} of ${blob.size} bytes`, {
+      op: 'pull image',
+      code: INCOMPLETE,
+    });
+  }
 }
 
 /** A file for the download: one that a process which is no more has begun, or a new one. */
@@ -78,7 +85,7 @@ function takeUp(store: ImageStore, digest: string): string {
       renameSync(join(dirname(mine), entry), named);
       return named;
     } catch (error) {
-      if (!hasCode(error, 'ENOENT')) throw new Error(messageOf(error), { cause: error });
+      if (!hasCode(error, 'ENOENT')) throw error;
     }
   }
   return named;

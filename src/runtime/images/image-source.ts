@@ -2,7 +2,8 @@ import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
 import type { Container } from '../../kube/types.ts';
 import type { Clock } from '../../lib/clock.ts';
-import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/errors.ts';
+import { KubeletError } from '../kubelet-error.ts';
 import type { BuiltinImage } from '../options.ts';
 import { builtinImage, type Image } from '../rootfs.ts';
 import { pullImage } from './image-pull.ts';
@@ -14,25 +15,30 @@ import type { RegistryCredentials } from './registry.ts';
 export interface ImageSource {
   /**
    * The image for a start of a container, where it is here and need not be asked for. Null: it has to be pulled.
-   * Throws FairleadError "InvalidImageName", "ErrImageNeverPull".
+   * Throws KubeletError "InvalidImageName", "ErrImageNeverPull".
    */
-  present(container: Container): Image | null;
+  present(container: WantedImageName): Image | null;
   /**
-   * Brings it from its registry; those who want the same one wait for the same pull. Throws FairleadError
+   * Brings it from its registry; several requests for the same one share one pull. Throws KubeletError
    * "ErrImagePull".
    */
-  pull(container: Container, credentials: Credentials): Promise<Image>;
-  /** Calls back when an image has come into the store, by whomever. */
+  pull(container: WantedImageName, credentials: Credentials): Promise<Image>;
+  /** Calls back when an image has come into the store, by any process. */
   onChange(listener: () => void): void;
   close(): void;
 }
 
-/** Looks up who the node is for a registry, by the pod's imagePullSecrets; null: nobody. */
+/** Looks up the credentials for a registry, by the pod's imagePullSecrets; null: none. */
 export type Credentials = (reference: ImageReference) => Promise<RegistryCredentials | null>;
+
+/** An image's name and when it is pulled. */
+export type WantedImageName = Pick<Container, 'image' | 'imagePullPolicy'>;
 
 export interface ImageSourceOptions {
   readonly store: ImageStore;
   readonly builtins: Readonly<Record<string, BuiltinImage>>;
+  /** The layers of built-in images, uppermost first. */
+  readonly hostLayers: () => readonly string[];
   readonly plainHttp: readonly string[];
   readonly clock: Clock;
   readonly signal: AbortSignal;
@@ -49,18 +55,18 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
   return {
     present(container) {
       const name = container.image ?? '';
-      const builtin = builtinImage(name, builtins);
+      const builtin = builtinImage(name, builtins, options.hostLayers);
       if (builtin) return builtin;
       const reference = parseReference(name);
       const policy = container.imagePullPolicy ?? defaultPullPolicy(reference);
       const stored = store.find(name);
       if (stored && (policy !== 'Always' || stored.source === 'archive')) return store.open(stored);
       if (policy === 'Never') {
-        throw new FairleadError(
+        throw new KubeletError(
+          'ErrImageNeverPull',
           `Container image ${JSON.stringify(name)} is not present with pull policy of Never`,
           {
             op: 'find image',
-            code: 'ErrImageNeverPull',
             hint: 'fairlead image load FILE',
             object: name,
           },
@@ -94,10 +100,11 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
 }
 
 /** Names what is here already, since a name without a registry is most often a built-in one misspelt. */
-function pullFailure(name: string, error: unknown, builtins: readonly string[]): FairleadError {
+function pullFailure(name: string, error: unknown, builtins: readonly string[]): KubeletError {
   const known = ['host', ...builtins].map((one) => JSON.stringify(one)).join(', ');
-  return new FairleadError(
+  return new KubeletError(
+    'ErrImagePull',
     `${messageOf(error)} (images of this node itself: ${known}; others come from a registry or by fairlead image load FILE)`,
-    { op: 'pull image', code: 'ErrImagePull', object: name, cause: error },
+    { op: 'pull image', object: name, cause: error },
   );
 }

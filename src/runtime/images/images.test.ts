@@ -480,6 +480,7 @@ describe('registries', () => {
     const source = createImageSource({
       store,
       builtins: {},
+      hostLayers: () => [],
       plainHttp: [],
       clock: systemClock,
       signal: new AbortController().signal,

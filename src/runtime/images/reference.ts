@@ -1,4 +1,4 @@
-import { FairleadError } from '../../lib/errors.ts';
+import { KubeletError } from '../kubelet-error.ts';
 
 /** An image's name, whole: "nginx" is docker.io/library/nginx:latest. */
 export interface ImageReference {
@@ -17,12 +17,11 @@ const HOST = /^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9
 const TAG = /^[\w][\w.-]{0,127}$/;
 const DIGEST = /^sha256:[a-f0-9]{64}$/;
 
-/** Reads an image's name by the rules of the distribution project. Throws FairleadError "InvalidImageName". */
+/** Reads an image's name by the rules of the distribution project. Throws KubeletError "InvalidImageName". */
 export function parseReference(text: string): ImageReference {
   const bad = (why: string) =>
-    new FairleadError(`couldn't parse image name ${JSON.stringify(text)}: ${why}`, {
+    new KubeletError('InvalidImageName', `couldn't parse image name ${JSON.stringify(text)}: ${why}`, {
       op: 'read image name',
-      code: 'InvalidImageName',
       hint: 'REGISTRY/REPOSITORY:TAG, such as registry.k8s.io/pause:3.10',
     });
   const [named = '', digest = '', ...more] = text.split('@');

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import { hasCode, messageOf } from '../../lib/errors.ts';
+import { KubeletError } from '../kubelet-error.ts';
 import { MANIFEST_TYPES } from './manifest.ts';
 import { formatReference, type ImageReference } from './reference.ts';
 
@@ -165,10 +166,9 @@ function causeOf(error: unknown): string {
   return messageOf(cause ?? error);
 }
 
-function pullError(name: string, message: string, cause?: unknown): FairleadError {
-  return new FairleadError(`failed to pull image ${JSON.stringify(name)}: ${message}`, {
+function pullError(name: string, message: string, cause?: unknown): KubeletError {
+  return new KubeletError('ErrImagePull', `failed to pull image ${JSON.stringify(name)}: ${message}`, {
     op: 'pull image',
-    code: 'ErrImagePull',
     object: name,
     cause,
   });

@@ -88,7 +88,7 @@ export function pluginNode(): PluginNode {
 
   before(() =>
     build({
-      entryPoints: [join(import.meta.dirname, 'plugin.ts')],
+      entryPoints: [join(import.meta.dirname, '..', 'plugin.ts')],
       outfile: bundle,
       bundle: true,
       minify: true,

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { libc } from '../kernel/libc.ts';
+import { makeHostLayers } from './host-root.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'flt-host-'));
+const mounts: string[] = [];
+after(() => {
+  for (const path of mounts.reverse()) libc().umount2(path, 2);
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function mount(type: string, path: string, data: string): void {
+  mkdirSync(path, { recursive: true });
+  assert.equal(libc().mount(type, path, type, 0, data), 0);
+  mounts.push(path);
+}
+
+test('a built-in image shows programs and what every user may read, and nothing else of the machine', () => {
+  const root = join(folder, 'root');
+  // As overlayfs refuses layers that lie in each other, each in a file system of its own.
+  for (const name of ['root', 'over']) mount('tmpfs', join(folder, name), 'mode=755');
+  const files = {
+    'usr/bin/tool': 0o755,
+    'etc/passwd': 0o644,
+    'etc/shadow': 0o640,
+    'etc/ssh/ssh_config': 0o644,
+    'etc/ssh/host_key': 0o600,
+    'etc/ssl/private/key': 0o644,
+    'root/.kube/config': 0o644,
+    'home/user/file': 0o644,
+    'var/lib/fairlead/default/ca.key': 0o644,
+    vmlinuz: 0o644,
+    'work/repository': 0o644,
+  };
+  for (const [path, mode] of Object.entries(files)) {
+    mkdirSync(join(root, path, '..'), { recursive: true });
+    writeFileSync(join(root, path), path);
+    chmodSync(join(root, path), mode);
+  }
+  chmodSync(join(root, 'etc/ssl/private'), 0o710);
+  symlinkSync('usr/bin', join(root, 'bin'));
+  mounts.push(join(folder, 'layers'));
+  const layers = makeHostLayers(join(folder, 'layers'), root);
+  const over = join(folder, 'over');
+  for (const name of ['upper', 'work']) mkdirSync(join(over, name));
+  const merged = join(folder, 'merged');
+  mount('overlay', merged, `lowerdir=${layers.join(':')},upperdir=${over}/upper,workdir=${over}/work`);
+  const shown = Object.keys(files).filter((path) => existsSync(join(merged, path)));
+  assert.deepEqual(shown, ['usr/bin/tool', 'etc/passwd', 'etc/ssh/ssh_config']);
+  assert.equal(readFileSync(join(merged, 'bin/tool'), 'utf8'), 'usr/bin/tool');
+  for (const path of ['root', 'home', 'work', 'var/lib', 'var/tmp'])
+    assert.ok(existsSync(join(merged, path)), path);
+  writeFileSync(join(merged, 'var/lib/own'), 'x');
+  writeFileSync(join(merged, 'etc/shadow'), 'own');
+  assert.equal(readFileSync(join(root, 'etc/shadow'), 'utf8'), 'etc/shadow');
+});

@@ -1,0 +1,79 @@
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  type Stats,
+  symlinkSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { libc, systemError } from '../kernel/libc.ts';
+
+// linux/mount.h
+const MNT_DETACH = 2;
+/** What pods of built-in images share with the machine: its programs and its configuration. */
+const SHARED = new Set(['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc']);
+/** Folders that programs expect in /var; all are empty. */
+const VAR = ['cache', 'lib', 'local', 'log', 'mail', 'opt', 'spool', 'tmp'];
+
+/**
+ * Makes the layers of the built-in images, uppermost first: the machine's root without what pods have no business with.
+ * Of the folders at the top only programs, libraries and /etc remain, and of /etc what every user of the machine may
+ * read; keys, password hashes, homes, and the state of other programs and clusters are hidden.
+ *
+ * The layers above "/" lie in a tmpfs at `folder`, as overlayfs refuses lower layers that lie in each other: one of
+ * whiteouts (overlayfs: character devices 0:0), and above it one of empty folders in their places.
+ */
+export function makeHostLayers(folder: string, root = '/'): readonly string[] {
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  // An earlier agent's: containers that run keep it until they end.
+  while (libc().umount2(folder, MNT_DETACH) === 0);
+  if (libc().mount('tmpfs', folder, 'tmpfs', 0, 'mode=755') !== 0) throw systemError('mount tmpfs', folder);
+  const [folders, whiteouts] = [join(folder, 'folders'), join(folder, 'whiteouts')];
+  for (const layer of [folders, whiteouts]) mkdirSync(layer, { mode: 0o755 });
+  const device = join(folder, 'whiteout');
+  execFileSync('mknod', [device, 'c', '0', '0']);
+  const hide = (path: string) => {
+    copyFolders(root, whiteouts, dirname(path));
+    linkSync(device, join(whiteouts, path));
+  };
+  for (const name of readdirSync(root)) {
+    if (SHARED.has(name)) continue;
+    hide(name);
+    const found = lstatSync(join(root, name));
+    if (found.isDirectory()) makeLike(join(folders, name), found);
+  }
+  for (const name of VAR) mkdirSync(join(folders, 'var', name), { recursive: true, mode: 0o755 });
+  chmodSync(join(folders, 'var', 'tmp'), 0o1777);
+  symlinkSync('/run', join(folders, 'var', 'run'));
+  for (const path of unreadable(root, 'etc')) hide(path);
+  return [folders, whiteouts, root];
+}
+
+/** Paths below a folder that not every user may read; of a folder that may not be entered, only its own. */
+function* unreadable(root: string, path: string): Generator<string> {
+  for (const entry of readdirSync(join(root, path), { withFileTypes: true })) {
+    const child = join(path, entry.name);
+    if (entry.isSymbolicLink()) continue;
+    const { mode } = lstatSync(join(root, child));
+    const needed = entry.isDirectory() ? 0o005 : 0o004;
+    if ((mode & needed) !== needed) yield child;
+    else if (entry.isDirectory()) yield* unreadable(root, child);
+  }
+}
+
+/** Makes a path's folders in a layer, with the owners and modes that they have below it. */
+function copyFolders(root: string, layer: string, path: string): void {
+  if (path === '.' || lstatSync(join(layer, path), { throwIfNoEntry: false })) return;
+  copyFolders(root, layer, dirname(path));
+  makeLike(join(layer, path), lstatSync(join(root, path)));
+}
+
+function makeLike(path: string, { mode, uid, gid }: Stats): void {
+  mkdirSync(path);
+  chownSync(path, uid, gid);
+  chmodSync(path, mode & 0o7777);
+}

@@ -1,0 +1,220 @@
+import type { Container, Pod } from '../kube/types.ts';
+import { ephemeralOf, isSidecar } from './pod-containers.ts';
+
+// All states of a container and of a pod, and what leads from one to the next. ContainerRunner and PodWorker carry out
+// what is decided here; nothing here does I/O.
+//
+//   container   waiting ──started──▶ running ──exited──▶ ended ──restarted──▶ waiting
+//               waiting ──refused──▶ waiting             ended  (for good, by its restart policy)
+//   pod         POD_RULES, below: the first rule that holds names the next step.
+
+/** An ended run of a container. */
+export interface Termination {
+  readonly id: string;
+  readonly exitCode: number;
+  readonly reason: string;
+  readonly message: string;
+  readonly startedAt: string | null;
+  readonly finishedAt: string;
+}
+
+export type ContainerPhase =
+  | { readonly kind: 'waiting'; readonly reason: string; readonly message: string }
+  | { readonly kind: 'running'; readonly id: string; readonly startedAt: string }
+  | { readonly kind: 'ended'; readonly termination: Termination };
+
+export interface ContainerState {
+  readonly phase: ContainerPhase;
+  /** The number of the current run, or of the one that is waited for; the first is 0. */
+  readonly attempt: number;
+  /** The run before this one. */
+  readonly last: Termination | null;
+  /** The run is being ended because the container's definition has changed: it restarts whatever its policy. */
+  readonly isReplaced: boolean;
+}
+
+export const NEW_CONTAINER: ContainerState = {
+  phase: { kind: 'waiting', reason: 'ContainerCreating', message: '' },
+  attempt: 0,
+  last: null,
+  isReplaced: false,
+};
+
+export type ContainerEvent =
+  /** It cannot be started now; `reason` as a status gives it. */
+  | { readonly type: 'refused'; readonly reason: string; readonly message: string }
+  | { readonly type: 'started'; readonly id: string; readonly startedAt: string }
+  /** Its definition has changed; it is being stopped. */
+  | { readonly type: 'replaced' }
+  | { readonly type: 'exited'; readonly exitCode: number; readonly message: string; readonly at: string }
+  /** The next run is planned; `backOff` says for how long it is held back, empty when it is not. */
+  | { readonly type: 'restarted'; readonly backOff: string };
+
+/** The state after an event. An event that means nothing in a state leaves it as it is. */
+export function nextContainerState(state: ContainerState, event: ContainerEvent): ContainerState {
+  const { phase } = state;
+  switch (event.type) {
+    case 'refused':
+      if (phase.kind !== 'waiting') return state;
+      return { ...state, phase: { kind: 'waiting', reason: event.reason, message: event.message } };
+    case 'started':
+      if (phase.kind !== 'waiting') return state;
+      return { ...state, phase: { kind: 'running', id: event.id, startedAt: event.startedAt } };
+    case 'replaced':
+      return phase.kind === 'running' ? { ...state, isReplaced: true } : state;
+    case 'exited': {
+      if (phase.kind !== 'running') return state;
+      const { exitCode, message, at } = event;
+      const reason = exitCode === 0 ? 'Completed' : 'Error';
+      const { id, startedAt } = phase;
+      return {
+        ...state,
+        phase: { kind: 'ended', termination: { id, exitCode, reason, message, startedAt, finishedAt: at } },
+      };
+    }
+    case 'restarted':
+      if (phase.kind !== 'ended') return state;
+      return {
+        phase: {
+          kind: 'waiting',
+          reason: event.backOff === '' ? 'ContainerCreating' : 'CrashLoopBackOff',
+          message: event.backOff,
+        },
+        attempt: state.attempt + 1,
+        last: phase.termination,
+        isReplaced: false,
+      };
+  }
+}
+
+/** Restarts that are carried out; one that is only planned does not count. */
+export function restartCount({ phase, attempt, last }: ContainerState): number {
+  return phase.kind === 'waiting' && last ? attempt - 1 : attempt;
+}
+
+export type ContainerStep = 'start' | 'replace' | 'restart' | 'none';
+
+/** What is to be done with a container next; back-off may hold a start back. */
+export function containerStep(
+  state: ContainerState,
+  restarts: RestartRules,
+  hasChanged: boolean,
+): ContainerStep {
+  switch (state.phase.kind) {
+    case 'waiting':
+      return 'start';
+    case 'running':
+      return hasChanged && !state.isReplaced ? 'replace' : 'none';
+    case 'ended':
+      return state.isReplaced || wantsRestart(restarts, state.phase.termination.exitCode)
+        ? 'restart'
+        : 'none';
+  }
+}
+
+/** When an ended container is started again. */
+export interface RestartRules {
+  readonly policy: string;
+  /** The first that fits decides before the policy does (KEP-5307). */
+  readonly rules: readonly RestartRule[];
+}
+
+export interface RestartRule {
+  readonly action?: string;
+  readonly exitCodes?: { readonly operator?: string; readonly values?: readonly number[] };
+}
+
+export function wantsRestart({ policy, rules }: RestartRules, exitCode: number): boolean {
+  for (const { action, exitCodes } of rules) {
+    const isListed = exitCodes?.values?.includes(exitCode) ?? false;
+    if (action === 'Restart' && (exitCodes?.operator === 'NotIn' ? !isListed : isListed)) return true;
+  }
+  return policy === 'Always' || (policy === 'OnFailure' && exitCode !== 0);
+}
+
+/** When one of a pod's containers is started again: by its own rules and policy, or by the pod's. */
+export function restartRules(pod: Pod, container: Container): RestartRules {
+  const { restartPolicy: own, restartPolicyRules: rules = [] } = container as {
+    restartPolicy?: string;
+    restartPolicyRules?: readonly RestartRule[];
+  };
+  const shared = pod.spec?.restartPolicy ?? 'Always';
+  const { initContainers = [] } = pod.spec ?? {};
+  if (ephemeralOf(pod).some(({ name }) => name === container.name)) return { policy: 'Never', rules: [] };
+  const isInit = initContainers.some(({ name }) => name === container.name);
+  // An init container that has succeeded is done, also in a pod whose others restart always.
+  const inherited = isInit && shared === 'Always' ? 'OnFailure' : shared;
+  return { policy: own ?? inherited, rules };
+}
+
+/** All containers have ended and none is to be started again; or an init container has failed for good. */
+export function isPodOver(pod: Pod, phaseOf: (container: Container) => ContainerPhase): boolean {
+  const isDone = (container: Container): boolean => {
+    const phase = phaseOf(container);
+    return phase.kind === 'ended' && !wantsRestart(restartRules(pod, container), phase.termination.exitCode);
+  };
+  const { initContainers = [], containers = [] } = pod.spec ?? {};
+  const hasFailed = (container: Container): boolean => {
+    const phase = phaseOf(container);
+    return (
+      !isSidecar(container) && isDone(container) && phase.kind === 'ended' && phase.termination.exitCode !== 0
+    );
+  };
+  return initContainers.some(hasFailed) || containers.every(isDone);
+}
+
+/** What a pod's next step depends on. */
+export interface PodFacts {
+  /** Its object is gone or is being deleted. */
+  readonly isLeaving: boolean;
+  /** It has failed as a whole, or its object says that it is over and nothing of it runs. */
+  readonly isFinished: boolean;
+  /** It asks for what this node cannot do. */
+  readonly isRefused: boolean;
+  /** Its time is over, or it uses more than it may. */
+  readonly mustFail: boolean;
+  /** All its containers have ended for good. */
+  readonly isOver: boolean;
+  readonly hasSandbox: boolean;
+  /** The process that holds its namespaces runs. */
+  readonly isSandboxAlive: boolean;
+  readonly hasAddresses: boolean;
+  /** Volumes, and the files that name hosts. */
+  readonly hasFiles: boolean;
+}
+
+export type PodStep =
+  | 'terminate'
+  | 'rest'
+  | 'refuse'
+  | 'fail'
+  | 'retire'
+  | 'create-sandbox'
+  | 'attach-network'
+  | 'prepare-files'
+  | 'run-containers';
+
+/** The first rule that holds names the pod's next step. */
+export const POD_RULES: readonly (readonly [holds: (pod: PodFacts) => boolean, step: PodStep])[] = [
+  [(pod) => pod.isLeaving, 'terminate'],
+  [(pod) => pod.isFinished, 'rest'],
+  [(pod) => !pod.hasSandbox && pod.isOver, 'rest'],
+  [(pod) => pod.mustFail, 'fail'],
+  [(pod) => pod.isOver, 'retire'],
+  [(pod) => pod.isRefused && !pod.hasSandbox, 'refuse'],
+  [(pod) => !pod.isSandboxAlive, 'create-sandbox'],
+  [(pod) => !pod.hasAddresses, 'attach-network'],
+  [(pod) => !pod.hasFiles, 'prepare-files'],
+  [() => true, 'run-containers'],
+];
+
+export function nextPodStep(pod: PodFacts): PodStep {
+  return POD_RULES.find(([holds]) => holds(pod))?.[1] ?? 'rest';
+}
+
+/** Steps after which the next one is due at once; after the others, the pod waits for an event. */
+export const STEPS_TO_GO_ON: ReadonlySet<PodStep> = new Set([
+  'create-sandbox',
+  'attach-network',
+  'prepare-files',
+]);
