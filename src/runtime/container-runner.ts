@@ -82,6 +82,7 @@ export class ContainerRunner {
   get view(): ContainerView {
     return {
       phase: this.#state.phase,
+      isReplaced: this.#state.isReplaced,
       restarts: restartCount(this.#state),
       last: this.#state.last,
       started: this.#health.started,

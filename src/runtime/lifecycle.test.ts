@@ -177,11 +177,20 @@ describe('a pod is over', () => {
         ...main.map((phase, i) => [`main${i}`, phase] as const),
       ]);
       assert.equal(
-        isPodOver(pod, ({ name }) => phases.get(name) ?? waiting),
+        isPodOver(pod, ({ name }) => ({ phase: phases.get(name) ?? waiting, isReplaced: false })),
         isOver,
       );
     });
   }
+});
+
+test('a pod whose one container has ended for its replacement is not over', () => {
+  const pod = { spec: { restartPolicy: 'Never', containers: [{ name: 'main' }] } } as unknown as Pod;
+  const state = after(STARTED, { type: 'replaced' }, exited(143));
+  assert.equal(
+    isPodOver(pod, () => state),
+    false,
+  );
 });
 
 describe("a pod's next step", () => {

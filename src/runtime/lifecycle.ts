@@ -148,14 +148,18 @@ export function restartRules(pod: Pod, container: Container): RestartRules {
 }
 
 /** All containers have ended and none is to be started again; or an init container has failed for good. */
-export function isPodOver(pod: Pod, phaseOf: (container: Container) => ContainerPhase): boolean {
+export function isPodOver(
+  pod: Pod,
+  stateOf: (container: Container) => Pick<ContainerState, 'phase' | 'isReplaced'>,
+): boolean {
   const isDone = (container: Container): boolean => {
-    const phase = phaseOf(container);
-    return phase.kind === 'ended' && !wantsRestart(restartRules(pod, container), phase.termination.exitCode);
+    const { phase, isReplaced } = stateOf(container);
+    if (phase.kind !== 'ended' || isReplaced) return false;
+    return !wantsRestart(restartRules(pod, container), phase.termination.exitCode);
   };
   const { initContainers = [], containers = [] } = pod.spec ?? {};
   const hasFailed = (container: Container): boolean => {
-    const phase = phaseOf(container);
+    const { phase } = stateOf(container);
     return (
       !isSidecar(container) && isDone(container) && phase.kind === 'ended' && phase.termination.exitCode !== 0
     );

@@ -2,13 +2,20 @@ import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, ContainerStatus, Pod, PodCondition } from '../kube/types.ts';
 import { changedResources } from './container-resources.ts';
 import type { ProcessUser } from './image-user.ts';
-import { type ContainerPhase, isPodOver, restartRules, type Termination, wantsRestart } from './lifecycle.ts';
+import {
+  type ContainerPhase,
+  type ContainerState,
+  isPodOver,
+  NEW_CONTAINER,
+  restartRules,
+  type Termination,
+  wantsRestart,
+} from './lifecycle.ts';
 import { isSidecar } from './pod-containers.ts';
 
 type PodStatus = NonNullable<Pod['status']>;
 
-export interface ContainerView {
-  readonly phase: ContainerPhase;
+export interface ContainerView extends Pick<ContainerState, 'phase' | 'isReplaced'> {
   readonly restarts: number;
   /** The run before this one. */
   readonly last: Termination | null;
@@ -190,11 +197,11 @@ function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed'
   if (!isInitialized(view.pod, view.containers)) return 'Pending';
   const phases = (spec?.containers ?? []).map((container) => view.containers.get(container.name));
   const { isTerminating } = view;
-  const phaseOf = (container: Container): ContainerPhase =>
-    view.containers.get(container.name)?.phase ?? { kind: 'waiting', reason: '', message: '' };
+  const stateOf = (container: Container) =>
+    view.containers.get(container.name) ?? { phase: NEW_CONTAINER.phase, isReplaced: false };
   const over = isTerminating
     ? phases.every((one) => one?.phase.kind === 'ended')
-    : isPodOver(view.pod, phaseOf);
+    : isPodOver(view.pod, stateOf);
   if (over) {
     const good = phases.every((one) => one?.phase.kind === 'ended' && one.phase.termination.exitCode === 0);
     return good ? 'Succeeded' : 'Failed';

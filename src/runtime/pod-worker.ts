@@ -115,10 +115,13 @@ export class PodWorker {
     for (const runner of this.#containers.values()) runner.nudge();
     // While it is being stopped, what becomes unready or ends is reported at once.
     if (this.#terminating) this.#publish();
-    this.#running ??= this.#run().finally(() => {
-      this.#running = null;
-      if (this.#dirty) this.wake();
-    });
+    // Not at once: a step's own events call this too, and must find that one is running.
+    this.#running ??= Promise.resolve()
+      .then(() => this.#run())
+      .finally(() => {
+        this.#running = null;
+        if (this.#dirty) this.wake();
+      });
   }
 
   /** Tries starts that wait for an image again: one has come. */
@@ -317,7 +320,7 @@ export class PodWorker {
   }
 
   #isOver(): boolean {
-    return isPodOver(this.#pod, (container) => this.#runner(container).view.phase);
+    return isPodOver(this.#pod, (container) => this.#runner(container).view);
   }
 
   #deadlinePassed(): boolean {
