@@ -1,19 +1,18 @@
 /**
- * Subjects of programming.ts: the eBPF mode, and its BPF maps alone, without the nftables tables that stand below it.
+ * Subjects of programming.ts: the eBPF mode, and its BPF maps alone, without its nf_tables table.
  */
 import { randomBytes } from 'node:crypto';
 import type { ApplyReport, Dataplane } from '../src/dataplane/dataplane.ts';
 import { createEbpf } from '../src/dataplane/ebpf/ebpf.ts';
 import { ForwardingTable } from '../src/dataplane/ebpf/forwarding-table.ts';
-import { NOTHING } from '../src/dataplane/ebpf/kernel-contents.ts';
-import { sinkOf } from '../src/dataplane/ebpf/kernel-sink.ts';
+import { EMPTY } from '../src/dataplane/ebpf/map-contents.ts';
+import { closeMaps, type Maps, makeMaps, sinkOf } from '../src/dataplane/ebpf/maps.ts';
 import { removePins } from '../src/dataplane/ebpf/pins.ts';
 import { capacityFor } from '../src/dataplane/ebpf/sizing.ts';
-import { closeMaps, type Maps, makeMaps } from '../src/dataplane/ebpf/socket-programs.ts';
 import { makeTestGroup, removeTestGroup } from '../src/dataplane/ebpf/testing/client.ts';
 import { systemClock } from '../src/lib/clock.ts';
 
-/** The eBPF mode with a control group and pins of its own, which go when it is closed. */
+/** The eBPF mode with a control group and pins of its own, removed when it is closed. */
 export function ebpfMode(netns: string): Dataplane {
   const cgroup = makeTestGroup();
   const pinPath = `/run/flb-${randomBytes(3).toString('hex')}-bpf`;
@@ -28,7 +27,7 @@ export function ebpfMode(netns: string): Dataplane {
   };
 }
 
-/** What the mode's loader takes to make and fill its maps, and to write one change. */
+/** Measures how long the mode takes to create and fill its maps, and to write one change. */
 export function ebpfMaps(): Dataplane {
   let maps: Maps | null = null;
   let table: ForwardingTable | null = null;
@@ -48,7 +47,7 @@ export function ebpfMaps(): Dataplane {
       const kernelMs = performance.now() - making;
       table = new ForwardingTable(capacity, systemClock, true);
       const written = timed(maps);
-      table.fill(map, NOTHING, written.sink);
+      table.fill(map, EMPTY, written.sink);
       return report(performance.now() - started, kernelMs + written.ms(), table);
     },
     async apply(change, map) {
@@ -74,28 +73,16 @@ function report(totalMs: number, kernelMs: number, table: ForwardingTable): Appl
   return { encodeMs: totalMs - kernelMs, kernelMs, operations, failed: [] };
 }
 
-/** Writes to maps and keeps the time that the kernel takes. */
+/** Writes to maps and measures the kernel's time. */
 function timed(maps: Maps) {
   let ms = 0;
   const timed =
-    <T>(write: (argument: T) => void) =>
-    (argument: T) => {
+    <T extends unknown[]>(call: (...args: T) => void) =>
+    (...args: T) => {
       const started = performance.now();
-      write(argument);
+      call(...args);
       ms += performance.now() - started;
     };
-  const sink = sinkOf(maps);
-  return {
-    ms: () => ms,
-    sink: {
-      writeBackends: timed(sink.writeBackends),
-      writeSlots: timed(sink.writeSlots),
-      writeMembers: timed(sink.writeMembers),
-      writeFrontends: timed(sink.writeFrontends),
-      deleteFrontends: timed(sink.deleteFrontends),
-      deleteMembers: timed(sink.deleteMembers),
-      writeDeparted: timed(sink.writeDeparted),
-      deleteDeparted: timed(sink.deleteDeparted),
-    },
-  };
+  const { write, delete: remove } = sinkOf(maps);
+  return { ms: () => ms, sink: { write: timed(write), delete: timed(remove) } };
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the agent hears of: failures always, every connection while somebody reads. */
+/* Events for the agent: failures always, every connection while it subscribes to them. */
 #pragma once
 #include "maps.h"
 
 enum event_kind {
-	CHOSEN = 1,      /* a socket of datagrams goes to this endpoint from now on */
-	ESTABLISHED = 2, /* micros: from connect() to the answer */
-	TIMED_OUT = 3,   /* no answer to a connection's first packet */
-	RESET = 4,       /* the endpoint refused */
-	SUSPECTED = 5,   /* new connections are kept away from it; micros: milliseconds of that */
-	RECOVERED = 6,   /* it has answered, the first time since it failed somebody */
-	RESCUED = 7,     /* the flow goes to this endpoint instead */
-	CLOSED = 8,      /* micros: from connect() on; more than 71 minutes count as that */
-	GIVEN_UP = 9,    /* ended before any answer */
-	UNREACHABLE = 10, /* the network said that the endpoint cannot be reached */
+	CHOSEN = 1,       /* the socket's datagrams go to this endpoint from now on */
+	ESTABLISHED = 2,  /* micros: from connect() to the answer */
+	TIMED_OUT = 3,    /* no answer to a connection's first packet */
+	RESET = 4,        /* the endpoint refused */
+	EJECTED = 5,      /* new connections avoid the endpoint; micros: for how many milliseconds */
+	RECOVERED = 6,    /* the endpoint's first answer after failures */
+	REROUTED = 7,     /* the flow goes to this endpoint instead */
+	CLOSED = 8,       /* micros: since connect(), at most 71 minutes */
+	GIVEN_UP = 9,     /* ended before any answer */
+	UNREACHABLE = 10, /* an ICMP error said that the endpoint cannot be reached */
 };
 
 struct event {
@@ -25,34 +25,41 @@ struct event {
 	__be16 service_port;
 	__be16 endpoint_port;
 	__u8 protocol;
-	__u8 kind;
+	__u8 zero;
 	__u32 micros;
-	__u32 zero;
+	enum event_kind kind;
 };
 
-static __always_inline int is_any(__u32 what)
+/* A ring buffer of 256 KiB: about 3,200 events. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__type(value, struct event);
+	__uint(max_entries, 262144);
+} events SEC(".maps");
+
+static __always_inline int test_flag(enum flag flag)
 {
-	struct state *found = bpf_map_lookup_elem(&state, &what);
-	return found && found->is_any;
+	struct flag_value *found = bpf_map_lookup_elem(&flags, &flag);
+	return found && found->is_set;
 }
 
-static __always_inline void there_is(__u32 what)
+static __always_inline void set_flag(enum flag flag)
 {
-	struct state *found = bpf_map_lookup_elem(&state, &what);
+	struct flag_value *found = bpf_map_lookup_elem(&flags, &flag);
 	if (found)
-		found->is_any = 1;
+		found->is_set = 1;
 }
 
-static __always_inline struct config *settings_of(void)
+static __always_inline struct config *get_config(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&config, &zero);
 }
 
-static __always_inline int has_readers(void)
+static __always_inline int has_subscribers(void)
 {
-	struct config *settings = settings_of();
-	return settings && settings->readers;
+	struct config *settings = get_config();
+	return settings && settings->subscribers;
 }
 
 static __always_inline __u32 micros_since(__u64 started, __u64 now)
@@ -61,10 +68,10 @@ static __always_inline __u32 micros_since(__u64 started, __u64 now)
 	return micros > 0xffffffff ? 0xffffffff : micros;
 }
 
-/* `flow` tells the client, and the endpoint unless another one is given. */
-static __always_inline void tell(__u8 kind, __u64 now, const struct flow *flow, const struct address *service,
-				 __be16 service_port, const struct address *endpoint, __be16 endpoint_port,
-				 __u32 micros)
+/* The client is that of `flow`. */
+static __always_inline void emit_event(enum event_kind kind, __u64 now, const struct flow *flow,
+				       const struct address *service, __be16 service_port,
+				       const struct address *endpoint, __be16 endpoint_port, __u32 micros)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -78,8 +85,8 @@ static __always_inline void tell(__u8 kind, __u64 now, const struct flow *flow, 
 	event->service_port = service_port;
 	event->endpoint_port = endpoint_port;
 	event->protocol = flow->protocol;
-	event->kind = kind;
-	event->micros = micros;
 	event->zero = 0;
+	event->micros = micros;
+	event->kind = kind;
 	bpf_ringbuf_submit(event, 0);
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * No connection is lost to a dead endpoint. A socket's timeouts and answers tell which endpoints new connections are
- * kept away from, and send a first packet that stays without an answer to another endpoint when it is sent again. At
- * the node's devices the packets of such flows get the address of their new endpoint, and the answers the one that the
- * socket believes in; late answers of the endpoint of before, and refusals, are kept from the socket.
+ * Failover. Timeouts and answers of sockets decide which endpoints are ejected (ejection.h). A pending connection without
+ * an answer is rerouted: the retransmitted SYN goes to another endpoint. Programs at the node's devices rewrite the
+ * packets of rerouted flows to the new endpoint, and its answers to the address that the socket is connected to; they
+ * drop late answers and refusals of the first endpoint.
  *
- * Packets of pods are met where they come in and answers where they go out, those of the node's own processes the other
- * way round: so connection tracking and rules of the node see the flow that there is. A packet with a VLAN tag is met
- * again at the VLAN's own device.
+ * Requests of pods are rewritten at ingress and answers to pods at egress, those of the node's own processes the other
+ * way round, so that connection tracking and rules of the node see the real flow. A packet with a VLAN tag is left to
+ * the programs at the VLAN's own device.
  */
 #include "packet.h"
 #include "pending.h"
-#include "rescue.h"
-#include "suspicion.h"
+#include "reroute.h"
+#include "ejection.h"
 
-/* As long as the client's side keeps the addresses of a connection that it has ended (TCP_TIMEWAIT_LEN). */
+/* TCP_TIMEWAIT_LEN: how long the side that closes first keeps the connection's addresses. */
 #define TIME_WAIT_NS 60000000000ull
 /* A socket is closed before its last packet, a reset, is sent (tcp_disconnect). */
 #define LAST_PACKET_NS 1000000000ull
 
-/* A field of a context, read where it is written: the compiler must not choose between addresses of two. */
+/* Reads a field of the context here: the verifier refuses an address that the compiler computed from two fields. */
 #define READ(field) (*(const volatile __u32 *)&(field))
 
 static __always_inline struct flow flow_of(struct bpf_sock_ops *ctx, const struct peer *peer)
@@ -36,27 +36,27 @@ static __always_inline struct flow flow_of(struct bpf_sock_ops *ctx, const struc
 	return flow;
 }
 
-static __always_inline void opening(const struct flow *flow, struct peer *peer, const struct config *settings)
+static __always_inline void on_connect(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
 	struct pending pending = {
 		.flow = *flow,
 		.service = { .address = peer->service, .port = peer->service_port, .protocol = TCP },
 		.backend = peer->backend,
-		.class = peer->flags & PEER_NODE ? NODE : POD,
+		.source_class = peer->flags & PEER_NODE ? NODE : POD,
 	};
 	__u64 now = bpf_ktime_get_ns();
 
-	if (settings->readers)
+	if (settings->subscribers)
 		peer->started = now;
-	if (!settings->rescue || (peer->flags & PEER_NO_FAILOVER))
+	if (!settings->reroute || (peer->flags & PEER_NO_FAILOVER))
 		return;
-	/* Left by an earlier connection from the same port. */
-	if (is_any(RESCUES))
-		end_rescue(flow);
+	/* An earlier connection from the same port may have left one. */
+	if (test_flag(REROUTES))
+		delete_reroute(flow);
 	add_pending(&pending, now);
 }
 
-static __always_inline void timed_out(const struct flow *flow, const struct peer *peer, __u64 socket,
+static __always_inline void on_syn_timeout(const struct flow *flow, const struct peer *peer, __u64 socket,
 				      const struct config *settings)
 {
 	struct pending *pending = find_pending(flow);
@@ -66,21 +66,21 @@ static __always_inline void timed_out(const struct flow *flow, const struct peer
 	__be16 port;
 
 	if (pending)
-		keep_pending(flow, now);
-	if (pending && pending->patience) {
-		pending->patience--;
+		refresh_pending(flow, now);
+	if (pending && pending->ignored_timeouts) {
+		pending->ignored_timeouts--;
 		return;
 	}
 	target_of(flow, &address, &port);
-	note_failure(TIMED_OUT, number, socket, now, settings->eject_ms, flow, &peer->service, peer->service_port,
-		     &address, port);
-	/* Each next one gets more time: where all are slow, going from one to the other would help none. */
-	if (pending && settings->rescue && rescue_pending(flow, pending, now))
-		pending->patience = pending->tries;
+	record_failure(TIMED_OUT, number, socket, now, settings, flow, &peer->service, peer->service_port, &address,
+		       port);
+	/* Each further endpoint gets more time: if all are slow, changing between them would not help. */
+	if (pending && settings->reroute && reroute_pending(flow, pending, now))
+		pending->ignored_timeouts = pending->reroutes;
 }
 
-/* 1 when the socket's end has to be known too. */
-static __always_inline int established(const struct flow *flow, struct peer *peer, const struct config *settings)
+/* Returns 1 when the program must see the socket close too. */
+static __always_inline int on_established(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
 	struct address address = flow->server;
 	__be16 port = flow->server_port;
@@ -89,42 +89,42 @@ static __always_inline int established(const struct flow *flow, struct peer *pee
 	__u32 number;
 	__u64 now;
 
-	if (is_any(RESCUES)) {
+	if (test_flag(REROUTES)) {
 		pending = find_pending(flow);
-		if (pending && pending->tries) {
+		if (pending && pending->reroutes) {
 			peer->backend = pending->backend;
-			peer->flags |= PEER_RESCUED;
-			keep_rescue(flow, 0);
+			peer->flags |= PEER_REROUTED;
+			set_reroute_expiry(flow, 0);
 			target_of(flow, &address, &port);
 		}
 	}
-	if (settings->rescue && !(peer->flags & PEER_NO_FAILOVER))
+	if (settings->reroute && !(peer->flags & PEER_NO_FAILOVER))
 		delete_pending(flow);
 	number = peer->backend;
-	if ((peer->flags & PEER_COUNTED) || is_any(FAILURES))
+	if ((peer->flags & PEER_COUNTED) || test_flag(FAILURES))
 		backend = bpf_map_lookup_elem(&backends, &number);
-	if (backend && (backend->failed_at | backend->failures))
-		note_success(backend, bpf_ktime_get_ns(), flow, peer, &address, port);
+	if (backend && (backend->failed_at | backend->ejections))
+		record_success(backend, bpf_ktime_get_ns(), flow, peer, &address, port);
 	if (backend && (peer->flags & PEER_COUNTED)) {
 		__sync_fetch_and_add(&backend->open, 1);
 		peer->counted = backend->generation + 1;
 	}
-	if (settings->readers) {
+	if (settings->subscribers) {
 		now = bpf_ktime_get_ns();
-		tell(ESTABLISHED, now, flow, &peer->service, peer->service_port, &address, port,
+		emit_event(ESTABLISHED, now, flow, &peer->service, peer->service_port, &address, port,
 		     peer->started ? micros_since(peer->started, now) : 0);
 	}
-	return settings->readers || (peer->flags & (PEER_RESCUED | PEER_COUNTED));
+	return settings->subscribers || (peer->flags & (PEER_REROUTED | PEER_COUNTED));
 }
 
-static __always_inline void closed(const struct flow *flow, struct peer *peer, __u32 before)
+static __always_inline void on_close(const struct flow *flow, struct peer *peer, __u32 before)
 {
 	__u32 number = peer->backend, counted = peer->counted;
 	__u64 now = bpf_ktime_get_ns();
 	struct address address;
 	struct pending *pending;
 	struct backend *backend;
-	int was_rescued;
+	int was_rerouted;
 	__be16 port;
 
 	if (counted) {
@@ -133,35 +133,35 @@ static __always_inline void closed(const struct flow *flow, struct peer *peer, _
 		if (backend && backend->generation + 1 == counted)
 			__sync_fetch_and_add(&backend->open, -1);
 	}
-	was_rescued = peer->flags & PEER_RESCUED;
+	was_rerouted = peer->flags & PEER_REROUTED;
 	if (before == BPF_TCP_SYN_SENT) {
 		pending = find_pending(flow);
 		if (pending) {
-			was_rescued = pending->tries;
+			was_rerouted = pending->reroutes;
 			delete_pending(flow);
 		}
 	}
-	if (has_readers() && peer->started) {
+	if (has_subscribers() && peer->started) {
 		target_of(flow, &address, &port);
-		tell(before == BPF_TCP_SYN_SENT ? GIVEN_UP : CLOSED, now, flow, &peer->service, peer->service_port,
+		emit_event(before == BPF_TCP_SYN_SENT ? GIVEN_UP : CLOSED, now, flow, &peer->service, peer->service_port,
 		     &address, port, micros_since(peer->started, now));
 	}
-	if (!was_rescued)
+	if (!was_rerouted)
 		return;
-	peer->flags &= ~PEER_RESCUED;
+	peer->flags &= ~PEER_REROUTED;
 	switch (before) {
 	case BPF_TCP_SYN_SENT:
-		end_rescue(flow);
+		delete_reroute(flow);
 		break;
 	case BPF_TCP_FIN_WAIT1:
 	case BPF_TCP_FIN_WAIT2:
 	case BPF_TCP_CLOSING:
 	case BPF_TCP_TIME_WAIT:
-		/* Who ends a connection first still answers for it when the socket is gone. */
-		keep_rescue(flow, now + TIME_WAIT_NS);
+		/* The side that closes first still answers packets after the socket is gone. */
+		set_reroute_expiry(flow, now + TIME_WAIT_NS);
 		break;
 	default:
-		keep_rescue(flow, now + LAST_PACKET_NS);
+		set_reroute_expiry(flow, now + LAST_PACKET_NS);
 	}
 }
 
@@ -194,7 +194,7 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 	peer = bpf_sk_storage_get(&peers, sk, 0, 0);
 	if (!peer)
 		return 1;
-	settings = settings_of();
+	settings = get_config();
 	if (!settings)
 		return 1;
 	if (ctx->op == BPF_SOCK_OPS_TIMEOUT_INIT) {
@@ -203,30 +203,30 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 		return 1;
 	}
 	flow = flow_of(ctx, peer);
-	/* Callbacks at every change of a socket's state cost all connections: only those get them whose end matters. */
+	/* Callbacks for every state change are costly: only sockets whose close matters get them. */
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		bpf_sock_ops_cb_flags_set(ctx, settings->readers ? RTO_AND_STATE : RTO_ONLY);
-		opening(&flow, peer, settings);
+		bpf_sock_ops_cb_flags_set(ctx, settings->subscribers ? RTO_AND_STATE : RTO_ONLY);
+		on_connect(&flow, peer, settings);
 		break;
 	case BPF_SOCK_OPS_RTO_CB:
 		if (ctx->state != BPF_TCP_SYN_SENT || (peer->flags & PEER_NO_FAILOVER))
 			break;
 		bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
-		timed_out(&flow, peer, bpf_get_socket_cookie(ctx), settings);
+		on_syn_timeout(&flow, peer, bpf_get_socket_cookie(ctx), settings);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		if (established(&flow, peer, settings))
+		if (on_established(&flow, peer, settings))
 			bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
-		closed(&flow, peer, ctx->args[0]);
+		on_close(&flow, peer, ctx->args[0]);
 		break;
 	}
 	return 1;
 }
 
-/* The client's side of a socket's flow; 0 when this packet is none of UDP. */
+/* Reads the flow of a datagram that the socket sends. Returns 0 for other packets. */
 static __always_inline int read_datagram(struct __sk_buff *skb, struct flow *flow)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -253,45 +253,45 @@ static __always_inline int read_datagram(struct __sk_buff *skb, struct flow *flo
 	return 1;
 }
 
-/* The endpoint of a connected socket has left: the flow goes to another one from this datagram on. */
-static __always_inline void leave_departed(const struct flow *flow, const struct peer *peer)
+/* Reroutes the flow of a connected socket whose endpoint left its Service, starting with this datagram. */
+static __always_inline void leave_removed_backend(const struct flow *flow, const struct peer *peer)
 {
 	struct frontend_key service = { .address = peer->service, .port = peer->service_port, .protocol = UDP };
-	struct departed_key left = { .protocol = UDP };
+	struct removed_backend_key removed = { .protocol = UDP };
 
-	target_of(flow, &left.address, &left.port);
-	if (bpf_map_lookup_elem(&departed, &left))
-		rescue(flow, &service, peer->flags & PEER_NODE ? NODE : POD, NO_BACKEND, bpf_ktime_get_ns());
+	target_of(flow, &removed.address, &removed.port);
+	if (bpf_map_lookup_elem(&removed_backends, &removed))
+		reroute(flow, &service, peer->flags & PEER_NODE ? NODE : POD, NO_BACKEND, bpf_ktime_get_ns());
 }
 
-static __always_inline void tell_talk(struct talks *talks, const struct flow *flow)
+static __always_inline void report_udp_session(struct udp_sessions *sessions, const struct flow *flow)
 {
-	for (__u32 i = 0; i < TALKS; i++) {
-		struct talk *talk = &talks->talk[i];
-		if (talk->endpoint_port != flow->server_port || !same_address(&talk->endpoint, &flow->server))
+	for (__u32 i = 0; i < UDP_SESSIONS; i++) {
+		struct udp_session *session = &sessions->session[i];
+		if (session->endpoint_port != flow->server_port || !same_address(&session->endpoint, &flow->server))
 			continue;
-		if (!(talks->told & (1u << i)))
-			tell(CHOSEN, bpf_ktime_get_ns(), flow, &talk->service, talk->service_port, &flow->server,
+		if (!(sessions->reported & (1u << i)))
+			emit_event(CHOSEN, bpf_ktime_get_ns(), flow, &session->service, session->service_port, &flow->server,
 			     flow->server_port, 0);
-		talks->told |= 1u << i;
+		sessions->reported |= 1u << i;
 		return;
 	}
 }
 
 /*
- * Datagrams as sockets send them: a connected one asks nobody where they go, so the flow of one whose endpoint has left
- * its Service is sent elsewhere here.
+ * Datagrams as sockets send them. A connected socket does not call the programs at sendmsg, so that the flow of one whose
+ * endpoint left its Service is rerouted here.
  */
 SEC("cgroup_skb/egress")
 int fl_egress_udp(struct __sk_buff *skb)
 {
-	struct config *settings = settings_of();
+	struct config *settings = get_config();
 	struct flow flow = {};
-	struct talks *talks;
+	struct udp_sessions *sessions;
 	struct bpf_sock *sk;
 	struct peer *peer;
 
-	if (!settings || !(settings->departed | settings->readers))
+	if (!settings || !(settings->removed_backends | settings->subscribers))
 		return 1;
 	sk = skb->sk;
 	if (!sk)
@@ -301,25 +301,26 @@ int fl_egress_udp(struct __sk_buff *skb)
 		return 1;
 	peer = bpf_sk_storage_get(&peers, sk, 0, 0);
 	if (peer && peer->endpoint_port == flow.server_port && same_address(&peer->endpoint, &flow.server)) {
-		if (settings->readers && !(peer->flags & PEER_TOLD)) {
-			peer->flags |= PEER_TOLD;
-			tell(CHOSEN, bpf_ktime_get_ns(), &flow, &peer->service, peer->service_port, &flow.server,
+		if (settings->subscribers && !(peer->flags & PEER_REPORTED)) {
+			peer->flags |= PEER_REPORTED;
+			emit_event(CHOSEN, bpf_ktime_get_ns(), &flow, &peer->service, peer->service_port, &flow.server,
 			     flow.server_port, 0);
 		}
-		if (settings->departed)
-			leave_departed(&flow, peer);
+		if (settings->removed_backends)
+			leave_removed_backend(&flow, peer);
 		return 1;
 	}
-	if (!settings->readers)
+	if (!settings->subscribers)
 		return 1;
-	talks = bpf_sk_storage_get(&udp_talks, sk, 0, 0);
-	if (talks)
-		tell_talk(talks, &flow);
+	sessions = bpf_sk_storage_get(&udp_sessions, sk, 0, 0);
+	if (sessions)
+		report_udp_session(sessions, &flow);
 	return 1;
 }
 
-/* From the client: to the endpoint of now. 1 when the packet was changed. */
-static __always_inline int forward(struct __sk_buff *skb, const struct packet *packet, __u32 class)
+/* Sends a packet of the client to the flow's current endpoint. Returns 1 when the packet was rewritten. */
+static __always_inline int rewrite_request(struct __sk_buff *skb, const struct packet *packet,
+					   enum source_class source_class)
 {
 	struct flow flow = {
 		.client = packet->source,
@@ -328,9 +329,9 @@ static __always_inline int forward(struct __sk_buff *skb, const struct packet *p
 		.server_port = packet->destination_port,
 		.protocol = packet->protocol,
 	};
-	struct rescue *to = bpf_map_lookup_elem(&rescues, &flow), copy;
+	struct reroute *to = bpf_map_lookup_elem(&reroutes, &flow), copy;
 
-	if (!to || to->direction != TO_ENDPOINT || to->class != class || packet->is_error)
+	if (!to || to->direction != TO_ENDPOINT || to->source_class != source_class || packet->is_error)
 		return 0;
 	if (packet->protocol == UDP)
 		to->until = bpf_ktime_get_ns() + IDLE_NS;
@@ -341,8 +342,9 @@ static __always_inline int forward(struct __sk_buff *skb, const struct packet *p
 	return 1;
 }
 
-/* To the client: from the endpoint that its socket believes in. */
-static __always_inline int backward(struct __sk_buff *skb, const struct packet *packet, __u32 class)
+/* Gives a packet to the client the address of the endpoint that its socket is connected to. */
+static __always_inline int rewrite_answer(struct __sk_buff *skb, const struct packet *packet,
+					  enum source_class source_class)
 {
 	struct flow flow = {
 		.client = packet->destination,
@@ -351,18 +353,18 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 		.server_port = packet->source_port,
 		.protocol = packet->protocol,
 	};
-	struct rescue *found = 0, copy = {};
+	struct reroute *found = 0, copy = {};
 	struct pending *pending;
 	struct frontend_key service;
 	struct config *settings;
 	struct flow opened = flow;
 	__u64 now;
 
-	found = bpf_map_lookup_elem(&rescues, &flow);
-	if (found && found->class != class)
+	found = bpf_map_lookup_elem(&reroutes, &flow);
+	if (found && found->source_class != source_class)
 		found = 0;
 	if (found && found->direction == TO_ENDPOINT)
-		/* The socket believes in this endpoint, but does not belong to it any more. */
+		/* The first endpoint of a flow that was rerouted. */
 		return packet->protocol == TCP && !found->until ? DROP : NEXT;
 	if (found) {
 		if (packet->protocol == TCP && !found->answered) {
@@ -381,15 +383,16 @@ static __always_inline int backward(struct __sk_buff *skb, const struct packet *
 			opened.server_port = copy.port;
 		}
 		pending = find_pending(&opened);
-		settings = settings_of();
-		if (pending && settings && pending->class == class) {
+		settings = get_config();
+		if (pending && settings && pending->source_class == source_class) {
 			now = bpf_ktime_get_ns();
 			service = pending->service;
-			note_failure(packet->is_error ? UNREACHABLE : RESET, pending->backend, flow.client_port, now, settings->eject_ms, &opened, &service.address,
-				     service.port, &flow.server, flow.server_port);
-			if (rescue_pending(&opened, pending, now)) {
-				/* Nothing is sent to the new one before the next timeout. */
-				pending->patience = pending->tries;
+			record_failure(packet->is_error ? UNREACHABLE : RESET, pending->backend, flow.client_port, now,
+				       settings, &opened, &service.address, service.port, &flow.server,
+				       flow.server_port);
+			if (reroute_pending(&opened, pending, now)) {
+				/* The next timeout is the first endpoint's: nothing was sent to the new one yet. */
+				pending->ignored_timeouts = pending->reroutes;
 				return DROP;
 			}
 		}
@@ -405,15 +408,15 @@ int fl_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (is_any(RESCUES)) {
+	if (test_flag(REROUTES)) {
 		if (skb->vlan_present || !parse(skb, &packet))
 			return NEXT;
-		if (forward(skb, &packet, POD))
+		if (rewrite_request(skb, &packet, POD))
 			return NEXT;
 	} else if (!may_be_refusal(skb) || skb->vlan_present || !parse(skb, &packet)) {
 		return NEXT;
 	}
-	return backward(skb, &packet, NODE);
+	return rewrite_answer(skb, &packet, NODE);
 }
 
 SEC("tc/egress")
@@ -421,17 +424,17 @@ int fl_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
 
-	if (is_any(RESCUES)) {
+	if (test_flag(REROUTES)) {
 		if (skb->vlan_present || !parse(skb, &packet))
 			return NEXT;
 		/* Another endpoint may be behind another device, and has another link address in any case. */
-		if (forward(skb, &packet, NODE))
+		if (rewrite_request(skb, &packet, NODE))
 			return redirect(skb, packet.is_ipv6);
 	} else if (!may_be_refusal(skb) || skb->vlan_present || !parse(skb, &packet)) {
 		return NEXT;
 	}
-	return backward(skb, &packet, POD);
+	return rewrite_answer(skb, &packet, POD);
 }
 
-/* bpf_fib_lookup is only for programs under the GPL. */
+/* bpf_fib_lookup needs a licence that is compatible with the GPL. */
 char _license[] SEC("license") = "GPL";

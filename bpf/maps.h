@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the programs share with the agent: src/dataplane/ebpf/layout.ts writes and reads the same bytes.
+ * The maps, which the programs share with the agent. tools/build-bpf.mjs reads sizes, offsets, enums and capacities from
+ * the object's BTF and writes them to src/dataplane/ebpf/generated/layout.ts, so that enums are used as types of fields
+ * and keys: the compiler describes only types that a map leads to.
+ *
  * Addresses have 16 bytes in network order, IPv4 as ::ffff:a.b.c.d; ports are in network order too.
  */
 #pragma once
@@ -26,51 +29,58 @@ struct frontend_key {
 };
 
 enum action {
-	PASS = 0,    /* nf_tables decides: not known here, or needs the source rewritten */
+	PASS = 0,    /* left to nf_tables: unknown here, or the source address has to be rewritten */
 	FORWARD = 1,
 	REFUSE = 2,
 };
 
-/* A run of endpoint slots. A new set of endpoints is written to a new run before the route is replaced, so that no
- * program ever meets half of one. */
+/*
+ * A run of slots: consecutive elements of the map `endpoints`. A new set of endpoints is written to a new run before the
+ * route is replaced, so that no program reads a half-written one.
+ */
 struct route {
-	__u32 action;
+	enum action action;
 	__u32 first;
 	__u32 count;
 };
 
-enum class { POD = 0, NODE = 1 };
-enum balance { RANDOM = 0, LEAST_CONNECTIONS = 1, MAGLEV = 2 };
-/* Beside the balance: this Service wants its endpoints tried whatever happened to them. */
-#define BALANCE_MASK 0xff
-#define NO_FAILOVER 0x100
+enum source_class { POD = 0, NODE = 1 };
+
+/* How an endpoint is chosen, with NO_FAILOVER beside it: the Service wants its endpoints tried even after failures. */
+enum balance {
+	RANDOM = 0,
+	LEAST_CONNECTIONS = 1,
+	MAGLEV = 2,
+	BALANCE_MASK = 0xff,
+	NO_FAILOVER = 0x100,
+};
 
 struct frontend {
 	__u32 id;
 	__u32 affinity_seconds;
-	__u32 balance; /* and NO_FAILOVER */
-	struct route routes[2]; /* by enum class */
+	enum balance balance;
+	struct route routes[2]; /* by enum source_class */
 };
 
 struct endpoint {
 	struct address address;
 	__be16 port;
 	__u16 zero;
-	__u32 owner;   /* the frontend that this slot belongs to: a slot taken over by another one is told by it */
+	__u32 owner;   /* id of the frontend: shows that a slot was reused for another frontend */
 	__u32 backend; /* index into backends */
 };
 
 struct config {
-	__u64 node_cookie;     /* of the node's own network namespace: processes there are the node's, all others pods */
-	__u32 syn_timeout;     /* in jiffies; 0: the kernel's */
-	__u32 eject_ms;        /* how long a first suspicion keeps connections away */
-	__u32 rescue;          /* the programs at the devices are there to re-target connections */
-	__u32 departed;        /* not 0: the map of that name has entries */
-	__u32 readers;         /* not 0: somebody reads of every connection, not only of failures */
+	__u64 node_cookie;      /* of the node's own network namespace; processes of any other are pods */
+	__u32 syn_timeout;      /* in jiffies; 0: the kernel's */
+	__u32 ejection;         /* not 0: endpoints that fail are ejected */
+	__u32 reroute;          /* not 0: programs at the devices can reroute flows */
+	__u32 removed_backends; /* not 0: the map of that name has entries */
+	__u32 subscribers;      /* not 0: the agent wants events of every connection, not only of failures */
 	__u32 zero;
 };
 
-/* ---- What the programs remember ---- */
+/* ---- State that the programs keep ---- */
 
 struct affinity_key {
 	__u64 client; /* cookie of the client's network namespace: a pod, or the node */
@@ -86,7 +96,7 @@ struct affinity {
 	__u32 also_zero;
 };
 
-/* Which endpoints a run of slots has, for frontends with affinity: a client's endpoint may be gone. */
+/* An endpoint of a run, for frontends with affinity: tells whether a client's earlier endpoint still serves. */
 struct member {
 	__u32 first; /* of the run */
 	struct address address;
@@ -94,7 +104,15 @@ struct member {
 	__u16 zero;
 };
 
-/* The endpoint in whose place a connected socket sees the Service. */
+enum peer_flag {
+	PEER_NODE = 1,        /* the socket belongs to a process of the node */
+	PEER_NO_FAILOVER = 2,
+	PEER_REROUTED = 4,    /* its packets go to another endpoint */
+	PEER_REPORTED = 8,    /* an event of it was emitted */
+	PEER_COUNTED = 16,    /* counted among its endpoint's open connections (least-connections) */
+};
+
+/* The Service that a connected socket's process sees, and the endpoint that the socket is connected to. */
 struct peer {
 	__u64 started;
 	struct address service;
@@ -102,29 +120,23 @@ struct peer {
 	__be16 service_port;
 	__be16 endpoint_port;
 	__u32 backend;
-	__u32 counted; /* among the backend's open connections: its generation + 1, or 0 */
-	__u32 flags;
-}; /* 56 bytes: with one more word, every connection's would take half as much memory again */
+	__u32 counted; /* the backend's generation + 1 while counted among its open connections, or 0 */
+	enum peer_flag flags;
+}; /* 56 bytes: one more word would move every socket's storage to the next size class, half as large again */
 
-#define PEER_NODE 1        /* of a process of the node */
-#define PEER_NO_FAILOVER 2
-#define PEER_RESCUED 4     /* its packets are re-targeted */
-#define PEER_TOLD 8        /* the agent has heard of it */
-#define PEER_COUNTED 16    /* among its endpoint's open connections, which the Service is balanced by */
-
-struct talk {
+struct udp_session {
 	struct address service;
 	struct address endpoint;
 	__be16 service_port;
 	__be16 endpoint_port;
 };
 
-#define TALKS 8
+#define UDP_SESSIONS 8
 /* The last Services that an unconnected UDP socket sent to. */
-struct talks {
-	struct talk talk[TALKS];
+struct udp_sessions {
+	struct udp_session session[UDP_SESSIONS];
 	__u32 next;
-	__u32 told; /* by bit: of which the agent has heard */
+	__u32 reported; /* one bit for each session whose event was emitted */
 };
 
 /* A connection, or a flow of datagrams, as its client's socket sees it. */
@@ -137,99 +149,96 @@ struct flow {
 	__u8 zero[3];
 };
 
-/* A connection that is being opened through a Service. */
+/* A pending connection to a Service: connect() was called, nothing has answered. */
 struct pending {
 	struct flow flow;
 	struct frontend_key service;
 	__u32 backend;
-	__u32 class;
-	__u32 tries;
-	__u32 patience; /* timeouts that say nothing about the endpoint */
+	enum source_class source_class;
+	__u32 reroutes;         /* how often it was rerouted */
+	__u32 ignored_timeouts; /* further timeouts that do not count against the endpoint */
 };
 
 #define PENDING_WAYS 4
+#define PENDING_SETS 1024
 /*
- * Connections whose flows have the same hash, as far as that counts. Every connection through a Service is written here
- * and taken away a moment later, for which a hash map that forgets the oldest would take three times as long.
+ * A set-associative table: pending connections whose flows have the same hash modulo PENDING_SETS. Every connection
+ * through a Service is entered here and removed a moment later; an LRU hash map would take three times as long.
  */
 struct pending_set {
-	__u64 claims[PENDING_WAYS]; /* 0: free; else the flow's whole hash, and since when (units_of) */
+	__u64 tags[PENDING_WAYS]; /* 0: free; else the flow's whole hash, and the time of the last change (time_units) */
 	struct pending pending[PENDING_WAYS];
 };
-#define PENDING_SETS 1024
 
-/* Where the packets of a flow go instead, or come from. */
-struct rescue {
+/* Replacement address of a rerouted flow's packets. */
+struct reroute {
 	struct address address;
 	__be16 port;
 	__u8 direction;
-	__u8 class; /* of the client: at which side of a device its packets are met */
-	/* The endpoint has answered. Before, its packets may belong to a connection that the client has to it itself,
-	 * by chance from the same port. */
+	__u8 source_class; /* of the client: at which side of a device its packets are seen */
+	/*
+	 * The endpoint has answered. Until then, its packets may belong to a connection of the client's own to the
+	 * endpoint, which happens to have the same port.
+	 */
 	__u32 answered;
 	__u64 until; /* monotonic ns; 0: as long as the connection lives */
 };
-#define TO_ENDPOINT 0   /* the destination is replaced */
-#define FROM_ENDPOINT 1 /* the source is put back */
+#define TO_ENDPOINT 0   /* replace the destination */
+#define FROM_ENDPOINT 1 /* restore the source */
 
-/* An endpoint that left while sockets were connected to it. */
-struct departed_key {
+/* An endpoint that left its Service while sockets were connected to it. */
+struct removed_backend_key {
 	struct address address;
 	__be16 port;
 	__u8 protocol;
 	__u8 zero;
 };
 
-/* How an endpoint's connections fare. */
+/* Failures and open connections of an endpoint: see ejection.h. */
 struct backend {
-	__u64 suspect_until; /* monotonic ns */
-	__u64 failed_at;     /* first of the timeouts that count together */
-	__u64 failed_client; /* socket that saw it */
-	__u32 failures;      /* suspicions in a row */
+	__u64 ejected_until; /* monotonic ns; 0: has answered since */
+	__u64 failed_at;     /* when the first timeout of the window was seen */
+	__u64 failed_socket; /* which socket saw it */
+	__u32 ejections;     /* in a row */
 	__u32 open;
-	__u32 generation; /* of the number: another endpoint has it later */
-	__u32 probing;    /* one connection finds out whether it is back */
+	__u32 generation; /* tells endpoints apart that have the same number one after the other */
+	__u32 probing;    /* one connection is testing whether it is back */
 };
 
-/* Whether there is anything to look up: two elements, each with one of these. */
-struct state {
-	__u32 is_any;
+/* Set when there is anything to look up, so that the common case costs one array access. */
+enum flag {
+	REROUTES = 0, /* in the map of that name */
+	FAILURES = 1, /* in `backends` */
+};
+
+struct flag_value {
+	__u32 is_set;
 	__u32 zero;
 };
-#define RESCUES 0  /* flows that are rescued: packets have to be looked up */
-#define FAILURES 1 /* endpoints that have failed: whoever chooses one, and whoever is answered, has to look */
 
-#define MAP(kind, map_name, key_type, value_type, entries)  \
-	struct {                                            \
-		__uint(type, kind);                         \
-		__type(key, key_type);                      \
-		__type(value, value_type);                  \
-		__uint(max_entries, entries);               \
+#define MAP(kind, map_name, key_type, value_type, entries, flags) \
+	struct {                                                  \
+		__uint(type, kind);                               \
+		__type(key, key_type);                            \
+		__type(value, value_type);                        \
+		__uint(max_entries, entries);                     \
+		__uint(map_flags, flags);                         \
 	} map_name SEC(".maps")
 
-#define STORAGE(map_name, value_type)                        \
-	struct {                                            \
-		__uint(type, BPF_MAP_TYPE_SK_STORAGE);      \
-		__uint(map_flags, BPF_F_NO_PREALLOC);       \
-		__type(key, int);                           \
-		__type(value, value_type);                  \
-	} map_name SEC(".maps")
+#define STORAGE(map_name, value_type) MAP(BPF_MAP_TYPE_SK_STORAGE, map_name, int, value_type, 0, BPF_F_NO_PREALLOC)
 
-/* The agent makes the maps, with capacities of its own: what counts here are the names. */
-MAP(BPF_MAP_TYPE_HASH, frontends, struct frontend_key, struct frontend, 1);
-MAP(BPF_MAP_TYPE_ARRAY, endpoints, __u32, struct endpoint, 1);
-MAP(BPF_MAP_TYPE_ARRAY, backends, __u32, struct backend, 1);
-MAP(BPF_MAP_TYPE_ARRAY, config, __u32, struct config, 1);
-MAP(BPF_MAP_TYPE_LRU_HASH, affinities, struct affinity_key, struct affinity, 1);
-MAP(BPF_MAP_TYPE_HASH, members, struct member, __u32, 1); /* to the index into backends */
+/* Capacity chosen by the agent: these grow with the cluster. */
+#define GROWS 1
+
+MAP(BPF_MAP_TYPE_HASH, frontends, struct frontend_key, struct frontend, GROWS, BPF_F_NO_PREALLOC);
+MAP(BPF_MAP_TYPE_ARRAY, endpoints, __u32, struct endpoint, GROWS, BPF_F_MMAPABLE);
+MAP(BPF_MAP_TYPE_ARRAY, backends, __u32, struct backend, GROWS, BPF_F_MMAPABLE);
+MAP(BPF_MAP_TYPE_HASH, members, struct member, __u32, GROWS, BPF_F_NO_PREALLOC); /* to the index into backends */
+MAP(BPF_MAP_TYPE_ARRAY, config, __u32, struct config, 1, 0);
+MAP(BPF_MAP_TYPE_LRU_HASH, affinities, struct affinity_key, struct affinity, 65536, 0);
 STORAGE(peers, struct peer);
-STORAGE(udp_talks, struct talks);
-MAP(BPF_MAP_TYPE_ARRAY, pending_flows, __u32, struct pending_set, 1);
-MAP(BPF_MAP_TYPE_LRU_HASH, rescues, struct flow, struct rescue, 1);
-MAP(BPF_MAP_TYPE_LRU_HASH, departed, struct departed_key, __u32, 1);
-MAP(BPF_MAP_TYPE_ARRAY, state, __u32, struct state, 1);
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-} events SEC(".maps");
+STORAGE(udp_sessions, struct udp_sessions);
+MAP(BPF_MAP_TYPE_ARRAY, pending_sets, __u32, struct pending_set, PENDING_SETS, 0);
+MAP(BPF_MAP_TYPE_LRU_HASH, reroutes, struct flow, struct reroute, 32768, 0); /* two for each flow */
+MAP(BPF_MAP_TYPE_LRU_HASH, removed_backends, struct removed_backend_key, __u32, 4096, 0);
+MAP(BPF_MAP_TYPE_ARRAY, flags, enum flag, struct flag_value, 2, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Packets at devices: where they come from and go to, and how to change that. */
+/* Parses packets at devices and rewrites their addresses. */
 #pragma once
 #include "maps.h"
 #include <linux/if_ether.h>
@@ -19,12 +19,12 @@ struct packet {
 	struct address destination;
 	__be16 source_port;
 	__be16 destination_port;
-	__u32 transport; /* where the TCP or UDP header begins */
+	__u32 transport; /* offset of the TCP or UDP header */
 	__u8 protocol;
 	__u8 is_ipv6;
 	__u8 is_answer;  /* SYN and ACK */
 	__u8 is_refusal; /* of a SYN; or is_error */
-	__u8 is_error;   /* ICMP's answer to a packet of TCP: all else is told as if the endpoint had answered */
+	__u8 is_error;   /* an ICMP error about a TCP packet; the other fields are set as if the endpoint had answered */
 	__u8 no_checksum;
 };
 
@@ -36,13 +36,13 @@ static __always_inline int is_ipv4(const struct address *address)
 #define ICMP_UNREACHABLE 3
 #define ICMP6_UNREACHABLE 1
 
-/* A reset as it answers a SYN: with an ACK, and no sequence number of its own. */
+/* A reset in answer to a SYN: with ACK and sequence number 0 (RFC 9293, section 3.10.7.1). */
 static __always_inline int is_refusal(const struct tcphdr *tcp)
 {
 	return tcp->rst && tcp->ack && !tcp->seq;
 }
 
-/* Hardly any packet refuses or tells of an error: all others are let go by a glance. */
+/* A cheap test that nearly all packets fail. */
 static __always_inline int may_be_refusal(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -60,7 +60,7 @@ static __always_inline int may_be_refusal(struct __sk_buff *skb)
 	return (void *)(tcp + 1) <= end && (ip6->nexthdr == TCP ? is_refusal(tcp) : ip6->nexthdr == IPPROTO_ICMPV6);
 }
 
-/* What ICMP says cannot be reached: the beginning of a packet, behind eight bytes. */
+/* Parses the packet that an ICMP error quotes behind its eight bytes of header. */
 static __always_inline int parse_error(void *message, void *end, struct packet *packet)
 {
 	struct iphdr *ip4 = message + 8;
@@ -92,7 +92,7 @@ static __always_inline int parse_error(void *message, void *end, struct packet *
 	return 1;
 }
 
-/* 0: neither a whole TCP or UDP packet without options, nor an error that one met. */
+/* Returns 0 for what is neither a whole TCP or UDP packet without IP options nor an ICMP error about one. */
 static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -153,7 +153,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	return 1;
 }
 
-/* Writes another source or destination into a packet, and makes its checksums right. */
+/* Replaces the source or destination of a packet and updates its checksums. */
 static __always_inline void rewrite(struct __sk_buff *skb, const struct packet *packet, int is_source,
 				    const struct address *address, __be16 port)
 {
@@ -189,7 +189,7 @@ static __always_inline void rewrite(struct __sk_buff *skb, const struct packet *
 	bpf_skb_store_bytes(skb, packet->transport + (is_source ? 0 : sizeof(port)), &port, sizeof(port), 0);
 }
 
-/* Sends a packet of the node itself, whose destination was changed, where that one is reached. */
+/* Routes a packet of the node itself anew after its destination was replaced. */
 static __always_inline int redirect(struct __sk_buff *skb, int is_ipv6)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * Balancing at the socket: a connect() or sendto() to a Service's address goes to one of its endpoints, and the socket
- * keeps telling its process the Service's address. Packets of such flows are never translated.
+ * Load balancing at the socket: a connect() or sendto() to a Service's address goes to one of its endpoints, while
+ * getpeername() and recvmsg() keep showing the Service's address. Packets of such flows are never translated.
  *
- * What these programs let pass goes on to the Service's address and is translated by nf_tables.
+ * What these programs let pass goes to the Service's address and is translated by nf_tables.
  */
 #include "choose.h"
 
@@ -11,7 +11,7 @@
 
 enum result { LET_PASS, TRANSLATED, REFUSED };
 
-/* A process of the node that has bound its socket to a loopback address needs its source rewritten. */
+/* Packets from a loopback address need their source rewritten, which nf_tables does. */
 static __always_inline int has_loopback_source(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -23,40 +23,40 @@ static __always_inline int has_loopback_source(struct bpf_sock_addr *ctx)
 	return (sk->src_ip6[0] | sk->src_ip6[1] | sk->src_ip6[2]) == 0 && sk->src_ip6[3] == bpf_htonl(1);
 }
 
-static __always_inline void remember_talk(struct bpf_sock_addr *ctx, const struct frontend_key *service,
+static __always_inline void save_udp_session(struct bpf_sock_addr *ctx, const struct frontend_key *service,
 					  const struct endpoint *endpoint)
 {
-	struct talks *talks;
-	struct talk *talk;
+	struct udp_sessions *sessions;
+	struct udp_session *session;
 	__u32 at;
 
 	if (!ctx->sk)
 		return;
-	talks = bpf_sk_storage_get(&udp_talks, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!talks)
+	sessions = bpf_sk_storage_get(&udp_sessions, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!sessions)
 		return;
-	at = talks->next;
-	for (__u32 i = 0; i < TALKS; i++) {
-		talk = &talks->talk[i];
-		if (talk->endpoint_port == endpoint->port && same_address(&talk->endpoint, &endpoint->address)) {
-			at = i; /* The last Service that was asked for answers. */
+	at = sessions->next;
+	for (__u32 i = 0; i < UDP_SESSIONS; i++) {
+		session = &sessions->session[i];
+		if (session->endpoint_port == endpoint->port && same_address(&session->endpoint, &endpoint->address)) {
+			at = i; /* The same endpoint through another Service: the last one counts. */
 			break;
 		}
 	}
-	if (at == talks->next)
-		talks->next = (at + 1) % TALKS;
-	at %= TALKS;
-	talk = &talks->talk[at];
-	if (talk->service_port != service->port || talk->endpoint_port != endpoint->port ||
-	    !same_address(&talk->service, &service->address) || !same_address(&talk->endpoint, &endpoint->address))
-		talks->told &= ~(1u << at);
-	talk->service = service->address;
-	talk->service_port = service->port;
-	talk->endpoint = endpoint->address;
-	talk->endpoint_port = endpoint->port;
+	if (at == sessions->next)
+		sessions->next = (at + 1) % UDP_SESSIONS;
+	at %= UDP_SESSIONS;
+	session = &sessions->session[at];
+	if (session->service_port != service->port || session->endpoint_port != endpoint->port ||
+	    !same_address(&session->service, &service->address) || !same_address(&session->endpoint, &endpoint->address))
+		sessions->reported &= ~(1u << at);
+	session->service = service->address;
+	session->service_port = service->port;
+	session->endpoint = endpoint->address;
+	session->endpoint_port = endpoint->port;
 }
 
-static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struct frontend_key *service,
+static __always_inline void save_peer(struct bpf_sock_addr *ctx, const struct frontend_key *service,
 					  const struct frontend *frontend, const struct endpoint *endpoint, int is_node)
 {
 	struct peer *peer;
@@ -77,8 +77,8 @@ static __always_inline void remember_peer(struct bpf_sock_addr *ctx, const struc
 		      ((frontend->balance & BALANCE_MASK) == LEAST_CONNECTIONS ? PEER_COUNTED : 0);
 }
 
-/* A socket that connects anew has no earlier peer. */
-static __always_inline void forget_peer(struct bpf_sock_addr *ctx)
+/* A socket may be connected again. */
+static __always_inline void delete_peer(struct bpf_sock_addr *ctx)
 {
 	if (ctx->sk)
 		bpf_sk_storage_delete(&peers, ctx->sk);
@@ -121,7 +121,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 		if (last && now - last->at < (__u64)frontend.affinity_seconds * 1000000000ull) {
 			struct member member = { .first = route.first, .address = last->address, .port = last->port };
 			__u32 *backend = bpf_map_lookup_elem(&members, &member);
-			if (backend && ((frontend.balance & NO_FAILOVER) || !is_suspect(*backend, now))) {
+			if (backend && ((frontend.balance & NO_FAILOVER) || !is_ejected(*backend, now))) {
 				last->at = now;
 				endpoint.address = member.address;
 				endpoint.port = member.port;
@@ -130,7 +130,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 			}
 		}
 	}
-	/* Datagrams of one socket belong together; Maglev keeps a client's together. */
+	/* All datagrams of a socket, and with Maglev all flows of a client, go to the same endpoint. */
 	if ((frontend.balance & BALANCE_MASK) == MAGLEV)
 		start = (__u32)((cookie * 0x9e3779b97f4a7c15ull) >> 32);
 	else if (is_message)
@@ -141,7 +141,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	if (!found_endpoint)
 		return LET_PASS;
 	endpoint = *found_endpoint;
-	/* The slots may have passed to another frontend since the route was read; nf_tables knows better. */
+	/* The slot was reused for another frontend after the route was read: left to nf_tables. */
 	if (endpoint.owner != frontend.id)
 		return LET_PASS;
 	if (frontend.affinity_seconds) {
@@ -150,19 +150,19 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	}
 chosen:
 	if (is_message)
-		remember_talk(ctx, &key, &endpoint);
+		save_udp_session(ctx, &key, &endpoint);
 	else
-		remember_peer(ctx, &key, &frontend, &endpoint, is_node);
+		save_peer(ctx, &key, &frontend, &endpoint, is_node);
 	*address = endpoint.address;
 	ctx->user_port = endpoint.port;
 	return TRANSLATED;
 }
 
-/* The Service that a connected or sending socket knows this endpoint by. */
+/* Replaces an endpoint's address by that of the Service through which the socket reached it. */
 static __always_inline int translate_back(struct bpf_sock_addr *ctx, struct address *address)
 {
 	__be16 port = (__be16)ctx->user_port;
-	struct talks *talks;
+	struct udp_sessions *sessions;
 	struct peer *peer;
 
 	if (!ctx->sk)
@@ -175,14 +175,14 @@ static __always_inline int translate_back(struct bpf_sock_addr *ctx, struct addr
 	}
 	if (ctx->protocol != UDP)
 		return 0;
-	talks = bpf_sk_storage_get(&udp_talks, ctx->sk, 0, 0);
-	if (!talks)
+	sessions = bpf_sk_storage_get(&udp_sessions, ctx->sk, 0, 0);
+	if (!sessions)
 		return 0;
-	for (__u32 i = 0; i < TALKS; i++) {
-		struct talk *talk = &talks->talk[i];
-		if (talk->endpoint_port == port && same_address(&talk->endpoint, address)) {
-			*address = talk->service;
-			ctx->user_port = talk->service_port;
+	for (__u32 i = 0; i < UDP_SESSIONS; i++) {
+		struct udp_session *session = &sessions->session[i];
+		if (session->endpoint_port == port && same_address(&session->endpoint, address)) {
+			*address = session->service;
+			ctx->user_port = session->service_port;
 			return 1;
 		}
 	}
@@ -223,7 +223,7 @@ static __always_inline int forward4(struct bpf_sock_addr *ctx, int is_message)
 		return REFUSE_CALL;
 	default:
 		if (!is_message)
-			forget_peer(ctx);
+			delete_peer(ctx);
 		return ALLOW;
 	}
 }
@@ -241,7 +241,7 @@ static __always_inline int forward6(struct bpf_sock_addr *ctx, int is_message)
 		return REFUSE_CALL;
 	default:
 		if (!is_message)
-			forget_peer(ctx);
+			delete_peer(ctx);
 		return ALLOW;
 	}
 }

@@ -1,50 +1,58 @@
-// Compiles bpf/*.bpf.c into modules of src/dataplane/ebpf/generated/, which carry the objects as text: nobody who uses
-// or works on Fairlead needs a compiler, but who changes the C sources does.
+// Writes what the BPF programs and the agent share, so that neither repeats it by hand:
+//   src/dataplane/ebpf/generated/*.ts       bpf/*.bpf.c compiled, as text: only who changes the C sources needs a compiler
+//   src/dataplane/ebpf/generated/layout.ts  the maps: kinds, sizes, offsets of fields, enums, from the objects' BTF
+//   bpf/ejection-rules.h                    the constants of src/dataplane/failover/ejection-rules.ts
 //
-//   node tools/build-bpf.mjs           write the modules
-//   node tools/build-bpf.mjs --check   compare the sources with the modules; with clang, compare a rebuild too
+//   node tools/build-bpf.mjs           write them
+//   node tools/build-bpf.mjs --check   compare them with their sources; with clang, compare a rebuild too
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { ejectionRulesHeader } from '../src/dataplane/failover/ejection-rules.ts';
+import { readMapTypes } from './bpf-types.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const sources = join(root, 'bpf');
 const generated = join(root, 'src/dataplane/ebpf/generated');
-/** Other versions write other, equally good instructions: the shipped objects are of this one. */
+const rulesPath = join(sources, 'ejection-rules.h');
+const layoutPath = join(generated, 'layout.ts');
+/** Other versions emit other, equally good instructions: the shipped objects are made by this one. */
 const CLANG = 'clang-14';
 const FLAGS = ['-O2', '-target', 'bpf', '-mcpu=v3', '-Wall', '-Werror', '-fno-ident'];
+/** Names of enum bpf_map_type as the agent calls them. */
+const MAP_KINDS = { 1: 'hash', 2: 'array', 9: 'lruHash', 24: 'skStorage', 27: 'ringbuf' };
 
 /** Names of the objects: "socket-lb" for bpf/socket-lb.bpf.c. */
-export function objectNames() {
+function objectNames() {
   return readdirSync(sources)
     .filter((file) => file.endsWith('.bpf.c'))
     .map((file) => basename(file, '.bpf.c'));
 }
 
 /** A hash of everything that an object is built from: its source, all headers, the compiler's name and flags. */
-export function sourceHash(name) {
+function sourceHash(name) {
   const hash = createHash('sha256').update(JSON.stringify([CLANG, FLAGS]));
   const files = readdirSync(sources).filter((file) => file.endsWith('.h') || file === `${name}.bpf.c`);
   for (const file of files.sort()) hash.update(`${file}\0`).update(readFileSync(join(sources, file)));
   return hash.digest('hex');
 }
 
-/** Whether the compiler that the shipped objects are made by is here. */
-export function hasCompiler() {
+/** Whether the compiler of the shipped objects is installed. */
+function hasCompiler() {
   return spawnSync(CLANG, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/** The object as the compiler writes it from the sources of now. */
-export function compile(name) {
+/** Compiles a source file; `flags` are added to those of the shipped objects. */
+function compile(name, flags = []) {
   const folder = mkdtempSync(join(tmpdir(), 'fairlead-bpf-'));
   try {
     const out = join(folder, `${name}.o`);
     const system = `/usr/include/${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-gnu`;
-    // From the sources' own folder: paths would otherwise find their way into the object.
-    execFileSync(CLANG, [...FLAGS, '-idirafter', system, '-c', `${name}.bpf.c`, '-o', out], {
+    // In the sources' folder: other paths would become part of the object.
+    execFileSync(CLANG, [...FLAGS, ...flags, '-idirafter', system, '-c', `${name}.bpf.c`, '-o', out], {
       cwd: sources,
       stdio: ['ignore', 'inherit', 'inherit'],
     });
@@ -54,7 +62,7 @@ export function compile(name) {
   }
 }
 
-export const modulePath = (name) => join(generated, `${name}.ts`);
+const modulePath = (name) => join(generated, `${name}.ts`);
 
 function moduleText(name, object) {
   const lines = object.toString('base64').match(/.{1,100}/g) ?? [];
@@ -66,8 +74,55 @@ export const OBJECT =
 `;
 }
 
+/** The module of the maps, from the type information of all objects. */
+function layoutText() {
+  const [maps, structs, enums] = [{}, {}, {}];
+  const merge = (all, more, what) => {
+    for (const [name, value] of Object.entries(more)) {
+      if (all[name] && JSON.stringify(all[name]) !== JSON.stringify(value))
+        throw new Error(`the objects differ in ${what} ${name}`);
+      all[name] = value;
+    }
+  };
+  for (const name of objectNames()) {
+    const types = readMapTypes(compile(name, ['-g']));
+    merge(maps, types.maps, 'map');
+    merge(structs, types.structs, 'struct');
+    merge(enums, types.enums, 'enum');
+  }
+  const constant = (name) => name.toUpperCase();
+  const object = (fields) =>
+    `{ ${Object.entries(fields)
+      .map(([name, value]) => `${name}: ${typeof value === 'string' ? `'${value}'` : value}`)
+      .join(', ')} }`;
+  const sorted = (all) => Object.entries(all).sort(([a], [b]) => (a < b ? -1 : 1));
+  return `// Written by tools/build-bpf.mjs from the types of bpf/maps.h and bpf/events.h; do not edit.
+// biome-ignore format: generated
+
+/** The maps; those with maxEntries 1 that are not \`config\` grow with the cluster. */
+export const MAPS = {
+${sorted(maps)
+  .map(([name, { type, keySize, valueSize, maxEntries, flags }]) => {
+    const isRing = MAP_KINDS[type] === 'ringbuf';
+    return `  ${name}: ${object({ name: `fl_${name}`.slice(0, 15), kind: MAP_KINDS[type], keySize, valueSize: isRing ? 0 : valueSize, maxEntries, flags })},`;
+  })
+  .join('\n')}
+} as const;
+
+// Structures: size, and offset of each field, in bytes.
+${sorted(structs)
+  .map(([name, fields]) => `export const ${constant(name)} = ${object(fields)} as const;`)
+  .join('\n')}
+
+// Enums.
+${sorted(enums)
+  .map(([name, values]) => `export const ${constant(name)} = ${object(values)} as const;`)
+  .join('\n')}
+`;
+}
+
 /** What is wrong with a shipped object, or null. */
-export async function check(name) {
+async function check(name) {
   const { SOURCE_HASH, OBJECT } = await import(pathToFileURL(modulePath(name)).href);
   if (SOURCE_HASH !== sourceHash(name)) return `${name} was not rebuilt after its sources changed`;
   if (hasCompiler() && OBJECT !== compile(name).toString('base64'))
@@ -75,17 +130,23 @@ export async function check(name) {
   return null;
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  if (process.argv.includes('--check')) {
-    for (const name of objectNames()) {
-      const problem = await check(name);
-      if (problem) {
-        console.error(`${problem}: run node tools/build-bpf.mjs`);
-        process.exitCode = 1;
-      }
-    }
-  } else {
-    mkdirSync(generated, { recursive: true });
-    for (const name of objectNames()) writeFileSync(modulePath(name), moduleText(name, compile(name)));
+async function checkAll() {
+  const problems = await Promise.all(objectNames().map(check));
+  if (readFileSync(rulesPath, 'utf8') !== ejectionRulesHeader())
+    problems.push('bpf/ejection-rules.h differs from the rules');
+  if (hasCompiler() && readFileSync(layoutPath, 'utf8') !== layoutText())
+    problems.push('generated/layout.ts differs from the types of the objects');
+  return problems.filter((problem) => problem !== null);
+}
+
+if (process.argv.includes('--check')) {
+  for (const problem of await checkAll()) {
+    console.error(`${problem}: run node tools/build-bpf.mjs`);
+    process.exitCode = 1;
   }
+} else {
+  mkdirSync(generated, { recursive: true });
+  writeFileSync(rulesPath, ejectionRulesHeader());
+  for (const name of objectNames()) writeFileSync(modulePath(name), moduleText(name, compile(name)));
+  writeFileSync(layoutPath, layoutText());
 }

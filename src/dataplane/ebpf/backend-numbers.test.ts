@@ -4,7 +4,7 @@ import { BackendNumbers } from './backend-numbers.ts';
 
 const words = (n: number) => Uint32Array.of(0, 0, 0xffff0000, n, 0x5000 | (6 << 16));
 
-test('endpoints keep their numbers while they are used, and no two have one', () => {
+test('endpoints keep their numbers while in use, and no two share one', () => {
   const numbers = new BackendNumbers(3000, true);
   const known = new Map<number, { number: number; users: number }>();
   let random = 1;
@@ -31,7 +31,7 @@ test('endpoints keep their numbers while they are used, and no two have one', ()
   for (let n = 0; n < 2500; n++) if (!known.has(n)) assert.equal(numbers.find(words(n), 0), -1);
 });
 
-test('numbers are given out anew only when all were used, and then named; more than there are get none', () => {
+test('numbers are reused only after all were used, and then reported; none are left beyond the capacity', () => {
   const numbers = new BackendNumbers(2, true);
   const first = numbers.acquire(words(1), 0);
   numbers.release(first);
@@ -42,7 +42,7 @@ test('numbers are given out anew only when all were used, and then named; more t
   assert.equal(numbers.acquire(words(4), 0), -1);
 });
 
-test('in maps that were used before, every new number is named', () => {
+test('in maps that were used before, every new number is reported', () => {
   const numbers = new BackendNumbers(4, false);
   numbers.adopt([{ words: words(7), number: 2 }]);
   assert.equal(numbers.acquire(words(7), 0), 2);
@@ -52,7 +52,7 @@ test('in maps that were used before, every new number is named', () => {
   assert.deepEqual(numbers.dropUnused(), []);
 });
 
-test('what was adopted and is not used is forgotten', () => {
+test('adopted numbers without a use are released', () => {
   const numbers = new BackendNumbers(4, false);
   numbers.adopt([
     { words: words(7), number: 2 },

@@ -1,13 +1,14 @@
 import { FairleadError } from '../../lib/errors.ts';
+import { FRONTEND_KEY } from './generated/layout.ts';
 
-/** Words of an endpoint: four of its address, then `portAndProtocol`. */
-export const BACKEND_KEY_WORDS = 5;
-const TAKEN_AWAY = -1;
+/** Words of an endpoint's key, as `writeKey` writes it. */
+export const BACKEND_KEY_WORDS = FRONTEND_KEY.size / 4;
+const TOMBSTONE = -1;
 
 /**
- * A number for each endpoint in use, which is its place in the map of how endpoints fare. One endpoint of many
- * Services has one number. A hash table over plain numbers: a hundred thousand objects and texts would take longer
- * than all else about a cold start.
+ * Assigns a number to each endpoint in use: its index in the map `backends`. An endpoint of several Services has one
+ * number. An open-addressing hash table over plain numbers: with objects and strings for a hundred thousand endpoints, a
+ * cold start would take twice as long.
  */
 export class BackendNumbers {
   readonly #capacity: number;
@@ -15,16 +16,16 @@ export class BackendNumbers {
   /** By number. */
   #keys: Uint32Array;
   #users: Uint32Array;
-  /** Number + 1, 0 where nothing is, TAKEN_AWAY where something was; a power of two of them. */
+  /** Number + 1, 0 where free, TOMBSTONE where removed; its length is a power of two. */
   #index: Int32Array;
-  /** Places of the index that are not 0. */
+  /** Entries of the index that are not 0. */
   #occupied = 0;
   readonly #free: number[] = [];
   #next = 0;
   #reused: number[] = [];
   #adopted: number[] = [];
 
-  /** `isFresh`: nothing is remembered under any number yet. `expected`: about so many endpoints there will be. */
+  /** `isFresh`: the map has no state under any number yet. `expected`: about how many endpoints there will be. */
   constructor(capacity: number, isFresh: boolean, expected = 256) {
     this.#capacity = capacity;
     this.#isFresh = isFresh;
@@ -34,13 +35,13 @@ export class BackendNumbers {
     this.#index = new Int32Array(2 ** Math.ceil(Math.log2((room * 4) / 3)));
   }
 
-  /** The number of the endpoint whose words stand at `at`; -1: it has none. */
+  /** The number of the endpoint whose key is at `at`, or -1. */
   find(words: Uint32Array, at: number): number {
     const place = this.#placeOf(words, at);
     return place < 0 ? -1 : (this.#index[place] ?? 0) - 1;
   }
 
-  /** The endpoint's number, or -1 when all are taken. Each call wants a `release`. */
+  /** The endpoint's number, assigned if necessary; -1 when all are in use. Each call needs a `release`. */
   acquire(words: Uint32Array, at: number): number {
     const place = this.#placeOf(words, at);
     if (place >= 0) {
@@ -57,7 +58,7 @@ export class BackendNumbers {
     return number;
   }
 
-  /** True when that was the last user. */
+  /** Returns true for the last user. */
   release(number: number): boolean {
     const users = (this.#users[number] ?? 0) - 1;
     this.#users[number] = Math.max(0, users);
@@ -70,12 +71,12 @@ export class BackendNumbers {
     return (this.#users[number] ?? 0) > 0;
   }
 
-  /** The words of a number that is or was given out. */
+  /** The key of the endpoint that has or last had a number. */
   wordsOf(number: number): Uint32Array {
     return this.#keys.slice(number * BACKEND_KEY_WORDS, (number + 1) * BACKEND_KEY_WORDS);
   }
 
-  /** Takes over the numbers that an earlier process gave out, before any others. */
+  /** Adopts the numbers that an earlier process assigned. Call it before any `acquire`. */
   adopt(backends: readonly { readonly words: Uint32Array; readonly number: number }[]): void {
     const used = new Set<number>();
     for (const { words, number } of backends) {
@@ -89,7 +90,7 @@ export class BackendNumbers {
     for (let number = 0; number < this.#next; number++) if (!used.has(number)) this.#free.push(number);
   }
 
-  /** Forgets what was adopted and has no user, and names it. */
+  /** Releases the adopted numbers without a user, and returns them. */
   dropUnused(): number[] {
     const dropped = this.#adopted.filter(
       (number) =>
@@ -100,7 +101,7 @@ export class BackendNumbers {
     return dropped;
   }
 
-  /** Numbers that mean another endpoint than before: what is remembered under them is to be cleared. */
+  /** Numbers assigned to another endpoint since the last call: their state has to be reset. */
   takeReused(): readonly number[] {
     const reused = this.#reused;
     this.#reused = [];
@@ -123,11 +124,11 @@ export class BackendNumbers {
         code: 'EIO',
       });
     }
-    this.#index[place] = TAKEN_AWAY;
+    this.#index[place] = TOMBSTONE;
     this.#free.push(number);
   }
 
-  /** Where in the index these words stand; if nowhere, ~ of where they can. */
+  /** The position of a key in the index, or ~ of the free position for it. */
   #placeOf(words: Uint32Array, at: number): number {
     const index = this.#index;
     const keys = this.#keys;
@@ -135,7 +136,7 @@ export class BackendNumbers {
     for (let place = hashOf(words, at) & mask; ; place = (place + 1) & mask) {
       const entry = index[place] ?? 0;
       if (entry === 0) return ~place;
-      if (entry === TAKEN_AWAY) continue;
+      if (entry === TOMBSTONE) continue;
       const base = (entry - 1) * BACKEND_KEY_WORDS;
       let i = 0;
       while (i < BACKEND_KEY_WORDS && keys[base + i] === words[at + i]) i++;
@@ -152,7 +153,7 @@ export class BackendNumbers {
     this.#occupied++;
   }
 
-  /** Without what was taken away, and at most a quarter full. */
+  /** Removes tombstones and makes the index at most a quarter full. */
   #rebuild(): void {
     const numbers = this.#index.filter((entry) => entry > 0);
     let size = this.#index.length;
@@ -177,7 +178,7 @@ export class BackendNumbers {
   }
 }
 
-/** Spreads addresses that differ in few bits (the finalizer of MurmurHash3 at the end). */
+/** Ends with the finalizer of MurmurHash3, since addresses differ in few bits. */
 function hashOf(words: Uint32Array, at: number): number {
   let hash = 0;
   for (let i = at; i < at + BACKEND_KEY_WORDS; i++) hash = Math.imul(hash ^ (words[i] ?? 0), 0x9e3779b1);

@@ -1,34 +1,28 @@
-import type { BpfProgram } from '../../kernel/bpf/program.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { type Link, listLinks, openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { hasCode, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
-import type { DeviceWay } from './device-ways.ts';
-import { type DeviceHook, HOOKS } from './layout.ts';
-
-export type DevicePrograms = ReadonlyMap<DeviceHook, BpfProgram>;
-
-const DEVICE_HOOKS = Object.values(HOOKS).flatMap(({ place, attach }) =>
-  place === 'device' ? [attach as DeviceHook] : [],
-);
+import { DEVICE_HOOKS } from './hooks.ts';
+import type { Programs } from './programs.ts';
+import type { TcAttachment } from './tc-attachment.ts';
 
 export interface DeviceProgramsOptions {
-  readonly way: DeviceWay;
+  readonly attachment: TcAttachment;
   readonly netns: NetnsRef | undefined;
   readonly logger: Logger;
 }
 
 /**
- * Has programs work at all of a node's devices where packets are routed, those that come later too. Ports of a bridge
- * are none of them: their packets are met at the bridge, once.
+ * Keeps programs attached to all devices of a node that packets are routed through, following devices that appear later.
+ * Ports of a bridge are left out: their packets pass the bridge device.
  */
 export class DeviceAttachments {
   readonly #options: DeviceProgramsOptions;
-  /** Devices that have the programs. */
+  /** Indexes of the devices that have the programs. */
   readonly #covered = new Set<number>();
   readonly #watch: Disposable & { close(): void };
-  #programs: DevicePrograms = new Map();
+  #programs: Programs['devices'] = new Map();
 
   constructor(options: DeviceProgramsOptions) {
     this.#options = options;
@@ -45,28 +39,28 @@ export class DeviceAttachments {
     );
   }
 
-  /** Puts these programs in place of those of before, and in place again where others took them away. */
-  use(programs: DevicePrograms): void {
+  /** Replaces the attached programs; re-attaches where another program removed them. */
+  use(programs: Programs['devices']): void {
     this.#programs = programs;
     this.#covered.clear();
     const devices = this.#devices();
-    this.#options.way.keepOnly(new Set(devices.map(({ index }) => index)));
+    this.#options.attachment.keepOnly(new Set(devices.map(({ index }) => index)));
     for (const device of devices) this.#cover(device);
   }
 
-  /** Names of the places where a program should be and is not. */
+  /** Names of missing links, as `drift` reports them. */
   missing(): string[] {
     return this.#devices().flatMap(({ name, index }) =>
-      DEVICE_HOOKS.filter((hook) => !this.#options.way.isAttached(index, hook)).map(
+      DEVICE_HOOKS.filter((hook) => !this.#options.attachment.isAttached(index, hook)).map(
         (hook) => `device-${name}-${hook}`,
       ),
     );
   }
 
-  /** Releases what this process holds; the programs go on. */
+  /** Closes this process's descriptors; the programs stay attached. */
   close(): void {
     this.#watch.close();
-    this.#options.way.close();
+    this.#options.attachment.close();
     this.#covered.clear();
     this.#programs = new Map();
   }
@@ -84,22 +78,25 @@ export class DeviceAttachments {
     }
     if (this.#covered.has(index)) return;
     try {
-      for (const [hook, program] of this.#programs) this.#options.way.attach(index, hook, program);
+      for (const [hook, program] of this.#programs) this.#options.attachment.attach(index, hook, program);
       this.#covered.add(index);
     } catch (error) {
-      // It is gone again; or the next verification tells.
+      // The device was removed again.
       if (hasCode(error, 'ENODEV')) return;
-      this.#options.logger.warn({ device: device.name, error: messageOf(error) }, 'no rescue at a device');
+      this.#options.logger.warn(
+        { device: device.name, error: messageOf(error) },
+        'failed to attach programs to a device: pending connections are not rerouted there',
+      );
     }
   }
 
   #drop(index: number): void {
     if (!this.#covered.delete(index)) return;
-    for (const hook of DEVICE_HOOKS) this.#options.way.detach(index, hook);
+    for (const hook of DEVICE_HOOKS) this.#options.attachment.detach(index, hook);
   }
 }
 
-/** Packets that are routed pass by it, with Ethernet headers. */
+/** Whether routed packets pass the device with Ethernet headers. */
 function isRouted({ name, mac, master }: Link): boolean {
   return name !== 'lo' && mac !== null && master === null;
 }

@@ -27,8 +27,8 @@ import {
 } from '../testing/service-scene.ts';
 import { PATIENCE_MS, type Place, SILENCE_MS } from '../testing/topology.ts';
 import { createEbpf } from './ebpf.ts';
+import { closeMaps, openMaps } from './maps.ts';
 import { linkPin, pinDirectory, removePins } from './pins.ts';
-import { closeMaps, openMaps } from './socket-programs.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 import { attachForeign, isInKernel, openGroup, pinnedNumbers } from './testing/group-programs.ts';
 
@@ -40,7 +40,7 @@ describe('eBPF mode', () => {
 
   const scene = createServiceScene({
     open: (netns) => createEbpf({ families: FAMILIES, netns, cgroup: group, pinPath }),
-    // From inside the control group where the place has a client there, else from outside of it.
+    // From inside the control group if the place has a client in it, else from outside.
     ask:
       (fromOutside) =>
       async (from, protocol, address, port, patience = PATIENCE_MS) => {
@@ -76,7 +76,7 @@ describe('eBPF mode', () => {
     return found;
   }
 
-  /** Whether nf_tables had to translate anything for this address. */
+  /** Whether nf_tables translated a flow to this address. */
   const wasTranslated = (address: string) =>
     conntrack.list(address.includes(':') ? 'ipv6' : 'ipv4', { destination: address }).length > 0;
 
@@ -118,7 +118,7 @@ describe('eBPF mode', () => {
         }
       });
     }
-    test('one UDP socket speaks to two Services', async () => {
+    test('one UDP socket sends to two Services', async () => {
       for (const family of FAMILIES) {
         const asked = await client('pod3').ask('udp', clusterIP(family, 25), 80, {
           also: [[clusterIP(family, 26), 80]],
@@ -132,12 +132,12 @@ describe('eBPF mode', () => {
         assert.equal(new Set(pairs.map(([, peer]) => peer)).size, 2);
       }
     });
-    test('a socket that connects to an endpoint itself sees the endpoint', async () => {
+    test('a socket connected to an endpoint directly sees the endpoint', async () => {
       const address = scene.topology.address('pod1', 'ipv4');
       const asked = await client('pod3').ask('tcp', address, TARGET);
       assert.equal(asked.peer, `${address} ${TARGET}`);
     });
-    test('a process outside of the control group is carried by nftables', async () => {
+    test('connections of a process outside the control group are carried by nf_tables', async () => {
       const stranger = await startClient(scene.topology.namespace('pod3'), null);
       try {
         const asked = await stranger.ask('tcp', clusterIP('ipv4', 25), 80);
@@ -151,7 +151,7 @@ describe('eBPF mode', () => {
 
   testRefusals(scene);
 
-  test('an endpoint that reaches itself does so inside its pod', async () => {
+  test('an endpoint connects to itself through its Service inside its pod', async () => {
     await scene.sync(service(40, ['pod1']));
     await everywhere(async (family, protocol) => {
       const answer = await ask('pod1', protocol, ...destination('ClusterIP', family, 40));
@@ -159,7 +159,7 @@ describe('eBPF mode', () => {
     });
   });
 
-  test('a pod stays with its endpoint while that serves, over other changes too', async () => {
+  test('session affinity keeps a pod at its endpoint while that serves, across other changes', async () => {
     const sticky = (...places: Place[]) => service(41, places, 'plain', { affinitySeconds: 100 });
     await scene.sync(sticky(...ALL));
     for (const family of FAMILIES) {
@@ -222,7 +222,7 @@ describe('eBPF mode', () => {
     changes: 10,
   });
 
-  test('maps that have become too small are made anew under the programs', async () => {
+  test('maps that are too small are replaced by larger ones without interrupting traffic', async () => {
     const many = Array.from({ length: 400 }, (_, i) => endpoint(`10.244.3.${i % 250}`, 8000 + i));
     const frontends = (count: number) => [
       ...service(88, LOCAL, 'plain', { affinitySeconds: 100 }),
@@ -237,7 +237,7 @@ describe('eBPF mode', () => {
       ),
     ];
     await scene.sync(frontends(3));
-    // Clearing away large nf_tables maps can keep this process, which the servers are in, for longer than a second.
+    // Deleting large nf_tables maps can block this process, which also runs the servers, for over a second.
     const reach = () => ask('pod3', 'TCP', ...destination('ClusterIP', 'ipv4', 88));
     const first = await reach();
     for (const count of [100, 400, 5]) {
@@ -248,11 +248,11 @@ describe('eBPF mode', () => {
   });
 
   testRestart(scene);
-  test('a restart replaces the programs, and does not double them', () => {
+  test('a restart replaces the programs without attaching them twice', () => {
     assert.equal(groupPrograms().length, 1);
   });
 
-  test('a process that is killed leaves everything at work', async () => {
+  test('programs keep working after the process is killed', async () => {
     await scene.dataplane.remove();
     await scene.dataplane.close();
     const frontends = service(27, LOCAL);
@@ -284,7 +284,7 @@ describe('eBPF mode', () => {
     assert.equal(groupPrograms().length, 1);
   });
 
-  test('what others change is named and repaired', async () => {
+  test('changes by other programs are reported and repaired', async () => {
     const frontends = service(60, LOCAL, 'plain', { affinitySeconds: 50 });
     await scene.sync(frontends);
     unpin(linkPin(pinPath, 'connect4'));
@@ -301,7 +301,7 @@ describe('eBPF mode', () => {
 
   testUnwritable(scene);
 
-  test('removing leaves what others made, and nothing else', async () => {
+  test('removing the mode leaves only what other programs made', async () => {
     const foreign = openGroup(group);
     await scene.sync(service(83, ALL, 'plain', { affinitySeconds: 9 }));
     const device = attachForeign(scene.topology.namespace('node'), 'eth0');
@@ -317,7 +317,7 @@ describe('eBPF mode', () => {
       scene.reopen();
       assert.deepEqual(groupPrograms(), [foreign.programId]);
       assert.ok(!existsSync(pinDirectory(pinPath)));
-      // The kernel takes them away a moment after their last user.
+      // The kernel frees them a moment after their last user.
       const left = () => [
         ...numbers.programs.filter((id) => isInKernel('program', id)),
         ...numbers.maps.filter((id) => isInKernel('map', id)),

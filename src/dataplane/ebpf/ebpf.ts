@@ -11,36 +11,53 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane } from '../dataplane.ts';
+import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { FlowEvent } from '../flow-event.ts';
 import { createNftables } from '../nftables/nftables.ts';
-import { defaultControlGroup } from './control-group.ts';
+import { abortConnections } from './abort-connections.ts';
 import { DeviceAttachments } from './device-programs.ts';
-import { clsactWay, isDeviceLink, removeFilters, tcxWay } from './device-ways.ts';
+import { configValue, type Settings } from './entries.ts';
+import { drainPins, expireFailures, expireReroutes } from './expiry.ts';
 import { outcomeOf, readFlowEvent } from './flow-events.ts';
 import { CapacityExceeded, ForwardingTable } from './forwarding-table.ts';
-import { NOTHING, readContents } from './kernel-contents.ts';
-import { sinkOf } from './kernel-sink.ts';
-import { type Capacity, configValue, EVENTS_SIZE, type Settings } from './layout.ts';
+import { MAPS } from './generated/layout.ts';
+import { cgroupHooks } from './hooks.ts';
 import { locateSteps } from './locate.ts';
-import { endConnections } from './own-connections.ts';
-import { DEFAULT_PIN_PATH, makePins, removeLinks, removePins } from './pins.ts';
-import { checkRequirements, deviceAttachment } from './requirements.ts';
-import { leavePins, sweepFailures, sweepRescues } from './rescued-flows.ts';
-import { capacityFor, doubled } from './sizing.ts';
+import { EMPTY, readContents } from './map-contents.ts';
 import {
-  attachProgram,
-  attachPrograms,
+  type Capacity,
   closeMaps,
-  closePrograms,
-  loadPrograms,
+  doubled,
+  indexKey,
+  isCapacity,
   type Maps,
-  makeControlGroup,
   makeMaps,
   openMaps,
   pinMaps,
-  socketHooks,
-} from './socket-programs.ts';
+  sinkOf,
+} from './maps.ts';
+import {
+  DEFAULT_PIN_PATH,
+  makePins,
+  pinDirectory,
+  removeLinks,
+  removeOtherVersions,
+  removePins,
+} from './pins.ts';
+import {
+  attachProgram,
+  attachPrograms,
+  brokenLinks,
+  closePrograms,
+  defaultControlGroup,
+  loadPrograms,
+  makeControlGroup,
+  type Programs,
+} from './programs.ts';
+import { checkRequirements, deviceAttachment } from './requirements.ts';
+import { capacityFor } from './sizing.ts';
+import { clsactAttachment, isDeviceLink, removeFilters, tcxAttachment } from './tc-attachment.ts';
 import { compareWithMaps } from './verify.ts';
 
 export interface EbpfOptions {
@@ -49,103 +66,95 @@ export interface EbpfOptions {
   readonly netns?: NetnsRef;
   readonly logger?: Logger;
   readonly clock?: Clock;
-  /** Called when somebody else has changed what this mode wrote: call `verify`, then `sync`. */
+  /** Called when another program changed what this mode wrote: call `verify`, then `sync`. */
   readonly onForeignChange?: () => void;
   /**
-   * Directory of the cgroup v2 hierarchy whose processes, and those of groups below, are balanced at their sockets;
-   * made where it is missing. Default: the hierarchy's root, which is every process of this machine.
+   * Directory of the cgroup v2 hierarchy whose processes, and those of groups below, are load-balanced at their sockets;
+   * created if missing. Default: the hierarchy's root, which is every process of this machine.
    */
   readonly cgroup?: string;
   /** Where links and maps are pinned, one directory for each node. Default: /sys/fs/bpf/fairlead. */
   readonly pinPath?: string;
-  /** False: endpoints that do not answer are none of this mode's business. Default: true. */
+  /** False: the programs neither eject endpoints nor reroute connections. Default: true. */
   readonly failover?: boolean;
-  /** Called with endpoints that did not answer or refused, and with the first answer after that. */
+  /** Called for endpoints that did not answer or refused, and for their first answer after that. */
   readonly onOutcome?: (outcome: Outcome) => void;
   /** How programs are attached to devices. Default: by links (tcx) where the kernel has them, else as filters. */
   readonly attachment?: 'tcx' | 'clsact';
 }
 
 export interface EbpfDataplane extends Dataplane {
-  /** Ends the connections that sockets have to these endpoints, which are gone; how many. */
+  /** Aborts the connections that sockets have to these removed endpoints. Returns how many. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
-  /** Calls back with what happens to flows through Services, as it happens. Costs the programs something: close it. */
+  /** Calls back for every event of flows through Services. Costs the programs time until it is closed. */
   watchFlows(onEvent: (event: FlowEvent) => void): { close(): void };
 }
 
-/**
- * How long a connection's first packet waits for an answer: longer than any answer within a cluster takes, so short
- * that two of these are hardly noticed.
- */
-const SYN_TIMEOUT_MS = 100;
-/** How long a first suspicion lasts; twice as long with each one that follows. */
-const EJECT_MS = 5000;
-
-const SWEEP_MS = 30_000;
-/** Of maps that have one element. */
-const CONFIG_KEY = new Uint8Array(4);
-
-/** Not the nftables mode's own: a node that goes from one mode to the other has both for a moment. */
-const FLOOR_TABLE = 'fairlead-floor';
+const EXPIRY_MS = 30_000;
+const CONFIG_KEY = indexKey(0);
+/** Differs from the nftables mode's table: while a node changes modes it has both. */
+const FALLBACK_TABLE = 'fairlead-fallback';
+const ATTACHMENT_HINT = 'load the kernel modules sch_ingress and cls_bpf, or use Linux 6.6';
 
 interface Loaded {
   readonly maps: Maps;
   readonly capacity: Capacity;
   readonly table: ForwardingTable;
   readonly links: Map<AttachPoint, BpfLink>;
-  readonly programs: Awaited<ReturnType<typeof loadPrograms>>;
+  readonly programs: Programs;
 }
 
 /**
- * The eBPF mode: sockets of pods and of the node go straight to an endpoint; all else is carried by the nftables mode's
- * tables, on the same map. Programs and maps are pinned and work on without this process.
+ * Creates the eBPF mode: sockets of pods and of the node connect straight to an endpoint; all other traffic is carried by
+ * the nftables mode's rules in a table of its own, from the same Service map. Programs and maps are pinned and outlive
+ * this process.
  */
 export function createEbpf(options: EbpfOptions): EbpfDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
-  const { failover = true, onOutcome } = options;
-  const pinPath = options.pinPath ?? DEFAULT_PIN_PATH;
-  const floor = createNftables({
+  const { failover = true, onOutcome, pinPath = DEFAULT_PIN_PATH } = options;
+  const fallback = createNftables({
     families,
     logger,
     clock,
-    table: FLOOR_TABLE,
+    table: FALLBACK_TABLE,
     ...(netns === undefined ? {} : { netns }),
     ...(onForeignChange === undefined ? {} : { onForeignChange }),
   });
   let cgroup = options.cgroup ?? null;
   let loaded: Loaded | null = null;
   let current: ServiceMap | null = null;
-  const calls = createMutex();
   let attachments: DeviceAttachments | null = null;
   let ring: RingReader | null = null;
-  let cancelSweep = () => {};
-  const flowWatchers = new Set<(event: FlowEvent) => void>();
-  /** Undefined: not found out yet. Null: in no way. */
+  let cancelExpiry = () => {};
+  const subscribers = new Set<(event: FlowEvent) => void>();
+  /** Undefined: not probed yet. Null: the kernel has no way, or failover is off. */
   let attachment: 'tcx' | 'clsact' | null | undefined = failover ? options.attachment : null;
+  const calls = createMutex();
 
-  function settings(table: ForwardingTable | null): Settings {
+  function settings(table: ForwardingTable): Settings {
+    const reroute = (attachment ?? null) !== null;
     return {
       nodeCookie: netnsCookie(netns ?? null),
-      synTimeout: failover ? jiffies(SYN_TIMEOUT_MS) : 0,
-      ejectMs: failover ? EJECT_MS : 0,
-      rescue: (attachment ?? null) !== null,
-      departed: (attachment ?? null) !== null && table !== null && table.hasDeparted,
-      readers: flowWatchers.size > 0,
+      synTimeout: failover ? jiffies(EJECTION_RULES.programUnansweredMs) : 0,
+      ejection: failover,
+      reroute,
+      removedBackends: reroute && table.hasRemovedBackends,
+      subscribers: subscribers.size > 0,
     };
+  }
+
+  function hooks(table: ForwardingTable): ReadonlySet<AttachPoint> {
+    const { removedBackends, subscribers } = settings(table);
+    return cgroupHooks(removedBackends || subscribers);
   }
 
   function configure(maps: Maps, table: ForwardingTable): void {
     const wanted = configValue(settings(table));
-    const there = maps.config.lookup(CONFIG_KEY);
-    if (!there || Buffer.compare(there, wanted) !== 0) maps.config.update(CONFIG_KEY, wanted);
+    const found = maps.config.lookup(CONFIG_KEY);
+    if (!found || Buffer.compare(found, wanted) !== 0) maps.config.update(CONFIG_KEY, wanted);
   }
 
-  function hooks(table: ForwardingTable): ReadonlySet<AttachPoint> {
-    const { departed, readers } = settings(table);
-    return socketHooks(departed || readers);
-  }
-
-  /** After a change that the programs do not find out by themselves. */
+  /** Configures the programs after a change of the table or of the subscribers. */
   function reconfigure({ maps, table, links, programs }: Loaded): void {
     configure(maps, table);
     const hook = 'inetEgress';
@@ -159,42 +168,42 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     else removeLinks(pinPath, (name) => name === hook);
   }
 
-  /** Listens to the programs; the ring is the same as long as the pins are there. */
   function listen(maps: Maps): void {
-    ring ??= readRing(maps.events.fd, EVENTS_SIZE, (record) => {
+    ring ??= readRing(maps.events.fd, MAPS.events.maxEntries, (record) => {
       const event = readFlowEvent(record);
-      const outcome = event && outcomeOf(event);
+      if (!event) return;
+      const outcome = outcomeOf(event);
       if (outcome) onOutcome?.(outcome);
-      if (event) for (const watcher of flowWatchers) watcher(event);
+      for (const subscriber of subscribers) subscriber(event);
     });
-    sweepLater();
+    scheduleExpiry();
   }
 
-  function sweepLater(): void {
-    cancelSweep();
-    cancelSweep = clock.after(SWEEP_MS, () => {
+  function scheduleExpiry(): void {
+    cancelExpiry();
+    cancelExpiry = clock.after(EXPIRY_MS, () => {
       if (!loaded) return;
       const { maps, table } = loaded;
-      sweepRescues(maps, process.hrtime.bigint());
-      sweepFailures(maps, (number) => table.usesBackend(number));
-      sweepLater();
+      expireReroutes(maps, process.hrtime.bigint());
+      expireFailures(maps, (number) => table.usesBackend(number));
+      scheduleExpiry();
     });
   }
 
-  /** Programs and maps of before or new ones, filled and attached. */
+  /** Fills and attaches, adopting the programs and maps that are there if they have room enough. */
   async function program(map: ServiceMap): Promise<void> {
-    const group = controlGroup();
+    cgroup ??= defaultControlGroup();
+    makeControlGroup(cgroup);
     makePins(pinPath);
     const earlier = loaded ?? openMaps(pinPath);
     const wanted = capacityFor(map);
-    let capacity = earlier && holds(earlier.capacity, wanted) ? earlier.capacity : wanted;
-    for (;;) {
+    const isEnough = earlier !== null && isCapacity((a, b) => a >= b, earlier.capacity, wanted);
+    for (let capacity = isEnough ? earlier.capacity : wanted; ; capacity = doubled(capacity)) {
       try {
-        loaded = await install(map, capacity, earlier, group);
+        loaded = await install(map, capacity, earlier, cgroup);
         return;
       } catch (error) {
         if (!(error instanceof CapacityExceeded)) throw error;
-        capacity = doubled(capacity);
       }
     }
   }
@@ -202,69 +211,65 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   async function install(
     map: ServiceMap,
     capacity: Capacity,
-    earlier: { readonly maps: Maps; readonly capacity: Capacity } | null,
+    earlier: Pick<Loaded, 'maps' | 'capacity'> | null,
     group: string,
   ): Promise<Loaded> {
-    const same = earlier !== null && sameCapacity(earlier.capacity, capacity);
+    const same = earlier !== null && isCapacity((a, b) => a === b, earlier.capacity, capacity);
     const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
-    // Loading takes the verifier a tenth of a second: programs that have these maps already go on.
+    // The verifier takes a tenth of a second: programs that use these maps already are kept.
     const kept = same && loaded !== null ? loaded.programs : null;
     let programs = kept;
     try {
       programs ??= await loadPrograms(maps);
-      const found = earlier ? readContents(earlier.maps) : NOTHING;
+      const found = earlier ? readContents(earlier.maps) : EMPTY;
       const table = new ForwardingTable(capacity, clock, !same);
-      // Of maps that are left behind only the numbers of frontends matter.
-      const { frontends, departed } = found;
-      table.fill(map, same ? found : { ...NOTHING, frontends, departed }, sinkOf(maps));
+      // From maps that are replaced only the frontends' ids and the removed endpoints are adopted.
+      const { frontends, removedBackends } = found;
+      table.fill(map, same ? found : { ...EMPTY, frontends, removedBackends }, sinkOf(maps));
       pinMaps(maps, pinPath);
-      // Those at the devices first: what they do not find in the maps they let pass.
+      // Before the sockets' programs: a connection may have to be rerouted as soon as it is balanced.
       if (attachment) {
-        const way = () => (attachment === 'tcx' ? tcxWay(pinPath, netns) : clsactWay(netns));
-        attachments ??= new DeviceAttachments({ way: way(), netns, logger });
+        const create = () => (attachment === 'tcx' ? tcxAttachment(pinPath, netns) : clsactAttachment(netns));
+        attachments ??= new DeviceAttachments({ attachment: create(), netns, logger });
         attachments.use(programs.devices);
       } else removeLinks(pinPath, isDeviceLink);
       configure(maps, table);
-      const links = new Map(attachPrograms(programs.sockets, group, pinPath, hooks(table)));
+      const links = attachPrograms(programs, group, pinPath, hooks(table));
+      removeOtherVersions(pinPath);
       listen(maps);
       for (const link of loaded?.links.values() ?? []) link.close();
-      if (loaded && !kept) closeAllPrograms(loaded.programs);
+      if (loaded && !kept) closePrograms(loaded.programs);
       if (earlier && !same) closeMaps(earlier.maps, maps);
       return { maps, capacity, table, links, programs };
     } catch (error) {
       if (!same) closeMaps(maps, earlier?.maps ?? null);
-      if (programs && !kept) closeAllPrograms(programs);
+      if (programs && !kept) closePrograms(programs);
       throw error;
     }
   }
 
-  function controlGroup(): string {
-    cgroup ??= defaultControlGroup();
-    makeControlGroup(cgroup);
-    return cgroup;
-  }
-
   async function sync(map: ServiceMap): Promise<ApplyReport> {
-    // Before anything is written: a machine that cannot do it is left as it is.
+    // Before anything is written: a machine without the requirements is left unchanged.
     if (!loaded) {
       checkRequirements();
       if (attachment === undefined) {
         attachment = deviceAttachment(netns);
-        if (attachment === null) {
-          const hint = 'load the kernel modules sch_ingress and cls_bpf, or use Linux 6.6';
-          logger.warn({ hint }, 'no programs at devices: connections under way cannot leave dead endpoints');
-        }
+        if (attachment === null)
+          logger.warn(
+            { hint: ATTACHMENT_HINT },
+            'cannot attach programs to devices: pending connections are not rerouted',
+          );
       }
     }
     current = map;
     const started = performance.now();
-    const below = await floor.sync(map);
+    const below = await fallback.sync(map);
     const between = performance.now();
     try {
       await program(map);
     } catch (error) {
       if (error instanceof FairleadError) throw error;
-      throw new FairleadError(`the eBPF programs cannot be put to work: ${messageOf(error)}`, {
+      throw new FairleadError(`failed to set up the eBPF programs: ${messageOf(error)}`, {
         op: 'sync eBPF mode',
         code: 'EIO',
         cause: error,
@@ -273,18 +278,31 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     return report(below, between - started, performance.now() - between);
   }
 
-  function report(below: ApplyReport, floorMs: number, ownMs: number): ApplyReport {
+  function report(below: ApplyReport, fallbackMs: number, ownMs: number): ApplyReport {
     const failed = [...(loaded?.table.failed ?? [])].map(([key, error]) => ({ key, error }));
     const keys = new Set(below.failed.map(({ key }) => key));
     for (const { key, error } of failed) {
-      logger.warn({ frontend: key, error: messageOf(error) }, 'a frontend is left to nftables');
+      logger.warn({ frontend: key, error: messageOf(error) }, 'frontend is left to nf_tables');
     }
     return {
       encodeMs: below.encodeMs,
-      kernelMs: floorMs - below.encodeMs + ownMs,
+      kernelMs: fallbackMs - below.encodeMs + ownMs,
       operations: below.operations + (loaded?.table.takeOperations() ?? 0),
       failed: [...below.failed, ...failed.filter(({ key }) => !keys.has(key))],
     };
+  }
+
+  function release(): void {
+    cancelExpiry();
+    ring?.close();
+    ring = null;
+    attachments?.close();
+    attachments = null;
+    if (!loaded) return;
+    for (const link of loaded.links.values()) link.close();
+    closeMaps(loaded.maps);
+    closePrograms(loaded.programs);
+    loaded = null;
   }
 
   return {
@@ -302,100 +320,75 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
           reconfigure(loaded);
         } catch (error) {
           if (!(error instanceof CapacityExceeded)) {
-            logger.warn({ error: messageOf(error) }, 'writing the BPF maps anew');
+            logger.warn({ error: messageOf(error) }, 'failed to change the BPF maps: writing all of them');
           }
           await program(map);
         }
         const between = performance.now();
-        const below = await floor.apply(change, map);
+        const below = await fallback.apply(change, map);
         return report(below, performance.now() - between, between - started);
       }),
 
     verify: () =>
       calls.run(async () => {
-        if (!current || !loaded || !cgroup) return await floor.verify();
-        const wanted = configValue(settings(loaded.table));
+        if (!current || !loaded || !cgroup) return await fallback.verify();
+        const { maps, table, links } = loaded;
+        const pins = pinDirectory(pinPath);
+        const broken = [
+          ...brokenLinks(links, cgroup, pinPath, hooks(table)),
+          ...(attachments?.missing() ?? []),
+        ];
         return [
-          ...compareWithMaps({ ...loaded, hooks: hooks(loaded.table), attachments }, wanted, cgroup, pinPath),
-          ...(await floor.verify()),
+          ...broken.map((name) => ({ object: `bpf: ${pins}, link-${name}`, kind: 'missing' as const })),
+          ...compareWithMaps(maps, table, configValue(settings(table)), pins),
+          ...(await fallback.verify()),
         ];
       }),
 
     locate: (frontend, packet) => [
       ...(loaded ? locateSteps(loaded.table, frontend, packet) : []),
-      ...floor.locate(frontend, packet),
+      ...fallback.locate(frontend, packet),
     ],
 
     endConnections(endpoints) {
       if (!loaded || !cgroup) return 0;
-      return endConnections(endpoints, loaded.maps, { cgroup, netns: netns ?? null });
+      return abortConnections(endpoints, loaded.maps, { cgroup, netns: netns ?? null });
     },
 
     watchFlows(onEvent) {
-      // As a function of its own: the same may watch twice.
-      const watcher = (event: FlowEvent) => onEvent(event);
+      // A function of its own: the same callback may subscribe twice.
+      const subscriber = (event: FlowEvent) => onEvent(event);
       const update = () => {
         if (loaded) reconfigure(loaded);
       };
-      flowWatchers.add(watcher);
+      subscribers.add(subscriber);
       update();
       return {
         close() {
-          flowWatchers.delete(watcher);
+          subscribers.delete(subscriber);
           update();
         },
       };
     },
 
     async close() {
-      flowWatchers.clear();
+      subscribers.clear();
       if (loaded) reconfigure(loaded);
       release();
-      await floor.close();
+      await fallback.close();
     },
 
     remove: (options) =>
       calls.run(async () => {
-        const removeRest = () => removeFilters(netns);
-        if (options?.succeeded) leavePins(pinPath, clock, removeRest);
+        const onRemoved = () => removeFilters(netns);
+        if (options?.succeeded) drainPins(pinPath, clock, onRemoved);
         else {
           removePins(pinPath);
-          removeRest();
+          onRemoved();
         }
         release();
         current = null;
-        await floor.remove(options);
+        await fallback.remove(options);
       }),
   };
-
-  function release(): void {
-    cancelSweep();
-    ring?.close();
-    ring = null;
-    attachments?.close();
-    attachments = null;
-    for (const link of loaded?.links.values() ?? []) link.close();
-    if (loaded) {
-      closeMaps(loaded.maps);
-      closeAllPrograms(loaded.programs);
-    }
-    loaded = null;
-  }
-}
-
-function closeAllPrograms({ sockets, devices }: Loaded['programs']): void {
-  closePrograms(sockets);
-  closePrograms(devices);
-}
-
-function holds(has: Capacity, wanted: Capacity): boolean {
-  return every((name) => has[name] >= wanted[name]);
-}
-
-function sameCapacity(a: Capacity, b: Capacity): boolean {
-  return every((name) => a[name] === b[name]);
-}
-
-function every(test: (name: keyof Capacity) => boolean): boolean {
-  return (['frontends', 'endpoints', 'backends', 'members'] as const).every(test);
 }

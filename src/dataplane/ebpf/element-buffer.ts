@@ -1,6 +1,6 @@
 import type { BpfMap } from '../../kernel/bpf/map.ts';
 
-/** Elements for one map, gathered so that they cost one system call. */
+/** Collects elements of one map to write them with one system call. */
 export class ElementBuffer {
   readonly #keyWords: number;
   readonly #valueWords: number;
@@ -16,7 +16,7 @@ export class ElementBuffer {
     this.values = new Uint32Array(room * valueWords);
   }
 
-  /** Makes room for `count` more elements and returns the index of the first. */
+  /** Adds `count` elements and returns the index of the first. */
   add(count: number): number {
     const index = this.count;
     this.count += count;
@@ -26,14 +26,23 @@ export class ElementBuffer {
     return index;
   }
 
-  /** Makes room for so many in all. */
+  /** Makes room for `room` elements in total. */
   reserve(room: number): void {
     if (room * this.#keyWords <= this.keys.length) return;
     this.keys = grown(this.keys, room * this.#keyWords);
     this.values = grown(this.values, room * this.#valueWords);
   }
 
-  /** Gives back the room of what was written. */
+  /** Key and value of an element, valid until the next change. */
+  bytesAt(index: number): [key: Uint8Array, value: Uint8Array] {
+    const [key, value] = [this.#keyWords * 4, this.#valueWords * 4];
+    return [
+      new Uint8Array(this.keys.buffer, index * key, key),
+      new Uint8Array(this.values.buffer, index * value, value),
+    ];
+  }
+
+  /** Frees the memory of written elements. */
   trim(): void {
     if (this.count > 0) return;
     this.keys = new Uint32Array(64 * this.#keyWords);
@@ -54,7 +63,7 @@ export class ElementBuffer {
     for (let i = 0; i < valueWords; i++) this.values[index * valueWords + i] = words[keyWords + i] ?? 0;
   }
 
-  /** Writes them to a map whose memory is shared. */
+  /** Writes them to a map with MMAPABLE. */
   flushToMemory(map: BpfMap): void {
     map.writeMemory(this.keys, this.values, this.count);
     this.count = 0;

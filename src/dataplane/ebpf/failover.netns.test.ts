@@ -10,17 +10,17 @@ import type { FlowEvent } from '../flow-event.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import { createEbpf, type EbpfDataplane } from './ebpf.ts';
-import { removePins } from './pins.ts';
+import { linkPin, removePins } from './pins.ts';
 import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const CLIENTS = ['pod3', 'node'] as const;
 const TARGET = 8080;
-/** Nobody listens there. */
+/** A port without a listener. */
 const CLOSED = 8089;
 const LOAD = { times: 120, perSecond: 200, timeoutMs: 20_000 };
 
-describe('no connection is lost to a dead endpoint', () => {
+describe('failover in eBPF mode', () => {
   let topology: Topology;
   let dataplane: EbpfDataplane;
   let group: string;
@@ -57,7 +57,7 @@ describe('no connection is lost to a dead endpoint', () => {
     if (group) await removeTestGroup(group);
   });
 
-  /** A Service on an address of its own: endpoints of before tell nothing about it but by their numbers. */
+  /** A Service with an address of its own, so that only the endpoints' numbers can link it to earlier ones. */
   function service(
     family: IPFamily,
     protocol: 'TCP' | 'UDP',
@@ -80,8 +80,8 @@ describe('no connection is lost to a dead endpoint', () => {
     topology.address(place, family),
     TARGET,
   ];
-  /** An address that is routed to the pods' side, and that nobody has. */
-  const nobody = (family: IPFamily): readonly [string, number] => [
+  /** An address that is routed to the pods' side, without a host. */
+  const unused = (family: IPFamily): readonly [string, number] => [
     family === 'ipv4' ? '10.244.2.99' : 'fd00:244:2::99',
     TARGET,
   ];
@@ -92,7 +92,7 @@ describe('no connection is lost to a dead endpoint', () => {
     return found;
   }
 
-  /** Left alone, a socket would ask the same endpoint again and again. */
+  /** Without failover a socket would retry the same endpoint. */
   function expectAll({ answers = {}, times = [] }: Asked, from: string): void {
     const bad = Object.entries(answers).filter(([answer]) => !/^(pod1|pod2|far) /.test(answer));
     assert.deepEqual(bad, [], from);
@@ -101,36 +101,36 @@ describe('no connection is lost to a dead endpoint', () => {
 
   for (const family of FAMILIES) {
     for (const from of CLIENTS) {
-      test(`${family}, ${from}: one of four endpoints is gone: every connection is made`, async () => {
-        // Where the dead endpoint was: packets to it are lost without a word.
-        topology.configure('far', `route add blackhole ${nobody(family)[0]}`);
+      test(`${family}, ${from}: one of four endpoints does not answer: every connection succeeds`, async () => {
+        // Packets to the endpoint are dropped silently.
+        topology.configure('far', `route add blackhole ${unused(family)[0]}`);
         topology.configure(
           'node',
-          `route add ${nobody(family)[0]} via ${family === 'ipv4' ? '192.0.2.30' : 'fd00:2::30'} dev eth1`,
+          `route add ${unused(family)[0]} via ${family === 'ipv4' ? '192.0.2.30' : 'fd00:2::30'} dev eth1`,
         );
         try {
           const made = service(family, 'TCP', [
             at('pod1', family),
             at('pod2', family),
             at('far', family),
-            nobody(family),
+            unused(family),
           ]);
           await dataplane.sync(serviceMap([made]));
           outcomes.length = 0;
           expectAll(await client(from).ask('tcp-storm', made.address ?? '', 80, LOAD), from);
           assert.ok(
-            outcomes.some((one) => one.kind === 'timeout' && one.endpoint === nobody(family).join(' ')),
+            outcomes.some((one) => one.kind === 'timeout' && one.endpoint === unused(family).join(' ')),
           );
         } finally {
-          topology.configure('far', `route del blackhole ${nobody(family)[0]}`);
-          topology.configure('node', `route del ${nobody(family)[0]}`);
+          topology.configure('far', `route del blackhole ${unused(family)[0]}`);
+          topology.configure('node', `route del ${unused(family)[0]}`);
         }
       });
-      test(`${family}, ${from}: one of four endpoints is unreachable, says a router: every connection is made`, async () => {
-        // Not that of before, which is under suspicion still.
-        const address = nobody(family)[0].replace(/99$/, from === 'node' ? '97' : '98');
+      test(`${family}, ${from}: one of four endpoints is reported as unreachable by ICMP: every connection succeeds`, async () => {
+        // Not the address of the test before, which is still ejected.
+        const address = unused(family)[0].replace(/99$/, from === 'node' ? '97' : '98');
         const port = TARGET;
-        // ICMP messages are limited to few a second; every connection that would get one is to be seen.
+        // Without a limit every connection gets its ICMP error.
         topology.run('far', 'sysctl', '-qw', 'net.ipv4.icmp_ratelimit=0', 'net.ipv6.icmp.ratelimit=0');
         topology.run('far', 'sysctl', '-qw', 'net.ipv4.ip_forward=1', 'net.ipv6.conf.all.forwarding=1');
         topology.configure('far', `route add unreachable ${address}`);
@@ -154,7 +154,7 @@ describe('no connection is lost to a dead endpoint', () => {
           topology.configure('node', `route del ${address}`);
         }
       });
-      test(`${family}, ${from}: one of four endpoints refuses: every connection is made`, async () => {
+      test(`${family}, ${from}: one of four endpoints refuses: every connection succeeds`, async () => {
         const closed = [topology.address('pod1', family), CLOSED] as const;
         const made = service(family, 'TCP', [
           at('pod1', family),
@@ -171,7 +171,7 @@ describe('no connection is lost to a dead endpoint', () => {
     }
   }
 
-  test('a Service that wants none of it gets none', async () => {
+  test('a Service without failover keeps trying a refusing endpoint', async () => {
     const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
     const made = service('ipv4', 'TCP', [at('pod1', 'ipv4'), closed], false);
     await dataplane.sync(serviceMap([made]));
@@ -180,7 +180,7 @@ describe('no connection is lost to a dead endpoint', () => {
     assert.deepEqual(await dataplane.verify(), []);
   });
 
-  test('where all endpoints refuse, the client is told', async () => {
+  test('a client is refused when all endpoints refuse', async () => {
     const closed = (place: Place) => [topology.address(place, 'ipv4'), CLOSED] as const;
     const made = service('ipv4', 'TCP', [closed('pod1'), closed('pod2')]);
     await dataplane.sync(serviceMap([made]));
@@ -188,7 +188,7 @@ describe('no connection is lost to a dead endpoint', () => {
     assert.equal(asked.answer, 'refused');
   });
 
-  test('what happens to connections can be watched', async () => {
+  test('events of connections and datagram sockets are emitted while subscribed', async () => {
     const closed = [topology.address('pod2', 'ipv4'), CLOSED + 1] as const;
     const made = service('ipv4', 'TCP', [closed, at('far', 'ipv4')]);
     const datagrams = service('ipv4', 'UDP', [at('far', 'ipv4')]);
@@ -203,7 +203,7 @@ describe('no connection is lost to a dead endpoint', () => {
       });
       for (const how of ['udp', 'udp-connected'] as const)
         await client('pod3').ask(how, datagrams.address ?? '', 80);
-      const wanted = ['established', 'reset', 'suspected', 'rescued', 'closed', 'chosen'];
+      const wanted = ['established', 'reset', 'ejected', 'rerouted', 'closed', 'chosen'];
       for (let i = 0; i < 100 && !wanted.every((kind) => events.some((event) => event.kind === kind)); i++)
         await new Promise((resolve) => setTimeout(resolve, 20));
       const kinds = new Set(events.map(({ kind }) => kind));
@@ -235,7 +235,7 @@ describe('no connection is lost to a dead endpoint', () => {
     assert.deepEqual(events, []);
   });
 
-  test('a rescued connection lives on when another mode takes over, and when this one comes back', async () => {
+  test('a rerouted connection survives another mode and the return of this one', async () => {
     const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
     const echo = createServer((socket) => socket.on('error', () => {}).pipe(socket));
     echo.listen({ fd: listenTcpIn(topology.namespace('pod2'), '0.0.0.0', TARGET + 5) });
@@ -243,37 +243,37 @@ describe('no connection is lost to a dead endpoint', () => {
       const made = service('ipv4', 'TCP', [closed, [topology.address('pod2', 'ipv4'), TARGET + 5]]);
       const map = serviceMap([made]);
       await dataplane.sync(map);
-      const rescued: FlowEvent[] = [];
-      const watch = dataplane.watchFlows((event) => event.kind === 'rescued' && rescued.push(event));
-      // The first that is refused makes the endpoint a suspect, so that there is one rescue.
-      const talks = Array.from({ length: 6 }, () =>
+      const rerouted: FlowEvent[] = [];
+      const watch = dataplane.watchFlows((event) => event.kind === 'rerouted' && rerouted.push(event));
+      // The first refusal ejects the endpoint, so that one connection is rerouted.
+      const exchanges = Array.from({ length: 6 }, () =>
         client('pod3').ask('tcp-echo', made.address ?? '', 80, { times: 40, timeoutMs: 30_000 }),
       );
       const until = async (done: () => boolean) => {
         for (let i = 0; i < 500 && !done(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
       };
-      await until(() => rescued.length > 0);
+      await until(() => rerouted.length > 0);
       await new Promise((resolve) => setTimeout(resolve, 300));
       watch.close();
       await dataplane.remove({ succeeded: true });
       await dataplane.close();
-      assert.ok(existsSync(`${pinPath}/v1/link-sockOps`), 'what it lives by is still there');
-      assert.ok(!existsSync(`${pinPath}/v1/link-connect4`));
+      assert.ok(existsSync(linkPin(pinPath, 'sockOps')), 'what the rerouted connection needs stays');
+      assert.ok(!existsSync(linkPin(pinPath, 'connect4')));
       await new Promise((resolve) => setTimeout(resolve, 300));
       dataplane = open();
       await dataplane.sync(map);
-      for (const { answer } of await Promise.all(talks)) assert.equal(answer, 'done');
-      assert.ok(rescued.length > 0);
-      // The last packets of connections are still known for a moment.
+      for (const { answer } of await Promise.all(exchanges)) assert.equal(answer, 'done');
+      assert.ok(rerouted.length > 0);
+      // Reroutes of closed connections expire after a second.
       await new Promise((resolve) => setTimeout(resolve, 1100));
       await dataplane.remove({ succeeded: true });
-      assert.ok(!existsSync(pinPath), 'nothing is left when there are none');
+      assert.ok(!existsSync(pinPath), 'nothing stays without rerouted connections');
     } finally {
       echo.close();
     }
   });
 
-  test('connections to endpoints that are gone are ended, those of before a rescue where they went to', async () => {
+  test('connections to removed endpoints are aborted, rerouted ones at the endpoint they went to', async () => {
     const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
     const servers = (['pod1', 'pod2'] as const).flatMap((place) =>
       ['0.0.0.0', '::'].map((wildcard) => {
@@ -282,13 +282,13 @@ describe('no connection is lost to a dead endpoint', () => {
         return server;
       }),
     );
-    const told: FlowEvent[] = [];
-    const watch = dataplane.watchFlows((event) => told.push(event));
+    const seen: FlowEvent[] = [];
+    const watch = dataplane.watchFlows((event) => seen.push(event));
     const until = async (done: () => boolean) => {
       for (let i = 0; i < 1000 && !done(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
       assert.ok(
         done(),
-        JSON.stringify(told, (_, value) => (typeof value === 'bigint' ? null : value)),
+        JSON.stringify(seen, (_, value) => (typeof value === 'bigint' ? null : value)),
       );
     };
     try {
@@ -297,31 +297,31 @@ describe('no connection is lost to a dead endpoint', () => {
         const port = TARGET + 6;
         const a = service(family, 'TCP', [[one, port]]);
         const b = service(family, 'TCP', [[other, port]]);
-        const rescued = service('ipv4', 'TCP', [closed, [topology.address('pod2', 'ipv4'), port]]);
-        await dataplane.sync(serviceMap([a, b, rescued]));
+        const rerouted = service('ipv4', 'TCP', [closed, [topology.address('pod2', 'ipv4'), port]]);
+        await dataplane.sync(serviceMap([a, b, rerouted]));
         for (const from of CLIENTS) {
-          told.length = 0;
+          seen.length = 0;
           const open = (address: string | null, to: number, times: number) =>
             client(from).ask('tcp-echo', address ?? '', to, { times, timeoutMs: 60_000 });
           const ended = open(a.address, 80, 100_000);
           const kept = open(b.address, 80, 15);
           const direct = open(one, port, 15);
-          await until(() => told.filter(({ kind }) => kind === 'established').length === 2);
+          await until(() => seen.filter(({ kind }) => kind === 'established').length === 2);
           assert.equal(dataplane.endConnections([{ ip: one, port }]), 1);
           assert.match((await ended).answer, /^ECONNABORTED after/);
           assert.equal((await kept).answer, 'done');
           assert.equal((await direct).answer, 'done');
         }
         if (family === 'ipv6') continue;
-        told.length = 0;
-        const talks = Array.from({ length: 6 }, () =>
-          client('pod3').ask('tcp-echo', rescued.address ?? '', 80, { times: 100_000, timeoutMs: 60_000 }),
+        seen.length = 0;
+        const exchanges = Array.from({ length: 6 }, () =>
+          client('pod3').ask('tcp-echo', rerouted.address ?? '', 80, { times: 100_000, timeoutMs: 60_000 }),
         );
-        await until(() => told.filter(({ kind }) => kind === 'established').length === talks.length);
-        assert.ok(told.some(({ kind }) => kind === 'rescued'));
+        await until(() => seen.filter(({ kind }) => kind === 'established').length === exchanges.length);
+        assert.ok(seen.some(({ kind }) => kind === 'rerouted'));
         assert.equal(dataplane.endConnections([{ ip: closed[0], port: closed[1] }]), 0);
-        assert.equal(dataplane.endConnections([{ ip: other, port }]), talks.length);
-        for (const { answer } of await Promise.all(talks)) assert.match(answer, /^ECONNABORTED after/);
+        assert.equal(dataplane.endConnections([{ ip: other, port }]), exchanges.length);
+        for (const { answer } of await Promise.all(exchanges)) assert.match(answer, /^ECONNABORTED after/);
       }
     } finally {
       watch.close();
@@ -331,7 +331,7 @@ describe('no connection is lost to a dead endpoint', () => {
 
   for (const family of FAMILIES) {
     for (const from of CLIENTS) {
-      test(`${family}, ${from}: a connected UDP socket goes on when its endpoint has left`, async () => {
+      test(`${family}, ${from}: a connected UDP socket continues with another endpoint when its own is removed`, async () => {
         const made = service(family, 'UDP', [at('pod1', family)]);
         const map = serviceMap([made]);
         await dataplane.sync(map);
@@ -345,7 +345,7 @@ describe('no connection is lost to a dead endpoint', () => {
           Object.keys(answers).map((text) => text.split(' ')[0]),
           ['pod1', 'pod2'],
         );
-        // And home again.
+        // And back.
         await dataplane.apply(changeBetween(moved, map), map);
         const again = await client(from).ask('udp-connected', made.address ?? '', 80, { timeoutMs: 5000 });
         assert.match(again.answer, /^pod1 /);
@@ -354,11 +354,11 @@ describe('no connection is lost to a dead endpoint', () => {
     }
   }
 
-  test('where devices have no links for programs, filters do the same, and go with the mode', async () => {
+  test('with tc filters instead of tcx links connections are rerouted too, and the filters are removed with the mode', async () => {
     await dataplane.remove();
     await dataplane.close();
     dataplane = open('clsact');
-    // Somebody else has filters there too.
+    // Another program's filter.
     topology.run('node', 'tc', 'qdisc', 'add', 'dev', 'eth0', 'clsact');
     const theirs = ['prio', '7', 'bpf', 'bytecode', '1,6 0 0 0'];
     topology.run('node', 'tc', 'filter', 'add', 'dev', 'eth0', 'ingress', ...theirs);
@@ -381,7 +381,7 @@ describe('no connection is lost to a dead endpoint', () => {
     dataplane = open();
   });
 
-  test('a device that comes later is covered, and forgotten when it goes', async () => {
+  test('programs are attached to a device that appears later', async () => {
     await dataplane.sync(serviceMap([service('ipv4', 'TCP', [at('pod1', 'ipv4')])]));
     topology.configure('node', 'link add later0 type veth peer name later1');
     const until = async (done: () => Promise<boolean>) => {

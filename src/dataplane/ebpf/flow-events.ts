@@ -1,31 +1,42 @@
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
-import { FLOW_EVENT_KINDS, type FlowEvent } from '../flow-event.ts';
-import { formatMapped } from './kernel-contents.ts';
+import type { FlowEvent, FlowEventKind } from '../flow-event.ts';
+import { formatMapped, type MappedEndpoint, readEvent } from './entries.ts';
+import { EVENT_KIND } from './generated/layout.ts';
 
-/** Reads a record of the ring of events; null when it is of a kind that this release does not know. */
+const KINDS: ReadonlyMap<number, FlowEventKind> = new Map<number, FlowEventKind>([
+  [EVENT_KIND.CHOSEN, 'chosen'],
+  [EVENT_KIND.ESTABLISHED, 'established'],
+  [EVENT_KIND.TIMED_OUT, 'timeout'],
+  [EVENT_KIND.RESET, 'reset'],
+  [EVENT_KIND.EJECTED, 'ejected'],
+  [EVENT_KIND.RECOVERED, 'recovered'],
+  [EVENT_KIND.REROUTED, 'rerouted'],
+  [EVENT_KIND.CLOSED, 'closed'],
+  [EVENT_KIND.GIVEN_UP, 'given-up'],
+  [EVENT_KIND.UNREACHABLE, 'unreachable'],
+]);
+
+/** Decodes a record of the event ring; null for a kind that this release does not know. */
 export function readFlowEvent(record: Uint8Array): FlowEvent | null {
-  const view = new DataView(record.buffer, record.byteOffset, record.byteLength);
-  const end = (address: number, port: number): SocketAddress => ({
-    ip: formatMapped(record.subarray(address, address + 16)),
-    port: view.getUint16(port),
-  });
-  const kind = FLOW_EVENT_KINDS[(record[63] ?? 0) - 1];
+  const event = readEvent(record);
+  const kind = KINDS.get(event.kind);
   if (kind === undefined) return null;
-  const micros = view.getUint32(64, true);
+  const end = ({ address, port }: MappedEndpoint): SocketAddress => ({ ip: formatMapped(address), port });
   return {
     kind,
-    protocol: record[62] === PROTOCOL_NUMBER.UDP ? 'UDP' : 'TCP',
-    client: end(8, 56),
-    service: end(24, 58),
-    endpoint: end(40, 60),
-    micros: kind === 'suspected' ? micros * 1000 : micros,
-    at: view.getBigUint64(0, true),
+    protocol: event.protocol === PROTOCOL_NUMBER.UDP ? 'UDP' : 'TCP',
+    client: end(event.client),
+    service: end(event.service),
+    endpoint: end(event.endpoint),
+    // Of an ejection the programs report milliseconds.
+    micros: kind === 'ejected' ? event.micros * 1000 : event.micros,
+    at: event.at,
   };
 }
 
-/** What an event says about its endpoint to those who eject endpoints; null: nothing. */
+/** What an event says about its endpoint, for the ejection policy; null: nothing. */
 export function outcomeOf({ kind, protocol, service, endpoint, client }: FlowEvent): Outcome | null {
   const report = { protocol, destination: service, endpoint, client: client.ip };
   switch (kind) {

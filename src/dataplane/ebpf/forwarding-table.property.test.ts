@@ -4,7 +4,7 @@ import { manualClock } from '../../lib/clock.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
 import { ForwardingTable } from './forwarding-table.ts';
-import { NOTHING } from './kernel-contents.ts';
+import { EMPTY } from './map-contents.ts';
 import { agree } from './testing/agree.ts';
 import { MemoryMaps } from './testing/memory-maps.ts';
 
@@ -20,7 +20,7 @@ for (let seed = 1; seed <= 8; seed++) {
     let { map } = services.commit();
     const table = new ForwardingTable(CAPACITY, clock, true);
     const maps = new MemoryMaps();
-    table.fill(map, NOTHING, maps);
+    table.fill(map, EMPTY, maps);
     let compared = 0;
     for (let round = 0; round < 40; round++) {
       for (let i = 0; i < 3; i++) applyEdit(services, cluster.edit());
@@ -29,7 +29,7 @@ for (let seed = 1; seed <= 8; seed++) {
       map = commit.map;
       table.apply(commit.change, map, maps);
       const fresh = new MemoryMaps();
-      new ForwardingTable(CAPACITY, clock, true).fill(map, NOTHING, fresh);
+      new ForwardingTable(CAPACITY, clock, true).fill(map, EMPTY, fresh);
       const shown = maps.resolve();
       assert.deepEqual(new Map([...shown].sort()), new Map([...fresh.resolve()].sort()), `round ${round}`);
       for (const frontend of map.frontends.values()) compared += agree(frontend, map, shown);

@@ -4,41 +4,36 @@ import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, ServiceMap } from '../../service/model.ts';
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
-import type { KernelContents } from './kernel-contents.ts';
 import {
-  BACKEND_SIZE,
-  BALANCE,
-  type Capacity,
+  balanceOf,
   ENDPOINT_WORDS,
-  FRONTEND_KEY_SIZE,
   FRONTEND_KEY_WORDS,
-  FRONTEND_SIZE,
   FRONTEND_WORDS,
-  GENERATION_AT,
-  MEMBER_KEY_SIZE,
-  MOST_DEPARTED,
   mappedAddress,
   memberKey,
-  NO_FAILOVER,
+  protocolOfKey,
   type RouteEntry,
   writeFrontend,
   writeKey,
   writeSlot,
-} from './layout.ts';
+} from './entries.ts';
+import { BACKEND, FRONTEND_KEY, MAPS, MEMBER } from './generated/layout.ts';
 import { maglevTable } from './maglev.ts';
+import type { MapContents } from './map-contents.ts';
+import type { Capacity } from './maps.ts';
 import { collidingEndpoint, isFrontend, planOf, type RoutePlan } from './plan.ts';
-import { type Run, SlotRuns } from './slot-runs.ts';
+import { type Run, SlotAllocator } from './slot-allocator.ts';
 
-/** The maps are too small for what is wanted: larger ones have to be made. */
+/** The maps are too small: larger ones have to be created. */
 export class CapacityExceeded extends Error {}
 
-/** Slots in use, with the endpoints that have numbers because of them. */
+/** A run in use and its endpoints, each of which holds a use of its number. */
 interface Placed {
   readonly run: Run;
   /** In the order of the slots. */
   readonly slots: readonly Endpoint[];
   readonly endpoints: readonly Endpoint[];
-  /** Those of the endpoints, in their order. */
+  /** In the order of the endpoints. */
   readonly numbers: readonly number[];
   readonly sticky: boolean;
 }
@@ -55,67 +50,64 @@ interface Entry {
   readonly node: PlacedRoute;
 }
 
-/** Where the writes of one change go. */
+export type WrittenMap = 'backends' | 'endpoints' | 'members' | 'frontends' | 'removed_backends';
+
+/** Receives the writes of a change, in the order in which the kernel is to see them. */
 export interface Sink {
-  writeSlots(elements: ElementBuffer): void;
-  writeMembers(elements: ElementBuffer): void;
-  writeBackends(elements: ElementBuffer): void;
-  writeFrontends(elements: ElementBuffer): void;
-  deleteFrontends(keys: readonly Uint8Array[]): void;
-  deleteMembers(keys: readonly Uint8Array[]): void;
-  writeDeparted(keys: readonly Uint8Array[]): void;
-  deleteDeparted(keys: readonly Uint8Array[]): void;
+  /** Writes the elements and empties the buffer. */
+  write(map: WrittenMap, elements: ElementBuffer): void;
+  delete(map: 'frontends' | 'members' | 'removed_backends', keys: readonly Uint8Array[]): void;
 }
 
 /**
- * What stands in the maps: which frontends, in which runs of slots, with which numbers. Turns frontends into writes in
- * an order in which no program ever meets half of a change: slots and members first, then frontends, then what nothing
- * leads to any more.
+ * The contents of the maps: frontends, their runs of slots and the numbers of their endpoints. Turns changes of frontends
+ * into writes, ordered so that no program sees half of a change: slots and members first, then frontends, then deletions.
  */
 export class ForwardingTable {
   readonly capacity: Capacity;
   /** Frontends that cannot be written, with the reason. */
   readonly failed = new Map<FrontendKey, Error>();
   readonly #entries = new Map<FrontendKey, Entry>();
-  readonly #runs: SlotRuns;
+  readonly #slots: SlotAllocator;
   readonly #numbers: BackendNumbers;
-  /** Frontends that are left to nf_tables because of an endpoint that is a frontend itself. */
+  /** Frontends left to nf_tables because one of their endpoints is a frontend itself. */
   readonly #colliding = new Set<FrontendKey>();
-  /** Numbers of frontends that an earlier process gave out: affinity goes by them. */
+  /** Ids of frontends that an earlier process assigned: affinity entries refer to them. */
   #adoptedIds = new Map<string, number>();
   #nextId = 1;
-  /** Tells the endpoints that have one number after the other apart, over restarts too. */
+  /** Distinguishes endpoints that have the same number one after the other, across restarts too. */
   #generation: number;
   #operations = 0;
-  /** For one look-up. */
+  /** Scratch: the key of one endpoint. */
   readonly #key = new Uint32Array(BACKEND_KEY_WORDS);
-  /** For one frontend: its key, then its value. */
+  /** Scratch: key and value of one frontend. */
   readonly #words = new Uint32Array(FRONTEND_KEY_WORDS + FRONTEND_WORDS);
-  readonly #slots = new ElementBuffer(1, ENDPOINT_WORDS, 1024);
-  readonly #members = new ElementBuffer(MEMBER_KEY_SIZE / 4, 1);
-  readonly #backends = new ElementBuffer(1, BACKEND_SIZE / 4);
-  readonly #frontends = new ElementBuffer(FRONTEND_KEY_SIZE / 4, FRONTEND_SIZE / 4);
-  #goneFrontends: Uint8Array[] = [];
-  #goneMembers: Uint8Array[] = [];
-  /** Members in the map, those too that are deleted with the next write. */
+  readonly #slotWrites = new ElementBuffer(1, ENDPOINT_WORDS, 1024);
+  readonly #memberWrites = new ElementBuffer(MEMBER.size / 4, 1);
+  readonly #backendWrites = new ElementBuffer(1, BACKEND.size / 4);
+  readonly #frontendWrites = new ElementBuffer(FRONTEND_KEY_WORDS, FRONTEND_WORDS);
+  readonly #removedWrites = new ElementBuffer(BACKEND_KEY_WORDS, 1);
+  #frontendDeletes: Uint8Array[] = [];
+  #memberDeletes: Uint8Array[] = [];
+  /** Members in the map, including those that the next write deletes. */
   #memberCount = 0;
-  /** Endpoints of datagrams that have left: sockets may be connected to them. The latest are the last. */
-  readonly #departed = new Set<string>();
-  /** Of these, those that are not written yet; and those that are none of them any more. */
-  #left: string[] = [];
-  #returned: string[] = [];
+  /** Keys of removed UDP endpoints, which sockets may still be connected to, the latest last. */
+  readonly #removed = new Set<string>();
+  /** Changes of `#removed` that are not written yet. */
+  #removedAdded: string[] = [];
+  #removedDropped: string[] = [];
 
-  /** `isFresh`: the maps have just been made. */
+  /** `isFresh`: the maps were just created. */
   constructor(capacity: Capacity, clock: Clock, isFresh: boolean) {
     this.capacity = capacity;
-    this.#runs = new SlotRuns(capacity.endpoints, clock);
+    this.#slots = new SlotAllocator(capacity.endpoints, clock);
     this.#numbers = new BackendNumbers(capacity.backends, isFresh, capacity.backends);
     this.#generation = Math.trunc(clock.now() / 1000) >>> 0;
   }
 
-  /** Sockets may be connected to endpoints that have left. */
-  get hasDeparted(): boolean {
-    return this.#departed.size > 0;
+  /** Whether sockets may be connected to removed endpoints. */
+  get hasRemovedBackends(): boolean {
+    return this.#removed.size > 0;
   }
 
   /** Whether an endpoint with this number is in use. */
@@ -132,37 +124,37 @@ export class ForwardingTable {
   }
 
   /**
-   * Writes everything into maps that hold `found`: runs that are in use stay untouched until nothing leads to them,
-   * frontends and endpoints keep their numbers.
+   * Writes everything into maps that hold `found`. Runs in use stay untouched until no frontend leads to them; frontends
+   * and endpoints keep their numbers.
    */
-  fill(map: ServiceMap, found: KernelContents, sink: Sink): void {
+  fill(map: ServiceMap, found: MapContents, sink: Sink): void {
     const released: Run[] = [];
-    for (const run of found.runs) if (this.#runs.reserve(run)) released.push(run);
+    for (const run of found.runs) if (this.#slots.reserve(run)) released.push(run);
     this.#numbers.adopt(found.backends);
     this.#memberCount = found.members.length;
-    // So that it does not grow, and is copied, many times. What is there now is not all of it later.
-    this.#slots.reserve(countSlots(map));
-    for (const key of found.departed) this.#departed.add(textOf(key));
+    // Allocated once instead of growing.
+    this.#slotWrites.reserve(countSlots(map));
+    for (const key of found.removedBackends) this.#removed.add(textOf(key));
     this.#adoptedIds = new Map([...found.frontends].map(([key, { id }]) => [key, id]));
     this.#nextId = Math.max(0, ...this.#adoptedIds.values()) + 1;
-    // Endpoints that are frontends are found from the frontends, of which there are fewer.
+    // Endpoints that are frontends are searched by frontend: there are fewer of these.
     for (const frontend of map.frontends.values()) this.#set(frontend, null);
     for (const frontend of map.frontends.values()) this.#replan(frontend, map);
     this.#adoptedIds = new Map();
     if (found.frontends.size > 0) {
       const wanted = new Set([...this.#entries.values()].map((entry) => textOf(this.#keyOf(entry))));
       for (const text of found.frontends.keys()) {
-        if (!wanted.has(text)) this.#goneFrontends.push(bytesOfText(text));
+        if (!wanted.has(text)) this.#frontendDeletes.push(bytesOfText(text));
       }
     }
-    for (const key of found.members) this.#goneMembers.push(key);
-    for (const number of this.#numbers.dropUnused()) this.#depart(number);
+    for (const key of found.members) this.#memberDeletes.push(key);
+    for (const number of this.#numbers.dropUnused()) this.#removeBackend(number);
     this.#write(sink);
-    this.#slots.trim();
-    for (const run of released) this.#runs.release(run);
+    this.#slotWrites.trim();
+    for (const run of released) this.#slots.release(run);
   }
 
-  /** Writes a change to the map of before. */
+  /** Writes a change of the Service map. */
   apply(change: Change, map: ServiceMap, sink: Sink): void {
     for (const { key, after } of change.frontends) {
       if (after) this.#set(after, (endpoint) => isFrontend(endpoint, after, map));
@@ -180,7 +172,7 @@ export class ForwardingTable {
     this.#write(sink);
   }
 
-  /** Elements of the maps as they should be: slots by index, frontends and members by key. */
+  /** The contents that the maps should have: slots by index, frontends and members by key in latin1. */
   expected(): { frontends: Map<string, Uint8Array>; slots: Map<number, Uint8Array>; members: Set<string> } {
     const frontends = new Map<string, Uint8Array>();
     const slots = new Map<number, Uint8Array>();
@@ -224,7 +216,7 @@ export class ForwardingTable {
       this.#delete(key);
       return;
     }
-    // Before anything is placed: an address that is none fails here.
+    // Throws for an invalid address, before anything is allocated.
     writeFrontendKey(this.#words, frontend);
     const id = before?.id ?? this.#idOf(frontend);
     const pod = this.#placeRoute(frontend, plan.pod, id, before, null);
@@ -233,18 +225,18 @@ export class ForwardingTable {
     this.#entries.set(key, entry);
     if (!before) {
       writeEntry(this.#words, entry);
-      this.#frontends.addWords(this.#words);
+      this.#frontendWrites.addWords(this.#words);
       if (this.#entries.size > this.capacity.frontends) throw new CapacityExceeded();
       return;
     }
     writeEntry(this.#words, before);
     const words = this.#words.slice();
     writeEntry(this.#words, entry);
-    if (!sameWords(words, this.#words)) this.#frontends.addWords(this.#words);
+    if (!sameWords(words, this.#words)) this.#frontendWrites.addWords(this.#words);
     this.#releaseRuns(before, new Set([pod.placed, node.placed]));
   }
 
-  /** `made`: what the frontend's other route has. */
+  /** Finds or makes the run of a route. `made`: that of the frontend's other route. */
   #placeRoute(
     frontend: Frontend,
     { endpoints, action }: RoutePlan,
@@ -268,11 +260,11 @@ export class ForwardingTable {
     const before = this.#entries.get(key);
     if (!before) return;
     this.#entries.delete(key);
-    this.#goneFrontends.push(this.#keyOf(before).slice());
+    this.#frontendDeletes.push(this.#keyOf(before).slice());
     this.#releaseRuns(before, new Set());
   }
 
-  /** Bytes of a frontend's key, until the next call. */
+  /** Bytes of a frontend's key, valid until the next call. */
   #keyOf(entry: Pick<Entry, 'frontend'>): Uint8Array {
     writeFrontendKey(this.#words, entry.frontend);
     return keyBytes(this.#words);
@@ -280,12 +272,12 @@ export class ForwardingTable {
 
   #newRun(frontend: Frontend, endpoints: readonly Endpoint[], id: number): Placed {
     const slots = frontend.options.balance === 'maglev' ? maglevTable(endpoints) : endpoints;
-    const run = this.#runs.allocate(slots.length);
+    const run = this.#slots.allocate(slots.length);
     if (!run) throw new CapacityExceeded();
     const { family, protocol } = frontend;
     const numbers: number[] = [];
     const placed: Placed = { run, slots, endpoints, numbers, sticky: frontend.affinitySeconds !== null };
-    const index = this.#slots.add(slots.length);
+    const index = this.#slotWrites.add(slots.length);
     try {
       for (let i = 0; i < endpoints.length; i++) {
         const endpoint = endpoints[i];
@@ -294,26 +286,26 @@ export class ForwardingTable {
         const number = this.#numbers.acquire(this.#key, 0);
         if (number < 0) throw new CapacityExceeded();
         numbers.push(number);
-        if (this.#departed.size > 0) this.#return(this.#key);
+        if (this.#removed.size > 0) this.#restoreBackend(this.#key);
         if (slots === endpoints) {
-          writeSlot(this.#slots.values, (index + i) * ENDPOINT_WORDS, this.#key, id, number);
+          writeSlot(this.#slotWrites.values, (index + i) * ENDPOINT_WORDS, this.#key, id, number);
         }
       }
-      // A Maglev table has each endpoint many times.
+      // A Maglev table has each endpoint many times, in an order of its own.
       if (slots !== endpoints)
-        this.#writeSlots(this.#slots.values, index * ENDPOINT_WORDS, placed, frontend, id);
+        this.#writeSlots(this.#slotWrites.values, index * ENDPOINT_WORDS, placed, frontend, id);
     } catch (error) {
-      this.#slots.count = index;
+      this.#slotWrites.count = index;
       this.#release(placed, false);
       throw error;
     }
-    for (let i = 0; i < slots.length; i++) this.#slots.keys[index + i] = run.first + i;
+    for (let i = 0; i < slots.length; i++) this.#slotWrites.keys[index + i] = run.first + i;
     if (placed.sticky) {
       this.#memberCount += endpoints.length;
       if (this.#memberCount > this.capacity.members) throw new CapacityExceeded();
       for (const [i, { ip, port }] of endpoints.entries()) {
         const key = memberKey(run.first, mappedAddress(ip), port);
-        this.#members.addBytes(key, new Uint8Array(Uint32Array.of(numbers[i] ?? 0).buffer));
+        this.#memberWrites.addBytes(key, new Uint8Array(Uint32Array.of(numbers[i] ?? 0).buffer));
       }
     }
     return placed;
@@ -338,44 +330,45 @@ export class ForwardingTable {
   #releaseRuns({ pod, node }: Entry, kept: ReadonlySet<Placed | null>): void {
     for (const placed of new Set([pod.placed, node.placed])) {
       if (!placed || kept.has(placed)) continue;
-      this.#goneMembers.push(...memberKeys(placed));
+      this.#memberDeletes.push(...memberKeys(placed));
       this.#release(placed);
     }
   }
 
-  /** `served`: sockets may be connected to what has no other user now. */
+  /** `served`: sockets may be connected to endpoints that are not used elsewhere. */
   #release({ run, numbers }: Placed, served = true): void {
-    this.#runs.release(run);
-    for (const number of numbers) if (this.#numbers.release(number) && served) this.#depart(number);
+    this.#slots.release(run);
+    for (const number of numbers) if (this.#numbers.release(number) && served) this.#removeBackend(number);
   }
 
-  #depart(number: number): void {
+  #removeBackend(number: number): void {
     const words = this.#numbers.wordsOf(number);
-    if ((words[4] ?? 0) >>> 16 !== PROTOCOL_NUMBER.UDP) return;
+    if (protocolOfKey(words) !== PROTOCOL_NUMBER.UDP) return;
     const key = textOf(new Uint8Array(words.buffer));
-    this.#departed.delete(key);
-    this.#departed.add(key);
-    this.#left.push(key);
+    this.#removed.delete(key);
+    this.#removed.add(key);
+    this.#removedAdded.push(key);
   }
 
-  #return(words: Uint32Array): void {
+  #restoreBackend(words: Uint32Array): void {
     const key = textOf(new Uint8Array(words.buffer));
-    if (this.#departed.delete(key)) this.#returned.push(key);
+    if (this.#removed.delete(key)) this.#removedDropped.push(key);
   }
 
-  #writeDeparted(sink: Sink): void {
-    for (const key of this.#departed) {
-      if (this.#departed.size <= MOST_DEPARTED) break;
-      this.#departed.delete(key);
-      this.#returned.push(key);
+  #writeRemoved(sink: Sink): void {
+    for (const key of this.#removed) {
+      if (this.#removed.size <= MAPS.removed_backends.maxEntries) break;
+      this.#removed.delete(key);
+      this.#removedDropped.push(key);
     }
-    const fresh = this.#left.filter((key) => this.#departed.has(key)).map(bytesOfText);
-    const gone = this.#returned.filter((key) => !this.#departed.has(key)).map(bytesOfText);
-    this.#left = [];
-    this.#returned = [];
-    this.#operations += fresh.length + gone.length;
-    sink.writeDeparted(fresh);
-    sink.deleteDeparted(gone);
+    const added = this.#removedAdded.filter((key) => this.#removed.has(key)).map(bytesOfText);
+    const dropped = this.#removedDropped.filter((key) => !this.#removed.has(key)).map(bytesOfText);
+    this.#removedAdded = [];
+    this.#removedDropped = [];
+    this.#operations += added.length + dropped.length;
+    for (const key of added) this.#removedWrites.addBytes(key, new Uint8Array(4));
+    sink.write('removed_backends', this.#removedWrites);
+    sink.delete('removed_backends', dropped);
   }
 
   #idOf(frontend: Frontend): number {
@@ -383,7 +376,7 @@ export class ForwardingTable {
     return this.#adoptedIds.get(textOf(this.#keyOf({ frontend }))) ?? this.#nextId++;
   }
 
-  /** Plans those frontends anew that have an endpoint which is, or was, this frontend too. */
+  /** Plans frontends again that have an endpoint whose address and port are, or were, this frontend's. */
   #replan(collided: Frontend, map: ServiceMap): void {
     const endpoint = collidingEndpoint(collided, map);
     if (!endpoint) return;
@@ -391,10 +384,10 @@ export class ForwardingTable {
     try {
       writeKey(this.#key, 0, family, endpoint, protocol);
     } catch {
-      // It failed already, and is reported: no endpoint can have that address.
+      // An invalid address, already reported by `#set`.
       return;
     }
-    // Those with the endpoint among their slots are searched for only where there are any.
+    // All frontends are searched only if one of them has such an endpoint.
     const isUsed = this.#numbers.find(this.#key, 0) >= 0;
     if (!isUsed && this.#colliding.size === 0) return;
     for (const key of new Set([...(isUsed ? this.#entries.keys() : []), ...this.#colliding])) {
@@ -404,7 +397,7 @@ export class ForwardingTable {
     }
   }
 
-  /** How many elements were written and deleted since the last call. */
+  /** Returns how many elements were written and deleted since the last call. */
   takeOperations(): number {
     const count = this.#operations;
     this.#operations = 0;
@@ -413,28 +406,28 @@ export class ForwardingTable {
 
   #write(sink: Sink): void {
     for (const number of this.#numbers.takeReused()) {
-      const index = this.#backends.add(1);
-      this.#backends.keys[index] = number;
-      this.#backends.values[(index * BACKEND_SIZE + GENERATION_AT) / 4] = this.#generation++;
+      const index = this.#backendWrites.add(1);
+      this.#backendWrites.keys[index] = number;
+      this.#backendWrites.values[(index * BACKEND.size + BACKEND.generation) / 4] = this.#generation++;
     }
-    this.#operations +=
-      this.#backends.count +
-      this.#slots.count +
-      this.#members.count +
-      this.#frontends.count +
-      this.#goneFrontends.length +
-      this.#goneMembers.length;
-    sink.writeBackends(this.#backends);
-    sink.writeSlots(this.#slots);
-    sink.writeMembers(this.#members);
-    sink.writeFrontends(this.#frontends);
-    sink.deleteFrontends(this.#goneFrontends);
-    sink.deleteMembers(this.#goneMembers);
-    this.#memberCount -= this.#goneMembers.length;
-    this.#goneFrontends = [];
-    this.#goneMembers = [];
-    // At last: who leaves an endpoint is to find the new ones.
-    if (this.#left.length + this.#returned.length > 0) this.#writeDeparted(sink);
+    const writes = {
+      backends: this.#backendWrites,
+      endpoints: this.#slotWrites,
+      members: this.#memberWrites,
+      frontends: this.#frontendWrites,
+    };
+    for (const [map, elements] of Object.entries(writes)) {
+      this.#operations += elements.count;
+      sink.write(map as WrittenMap, elements);
+    }
+    this.#operations += this.#frontendDeletes.length + this.#memberDeletes.length;
+    sink.delete('frontends', this.#frontendDeletes);
+    sink.delete('members', this.#memberDeletes);
+    this.#memberCount -= this.#memberDeletes.length;
+    this.#frontendDeletes = [];
+    this.#memberDeletes = [];
+    // Last: flows that leave a removed endpoint have to find the new ones.
+    if (this.#removedAdded.length + this.#removedDropped.length > 0) this.#writeRemoved(sink);
   }
 }
 
@@ -449,7 +442,7 @@ function writeEntry(words: Uint32Array, { frontend, id, pod, node }: Entry): voi
   writeFrontend(words, FRONTEND_KEY_WORDS, {
     id,
     affinitySeconds: affinitySeconds ?? 0,
-    balance: BALANCE[options.balance] | (options.failover ? 0 : NO_FAILOVER),
+    balance: balanceOf(options),
     pod: pod.entry,
     node: node.entry,
   });
@@ -480,8 +473,8 @@ function sameWords(a: Uint32Array, b: Uint32Array): boolean {
   return true;
 }
 
-const keyBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, 0, FRONTEND_KEY_SIZE);
+const keyBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, 0, FRONTEND_KEY.size);
 /** A copy. */
-const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY_SIZE).slice();
+const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY.size).slice();
 const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
 const bytesOfText = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));

@@ -5,15 +5,15 @@ import { createNetns, removeNetns } from '../../kernel/netns.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
 import { createEbpf } from './ebpf.ts';
+import { closeMaps, openMaps } from './maps.ts';
 import { removePins } from './pins.ts';
-import { closeMaps, openMaps } from './socket-programs.ts';
 import { agree } from './testing/agree.ts';
 import { makeTestGroup, removeTestGroup } from './testing/client.ts';
 import { MemoryMaps } from './testing/memory-maps.ts';
 
 describe('the maps in the kernel', () => {
   const id = randomBytes(3).toString('hex');
-  /** Of the edited node, and of one that has just started. */
+  /** Those of the edited node and of one that has just started. */
   const namespaces = [`flt-${id}-a`, `flt-${id}-b`] as const;
   const pins = [`/run/flt-${id}-edited`, `/run/flt-${id}-fresh`] as const;
   let groups: string[] = [];

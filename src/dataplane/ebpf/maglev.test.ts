@@ -28,7 +28,7 @@ for (const count of [1, 2, 3, 10, 100]) {
   });
 }
 
-test('when one of ten endpoints goes, few places of the others change', () => {
+test('when one of ten endpoints is removed, few entries of the others change', () => {
   const before = maglevTable(endpoints(10));
   const gone = before[0];
   const after = maglevTable(endpoints(10).filter(({ ip }) => ip !== gone?.ip));
@@ -36,4 +36,4 @@ test('when one of ten endpoints goes, few places of the others change', () => {
   assert.ok(moved.length < before.length * 0.15, `${moved.length} of ${before.length} moved`);
 });
 
-test('no endpoints have no table', () => assert.deepEqual(maglevTable([]), []));
+test('the table without endpoints is empty', () => assert.deepEqual(maglevTable([]), []));

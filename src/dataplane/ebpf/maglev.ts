@@ -1,16 +1,16 @@
 import type { Endpoint } from '../../service/model.ts';
 
 const SIZES = [251, 1021, 4093, 16381] as const;
-/** Places that an endpoint should have at least, for shares that differ by about 1 %. */
-const SHARE = 100;
+/** Minimum number of entries per endpoint, for shares that differ by about 1 %. */
+const MIN_SHARE = 100;
 
 /**
- * A lookup table of consistent hashing (Eisenbud et al., "Maglev", NSDI 2016, section 3.4): endpoints take turns in
- * taking the next place of their own permutation. A change of one endpoint moves few others' places.
+ * Computes a lookup table of consistent hashing (Eisenbud et al., "Maglev", NSDI 2016, section 3.4): endpoints take the
+ * next free entry of their own permutation in turn. A change of one endpoint moves few entries of the others.
  */
 export function maglevTable(endpoints: readonly Endpoint[]): Endpoint[] {
   if (endpoints.length === 0) return [];
-  const size = SIZES.find((places) => places >= endpoints.length * SHARE) ?? 16381;
+  const size = SIZES.find((places) => places >= endpoints.length * MIN_SHARE) ?? 16381;
   const walks = endpoints.map(({ ip, port }) => {
     const name = `${ip} ${port}`;
     return { at: hash(name, 0x811c9dc5) % size, step: (hash(name, 0x01000193) % (size - 1)) + 1 };

@@ -5,23 +5,26 @@ import { makePinDirectory, openPin, unmountPinDirectory, unpin } from '../../ker
 import { hasCode } from '../../lib/errors.ts';
 
 const STANDARD_MOUNT = '/sys/fs/bpf';
-/** Where links and maps of a machine's only node are pinned. */
+/** Where links and maps are pinned when the whole machine is one node. */
 export const DEFAULT_PIN_PATH = join(STANDARD_MOUNT, 'fairlead');
-/** Part of the path of all pins: programs and maps of another layout are never mixed with these. */
-const LAYOUT = 'v1';
-/** Folders of this and of other releases' layouts. */
-const LAYOUTS = /^v[0-9]+$/;
+/**
+ * Part of the path of all pins. Changes with the types of the maps, so that programs and maps of different releases are
+ * never mixed.
+ */
+const VERSION = 'v2';
+/** Folders of this and of other releases. */
+const VERSIONS = /^v[0-9]+$/;
 
 /**
- * Where a node is pinned whose pods are below a control group ("/fairlead-default/node-1"). Names in a BPF file system
- * have no dots.
+ * Where the pins of a node are whose pods are below a control group ("/fairlead-default/node-1"). Names in a BPF file
+ * system must not contain dots.
  */
 export function pinPathOf(cgroupParent: string): string {
   return join(STANDARD_MOUNT, cgroupParent.replaceAll('.', '_'));
 }
 
-/** Where everything of one node is pinned in this layout. */
-export const pinDirectory = (pinPath: string): string => join(pinPath, LAYOUT);
+/** The folder of a node's pins. */
+export const pinDirectory = (pinPath: string): string => join(pinPath, VERSION);
 export const mapPin = (pinPath: string, name: string): string => join(pinDirectory(pinPath), `map-${name}`);
 export const linkPin = (pinPath: string, name: string): string => join(pinDirectory(pinPath), `link-${name}`);
 
@@ -32,50 +35,58 @@ export function pinnedLinks(pinPath: string): string[] {
   );
 }
 
-/** Makes the place of the pins, mounting a BPF file system where there is none. */
+/** Creates the folder of the pins, mounting a BPF file system if needed, and ends draining. */
 export function makePins(pinPath: string): void {
   makePinDirectory(pinPath);
-  removeDirectory(leavingMark(pinPath));
+  removeDirectory(drainingMark(pinPath));
   mkdirSync(pinDirectory(pinPath), { recursive: true, mode: 0o700 });
 }
 
-const leavingMark = (pinPath: string): string => join(pinPath, 'leaving');
+const drainingMark = (pinPath: string): string => join(pinPath, 'draining');
 
-/** Says at the pins that another mode is at work, until somebody makes them anew. */
-export function markLeaving(pinPath: string): void {
-  mkdirSync(leavingMark(pinPath), { recursive: true, mode: 0o700 });
+/** Marks the pins as used by rerouted connections only, because another mode carries Services now. */
+export function markDraining(pinPath: string): void {
+  mkdirSync(drainingMark(pinPath), { recursive: true, mode: 0o700 });
 }
 
-export function isLeaving(pinPath: string): boolean {
-  return existsSync(leavingMark(pinPath));
+export function isDraining(pinPath: string): boolean {
+  return existsSync(drainingMark(pinPath));
 }
 
 /**
- * Detaches what is pinned at `pinPath` and takes all pins away, of every layout; with the last process that holds them
- * open the programs and maps are gone. Needs nothing but the path: for nodes that do not run any more. True when there
- * was anything.
+ * Detaches what is pinned at `pinPath` and removes the pins of every release; programs and maps are freed when no process
+ * holds them open. Needs only the path, so that it also works for nodes that no longer run. True if there were pins.
  */
 export function removePins(pinPath: string): boolean {
-  let found = false;
-  for (const layout of entriesOf(pinPath).filter((name) => LAYOUTS.test(name))) {
-    const folder = join(pinPath, layout);
-    for (const name of entriesOf(folder)) {
-      removePin(join(folder, name));
-      found = true;
-    }
-    removeDirectory(folder);
-  }
-  removeDirectory(leavingMark(pinPath));
+  const found = removeVersions(pinPath, () => true);
+  removeDirectory(drainingMark(pinPath));
   unmountPinDirectory(pinPath);
   removeDirectory(pinPath);
-  // The folder that the nodes of one cluster share goes with the last of them.
+  // The folder that the nodes of a cluster share is removed with the last of them.
   const parent = dirname(pinPath);
   if (parent !== STANDARD_MOUNT && parent.startsWith(`${STANDARD_MOUNT}/`)) removeDirectory(parent);
   unmountPinDirectory(pinPath);
   return found;
 }
 
-/** Detaches those of a node's links that are named so, and takes their pins away. */
+/** Detaches and removes what other releases pinned. */
+export const removeOtherVersions = (pinPath: string): boolean =>
+  removeVersions(pinPath, (version) => version !== VERSION);
+
+function removeVersions(pinPath: string, isWanted: (version: string) => boolean): boolean {
+  let found = false;
+  for (const version of entriesOf(pinPath).filter((name) => VERSIONS.test(name) && isWanted(name))) {
+    const folder = join(pinPath, version);
+    for (const name of entriesOf(folder)) {
+      removePin(join(folder, name));
+      found = true;
+    }
+    removeDirectory(folder);
+  }
+  return found;
+}
+
+/** Detaches and unpins the links of a node whose name is wanted. */
 export function removeLinks(pinPath: string, wanted: (name: string) => boolean): void {
   for (const name of pinnedLinks(pinPath)) if (wanted(name)) removePin(linkPin(pinPath, name));
 }

@@ -1,5 +1,5 @@
 import type { Endpoint, Frontend, Route, ServiceMap } from '../../service/model.ts';
-import { ACTION } from './layout.ts';
+import { ACTION } from './generated/layout.ts';
 
 /** What the programs do for one class of source. */
 export interface RoutePlan {
@@ -12,20 +12,20 @@ export interface RoutePlan {
 export interface FrontendPlan {
   readonly pod: RoutePlan;
   readonly node: RoutePlan;
-  /** Nothing is done for any class. */
+  /** The programs do nothing for any class. */
   readonly isEmpty: boolean;
   /** Left to nf_tables because an endpoint is a frontend itself. */
   readonly collides: boolean;
 }
 
-const PASS: RoutePlan = { action: ACTION.pass, endpoints: [] };
+const PASS: RoutePlan = { action: ACTION.PASS, endpoints: [] };
 const COLLIDING: RoutePlan = { ...PASS };
-const REFUSE: RoutePlan = { action: ACTION.refuse, endpoints: [] };
+const REFUSE: RoutePlan = { action: ACTION.REFUSE, endpoints: [] };
 
 /**
- * What is done for a frontend at the socket; null: nothing, nf_tables has it alone. That is so where the client's
- * source decides (source ranges), or the node's own addresses (node ports), where the source is to be rewritten, and
- * where the programs cannot see (SCTP). `isFrontend` tells whether an endpoint is a frontend itself; null: none is.
+ * Decides what the programs do for a frontend; null: nothing, it is left to nf_tables. These are frontends with source
+ * ranges, node ports (which answer at the node's addresses), masqueraded ones, and SCTP, which the hooks do not see.
+ * `isFrontend` tells whether an endpoint is a frontend itself; null: none is.
  */
 export function planOf(
   frontend: Frontend,
@@ -39,7 +39,7 @@ export function planOf(
   const nodeCollides = samePool(fromPod, fromNode) ? podCollides : collides(fromNode);
   const pod = routePlan(fromPod, podCollides, false);
   const node = routePlan(fromNode, nodeCollides, true);
-  const isEmpty = pod.action === ACTION.pass && node.action === ACTION.pass;
+  const isEmpty = pod.action === ACTION.PASS && node.action === ACTION.PASS;
   return { pod, node, isEmpty, collides: pod === COLLIDING || node === COLLIDING };
 }
 
@@ -49,21 +49,21 @@ const samePool = (a: Route, b: Route): boolean =>
 function routePlan(route: Route, collides: boolean, isNode: boolean): RoutePlan {
   switch (route.action) {
     case 'drop':
-      // No call of a program can be left without an answer the way a dropped packet is.
+      // A program can refuse a call, but not let it wait like a dropped packet.
       return PASS;
     case 'reject':
       return REFUSE;
     case 'forward': {
-      // The node's own sockets get an address of the node by routing, which is what masquerading would give them.
+      // Routing gives the node's own sockets a node address already, as masquerading would.
       if (route.masquerade && !isNode) return PASS;
-      return collides ? COLLIDING : { action: ACTION.forward, endpoints: route.pool.endpoints };
+      return collides ? COLLIDING : { action: ACTION.FORWARD, endpoints: route.pool.endpoints };
     }
   }
 }
 
 /**
- * An endpoint whose own address and port are a frontend too: packets to it would be translated a second time, by
- * nf_tables, which does not happen to packets that nf_tables has translated.
+ * Whether the address and port of an endpoint are a frontend too. nf_tables would translate packets to it again, which
+ * does not happen to packets that nf_tables itself has translated.
  */
 export function isFrontend(
   { ip, port }: Endpoint,
@@ -76,7 +76,7 @@ export function isFrontend(
   );
 }
 
-/** The address and port that would collide with a frontend if they were an endpoint's. */
+/** The address and port with which an endpoint would be this frontend; null if it has no address. */
 export function collidingEndpoint(
   frontend: Frontend,
   map: ServiceMap,

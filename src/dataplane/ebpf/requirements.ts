@@ -1,4 +1,4 @@
-import { attachClsact, type ClsactSlot, detachClsact } from '../../kernel/bpf/clsact.ts';
+import { attachClsact, type ClsactFilter, detachClsact } from '../../kernel/bpf/clsact.ts';
 import { linkDevice } from '../../kernel/bpf/link.ts';
 import { canLoad, loadProgram, type ProgramSource } from '../../kernel/bpf/program.ts';
 import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
@@ -16,7 +16,7 @@ const MOV_R1_ZERO = [0xb7, 0x01, 0, 0, 0, 0, 0, 0];
 const MOV_R0_ONE = [0xb7, 0x00, 0, 0, 1, 0, 0, 0];
 const EXIT = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/** Two instructions that allow every connect(), calling a helper first if one is given. */
+/** A program that allows every connect(), calling a helper first if one is given. */
 function probe(attach: 'connect4' | 'getpeername4', helper: number | null): ProgramSource {
   const call = helper === null ? [] : [...MOV_R1_ZERO, 0x85, 0, 0, 0, helper, 0, 0, 0];
   return {
@@ -29,8 +29,8 @@ function probe(attach: 'connect4' | 'getpeername4', helper: number | null): Prog
 }
 
 /**
- * Throws FairleadError, code "missing-kernel-feature", that names what the kernel lacks; by trying, not by comparing
- * versions, since distributions carry features back.
+ * Throws FairleadError, code "missing-kernel-feature", that names what the kernel lacks. Loads small programs instead of
+ * comparing versions, since distributions backport features.
  */
 export function checkRequirements(): void {
   if (!canLoad(probe('connect4', null)))
@@ -43,11 +43,11 @@ export function checkRequirements(): void {
 
 /** The loopback device of every network namespace. */
 const LOOPBACK = 1;
-const PROBE: ClsactSlot = { priority: 0x464d, handle: 0x464d, name: 'fairlead_probe' };
+const PROBE: ClsactFilter = { priority: 0x464d, handle: 0x464d, name: 'fairlead_probe' };
 
 /**
- * How programs can be attached to devices: by links (tcx, Linux 6.6), else as filters; null where neither is there.
- * Then connections that are being opened stay with an endpoint that does not answer; new ones avoid it all the same.
+ * How programs can be attached to devices: by links (tcx, Linux 6.6), else as filters; null where the kernel has neither.
+ * Pending connections cannot be rerouted then; new ones avoid ejected endpoints all the same.
  */
 export function deviceAttachment(netns: NetnsRef | undefined): 'tcx' | 'clsact' | null {
   const program = loadProgram({

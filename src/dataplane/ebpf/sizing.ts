@@ -1,16 +1,18 @@
 import type { ServiceMap } from '../../service/model.ts';
-import type { Capacity } from './layout.ts';
-import { SlotRuns } from './slot-runs.ts';
+import type { Capacity } from './maps.ts';
+import { SlotAllocator } from './slot-allocator.ts';
 
-/** Small clusters grow a lot before maps have to be made anew, at a few megabytes of kernel memory. */
-const LEAST: Capacity = { frontends: 1 << 14, endpoints: 1 << 16, backends: 1 << 14, members: 1 << 14 };
-/** Slots of a Maglev table are not worth counting exactly. */
+/** Leaves small clusters room to grow before maps are replaced; takes a few megabytes of kernel memory. */
+const MIN_CAPACITY: Capacity = {
+  frontends: 1 << 14,
+  endpoints: 1 << 16,
+  backends: 1 << 14,
+  members: 1 << 14,
+};
+/** An estimate of a Maglev table's size. */
 const MAGLEV_SLOTS = 1 << 10;
 
-/**
- * Room for a map and for it to grow to twice as much; for endpoints of their own, which many Services share, half as
- * much again.
- */
+/** Capacities for twice the size of a Service map, and one and a half times its endpoints, which Services often share. */
 export function capacityFor(map: ServiceMap): Capacity {
   let frontends = 0;
   let slots = 0;
@@ -18,7 +20,7 @@ export function capacityFor(map: ServiceMap): Capacity {
   let members = 0;
   for (const frontend of map.frontends.values()) {
     const { address, protocol, allowedSources, routes, options, affinitySeconds } = frontend;
-    // What is left to nf_tables for other reasons hardly counts.
+    // Others that are left to nf_tables are few.
     if (address === null || allowedSources || protocol === 'SCTP') continue;
     frontends++;
     const { pod, node } = routes;
@@ -29,25 +31,21 @@ export function capacityFor(map: ServiceMap): Capacity {
       const { length } = pool.endpoints;
       backends += length;
       if (affinitySeconds !== null) members += length;
-      slots += options.balance === 'maglev' ? MAGLEV_SLOTS : SlotRuns.sizeOf(length);
+      slots += options.balance === 'maglev' ? MAGLEV_SLOTS : SlotAllocator.sizeOf(length);
     }
   }
   return {
-    frontends: Math.max(LEAST.frontends, powerOf2(frontends * 2)),
-    endpoints: Math.max(LEAST.endpoints, roomy(slots * 2)),
-    backends: Math.max(LEAST.backends, roomy(backends * 1.5)),
-    members: Math.max(LEAST.members, powerOf2(members * 2)),
+    frontends: Math.max(MIN_CAPACITY.frontends, powerOf2(frontends * 2)),
+    endpoints: Math.max(MIN_CAPACITY.endpoints, rounded(slots * 2)),
+    backends: Math.max(MIN_CAPACITY.backends, rounded(backends * 1.5)),
+    members: Math.max(MIN_CAPACITY.members, powerOf2(members * 2)),
   };
 }
 
-export function doubled({ frontends, endpoints, backends, members }: Capacity): Capacity {
-  return { frontends: frontends * 2, endpoints: endpoints * 2, backends: backends * 2, members: members * 2 };
+function powerOf2(min: number): number {
+  return 2 ** Math.ceil(Math.log2(Math.max(1, min)));
 }
 
-function powerOf2(least: number): number {
-  return 2 ** Math.ceil(Math.log2(Math.max(1, least)));
-}
-
-function roomy(least: number): number {
-  return Math.ceil(least / LEAST.backends) * LEAST.backends;
+function rounded(min: number): number {
+  return Math.ceil(min / MIN_CAPACITY.backends) * MIN_CAPACITY.backends;
 }

@@ -21,9 +21,9 @@ const ETH_P_ALL = 3;
 
 export type ClsactHook = keyof typeof PARENT;
 
-/** A place among the filters of a device: ours is told from others' by all three. */
-export interface ClsactSlot {
-  /** 1 to 65535; lower ones meet packets first. */
+/** Identifies a filter of a device: all three fields together tell it from those of other programs. */
+export interface ClsactFilter {
+  /** 1 to 65535; lower ones see packets first. */
   readonly priority: number;
   readonly handle: number;
   /** As tc(8) shows it. */
@@ -31,15 +31,15 @@ export interface ClsactSlot {
 }
 
 /**
- * Has a program of the kind tc meet the packets of a device, in place of the one that has the same slot; for kernels
- * before 6.6, which have no links for it. It goes on without this process. Throws FairleadError; EOPNOTSUPP or ENOENT
- * where the kernel has no clsact.
+ * Attaches a program of type tc to a device, replacing the filter with the same identity; for kernels before 6.6, which
+ * have no tcx links. The filter outlives this process. Throws FairleadError; EOPNOTSUPP or ENOENT where the kernel has no
+ * clsact.
  */
 export function attachClsact(
   socket: NetlinkSocket,
   device: number,
   hook: ClsactHook,
-  slot: ClsactSlot,
+  identity: ClsactFilter,
   programFd: number,
 ): void {
   const qdisc = header(device, CLSACT_HANDLE, CLSACT_PARENT, 0).attributeText(TCA_KIND, 'clsact');
@@ -48,36 +48,36 @@ export function attachClsact(
   } catch (error) {
     if (!hasCode(error, 'EEXIST')) throw error;
   }
-  const filter = filterHeader(device, hook, slot).attributeText(TCA_KIND, 'bpf');
+  const filter = filterHeader(device, hook, identity).attributeText(TCA_KIND, 'bpf');
   const options = new MessageWriter(128)
     .attributeU32(TCA_BPF_FD, programFd)
-    .attributeText(TCA_BPF_NAME, slot.name)
+    .attributeText(TCA_BPF_NAME, identity.name)
     .attributeU32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
   filter.attribute(TCA_OPTIONS, options.bytes());
   socket.request(RTM_NEWTFILTER, NLM_F_CREATE, filter.bytes(), `filter of device ${device}`);
 }
 
-/** Whether a slot is taken by what bears its name. */
+/** Whether the device has this filter. */
 export function hasClsact(
   socket: NetlinkSocket,
   device: number,
   hook: ClsactHook,
-  slot: ClsactSlot,
+  identity: ClsactFilter,
 ): boolean {
   return filters(socket, device, hook).some(
-    ({ handle, name }) => handle === slot.handle && name === slot.name,
+    ({ handle, name }) => handle === identity.handle && name === identity.name,
   );
 }
 
-/** Takes a program away from a device, and with the last filter of all the place for filters. */
+/** Removes a filter from a device, and the clsact qdisc with the last filter. */
 export function detachClsact(
   socket: NetlinkSocket,
   device: number,
   hook: ClsactHook,
-  slot: ClsactSlot,
+  identity: ClsactFilter,
 ): void {
-  if (!hasClsact(socket, device, hook, slot)) return;
-  const request = filterHeader(device, hook, slot).attributeText(TCA_KIND, 'bpf');
+  if (!hasClsact(socket, device, hook, identity)) return;
+  const request = filterHeader(device, hook, identity).attributeText(TCA_KIND, 'bpf');
   try {
     socket.request(RTM_DELTFILTER, 0, request.bytes(), `filter of device ${device}`);
     if (filters(socket, device, 'ingress').length + filters(socket, device, 'egress').length > 0) return;
@@ -100,11 +100,11 @@ function filters(
         const handle = readU32(payload, 8);
         const options = readAttributes(payload.subarray(20)).get(TCA_OPTIONS);
         const name = options && readAttributes(options).get(TCA_BPF_NAME);
-        // Each priority is told of by itself too, with the handle 0.
+        // Each priority is listed by itself too, with handle 0.
         return handle === 0 ? [] : [{ handle, name: name ? readText(name) : null }];
       });
   } catch (error) {
-    // No clsact there, or no device.
+    // The device has no clsact, or does not exist.
     if (hasCode(error, 'EINVAL', 'ENODEV', 'ENOENT', 'EOPNOTSUPP')) return [];
     throw error;
   }
@@ -115,7 +115,7 @@ function header(device: number, handle: number, parent: number, info: number): M
   return new MessageWriter(512).u32(0).u32(device).u32(handle).u32(parent).u32(info);
 }
 
-function filterHeader(device: number, hook: ClsactHook, { priority, handle }: ClsactSlot): MessageWriter {
+function filterHeader(device: number, hook: ClsactHook, { priority, handle }: ClsactFilter): MessageWriter {
   const protocol = ((ETH_P_ALL << 8) & 0xff00) | (ETH_P_ALL >> 8);
   return header(device, handle, PARENT[hook], ((priority << 16) | protocol) >>> 0);
 }

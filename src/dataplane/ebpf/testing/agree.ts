@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { decide } from '../../../service/decide.ts';
 import type { Frontend, ServiceMap, SourceClass } from '../../../service/model.ts';
-import { ACTION } from '../layout.ts';
+import { ACTION } from '../generated/layout.ts';
 import type { ResolvedFrontend } from './memory-maps.ts';
 
-/** What is not left to nf_tables is what the oracle says. Returns how many classes were compared. */
+/** Asserts that the programs do what the oracle says, where they do not leave a frontend to nf_tables. Returns how many
+ * source classes were compared. */
 export function agree(
   frontend: Frontend,
   map: ServiceMap,
@@ -16,7 +17,7 @@ export function agree(
   let compared = 0;
   for (const sourceClass of ['pod', 'node'] as const satisfies readonly SourceClass[]) {
     const route: ResolvedFrontend['pod'] = entry[sourceClass];
-    if (route.action === ACTION.pass) continue;
+    if (route.action === ACTION.PASS) continue;
     const verdict = decide(map, {
       // No endpoint has this address.
       source: frontend.family === 'ipv4' ? '198.18.0.1' : '2001:db8:ffff::1',
@@ -25,7 +26,7 @@ export function agree(
       port: frontend.port,
       protocol: frontend.protocol,
     });
-    assert.equal(verdict.action, route.action === ACTION.refuse ? 'reject' : 'forward');
+    assert.equal(verdict.action, route.action === ACTION.REFUSE ? 'reject' : 'forward');
     assert.equal(entry.affinitySeconds, frontend.affinitySeconds ?? 0);
     const wanted = verdict.candidates.map(({ endpoint }) => `${endpoint.ip} ${endpoint.port}`).sort();
     assert.deepEqual([...new Set(route.endpoints)].sort(), wanted);

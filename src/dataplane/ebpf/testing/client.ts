@@ -4,7 +4,7 @@ import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { inNetns } from '../../../kernel/netns.ts';
-import { defaultControlGroup } from '../control-group.ts';
+import { defaultControlGroup } from '../programs.ts';
 
 export interface Question {
   /**

@@ -8,7 +8,7 @@ import { Attributes, COMMAND, tryBpf } from '../../../kernel/bpf/syscall.ts';
 import { inNetns } from '../../../kernel/netns.ts';
 import { getLink, openRouteSocket } from '../../../kernel/rtnetlink/links.ts';
 
-/** Opens a control group and, unless told otherwise, attaches a program of somebody else that allows every connect(). */
+/** Opens a control group and, by default, attaches another program's connect4 hook that allows every connect(). */
 export function openGroup(group: string, attach = true): { fd: number; programId: number; close(): void } {
   const fd = openSync(group, 'r');
   if (!attach) return { fd, programId: 0, close: () => closeSync(fd) };
@@ -33,7 +33,7 @@ export function openGroup(group: string, attach = true): { fd: number; programId
   };
 }
 
-/** Attaches a program of somebody else to a device, that lets all packets pass. */
+/** Attaches another program to a device, which lets all packets pass. */
 export function attachForeign(netns: string, device: string): { isAttached(): boolean; close(): void } {
   using socket = openRouteSocket(netns);
   const { index } = getLink(socket, device);

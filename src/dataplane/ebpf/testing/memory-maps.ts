@@ -1,12 +1,12 @@
+import { ENDPOINT_WORDS, formatMapped, keyText, type RouteEntry, readFrontend } from '../entries.ts';
 import type { Sink } from '../forwarding-table.ts';
-import { formatMapped } from '../kernel-contents.ts';
-import { ENDPOINT_WORDS, type RouteEntry, readFrontend } from '../layout.ts';
-import type { Maps } from '../socket-programs.ts';
-import { keyText } from '../verify.ts';
+import { ENDPOINT, FRONTEND_KEY, MEMBER } from '../generated/layout.ts';
+import type { Maps } from '../maps.ts';
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
+const bytesOf = (key: string) => new Uint8Array(Buffer.from(key, 'latin1'));
 
-/** What a program would find, written out: free of the numbers that depend on history. */
+/** What a program finds for a frontend, without the numbers that depend on history. */
 export interface ResolvedFrontend {
   readonly affinitySeconds: number;
   readonly balance: number;
@@ -18,103 +18,77 @@ interface ResolvedRoute {
   readonly action: number;
   /** "10.244.1.2 8080", in the order of the slots. */
   readonly endpoints: readonly string[];
-  /** Those that a client may come back to. */
+  /** Endpoints that affinity may return a client to. */
   readonly members: readonly string[];
 }
 
-/** The maps of the socket programs, kept in memory. */
+/** The maps of the socket programs, in memory. */
 export class MemoryMaps implements Sink {
-  readonly frontends = new Map<string, Uint8Array>();
-  readonly slots = new Map<number, Uint32Array>();
-  readonly members = new Map<string, number>();
-  readonly departed = new Set<string>();
+  readonly #values: Record<'frontends' | 'members' | 'removed_backends', Map<string, Uint8Array>> = {
+    frontends: new Map(),
+    members: new Map(),
+    removed_backends: new Map(),
+  };
+  readonly #slots = new Map<number, Uint32Array>();
 
-  /** A copy of what the kernel holds. */
+  /** A copy of the kernel's maps. */
   static read(maps: Maps): MemoryMaps {
     const copy = new MemoryMaps();
-    for (const [key, value] of maps.frontends.entries()) copy.frontends.set(text(key), value);
+    for (const name of ['frontends', 'members', 'removed_backends'] as const) {
+      for (const [key, value] of maps[name].entries()) copy.#values[name].set(text(key), value);
+    }
     for (const [key, value] of maps.endpoints.entries()) {
       const words = new Uint32Array(value.slice().buffer);
       if (words.some((word) => word !== 0))
-        copy.slots.set(new Uint32Array(key.slice().buffer)[0] ?? -1, words);
+        copy.#slots.set(new Uint32Array(key.slice().buffer)[0] ?? -1, words);
     }
-    for (const [key, value] of maps.members.entries()) {
-      copy.members.set(text(key), new Uint32Array(value.slice().buffer)[0] ?? -1);
-    }
-    for (const [key] of maps.departed.entries()) copy.departed.add(text(key));
     return copy;
   }
 
-  readonly writeBackends: Sink['writeBackends'] = (elements) => {
+  readonly write: Sink['write'] = (map, elements) => {
+    const { count, keys, values } = elements;
     elements.count = 0;
-  };
-
-  readonly writeSlots: Sink['writeSlots'] = (elements) => {
-    for (let i = 0; i < elements.count; i++) {
-      const at = i * ENDPOINT_WORDS;
-      this.slots.set(elements.keys[i] ?? -1, elements.values.slice(at, at + ENDPOINT_WORDS));
+    if (map === 'backends') return;
+    for (let i = 0; i < count; i++) {
+      if (map === 'endpoints') {
+        const at = i * ENDPOINT_WORDS;
+        this.#slots.set(keys[i] ?? -1, values.slice(at, at + ENDPOINT_WORDS));
+      } else {
+        const [key, value] = elements.bytesAt(i);
+        this.#values[map].set(text(key), value.slice());
+      }
     }
-    elements.count = 0;
   };
 
-  readonly writeMembers: Sink['writeMembers'] = (elements) => {
-    const keys = new Uint8Array(elements.keys.buffer);
-    for (let i = 0; i < elements.count; i++) {
-      this.members.set(text(keys.subarray(i * 24, i * 24 + 24)), elements.values[i] ?? -1);
-    }
-    elements.count = 0;
+  readonly delete: Sink['delete'] = (map, keys) => {
+    for (const key of keys) this.#values[map].delete(text(key));
   };
 
-  readonly writeFrontends: Sink['writeFrontends'] = (elements) => {
-    const keys = new Uint8Array(elements.keys.buffer);
-    const values = new Uint8Array(elements.values.buffer);
-    for (let i = 0; i < elements.count; i++) {
-      this.frontends.set(text(keys.subarray(i * 20, i * 20 + 20)), values.slice(i * 36, i * 36 + 36));
-    }
-    elements.count = 0;
-  };
-
-  readonly deleteFrontends: Sink['deleteFrontends'] = (keys) => {
-    for (const key of keys) this.frontends.delete(text(key));
-  };
-
-  readonly deleteMembers: Sink['deleteMembers'] = (keys) => {
-    for (const key of keys) this.members.delete(text(key));
-  };
-
-  readonly writeDeparted: Sink['writeDeparted'] = (keys) => {
-    for (const key of keys) this.departed.add(text(key));
-  };
-
-  readonly deleteDeparted: Sink['deleteDeparted'] = (keys) => {
-    for (const key of keys) this.departed.delete(text(key));
-  };
-
-  /** Throws where a program would meet another frontend's slots, two numbers of one endpoint, or strangers as members. */
+  /** Throws where a program would read another frontend's slots, two numbers of one endpoint, or unknown members. */
   resolve(): Map<string, ResolvedFrontend> {
     const numbers = new Map<string, number>();
     let members = 0;
     const out = new Map<string, ResolvedFrontend>();
-    for (const [key, value] of this.frontends) {
+    for (const [key, value] of this.#values.frontends) {
       const { id, affinitySeconds, balance, pod, node } = readFrontend(value);
-      const protocol = key.charCodeAt(18);
+      const protocol = key.charCodeAt(FRONTEND_KEY.protocol);
       const resolve = ({ action, first, count }: RouteEntry, counted: boolean): ResolvedRoute => {
         const endpoints: string[] = [];
         for (let i = first; i < first + count; i++) {
-          const slot = this.slots.get(i);
-          if (!slot || slot[5] !== id)
-            throw new Error(`slot ${i} of ${keyText(key)} belongs to ${slot?.[5]}`);
-          const bytes = new Uint8Array(slot.buffer, slot.byteOffset, slot.byteLength);
-          const port = ((bytes[16] ?? 0) << 8) | (bytes[17] ?? 0);
-          const endpoint = `${formatMapped(bytes.subarray(0, 16))} ${port}`;
-          const number = slot[6] ?? -1;
+          const slot = this.#slots.get(i);
+          const owner = slot?.[ENDPOINT.owner / 4];
+          if (!slot || owner !== id) throw new Error(`slot ${i} of ${keyText(key)} belongs to ${owner}`);
+          const endpoint = endpointText(new Uint8Array(slot.buffer), ENDPOINT.address, ENDPOINT.port);
+          const number = slot[ENDPOINT.backend / 4] ?? -1;
           const name = `${endpoint} ${protocol}`;
           if ((numbers.get(name) ?? number) !== number) throw new Error(`${name} has two numbers`);
           numbers.set(name, number);
           endpoints.push(endpoint);
         }
         const prefix = text(new Uint8Array(Uint32Array.of(first).buffer));
-        const own = [...this.members.keys()].filter((member) => count > 0 && member.startsWith(prefix));
+        const own = [...this.#values.members.keys()].filter(
+          (member) => count > 0 && member.startsWith(prefix),
+        );
         if (counted) members += own.length;
         return { action, endpoints, members: own.map(memberText).sort() };
       };
@@ -125,18 +99,19 @@ export class MemoryMaps implements Sink {
         node: resolve(node, pod.count === 0 || node.first !== pod.first),
       });
     }
-    for (const key of this.departed) {
-      const name = `${formatMapped(new Uint8Array(Buffer.from(key.slice(0, 16), 'latin1')))} ${(key.charCodeAt(16) << 8) | key.charCodeAt(17)} ${key.charCodeAt(18)}`;
-      if (numbers.has(name)) throw new Error(`${name} has departed and is in use`);
+    for (const key of this.#values.removed_backends.keys()) {
+      const name = `${endpointText(bytesOf(key), FRONTEND_KEY.address, FRONTEND_KEY.port)} ${key.charCodeAt(FRONTEND_KEY.protocol)}`;
+      if (numbers.has(name)) throw new Error(`${name} is marked as removed and in use`);
     }
-    if (members !== this.members.size)
-      throw new Error(`${this.members.size - members} members are left over`);
+    if (members !== this.#values.members.size)
+      throw new Error(`${this.#values.members.size - members} members are left over`);
     if (new Set(numbers.values()).size !== numbers.size) throw new Error('two endpoints have one number');
     return out;
   }
 }
 
-function memberText(key: string): string {
-  const bytes = new Uint8Array(Buffer.from(key, 'latin1'));
-  return `${formatMapped(bytes.subarray(4, 20))} ${((bytes[20] ?? 0) << 8) | (bytes[21] ?? 0)}`;
+const memberText = (key: string): string => endpointText(bytesOf(key), MEMBER.address, MEMBER.port);
+
+function endpointText(bytes: Uint8Array, address: number, port: number): string {
+  return `${formatMapped(bytes.subarray(address, address + 16))} ${((bytes[port] ?? 0) << 8) | (bytes[port + 1] ?? 0)}`;
 }

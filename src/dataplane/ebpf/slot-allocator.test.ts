@@ -2,17 +2,17 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { manualClock } from '../../lib/clock.ts';
 import { createRandom } from '../../service/testing/random.ts';
-import { type Run, SlotRuns } from './slot-runs.ts';
+import { type Run, SlotAllocator } from './slot-allocator.ts';
 
-test('runs take powers of two', () => {
-  const sizes = [1, 2, 3, 4, 5, 8, 9, 1000].map((count) => SlotRuns.sizeOf(count));
+test('sizes of runs are powers of two', () => {
+  const sizes = [1, 2, 3, 4, 5, 8, 9, 1000].map((count) => SlotAllocator.sizeOf(count));
   assert.deepEqual(sizes, [1, 2, 4, 4, 8, 8, 16, 1024]);
 });
 
-test('no slot is in two runs, and released runs come back after a while', () => {
+test('no slot is in two runs, and released runs are reused after a while', () => {
   const clock = manualClock(1000);
   const random = createRandom(7);
-  const runs = new SlotRuns(1024, clock);
+  const runs = new SlotAllocator(1024, clock);
   const held: Run[] = [];
   for (let i = 0; i < 5000; i++) {
     clock.advance(random.integer(40));
@@ -33,9 +33,9 @@ test('no slot is in two runs, and released runs come back after a while', () => 
   }
 });
 
-test('a released run is not handed out at once', () => {
+test('a released run is not reused at once', () => {
   const clock = manualClock(1000);
-  const runs = new SlotRuns(4, clock);
+  const runs = new SlotAllocator(4, clock);
   const run = runs.allocate(4);
   assert.ok(run);
   runs.release(run);
@@ -44,8 +44,8 @@ test('a released run is not handed out at once', () => {
   assert.deepEqual(runs.allocate(4), run);
 });
 
-test('slots that are in use are reserved once, and never handed out', () => {
-  const runs = new SlotRuns(64, manualClock());
+test('slots in use are reserved once, and never allocated', () => {
+  const runs = new SlotAllocator(64, manualClock());
   assert.ok(runs.reserve({ first: 16, size: 8 }));
   assert.ok(runs.reserve({ first: 0, size: 1 }));
   assert.ok(!runs.reserve({ first: 16, size: 8 }), 'taken already');

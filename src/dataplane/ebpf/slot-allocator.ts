@@ -1,20 +1,20 @@
 import type { Clock } from '../../lib/clock.ts';
 
-/** Consecutive slots of the endpoints map. */
+/** Consecutive slots: elements of the map `endpoints`. */
 export interface Run {
   readonly first: number;
-  /** Slots that it takes: a power of two. */
+  /** A power of two. */
   readonly size: number;
 }
 
-/** No program reads a run for longer than this after its route was replaced. */
+/** No program reads a run longer than this after its route was replaced. */
 const QUARANTINE_MS = 100;
 
 /**
- * Which slots of an array are free. Runs have sizes of powers of two and are handed out again after a while, so that a
- * program that has just read a route finds there what it read about.
+ * Allocates runs of slots, whose sizes are powers of two. A released run is reused only after a delay, so that a program
+ * that has just read a route still finds that route's endpoints.
  */
-export class SlotRuns {
+export class SlotAllocator {
   readonly capacity: number;
   readonly #clock: Clock;
   /** Free runs by the logarithm of their size. */
@@ -40,19 +40,19 @@ export class SlotRuns {
   /** A run of at least `count` slots, or null when none is left. */
   allocate(count: number): Run | null {
     this.#collect();
-    const size = SlotRuns.sizeOf(count);
+    const size = SlotAllocator.sizeOf(count);
     const wanted = Math.log2(size);
     for (let log = wanted; log < 32; log++) {
       const first = this.#free[log]?.pop();
       if (first === undefined) continue;
-      // The upper halves stay free; they are taken next.
+      // The upper halves stay free.
       for (let half = log - 1; half >= wanted; half--) this.#free[half]?.push(first + 2 ** half);
       return { first, size };
     }
     return null;
   }
 
-  /** Takes exactly these slots out of what is free; false when some of them are taken. */
+  /** Allocates exactly this run; false if part of it is in use. */
   reserve(run: Run): boolean {
     const log = Math.log2(run.size);
     for (let at = log; at < 32; at++) {
@@ -81,7 +81,7 @@ export class SlotRuns {
     const until = this.#clock.now() - QUARANTINE_MS;
     let count = 0;
     for (const { run, at } of this.#released) {
-      // A clock that was set back must not keep runs for ever.
+      // Also released if the clock was set back.
       if (at > until && at <= this.#clock.now()) break;
       this.#free[Math.log2(run.size)]?.push(run.first);
       count++;

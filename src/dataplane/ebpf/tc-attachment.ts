@@ -1,8 +1,8 @@
 import { closeSync } from 'node:fs';
 import {
   attachClsact,
+  type ClsactFilter,
   type ClsactHook,
-  type ClsactSlot,
   detachClsact,
   hasClsact,
 } from '../../kernel/bpf/clsact.ts';
@@ -11,28 +11,28 @@ import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
 import type { BpfProgram } from '../../kernel/bpf/program.ts';
 import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
 import { listLinks, openRouteSocket } from '../../kernel/rtnetlink/links.ts';
-import type { DeviceHook } from './layout.ts';
+import type { DeviceHook } from './hooks.ts';
 import { linkPin, pinnedLinks } from './pins.ts';
 
-/** How programs are attached to devices so that they go on without this process. */
-export interface DeviceWay {
-  /** In place of what an earlier process attached there. */
+/** Attaches programs to devices so that they outlive this process. */
+export interface TcAttachment {
+  /** Attaches a program, replacing the one of an earlier process. */
   attach(device: number, hook: DeviceHook, program: BpfProgram): void;
   isAttached(device: number, hook: DeviceHook): boolean;
   detach(device: number, hook: DeviceHook): void;
-  /** Forgets what is not at one of these devices. */
+  /** Removes pins of other devices than these. */
   keepOnly(devices: ReadonlySet<number>): void;
-  /** Releases what this process holds. */
+  /** Closes this process's descriptors. */
   close(): void;
 }
 
 const DEVICE_LINK = /^device-([0-9]+)-/;
 
-/** Whether a pinned link is one of a device. */
+/** Whether a pinned link is that of a device. */
 export const isDeviceLink = (name: string): boolean => DEVICE_LINK.test(name);
 
-/** Pinned links (tcx, Linux 6.6). */
-export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay {
+/** Attaches by pinned links (tcx, Linux 6.6). */
+export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcAttachment {
   const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
   const links = new Map<string, BpfLink>();
   const pathOf = (device: number, hook: DeviceHook) => linkPin(pinPath, pinName(device, hook));
@@ -45,7 +45,7 @@ export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay 
         updateLink(pinned, program.fd);
         return openLink(pinned);
       }
-      // Of an earlier device of the same number.
+      // It belongs to a removed device that had the same index.
       closeSync(pinned);
       unpin(path);
     }
@@ -90,13 +90,13 @@ export function tcxWay(pinPath: string, netns: NetnsRef | undefined): DeviceWay 
   };
 }
 
-const FILTERS: Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactSlot]>> = {
+const FILTERS: Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactFilter]>> = {
   tcxIngress: ['ingress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_ingress' }],
   tcxEgress: ['egress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_egress' }],
 };
 
-/** Filters of tc(8). */
-export function clsactWay(netns: NetnsRef | undefined): DeviceWay {
+/** Attaches as filters of tc(8). */
+export function clsactAttachment(netns: NetnsRef | undefined): TcAttachment {
   return {
     attach(device, hook, program) {
       using socket = openRouteSocket(netns);
@@ -111,16 +111,16 @@ export function clsactWay(netns: NetnsRef | undefined): DeviceWay {
       detachClsact(socket, device, ...FILTERS[hook]);
     },
     keepOnly() {
-      // A filter ends with its device; at a device that is not routed any more the programs find nothing.
+      // A filter ends with its device.
     },
     close() {},
   };
 }
 
-/** Takes every filter of this mode away from a node's devices. */
+/** Removes all filters of this mode from a node's devices. */
 export function removeFilters(netns: NetnsRef | undefined): void {
   using socket = openRouteSocket(netns);
   for (const { index } of listLinks(socket)) {
-    for (const [hook, slot] of Object.values(FILTERS)) detachClsact(socket, index, hook, slot);
+    for (const [hook, filter] of Object.values(FILTERS)) detachClsact(socket, index, hook, filter);
   }
 }

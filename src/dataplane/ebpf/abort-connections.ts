@@ -5,9 +5,8 @@ import { listNetns, type NetnsRef, netnsPath } from '../../kernel/netns.ts';
 import { destroySocket, listSockets, TCP_STATE } from '../../kernel/sock-diag.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { hasCode } from '../../lib/errors.ts';
-import { formatMapped } from './kernel-contents.ts';
-import { flowKey, type Peer, readPeer, readRescueTarget } from './layout.ts';
-import type { Maps } from './socket-programs.ts';
+import { flowKey, formatMapped, type Peer, readPeer, readRerouteTarget } from './entries.ts';
+import type { Maps } from './maps.ts';
 
 export interface ConnectionOwners {
   /** Directory of the control group whose processes have the sockets. */
@@ -17,21 +16,21 @@ export interface ConnectionOwners {
 }
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-/** Connections that wait for something from their endpoint. */
+/** States in which the client still expects packets from the endpoint. */
 const STATES = TCP_STATE.established | TCP_STATE.finWait1 | TCP_STATE.closeWait;
 
 /**
- * Ends TCP connections that sockets have to these endpoints through Services: their owners read ECONNABORTED. How many
- * they were. Only sockets that the programs pointed there are touched, and those that were rescued only where they ended
- * up. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
+ * Aborts the TCP connections that sockets have to these endpoints through Services: their owners read ECONNABORTED.
+ * Returns how many. Other connections to the endpoints are left alone; a rerouted one belongs to the endpoint that it was
+ * rerouted to. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
  */
-export function endConnections(
+export function abortConnections(
   endpoints: readonly { readonly ip: string; readonly port: number }[],
-  maps: Pick<Maps, 'peers' | 'rescues'>,
+  maps: Pick<Maps, 'peers' | 'reroutes'>,
   owners: ConnectionOwners,
 ): number {
   const gone = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
-  let ended = 0;
+  let aborted = 0;
   for (const netns of namespaces(owners)) {
     using socket = openIn(netns);
     if (!socket) continue;
@@ -39,27 +38,27 @@ export function endConnections(
       for (const found of listSockets(socket, family, 'tcp', STATES, maps.peers.fd)) {
         if (!found.storage) continue;
         const peer = readPeer(found.storage);
-        const target = peer.rescued ? (rescueTarget(maps, peer, found) ?? peer) : peer;
+        const target = peer.rerouted ? (rerouteTarget(maps, peer, found) ?? peer) : peer;
         const name = `${formatMapped(target.address)} ${target.port}`;
-        if (gone.has(name) && destroySocket(socket, found)) ended++;
+        if (gone.has(name) && destroySocket(socket, found)) aborted++;
       }
     }
   }
-  return ended;
+  return aborted;
 }
 
-function rescueTarget(
-  { rescues }: Pick<Maps, 'rescues'>,
+function rerouteTarget(
+  { reroutes }: Pick<Maps, 'reroutes'>,
   peer: Peer,
   { local, localPort }: { readonly local: string; readonly localPort: number },
 ) {
-  const value = rescues.lookup(flowKey(local, localPort, peer));
-  return value && readRescueTarget(value);
+  const value = reroutes.lookup(flowKey(local, localPort, peer));
+  return value && readRerouteTarget(value);
 }
 
 /**
- * The node's namespace, those of the processes of its control group, and those with names: where this process does not
- * see other containers' processes, pods' namespaces have names.
+ * The network namespaces of the node, of the processes in its control group, and all named ones: in a container that
+ * cannot see other containers' processes, the namespaces of pods are found by name.
  */
 function namespaces({ cgroup, netns }: ConnectionOwners): NetnsRef[] {
   const own: NetnsRef = netns ?? { pid: process.pid };
@@ -70,7 +69,7 @@ function namespaces({ cgroup, netns }: ConnectionOwners): NetnsRef[] {
       const { ino } = statSync(netnsPath(ref), { bigint: true });
       if (!found.has(ino)) found.set(ino, ref);
     } catch (error) {
-      // It has ended.
+      // The process or namespace is gone.
       if (!hasCode(error, 'ENOENT', 'ESRCH', 'EACCES')) throw error;
     }
   }
@@ -92,7 +91,7 @@ function processes(cgroup: string): number[] {
     let entries: Dirent[];
     try {
       const text = readFileSync(join(directory, 'cgroup.procs'), 'utf8');
-      // 0: of a process that this one cannot see.
+      // 0: a process of another PID namespace.
       pids.push(
         ...text
           .split('\n')
@@ -101,7 +100,7 @@ function processes(cgroup: string): number[] {
       );
       entries = readdirSync(directory, { withFileTypes: true });
     } catch (error) {
-      // It is gone, or a group of threads, whose processes are listed above it.
+      // The group was removed, or is threaded: its processes are listed in its parent.
       if (hasCode(error, 'ENOENT', 'ENODEV', 'EOPNOTSUPP')) return;
       throw error;
     }

@@ -1,0 +1,75 @@
+import type { Clock } from '../../lib/clock.ts';
+import { hasFailed, rerouteExpiry } from './entries.ts';
+import { FLAG } from './generated/layout.ts';
+import { closeMaps, indexKey, type Maps, openMaps } from './maps.ts';
+import { isDraining, markDraining, removeLinks, removePins } from './pins.ts';
+import { isDeviceLink } from './tc-attachment.ts';
+
+const DRAIN_CHECK_MS = 5000;
+
+/** The links that established rerouted connections need. */
+const isForReroutes = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
+
+/** Deletes expired reroutes; clears the flag when none is left. Returns whether some are. `now`: monotonic ns. */
+export function expireReroutes({ reroutes, flags }: Pick<Maps, 'reroutes' | 'flags'>, now: bigint): boolean {
+  const key = indexKey(FLAG.REROUTES);
+  const value = flags.lookup(key);
+  if (!value?.some((byte) => byte !== 0)) return false;
+  let alive = false;
+  for (const [flow, entry] of reroutes.entries()) {
+    const end = rerouteExpiry(entry);
+    if (end !== 0n && end < now) reroutes.delete(flow);
+    else alive = true;
+  }
+  // A reroute between the two is lost until the connection's next timeout a tenth of a second later sets the flag again.
+  if (!alive) flags.update(key, new Uint8Array(value.length));
+  return alive;
+}
+
+/**
+ * Clears the flag of failures when no endpoint in use has failed without answering since. Returns whether one has.
+ */
+export function expireFailures(
+  { backends, flags }: Pick<Maps, 'backends' | 'flags'>,
+  isUsed: (number: number) => boolean,
+): boolean {
+  const key = indexKey(FLAG.FAILURES);
+  const value = flags.lookup(key);
+  if (!value?.some((byte) => byte !== 0)) return false;
+  // Cleared first: a failure during the search sets it again.
+  flags.update(key, new Uint8Array(value.length));
+  const some = backends.someInMemory((words, number) => hasFailed(words) && isUsed(number));
+  if (some) flags.update(key, value);
+  return some;
+}
+
+/**
+ * Removes everything pinned at `pinPath` after another mode took over. What established rerouted connections need stays
+ * until they have ended: this process removes it then, or `removePins` does, or this mode adopts it when it returns.
+ * `onRemoved` is called when nothing is left.
+ */
+export function drainPins(pinPath: string, clock: Clock, onRemoved: () => void): void {
+  const found = openMaps(pinPath);
+  if (!found) {
+    removePins(pinPath);
+    onRemoved();
+    return;
+  }
+  const { maps } = found;
+  try {
+    if (!expireReroutes(maps, process.hrtime.bigint())) {
+      removePins(pinPath);
+      onRemoved();
+      return;
+    }
+    removeLinks(pinPath, (link) => !isForReroutes(link));
+    for (const [key] of maps.frontends.entries()) maps.frontends.delete(key);
+    markDraining(pinPath);
+  } finally {
+    closeMaps(maps);
+  }
+  clock.after(DRAIN_CHECK_MS, () => {
+    // Unmarked: the mode is in use again, or the pins were removed.
+    if (isDraining(pinPath)) drainPins(pinPath, clock, onRemoved);
+  });
+}

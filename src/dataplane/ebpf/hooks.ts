@@ -1,0 +1,36 @@
+import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
+
+/** Where a program of the objects is attached. */
+export interface Hook {
+  readonly type: ProgramSource['type'];
+  /** `cgroup`: once, for all processes of the node's control group; `device`: at each of the node's devices. */
+  readonly place: 'cgroup' | 'device';
+  readonly attach: AttachPoint;
+}
+
+const socket = (attach: AttachPoint): Hook => ({ type: 'sockAddress', place: 'cgroup', attach });
+
+/** By the section of the object that the program is in. */
+export const HOOKS: Readonly<Record<string, Hook>> = {
+  'cgroup/connect4': socket('connect4'),
+  'cgroup/connect6': socket('connect6'),
+  'cgroup/sendmsg4': socket('sendmsg4'),
+  'cgroup/sendmsg6': socket('sendmsg6'),
+  'cgroup/recvmsg4': socket('recvmsg4'),
+  'cgroup/recvmsg6': socket('recvmsg6'),
+  'cgroup/getpeername4': socket('getpeername4'),
+  'cgroup/getpeername6': socket('getpeername6'),
+  sockops: { type: 'sockOps', place: 'cgroup', attach: 'sockOps' },
+  'cgroup_skb/egress': { type: 'cgroupSkb', place: 'cgroup', attach: 'inetEgress' },
+  'tc/ingress': { type: 'tc', place: 'device', attach: 'tcxIngress' },
+  'tc/egress': { type: 'tc', place: 'device', attach: 'tcxEgress' },
+};
+
+export type DeviceHook = 'tcxIngress' | 'tcxEgress';
+export const DEVICE_HOOKS: readonly DeviceHook[] = ['tcxIngress', 'tcxEgress'];
+
+/** The hooks of the control group. The one for packets costs every packet something: it is left out unless needed. */
+export function cgroupHooks(withPackets: boolean): ReadonlySet<AttachPoint> {
+  const hooks = Object.values(HOOKS).flatMap(({ place, attach }) => (place === 'cgroup' ? [attach] : []));
+  return new Set(hooks.filter((hook) => withPackets || hook !== 'inetEgress'));
+}

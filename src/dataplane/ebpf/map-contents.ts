@@ -1,0 +1,47 @@
+import { type FrontendEntry, readFrontend, readSlot } from './entries.ts';
+import { FRONTEND_KEY } from './generated/layout.ts';
+import type { Maps } from './maps.ts';
+import { type Run, SlotAllocator } from './slot-allocator.ts';
+
+/** What an earlier process left in the maps. */
+export interface MapContents {
+  /** By their keys in latin1. */
+  readonly frontends: ReadonlyMap<string, FrontendEntry>;
+  /** Runs of slots that a frontend leads to. */
+  readonly runs: readonly Run[];
+  /** Endpoints' keys as `writeKey` writes them, and their numbers. */
+  readonly backends: readonly { readonly words: Uint32Array; readonly number: number }[];
+  readonly members: readonly Uint8Array[];
+  readonly removedBackends: readonly Uint8Array[];
+}
+
+export const EMPTY: MapContents = {
+  frontends: new Map(),
+  runs: [],
+  backends: [],
+  members: [],
+  removedBackends: [],
+};
+
+export function readContents({ frontends, endpoints, members, removed_backends }: Maps): MapContents {
+  const entries = new Map<string, FrontendEntry>();
+  const runs = new Map<number, Run>();
+  const backends: MapContents['backends'][number][] = [];
+  for (const [key, value] of frontends.entries()) {
+    const entry = readFrontend(value);
+    entries.set(Buffer.from(key).toString('latin1'), entry);
+    for (const { first, count } of [entry.pod, entry.node]) {
+      if (count === 0 || runs.has(first)) continue;
+      runs.set(first, { first, size: SlotAllocator.sizeOf(count) });
+      const protocol = key[FRONTEND_KEY.protocol] ?? 0;
+      for (const slot of endpoints.range(first, count)) backends.push(readSlot(slot, protocol));
+    }
+  }
+  return {
+    frontends: entries,
+    runs: [...runs.values()],
+    backends,
+    members: members.entries().map(([key]) => key),
+    removedBackends: removed_backends.entries().map(([key]) => key),
+  };
+}

@@ -1,0 +1,101 @@
+import { closeSync } from 'node:fs';
+import { BpfMap, createMap, isLike, type MapDefinition, mapInfo } from '../../kernel/bpf/map.ts';
+import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
+import type { Sink } from './forwarding-table.ts';
+import { MAPS } from './generated/layout.ts';
+import { mapPin } from './pins.ts';
+
+export type MapName = keyof typeof MAPS;
+export type Maps = Readonly<Record<MapName, BpfMap>>;
+
+/** Maps that are replaced by larger ones when the cluster outgrows them; all others are kept. */
+const GROWING = ['frontends', 'endpoints', 'backends', 'members'] as const;
+
+/** How many entries the growing maps have: frontends, slots, backends, and members of frontends with affinity. */
+export type Capacity = Readonly<Record<(typeof GROWING)[number], number>>;
+
+const NAMES = Object.keys(MAPS) as MapName[];
+
+/** The key of an array's element. */
+export const indexKey = (index: number): Uint8Array => new Uint8Array(Uint32Array.of(index).buffer);
+
+export const isCapacity = (is: (a: number, b: number) => boolean, a: Capacity, b: Capacity): boolean =>
+  GROWING.every((name) => is(a[name], b[name]));
+
+export const doubled = ({ frontends, endpoints, backends, members }: Capacity): Capacity => ({
+  frontends: frontends * 2,
+  endpoints: endpoints * 2,
+  backends: backends * 2,
+  members: members * 2,
+});
+
+/** The maps that an earlier process pinned; null when one is missing or has another type. */
+export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | null {
+  const opened: Partial<Record<MapName, BpfMap>> = {};
+  for (const name of NAMES) {
+    const definition: MapDefinition = MAPS[name];
+    const fd = openPin(mapPin(pinPath, name));
+    const info = fd === null ? null : mapInfo(fd);
+    if (fd === null || !info || !isLike(info, definition)) {
+      if (fd !== null) closeSync(fd);
+      closeMaps(opened);
+      return null;
+    }
+    opened[name] = new BpfMap(fd, { ...definition, maxEntries: info.maxEntries });
+  }
+  const maps = opened as Maps;
+  const { frontends, endpoints, backends, members } = maps;
+  return {
+    maps,
+    capacity: {
+      frontends: frontends.maxEntries,
+      endpoints: endpoints.maxEntries,
+      backends: backends.maxEntries,
+      members: members.maxEntries,
+    },
+  };
+}
+
+/** Creates maps of this capacity, keeping those of `earlier` that do not grow. Does not pin them. */
+export function makeMaps(capacity: Capacity, earlier: Maps | null): Maps {
+  const made: Partial<Record<MapName, BpfMap>> = {};
+  try {
+    for (const name of NAMES) {
+      const definition: MapDefinition = MAPS[name];
+      if (name in capacity) {
+        made[name] = createMap({ ...definition, maxEntries: capacity[name as keyof Capacity] });
+      } else made[name] = earlier?.[name] ?? createMap(definition);
+    }
+  } catch (error) {
+    closeMaps(made, earlier);
+    throw error;
+  }
+  return made as Maps;
+}
+
+export function pinMaps(maps: Maps, pinPath: string): void {
+  for (const name of NAMES) {
+    const path = mapPin(pinPath, name);
+    unpin(path);
+    pin(maps[name].fd, path);
+  }
+}
+
+/** Closes maps except those that `kept` has too. */
+export function closeMaps(maps: Partial<Maps>, kept: Maps | null = null): void {
+  for (const name of NAMES) if (kept?.[name] !== maps[name]) maps[name]?.close();
+}
+
+/** Writes the changes of a `ForwardingTable` to the kernel's maps. */
+export function sinkOf(maps: Maps): Sink {
+  return {
+    write(name, elements) {
+      // No route leads to the slots that are written, so that nothing reads a half-written one.
+      if (name === 'endpoints') elements.flushToMemory(maps.endpoints);
+      else elements.flush(maps[name]);
+    },
+    delete(name, keys) {
+      for (const key of keys) maps[name].delete(key);
+    },
+  };
+}

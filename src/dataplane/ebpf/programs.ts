@@ -1,0 +1,151 @@
+import { closeSync, mkdirSync, openSync, statSync } from 'node:fs';
+import { type BpfLink, linkCgroup, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
+import { readObject, relocate } from '../../kernel/bpf/object.ts';
+import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
+import { type AttachPoint, type BpfProgram, loadProgramAside } from '../../kernel/bpf/program.ts';
+import { controlGroupRoot } from '../../kernel/control-group.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { OBJECT as FAILOVER } from './generated/failover.ts';
+import { OBJECT as SOCKET_LB } from './generated/socket-lb.ts';
+import { cgroupHooks, type DeviceHook, HOOKS } from './hooks.ts';
+import type { Maps } from './maps.ts';
+import { linkPin, removeLinks } from './pins.ts';
+
+export interface Programs {
+  /** Those of the control group. */
+  readonly sockets: ReadonlyMap<AttachPoint, BpfProgram>;
+  readonly devices: ReadonlyMap<DeviceHook, BpfProgram>;
+}
+export type Links = ReadonlyMap<AttachPoint, BpfLink>;
+
+/** Loads all programs with these maps, or none. Throws FairleadError with the verifier's log. */
+export async function loadPrograms(maps: Maps): Promise<Programs> {
+  const descriptors = new Map(Object.entries(maps).map(([name, map]) => [name, map.fd]));
+  const sockets = new Map<AttachPoint, BpfProgram>();
+  const devices = new Map<DeviceHook, BpfProgram>();
+  try {
+    for (const text of [SOCKET_LB, FAILOVER]) {
+      const { license, programs } = readObject(Buffer.from(text, 'base64'));
+      for (const program of programs) {
+        const hook = HOOKS[program.section];
+        if (!hook) continue;
+        const { type, place, attach } = hook;
+        const { name } = program;
+        const source = { name, type, instructions: relocate(program, descriptors), license };
+        // Programs of type tc have their attach point only when they are attached.
+        if (place === 'device') devices.set(attach as DeviceHook, await loadProgramAside(source));
+        else sockets.set(attach, await loadProgramAside({ ...source, attach }));
+      }
+    }
+    return { sockets, devices };
+  } catch (error) {
+    closePrograms({ sockets, devices });
+    throw error;
+  }
+}
+
+export function closePrograms({ sockets, devices }: Programs): void {
+  for (const program of [...sockets.values(), ...devices.values()]) program.close();
+}
+
+/** The root of the cgroup v2 hierarchy. Throws FairleadError where there is none. */
+export function defaultControlGroup(): string {
+  const root = controlGroupRoot();
+  if (root !== null) return root;
+  throw new FairleadError('there is no cgroup v2 hierarchy below /sys/fs/cgroup', {
+    op: 'start eBPF mode',
+    code: 'missing-kernel-feature',
+    hint: 'mount it (mount -t cgroup2 none /sys/fs/cgroup/unified), or use the nftables mode',
+  });
+}
+
+/** Creates the control group's directory if it is missing. */
+export function makeControlGroup(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o755 });
+  } catch (error) {
+    throw new FairleadError(`cannot create control group ${path}`, {
+      op: 'create control group',
+      code: hasCode(error, 'EROFS', 'EACCES') ? 'EACCES' : 'EIO',
+      object: path,
+      hint: 'mount the cgroup v2 hierarchy writable',
+      cause: error,
+    });
+  }
+}
+
+/**
+ * Attaches the programs to a control group, each atomically in place of the one that an earlier process left, and removes
+ * those of other hooks than `wanted`. If one cannot be attached, detaches those that it attached and throws.
+ */
+export function attachPrograms(
+  { sockets }: Programs,
+  cgroup: string,
+  pinPath: string,
+  wanted: ReadonlySet<AttachPoint>,
+): Map<AttachPoint, BpfLink> {
+  const links = new Map<AttachPoint, BpfLink>();
+  const fresh: AttachPoint[] = [];
+  try {
+    for (const [hook, program] of sockets) {
+      if (!wanted.has(hook)) {
+        removeLinks(pinPath, (name) => name === hook);
+        continue;
+      }
+      const { link, isFresh } = attachProgram(program, hook, cgroup, pinPath);
+      links.set(hook, link);
+      if (isFresh) fresh.push(hook);
+    }
+    return links;
+  } catch (error) {
+    for (const hook of fresh) unpin(linkPin(pinPath, hook));
+    for (const link of links.values()) link.close();
+    throw error;
+  }
+}
+
+/** Attaches one program to a control group, as `attachPrograms`. */
+export function attachProgram(
+  program: BpfProgram,
+  hook: AttachPoint,
+  cgroup: string,
+  pinPath: string,
+): { link: BpfLink; isFresh: boolean } {
+  const path = linkPin(pinPath, hook);
+  const pinned = openPin(path);
+  if (pinned !== null) {
+    const link = openLink(pinned);
+    if (linkInfo(pinned).cgroupId === statSync(cgroup, { bigint: true }).ino) {
+      updateLink(pinned, program.fd);
+      return { link, isFresh: false };
+    }
+    // It belongs to a control group that was removed, or to another configuration.
+    unpin(path);
+    link.close();
+  }
+  const cgroupFd = openSync(cgroup, 'r');
+  try {
+    const link = linkCgroup(program.fd, cgroupFd, hook);
+    pin(link.fd, path);
+    return { link, isFresh: true };
+  } finally {
+    closeSync(cgroupFd);
+  }
+}
+
+/** Lists the hooks whose link is missing, leads to another control group, or is there without being wanted. */
+export function brokenLinks(
+  links: Links,
+  cgroup: string,
+  pinPath: string,
+  wanted: ReadonlySet<AttachPoint>,
+): AttachPoint[] {
+  const cgroupId = statSync(cgroup, { bigint: true, throwIfNoEntry: false })?.ino;
+  return [...cgroupHooks(true)].filter((hook) => {
+    const link = links.get(hook);
+    const pinned = openPin(linkPin(pinPath, hook));
+    if (pinned !== null) closeSync(pinned);
+    if (!wanted.has(hook)) return pinned !== null;
+    return !link || pinned === null || linkInfo(link.fd).cgroupId !== cgroupId;
+  });
+}
