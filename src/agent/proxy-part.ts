@@ -3,8 +3,8 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { type ConntrackReconciler, createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
-import { UNANSWERED_MS } from '../dataplane/failover/attempt-watch.ts';
 import { dial } from '../dataplane/failover/dial.ts';
+import { EJECTION_RULES } from '../dataplane/failover/ejection-rules.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
@@ -185,7 +185,7 @@ export async function startProxyPart(
     nodes,
     clock,
     logger,
-    dial: (endpoint) => dial(endpoint, UNANSWERED_MS, clock),
+    dial: (endpoint) => dial(endpoint, EJECTION_RULES.agentUnansweredMs, clock),
     // The connections of a mode that has its own are not listed: any may be there.
     connected: (endpoints) => (ownConnections(proxy.dataplane) ? endpoints : conntrack.connected(endpoints)),
     async end(endpoints) {

@@ -4,12 +4,12 @@ import type { Clock } from '../../lib/clock.ts';
 import { hasCode } from '../../lib/errors.ts';
 import type { AddressAndPort, Outcome } from './outcome.ts';
 
-/** How long an answer may take to be heard at all. */
-const LATE_MS = 3000;
+/** How long to wait for a late answer. */
+const MAX_LATE_MS = 3000;
 
 /**
- * Connects to an endpoint by TCP and closes at once. What is neither an answer nor a refusal is a timeout. Null: this
- * process has no socket left, and learnt nothing. `onLate` is called when the answer comes after a timeout.
+ * Connects to an endpoint by TCP and closes the connection. Everything but an answer or a refusal is a timeout. Null: this
+ * process could not open a socket. `onLate` is called when the answer arrives after the timeout.
  */
 export function dial(
   endpoint: AddressAndPort,
@@ -40,10 +40,10 @@ export function dial(
     const giveUp = () => {
       if (ended) return;
       resolve('timeout');
-      cancel = clock.after(LATE_MS - timeoutMs, () => finish('timeout'));
+      cancel = clock.after(MAX_LATE_MS - timeoutMs, () => finish('timeout'));
       socket.once('connect', onLate);
     };
-    // An answer that came while this process was busy is read after the timer has run.
+    // An answer that arrived while this process was busy is read after the timer has run.
     let cancel = clock.after(timeoutMs, () => setImmediate(giveUp));
     socket.once('connect', () => finish('success'));
     socket.on('error', (error) => {

@@ -21,12 +21,12 @@ interface Row {
 
 const ROWS: readonly Row[] = [
   {
-    name: 'a refused client alone only makes the node look',
+    name: 'a refused client alone only causes a check',
     steps: [[0, 'x', 'reset']],
     decided: ['0 check a'],
   },
   {
-    name: 'an endpoint that refuses a client and the node is out at once',
+    name: 'an endpoint that refuses a client and the check is ejected at once',
     steps: [
       [0, 'x', 'reset'],
       [2, 'node', 'reset'],
@@ -35,7 +35,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'an endpoint that refuses a client but answers the node stays: a policy may be behind it',
+    name: 'an endpoint that refuses a client but answers the check stays: a network policy may refuse the client',
     steps: [
       [0, 'x', 'reset'],
       [2, 'node', 'success'],
@@ -72,7 +72,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'one connection alone: the node looks twice',
+    name: 'one connection alone causes two checks',
     steps: [
       [0, 'x', 'timeout'],
       [300, 'node', 'timeout'],
@@ -84,7 +84,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'an answer in between clears what was held against it',
+    name: 'an answer in between clears the failures',
     steps: [
       [0, 'x', 'timeout'],
       [1, 'y', 'timeout'],
@@ -97,7 +97,7 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a'],
   },
   {
-    name: 'timeouts far apart are not held together',
+    name: 'timeouts outside of the window do not count together',
     steps: [
       [0, 'x', 'timeout'],
       [10, 'node', 'success'],
@@ -109,7 +109,7 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a', '10021 check a', '20500 check a'],
   },
   {
-    name: 'at most half of the endpoints are out',
+    name: 'at most half of the endpoints are ejected',
     steps: ['a', 'b', 'c', 'd'].flatMap((endpoint, i): Step[] => [
       [i * 10, 'x', 'reset', endpoint],
       [i * 10 + 1, 'node', 'reset', endpoint],
@@ -125,7 +125,7 @@ const ROWS: readonly Row[] = [
     out: ['a', 'b'],
   },
   {
-    name: 'of three endpoints one is out',
+    name: 'at most one of three endpoints is ejected',
     pools: [['a', 'b', 'c']],
     steps: ['a', 'b'].flatMap((endpoint): Step[] => [
       [0, 'x', 'reset', endpoint],
@@ -135,7 +135,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'the last endpoint stays',
+    name: 'the last endpoint is never ejected',
     pools: [['a']],
     steps: [
       [0, 'x', 'reset'],
@@ -144,7 +144,7 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a'],
   },
   {
-    name: 'room in one of the Service’s pools is room',
+    name: 'an endpoint is ejected if one of the pools allows it',
     pools: [['a'], POOL],
     steps: [
       [0, 'x', 'reset'],
@@ -154,7 +154,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'what had no room goes with its next failure, once there is',
+    name: 'an endpoint that could not be ejected is ejected by its next failure once the limit allows it',
     pools: [['a', 'b']],
     steps: [
       [0, 'x', 'reset', 'b'],
@@ -169,7 +169,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'its time over, it returns when it answers',
+    name: 'an endpoint returns when it answers the check after its ejection',
     steps: [
       [0, 'x', 'reset'],
       [1, 'node', 'reset'],
@@ -181,7 +181,7 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a', '1 ejected a reset 5000', '5001 check a', '5002 returned a answered'],
   },
   {
-    name: 'and stays out for twice as long when it does not, each time',
+    name: 'each failed check doubles the ejection',
     steps: [
       [0, 'x', 'reset'],
       [0, 'node', 'reset'],
@@ -197,7 +197,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'an answer to anyone brings it back at once',
+    name: 'an answer to any client ends the ejection',
     steps: [
       [0, 'x', 'reset'],
       [1, 'node', 'reset'],
@@ -206,7 +206,7 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a', '1 ejected a reset 5000', '700 returned a answered'],
   },
   {
-    name: 'failing again soon after, it is out for twice as long',
+    name: 'failing soon after its return doubles the ejection',
     steps: [
       [0, 'x', 'reset'],
       [1, 'node', 'reset'],
@@ -224,7 +224,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'failing again long after, it begins anew',
+    name: 'failing long after its return starts with the first duration',
     steps: [
       [0, 'x', 'reset'],
       [1, 'node', 'reset'],
@@ -243,7 +243,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'a new Ready lifts it, and its record',
+    name: 'becoming ready again ends the ejection and forgets the record',
     steps: [
       [0, 'x', 'reset'],
       [1, 'node', 'reset'],
@@ -255,7 +255,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'the result of a check that nobody waits for any more is nothing',
+    name: 'the result of an abandoned check is ignored',
     steps: [
       [0, 'x', 'reset'],
       [1, 'forget'],
@@ -300,7 +300,7 @@ describe('ejection of endpoints', () => {
     });
   }
 
-  test('one that never answers again is on trial every five minutes, and out with the first failure', () => {
+  test('an endpoint that never answers is on trial every five minutes, and ejected by the first failure', () => {
     const policy = createEjectionPolicy();
     policy.observe(0, 'a', { kind: 'reset', client: 'x' }, [POOL]);
     policy.checked(0, 'a', 'reset');
@@ -319,7 +319,7 @@ describe('ejection of endpoints', () => {
     ]);
   });
 
-  test('nothing is kept of an endpoint that was suspected once and is well', () => {
+  test('a healthy endpoint is forgotten some time after its failures', () => {
     const policy = createEjectionPolicy();
     policy.observe(0, 'a', { kind: 'timeout', client: 'x' }, [POOL]);
     policy.checked(10, 'a', 'success');

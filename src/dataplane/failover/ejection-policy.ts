@@ -1,32 +1,15 @@
 import type { EndpointKey } from '../../service/endpoint-key.ts';
 import { mostEjected } from '../../service/endpoint-selection.ts';
+import { EJECTION_RULES } from './ejection-rules.ts';
 import type { Outcome } from './outcome.ts';
 
-/** When an endpoint is taken out of use, and for how long. */
-export interface EjectionSettings {
-  /** So many timeouts, … */
-  readonly timeouts: number;
-  /** … of so many different clients, with no answer in between, … */
-  readonly clients: number;
-  /** … within this time. */
-  readonly windowMs: number;
-  /** How long an endpoint is out the first time; each further time twice as long. */
-  readonly firstMs: number;
-  readonly mostMs: number;
-  /** An endpoint that has served this long since its return begins again with `firstMs`. */
-  readonly forgiveMs: number;
-}
+/** The rules that tests vary. */
+export type EjectionSettings = Pick<
+  { readonly [K in keyof typeof EJECTION_RULES]: number },
+  'agentTimeouts' | 'agentClients' | 'failureWindowMs' | 'firstEjectionMs' | 'maxEjectionMs' | 'forgiveMs'
+>;
 
-export const EJECTION_SETTINGS: EjectionSettings = {
-  timeouts: 3,
-  clients: 2,
-  windowMs: 10_000,
-  firstMs: 5_000,
-  mostMs: 300_000,
-  forgiveMs: 60_000,
-};
-
-/** What is to be done, or has been decided. */
+/** A decision, or a check that it needs. */
 export type Decision =
   | {
       readonly kind: 'ejected';
@@ -41,37 +24,36 @@ export type Decision =
 export type Cause = 'reset' | 'timeout';
 
 /**
- * Decides which endpoints are out of use. Pure: time is passed in, in milliseconds.
+ * The agent's part of the ejection policy (`ejection-rules.ts`). Pure: time is passed in, in milliseconds.
  *
- * | state     | seen                                             | then                                        |
+ * | state     | event                                            | next state                                  |
  * | --------- | ------------------------------------------------ | ------------------------------------------- |
- * | healthy   | a reset                                          | check: suspect                              |
- * | healthy   | a timeout                                        | check: suspect                              |
+ * | healthy   | a refusal, a timeout                             | suspect; check                              |
  * | suspect   | the check is refused                             | ejected                                     |
- * | suspect   | the check is not answered                        | check again a second later                  |
+ * | suspect   | the check is not answered                        | suspect; check again after a second         |
  * | suspect   | enough timeouts of enough clients (the check is one) | ejected                                 |
- * | suspect   | an answer, to anyone                             | healthy                                     |
- * | ejected   | failures                                         | ejected                                     |
- * | ejected   | an answer                                        | healthy, until `forgiveMs` with its record  |
- * | ejected   | its time is over                                 | check                                       |
+ * | suspect   | an answer to any client                          | healthy                                     |
+ * | ejected   | a failure                                        | ejected                                     |
+ * | ejected   | an answer to any client                          | healthy; remembered for `forgiveMs`         |
+ * | ejected   | its time is over                                 | ejected; check                              |
  * | ejected   | the check fails                                  | ejected for twice as long                   |
- * | ejected   | the check fails after the longest time           | on trial                                    |
+ * | ejected   | the check fails after the longest ejection       | on trial                                    |
  * | on trial  | a failure                                        | ejected for the longest time                |
- * | on trial  | an answer                                        | healthy                                     |
- * | any       | removed from its Service, or not ready           | forgotten: when it is ready again, it is new |
+ * | on trial  | an answer to any client                          | healthy                                     |
+ * | any       | removed from its Service, or not ready           | forgotten: new when it is ready again       |
  *
- * An endpoint stays where half of a Service's endpoints are out already, or it is the last.
+ * An endpoint is not ejected when half of a Service's endpoints are ejected already, or when it is the last one.
  */
 export interface EjectionPolicy {
-  /** Out of use, the longest first. */
+  /** The ejected endpoints, in order of ejection. */
   readonly ejected: ReadonlySet<EndpointKey>;
   /** True while outcomes of kind success matter for this endpoint. */
   isTracked(endpoint: EndpointKey): boolean;
   /** True while anything is tracked. */
   readonly active: boolean;
   /**
-   * Somebody's attempt to connect. `pools`: the endpoints of each pool of the Service that it may be in, those that
-   * are out included.
+   * Records the outcome of a client's connection. `pools`: the endpoints of each pool of the Service, including ejected
+   * ones.
    */
   observe(
     now: number,
@@ -79,13 +61,13 @@ export interface EjectionPolicy {
     outcome: Pick<Outcome, 'kind' | 'client'>,
     pools: readonly (readonly EndpointKey[])[],
   ): Decision[];
-  /** How the check that was asked for went; null: it could not be made. */
+  /** Records the result of a check; null: it could not be made. */
   checked(now: number, endpoint: EndpointKey, result: Outcome['kind'] | null): Decision[];
-  /** The endpoint is gone from its Service or does not serve any more. */
+  /** Forgets an endpoint that was removed from its Service or no longer serves. */
   forget(endpoint: EndpointKey): void;
-  /** What falls due by time alone. */
+  /** Returns the decisions that are due by time. */
   due(now: number): Decision[];
-  /** When `due` has something to say next; null: never. */
+  /** When `due` has to be called next; null: never. */
   readonly nextDue: number | null;
 }
 
@@ -96,33 +78,33 @@ interface Failure {
 }
 
 interface Record {
-  /** While suspect, the latest. */
+  /** The latest failures while suspect. */
   failures: Failure[];
-  /** Until when it is out; null: in use. */
+  /** When the ejection ends; null: in use. */
   until: number | null;
-  /** How long it was out the last time; 0: never. */
+  /** Duration of the last ejection; 0: none. */
   lastMs: number;
-  /** When it came back. */
+  /** When it last returned to use. */
   returnedAt: number;
-  /** Back without having answered. */
+  /** In use without having answered. */
   onTrial: boolean;
   checking: boolean;
-  /** No check before then: one that contradicts a client must not be asked again by each of its failures. */
+  /** No check before then, so that one client whose failures a check contradicts cannot cause a check each. */
   nextCheckAt: number;
-  /** The last check of a suspect had no answer: another one, when it is time. */
+  /** The last check of a suspect was not answered: check again at `nextCheckAt`. */
   checkAgain: boolean;
-  /** Of the Service through which it failed last. */
+  /** The pools of the Service through which it failed last. */
   pools: readonly (readonly EndpointKey[])[];
 }
 
-/** The node's own check, as a client. */
+/** Stands for the node's own check among the clients. */
 const THIS_NODE = 'this node';
 const CHECK_AGAIN_MS = 1000;
-/** Endpoints that are tracked; suspects beyond it are not. */
-const MOST_TRACKED = 10_000;
-const MOST_FAILURES = 16;
+/** How many endpoints are tracked; further failing ones are ignored. */
+const MAX_TRACKED = 10_000;
+const MAX_FAILURES = 16;
 
-export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTINGS): EjectionPolicy {
+export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES): EjectionPolicy {
   const records = new Map<EndpointKey, Record>();
   const ejected = new Set<EndpointKey>();
 
@@ -137,7 +119,9 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
     if (!hasRoom(endpoint, record)) return [];
     const forgiven = !record.onTrial && now - record.returnedAt >= settings.forgiveMs;
     const forMs =
-      record.lastMs === 0 || forgiven ? settings.firstMs : Math.min(record.lastMs * 2, settings.mostMs);
+      record.lastMs === 0 || forgiven
+        ? settings.firstEjectionMs
+        : Math.min(record.lastMs * 2, settings.maxEjectionMs);
     Object.assign(record, { failures: [], checkAgain: false, onTrial: false });
     Object.assign(record, { until: now + forMs, lastMs: forMs });
     ejected.add(endpoint);
@@ -171,8 +155,8 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
   const failed = (now: number, endpoint: EndpointKey, record: Record, failure: Failure): Decision[] => {
     if (record.until !== null) return [];
     record.failures = record.failures
-      .filter(({ at }) => now - at < settings.windowMs)
-      .slice(1 - MOST_FAILURES);
+      .filter(({ at }) => now - at < settings.failureWindowMs)
+      .slice(1 - MAX_FAILURES);
     record.failures.push(failure);
     const refused = failure.kind === 'reset' && failure.client === THIS_NODE;
     const timeouts = record.failures.filter(({ kind }) => kind === 'timeout');
@@ -180,8 +164,8 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
     const enough =
       refused ||
       record.onTrial ||
-      (clients >= settings.clients && timeouts.length >= settings.timeouts) ||
-      // A client was refused, and this node hears nothing.
+      (clients >= settings.agentClients && timeouts.length >= settings.agentTimeouts) ||
+      // A client was refused, and this node's check was not answered.
       (failure.client === THIS_NODE && record.failures.some(({ kind }) => kind === 'reset'));
     if (enough) return eject(now, endpoint, record, failure.kind);
     if (failure.client !== THIS_NODE) return check(now, endpoint, record);
@@ -189,12 +173,12 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
     return [];
   };
 
-  /** An endpoint in use without a record of having been out, and without fresh failures, is as good as any. */
+  /** Whether an endpoint in use has neither recent failures nor a recent ejection. */
   const isForgettable = (now: number, record: Record): boolean =>
     record.until === null &&
     !record.checking &&
     !record.onTrial &&
-    record.failures.every(({ at }) => now - at >= settings.windowMs) &&
+    record.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
     now >= record.nextCheckAt &&
     (record.lastMs === 0 || now - record.returnedAt >= settings.forgiveMs);
 
@@ -204,7 +188,7 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
     if (record.checkAgain) return record.nextCheckAt;
     const lastFailure = record.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
     return Math.max(
-      lastFailure + settings.windowMs,
+      lastFailure + settings.failureWindowMs,
       record.nextCheckAt,
       record.lastMs === 0 ? Number.NEGATIVE_INFINITY : record.returnedAt + settings.forgiveMs,
     );
@@ -219,7 +203,7 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
     observe(now, endpoint, { kind, client }, pools) {
       const known = records.get(endpoint);
       if (kind === 'success') return known ? succeeded(now, endpoint, known) : [];
-      if (!known && records.size >= MOST_TRACKED) return [];
+      if (!known && records.size >= MAX_TRACKED) return [];
       const record = known ?? {
         failures: [],
         until: null,
@@ -248,8 +232,8 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_SETTI
       if (record.until === null) {
         return failed(now, endpoint, record, { kind: result, client: THIS_NODE, at: now });
       }
-      if (record.lastMs >= settings.mostMs) return bringBack(now, endpoint, record, 'trial');
-      record.lastMs = Math.min(record.lastMs * 2, settings.mostMs);
+      if (record.lastMs >= settings.maxEjectionMs) return bringBack(now, endpoint, record, 'trial');
+      record.lastMs = Math.min(record.lastMs * 2, settings.maxEjectionMs);
       record.until = now + record.lastMs;
       return [];
     },

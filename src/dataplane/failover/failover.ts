@@ -12,15 +12,11 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 import { frontendKey } from '../../service/service-compiler.ts';
-import { type Attempt, startAttemptWatch } from './attempt-watch.ts';
 import { dial } from './dial.ts';
-import {
-  createEjectionPolicy,
-  type Decision,
-  EJECTION_SETTINGS,
-  type EjectionSettings,
-} from './ejection-policy.ts';
+import { createEjectionPolicy, type Decision, type EjectionSettings } from './ejection-policy.ts';
+import { EJECTION_RULES } from './ejection-rules.ts';
 import type { AddressAndPort, Outcome } from './outcome.ts';
+import { type PendingConnection, startPendingWatch } from './pending-watch.ts';
 
 export interface FailoverOptions {
   readonly families: readonly IPFamily[];
@@ -28,16 +24,16 @@ export interface FailoverOptions {
   readonly netns?: NetnsRef;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** What is programmed now; null: nothing yet. */
+  /** The programmed Service map; null: none yet. */
   readonly map: () => ServiceMap | null;
   /**
-   * True while the mode's connections to endpoints are entries of connection tracking whose deletion lets the client
-   * be balanced anew.
+   * True while the mode's connections are entries of connection tracking, so that deleting one sends the client to
+   * another endpoint.
    */
   readonly tracked: () => boolean;
-  /** All endpoints that are to be out of use, for `ServiceTable.setEjected`. Their tables wait for it. */
+  /** Called with all ejected endpoints, for `ServiceTable.setEjected`. */
   readonly onEjected: (endpoints: ReadonlySet<EndpointKey>) => void;
-  /** An endpoint was ejected, or came back. For events and metrics. */
+  /** An endpoint was ejected or returned. For events and metrics. */
   readonly onVerdict?: (verdict: FailoverVerdict) => void;
   readonly onUnanswered?: (count: number) => void;
   readonly onOverrun?: () => void;
@@ -45,37 +41,35 @@ export interface FailoverOptions {
 }
 
 export type FailoverVerdict = Exclude<Decision, { kind: 'check' }> & {
-  /** The Service through which it failed last. */
+  /** The Service through which the endpoint failed last. */
   readonly owner: PortRef;
 };
 
-/** Finds endpoints that do not answer, has them taken out of use, and lets them return. */
+/** Ejects endpoints that do not answer, and returns them to use. */
 export interface Failover {
-  /** What somebody else saw: a BPF program, a proxy. */
+  /** Reports an outcome that a BPF program or a proxy saw. */
   report(outcome: Outcome): void;
-  /** This change is programmed: endpoints that do not serve any more are forgotten. */
+  /** A change was programmed: forgets endpoints that no longer serve. */
   follow(change: Change): void;
-  /** Out of use now. */
+  /** Endpoints that are ejected now. */
   readonly ejected: ReadonlySet<EndpointKey>;
   close(): void;
 }
 
-/** How long this node's own attempt waits: so that a verdict is there before clients send their second SYN. */
-const CHECK_MS = 200;
-/** For so long, an endpoint that was seen to answer late is not looked at again. */
+/** How long an endpoint that answers late is left alone. */
 const SLOW_FOR_MS = 600_000;
 
 export function startFailover(options: FailoverOptions): Failover {
-  const { families, netns, clock, logger, map, tracked, settings = EJECTION_SETTINGS } = options;
+  const { families, netns, clock, logger, map, tracked, settings = EJECTION_RULES } = options;
   const policy = createEjectionPolicy(settings);
-  /** Of those that the policy tracks. */
+  /** Details of the endpoints that the policy tracks. */
   const known = new Map<EndpointKey, { readonly endpoint: AddressAndPort; readonly owner: PortRef }>();
-  /** Endpoints that answer, but late, and until when they are left alone. */
+  /** Endpoints that answer late, and until when they are left alone. */
   const slow = new Map<EndpointKey, number>();
   let cancel: (() => void) | null = null;
   let closed = false;
 
-  /** The Service that a client meant; null: none, or one that wants no failover. */
+  /** The frontend that a client connected to; null: none, or one without failover. */
   function frontendOf({ destination, protocol }: Pick<Outcome, 'destination' | 'protocol'>): Frontend | null {
     const family = familyOf(destination.ip);
     const frontends = map()?.frontends;
@@ -113,8 +107,8 @@ export function startFailover(options: FailoverOptions): Failover {
     schedule();
   }
 
-  /** Far away, or very busy: freeing its connections would only break them. */
-  function isSlow({ endpoint, protocol }: Attempt): boolean {
+  /** Whether the endpoint is far away or very busy: deleting its connections would only break them. */
+  function isSlow({ endpoint, protocol }: PendingConnection): boolean {
     if (slow.size === 0) return false;
     return (slow.get(endpointKey(endpoint.ip, endpoint.port, protocol)) ?? 0) > clock.now();
   }
@@ -123,12 +117,12 @@ export function startFailover(options: FailoverOptions): Failover {
     if (closed) return;
     for (const [other, until] of slow) if (until <= clock.now()) slow.delete(other);
     slow.set(key, clock.now() + SLOW_FOR_MS);
-    logger.info({ endpoint: key }, 'endpoint answers late: its connections are left to themselves');
+    logger.info({ endpoint: key }, 'endpoint answers late: its pending connections are not deleted');
     carryOut(policy.observe(clock.now(), key, { kind: 'success', client: '' }, []));
   }
 
   async function check(key: EndpointKey, endpoint: AddressAndPort): Promise<void> {
-    const result = await dial(endpoint, CHECK_MS, clock, netns, () => answersLate(key));
+    const result = await dial(endpoint, EJECTION_RULES.agentCheckMs, clock, netns, () => answersLate(key));
     if (!closed) carryOut(policy.checked(clock.now(), key, result));
   }
 
@@ -146,31 +140,31 @@ export function startFailover(options: FailoverOptions): Failover {
     });
   }
 
-  /** Attempts are watched while the mode's are tracked; other modes report themselves. */
+  /** Connections are watched in modes that use connection tracking; the others report outcomes. */
   let watch: { close(): void } | null = null;
-  function watchAsWanted(): void {
+  function updateWatch(): void {
     if (tracked() === (watch !== null)) return;
     watch?.close();
     watch = watch === null ? startWatch() : null;
   }
   const startWatch = () =>
-    startAttemptWatch({
+    startPendingWatch({
       families,
       ...(netns === undefined ? {} : { netns }),
       clock,
       logger,
-      wanted: (attempt) => !isSlow(attempt) && frontendOf(attempt) !== null,
+      wanted: (connection) => !isSlow(connection) && frontendOf(connection) !== null,
       wantsSuccess: () => policy.active,
       onOutcome: observe,
       ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),
       ...(options.onOverrun ? { onOverrun: options.onOverrun } : {}),
     });
-  watchAsWanted();
+  updateWatch();
 
   return {
     report: observe,
     follow({ frontends }) {
-      watchAsWanted();
+      updateWatch();
       if (!policy.active) return;
       const before = policy.ejected.size;
       for (const { before: old, after } of frontends) {
@@ -205,7 +199,7 @@ function poolsOf({ routes }: Frontend): Pool[] {
   return [...pools];
 }
 
-/** With those that are out. */
+/** Includes the ejected ones. */
 function keysOf({ endpoints, ejected = [] }: Pool, protocol: Frontend['protocol']): EndpointKey[] {
   return [...endpoints, ...ejected].map(({ ip, port }) => endpointKey(ip, port, protocol));
 }

@@ -1,15 +1,14 @@
 import type { Protocol } from '../../service/model.ts';
 
 /**
- * How an attempt to connect to a Service's endpoint ended, whoever saw it: connection tracking, a BPF program, a
- * proxy that dialled.
+ * How a connection to a Service's endpoint began, as connection tracking, a BPF program or a proxy saw it.
  * `reset`: the endpoint refused the connection (its port is closed). `timeout`: it did not answer for a few hundred
  * milliseconds. `success`: it answered.
  */
 export interface Outcome {
   readonly kind: 'reset' | 'timeout' | 'success';
   readonly protocol: Protocol;
-  /** What the client connected to: the Service's address or the node's, and the port. */
+  /** The address, of the Service or the node, and port that the client connected to. */
   readonly destination: AddressAndPort;
   readonly endpoint: AddressAndPort;
   /** The client's address (not its port): different clients are different addresses. */

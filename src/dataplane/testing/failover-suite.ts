@@ -4,7 +4,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import type { Dataplane } from '../dataplane.ts';
-import { EJECTION_SETTINGS } from '../failover/ejection-policy.ts';
+import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import {
   CLUSTER_IP,
   createFailoverScene,
@@ -172,7 +172,7 @@ export function testFailover(
     });
 
     test('an endpoint that is well again returns', async () => {
-      const made = await begin(['pod1', 'pod2'], { settings: { ...EJECTION_SETTINGS, firstMs: 200 } });
+      const made = await begin(['pod1', 'pod2'], { settings: { ...EJECTION_RULES, firstEjectionMs: 200 } });
       made.shut('pod1');
       for (let i = 0; made.verdicts.length === 0 && i < 50; i++) {
         await made.connect('outside', CLUSTER_IP.ipv4, PORT);

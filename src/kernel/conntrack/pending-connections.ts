@@ -4,26 +4,26 @@ import type { NetnsRef } from '../netns.ts';
 import type { FilterInstruction } from '../socket-filter.ts';
 import { CONNTRACK_GROUP, CTA, CTNL_MSG, FLOW_STATUS, NFNL_SUBSYS_CTNETLINK } from './flow.ts';
 
-/** What becomes of TCP connections that are on their way to another address than their client asked for. */
-export interface AttemptHandlers {
-  /** A first SYN has left. `payload` is the event: `readFlow` reads it. */
+/** Called for TCP connections to another address than their client asked for. */
+export interface PendingHandlers {
+  /** A first SYN was sent. `payload` is the event, for `readFlow`. */
   begun(id: number, payload: Uint8Array): void;
-  /** A SYN and ACK has come back. */
+  /** A SYN and ACK has arrived. */
   answered(id: number): void;
-  /** The entry is gone, without any answer but a reset, which ends it at once. */
+  /** The entry was removed without an answer, or by a reset. */
   ended(id: number): void;
-  /** The kernel dropped events: what has become of the attempts is unknown. */
+  /** The kernel dropped events: the state of pending connections is unknown. */
   overrun(): void;
 }
 
-export interface AttemptWatch {
-  /** Handles events that have come in already, at most so many. */
-  readEvents(most: number): void;
+export interface PendingWatch {
+  /** Handles events that have arrived, at most `max`. */
+  readEvents(max: number): void;
   /**
-   * From now on, looks only at connections whose client's port has none of these bits: 0 at all, 1 at half of them,
-   * 3 at a quarter. What becomes of others that have begun is not told.
+   * From now on reports only connections whose client port has none of these bits: with 0 all, with 1 half of them, with
+   * 3 a quarter. Others that are pending are not reported any more.
    */
-  thin(bits: number): void;
+  sample(bits: number): void;
   close(): void;
 }
 
@@ -34,14 +34,14 @@ const SYN_SENT = 1;
 const SYN_RECV = 2;
 
 /**
- * Watches TCP connections open, by events of connection tracking. A filter in the kernel lets two small messages per
- * connection through, and none of flows that keep the address they were sent to.
+ * Watches TCP connections being opened, by events of connection tracking. A socket filter passes two small messages per
+ * connection, and none for flows whose destination is not translated.
  */
-export function watchAttempts(handlers: AttemptHandlers, netns?: NetnsRef): AttemptWatch {
+export function watchPendingConnections(handlers: PendingHandlers, netns?: NetnsRef): PendingWatch {
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,
     receiveBuffer: RECEIVE_BUFFER,
-    filter: attemptFilter(0),
+    filter: pendingFilter(0),
     ...(netns === undefined ? {} : { netns }),
   });
   socket.subscribe(
@@ -57,13 +57,13 @@ export function watchAttempts(handlers: AttemptHandlers, netns?: NetnsRef): Atte
     handlers.overrun,
   );
   return {
-    readEvents: (most) => socket.readEvents(most),
-    thin: (bits) => socket.setFilter(attemptFilter(bits)),
+    readEvents: (max) => socket.readEvents(max),
+    sample: (bits) => socket.setFilter(pendingFilter(bits)),
     close: () => socket.close(),
   };
 }
 
-/** A 32-bit attribute of an event, found without reading the others. */
+/** Finds a 32-bit attribute of an event without decoding the others. */
 function numberIn(payload: Uint8Array, wanted: number): number | null {
   for (let at = 4; at + 8 <= payload.length; ) {
     const length = (payload[at] ?? 0) | ((payload[at + 1] ?? 0) << 8);
@@ -75,7 +75,7 @@ function numberIn(payload: Uint8Array, wanted: number): number | null {
   return null;
 }
 
-// Where a message of connection tracking has what, from struct nlmsghdr: it always begins with both tuples.
+// Offsets in a message of connection tracking, from struct nlmsghdr: it always begins with both tuples.
 const MESSAGE = 4;
 const FLAGS_HIGH = 7;
 const CREATED = 0x06;
@@ -83,7 +83,7 @@ const FAMILY = 16;
 const ATTRIBUTES = 20;
 const PLACES = {
   ipv4: { protocol: 52, clientPort: 60, destination: 40, endpoint: 84 },
-  // The last words of the addresses: those of pods and of Services differ there all but always.
+  // Only the last words of the addresses: those of pods and Services practically always differ there.
   ipv6: { protocol: 76, clientPort: 84, destination: 64, endpoint: 120 },
 } as const;
 
@@ -103,13 +103,13 @@ const JUMP = 0x05;
 const IF_EQUAL = 0x15;
 const IF_BITS = 0x45;
 const RETURN = 0x06;
-/** SKF_AD_OFF + SKF_AD_NLATTR and SKF_AD_NLATTR_NEST: where the attribute X is, from A on or in the nest at A; or 0. */
+/** SKF_AD_OFF + SKF_AD_NLATTR and SKF_AD_NLATTR_NEST: the offset of attribute X, from A on or nested at A; 0: none. */
 const ATTRIBUTE = 0xfffff000 + 12;
 const NESTED = 0xfffff000 + 16;
 
 type Step = readonly [code: number, k: number, ifTrue?: string | null, ifFalse?: string] | string;
 
-/** Steps with labels (a text is one) as a program: jumps of classic BPF only lead forward. */
+/** Assembles steps and labels (strings) to a program. Jumps of classic BPF only lead forward. */
 function assemble(steps: readonly Step[]): FilterInstruction[] {
   const labels = new Map<string, number>();
   let count = 0;
@@ -132,12 +132,12 @@ function assemble(steps: readonly Step[]): FilterInstruction[] {
 
 const addresses = (
   { protocol, clientPort, destination, endpoint }: (typeof PLACES)['ipv4' | 'ipv6'],
-  leftOut: number,
+  excluded: number,
 ): Step[] => [
   [LOAD_BYTE, protocol],
   [IF_EQUAL, TCP, null, 'no'],
   [LOAD_HALF, clientPort],
-  [IF_BITS, leftOut, 'no'],
+  [IF_BITS, excluded, 'no'],
   [LOAD, destination],
   [TO_X, 0],
   [LOAD, endpoint],
@@ -146,19 +146,19 @@ const addresses = (
 ];
 
 /**
- * Lets through of TCP and of flows whose destination was rewritten (IPVS sets no status bit for that, so the
- * addresses are compared): new ones that begin with a SYN, those that get their SYN and ACK now, and the end of those
- * that never had an answer. Clients' ports with one of the bits `leftOut` are left out.
+ * Passes events of TCP flows whose destination was translated (IPVS sets no status bit, so that addresses are compared):
+ * new ones that begin with a SYN, those that get their SYN and ACK, and the end of unanswered ones. Leaves out client
+ * ports with one of the bits in `excluded`.
  */
-const attemptFilter = (leftOut: number): readonly FilterInstruction[] =>
+const pendingFilter = (excluded: number): readonly FilterInstruction[] =>
   assemble([
     [LOAD_BYTE, FAMILY],
     [IF_EQUAL, 2, null, 'ipv6'],
-    ...addresses(PLACES.ipv4, leftOut),
+    ...addresses(PLACES.ipv4, excluded),
     [JUMP, 0, 'status'],
     'ipv6',
     [IF_EQUAL, 10, null, 'no'],
-    ...addresses(PLACES.ipv6, leftOut),
+    ...addresses(PLACES.ipv6, excluded),
     'status',
     [LOAD_CONSTANT, ATTRIBUTES],
     [LOAD_X_CONSTANT, CTA.status],
