@@ -32,7 +32,7 @@ export const CHECK_NAMESPACE = 'fairlead-check';
 const FIRST_ADDRESS = 130;
 const POD_WAIT_MS = 120_000;
 
-/** Pods and Services of the check, at work. */
+/** The running pods and Services of the check. */
 export interface CheckSetup {
   readonly layout: Layout;
   readonly frontends: ReadonlyMap<string, Frontends>;
@@ -232,7 +232,7 @@ async function createService(
   const protocols = ['TCP', 'UDP'] as const;
   const ranges = {
     outside: addressTexts(addressesOf(cluster, cluster.outsideAddresses)).map(hostRoute),
-    nobody: families.map((family) => (family === 'ipv4' ? '192.0.2.1/32' : '2001:db8::1/128')),
+    none: families.map((family) => (family === 'ipv4' ? '192.0.2.1/32' : '2001:db8::1/128')),
   };
   const created = await client.create(RESOURCES.services, {
     metadata: { name, namespace: CHECK_NAMESPACE },

@@ -4,7 +4,7 @@ import type { EndpointState, Scenario } from './scenarios.ts';
 
 export type DestinationKind = 'clusterIP' | 'nodePort' | 'loadBalancer' | 'externalIP';
 
-/** What must become of a flow. */
+/** The expected outcome of a flow. */
 export type Expectation =
   | {
       readonly action: 'forward';
@@ -35,7 +35,7 @@ const MATRIX: Readonly<
   cluster: { clusterIP: CLUSTER_IP, external: FROM_OUTSIDE },
   externalLocal: {
     clusterIP: CLUSTER_IP,
-    // Pods and nodes take the short cut to all endpoints: the policy is about strangers.
+    // The policy is for clients outside the cluster: pods and nodes reach all endpoints.
     external: { pod: ['all', 'client'], node: ['all', 'node'], external: ['local', 'client'] },
   },
   internalLocal: {
@@ -65,7 +65,7 @@ export function ruleFor(
       : 'cluster';
   const { localDetection, masqueradeAll } = configuration;
   const isExternal = kind !== 'clusterIP';
-  // Where pods cannot be told from strangers they are taken for them, and nobody is masqueraded on cluster IPs.
+  // Where pods cannot be told from clients outside, they are treated as those, and none is masqueraded on cluster IPs.
   const seen: SourceClass = source === 'pod' && !localDetection ? 'external' : source;
   const [endpoints, masquerade] = MATRIX[policy][isExternal ? 'external' : 'clusterIP'][seen];
   if (isExternal) return [endpoints, masquerade];
@@ -75,7 +75,7 @@ export function ruleFor(
   return [endpoints, masquerade];
 }
 
-/** What must become of a new connection that meets the tables of `node`. */
+/** The expected outcome of a new connection that enters the Service rules of `node`. */
 export function expect(
   scenario: Scenario,
   kind: DestinationKind,

@@ -14,7 +14,7 @@ export interface Frontends {
   readonly externalIP: ReadonlyMap<string, Addresses>;
 }
 
-/** One flow of the table: from a place to an address, and what must become of it. */
+/** One flow of the table: from a place to an address, and what is expected. */
 export interface Flow {
   readonly scenario: string;
   readonly from: Place;
@@ -105,7 +105,7 @@ function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, f
   return expect(scenario, kind, CLASS[from.kind], from.node, layout.servers, layout.configuration);
 }
 
-/** What is no kind of address: a second port, a wrong port, an address without a Service, node ports on loopback. */
+/** What is not a kind of address: a second port, a wrong port, an address without a Service, node ports on loopback. */
 function specialFlows(
   layout: Layout,
   scenarios: readonly Scenario[],

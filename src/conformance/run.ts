@@ -33,11 +33,11 @@ export interface FlowResult {
 const PATIENCE_MS = 8000;
 const SILENCE_MS = 700;
 /** With three servers, one stays unseen this often by chance once in ten thousand million times. */
-const MOST_TRIES = 64;
-const LEAST_TRIES = 3;
+const MAX_TRIES = 64;
+const MIN_TRIES = 3;
 /**
  * After so many tries each flow goes on at a pace of its own: where endpoints are taken in turn, flows to one Service
- * that ask in step would each meet the same few for ever.
+ * that ask in step would each meet the same few forever.
  */
 const TRIES_IN_STEP = 6;
 const PACES = 17;
@@ -126,7 +126,7 @@ async function send(
   };
   const servers = new Set<string>();
   const sources = new Set<string>();
-  for (let tries = 0; tries < MOST_TRIES; tries++) {
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
     if (tries >= TRIES_IN_STEP) await pause(systemClock, paceMs);
     const outcome = await probe(target);
     if (outcome.kind !== 'answer') return outcomeText(outcome);
@@ -137,7 +137,7 @@ async function send(
     sources.add(sourceOf(layout, flow, expected, outcome, mode));
     if (expected.action !== 'forward') break;
     const enough = flow.sticky ? tries >= 8 : expected.servers.every((name) => servers.has(name));
-    if (enough && tries + 1 >= LEAST_TRIES) break;
+    if (enough && tries + 1 >= MIN_TRIES) break;
   }
   const seen = [...servers].sort();
   if (

@@ -1,7 +1,7 @@
 import type { ServiceSpec } from '../service/objects.ts';
 import type { Server } from './layout.ts';
 
-/** Conditions of an endpoint: "terminating" still serves, "gone" serves no more. */
+/** Conditions of an endpoint: "terminating" still serves, "gone" no longer serves. */
 export type EndpointState = 'ready' | 'notReady' | 'terminating' | 'gone';
 
 /** One Service with a policy and endpoints in known states. */
@@ -12,9 +12,9 @@ export interface Scenario {
   readonly internalLocal: boolean;
   readonly nodeHints: boolean;
   readonly affinity: boolean;
-  /** `loadBalancerSourceRanges`: null: none. "outside": only the client outside may enter; "nobody": nobody may. */
-  readonly sourceRanges: 'outside' | 'nobody' | null;
-  /** The state of a server in this Service; null: it is no endpoint of it. */
+  /** `loadBalancerSourceRanges`: null: none. "outside": only the client outside may enter; "none": no client may. */
+  readonly sourceRanges: 'outside' | 'none' | null;
+  /** The state of a server in this Service; null: it is not an endpoint of it. */
   endpoint(server: Server, all: readonly Server[]): EndpointState | null;
   readonly spec?: Partial<ServiceSpec>;
 }
@@ -76,9 +76,9 @@ export const SCENARIOS: readonly Scenario[] = [
   },
   {
     ...PLAIN,
-    name: 'ranges-nobody',
-    describes: 'loadBalancerSourceRanges that let nobody enter, externalTrafficPolicy: Local',
-    sourceRanges: 'nobody',
+    name: 'ranges-none',
+    describes: 'loadBalancerSourceRanges that admit no client, externalTrafficPolicy: Local',
+    sourceRanges: 'none',
     externalLocal: true,
   },
 ];

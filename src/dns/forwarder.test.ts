@@ -176,7 +176,7 @@ test('a silent upstream costs one wait; after two it is left alone until it answ
   });
 });
 
-test('nobody answers: SERVFAIL, not an exception', async () => {
+test('no server answers: SERVFAIL, not an exception', async () => {
   await using([], { upstreams: [] }, async (forwarder) => {
     assert.equal((await resolve(forwarder, 'x')).rcode, RCODE.SERVFAIL);
   });

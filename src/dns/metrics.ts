@@ -143,7 +143,7 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
     served({ zone, transport, family, type, dnssecOk, rcode, plugin, requestBytes, responseBytes, seconds }) {
       const labels = () => ({ server: SERVER, zone, view: '' });
       const overTransport = () => ({ ...labels(), proto: transport });
-      // Types that nobody knows are one series: a client could ask for thousands of them.
+      // Unknown types are one series: a client could ask for thousands of them.
       const typeLabel = typeName(type);
       requests.inc(`${zone} ${transport} ${family} ${typeLabel}`, () => ({
         ...overTransport(),

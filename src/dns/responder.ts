@@ -61,7 +61,7 @@ export function createResponder(options: ResponderOptions): Responder {
 
   return (bytes, transport, family) => {
     const header = decodeHeader(bytes);
-    // Never answer a response: two servers would talk for ever.
+    // Never answer a response: two servers would talk forever.
     if (!header || header.response) return null;
     if (header.opcode !== 0) return refusal(header, RCODE.NOTIMP, null);
     const query = decodeQuery(bytes, header);

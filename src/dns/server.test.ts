@@ -215,7 +215,7 @@ const ROWS: readonly Row[] = [
     answer: ['5 A 10.244.1.9'],
   },
   {
-    what: 'pod names: verified, nobody has it',
+    what: 'pod names: verified, no pod has it',
     pods: 'verified',
     ask: '10-244-1-8.shop.pod.cluster.local A',
     rcode: 'NXDOMAIN',

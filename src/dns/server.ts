@@ -91,7 +91,7 @@ async function open(
   }
   const { address, port } = listener;
   const family = familyOf(address);
-  if (!family) throw new TypeError(`"${address}" is no address`);
+  if (!family) throw new TypeError(`"${address}" is not an address`);
   for (let attempt = 1; ; attempt++) {
     const udp = listenUdp({ address, port, family }, respond, logger);
     const chosen = udp.port;

@@ -134,7 +134,7 @@ function serve(
       } else if (response) {
         write(response);
       } else {
-        // Not a query: whatever this client speaks, it is not DNS.
+        // Not a query: this client does not speak DNS.
         socket.destroy();
       }
     }

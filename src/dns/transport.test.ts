@@ -243,7 +243,7 @@ describe('TCP', () => {
     }));
 });
 
-describe('what is no plain query', () => {
+describe('what is not a plain query', () => {
   const base = queryBytes(`${WEB} A`);
   const change = (edit: (bytes: Buffer) => Buffer | undefined) => {
     const copy = Buffer.from(base);
@@ -294,7 +294,7 @@ test('answers rotate among endpoints', async () => {
   assert.equal(firsts.size, 4);
 });
 
-test('an address that is taken, and one that nobody has, are named in the error', () =>
+test('an address that is taken, and one that the host does not have, are named in the error', () =>
   withServer(async (server) => {
     await assert.rejects(() => withServer(async () => {}, {}, { listeners: [server] }), {
       code: 'EADDRINUSE',

@@ -194,7 +194,7 @@ test('a refusal carries status, reason, details and causes', async () => {
   );
 });
 
-test('an answer that is no Status is an error with what it says', async () => {
+test('an answer that is not a Status is an error with what it says', async () => {
   await withServer(
     (_request, response) => {
       response.statusCode = 502;
@@ -211,7 +211,7 @@ test('an answer that is no Status is an error with what it says', async () => {
   );
 });
 
-test('a busy server is asked again after the time it names, but not for ever', async () => {
+test('a busy server is asked again after the time it names, but not forever', async () => {
   const clock = manualClock();
   const asked: number[] = [];
   let busyFor = 2;

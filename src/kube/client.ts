@@ -53,7 +53,7 @@ export interface ListOptions {
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
   readonly resourceVersion?: string;
-  /** Objects per page; pages are fetched until there is no more. */
+  /** Objects per page; pages are fetched until the list is complete. */
   readonly limit?: number;
   readonly signal?: AbortSignal;
 }
@@ -142,7 +142,7 @@ export interface Client {
 
 /** How often a request that the server is too busy for (429, or 503 with Retry-After) is sent again. */
 const BUSY_RETRIES = 4;
-const MOST_BUSY_WAIT_MS = 10_000;
+const MAX_BUSY_WAIT_MS = 10_000;
 
 /** The path of a resource's collection, or of one object in it. */
 export function pathOf(resource: Resource, namespace?: string, name?: string, subresource?: string): string {
@@ -177,7 +177,7 @@ export function createClient(transport: Transport, userAgent: string, clock: Clo
       const busy = error.status === 429 && error.details.kind === undefined;
       const starting = error.status === 503 && error.retryAfter !== null;
       if (!(busy || starting) || attempt >= BUSY_RETRIES) throw error;
-      await pause(clock, Math.min((error.retryAfter ?? 1) * 1000, MOST_BUSY_WAIT_MS), request.signal);
+      await pause(clock, Math.min((error.retryAfter ?? 1) * 1000, MAX_BUSY_WAIT_MS), request.signal);
     }
   };
   const call = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<unknown> =>

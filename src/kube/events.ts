@@ -36,9 +36,9 @@ interface Known {
 const SAME_MS = 600_000;
 const BURST = 25;
 const REFILL_MS = 300_000;
-const MOST_KNOWN = 4096;
+const MAX_KNOWN = 4096;
 /** Events that wait to be written; more than that are dropped: they are hints, not state. */
-const MOST_PENDING = 1000;
+const MAX_PENDING = 1000;
 
 export function createEventRecorder(options: EventRecorderOptions): EventRecorder {
   const { client, component, host, clock, logger, signal } = options;
@@ -74,7 +74,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
         await client.patch(RESOURCES.events, same.name, 'merge', change, { namespace });
         return;
       } catch (error) {
-        // Gone in the meantime, as events are after an hour: said anew.
+        // Gone in the meantime, as events are after an hour: recorded again.
         if (!hasReason(error, 'NotFound')) throw error;
       }
     }
@@ -87,7 +87,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       const { name = '', namespace, uid = '', resourceVersion } = object.metadata ?? {};
       const kind = object.kind ?? resource?.kind ?? '';
       if (signal.aborted || !admitted(uid || `${kind}/${namespace}/${name}`)) return;
-      if (pending >= MOST_PENDING) {
+      if (pending >= MAX_PENDING) {
         if (dropped++ === 0) logger.warn({ component }, 'events are dropped: the API server is too slow');
         return;
       }
@@ -148,7 +148,7 @@ function remember<T>(map: Map<string, T>, key: string, value: T): void {
   map.delete(key);
   map.set(key, value);
   const oldest = map.keys().next().value;
-  if (map.size > MOST_KNOWN && oldest !== undefined) map.delete(oldest);
+  if (map.size > MAX_KNOWN && oldest !== undefined) map.delete(oldest);
 }
 
 function versionOf(resource: Resource): string {

@@ -190,7 +190,7 @@ for (const how of ['end', 'break'] as const) {
   });
 }
 
-test('an expired version leads to a new list, whose differences are told', async () => {
+test('an expired version leads to a new list, whose differences are reported', async () => {
   await bench([map('a', 5), map('b', 6), map('c', 7)], async ({ server, clock, events, informer }) => {
     events.length = 0;
     server.objects = [map('a', 30), map('c', 31, 'another c'), map('d', 32)];
@@ -229,7 +229,7 @@ test('events that come twice, or late, change nothing', async () => {
   });
 });
 
-test('a silent watch is given up and begun anew; lastContact shows the silence', async () => {
+test('a silent watch is abandoned and restarted; lastContact shows the silence', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer, watches }) => {
     const contact = informer.lastContact;
     clock.advance(149_000);
@@ -267,7 +267,7 @@ test('a server that is away is asked again with growing pauses, and the copy sta
   });
 });
 
-test("one's own write is in the copy at once, and the watch's event about it is no second one", async () => {
+test("one's own write is in the copy at once, and the watch's event about it is not a second one", async () => {
   await bench([map('a', 5)], async ({ server, events, informer }) => {
     informer.record(map('a', 11));
     informer.record(map('b', 12));

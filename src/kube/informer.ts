@@ -10,7 +10,7 @@ export interface InformerOptions<T extends KubeObject> {
   readonly namespace?: string;
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
-  /** Drops what nobody reads before an object is kept: memory at scale. */
+  /** Drops fields that are not read before an object is kept, which saves memory at scale. */
   readonly transform?: (object: T) => T;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads reconnections. */
@@ -40,7 +40,7 @@ export interface Informer<T> {
   readonly hasSynced: boolean;
   /**
    * Takes the answer of one's own write into the copy without waiting for the watch, so that the next look at the copy
-   * sees it. What the watch has told already, or a later version, is left alone.
+   * sees it. What the watch has reported already, or a later version, is left alone.
    */
   record(object: T): void;
   /** When the server was last heard of, in the clock's milliseconds: the staleness of this copy. */
@@ -57,7 +57,7 @@ const PAGE = 200;
 /** A list that takes longer is given up. */
 const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
-const MOST_BACKOFF_MS = 30_000;
+const MAX_BACKOFF_MS = 30_000;
 
 /** Starts following; ends with the signal. */
 export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
@@ -73,7 +73,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   let hasSynced = false;
   let lastContact = clock.now();
 
-  /** The version up to which the server has told its changes. */
+  /** The version up to which the server has reported its changes. */
   let seen = '';
   /** Keys whose object stands in the copy by `record`, ahead of the watch. */
   const recorded = new Set<string>();
@@ -114,7 +114,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     index(key, object, 'add');
     if (!before) notify((handler) => handler.onAdd?.(object));
     else if (before.metadata?.uid !== object.metadata?.uid) {
-      // Deleted and made anew while nobody was looking: two objects, so two events.
+      // Deleted and recreated while the watch was away: two objects, so two events.
       notify((handler) => handler.onDelete?.(before));
       notify((handler) => handler.onAdd?.(object));
     } else notify((handler) => handler.onUpdate?.(object, before));
@@ -220,7 +220,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           logger.info({ resource: resource.plural }, 'watch expired; listing again');
           // A first 410 is answered at once; a server that says nothing else is not asked without pause.
           if (version === null || expired) await pause(clock, backoff * (0.5 + options.random() / 2), signal);
-          backoff = Math.min(backoff * 2, MOST_BACKOFF_MS);
+          backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
           expired = true;
           version = null;
           continue;
@@ -231,7 +231,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           `lost the API server: ${messageOf(error)}`,
         );
         await pause(clock, delay, signal);
-        backoff = Math.min(backoff * 2, MOST_BACKOFF_MS);
+        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
       }
     }
     synced.reject(signal.reason);
@@ -277,7 +277,7 @@ function versionOf(object: KubeObject): string {
   return object.metadata?.resourceVersion ?? '';
 }
 
-/** Versions are comparable as numbers (KEP-5504); one that is no number is never later. */
+/** Versions are comparable as numbers (KEP-5504); one that is not a number is never later. */
 function isLater(version: string, than: string): boolean {
   if (version.length === 0 || !/^[0-9]+$/.test(version) || !/^[0-9]+$/.test(than)) return false;
   return version.length === than.length ? version > than : version.length > than.length;

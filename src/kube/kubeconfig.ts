@@ -74,7 +74,7 @@ export function inClusterCredentials(env: NodeJS.ProcessEnv = process.env): Cred
   const host = env['KUBERNETES_SERVICE_HOST'];
   const port = env['KUBERNETES_SERVICE_PORT'] ?? '443';
   if (!host || !existsSync(`${SERVICE_ACCOUNT}/token`)) {
-    throw new FairleadError('there is no kubeconfig, and this is no pod with a service account', {
+    throw new FairleadError('there is no kubeconfig, and this is not a pod with a service account', {
       op: 'connect to API server',
       code: 'bad-kubeconfig',
       hint: 'name a kubeconfig in the configuration',

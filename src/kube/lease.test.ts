@@ -108,7 +108,7 @@ test('one of several holds a lease, and keeps it', async () => {
   await Promise.all(members.map(({ done }) => done));
 });
 
-test('a holder that is cut off stops by itself before another begins', async () => {
+test('a holder that is cut off stops before another begins', async () => {
   const { server, holders, most, join, advance } = electionBench();
   const a = join('a');
   await turns();

@@ -17,7 +17,7 @@ export interface LeaseOptions {
   readonly signal: AbortSignal;
 }
 
-/** Writes a Lease that nobody else wants, each quarter of its duration: a heartbeat, as kubelets' in kube-node-lease. */
+/** Renews a Lease without competitors each quarter of its duration: a heartbeat, as kubelets' in kube-node-lease. */
 export async function renewLease(
   options: LeaseOptions & { readonly ownerReferences?: OwnerReference[] },
 ): Promise<void> {
@@ -52,7 +52,7 @@ export interface ElectionOptions extends LeaseOptions {
 }
 
 /**
- * Takes part in an election until the signal aborts, then gives the lease back. The holder stops by itself after two
+ * Takes part in an election until the signal aborts, then gives the lease back. The holder stops after two
  * thirds of the duration without a renewal, and others wait for the whole duration since they last saw a change by
  * their own clock: clocks need not agree, and never do two hold it (client-go leaderelection).
  */

@@ -1,7 +1,7 @@
 import { addressBytes, canonicalAddress } from '../lib/address.ts';
 import type { Lease, Service } from './types.ts';
 
-/** spec.loadBalancerClass of Services that want Fairlead's addresses and nobody else's. */
+/** spec.loadBalancerClass of Services that want Fairlead's addresses only. */
 export const LOAD_BALANCER_CLASS = 'fairlead.dev/load-balancer';
 
 /** Asks for certain addresses: one per family, separated by commas. */
@@ -93,7 +93,7 @@ export function allocatedAddresses(service: Service): string[] {
   return ingressAddresses(service);
 }
 
-/** status.loadBalancer.ingress's addresses, whoever wrote them. */
+/** status.loadBalancer.ingress's addresses, from any source. */
 export function ingressAddresses(service: Service): string[] {
   return (service.status?.loadBalancer?.ingress ?? []).flatMap(({ ip, ipMode }) => {
     const address = ipMode === 'Proxy' ? null : canonicalAddress(ip ?? '');

@@ -16,7 +16,7 @@ const SUFFIXES = Object.fromEntries(Object.entries(DECIMAL).map(([suffix, power]
 /**
  * The canonical form of a quantity ("0.5" is "500m", "1024Mi" is "1Gi", 1.5 is "1500m"), as
  * k8s.io/apimachinery/pkg/api/resource writes it: no fraction, the largest suffix that allows it, binary and decimal
- * and exponent notation kept. Null when the text is no quantity.
+ * and exponent notation kept. Null when the text is not a quantity.
  */
 export function canonicalQuantity(value: string | number): string | null {
   const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
@@ -75,7 +75,7 @@ function ceil(amount: bigint, divisor: bigint): bigint {
   return (amount + divisor - 1n) / divisor;
 }
 
-/** A quantity in units of 10^-9, rounded up; null when the text is no quantity. */
+/** A quantity in units of 10^-9, rounded up; null when the text is not a quantity. */
 export function quantityNano(value: unknown): bigint | null {
   if (typeof value !== 'string' && typeof value !== 'number') return null;
   const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(

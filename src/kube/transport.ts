@@ -45,7 +45,7 @@ export function httpTransport(
 ): Transport & { close(): void } {
   const base = URL.parse(credentials.server);
   if (!base || !['http:', 'https:'].includes(base.protocol)) {
-    throw new FairleadError(`${JSON.stringify(credentials.server)} is no address of an API server`, {
+    throw new FairleadError(`${JSON.stringify(credentials.server)} is not an address of an API server`, {
       op: 'connect to API server',
       code: 'bad-config',
       hint: 'a kubeconfig names it as server: https://HOST:PORT',

@@ -50,7 +50,7 @@ export function addressFromNumber(family: IPFamily, value: bigint): string {
   return formatAddress(bytes);
 }
 
-/** The number that an address is; null when `text` is no address. */
+/** The number that an address is; null when `text` is not an address. */
 export function addressToNumber(text: string): bigint | null {
   const bytes = addressBytes(text);
   return bytes && toNumber(bytes);

@@ -14,14 +14,14 @@ export function addressBytes(text: string): Uint8Array | null {
   return text.includes(':') ? ipv6Bytes(text) : ipv4Bytes(text, false);
 }
 
-/** The family of an address, or null when `text` is no address. */
+/** The family of an address, or null when `text` is not an address. */
 export function familyOf(text: string): IPFamily | null {
   const bytes = addressBytes(text);
   if (!bytes) return null;
   return bytes.length === 4 ? 'ipv4' : 'ipv6';
 }
 
-/** Canonical text of an address (RFC 5952 for IPv6), or null when `text` is no address. */
+/** Canonical text of an address (RFC 5952 for IPv6), or null when `text` is not an address. */
 export function canonicalAddress(text: string): string | null {
   const bytes = addressBytes(text);
   return bytes && formatAddress(bytes);
@@ -75,7 +75,7 @@ export function sloppyCidr(text: string): Cidr | null {
   });
 }
 
-/** The network of one address: /32 or /128. Null when `text` is no address. */
+/** The network of one address: /32 or /128. Null when `text` is not an address. */
 export function hostCidr(text: string): Cidr | null {
   const bytes = addressBytes(text);
   return bytes && makeCidr(bytes, bytes.length * 8);

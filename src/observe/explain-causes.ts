@@ -55,7 +55,7 @@ function causesOf(
     case 'unallocated-cluster-ip':
       return [
         {
-          text: `${packet.destination} lies in the Services' network but belongs to no Service: it may have been deleted or made anew`,
+          text: `${packet.destination} lies in the Services' network but belongs to no Service: it may have been deleted or recreated`,
           object: null,
           field: 'spec.clusterIPs',
           fix: 'use the name of the Service instead of its address',
@@ -170,7 +170,7 @@ function noService(view: ExplainView, { destination, port, protocol }: Packet): 
     const { service, entry } = byServicePort;
     return [
       {
-        text: `port ${port} is no node port; Service ${nameOf(service)} has node port ${entry.nodePort} for it`,
+        text: `port ${port} is not a node port; Service ${nameOf(service)} has node port ${entry.nodePort} for it`,
         object: `Service ${nameOf(service)}`,
         field: 'spec.ports[].nodePort',
         fix: `connect to port ${entry.nodePort}`,

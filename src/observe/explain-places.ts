@@ -17,7 +17,7 @@ export function findOrigin(view: ExplainView, target: Target): Origin {
       return addressOrigin(view, target.name);
     case 'service':
     case 'dns':
-      throw new FairleadError(`${JSON.stringify(target.text)} is no place that packets come from`, {
+      throw new FairleadError(`${JSON.stringify(target.text)} is not a place that packets come from`, {
         op: 'explain',
         code: 'bad-argument',
         hint: 'begin with a pod (ns/pod), node/NAME, outside, or an address',

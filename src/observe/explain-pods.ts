@@ -147,7 +147,7 @@ function missingTargetPort(service: Service, port: ServicePort, pod: Pod): Cause
   const known = named.flatMap(({ name, containerPort }) => (name ? `${name} (${containerPort})` : []));
   const at = service.spec?.ports?.indexOf(port) ?? 0;
   return {
-    text: `targetPort ${targetPort} is no ${protocol} port name in pod ${nameOf(pod)}: ${known.join(', ') || 'it names none'}`,
+    text: `targetPort ${targetPort} is not a ${protocol} port name in pod ${nameOf(pod)}: ${known.join(', ') || 'it names none'}`,
     object: `Service ${nameOf(service)}`,
     field: `spec.ports[${at}].targetPort`,
     fix: 'name a port of the containers, or give its number',

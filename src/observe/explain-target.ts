@@ -77,7 +77,7 @@ function splitPort(rest: string, text: string): { host: string; port: number | s
   if (!match) return { host: rest, port: null };
   const [, host = '', port = ''] = match;
   if (host.includes(':') && !host.startsWith('[')) {
-    throw bad(text, 'has an IPv6 address and a port without brackets, or is no address');
+    throw bad(text, 'has an IPv6 address and a port without brackets, or is not an address');
   }
   if (!/^[0-9]+$/.test(port)) {
     if (!/^[a-z0-9-]+$/.test(port)) throw bad(text, `has ${JSON.stringify(port)} for a port`);

@@ -68,7 +68,7 @@ export interface Cause {
 export interface Explanation {
   readonly from: string;
   readonly to: string;
-  /** Null where no packet comes to be: the name does not resolve, or the Service has no address. */
+  /** Null where no packet is sent: the name does not resolve, or the Service has no address. */
   readonly packet: {
     readonly source: string;
     readonly sourceClass: SourceClass;

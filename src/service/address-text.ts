@@ -2,7 +2,7 @@ import { addressBytes, type IPFamily, sloppyAddress } from '../lib/address.ts';
 
 /**
  * Canonical text of an address as Kubernetes reads it: leading zeros and white space are forgiven, an IPv4-mapped
- * IPv6 address is the IPv4 one. Null when `value` is no address. Canonical IPv4 text, the common case among
+ * IPv6 address is the IPv4 one. Null when `value` is not an address. Canonical IPv4 text, the common case among
  * 100,000 endpoints, is returned as it is.
  */
 export function readAddress(value: unknown): string | null {

@@ -40,7 +40,7 @@ const rows: Record<string, Row> = {
     [WEB],
     [/^UnknownProtocol spec\.ports\[0\]\.protocol: "ICMP" .*TCP, UDP or SCTP/],
   ],
-  'ports that are no numbers': [
+  'ports that are not numbers': [
     {
       services: [
         service({ ports: [{ port: 0 }, { port: 70_000 }, { port: '80' }, {}, { name: 'http', port: 80 }] }),
@@ -254,7 +254,7 @@ for (const [name, [input, keys, findings]] of Object.entries(rows)) {
   });
 }
 
-test('two Services that want one address and port: the older has it, the other is told', () => {
+test('two Services that want one address and port: the older has it, an event says so on the other', () => {
   const claim = (name: string, creationTimestamp: string, clusterIP: string) =>
     service({ clusterIPs: [clusterIP], externalIPs: ['203.0.113.1'] }, { name, creationTimestamp });
   const young = claim('a-young', '2025-02-01T00:00:00Z', '10.96.0.1');

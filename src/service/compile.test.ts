@@ -376,7 +376,7 @@ const ranges: Record<
   ],
   'a node without an address of the family gets no exception': [['0.0.0.0/0'], { ipv4: null }, ['0.0.0.0/0']],
   'ranges of the other family only leave this one open': [['2001:db8::/32'], {}, null],
-  'ranges that cannot be read let nobody in': [['10.0.0.0/33'], {}, []],
+  'ranges that cannot be read admit no client': [['10.0.0.0/33'], {}, []],
 };
 for (const [name, [loadBalancerSourceRanges, node, expected]] of Object.entries(ranges)) {
   test(`source ranges: ${name}`, () => {
@@ -438,7 +438,7 @@ test('cluster IPs and hairpin addresses are listed for the guard rails and the m
   assert.deepEqual([...map.hairpinAddresses], ['10.244.1.2', '10.244.9.9']);
 });
 
-test('without local detection a pod is a stranger; interface detection needs a name', () => {
+test('without local detection a pod is treated as a client outside the cluster; interface detection needs a name', () => {
   const masquerade = (localDetection: NodeView['localDetection']) => {
     const route = firstFrontend({ node: { localDetection } })?.routes.external;
     return route?.action === 'forward' && route.masquerade;

@@ -40,7 +40,7 @@ const rows: readonly [name: string, packet: string, verdict: string, node?: Part
     'forward 10.244.1.2=0.5 10.244.2.2=0.5',
   ],
   [
-    'a stranger to a cluster IP',
+    'a client outside the cluster to a cluster IP',
     'external 198.51.100.7 > 10.96.0.1:80',
     'forward 10.244.1.2=0.5 masq 10.244.2.2=0.5 masq',
   ],
@@ -94,8 +94,8 @@ const rows: readonly [name: string, packet: string, verdict: string, node?: Part
     'pass no-service',
     { localhostNodePorts: false },
   ],
-  ['a stranger’s packet to loopback', 'external 192.0.2.1 > 127.0.0.1:30080', 'drop martian'],
-  ['a text that is no address', 'pod x > 10.96.0.1:80', 'pass no-service'],
+  ['a packet from outside to loopback', 'external 192.0.2.1 > 127.0.0.1:30080', 'drop martian'],
+  ['a text that is not an address', 'pod x > 10.96.0.1:80', 'pass no-service'],
 ];
 
 for (const [name, text, expected, node = {}] of rows) {

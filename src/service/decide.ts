@@ -30,14 +30,14 @@ export type VerdictReason =
   /** No Service is meant: routed as if there were none. */
   | 'no-service';
 
-/** What becomes of a packet that opens a flow. */
+/** The verdict on a packet that opens a flow. */
 export interface Verdict {
   readonly action: 'forward' | 'reject' | 'drop' | 'pass';
   readonly reason: VerdictReason;
   readonly frontend: Frontend | null;
   /** Empty unless forwarded. */
   readonly candidates: readonly VerdictCandidate[];
-  /** Not null: a client that has come before within this time goes to its endpoint of then, if that still serves. */
+  /** Not null: a client seen within this time returns to the same endpoint, if that still serves. */
   readonly affinitySeconds: number | null;
 }
 

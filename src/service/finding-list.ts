@@ -9,7 +9,7 @@ const NO_FINDINGS: readonly Finding[] = [];
 
 /** Collects what is wrong with one object while it is read. */
 export interface FindingList {
-  /** `field` is a path such as "spec.ports[2].port"; `problem` continues it: "0 is no port number: use 1 to 65535". */
+  /** `field` is a path such as "spec.ports[2].port"; `problem` continues it: "0 is not a port number: use 1 to 65535". */
   add(reason: string, field: string, problem: string, severity?: Finding['severity']): void;
   /** The field as an object; `{}` where it is absent, or is none (a finding). */
   record(parent: Raw, name: string, path: string): Raw;

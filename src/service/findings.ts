@@ -8,7 +8,7 @@ const FIELD: Readonly<Record<FrontendKind, string>> = {
   ExternalIP: 'spec.externalIPs',
 };
 
-/** What the Service is told that asked for an address and port that another one holds. */
+/** The finding on a Service that asked for an address and port that another one holds. */
 export function conflictFinding({ winner, loser, value }: ResolvedConflict<Frontend>): Finding {
   const where = value.address === null ? `node port ${value.port}` : `${value.address} port ${value.port}`;
   const age = winner.createdAt === loser.createdAt ? 'comes first by name' : 'is older';

@@ -59,7 +59,7 @@ export type NoRouteReason = 'no-endpoints' | 'no-local-endpoints';
 /** Unique in a map: "ipv4/10.96.0.1/TCP/443", and for node ports "ipv4/nodeport/TCP/30080". */
 export type FrontendKey = string;
 
-/** One virtual address and port, and what becomes of packets to it. */
+/** One virtual address and port, and the routes of packets to it. */
 export interface Frontend {
   readonly key: FrontendKey;
   readonly kind: FrontendKind;
@@ -75,7 +75,7 @@ export interface Frontend {
   readonly affinitySeconds: number | null;
   /**
    * LoadBalancer frontends with source ranges: only these may enter, whatever their class, before any
-   * translation; all else is dropped. Null: everyone may. Empty: nobody, because no range of this family that the
+   * translation; all else is dropped. Null: all clients may. Empty: none, because no range of this family that the
    * Service has can be read.
    */
   readonly allowedSources: readonly Cidr[] | null;

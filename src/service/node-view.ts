@@ -31,7 +31,7 @@ const KEYWORDS = ['primary', 'localhost', 'all'];
 
 /**
  * What forwarding depends on of this node, from its Node object and the proxy's configuration. `warnings` are
- * sentences for the log. Throws FairleadError (code "bad-config") where no pod could be told from a stranger by a
+ * sentences for the log. Throws FairleadError (code "bad-config") where no pod could be told from a client outside the cluster by a
  * configuration that says how, or where the node's primary family cannot be carried.
  */
 export function readNodeView(
@@ -128,7 +128,7 @@ function localDetection(
   for (const family of used) {
     if (first(family)) continue;
     warnings.push(
-      `${field} names no ${LABEL[family]} network: over ${LABEL[family]} pods cannot be told from strangers, so ` +
+      `${field} names no ${LABEL[family]} network: over ${LABEL[family]} pods cannot be told from clients outside the cluster, so ` +
         'strangers are not masqueraded to cluster IPs and pods get no short cut past externalTrafficPolicy',
     );
   }

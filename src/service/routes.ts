@@ -10,8 +10,8 @@ export interface EndpointSets {
 }
 
 /**
- * What becomes of packets to a cluster IP. Endpoints follow internalTrafficPolicy. Masqueraded are strangers to
- * the pod network, whose replies could miss this node; without a way to tell them apart nobody is.
+ * The routes of packets to a cluster IP. Endpoints follow internalTrafficPolicy. Clients outside
+ * the pod network are masqueraded, since replies to them could miss this node; where they cannot be told from pods, none is.
  */
 export function internalRoutes(
   sets: EndpointSets,
@@ -26,7 +26,7 @@ export function internalRoutes(
 }
 
 /**
- * What becomes of packets to a node port, load balancer address or external IP. By externalTrafficPolicy Cluster
+ * The routes of packets to a node port, load balancer address or external IP. By externalTrafficPolicy Cluster
  * all are masqueraded, since the reply must come back through this node. By Local, outsiders keep their address and
  * reach this node's endpoints only, while this node and the cluster's own pods take a short cut to all of them.
  */

@@ -15,7 +15,12 @@ export function readClusterIPs(spec: Raw, findings: FindingList): ParsedService[
     if (value === '' || value === 'None') continue;
     const address = readAddress(value);
     if (address === null || unusableAs(address) !== null) {
-      findings.add('InvalidClusterIP', path, `${show(value)} is no address that a Service can have`, 'error');
+      findings.add(
+        'InvalidClusterIP',
+        path,
+        `${show(value)} is not an address that a Service can have`,
+        'error',
+      );
     } else found[addressFamily(address)] ??= address;
   }
   return found.ipv4 === null && found.ipv6 === null ? null : found;
@@ -77,7 +82,7 @@ export function readIngress(raw: Raw, findings: FindingList): string[] {
 }
 
 /**
- * The ranges per family. A family without a range of its own is open to everyone, as upstream has it (and told); one
+ * The ranges per family. A family without a range of its own is open to all clients, as upstream has it, with a finding; one
  * whose ranges cannot be read is closed.
  */
 export function readSourceRanges(
@@ -96,7 +101,7 @@ export function readSourceRanges(
     ranges[family] = known;
     if (cidr) known.set(cidr.text, cidr);
     else {
-      const problem = `${show(value)} is no network: write it as 10.0.0.0/8; it lets nobody in`;
+      const problem = `${show(value)} is not a network: write it as 10.0.0.0/8; it admits no client`;
       findings.add('InvalidSourceRange', `${path}[${i}]`, problem, 'error');
     }
   }

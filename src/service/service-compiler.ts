@@ -206,7 +206,7 @@ function allowedSources(
   return self && !ranges.some((range) => cidrContains(range, vip)) ? [...ranges, self] : ranges;
 }
 
-/** Load balancers count what is ready here; what terminates still serves, but is no reason to send more. */
+/** Load balancers count what is ready here; terminating endpoints still serve, but attract no new clients. */
 function healthCheck(
   service: ParsedService,
   slices: readonly ParsedSlice[],

@@ -140,7 +140,7 @@ function readPorts(spec: Raw, namespace: string, name: string, findings: Finding
     const path = `spec.ports[${i}]`;
     const raw = asRecord(item);
     if (!raw) {
-      findings.add('InvalidField', path, `${show(item)} is no port: an object with a port belongs here`);
+      findings.add('InvalidField', path, `${show(item)} is not a port: an object with a port belongs here`);
       continue;
     }
     const portName = findings.text(raw, 'name', `${path}.name`);
@@ -150,7 +150,12 @@ function readPorts(spec: Raw, namespace: string, name: string, findings: Finding
       const problem = `${show(raw['protocol'])} is unknown: use TCP, UDP or SCTP`;
       findings.add('UnknownProtocol', `${path}.protocol`, problem, 'error');
     } else if (!isPort(port)) {
-      findings.add('InvalidPort', `${path}.port`, `${show(port)} is no port number: use 1 to 65535`, 'error');
+      findings.add(
+        'InvalidPort',
+        `${path}.port`,
+        `${show(port)} is not a port number: use 1 to 65535`,
+        'error',
+      );
     } else if (names.has(`${portName} ${protocol}`)) {
       const problem = `${show(portName)} is the name of an earlier ${protocol} port too: give each port its own`;
       findings.add('DuplicatePortName', `${path}.name`, problem, 'error');
@@ -165,7 +170,7 @@ function readPorts(spec: Raw, namespace: string, name: string, findings: Finding
         findings.add(
           'InvalidPort',
           `${path}.nodePort`,
-          `${show(nodePort)} is no port number: use 1 to 65535`,
+          `${show(nodePort)} is not a port number: use 1 to 65535`,
         );
       }
       ports.push({ owner: { namespace, name, portName, protocol }, port, nodePort: usable });
@@ -201,7 +206,7 @@ function readAffinity(spec: Raw, findings: FindingList): number | null {
   findings.add(
     'InvalidSessionAffinity',
     'spec.sessionAffinityConfig.clientIP.timeoutSeconds',
-    `${show(seconds)} is no time: use 1 to ${AFFINITY_MAX} seconds; ${AFFINITY_DEFAULT} is assumed`,
+    `${show(seconds)} is not a time: use 1 to ${AFFINITY_MAX} seconds; ${AFFINITY_DEFAULT} is assumed`,
   );
   return AFFINITY_DEFAULT;
 }
@@ -213,7 +218,7 @@ function readHealthCheckPort(spec: Raw, findings: FindingList): number {
     findings.add(
       'InvalidPort',
       'spec.healthCheckNodePort',
-      `${show(port)} is no port number: use 1 to 65535`,
+      `${show(port)} is not a port number: use 1 to 65535`,
     );
   }
   return 0;

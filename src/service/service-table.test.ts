@@ -141,7 +141,7 @@ test('a contested address falls to the next in line when its holder goes, and ba
   assert.deepEqual(holder(), [undefined, 0, 0]);
 });
 
-test('a Service made anew with all as it was, but for its age, loses what an older one claims', () => {
+test('a Service that is recreated unchanged, but younger, loses what an older one holds', () => {
   const { table } = webTable();
   const key = 'ipv4/203.0.113.1/TCP/80';
   const claim = (name: string, day: number) =>

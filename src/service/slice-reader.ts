@@ -102,12 +102,12 @@ function readPorts(raw: Raw, findings: FindingList): ParsedSlice['ports'] {
     const entry = asRecord(item);
     const protocol = readProtocol(entry?.['protocol']);
     const port = entry?.['port'];
-    if (!entry) findings.add('InvalidField', `ports[${i}]`, `${show(item)} is no port`);
+    if (!entry) findings.add('InvalidField', `ports[${i}]`, `${show(item)} is not a port`);
     else if (!protocol) {
       const problem = `${show(entry['protocol'])} is unknown: use TCP, UDP or SCTP`;
       findings.add('UnknownProtocol', `ports[${i}].protocol`, problem, 'error');
     } else if (!isPort(port)) {
-      const problem = `${show(port)} is no port number; "all ports" is not supported: name a port from 1 to 65535`;
+      const problem = `${show(port)} is not a port number; "all ports" is not supported: name a port from 1 to 65535`;
       findings.add('InvalidEndpointPort', `ports[${i}].port`, problem, 'error');
     } else ports.push({ name: findings.text(entry, 'name', `ports[${i}].name`), protocol, port });
   }
@@ -129,7 +129,7 @@ function readMembers(
       findings.add(
         'InvalidField',
         path,
-        `${show(item)} is no endpoint: an object with addresses belongs here`,
+        `${show(item)} is not an endpoint: an object with addresses belongs here`,
       );
       continue;
     }
@@ -196,7 +196,7 @@ function readHints(
   return names.length === 0 ? null : interner.list(names);
 }
 
-/** "namespace/pod", or null where the endpoint is no pod. */
+/** "namespace/pod", or null where the endpoint is not a pod. */
 function readTarget(entry: Raw, sliceNamespace: string): string | null {
   const reference = asRecord(entry['targetRef']);
   const name = reference?.['name'];

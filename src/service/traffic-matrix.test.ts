@@ -102,7 +102,7 @@ for (const family of ['ipv4', 'ipv6'] as const) {
         const services = [webService(spec, {}, [{ ip: world.LB }])];
         const map = compile({ node, services, slices: [webSlice(world.endpoints)] });
         const address = world.sources[source];
-        // Without detection nobody is known as a pod: the same packet counts as a stranger's.
+        // Without detection no source is known as a pod: the same packet is treated as traffic from outside.
         const sourceClass = classify(node, { source: address, isNodeAddress: source === 'node' });
         for (const asClass of new Set([sourceClass, source])) {
           const verdict = decide(map, {

@@ -4,7 +4,7 @@ import type { NodeView } from '../model.ts';
 /** A network known to be well-formed. Throws RangeError otherwise. */
 export function network(text: string): Cidr {
   const cidr = parseCidr(text);
-  if (!cidr) throw new RangeError(`${text} is no network`);
+  if (!cidr) throw new RangeError(`${text} is not a network`);
   return cidr;
 }
 
