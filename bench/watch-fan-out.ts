@@ -17,9 +17,11 @@ import { printTable } from './print-table.ts';
 
 const WATCHERS = Number(process.argv[2] ?? 100);
 const EVENTS = Number(process.argv[3] ?? 500);
-const CREATORS = 10;
+const CREATORS = 4;
+const WINDOW_BYTES = 512 * 1024 * 1024;
 /** Clock ticks of /proc/PID/stat a second (sysconf _SC_CLK_TCK; 100 on Linux). */
 const TICKS = 100;
+const SETTINGS = { initialWindowSize: 16 * 1024 * 1024 };
 const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
 
 interface Subject {
@@ -52,7 +54,7 @@ async function fairlead(): Promise<Subject> {
   return {
     name: 'fairlead',
     pids: [child.pid ?? 0],
-    open: () => connect(server, { ca: pem(ca), cert: pem(cert), key: pem(key) }),
+    open: () => connect(server, { ca: pem(ca), cert: pem(cert), key: pem(key), settings: SETTINGS }),
     headers: {},
     stop: () => stopped(child),
   };
@@ -98,7 +100,7 @@ async function kubeApiserver(assets: string): Promise<Subject> {
     { stdio: 'ignore' },
   );
   const headers = { authorization: 'Bearer t' };
-  const open = () => connect('https://127.0.0.1:16444', { rejectUnauthorized: false });
+  const open = () => connect('https://127.0.0.1:16444', { rejectUnauthorized: false, settings: SETTINGS });
   for (;;) {
     try {
       const session = open();
@@ -162,6 +164,9 @@ interface Result {
 
 async function measure(subject: Subject, accept: string): Promise<Result> {
   const watching = subject.open();
+  // kube-apiserver ends the watches of clients that read slowly: nothing shall wait for a window.
+  await once(watching, 'connect');
+  watching.setLocalWindowSize(WINDOW_BYTES);
   const writing = subject.open();
   const list = await request(watching, { ...subject.headers, ':path': `${CONFIG_MAPS}?limit=1` });
   const from = JSON.parse(list.body).metadata.resourceVersion;
@@ -175,7 +180,8 @@ async function measure(subject: Subject, accept: string): Promise<Result> {
     });
     let count = 0;
     seen.push(
-      new Promise((resolve) => {
+      new Promise((resolve, reject) => {
+        stream.on('close', () => reject(new Error(`a watch ended after ${count} events`)));
         let tail = Buffer.alloc(0);
         stream.on('data', (data: Buffer) => {
           bytes += data.length;

@@ -11,6 +11,7 @@ import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import { KINDS } from './kinds.ts';
 import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
+import { createSwaggerService } from './openapi/swagger-service.ts';
 import { createApiHandler } from './requests/api-handler.ts';
 import type { IncomingRequest } from './requests/request.ts';
 import { ResourceStore } from './resource-store.ts';
@@ -111,6 +112,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     version: { gitVersion: options.version, major, minor },
     nodes,
     hub: createWatchHub(store, clock),
+    swagger: createSwaggerService(),
   });
   installBuiltins(resources, store, KINDS, options);
   const definitions = serveDefinitions({

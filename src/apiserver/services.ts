@@ -5,6 +5,7 @@ import type { Authenticator, Impersonator } from './authentication/authenticator
 import type { Authorizer } from './authorization/authorizer.ts';
 import type { RequestMetrics } from './metrics.ts';
 import type { NodeTunnel } from './node-tunnel.ts';
+import type { SwaggerService } from './openapi/swagger-service.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { ResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
@@ -44,4 +45,5 @@ export interface ApiServices extends ServerParts, Security {
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;
   readonly hub: WatchHub;
+  readonly swagger: SwaggerService;
 }
