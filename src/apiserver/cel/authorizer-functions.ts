@@ -53,8 +53,8 @@ export function registerAuthorizer(environment: Environment): void {
     'kubernetes.authorization.Check',
     'kubernetes.authorization.Decision',
   ];
-  environment.registerType(authorizer, { ctor: AuthorizerValue, fields: {} });
   environment.registerType(question, { ctor: QuestionValue, fields: {} });
+  environment.registerType(authorizer, { ctor: AuthorizerValue, fields: { requestResource: question } });
   environment.registerType(decision, { ctor: DecisionValue, fields: {} });
   environment.registerFunction(
     `${authorizer}.path(string): ${question}`,
