@@ -2,11 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { createCertificatePlugins } from './admission/certificates.ts';
 import { createDefaultIngressClass } from './admission/default-ingress-class.ts';
 import { defaultTolerationSeconds } from './admission/default-tolerations.ts';
+import { createExpressionCheck } from './admission/expression-check.ts';
 import { createLimitRanger } from './admission/limit-ranger.ts';
 import { createProgramCache, requestEnvironment } from './admission/match-conditions.ts';
 import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
+import { policyPrograms } from './admission/policies/policy-variables.ts';
+import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
 import { createResourceQuota, type QuotaStore } from './admission/resource-quota.ts';
 import { mutate } from './admission/run.ts';
@@ -64,6 +67,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       : unionAuthorizer([createMastersAuthorizer(), createNodeAuthorizer(graph), rbac]);
   const webhookClient = createWebhookClient(createServiceResolver(view, parts.random));
   const programs = createProgramCache(requestEnvironment());
+  const policies = policyPrograms();
   const webhooks: WebhookOptions = {
     view,
     registry: parts.registry,
@@ -95,6 +99,8 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       ...mutating,
       createMutatingWebhooks(webhooks, (attributes) => mutate(mutating, attributes)),
       ...(options.authorization === 'RBAC' ? [createEscalationCheck(view, rbac, authorizer)] : []),
+      createExpressionCheck(programs, policies),
+      createValidatingPolicies({ view, registry: parts.registry }, policies, authorizer),
       createValidatingWebhooks(webhooks),
       // Last: what it reserves is used, unless the write itself fails.
       createResourceQuota(quotaStore(parts, view)),
