@@ -53,7 +53,10 @@ const ROWS: readonly [name: string, spec: object, body: object, refusal: string 
     'a message expression computes it',
     {
       validations: [
-        { expression: 'object.spec.replicas <= 5', messageExpression: '"not " + string(object.spec.replicas)' },
+        {
+          expression: 'object.spec.replicas <= 5',
+          messageExpression: '"not " + string(object.spec.replicas)',
+        },
       ],
     },
     deployment('many', { replicas: 6 }),
@@ -97,7 +100,8 @@ const ROWS: readonly [name: string, spec: object, body: object, refusal: string 
     {
       validations: [
         {
-          expression: "authorizer.group('apps').resource('deployments').namespace('default').check('create').allowed()",
+          expression:
+            "authorizer.group('apps').resource('deployments').namespace('default').check('create').allowed()",
         },
       ],
     },
@@ -143,7 +147,11 @@ test('a binding takes its parameters from an object', async () => {
 });
 
 test('a binding with the action Warn lets the write pass with a warning', async () => {
-  const remove = await policy('soft', { validations: [{ expression: 'false' }] }, { validationActions: ['Warn'] });
+  const remove = await policy(
+    'soft',
+    { validations: [{ expression: 'false' }] },
+    { validationActions: ['Warn'] },
+  );
   const answer = await api.request('POST', `${APPS}/deployments?dryRun=All`, deployment('web'));
   await remove();
   assert.equal(answer.status, 201);
@@ -159,5 +167,8 @@ test('a policy whose expression cannot be compiled is refused', async () => {
     },
   });
   assert.equal(status, 422);
-  assert.match(body.message, /spec\.validations\[0\]\.expression: Invalid value: "object\.spec\.": compilation failed/);
+  assert.match(
+    body.message,
+    /spec\.validations\[0\]\.expression: Invalid value: "object\.spec\.": compilation failed/,
+  );
 });
