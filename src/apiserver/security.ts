@@ -4,11 +4,11 @@ import { createDefaultIngressClass } from './admission/default-ingress-class.ts'
 import { defaultTolerationSeconds } from './admission/default-tolerations.ts';
 import { createExpressionCheck } from './admission/expression-check.ts';
 import { createLimitRanger } from './admission/limit-ranger.ts';
-import { createProgramCache, requestEnvironment } from './admission/match-conditions.ts';
+import { REQUEST_VARIABLES } from './admission/match-conditions.ts';
 import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
-import { policyPrograms } from './admission/policies/policy-variables.ts';
+import { POLICY_VARIABLES } from './admission/policies/policy-variables.ts';
 import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
 import { createResourceQuota, type QuotaStore } from './admission/resource-quota.ts';
@@ -34,6 +34,7 @@ import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
 import { createRbac } from './authorization/rbac.ts';
+import { createRequestPrograms } from './cel/request-program.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';
@@ -66,8 +67,8 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       ? createAlwaysAllow()
       : unionAuthorizer([createMastersAuthorizer(), createNodeAuthorizer(graph), rbac]);
   const webhookClient = createWebhookClient(createServiceResolver(view, parts.random));
-  const programs = createProgramCache(requestEnvironment());
-  const policies = policyPrograms();
+  const programs = createRequestPrograms(REQUEST_VARIABLES);
+  const policies = createRequestPrograms(POLICY_VARIABLES);
   const webhooks: WebhookOptions = {
     view,
     registry: parts.registry,

@@ -1,11 +1,10 @@
-import { CelError } from '../cel/program.ts';
+import { CelError, type RequestPrograms } from '../cel/request-program.ts';
 import { type ApiObject, at, type JsonObject, listAt, textAt } from '../object.ts';
 import { type FieldError, invalid, invalidObject } from '../status-error.ts';
-import type { ProgramCache } from './match-conditions.ts';
 import type { AdmissionPlugin } from './plugin.ts';
 
 /** Refuses webhook configurations and policies whose expressions cannot be compiled. */
-export function createExpressionCheck(requests: ProgramCache, policies: ProgramCache): AdmissionPlugin {
+export function createExpressionCheck(requests: RequestPrograms, policies: RequestPrograms): AdmissionPlugin {
   return {
     name: 'ExpressionCheck',
     handles: ({ resource, operation, subresource }) =>
@@ -29,7 +28,7 @@ export function createExpressionCheck(requests: ProgramCache, policies: ProgramC
 }
 
 function conditionErrors(
-  programs: ProgramCache,
+  programs: RequestPrograms,
   conditions: readonly JsonObject[],
   path: string,
 ): FieldError[] {
@@ -38,7 +37,7 @@ function conditionErrors(
   );
 }
 
-function policyErrors(programs: ProgramCache, policy: ApiObject): FieldError[] {
+function policyErrors(programs: RequestPrograms, policy: ApiObject): FieldError[] {
   const each = (list: string, fields: readonly string[]) =>
     listAt(policy, 'spec', list).flatMap((item, i) =>
       fields.flatMap((field) => expressionErrors(programs, item, field, `spec.${list}[${i}]`)),
@@ -58,7 +57,7 @@ function policyErrors(programs: ProgramCache, policy: ApiObject): FieldError[] {
 }
 
 function expressionErrors(
-  programs: ProgramCache,
+  programs: RequestPrograms,
   object: unknown,
   field: string,
   path: string,

@@ -1,37 +1,11 @@
 import type { Authorizer } from '../authorization/authorizer.ts';
 import { AuthorizerValue, requestResource } from '../cel/authorizer-functions.ts';
-import { type CelEnvironment, CelError, type CelProgram, createCelEnvironment } from '../cel/program.ts';
+import { CelError, type RequestPrograms } from '../cel/request-program.ts';
 import { type JsonObject, textAt } from '../object.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 
 /** Variables of match conditions and policies, besides those that a policy adds. */
 export const REQUEST_VARIABLES = ['object', 'oldObject', 'request', 'authorizer'] as const;
-
-/** Keeps compiled expressions by their text. */
-export interface ProgramCache {
-  /** Throws CelError for what is not a valid expression. */
-  compile(expression: string): CelProgram;
-}
-
-const MAX_PROGRAMS = 5000;
-
-export function createProgramCache(environment: CelEnvironment): ProgramCache {
-  const programs = new Map<string, CelProgram>();
-  return {
-    compile(expression) {
-      let program = programs.get(expression);
-      if (!program) {
-        program = environment.compile(expression);
-        if (programs.size >= MAX_PROGRAMS) programs.clear();
-        programs.set(expression, program);
-      }
-      return program;
-    },
-  };
-}
-
-export const requestEnvironment = (): CelEnvironment =>
-  createCelEnvironment({ variables: REQUEST_VARIABLES });
 
 /** The values of `REQUEST_VARIABLES` for a write. */
 export function requestVariables(
@@ -80,7 +54,7 @@ export function requestVariables(
  */
 export async function conditionsHold(
   conditions: readonly JsonObject[],
-  programs: ProgramCache,
+  programs: RequestPrograms,
   variables: Readonly<Record<string, unknown>>,
 ): Promise<boolean> {
   let failure: CelError | null = null;

@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import type { Environment } from '@marcbachmann/cel-js';
 import { addQuantities, canonicalQuantity, quantityNano } from '../../kube/quantity-text.ts';
-import { type Cidr, canonicalAddress, cidrContains, familyOf, formatAddress, parseCidr } from '../../lib/address.ts';
+import { type Cidr, canonicalAddress, cidrContains, familyOf, parseCidr } from '../../lib/address.ts';
 
 /** Values of the types that Kubernetes adds to CEL (k8s.io/apiserver/pkg/cel). */
 class Quantity {
@@ -233,8 +233,6 @@ const ADDRESSES: readonly (readonly [string, Handler])[] = [
     (outer: CidrValue, text: string) => containsNetwork(outer, network(text)),
   ],
   ['CIDR.containsCIDR(CIDR): bool', (outer: CidrValue, inner: CidrValue) => containsNetwork(outer, inner)],
-  ['CIDR.ip(): IP', ({ cidr }: CidrValue) => new Ip(formatAddress(cidr.bytes))],
-  ['CIDR.masked(): CIDR', (value: CidrValue) => value],
   ['CIDR.prefixLength(): int', ({ cidr }: CidrValue) => BigInt(cidr.prefix)],
 ];
 

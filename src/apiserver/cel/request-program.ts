@@ -46,7 +46,9 @@ function compile(compiler: Compiler, expression: string): RequestProgram {
   const program = orCelError(() => compiler.compile(expression));
   return {
     async evaluate(variables) {
-      const values = Object.fromEntries(Object.entries(variables).map(([name, value]) => [name, toCel(value)]));
+      const values = Object.fromEntries(
+        Object.entries(variables).map(([name, value]) => [name, toCel(value)]),
+      );
       try {
         return await program.evaluate(values);
       } catch (error) {

@@ -1,24 +1,16 @@
 import type { Authorizer } from '../../authorization/authorizer.ts';
-import { CelError, createCelEnvironment } from '../../cel/program.ts';
+import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
 import { type ApiObject, type JsonObject, textAt } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
-import {
-  createProgramCache,
-  type ProgramCache,
-  REQUEST_VARIABLES,
-  requestVariables,
-} from '../match-conditions.ts';
+import { REQUEST_VARIABLES, requestVariables } from '../match-conditions.ts';
 import type { AdmissionAttributes } from '../plugin.ts';
 
-/** Compiles the expressions of policies. */
-export const policyPrograms = (): ProgramCache =>
-  createProgramCache(
-    createCelEnvironment({ variables: [...REQUEST_VARIABLES, 'params', 'namespaceObject', 'variables'] }),
-  );
+/** Names that expressions of policies may use. */
+export const POLICY_VARIABLES = [...REQUEST_VARIABLES, 'params', 'namespaceObject', 'variables'] as const;
 
 /** The variables of a policy's expressions, its own ones (`variables.NAME`) evaluated in their order. */
 export async function policyVariables(
-  programs: ProgramCache,
+  programs: RequestPrograms,
   view: ObjectView,
   authorizer: Authorizer,
   attributes: AdmissionAttributes,

@@ -1,8 +1,8 @@
 import type { Authorizer } from '../../authorization/authorizer.ts';
-import { CelError } from '../../cel/program.ts';
+import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
 import { type ApiObject, at, type JsonObject, listAt, textAt } from '../../object.ts';
 import { StatusError } from '../../status-error.ts';
-import { conditionsHold, type ProgramCache } from '../match-conditions.ts';
+import { conditionsHold } from '../match-conditions.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
 import { admissionForbidden } from '../refusal.ts';
 import {
@@ -31,7 +31,7 @@ const CODES: Readonly<Record<string, number>> = {
 /** Checks writes by ValidatingAdmissionPolicies and their bindings (KEP-3488). */
 export function createValidatingPolicies(
   world: PolicyWorld,
-  programs: ProgramCache,
+  programs: RequestPrograms,
   authorizer: Authorizer,
 ): AdmissionPlugin {
   return {
@@ -48,7 +48,7 @@ export function createValidatingPolicies(
 
 async function failuresOf(
   world: PolicyWorld,
-  programs: ProgramCache,
+  programs: RequestPrograms,
   authorizer: Authorizer,
   attributes: AdmissionAttributes,
   policy: ApiObject,
@@ -81,7 +81,7 @@ async function failuresOf(
 }
 
 async function failureOf(
-  programs: ProgramCache,
+  programs: RequestPrograms,
   validation: JsonObject,
   variables: Readonly<Record<string, unknown>>,
   failed: (message: string) => Failure[],
@@ -99,7 +99,7 @@ async function failureOf(
 
 /** The message of a validation: that of its expression where it makes a line of text, else the fixed one. */
 async function messageOf(
-  programs: ProgramCache,
+  programs: RequestPrograms,
   validation: JsonObject,
   variables: Readonly<Record<string, unknown>>,
 ): Promise<string> {

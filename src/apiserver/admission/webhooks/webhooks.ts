@@ -1,14 +1,14 @@
 import { messageOf } from '../../../lib/errors.ts';
 import type { Logger } from '../../../lib/log.ts';
 import type { Authorizer } from '../../authorization/authorizer.ts';
-import { CelError } from '../../cel/program.ts';
+import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
 import { presented, toStorage } from '../../conversion.ts';
 import { applyJsonPatch } from '../../json-patch.ts';
 import { type ApiObject, equal, type JsonObject } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
 import type { ResourceRegistry } from '../../routes/resource-registry.ts';
 import { badRequest, StatusError } from '../../status-error.ts';
-import { conditionsHold, type ProgramCache, requestVariables } from '../match-conditions.ts';
+import { conditionsHold, requestVariables } from '../match-conditions.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
 import {
   type GroupVersionResource,
@@ -31,7 +31,7 @@ export interface WebhookOptions {
   readonly view: ObjectView;
   readonly registry: ResourceRegistry;
   readonly client: WebhookClient;
-  readonly programs: ProgramCache;
+  readonly programs: RequestPrograms;
   readonly authorizer: Authorizer;
   /** Fills in an object's defaults after a patch. */
   readonly complete: (object: ApiObject) => void;
