@@ -4,6 +4,7 @@ import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { installBuiltins } from './builtins.ts';
+import { createClusterDialer } from './cluster-dialer.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
@@ -111,6 +112,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
     nodes,
+    dialer: createClusterDialer({ store, tls: options.nodeTls }),
     hub: createWatchHub(store, clock),
     swagger: createSwaggerService(),
   });

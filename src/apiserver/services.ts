@@ -3,6 +3,7 @@ import type { Logger } from '../lib/log.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
 import type { Authenticator, Impersonator } from './authentication/authenticator.ts';
 import type { Authorizer } from './authorization/authorizer.ts';
+import type { ClusterDialer } from './cluster-dialer.ts';
 import type { RequestMetrics } from './metrics.ts';
 import type { NodeTunnel } from './node-tunnel.ts';
 import type { SwaggerService } from './openapi/swagger-service.ts';
@@ -44,6 +45,7 @@ export interface ApiServices extends ServerParts, Security {
   readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;
+  readonly dialer: ClusterDialer;
   readonly hub: WatchHub;
   readonly swagger: SwaggerService;
 }
