@@ -49,8 +49,10 @@ export interface Kind {
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
   /** Nothing carries its objects out: the warning that answers their creation, listed in docs/limits.md. */
   readonly notice?: string;
-  /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path". */
-  readonly names: 'subdomain' | 'label' | 'label1035' | 'path';
+  /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path", or an IP address. */
+  readonly names: 'subdomain' | 'label' | 'label1035' | 'path' | 'ip';
+  /** Updates must name the version that they change (upstream's AllowUnconditionalUpdate is false). */
+  readonly needsVersion?: boolean;
   /** The answer to DELETE is the object, also when it is gone at once (pods, services, …); else a Status. */
   readonly answersDeleted?: boolean;
   /** One request can delete the whole collection. Default: true. */

@@ -116,6 +116,7 @@ export const KINDS: readonly Kind[] = [
     answersDeleted: true,
     shortNames: ['quota'],
     status: true,
+    generationFields: [],
   }),
   defineKind('v1', 'Secret', 'secrets', {
     fields: pathFields('type'),
@@ -128,7 +129,7 @@ export const KINDS: readonly Kind[] = [
     categories: ['all'],
     status: true,
     generationFields: [],
-    names: 'label1035',
+    names: 'label',
     fields: pathFields('spec.clusterIP', 'spec.type'),
     prepareUpdate: prepareServiceUpdate,
   }),
@@ -162,6 +163,8 @@ export const KINDS: readonly Kind[] = [
   defineKind('apps/v1', 'StatefulSet', 'statefulsets', {
     ...workload,
     shortNames: ['sts'],
+    prepareCreate: dropMaxUnavailable,
+    prepareUpdate: dropMaxUnavailable,
   }),
   defineKind('batch/v1', 'CronJob', 'cronjobs', { shortNames: ['cj'], categories: ['all'], status: true }),
   defineKind('batch/v1', 'Job', 'jobs', {
@@ -175,10 +178,13 @@ export const KINDS: readonly Kind[] = [
     shortNames: ['hpa'],
     categories: ['all'],
     status: true,
+    generationFields: [],
   }),
-  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { createOnUpdate: true }),
+  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { createOnUpdate: true, needsVersion: true }),
   defineKind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
     generationFields: ['endpoints', 'ports', 'addressType'],
+    prepareCreate: dropTopology,
+    prepareUpdate: dropTopology,
   }),
   defineKind('events.k8s.io/v1', 'Event', 'events', {
     shortNames: ['ev'],
@@ -196,21 +202,33 @@ export const KINDS: readonly Kind[] = [
     createOnUpdate: true,
     view: eventView(CORE_EVENT),
   }),
-  defineKind('networking.k8s.io/v1', 'IPAddress', 'ipaddresses', { shortNames: ['ip'], namespaced: false }),
+  defineKind('networking.k8s.io/v1', 'IPAddress', 'ipaddresses', {
+    shortNames: ['ip'],
+    namespaced: false,
+    names: 'ip',
+  }),
   defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', {
     shortNames: ['ing'],
     status: true,
     notice: 'no ingress controller is part of this cluster: install one, or nothing carries this object out',
   }),
-  defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', { namespaced: false }),
+  defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', {
+    namespaced: false,
+    generationFields: ['spec'],
+  }),
   defineKind('networking.k8s.io/v1', 'NetworkPolicy', 'networkpolicies', {
     shortNames: ['netpol'],
     generationFields: ['spec'],
   }),
-  defineKind('networking.k8s.io/v1', 'ServiceCIDR', 'servicecidrs', { namespaced: false, status: true }),
+  defineKind('networking.k8s.io/v1', 'ServiceCIDR', 'servicecidrs', {
+    namespaced: false,
+    status: true,
+    generationFields: [],
+  }),
   defineKind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets', {
     shortNames: ['pdb'],
     status: true,
+    needsVersion: true,
   }),
   defineKind('rbac.authorization.k8s.io/v1', 'ClusterRole', 'clusterroles', {
     namespaced: false,
@@ -225,6 +243,7 @@ export const KINDS: readonly Kind[] = [
   defineKind('scheduling.k8s.io/v1', 'PriorityClass', 'priorityclasses', {
     shortNames: ['pc'],
     namespaced: false,
+    generationFields: ['value', 'preemptionPolicy'],
   }),
   defineKind('storage.k8s.io/v1', 'StorageClass', 'storageclasses', {
     shortNames: ['sc'],
@@ -250,11 +269,25 @@ function selectOwnPods(job: ApiObject): void {
   const name = job.metadata.name ?? '';
   const own = { 'controller-uid': uid, 'batch.kubernetes.io/controller-uid': uid };
   const labels = isObject(metadata['labels']) ? metadata['labels'] : {};
+  const given = equal(job.metadata.labels, metadata['labels']) || job.metadata.labels === undefined;
   metadata['labels'] = { ...labels, 'job-name': name, 'batch.kubernetes.io/job-name': name, ...own };
   spec['template'] = { ...template, metadata };
+  // A Job without labels of its own has those of its pods.
+  if (given) job.metadata.labels = { ...(metadata['labels'] as Record<string, string>) };
   const selector = isObject(spec['selector']) ? spec['selector'] : {};
   const matched = isObject(selector['matchLabels']) ? selector['matchLabels'] : {};
   spec['selector'] = { ...selector, matchLabels: { ...matched, 'batch.kubernetes.io/controller-uid': uid } };
+}
+
+/** The field of discovery/v1beta1 is not taken from clients. */
+function dropTopology(slice: ApiObject): void {
+  for (const endpoint of listAt(slice, 'endpoints')) delete endpoint['deprecatedTopology'];
+}
+
+/** Upstream's MaxUnavailableStatefulSet is off by default: the field is dropped. */
+function dropMaxUnavailable(set: ApiObject): void {
+  const rolling = at(set, 'spec', 'updateStrategy', 'rollingUpdate');
+  if (isObject(rolling)) delete rolling['maxUnavailable'];
 }
 
 /** stringData is write-only: it is merged into data, base64-encoded. */

@@ -1,8 +1,9 @@
 import { DEFINITION_KIND } from './custom-resources/definition-kind.ts';
 import { defineKind, type Kind, pathFields } from './kind.ts';
+import { protectAttributes } from './storage-admission.ts';
 
-const cluster = { namespaced: false } as const;
-const extension = { namespaced: false, categories: ['api-extensions'] } as const;
+const cluster = { namespaced: false, needsVersion: true } as const;
+const extension = { namespaced: false, needsVersion: true, categories: ['api-extensions'] } as const;
 const NO_DRIVER = 'volumes are local: no CSI driver runs here, and nothing reads this object';
 const NO_DEVICES = 'no device driver runs here: nothing allocates devices, and nothing reads this object';
 
@@ -19,7 +20,10 @@ export const MORE_KINDS: readonly Kind[] = [
     generationFields: ['spec'],
   }),
   defineKind('storage.k8s.io/v1', 'CSINode', 'csinodes', { ...cluster, notice: NO_DRIVER }),
-  defineKind('storage.k8s.io/v1', 'CSIStorageCapacity', 'csistoragecapacities', { notice: NO_DRIVER }),
+  defineKind('storage.k8s.io/v1', 'CSIStorageCapacity', 'csistoragecapacities', {
+    needsVersion: true,
+    notice: NO_DRIVER,
+  }),
   defineKind('storage.k8s.io/v1', 'VolumeAttachment', 'volumeattachments', {
     ...cluster,
     status: true,
@@ -29,6 +33,8 @@ export const MORE_KINDS: readonly Kind[] = [
   defineKind('storage.k8s.io/v1', 'VolumeAttributesClass', 'volumeattributesclasses', {
     ...cluster,
     shortNames: ['vac'],
+    needsVersion: false,
+    prepareCreate: protectAttributes,
     notice: NO_DRIVER,
   }),
   defineKind('resource.k8s.io/v1', 'DeviceClass', 'deviceclasses', {
@@ -52,16 +58,19 @@ export const MORE_KINDS: readonly Kind[] = [
   }),
   defineKind('flowcontrol.apiserver.k8s.io/v1', 'FlowSchema', 'flowschemas', {
     ...cluster,
+    needsVersion: false,
     status: true,
     notice: 'requests have no priorities here: nothing reads this object',
   }),
   defineKind('flowcontrol.apiserver.k8s.io/v1', 'PriorityLevelConfiguration', 'prioritylevelconfigurations', {
     ...cluster,
+    needsVersion: false,
     status: true,
     notice: 'requests have no priorities here: nothing reads this object',
   }),
   defineKind('certificates.k8s.io/v1', 'CertificateSigningRequest', 'certificatesigningrequests', {
     ...cluster,
+    needsVersion: false,
     shortNames: ['csr'],
     status: true,
     generationFields: [],

@@ -11,16 +11,16 @@ import {
   badRequest,
   conflict,
   type FieldError,
-  forbidden,
   invalid,
   invalidObject,
   notFound,
   required,
   StatusError,
+  versionMissing,
 } from './status-error.ts';
 import type { Store, StoredObject } from './store.ts';
 import { validateObject } from './validation/kinds.ts';
-import { nameProblem, validateAnnotations, validateLabels } from './validation/names.ts';
+import { objectNameProblems, validateMetadata } from './validation/metadata.ts';
 import type { PropagationPolicy } from './verbs/delete-options.ts';
 import { listPage, type Page } from './verbs/list-page.ts';
 
@@ -154,8 +154,9 @@ export class ResourceStore {
     const { metadata } = object;
     const errors: FieldError[] = [];
     const name = metadata.name ?? '';
-    const problem = nameProblem(name, kind.names);
-    if (problem) errors.push(invalid('metadata.name', name, problem));
+    for (const problem of objectNameProblems(kind, name)) {
+      errors.push(invalid('metadata.name', name, problem));
+    }
     const key = `${namespace}/${name}`;
     if (kind.namespaced) this.#checkNamespace(kind, namespace, name);
 
@@ -278,6 +279,9 @@ export class ResourceStore {
   #checkPreconditions(kind: Kind, current: ApiObject, object: ApiObject): void {
     const { metadata } = object;
     const name = current.metadata.name ?? '';
+    if (kind.needsVersion && !metadata.resourceVersion) {
+      throw versionMissing(kind, name);
+    }
     if (metadata.resourceVersion && metadata.resourceVersion !== current.metadata.resourceVersion) {
       throw modified(kind, name);
     }
@@ -367,29 +371,11 @@ export class ResourceStore {
   }
 
   #validate(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
-    const errors = [
-      ...validateLabels(object.metadata.labels, 'metadata.labels'),
-      ...validateAnnotations(object.metadata.annotations, 'metadata.annotations'),
+    return [
+      ...validateMetadata(kind, object, before),
       ...validateObject(kind, object, before),
       ...(kind.validate?.(object, before) ?? []),
     ];
-    if (before?.metadata.deletionTimestamp !== undefined) {
-      const old = before.metadata.finalizers ?? [];
-      const added = (object.metadata.finalizers ?? []).filter((finalizer) => !old.includes(finalizer));
-      if (added.length > 0) {
-        errors.push(
-          forbidden('metadata.finalizers', 'no new finalizers can be added if the object is being deleted'),
-        );
-      }
-    }
-    if (
-      kind.collection === 'configmaps' &&
-      before?.['immutable'] === true &&
-      !equal(before['data'], object['data'])
-    ) {
-      errors.push(forbidden('data', 'field is immutable when `immutable` is set'));
-    }
-    return errors;
   }
 
   /** What only the server sets stays as it is, whatever the client sent. */

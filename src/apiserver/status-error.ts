@@ -121,3 +121,9 @@ export function invalidObject(kind: KindNames, name: string, errors: readonly Fi
     causes: errors.map(({ field, reason, message }) => ({ reason, message, field })),
   });
 }
+
+/** 422 for an update of a kind whose updates must name a version; upstream names the resource here, not the kind. */
+export function versionMissing(kind: KindNames, name: string): StatusError {
+  const error = invalid('metadata.resourceVersion', 0, 'must be specified for an update');
+  return invalidObject({ ...kind, kind: kind.plural }, name, [error]);
+}

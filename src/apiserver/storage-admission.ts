@@ -1,3 +1,4 @@
+import { timestamp } from '../kube/timestamp.ts';
 import type { StrategyContext } from './kind.ts';
 import { type ApiObject, isObject } from './object.ts';
 
@@ -10,9 +11,14 @@ function protect(object: ApiObject, finalizer: string): void {
 }
 
 /** Brings a new PersistentVolume into its first state. */
-export function prepareVolume(volume: ApiObject): void {
-  volume['status'] = { phase: 'Pending' };
+export function prepareVolume(volume: ApiObject, context: StrategyContext): void {
+  volume['status'] = { phase: 'Pending', lastPhaseTransitionTime: timestamp(context.now.getTime()) };
   protect(volume, 'kubernetes.io/pv-protection');
+}
+
+/** Keeps a VolumeAttributesClass while volumes have it. */
+export function protectAttributes(attributes: ApiObject): void {
+  protect(attributes, 'kubernetes.io/vac-protection');
 }
 
 /**

@@ -9,9 +9,9 @@ const SO_RCVBUFFORCE = 33;
 const MSG_TRUNC = 0x20;
 const MSG_DONTWAIT = 0x40;
 
-/** How many datagrams one system call reads or sends. */
+/** Datagrams read, and answered, by one system call each. */
 const BATCH = 64;
-/** How many batches are read in one turn of the event loop, so that a flood does not block it. */
+/** Batches read in one turn of the event loop: a flood must not keep the rest of the process from its work. */
 const BATCHES_PER_TURN = 4;
 /** struct sockaddr_in6; sockaddr_in is shorter. */
 const ADDRESS_BYTES = 28;
@@ -21,19 +21,20 @@ const MESSAGE = { bytes: 64, name: 0, nameLength: 8, vector: 16, vectorLength: 2
 const VECTOR = { bytes: 16, base: 0, length: 8 };
 
 export interface DatagramServerOptions {
-  /** A bound UDP socket, which the server takes over. */
+  /** A bound UDP socket, which belongs to the server from now on. */
   readonly fd: number;
-  /** Maximum length of a datagram; longer ones are dropped. */
+  /** The longest datagram that is handed on; longer ones are dropped. */
   readonly mostRequestBytes: number;
-  /** Maximum length of an answer. */
+  /** The longest answer. */
   readonly mostAnswerBytes: number;
-  /** Receive buffer in bytes. Without CAP_NET_ADMIN the kernel limits it to net.core.rmem_max. */
+  /** Room for datagrams that wait. Without CAP_NET_ADMIN the kernel caps it at net.core.rmem_max. */
   readonly receiveBufferBytes: number;
   /**
-   * Returns the answer; null: none. `request` is reused after the call. Must not throw or reject.
+   * What to send back; null: nothing. `request` is only lent: it holds something else after the call. Must not throw
+   * or reject.
    */
   readonly answer: (request: Buffer) => Uint8Array | null | Promise<Uint8Array | null>;
-  /** Reading or sending failed; the server continues. */
+  /** Reading or sending failed; the server goes on. */
   readonly onError: (error: FairleadError) => void;
 }
 
@@ -79,7 +80,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       const error = systemError('send an answer');
       if (error.code === 'EINTR') continue;
       onError(error);
-      // The first could not be sent, or the buffer is full: clients ask again.
+      // The first could not be sent, to whom it concerns alone; or there is no room, and those who ask will ask again.
       if (error.code === 'EAGAIN' || error.code === 'EWOULDBLOCK') break;
       from++;
     }
@@ -100,7 +101,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       received.headers.setUint32(header + MESSAGE.nameLength, ADDRESS_BYTES, true);
       const truncated = (received.headers.getUint32(header + MESSAGE.flags, true) & MSG_TRUNC) !== 0;
       const slot = requests[i];
-      // A datagram from port 0 cannot be answered.
+      // Nobody can be answered at port 0.
       if (truncated || !slot || (received.addresses[at + 2] === 0 && received.addresses[at + 3] === 0))
         continue;
       const reply = answer(slot.subarray(0, received.headers.getUint32(header + MESSAGE.length, true)));
@@ -133,7 +134,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
   };
 }
 
-/** An array of struct mmsghdr, each with room for an address and one buffer. */
+/** An array of struct mmsghdr, each with room for an address and one stretch of data. */
 function createMessages(dataBytes: number) {
   const bytes = new Uint8Array(BATCH * MESSAGE.bytes);
   const vectorBytes = new Uint8Array(BATCH * VECTOR.bytes);

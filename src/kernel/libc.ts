@@ -4,7 +4,7 @@ import { FairleadError } from '../lib/errors.ts';
 
 type Koffi = typeof import('koffi');
 
-/** Functions of the C library that Node.js does not have. Synchronous unless named `…Async`. */
+/** The C library's functions that Node.js itself lacks. All are synchronous unless named `…Async`. */
 export interface Libc {
   socket(family: number, type: number, protocol: number): number;
   bind(fd: number, address: Uint8Array, length: number): number;
@@ -15,7 +15,7 @@ export interface Libc {
   getsockname(fd: number, address: Uint8Array, length: Uint8Array): number;
   send(fd: number, data: Uint8Array, length: number, flags: number): number;
   recv(fd: number, data: Uint8Array, length: number, flags: number): number;
-  /** `messages`: an array of struct mmsghdr; the caller keeps the memory that its pointers refer to. */
+  /** `messages`: an array of struct mmsghdr, whose pointers lead to memory that the caller keeps. */
   recvmmsg(fd: number, messages: Uint8Array, count: number, flags: number, timeout: null): number;
   sendmmsg(fd: number, messages: Uint8Array, count: number, flags: number): number;
   open(path: string, flags: number, mode: number): number;
@@ -27,7 +27,7 @@ export interface Libc {
   umount2(target: string, flags: number): number;
   prctl(option: number, a: number, b: number, c: number, d: number): number;
   syscall(number: number, a: number, b: Uint8Array, c: number): number;
-  /** `syscall` on a thread of libuv's pool, without errno; the caller keeps the memory of its buffers. */
+  /** `syscall` on a thread of libuv's pool; what its buffers point to is the caller's to keep. errno is not told. */
   syscallAsync(number: number, a: number, b: Uint8Array, c: number): Promise<number>;
   /** `send` on a thread of libuv's pool; resolves to [result, errno]. */
   sendAsync(
@@ -38,7 +38,7 @@ export interface Libc {
   ): Promise<{ result: number; errno: number }>;
   /** errno of the last call that failed, on this thread. */
   errno(): number;
-  /** Calls `ready` whenever `fd` is readable or in error (the next recv shows which); without a thread. */
+  /** Calls `ready` whenever `fd` is readable or in error (the next recv says which); by libuv, without a thread. */
   poll(fd: number, ready: () => void): Poll;
 }
 
@@ -51,7 +51,7 @@ export interface Poll {
 
 let loaded: Libc | undefined;
 
-/** The C library, loaded at the first call, so that commands without kernel access start faster. */
+/** The C library, loaded at the first call: commands that need no kernel start without it. */
 export function libc(): Libc {
   loaded ??= load();
   return loaded;

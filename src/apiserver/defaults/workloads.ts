@@ -47,7 +47,10 @@ export const WORKLOAD_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
       objectIn(strategy, 'rollingUpdate');
     }
     if (strategy['type'] === 'RollingUpdate' && isObject(strategy['rollingUpdate'])) {
-      setAbsent(strategy['rollingUpdate'], { partition: 0, maxUnavailable: 1 });
+      setAbsent(strategy['rollingUpdate'], { partition: 0 });
+    }
+    for (const claim of listAt(spec as JsonObject, 'volumeClaimTemplates')) {
+      Object.assign(claim, { apiVersion: 'v1', kind: 'PersistentVolumeClaim' });
     }
     setAbsent(objectIn(spec, 'persistentVolumeClaimRetentionPolicy'), retention);
     setAbsent(spec, { replicas: 1, revisionHistoryLimit: 10 });

@@ -30,7 +30,7 @@ export function canonicalise(
   defaults[type.name]?.(object);
   for (const field of type.fields.values()) {
     const value = object[field.name];
-    if (value === undefined || (value === null && !field.pointer && field.always)) {
+    if (value === undefined || value === null) {
       const zero = writtenZero(field);
       if (zero === undefined) {
         if (value === null && field.type.kind === 'list') continue;
@@ -78,7 +78,7 @@ function canonicalValue(
 /** Whether Go would leave the field out. */
 function isAbsent(field: Field, value: unknown): boolean {
   if (value === undefined) return true;
-  if (value === null) return field.pointer || !field.always || field.omitZero;
+  if (value === null) return field.pointer || field.omitZero || !(field.always || isStruct(field));
   if (field.pointer || field.always) return false;
   switch (field.type.kind) {
     case 'list':
@@ -93,14 +93,16 @@ function isAbsent(field: Field, value: unknown): boolean {
   }
 }
 
+function isStruct({ type }: Field): boolean {
+  return type.kind === 'scalar' && STRUCTS.has(type.scalar);
+}
+
 /** What Go writes for a field without a value; undefined when it leaves the field out. */
 function writtenZero(field: Field): unknown {
   if (field.pointer || field.omitZero) return undefined;
   if (field.type.kind === 'object') return {};
   if (!field.always) {
-    return field.type.kind === 'scalar' && STRUCTS.has(field.type.scalar)
-      ? ZEROS[field.type.scalar]
-      : undefined;
+    return field.type.kind === 'scalar' && isStruct(field) ? ZEROS[field.type.scalar] : undefined;
   }
   return field.type.kind === 'scalar' ? (ZEROS[field.type.scalar] ?? null) : null;
 }

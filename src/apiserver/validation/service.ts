@@ -1,146 +1,199 @@
-import { familyOf, parseCidr, sloppyCidr } from '../../lib/address.ts';
-import { type ApiObject, at, isObject, listAt } from '../object.ts';
+import { type ApiObject, at, isObject, type JsonObject, listAt } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
-import { nameProblem, portNameProblem, validateLabels, validatePortNumber } from './names.ts';
+import { checkAddress, checkCidr, checkEndpointAddress } from './addresses.ts';
+import { nameProblems, validateLabels } from './names.ts';
+import {
+  applyRules,
+  type Check,
+  mustBeNamed,
+  named,
+  needed,
+  neededOneOf,
+  oneOf,
+  portNumber,
+  portNumberOrName,
+  type Rule,
+} from './rules.ts';
 
-const TYPES = ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort'];
-const PROTOCOLS = ['SCTP', 'TCP', 'UDP'];
-const POLICIES = ['Cluster', 'Local'];
+const DAY_SECONDS = 86400;
+const SOURCE_RANGES = 'service.beta.kubernetes.io/load-balancer-source-ranges';
 
-/** Checks a Service; what the allocator decides (addresses, node ports, families) it checks itself. */
-export function validateService(service: ApiObject, before: ApiObject | null): FieldError[] {
-  const spec = service['spec'];
-  if (!isObject(spec)) return [required('spec.ports')];
-  const errors: FieldError[] = [];
-  const type = String(spec['type']);
-  const headless = spec['clusterIP'] === 'None';
-  const ports = listAt(service, 'spec', 'ports');
-  if (!TYPES.includes(type)) errors.push(notSupported('spec.type', spec['type'], TYPES));
-  if (ports.length === 0 && type !== 'ExternalName' && !headless) errors.push(required('spec.ports'));
-  if (type === 'LoadBalancer' && headless) {
-    errors.push(invalid('spec.clusterIPs[0]', 'None', "may not be set to 'None' for LoadBalancer services"));
-  }
-  if (type === 'NodePort' && headless) {
-    errors.push(invalid('spec.clusterIPs[0]', 'None', "may not be set to 'None' for NodePort services"));
-  }
-  if (type === 'ExternalName') {
-    const name = String(spec['externalName'] ?? '').replace(/\.$/, '');
-    if (name === '') errors.push(required('spec.externalName'));
-    else if (nameProblem(name, 'subdomain'))
-      errors.push(invalid('spec.externalName', name, nameProblem(name, 'subdomain') ?? ''));
-    if (spec['clusterIP'])
-      errors.push(forbidden('spec.clusterIPs', 'may not be set for ExternalName services'));
-  }
-  errors.push(...validatePorts(service, type), ...validateLabels(spec['selector'], 'spec.selector'));
+/** Upstream writes the field's name with a capital here. */
+const SOURCE_RANGES_PATH = 'spec.LoadBalancerSourceRanges';
 
-  const affinity = spec['sessionAffinity'];
-  if (affinity !== 'None' && affinity !== 'ClientIP') {
-    errors.push(notSupported('spec.sessionAffinity', affinity, ['ClientIP', 'None']));
-  }
-  const timeout = at(spec, 'sessionAffinityConfig', 'clientIP', 'timeoutSeconds');
-  if (timeout !== undefined && !(typeof timeout === 'number' && timeout > 0 && timeout <= 86400)) {
+const appProtocol: Check = (value, path, errors, parent, root) => {
+  if (value !== undefined) mustBeNamed('qualified')(value, path, errors, parent, root);
+};
+
+const RULES: readonly Rule[] = [
+  ['selector', (value, path, errors) => void errors.push(...validateLabels(value, path))],
+  ['sessionAffinity', neededOneOf('ClientIP', 'None')],
+  ['sessionAffinityConfig', affinityConfig],
+  ['type', neededOneOf('ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort')],
+  ['internalTrafficPolicy', oneOf('Cluster', 'Local')],
+  ['trafficDistribution', oneOf('PreferClose', 'PreferSameNode', 'PreferSameZone')],
+  ['ipFamilies[]', oneOf('IPv4', 'IPv6')],
+  ['ipFamilyPolicy', oneOf('PreferDualStack', 'RequireDualStack', 'SingleStack')],
+];
+
+const PORT_RULES: readonly Rule[] = [
+  ['port', portNumber],
+  ['protocol', neededOneOf('SCTP', 'TCP', 'UDP')],
+  ['targetPort', portNumberOrName],
+  ['appProtocol', appProtocol],
+];
+
+function affinityConfig(value: unknown, path: string, errors: FieldError[], spec: JsonObject): void {
+  if (spec['sessionAffinity'] !== 'ClientIP') return;
+  const client = isObject(value) ? value['clientIP'] : undefined;
+  const seconds = isObject(client) ? client['timeoutSeconds'] : undefined;
+  if (typeof seconds !== 'number') {
+    errors.push(required(path, 'when session affinity type is ClientIP'));
+  } else if (seconds <= 0 || seconds > DAY_SECONDS) {
     errors.push(
       invalid(
-        'spec.sessionAffinityConfig.clientIP.timeoutSeconds',
-        timeout,
-        'must be greater than 0 and less than 86400',
+        `${path}.clientIP.timeoutSeconds`,
+        seconds,
+        `must be greater than 0 and less than ${DAY_SECONDS}`,
       ),
     );
   }
-  for (const [i, address] of listAt(service, 'spec', 'externalIPs').entries()) {
-    const text = String(address);
-    if (!familyOf(text))
-      errors.push(
-        invalid(
-          `spec.externalIPs[${i}]`,
-          text,
-          'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
-        ),
-      );
+}
+
+/** Checks a Service; what the allocator decides (addresses, node ports, families) it checks itself. */
+export function validateService(service: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  const spec: JsonObject = isObject(service['spec']) ? service['spec'] : {};
+  const type = String(spec['type'] ?? '');
+  const isHeadless = spec['clusterIP'] === 'None';
+  const ports = listAt(spec, 'ports');
+  if (ports.length === 0 && type !== 'ExternalName' && !isHeadless) errors.push(required('spec.ports'));
+  if ((type === 'LoadBalancer' || type === 'NodePort') && isHeadless) {
+    errors.push(invalid('spec.clusterIPs[0]', 'None', `may not be set to 'None' for ${type} services`));
   }
-  for (const [i, range] of listAt(service, 'spec', 'loadBalancerSourceRanges').entries()) {
-    const text = String(range);
-    if (!parseCidr(text.trim()) && !sloppyCidr(text)) {
-      errors.push(
-        invalid(
-          `spec.loadBalancerSourceRanges[${i}]`,
-          text,
-          'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)',
-        ),
-      );
-    }
-  }
-  const external = spec['externalTrafficPolicy'];
-  const reachable =
-    type === 'NodePort' || type === 'LoadBalancer' || listAt(service, 'spec', 'externalIPs').length > 0;
-  if (external !== undefined && external !== '') {
-    if (!reachable)
-      errors.push(
-        invalid('spec.externalTrafficPolicy', external, 'may only be set for externally-accessible services'),
-      );
-    else if (!POLICIES.includes(String(external)))
-      errors.push(notSupported('spec.externalTrafficPolicy', external, POLICIES));
-  }
-  const internal = spec['internalTrafficPolicy'];
-  if (internal !== undefined && !POLICIES.includes(String(internal))) {
-    errors.push(notSupported('spec.internalTrafficPolicy', internal, POLICIES));
-  }
-  const familyPolicy = spec['ipFamilyPolicy'];
-  const familyPolicies = ['SingleStack', 'PreferDualStack', 'RequireDualStack'];
-  if (familyPolicy !== undefined && !familyPolicies.includes(String(familyPolicy))) {
-    errors.push(notSupported('spec.ipFamilyPolicy', familyPolicy, familyPolicies));
-  }
-  if (spec['loadBalancerClass'] !== undefined && type !== 'LoadBalancer') {
-    errors.push(forbidden('spec.loadBalancerClass', 'may only be used when `type` is LoadBalancer'));
-  }
-  if (spec['allocateLoadBalancerNodePorts'] !== undefined && type !== 'LoadBalancer') {
-    errors.push(
-      forbidden('spec.allocateLoadBalancerNodePorts', "may only be used when `type` is 'LoadBalancer'"),
-    );
-  }
+  if (type === 'ExternalName') validateExternalName(spec, errors);
+  validatePorts(ports, type, errors);
+  applyRules(spec, RULES, 'spec', errors);
+  listAt(spec, 'externalIPs').forEach((address, i) => {
+    const field = `spec.externalIPs[${i}]`;
+    const count = errors.length;
+    checkAddress(address, field, errors);
+    if (errors.length === count) checkEndpointAddress(address, field, errors);
+  });
+  validateSourceRanges(service, spec, type, errors);
+  validateLoadBalancer(spec, type, errors);
+  validateTrafficPolicy(spec, type, errors);
   errors.push(...validateChange(service, before));
   return errors;
 }
 
-function validatePorts(service: ApiObject, type: string): FieldError[] {
-  const errors: FieldError[] = [];
-  const ports = listAt(service, 'spec', 'ports');
-  const names = new Set<string>();
-  const numbers = new Set<string>();
-  const nodePorts = new Set<string>();
-  for (const [i, port] of ports.entries()) {
-    const field = `spec.ports[${i}]`;
-    const name = typeof port['name'] === 'string' ? port['name'] : '';
-    if (name === '') {
-      if (ports.length > 1) errors.push(required(`${field}.name`));
-    } else {
-      const problem = nameProblem(name, 'label');
-      if (problem) errors.push(invalid(`${field}.name`, name, problem));
-      if (names.has(name)) errors.push(duplicate(`${field}.name`, name));
-      names.add(name);
-    }
-    errors.push(...validatePortNumber(port['port'], `${field}.port`));
-    const protocol = String(port['protocol']);
-    if (!PROTOCOLS.includes(protocol)) errors.push(notSupported(`${field}.protocol`, protocol, PROTOCOLS));
-    const target = port['targetPort'];
-    if (typeof target === 'string') {
-      const problem = portNameProblem(target);
-      if (problem) errors.push(invalid(`${field}.targetPort`, target, problem));
-    } else if (target !== undefined) errors.push(...validatePortNumber(target, `${field}.targetPort`));
-    const key = `${protocol}/${String(port['port'])}`;
-    if (numbers.has(key)) errors.push(duplicate(field, { protocol, port: port['port'] }));
-    numbers.add(key);
-    const nodePort = port['nodePort'];
-    if (nodePort !== undefined && nodePort !== 0) {
-      if (type === 'ClusterIP' || type === 'ExternalName') {
-        errors.push(forbidden(`${field}.nodePort`, "may not be used when `type` is 'ClusterIP'"));
-      }
-      const nodeKey = `${protocol}/${String(nodePort)}`;
-      if (nodePorts.has(nodeKey)) errors.push(duplicate(`${field}.nodePort`, nodePort));
-      nodePorts.add(nodeKey);
+function validateExternalName(spec: JsonObject, errors: FieldError[]): void {
+  if (listAt(spec, 'clusterIPs').length > 0 || spec['clusterIP']) {
+    errors.push(forbidden('spec.clusterIPs', 'may not be set for ExternalName services'));
+  }
+  for (const field of ['ipFamilies', 'ipFamilyPolicy']) {
+    const value = spec[field];
+    if (value !== undefined && !(Array.isArray(value) && value.length === 0)) {
+      errors.push(forbidden(`spec.${field}`, 'may not be set for ExternalName services'));
     }
   }
-  return errors;
+  const name = String(spec['externalName'] ?? '').replace(/\.$/, '');
+  if (name === '') errors.push(required('spec.externalName'));
+  for (const problem of name === '' ? [] : nameProblems(name, 'subdomain')) {
+    errors.push(invalid('spec.externalName', name, problem));
+  }
+}
+
+function validatePorts(ports: readonly JsonObject[], type: string, errors: FieldError[]): void {
+  const names = new Set<unknown>();
+  const numbers = new Set<string>();
+  const nodePorts = new Set<string>();
+  ports.forEach((port, i) => {
+    const field = `spec.ports[${i}]`;
+    const { name, protocol, nodePort } = port;
+    if (ports.length > 1) needed()(name, `${field}.name`, errors, port, port);
+    named('label')(name, `${field}.name`, errors, port, port);
+    if (name && names.has(name)) errors.push(duplicate(`${field}.name`, name));
+    names.add(name);
+    applyRules(port, PORT_RULES, field, errors);
+    const number = port['port'] ?? 0;
+    const key = `${protocol}/${number}`;
+    if (numbers.has(key)) errors.push(duplicate(field, { protocol, port: number }));
+    numbers.add(key);
+    if (!nodePort) return;
+    if (type === 'ClusterIP') {
+      errors.push(forbidden(`${field}.nodePort`, "may not be used when `type` is 'ClusterIP'"));
+    }
+    const nodeKey = `${protocol}/${nodePort}`;
+    if (nodePorts.has(nodeKey)) errors.push(duplicate(`${field}.nodePort`, nodePort));
+    nodePorts.add(nodeKey);
+  });
+}
+
+function validateSourceRanges(
+  service: ApiObject,
+  spec: JsonObject,
+  type: string,
+  errors: FieldError[],
+): void {
+  const ranges = listAt(spec, 'loadBalancerSourceRanges').map((range) => String(range).trim());
+  if (ranges.length > 0) {
+    if (type !== 'LoadBalancer') {
+      errors.push(forbidden(SOURCE_RANGES_PATH, "may only be used when `type` is 'LoadBalancer'"));
+    }
+    ranges.forEach((range, i) => {
+      checkCidr(range, `${SOURCE_RANGES_PATH}[${i}]`, errors);
+    });
+    return;
+  }
+  const annotation = service.metadata.annotations?.[SOURCE_RANGES];
+  if (annotation === undefined) return;
+  const field = `metadata.annotations[${SOURCE_RANGES}]`;
+  if (type !== 'LoadBalancer')
+    errors.push(forbidden(field, "may only be used when `type` is 'LoadBalancer'"));
+  for (const range of annotation.trim() === '' ? [] : annotation.split(','))
+    checkCidr(range.trim(), field, errors);
+}
+
+function validateLoadBalancer(spec: JsonObject, type: string, errors: FieldError[]): void {
+  if (type === 'LoadBalancer') {
+    const name = spec['loadBalancerClass'];
+    if (name !== undefined) mustBeNamed('qualified')(name, 'spec.loadBalancerClass', errors, spec, spec);
+    return;
+  }
+  if (spec['allocateLoadBalancerNodePorts'] !== undefined) {
+    errors.push(
+      forbidden('spec.allocateLoadBalancerNodePorts', "may only be used when `type` is 'LoadBalancer'"),
+    );
+  }
+  if (spec['loadBalancerClass'] !== undefined) {
+    errors.push(forbidden('spec.loadBalancerClass', "may only be used when `type` is 'LoadBalancer'"));
+  }
+}
+
+function validateTrafficPolicy(spec: JsonObject, type: string, errors: FieldError[]): void {
+  const policy = spec['externalTrafficPolicy'];
+  const isReachable =
+    type === 'NodePort' || type === 'LoadBalancer' || listAt(spec, 'externalIPs').length > 0;
+  if (!isReachable) {
+    if (policy) {
+      errors.push(
+        invalid('spec.externalTrafficPolicy', policy, 'may only be set for externally-accessible services'),
+      );
+    }
+  } else if (policy !== 'Cluster' && policy !== 'Local') {
+    errors.push(notSupported('spec.externalTrafficPolicy', policy, ['Cluster', 'Local']));
+  }
+  const health = spec['healthCheckNodePort'];
+  if (health && !(type === 'LoadBalancer' && policy === 'Local')) {
+    errors.push(
+      invalid(
+        'spec.healthCheckNodePort',
+        health,
+        "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+      ),
+    );
+  } else if (health) portNumber(health, 'spec.healthCheckNodePort', errors, spec, spec);
 }
 
 /** Addresses stay as long as the type keeps them. */
@@ -150,34 +203,20 @@ function validateChange(service: ApiObject, before: ApiObject | null): FieldErro
   const type = at(service, 'spec', 'type');
   const oldType = at(before, 'spec', 'type');
   const keeps = type !== 'ExternalName' && oldType !== 'ExternalName';
-  const oldIp = at(before, 'spec', 'clusterIP');
-  const ip = at(service, 'spec', 'clusterIP');
-  if (keeps && typeof oldIp === 'string' && oldIp !== '' && ip !== oldIp) {
-    errors.push(invalid('spec.clusterIPs[0]', [ip ?? ''], 'may not change once set'));
+  const oldAddress = at(before, 'spec', 'clusterIP');
+  const address = at(service, 'spec', 'clusterIP');
+  if (keeps && typeof oldAddress === 'string' && oldAddress !== '' && address !== oldAddress) {
+    errors.push(invalid('spec.clusterIPs[0]', [address ?? ''], 'may not change once set'));
   }
   const oldClass = at(before, 'spec', 'loadBalancerClass');
-  if (
-    type === 'LoadBalancer' &&
-    oldType === 'LoadBalancer' &&
-    oldClass !== at(service, 'spec', 'loadBalancerClass')
-  ) {
-    errors.push(
-      invalid(
-        'spec.loadBalancerClass',
-        at(service, 'spec', 'loadBalancerClass') ?? null,
-        'may not change once set',
-      ),
-    );
+  const newClass = at(service, 'spec', 'loadBalancerClass');
+  if (type === 'LoadBalancer' && oldType === 'LoadBalancer' && oldClass !== newClass) {
+    errors.push(invalid('spec.loadBalancerClass', newClass ?? null, 'may not change once set'));
   }
   const oldHealth = at(before, 'spec', 'healthCheckNodePort');
   const health = at(service, 'spec', 'healthCheckNodePort');
-  if (
-    typeof oldHealth === 'number' &&
-    oldHealth > 0 &&
-    typeof health === 'number' &&
-    health > 0 &&
-    health !== oldHealth
-  ) {
+  const bothSet = typeof oldHealth === 'number' && oldHealth > 0 && typeof health === 'number' && health > 0;
+  if (bothSet && health !== oldHealth) {
     errors.push(invalid('spec.healthCheckNodePort', health, 'field is immutable'));
   }
   return errors;

@@ -1,8 +1,19 @@
 import { selectorMatches } from '../label-selector.ts';
-import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from '../object.ts';
+import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
-import { validateLabelSelector, validateLabels } from './names.ts';
-import { validatePodSpec } from './pod.ts';
+import { validateClaimSpec } from './claims.ts';
+import { validateTemplateMetadata } from './metadata.ts';
+import { nameProblems, validateLabelSelector } from './names.ts';
+import { validatePodSpec } from './pod-spec.ts';
+import {
+  applyRules,
+  atLeastZero,
+  atMostHundredPercent,
+  checkImmutable,
+  countOrPercent,
+  oneOf,
+  type Rule,
+} from './rules.ts';
 
 const STATEFUL_SET_CHANGEABLE = [
   'replicas',
@@ -14,126 +25,294 @@ const STATEFUL_SET_CHANGEABLE = [
   'minReadySeconds',
 ];
 
-/** Checks Deployments, ReplicaSets, DaemonSets and StatefulSets: selector, template, numbers, what must not change. */
-export function validateWorkload(object: ApiObject, before: ApiObject | null): FieldError[] {
-  const spec = object['spec'];
-  if (!isObject(spec)) return [required('spec.selector'), required('spec.template')];
-  const errors = validateLabelSelector(spec['selector'], 'spec.selector');
-  const selector = spec['selector'];
-  const labels = at(spec, 'template', 'metadata', 'labels');
-  if (!isObject(selector)) errors.push(required('spec.selector'));
-  else if (Object.keys(selector).length === 0) {
+/** Checks a pod template without regard to what runs it. */
+export function validateTemplate(template: unknown, path: string, errors: FieldError[]): void {
+  const value: JsonObject = isObject(template) ? template : {};
+  validateTemplateMetadata(value, path, errors);
+  const spec: JsonObject = isObject(value['spec']) ? value['spec'] : {};
+  errors.push(...validatePodSpec(spec, `${path}.spec`));
+  if (listAt(spec, 'ephemeralContainers').length > 0) {
     errors.push(
-      invalid('spec.selector', selector, `empty selector is invalid for ${object.kind.toLowerCase()}`),
+      forbidden(`${path}.spec.ephemeralContainers`, 'ephemeral containers not allowed in pod template'),
     );
-  } else if (!selectorMatches(selector, isObject(labels) ? (labels as Record<string, string>) : {})) {
+  }
+}
+
+/** A template whose pods always run, with labels that its selector matches. */
+function validateSelected(spec: JsonObject, kind: string, errors: FieldError[]): void {
+  const selector = spec['selector'];
+  if (selector === undefined) errors.push(required('spec.selector'));
+  else {
+    const problems = validateLabelSelector(selector, 'spec.selector');
+    errors.push(...problems);
+    if (problems.length > 0) errors.push(invalid('spec.selector', selector, 'invalid label selector'));
+    if (isObject(selector) && isEmptySelector(selector)) {
+      errors.push(invalid('spec.selector', selector, `empty selector is invalid for ${kind}`));
+    }
+  }
+  const labels = at(spec, 'template', 'metadata', 'labels');
+  const isReadable = validateLabelSelector(selector, '').length === 0;
+  const matches =
+    isObject(selector) &&
+    selectorMatches(selector, (isObject(labels) ? labels : {}) as Record<string, string>);
+  // No selector selects nothing; an empty one everything.
+  if (isReadable && !matches) {
     errors.push(
       invalid('spec.template.metadata.labels', labels ?? {}, '`selector` does not match template `labels`'),
     );
   }
-  errors.push(...validateLabels(labels, 'spec.template.metadata.labels'));
-  const template = at(spec, 'template', 'spec');
-  errors.push(
-    ...(isObject(template)
-      ? validatePodSpec(template, 'spec.template.spec')
-      : [required('spec.template.spec.containers')]),
-  );
-  const policy = textAt(spec, 'template', 'spec', 'restartPolicy');
-  if (policy !== '' && policy !== 'Always') {
-    errors.push(notSupported('spec.template.spec.restartPolicy', policy, ['Always']));
+  validateTemplate(spec['template'], 'spec.template', errors);
+  const policy = at(spec, 'template', 'spec', 'restartPolicy');
+  if (policy !== 'Always') {
+    errors.push(notSupported('spec.template.spec.restartPolicy', policy ?? '', ['Always']));
   }
-  for (const field of ['replicas', 'minReadySeconds', 'revisionHistoryLimit', 'progressDeadlineSeconds']) {
-    const value = spec[field];
-    if (value !== undefined && (typeof value !== 'number' || !Number.isInteger(value) || value < 0)) {
-      errors.push(invalid(`spec.${field}`, value, 'must be greater than or equal to 0'));
-    }
-  }
-  const strategies: Record<string, readonly string[]> = {
-    Deployment: ['Recreate', 'RollingUpdate'],
-    DaemonSet: ['OnDelete', 'RollingUpdate'],
-    StatefulSet: ['OnDelete', 'RollingUpdate'],
-  };
-  const field = object.kind === 'Deployment' ? 'strategy' : 'updateStrategy';
-  const known = strategies[object.kind];
-  const type = at(spec, field, 'type');
-  if (known && !known.includes(String(type))) errors.push(notSupported(`spec.${field}.type`, type, known));
-  const surge = amount(at(spec, field, 'rollingUpdate', 'maxSurge'));
-  const unavailable = amount(at(spec, field, 'rollingUpdate', 'maxUnavailable'));
-  if (object.kind === 'Deployment' && surge === 0 && unavailable === 0) {
+  if (at(spec, 'template', 'spec', 'activeDeadlineSeconds') !== undefined) {
     errors.push(
-      invalid('spec.strategy.rollingUpdate.maxUnavailable', 0, 'may not be 0 when `maxSurge` is 0'),
+      forbidden(
+        'spec.template.spec.activeDeadlineSeconds',
+        'activeDeadlineSeconds in ReplicaSet is not Supported',
+      ),
     );
   }
-  for (const [name, value] of [
-    ['maxSurge', surge],
-    ['maxUnavailable', unavailable],
-  ] as const) {
-    if (Number.isNaN(value)) {
-      errors.push(
-        invalid(
-          `spec.${field}.rollingUpdate.${name}`,
-          at(spec, field, 'rollingUpdate', name),
-          "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
-        ),
-      );
-    }
+}
+
+function isEmptySelector(selector: JsonObject): boolean {
+  const labels = selector['matchLabels'];
+  return (
+    (!isObject(labels) || Object.keys(labels).length === 0) &&
+    listAt(selector, 'matchExpressions').length === 0
+  );
+}
+
+const specOf = (object: ApiObject): JsonObject => (isObject(object['spec']) ? object['spec'] : {});
+
+const COUNTS: readonly Rule[] = [
+  'replicas',
+  'minReadySeconds',
+  'revisionHistoryLimit',
+  'progressDeadlineSeconds',
+].map((field) => [field, atLeastZero] as const);
+
+const amount = (value: unknown): number =>
+  typeof value === 'number' ? value : Number(/^[0-9]+/.exec(String(value ?? '0'))?.[0] ?? 0);
+
+export function validateReplicaSet(set: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  const spec = specOf(set);
+  applyRules(spec, COUNTS, 'spec', errors);
+  if (spec['template'] === undefined) errors.push(required('spec.template'));
+  validateSelected(spec, 'deployment', errors);
+  if (before) checkImmutable(set, before, ['spec.selector'], errors);
+  return errors;
+}
+
+export function validateDeployment(deployment: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  const spec = specOf(deployment);
+  applyRules(spec, COUNTS, 'spec', errors);
+  validateSelected(spec, 'deployment', errors);
+  const strategy = isObject(spec['strategy']) ? spec['strategy'] : {};
+  const rolling = strategy['rollingUpdate'];
+  switch (strategy['type']) {
+    case 'Recreate':
+      if (rolling !== undefined) {
+        errors.push(
+          forbidden('spec.strategy.rollingUpdate', "may not be specified when strategy `type` is 'Recreate'"),
+        );
+      }
+      break;
+    case 'RollingUpdate':
+      if (isObject(rolling)) validateRolling(rolling, 'spec.strategy.rollingUpdate', errors);
+      break;
+    default:
+      errors.push(notSupported('spec.strategy', strategy, ['Recreate', 'RollingUpdate']));
   }
-  if (before && object.kind === 'StatefulSet') {
-    const fixed = (set: ApiObject) => {
-      const spec: JsonObject = { ...(isObject(set['spec']) ? set['spec'] : {}) };
-      for (const field of STATEFUL_SET_CHANGEABLE) delete spec[field];
-      return spec;
-    };
-    if (!equal(fixed(object), fixed(before))) {
-      errors.push(
-        forbidden(
-          'spec',
-          "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
-        ),
-      );
+  const deadline = spec['progressDeadlineSeconds'];
+  if (typeof deadline === 'number' && deadline <= Number(spec['minReadySeconds'] ?? 0)) {
+    errors.push(invalid('spec.progressDeadlineSeconds', deadline, 'must be greater than minReadySeconds'));
+  }
+  if (before) checkImmutable(deployment, before, ['spec.selector'], errors);
+  return errors;
+}
+
+const ROLLING: readonly Rule[] = [
+  ['maxUnavailable', countOrPercent, atMostHundredPercent],
+  ['maxSurge', countOrPercent],
+];
+
+function validateRolling(rolling: JsonObject, path: string, errors: FieldError[]): void {
+  applyRules(rolling, ROLLING, path, errors);
+  if (amount(rolling['maxUnavailable']) === 0 && amount(rolling['maxSurge']) === 0) {
+    errors.push(
+      invalid(`${path}.maxUnavailable`, rolling['maxUnavailable'] ?? 0, 'may not be 0 when `maxSurge` is 0'),
+    );
+  }
+}
+
+export function validateDaemonSet(set: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  const spec = specOf(set);
+  applyRules(spec, COUNTS, 'spec', errors);
+  validateSelected(spec, 'daemonset', errors);
+  const strategy = isObject(spec['updateStrategy']) ? spec['updateStrategy'] : {};
+  const rolling = strategy['rollingUpdate'];
+  const path = 'spec.updateStrategy.rollingUpdate';
+  if (strategy['type'] === 'RollingUpdate') {
+    if (!isObject(rolling)) errors.push(required(path));
+    else {
+      applyRules(rolling, [...ROLLING, ['maxSurge', atMostHundredPercent]], path, errors);
+      const both = [rolling['maxUnavailable'], rolling['maxSurge']].map(amount);
+      if (both.every((value) => value > 0)) {
+        errors.push(
+          invalid(`${path}.maxSurge`, rolling['maxSurge'], 'may not be set when maxUnavailable is non-zero'),
+        );
+      } else if (both.every((value) => value === 0)) {
+        errors.push(
+          invalid(`${path}.maxUnavailable`, rolling['maxUnavailable'] ?? 0, 'cannot be 0 when maxSurge is 0'),
+        );
+      }
     }
-  } else if (before && !equal(at(before, 'spec', 'selector'), selector)) {
-    errors.push(invalid('spec.selector', selector ?? null, 'field is immutable'));
+  } else if (strategy['type'] !== 'OnDelete') {
+    errors.push(notSupported('spec.updateStrategy', strategy, ['RollingUpdate', 'OnDelete']));
+  }
+  if (before) checkImmutable(set, before, ['spec.selector'], errors);
+  return errors;
+}
+
+const STATEFUL_RULES: readonly Rule[] = [
+  ...COUNTS,
+  [
+    'podManagementPolicy',
+    (value, path, errors) => {
+      if (value !== 'OrderedReady' && value !== 'Parallel') {
+        errors.push(invalid(path, value, "must be 'OrderedReady' or 'Parallel'"));
+      }
+    },
+  ],
+  ['ordinals.start', atLeastZero],
+  ['persistentVolumeClaimRetentionPolicy.whenDeleted', oneOf('Retain', 'Delete')],
+  ['persistentVolumeClaimRetentionPolicy.whenScaled', oneOf('Retain', 'Delete')],
+];
+
+export function validateStatefulSet(set: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  const spec = specOf(set);
+  applyRules(spec, STATEFUL_RULES, 'spec', errors);
+  const strategy = isObject(spec['updateStrategy']) ? spec['updateStrategy'] : {};
+  const rolling = strategy['rollingUpdate'];
+  const path = 'spec.updateStrategy.rollingUpdate';
+  if (strategy['type'] === 'OnDelete') {
+    if (rolling !== undefined) {
+      errors.push(invalid(path, rolling, "only allowed for updateStrategy 'RollingUpdate'"));
+    }
+  } else if (strategy['type'] === 'RollingUpdate') {
+    if (isObject(rolling)) {
+      applyRules(
+        rolling,
+        [
+          ['partition', atLeastZero],
+          ['maxUnavailable', countOrPercent, atMostHundredPercent],
+        ],
+        path,
+        errors,
+      );
+      if (rolling['maxUnavailable'] !== undefined && amount(rolling['maxUnavailable']) === 0) {
+        errors.push(invalid(`${path}.maxUnavailable`, rolling['maxUnavailable'], 'cannot be 0'));
+      }
+    }
+  } else {
+    errors.push(
+      strategy['type']
+        ? invalid('spec.updateStrategy', strategy, "must be 'RollingUpdate' or 'OnDelete'")
+        : required('spec.updateStrategy'),
+    );
+  }
+  const service = spec['serviceName'];
+  if (typeof service === 'string' && service !== '') {
+    for (const problem of nameProblems(service, 'label1035'))
+      errors.push(invalid('spec.serviceName', service, problem));
+  }
+  validateSelected(withClaims(spec), 'statefulset', errors);
+  if (before) return [...errors, ...validateStatefulSetChange(set, before)];
+  listAt(spec, 'volumeClaimTemplates').forEach((template, i) => {
+    validateClaimSpec(template['spec'], `spec.volumeClaimTemplates[${i}].spec`, errors);
+  });
+  return errors;
+}
+
+/** The spec with a volume in its template for each claim template, so that containers may mount them. */
+function withClaims(spec: JsonObject): JsonObject {
+  const claims = listAt(spec, 'volumeClaimTemplates').map((claim): JsonObject => {
+    const metadata: JsonObject = isObject(claim['metadata']) ? claim['metadata'] : {};
+    const name = metadata['name'] ?? '';
+    return { name, persistentVolumeClaim: { claimName: name } };
+  });
+  const template: JsonObject = isObject(spec['template']) ? spec['template'] : {};
+  const pod: JsonObject = isObject(template['spec']) ? template['spec'] : {};
+  const names = new Set(claims.map((claim) => claim['name']));
+  const others = listAt(pod, 'volumes').filter((volume) => !names.has(volume['name']));
+  return { ...spec, template: { ...template, spec: { ...pod, volumes: [...claims, ...others] } } };
+}
+
+function validateStatefulSetChange(set: ApiObject, before: ApiObject): FieldError[] {
+  const fixed = (one: ApiObject) => {
+    const rest: JsonObject = { ...specOf(one) };
+    for (const field of STATEFUL_SET_CHANGEABLE) delete rest[field];
+    return rest;
+  };
+  if (equal(fixed(set), fixed(before))) return [];
+  return [
+    forbidden(
+      'spec',
+      "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+    ),
+  ];
+}
+
+export function validateReplicationController(controller: ApiObject): FieldError[] {
+  const errors: FieldError[] = [];
+  const spec = specOf(controller);
+  applyRules(spec, COUNTS, 'spec', errors);
+  const selector = isObject(spec['selector']) ? spec['selector'] : {};
+  if (Object.keys(selector).length === 0) errors.push(required('spec.selector'));
+  if (!isObject(spec['template'])) {
+    errors.push(required('spec.template'));
+    return errors;
+  }
+  const labels = at(spec, 'template', 'metadata', 'labels');
+  const own = isObject(labels) ? labels : {};
+  if (Object.entries(selector).some(([key, value]) => own[key] !== value)) {
+    errors.push(invalid('spec.template.metadata.labels', own, '`selector` does not match template `labels`'));
+  }
+  validateTemplate(spec['template'], 'spec.template', errors);
+  const policy = at(spec, 'template', 'spec', 'restartPolicy');
+  if (policy !== 'Always') {
+    errors.push(notSupported('spec.template.spec.restartPolicy', policy ?? '', ['Always']));
+  }
+  if (at(spec, 'template', 'spec', 'activeDeadlineSeconds') !== undefined) {
+    errors.push(
+      forbidden(
+        'spec.template.spec.activeDeadlineSeconds',
+        'activeDeadlineSeconds in ReplicationController is not Supported',
+      ),
+    );
   }
   return errors;
 }
 
-export function validateJob(job: ApiObject, before: ApiObject | null): FieldError[] {
-  const spec = job['spec'];
-  if (!isObject(spec)) return [required('spec.template')];
-  const template = at(spec, 'template', 'spec');
-  const errors = isObject(template)
-    ? validatePodSpec(template, 'spec.template.spec')
-    : [required('spec.template.spec.containers')];
-  const policy = textAt(spec, 'template', 'spec', 'restartPolicy');
-  if (policy === 'Always') {
-    errors.push({
-      field: 'spec.template.spec.restartPolicy',
-      reason: 'FieldValueRequired',
-      message: 'Required value: valid values: "OnFailure", "Never"',
-    });
-  }
-  for (const field of [
-    'parallelism',
-    'completions',
-    'backoffLimit',
-    'activeDeadlineSeconds',
-    'ttlSecondsAfterFinished',
-  ]) {
-    const value = spec[field];
-    if (value !== undefined && (typeof value !== 'number' || value < 0)) {
-      errors.push(invalid(`spec.${field}`, value, 'must be greater than or equal to 0'));
-    }
-  }
-  if (before && !equal(at(before, 'spec', 'template'), at(spec, 'template'))) {
-    errors.push(invalid('spec.template', '…', 'field is immutable'));
-  }
+export function validatePodTemplate(template: ApiObject): FieldError[] {
+  const errors: FieldError[] = [];
+  validateTemplate(template['template'], 'template', errors);
   return errors;
 }
 
-/** A number of pods or a percentage; NaN for anything else, undefined where absent. */
-function amount(value: unknown): number | undefined {
-  if (value === undefined) return undefined;
-  if (typeof value === 'number') return value >= 0 ? value : Number.NaN;
-  return typeof value === 'string' && /^[0-9]+%$/.test(value) ? Number(value.slice(0, -1)) : Number.NaN;
+export function validateControllerRevision(revision: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  if (revision['data'] === undefined || revision['data'] === null)
+    errors.push(required('data', 'data is mandatory'));
+  if (Number(revision['revision'] ?? 0) < 0) {
+    errors.push(invalid('revision', revision['revision'], 'must be greater than or equal to 0'));
+  }
+  if (before) checkImmutable(revision, before, ['data'], errors);
+  return errors;
 }

@@ -1,0 +1,112 @@
+import type { Kind } from '../kind.ts';
+import { type ApiObject, isObject, type JsonObject, listAt } from '../object.ts';
+import { type FieldError, forbidden, invalid } from '../status-error.ts';
+import { nameProblems, validateAnnotations, validateLabels } from './names.ts';
+import { addressNameProblem } from './network.ts';
+
+const STANDARD_FINALIZERS = ['orphan', 'foregroundDeletion', 'kubernetes'];
+
+/** What is wrong with an object's name. */
+export function objectNameProblems(kind: Kind, name: string): string[] {
+  if (kind.names !== 'ip') return nameProblems(name, kind.names);
+  const problem = addressNameProblem(name);
+  return problem === null ? [] : [problem];
+}
+
+/** Checks the metadata of an object that is created or, with `before`, updated: all but the form of its name. */
+export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
+  const { metadata } = object;
+  const errors: FieldError[] = [];
+  if (metadata.generateName && !before) {
+    // More letters follow.
+    const name = metadata.generateName.replace(/-$/, 'a');
+    const form = kind.names === 'ip' ? 'subdomain' : kind.names;
+    for (const problem of nameProblems(name, form)) {
+      errors.push(invalid('metadata.generateName', metadata.generateName, problem));
+    }
+  }
+  errors.push(
+    ...validateLabels(metadata.labels, 'metadata.labels'),
+    ...validateAnnotations(metadata.annotations, 'metadata.annotations'),
+    ...validateOwners(object),
+    ...validateFinalizers(metadata.finalizers ?? []),
+  );
+  if (before?.metadata.deletionTimestamp !== undefined) {
+    const old = before.metadata.finalizers ?? [];
+    const added = (metadata.finalizers ?? []).filter((finalizer) => !old.includes(finalizer));
+    if (added.length > 0) {
+      errors.push(
+        forbidden(
+          'metadata.finalizers',
+          `no new finalizers can be added if the object is being deleted, found new finalizers ${JSON.stringify(added)}`,
+        ),
+      );
+    }
+  }
+  return errors;
+}
+
+function validateOwners(object: ApiObject): FieldError[] {
+  const errors: FieldError[] = [];
+  const owners = listAt(object, 'metadata', 'ownerReferences');
+  owners.forEach((owner) => {
+    // Upstream names no index.
+    const field = 'metadata.ownerReferences';
+    if (!owner['apiVersion']) errors.push(invalid(`${field}.apiVersion`, '', 'version must not be empty'));
+    for (const part of ['kind', 'name', 'uid']) {
+      if (!owner[part]) errors.push(invalid(`${field}.${part}`, '', 'must not be empty'));
+    }
+    if (owner['kind'] === 'Event' && owner['apiVersion'] === 'v1') {
+      errors.push(invalid(field, owner, '/v1, Kind=Event is disallowed from being an owner'));
+    }
+  });
+  const controllers = owners.filter((owner) => owner['controller'] === true);
+  if (controllers.length > 1) {
+    errors.push(
+      invalid(
+        'metadata.ownerReferences',
+        owners,
+        'Only one reference can have Controller set to true. Found "true" in references for ' +
+          controllers.map((owner) => String(owner['name'])).join(' and '),
+      ),
+    );
+  }
+  return errors;
+}
+
+function validateFinalizers(finalizers: readonly string[]): FieldError[] {
+  const errors: FieldError[] = [];
+  finalizers.forEach((finalizer, i) => {
+    const field = 'metadata.finalizers';
+    for (const problem of nameProblems(finalizer, 'qualified'))
+      errors.push(invalid(field, finalizer, problem));
+    if (!finalizer.includes('/') && !STANDARD_FINALIZERS.includes(finalizer)) {
+      errors.push(
+        invalid(
+          `${field}[${i}]`,
+          finalizer,
+          'name is neither a standard finalizer name nor is it fully qualified',
+        ),
+      );
+    }
+  });
+  if (finalizers.includes('orphan') && finalizers.includes('foregroundDeletion')) {
+    errors.push(
+      invalid(
+        'metadata.finalizers',
+        finalizers,
+        'finalizer orphan and foregroundDeletion cannot be both set',
+      ),
+    );
+  }
+  return errors;
+}
+
+/** The metadata of a pod template or of a template for claims. */
+export function validateTemplateMetadata(template: JsonObject, path: string, errors: FieldError[]): void {
+  const metadata = isObject(template['metadata']) ? template['metadata'] : {};
+  errors.push(
+    ...validateLabels(metadata['labels'], `${path}.labels`),
+    ...validateAnnotations(metadata['annotations'], `${path}.annotations`),
+  );
+}

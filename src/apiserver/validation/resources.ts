@@ -1,0 +1,102 @@
+import { quantityNano } from '../../kube/quantity-text.ts';
+import { isObject, type JsonObject } from '../object.ts';
+import { type FieldError, forbidden, invalid, required } from '../status-error.ts';
+import { nameProblems } from './names.ts';
+
+const CONTAINER_RESOURCES = new Set(['cpu', 'memory', 'ephemeral-storage']);
+const WHOLE = 10n ** 9n;
+
+const isHugePages = (name: string) => name.startsWith('hugepages-');
+const isNative = (name: string) => !name.includes('/') || name.includes('kubernetes.io/');
+/** A resource of some device plugin: whole numbers, and as much requested as its limit. */
+const isExtended = (name: string) => !isNative(name) && !name.startsWith('requests.');
+
+/** A quantity that is not negative. */
+export function checkQuantity(value: unknown, path: string, errors: FieldError[]): void {
+  if ((quantityNano(value) ?? 0n) < 0n) {
+    errors.push(invalid(path, value, 'must be greater than or equal to 0'));
+  }
+}
+
+/** A quantity that is not negative, and whole where the resource has no parts. */
+export function checkResourceAmount(name: string, value: unknown, path: string, errors: FieldError[]): void {
+  checkQuantity(value, path, errors);
+  const whole =
+    isExtended(name) ||
+    [
+      'pods',
+      'services',
+      'secrets',
+      'configmaps',
+      'persistentvolumeclaims',
+      'replicationcontrollers',
+      'resourcequotas',
+      'services.loadbalancers',
+      'services.nodeports',
+    ].includes(name) ||
+    name.startsWith('count/');
+  if (whole && (quantityNano(value) ?? 0n) % WHOLE !== 0n)
+    errors.push(invalid(path, value, 'must be an integer'));
+}
+
+/** The name of a resource that a container may ask for. */
+export function checkContainerResourceName(name: string, path: string, errors: FieldError[]): void {
+  for (const problem of nameProblems(name, 'qualified')) errors.push(invalid(path, name, problem));
+  if (nameProblems(name, 'qualified').length > 0) return;
+  if (!name.includes('/')) {
+    if (!CONTAINER_RESOURCES.has(name) && !isHugePages(name)) {
+      errors.push(invalid(path, name, 'must be a standard resource for containers'));
+    }
+  } else if (isNative(name) && !name.startsWith('kubernetes.io/batch-')) {
+    errors.push(invalid(path, name, "doesn't follow extended resource name standard"));
+  }
+}
+
+/** Checks requests and limits of a container. */
+export function validateResources(
+  resources: unknown,
+  path: string,
+  errors: FieldError[],
+  claims: ReadonlySet<string> = new Set(),
+): void {
+  if (!isObject(resources)) return;
+  const limits = isObject(resources['limits']) ? resources['limits'] : {};
+  const requests = isObject(resources['requests']) ? resources['requests'] : {};
+  for (const [name, value] of Object.entries(limits)) {
+    checkContainerResourceName(name, `${path}.limits`, errors);
+    checkResourceAmount(name, value, `${path}.limits[${name}]`, errors);
+  }
+  for (const [name, value] of Object.entries(requests)) {
+    checkContainerResourceName(name, `${path}.requests`, errors);
+    checkResourceAmount(name, value, `${path}.requests[${name}]`, errors);
+    const limit = limits[name];
+    if (limit !== undefined) {
+      const [asked, most] = [quantityNano(value) ?? 0n, quantityNano(limit) ?? 0n];
+      if (isExtended(name) || isHugePages(name)) {
+        if (asked !== most)
+          errors.push(invalid(`${path}.requests`, value, `must be equal to ${name} limit of ${limit}`));
+      } else if (asked > most) {
+        errors.push(
+          invalid(`${path}.requests`, value, `must be less than or equal to ${name} limit of ${limit}`),
+        );
+      }
+    } else if (isExtended(name) || isHugePages(name)) {
+      errors.push(required(`${path}.limits`, 'Limit must be set for non overcommitable resources'));
+    }
+  }
+  const names = new Set([...Object.keys(limits), ...Object.keys(requests)]);
+  if ([...names].some(isHugePages) && !names.has('cpu') && !names.has('memory')) {
+    errors.push(forbidden(path, 'HugePages require cpu or memory'));
+  }
+  for (const [i, claim] of (Array.isArray(resources['claims']) ? resources['claims'] : []).entries()) {
+    const name = String((claim as JsonObject)['name'] ?? '');
+    if (name === '') errors.push(required(`${path}.claims[${i}]`));
+    else if (!claims.has(name)) {
+      errors.push({
+        field: `${path}.claims[${i}]`,
+        reason: 'FieldValueNotFound',
+        message: `Not found: ${JSON.stringify(name)}`,
+      });
+    }
+  }
+}

@@ -1,0 +1,76 @@
+import { type ApiAnswer, CONNECTION_CLOSED } from './oracle.ts';
+
+type Json = Record<string, unknown>;
+
+const VOLATILE = ['uid', 'creationTimestamp', 'resourceVersion', 'managedFields', 'selfLink'];
+
+/** How two servers' answers to one request differ; null when they agree. `upstream` is the real one's. */
+export function difference(upstream: ApiAnswer, ours: ApiAnswer): string | null {
+  // Where kube-apiserver panics there is nothing to compare with.
+  if (upstream.status === CONNECTION_CLOSED) return null;
+  if (upstream.status !== ours.status) {
+    return `status ${upstream.status} (${brief(upstream)}), ours ${ours.status} (${brief(ours)})`;
+  }
+  const expected = upstream.body as Json;
+  const actual = ours.body as Json;
+  if (upstream.status >= 400) {
+    if (expected['reason'] !== actual['reason']) {
+      return `reason ${String(expected['reason'])}, ours ${String(actual['reason'])}`;
+    }
+    const wanted = causes(expected);
+    const got = causes(actual);
+    const missing = wanted.filter((cause) => !got.includes(cause));
+    const more = got.filter((cause) => !wanted.includes(cause));
+    if (missing.length === 0 && more.length === 0) return null;
+    return `causes missing: ${missing.join(', ') || 'none'}; too many: ${more.join(', ') || 'none'}`;
+  }
+  return firstDifference(stable(expected), stable(actual), '');
+}
+
+/** Whether the messages of two refusals are equal, too; random names apart. */
+export function sameMessage(upstream: ApiAnswer, ours: ApiAnswer): boolean {
+  return (upstream.body as Json | null)?.['message'] === (ours.body as Json | null)?.['message'];
+}
+
+function brief(answer: ApiAnswer): string {
+  const body = answer.body as Json | null;
+  return answer.status >= 400 ? String(body?.['message'] ?? body).slice(0, 300) : 'accepted';
+}
+
+function causes(status: Json): string[] {
+  const details = status['details'] as { causes?: { reason?: string; field?: string }[] } | undefined;
+  return [...new Set((details?.causes ?? []).map(({ reason, field }) => `${reason} ${field}`))].sort();
+}
+
+/** The object without what differs between two runs of one server. */
+function stable(object: Json): Json {
+  const copy = structuredClone(object);
+  const metadata = copy['metadata'] as Json | undefined;
+  const uid = metadata?.['uid'];
+  for (const field of VOLATILE) delete metadata?.[field];
+  const status = copy['status'] as Json | undefined;
+  if (status?.['lastPhaseTransitionTime']) status['lastPhaseTransitionTime'] = '<time>';
+  if (metadata?.['generateName']) delete metadata['name'];
+  const text = JSON.stringify(copy);
+  return typeof uid === 'string' ? JSON.parse(text.replaceAll(uid, '<uid>')) : copy;
+}
+
+function firstDifference(expected: unknown, actual: unknown, path: string): string | null {
+  if (JSON.stringify(expected) === JSON.stringify(actual)) return null;
+  const bothLists = Array.isArray(expected) && Array.isArray(actual) && expected.length === actual.length;
+  if (bothLists || (isObject(expected) && isObject(actual))) {
+    const keys = new Set([...Object.keys(expected as object), ...Object.keys(actual as object)]);
+    for (const key of keys) {
+      const found = firstDifference((expected as Json)[key], (actual as Json)[key], `${path}.${key}`);
+      if (found) return found;
+    }
+    return null;
+  }
+  return `${path.slice(1)} is ${text(expected)}, ours ${text(actual)}`;
+}
+
+const text = (value: unknown) => (value === undefined ? 'absent' : JSON.stringify(value).slice(0, 160));
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

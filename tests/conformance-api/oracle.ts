@@ -1,0 +1,169 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { createPublicKey, randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { Agent, request } from 'node:https';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createSigningKey } from '../../src/apiserver/pki.ts';
+
+/** One answer of an API server, decoded. */
+export interface ApiAnswer {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+/** Sends a request to an API server as an administrator. */
+export type ApiClient = (
+  method: string,
+  path: string,
+  body?: unknown,
+  contentType?: string,
+) => Promise<ApiAnswer>;
+
+/** The status of an answer that never came: kube-apiserver panicked on the request. */
+export const CONNECTION_CLOSED = 0;
+
+/** The real kube-apiserver on an etcd of its own, on loopback. */
+export interface Oracle {
+  readonly send: ApiClient;
+  stop(): void;
+}
+
+/** Starts etcd and kube-apiserver from `assets` (KUBEBUILDER_ASSETS). Throws Error with the end of their logs. */
+export async function startOracle(assets: string): Promise<Oracle> {
+  const folder = mkdtempSync(join(tmpdir(), 'oracle-'));
+  const [client = 0, peer = 0, secure = 0] = await freePorts(3);
+  const token = randomBytes(16).toString('hex');
+  const key = createSigningKey();
+  const keyFile = join(folder, 'sa.key');
+  writeFileSync(keyFile, key, { mode: 0o600 });
+  const publicFile = join(folder, 'sa.pub');
+  writeFileSync(publicFile, String(createPublicKey(key).export({ type: 'spki', format: 'pem' })));
+  const tokens = join(folder, 'tokens');
+  writeFileSync(tokens, `${token},admin,1,"system:masters"\n`, { mode: 0o600 });
+  const processes: ChildProcess[] = [];
+  let log = '';
+  const run = (program: string, args: readonly string[]) => {
+    const child = spawn(join(assets, program), args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (chunk: Buffer) => {
+        log = (log + chunk.toString()).slice(-4000);
+      });
+    }
+    processes.push(child);
+  };
+  const url = `http://127.0.0.1:${client}`;
+  const peerUrl = `http://127.0.0.1:${peer}`;
+  run('etcd', [
+    '--unsafe-no-fsync',
+    `--data-dir=${join(folder, 'etcd')}`,
+    `--listen-client-urls=${url}`,
+    `--advertise-client-urls=${url}`,
+    `--listen-peer-urls=${peerUrl}`,
+    `--initial-advertise-peer-urls=${peerUrl}`,
+    `--initial-cluster=default=${peerUrl}`,
+  ]);
+  run('kube-apiserver', [
+    `--etcd-servers=${url}`,
+    `--secure-port=${secure}`,
+    '--bind-address=127.0.0.1',
+    '--advertise-address=192.0.2.1',
+    '--endpoint-reconciler-type=none',
+    `--cert-dir=${join(folder, 'certs')}`,
+    '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112',
+    '--service-account-issuer=https://kubernetes.default.svc.cluster.local',
+    `--service-account-key-file=${publicFile}`,
+    `--service-account-signing-key-file=${keyFile}`,
+    '--authorization-mode=RBAC',
+    `--token-auth-file=${tokens}`,
+    '--allow-privileged=true',
+    // The tester posts more in a minute than the default shares let through.
+    '--max-requests-inflight=0',
+    '--max-mutating-requests-inflight=0',
+    '--enable-priority-and-fairness=false',
+  ]);
+  const agent = new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false });
+  const once = sender(agent, secure, token);
+  // A kept connection may be closed in the moment it is used: dry runs and reads may be asked again. Where it is
+  // closed again, the request made the handler panic.
+  const send: ApiClient = (...request) =>
+    once(...request)
+      .catch(() => once(...request))
+      .catch(() => ({ status: CONNECTION_CLOSED, body: null }));
+  const stop = () => {
+    agent.destroy();
+    for (const child of processes) child.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  };
+  const deadline = Date.now() + 60_000;
+  for (;;) {
+    const ready = await send('GET', '/api/v1/namespaces/default').catch(() => null);
+    if (ready?.status === 200) return { send, stop };
+    if (Date.now() > deadline || processes.some((child) => child.exitCode !== null)) {
+      stop();
+      throw new Error(`kube-apiserver did not become ready:\n${log}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+/** The version of the binaries: "v1.36.0". */
+export function oracleVersion(assets: string): string {
+  return execFileSync(join(assets, 'kube-apiserver'), ['--version'], { encoding: 'utf8' }).trim();
+}
+
+function sender(agent: Agent, port: number, token: string): ApiClient {
+  return (method, path, body, contentType = 'application/json') =>
+    new Promise((resolve, reject) => {
+      const outgoing = request(
+        {
+          agent,
+          host: '127.0.0.1',
+          port,
+          method,
+          path,
+          headers: {
+            authorization: `Bearer ${token}`,
+            'content-type': contentType,
+            accept: 'application/json',
+          },
+        },
+        (response) => {
+          const chunks: Buffer[] = [];
+          response.on('data', (chunk: Buffer) => chunks.push(chunk));
+          response.on('error', reject);
+          response.on('end', () => {
+            const text = Buffer.concat(chunks).toString();
+            try {
+              resolve({ status: response.statusCode ?? 0, body: text === '' ? null : JSON.parse(text) });
+            } catch {
+              resolve({ status: response.statusCode ?? 0, body: text });
+            }
+          });
+        },
+      );
+      outgoing.on('error', reject);
+      outgoing.end(body === undefined ? undefined : JSON.stringify(body));
+    });
+}
+
+async function freePorts(count: number): Promise<number[]> {
+  const servers = await Promise.all(
+    Array.from(
+      { length: count },
+      () =>
+        new Promise<ReturnType<typeof createServer>>((resolve) => {
+          const server = createServer();
+          server.listen(0, '127.0.0.1', () => resolve(server));
+        }),
+    ),
+  );
+  return Promise.all(
+    servers.map((server) => {
+      const address = server.address();
+      const port = typeof address === 'object' && address ? address.port : 0;
+      return new Promise<number>((resolve) => server.close(() => resolve(port)));
+    }),
+  );
+}

@@ -1,0 +1,129 @@
+import { readFileSync } from 'node:fs';
+import { parseAllDocuments } from 'yaml';
+import { KINDS } from '../../src/apiserver/kinds.ts';
+import { startApi } from '../../src/apiserver/testing/api.ts';
+import { difference, sameMessage } from './compare.ts';
+import type { ApiClient, Oracle } from './oracle.ts';
+import { variationsOf } from './variations.ts';
+
+export interface Finding {
+  readonly kind: string;
+  readonly verb: 'create' | 'update';
+  readonly object: string;
+  readonly variation: string;
+  readonly difference: string;
+}
+
+export interface KindCount {
+  asked: number;
+  differ: number;
+  /** Refusals that agree, in other words. */
+  otherWords: number;
+}
+
+export interface TestResult {
+  readonly findings: readonly Finding[];
+  /** By "Kind verb". */
+  readonly counts: ReadonlyMap<string, KindCount>;
+}
+
+const IN_FLIGHT = 8;
+
+type BaseObject = Record<string, unknown> & { kind: string; apiVersion: string; metadata: { name: string } };
+
+/** The valid objects that variations are made of. */
+export function baseObjects(): BaseObject[] {
+  const source = readFileSync(new URL('./objects.yaml', import.meta.url), 'utf8');
+  return parseAllDocuments(source).map((document) => document.toJS() as BaseObject);
+}
+
+/** Our server in this process, spoken to as the oracle is. */
+export function ourServer(): ApiClient {
+  const api = startApi();
+  return async (method, path, body, contentType = 'application/json') => {
+    const { status, body: answer } = await api.request(method, path, body, { 'content-type': contentType });
+    return { status, body: answer };
+  };
+}
+
+function pathOf(object: BaseObject): string {
+  const kind = KINDS.find(
+    (one) =>
+      (one.group === '' ? one.version : `${one.group}/${one.version}`) === object.apiVersion &&
+      one.kind === object.kind,
+  );
+  if (!kind) throw new Error(`${object.apiVersion} ${object.kind} is not served`);
+  const prefix = kind.group === '' ? `/api/${kind.version}` : `/apis/${kind.group}/${kind.version}`;
+  return kind.namespaced ? `${prefix}/namespaces/default/${kind.plural}` : `${prefix}/${kind.plural}`;
+}
+
+/**
+ * Posts every variation of every base object to both servers, then puts every variation over the object itself; both
+ * with dryRun, so that each is asked alone. `wanted` limits the kinds.
+ */
+export async function runVariations(
+  oracle: Oracle,
+  ours: ApiClient,
+  wanted: (kind: string) => boolean = () => true,
+): Promise<TestResult> {
+  const findings: Finding[] = [];
+  const counts = new Map<string, KindCount>();
+  const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'default' } };
+  for (const send of [oracle.send, ours])
+    await send('POST', '/api/v1/namespaces/default/serviceaccounts', account);
+  for (const base of baseObjects()) {
+    if (!wanted(base.kind)) continue;
+    const path = pathOf(base);
+    const ask = async (
+      verb: 'create' | 'update',
+      variation: string,
+      forOracle: unknown,
+      forOurs: unknown,
+    ) => {
+      const [method, where] =
+        verb === 'create' ? ['POST', path] : ['PUT', `${path}/${encodeURIComponent(base.metadata.name)}`];
+      const query = '?dryRun=All&fieldManager=tester';
+      const [expected, actual] = await Promise.all([
+        oracle.send(method, where + query, forOracle),
+        ours(method, where + query, forOurs),
+      ]);
+      const key = `${base.kind} ${verb}`;
+      const count = counts.get(key) ?? { asked: 0, differ: 0, otherWords: 0 };
+      counts.set(key, count);
+      count.asked++;
+      const found = difference(expected, actual);
+      if (found !== null) {
+        count.differ++;
+        findings.push({ kind: base.kind, verb, object: base.metadata.name, variation, difference: found });
+      } else if (expected.status >= 400 && !sameMessage(expected, actual)) count.otherWords++;
+    };
+    const variations = variationsOf(base);
+    await inParallel(variations, (one) => ask('create', one.name, one.of(base), one.of(base)));
+    const [made, madeHere] = await Promise.all([oracle.send('POST', path, base), ours('POST', path, base)]);
+    if (made.status !== 201 || madeHere.status !== 201) {
+      const both = difference(made, madeHere) ?? `both answer ${made.status}: ${JSON.stringify(made.body)}`;
+      findings.push({
+        kind: base.kind,
+        verb: 'create',
+        object: base.metadata.name,
+        variation: 'for the updates',
+        difference: both,
+      });
+      continue;
+    }
+    const [stored, storedHere] = [made.body, madeHere.body] as [BaseObject, BaseObject];
+    await inParallel(variations, (one) => ask('update', one.name, one.of(stored), one.of(storedHere)));
+    const own = `${path}/${encodeURIComponent(base.metadata.name)}?gracePeriodSeconds=0`;
+    await Promise.all([oracle.send('DELETE', own), ours('DELETE', own)]);
+  }
+  return { findings, counts };
+}
+
+async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const queue = [...items];
+  await Promise.all(
+    Array.from({ length: IN_FLIGHT }, async () => {
+      for (let item = queue.shift(); item !== undefined; item = queue.shift()) await work(item);
+    }),
+  );
+}

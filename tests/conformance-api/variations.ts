@@ -1,0 +1,119 @@
+/** One changed form of a valid object. */
+export interface Variation {
+  /** Names the change: "spec.replicas = -1". */
+  readonly name: string;
+  /** Makes the change on a copy of a form of the object: as written, or as a server stored it. */
+  of(object: Record<string, unknown>): Record<string, unknown>;
+}
+
+type Change = readonly [label: string, value: unknown];
+
+const TEXTS: readonly Change[] = [
+  ['""', ''],
+  ['bad characters', 'Not_a/Name!'],
+  ['300 characters', 'x'.repeat(300)],
+  ['another word', 'other'],
+];
+const NUMBERS: readonly Change[] = [
+  ['0', 0],
+  ['-1', -1],
+  ['70000', 70000],
+];
+
+const MISSING = Symbol('missing');
+
+/** Changes of every field below the metadata of `base`, one at a time, and of the metadata that all kinds share. */
+export function variationsOf(base: Record<string, unknown>): Variation[] {
+  const result: Variation[] = [{ name: 'unchanged', of: (object) => structuredClone(object) }];
+  const add = (path: readonly (string | number)[], label: string, value: unknown) => {
+    result.push({ name: `${path.join('.')} ${label}`, of: (object) => changed(object, path, value) });
+  };
+  const walk = (value: unknown, path: readonly (string | number)[]) => {
+    if (path.length > 0) add(path, 'left out', MISSING);
+    if (typeof value === 'string') {
+      for (const [label, text] of TEXTS) add(path, `= ${label}`, text);
+    } else if (typeof value === 'number') {
+      for (const [label, number] of NUMBERS) add(path, `= ${label}`, number);
+    } else if (typeof value === 'boolean') {
+      add(path, `= ${!value}`, !value);
+    } else if (Array.isArray(value)) {
+      add(path, '= []', []);
+      if (value.length > 0) add(path, 'with its first item twice', [...value, value[0]]);
+      value.forEach((item, index) => {
+        walk(item, [...path, index]);
+      });
+    } else if (value !== null && typeof value === 'object') {
+      if (path.length > 0) add(path, '= {}', {});
+      for (const [key, item] of Object.entries(value)) {
+        if (path.length === 0 && ['apiVersion', 'kind', 'metadata'].includes(key)) continue;
+        walk(item, [...path, key]);
+      }
+    }
+  };
+  walk(base, []);
+  for (const [label, change] of METADATA) {
+    const of = (object: Record<string, unknown>) => ({
+      ...structuredClone(object),
+      metadata: { ...(object['metadata'] as object), ...change },
+    });
+    result.push({ name: `metadata: ${label}`, of });
+  }
+  return result;
+}
+
+function changed(
+  object: Record<string, unknown>,
+  path: readonly (string | number)[],
+  value: unknown,
+): Record<string, unknown> {
+  const copy = structuredClone(object);
+  let parent: unknown = copy;
+  for (const step of path.slice(0, -1)) {
+    parent = (parent as Record<string | number, unknown>)[step];
+    // A server may store less than it was given (a write-only field): then there is nothing to change.
+    if (typeof parent !== 'object' || parent === null) return copy;
+  }
+  const last = path.at(-1) ?? '';
+  const place = parent as Record<string | number, unknown>;
+  if (value !== MISSING) place[last] = value;
+  else if (Array.isArray(parent)) parent.splice(Number(last), 1);
+  else delete place[last];
+  return copy;
+}
+
+const owner = { apiVersion: 'v1', kind: 'Pod', name: 'p', uid: 'u' };
+
+const METADATA: readonly (readonly [string, object])[] = [
+  ['name with capitals', { name: 'Upper' }],
+  ['name with dots', { name: 'a.b' }],
+  ['name with a slash', { name: 'a/b' }],
+  ['name with an underscore', { name: 'a_b' }],
+  ['name that begins with a digit', { name: '1a' }],
+  ['name of 254 characters', { name: 'x'.repeat(254) }],
+  ['name of 64 characters', { name: 'x'.repeat(64) }],
+  ['no name', { name: '' }],
+  ['bad generateName', { name: '', generateName: 'Bad_' }],
+  ['bad label key', { labels: { '-a': 'b' } }],
+  ['bad label value', { labels: { a: '-b' } }],
+  ['label key with a bad prefix', { labels: { 'A_/a': 'b' } }],
+  ['bad annotation key', { annotations: { 'a/b/c': 'd' } }],
+  ['annotations of 300 KB', { annotations: { a: 'x'.repeat(300_000) } }],
+  ['finalizer without a domain', { finalizers: ['bad'] }],
+  ['finalizer with bad characters', { finalizers: ['bad finalizer!'] }],
+  ['finalizer foregroundDeletion with orphan', { finalizers: ['foregroundDeletion', 'orphan'] }],
+  ['owner without kind', { ownerReferences: [{ ...owner, kind: '' }] }],
+  ['owner without uid', { ownerReferences: [{ ...owner, uid: '' }] }],
+  ['owner without name', { ownerReferences: [{ ...owner, name: '' }] }],
+  ['owner without apiVersion', { ownerReferences: [{ ...owner, apiVersion: '' }] }],
+  [
+    'two controlling owners',
+    {
+      ownerReferences: [
+        { ...owner, controller: true },
+        { ...owner, uid: 'v', controller: true },
+      ],
+    },
+  ],
+  ['an Event as owner', { ownerReferences: [{ ...owner, kind: 'Event' }] }],
+  ['negative generation', { generation: -1 }],
+];
