@@ -80,8 +80,8 @@ export async function openDataplane(mode: Mode, settings: DataplaneSettings): Pr
 
 /** An agent that left the IPVS mode may have ended before the connections through that had. */
 async function endIpvs({ families, logger }: DataplaneSettings): Promise<void> {
-  const { resumeLeaving } = await import('../dataplane/ipvs/leave.ts');
-  await resumeLeaving({ families, logger, clock: systemClock });
+  const { resumeDrain } = await import('../dataplane/ipvs/drain.ts');
+  await resumeDrain({ families, logger, clock: systemClock });
 }
 
 /** The modes that `openDataplane` knows. */

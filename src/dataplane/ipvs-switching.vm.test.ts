@@ -14,8 +14,8 @@ import type { Dataplane } from './dataplane.ts';
 import { createEbpf } from './ebpf/ebpf.ts';
 import { makeTestGroup, removeTestGroup } from './ebpf/testing/client.ts';
 import { createIptables } from './iptables/iptables.ts';
+import { resumeDrain } from './ipvs/drain.ts';
 import { createIpvs } from './ipvs/ipvs.ts';
-import { resumeLeaving } from './ipvs/leave.ts';
 import { connectEcho, type EchoConnection, serveEcho } from './ipvs/testing/echo.ts';
 import { listServers } from './ipvs/testing/servers.ts';
 import { createNftables } from './nftables/nftables.ts';
@@ -180,7 +180,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     const third = await connectAll();
     for (const connection of [...first, ...second, ...third]) assert.ok(await connection.says('still here'));
     assert.deepEqual(await again.verify(), []);
-    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /leaving/);
+    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs-drain/);
   }
   test('there and back: virtual servers that still have connections are taken over', () =>
     thereAndBack(OTHERS['nftables']?.() ?? assert.fail()));
@@ -222,7 +222,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     const old = await connectAll();
     await replace(ipvs, OTHERS['nftables']?.() ?? assert.fail());
     for (const connection of old) await connection.end();
-    await resumeLeaving({
+    await resumeDrain({
       families: FAMILIES,
       netns: topology.namespace('node'),
       clock: systemClock,

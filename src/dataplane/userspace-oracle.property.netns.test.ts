@@ -8,18 +8,18 @@ import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { manualClock } from '../lib/clock.ts';
+import { hexOf } from '../nft/encoding.ts';
 import { decide } from '../service/decide.ts';
 import { snapshot } from '../service/diff.ts';
 import type { Packet, Protocol, ServiceMap } from '../service/model.ts';
 import { createServiceTable } from '../service/service-table.ts';
 import { applyEdit, randomCluster } from '../service/testing/random-cluster.ts';
-import { readElements } from './nf-table.ts';
-import { createWalk, UNTOUCHED } from './nftables/testing/interpreter.ts';
-import { type KernelTable, readKernelTable } from './nftables/testing/kernel-table.ts';
+import { type KernelTable, readKernelTable } from './testing/kernel-table.ts';
 import { inInterface, isConsistent, isForNode } from './testing/packet-class.ts';
+import { createWalk, UNTOUCHED } from './testing/rules-interpreter.ts';
 import { hostPort } from './userspace/balancer.ts';
-import { readListenerKey } from './userspace/elements.ts';
 import { LISTENERS, TABLE } from './userspace/layout.ts';
+import { readListenerKey } from './userspace/render.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace/userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
@@ -64,8 +64,8 @@ for (let seed = 31; seed <= 33; seed++) {
           const wanted = readKernelTable(otherConnection, NFPROTO[family], TABLE);
           assert.deepEqual(sorted(kernel.ruleBytes), sorted(wanted.ruleBytes), `round ${round}`);
           assert.deepEqual(
-            elementsOf(connection, family, dataplane),
-            elementsOf(otherConnection, family, fresh),
+            elementsOf(kernel, family, dataplane),
+            elementsOf(wanted, family, fresh),
             `round ${round}`,
           );
           for (let i = 0; i < PACKETS; i++) {
@@ -111,14 +111,15 @@ function poolsOf(dataplane: UserspaceDataplane): Map<string, unknown> {
 
 /** What the kernel's sets hold, with pools in place of the ports that their listeners have in this run. */
 function elementsOf(
-  connection: NftConnection,
+  table: KernelTable,
   family: IPFamily,
   dataplane: UserspaceDataplane,
 ): Map<string, string> {
   const pools = new Map(dataplane.listeners().map(({ at, pool }) => [nameOf(at), pool]));
   const elements = new Map<string, string>();
-  for (const [set, content] of readElements(connection, family, TABLE)) {
-    for (const [key, value] of content) {
+  for (const [set, content] of table.sets) {
+    for (const [key, { verdict, data, keyEnd, intervalEnd }] of content) {
+      const value = verdict ?? (data && hexOf(data)) ?? (keyEnd && hexOf(keyEnd)) ?? String(intervalEnd);
       if (set === LISTENERS) {
         elements.set(`${set} ${pools.get(nameOf(readListenerKey(Buffer.from(key, 'hex'), family)))}`, value);
       } else if (/^(services|nodeports)-(pod|node|external)$/.test(set)) {

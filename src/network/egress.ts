@@ -1,10 +1,12 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { NetnsRef } from '../kernel/netns.ts';
-import type { NftBatch } from '../kernel/nftables/batch.ts';
-import { NftConnection } from '../kernel/nftables/connection.ts';
-import { DATA_TYPE, NFPROTO } from '../kernel/nftables/constants.ts';
-import { BASE, bitwise, CMP, compare, inSet, masquerade, payload } from '../kernel/nftables/expressions.ts';
-import { addressBytes, type Cidr, type IPFamily } from '../lib/address.ts';
+import type { Cidr, IPFamily } from '../lib/address.ts';
+import { addressBytes } from '../lib/address.ts';
 import { addressFromNumber, parseAddressRange } from '../lib/address-range.ts';
+import { type AddressRange, maskOf, mergeRanges } from '../nft/ranges.ts';
+import { addressFields, is, masquerade, notInSet, typesOf } from '../nft/rule.ts';
+import { group, rangeElements, type TableSpec } from '../nft/spec.ts';
+import { Tables } from '../nft/tables.ts';
 import type { PeerNode } from './peer-node.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -12,125 +14,87 @@ export const EGRESS_TABLE = 'fairlead-egress';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 const SOURCE_NAT = 100;
+const CLUSTER = 'cluster';
 
 /**
- * Lets pods reach what is not of the cluster: nobody there has a route back to a pod, so that connections leave with
- * the node's own address. To pods and nodes, which know the way back, nothing is translated.
+ * Lets pods reach addresses outside the cluster, where no host has a route back to a pod: such connections leave with
+ * the node's own address. Packets to pods and nodes, which know the way back, are not translated.
  */
 export interface Egress {
-  /** Programs what the cluster is, unless that is how it stands already. */
+  /** Programs the networks of the cluster, unless they are programmed already. */
   write(nodes: readonly PeerNode[]): void;
   close(): void;
 }
 
 /** `podCidrs`: this node's own. */
 export function openEgress(podCidrs: readonly Cidr[], netns?: NetnsRef): Egress {
-  const connection = new NftConnection(netns);
-  let written = '';
+  const tables = openTables(netns);
+  const written = new Map<IPFamily, TableSpec | null>();
   return {
     write(nodes) {
-      const networks = [
-        ...podCidrs.map(({ text }) => text),
-        ...nodes.flatMap((node) => [...node.podCidrs, ...node.addresses]),
-      ];
-      const wanted = networks.toSorted().join(' ');
-      if (wanted === written) return;
-      for (const family of FAMILIES) {
-        const own = podCidrs.filter((cidr) => cidr.family === family);
-        replaceTable(connection, family, (batch) => {
-          if (own.length > 0) writeTable(batch, family, own, mergedRanges(networks, family));
-        });
+      for (const table of tables) {
+        const spec = renderEgress(table.family, podCidrs, nodes);
+        if (written.has(table.family) && isDeepStrictEqual(written.get(table.family), spec)) continue;
+        if (spec) table.replaceSync(spec);
+        else table.removeSync();
+        written.set(table.family, spec);
       }
-      written = wanted;
     },
-    close: () => connection.close(),
+    close: () => tables.close(),
   };
 }
 
-/** Takes the rules off a node. */
+/** Removes the rules from a node. */
 export function removeEgress(netns?: NetnsRef): void {
-  const connection = new NftConnection(netns);
+  const tables = openTables(netns);
   try {
-    for (const family of FAMILIES) replaceTable(connection, family, () => {});
+    for (const table of tables) table.removeSync();
   } finally {
-    connection.close();
+    tables.close();
   }
 }
 
-function replaceTable(connection: NftConnection, family: IPFamily, write: (batch: NftBatch) => void): void {
-  const batch = connection.batch(NFPROTO[family]);
-  // Adding what may be there makes deleting it sure to work.
-  batch.addTable(EGRESS_TABLE);
-  batch.deleteTable(EGRESS_TABLE);
-  write(batch);
-  connection.commitSync(batch);
-}
+const openTables = (netns: NetnsRef | undefined): Tables =>
+  new Tables({ families: FAMILIES, name: EGRESS_TABLE, netns, owned: false });
 
-interface Range {
-  readonly first: bigint;
-  readonly last: bigint;
-}
-
-/** Networks and addresses of a family as ranges that neither touch nor overlap, in order. */
-function mergedRanges(texts: readonly string[], family: IPFamily): Range[] {
-  const ranges = texts
-    .flatMap((text) => parseAddressRange(text) ?? [])
-    .filter((one) => one.family === family);
-  ranges.sort((a, b) => (a.first < b.first ? -1 : a.first > b.first ? 1 : 0));
-  const merged: { first: bigint; last: bigint }[] = [];
-  for (const { first, last } of ranges) {
-    const before = merged.at(-1);
-    if (!before || first > before.last + 1n) merged.push({ first, last });
-    else if (last > before.last) before.last = last;
-  }
-  return merged;
-}
-
-function writeTable(
-  batch: NftBatch,
+/** Renders one family's table; null for a node without pods of the family. */
+export function renderEgress(
   family: IPFamily,
-  own: readonly Cidr[],
-  cluster: readonly Range[],
-): void {
-  const v4 = family === 'ipv4';
-  const bytes = v4 ? 4 : 16;
-  const table = EGRESS_TABLE;
-  const source = payload(BASE.network, v4 ? 12 : 8, bytes, 0);
-  const destination = payload(BASE.network, v4 ? 16 : 24, bytes, 0);
-  batch.addTable(table);
-  batch.addSet(table, {
-    name: 'cluster',
-    key: [v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address],
-    interval: true,
+  podCidrs: readonly Cidr[],
+  nodes: readonly PeerNode[],
+): TableSpec | null {
+  const own = podCidrs.filter((cidr) => cidr.family === family);
+  if (own.length === 0) return null;
+  const { source, destination } = addressFields(family);
+  const networks = [
+    ...podCidrs.map(({ text }) => text),
+    ...nodes.flatMap((node) => [...node.podCidrs, ...node.addresses]),
+  ];
+  return {
+    family,
+    name: EGRESS_TABLE,
+    sets: [{ name: CLUSTER, key: typesOf(destination), interval: true }],
+    chains: [
+      {
+        name: 'postrouting',
+        base: { type: 'nat', hook: 'postrouting', priority: SOURCE_NAT },
+        rules: own.map((cidr) => [
+          is(source, cidr.bytes, maskOf(cidr)),
+          notInSet(CLUSTER, destination),
+          masquerade,
+        ]),
+      },
+    ],
+    groups: new Map([[CLUSTER, group([rangeElements(CLUSTER, mergeRanges(rangesOf(networks, family)))])]]),
+  };
+}
+
+/** Networks and addresses of a family; text that is neither is left out. */
+function rangesOf(texts: readonly string[], family: IPFamily): AddressRange[] {
+  return texts.flatMap((text) => {
+    const range = parseAddressRange(text);
+    if (range?.family !== family) return [];
+    const bytes = (value: bigint) => addressBytes(addressFromNumber(family, value)) ?? new Uint8Array(0);
+    return [{ first: bytes(range.first), last: bytes(range.last) }];
   });
-  const most = (1n << BigInt(bytes * 8)) - 1n;
-  for (const { first, last } of cluster) {
-    batch.addElement(table, 'cluster', { key: wordsOf(addressFromNumber(family, first)) });
-    if (last < most) {
-      batch.addElement(table, 'cluster', {
-        key: wordsOf(addressFromNumber(family, last + 1n)),
-        intervalEnd: true,
-      });
-    }
-  }
-  batch.addChain(table, 'postrouting', { type: 'nat', hook: 'postrouting', priority: SOURCE_NAT });
-  for (const cidr of own) {
-    batch.addRule(table, 'postrouting', [
-      source,
-      bitwise(0, 0, maskOf(cidr), new Uint8Array(bytes)),
-      compare(0, CMP.equal, cidr.bytes),
-      destination,
-      inSet('cluster', 0, true),
-      masquerade,
-    ]);
-  }
-}
-
-/** An address as it stands in registers: 32-bit words in the host's (little) order over bytes in the network's. */
-function wordsOf(address: string): number[] {
-  return [...new Uint32Array(Uint8Array.from(addressBytes(address) ?? []).buffer)];
-}
-
-function maskOf(cidr: Cidr): Uint8Array {
-  return cidr.bytes.map((_, i) => (0xff << (8 - Math.min(8, Math.max(0, cidr.prefix - i * 8)))) & 0xff);
 }

@@ -1,30 +1,27 @@
 import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
-import type { Expression, NftBatch } from '../kernel/nftables/batch.ts';
-import { NftConnection } from '../kernel/nftables/connection.ts';
-import { DATA_TYPE, NFPROTO } from '../kernel/nftables/constants.ts';
-import {
-  BASE,
-  bitwise,
-  CMP,
-  CT,
-  compare,
-  ct,
-  destinationIsLocal,
-  dnat,
-  fromMap,
-  inSet,
-  META,
-  masquerade,
-  meta,
-  payload,
-  verdict,
-} from '../kernel/nftables/expressions.ts';
-import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { addRoute, ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
+import { DATA_TYPE } from '../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+import { addLoopbackRoute } from '../kernel/rtnetlink/loopback-routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { addressBytes, familyOf, type IPFamily } from '../lib/address.ts';
-import { hasCode } from '../lib/errors.ts';
+import { be16Port, wordsOfAddress } from '../nft/encoding.ts';
+import {
+  addressFields,
+  destinationIsLocal,
+  deviceName,
+  dnatTo,
+  drop,
+  type Field,
+  hasAny,
+  IPS_DST_NAT,
+  inSet,
+  is,
+  masquerade,
+  typesOf,
+} from '../nft/rule.ts';
+import { type ElementGroup, elements, group, type TableSpec } from '../nft/spec.ts';
+import { Tables } from '../nft/tables.ts';
 
 /** A port of the node that leads to a port of a pod. */
 export interface HostPort {
@@ -45,14 +42,7 @@ export interface HostPortPod {
 export const HOST_PORT_TABLE = 'fairlead-hostports';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
-const PROTOCOLS = { TCP: 6, UDP: 17, SCTP: 132 } as const;
 const PRIORITY = { raw: -300, destinationNat: -100, sourceNat: 100 } as const;
-const IPS_DST_NAT = 0x20;
-/** RT_TABLE_LOCAL. */
-const LOCAL_TABLE = 255;
-/** Behind the kernel's own route (metric 0); each device has one of its own, since equal ones would be joined. */
-const LOOPBACK_METRIC = 0x464c0000;
-
 /** Whether two ports of a node cannot both be given out. */
 export function portsClash(one: HostPort, other: HostPort): boolean {
   if (one.protocol !== other.protocol || one.hostPort !== other.hostPort) return false;
@@ -78,26 +68,17 @@ export interface HostPorts {
 }
 
 export function openHostPorts(bridge: string, netns?: NetnsRef): HostPorts {
-  const connection = new NftConnection(netns);
+  const tables = new Tables({ families: FAMILIES, name: HOST_PORT_TABLE, netns, owned: false });
   return {
     write(pods) {
-      for (const family of FAMILIES) {
-        const entries = pods.flatMap((pod) => entriesOf(pod, family));
-        const batch = connection.batch(NFPROTO[family]);
-        // Adding what may be there makes deleting it sure to work.
-        if (
-          entries.length > 0 ||
-          connection.tables(NFPROTO[family]).some(({ name }) => name === HOST_PORT_TABLE)
-        ) {
-          batch.addTable(HOST_PORT_TABLE);
-          batch.deleteTable(HOST_PORT_TABLE);
+      for (const table of tables) {
+        const spec = renderHostPorts(table.family, bridge, pods);
+        if (!spec) table.removeSync();
+        else {
+          if (table.family === 'ipv4') writeSysctls({ [`net/ipv4/conf/${bridge}/route_localnet`]: 1 }, netns);
+          else addLoopbackRoute(bridge, netns);
+          table.replaceSync(spec);
         }
-        if (entries.length > 0) {
-          if (family === 'ipv4') writeSysctls({ [`net/ipv4/conf/${bridge}/route_localnet`]: 1 }, netns);
-          else ensureLoopbackRoute(bridge, netns);
-          writeTable(batch, family, bridge, entries);
-        }
-        connection.commitSync(batch);
       }
     },
     async forgetFlows(ports) {
@@ -107,14 +88,16 @@ export function openHostPorts(bridge: string, netns?: NetnsRef): HostPorts {
       try {
         for (const family of FAMILIES) {
           for (const destinationPort of udp) {
-            await conntrack.delete(conntrack.list(family, { protocol: PROTOCOLS.UDP, destinationPort }));
+            await conntrack.delete(
+              conntrack.list(family, { protocol: PROTOCOL_NUMBER.UDP, destinationPort }),
+            );
           }
         }
       } finally {
         conntrack.close();
       }
     },
-    close: () => connection.close(),
+    close: () => tables.close(),
   };
 }
 
@@ -128,127 +111,92 @@ export function removeHostPorts(bridge: string, netns?: NetnsRef): void {
   }
 }
 
-/**
- * IPv6's counterpart of route_localnet: a pod's answer comes in by the bridge, and when its destination is ::1 again the
- * kernel wants a route to it on that very device (rt6_need_strict in net/ipv6/route.c). Nothing has to be guarded:
- * packets that claim ::1 on a wire are dropped before netfilter (ip6_rcv_core). The same route as node ports have.
- */
-function ensureLoopbackRoute(bridge: string, netns: NetnsRef | undefined): void {
-  using socket = openRouteSocket(netns);
-  const device = getLink(socket, bridge).index;
-  const protocol = ROUTE_PROTOCOL.fairlead;
-  const metric = LOOPBACK_METRIC + device;
-  try {
-    addRoute(socket, { destination: '::1/128', device, type: 'local', table: LOCAL_TABLE, metric, protocol });
-  } catch (error) {
-    if (!hasCode(error, 'EEXIST')) throw error;
+/** Renders one family's table; null where no pod of the family has ports. */
+export function renderHostPorts(
+  family: IPFamily,
+  bridge: string,
+  pods: readonly HostPortPod[],
+): TableSpec | null {
+  const groups = new Map<string, ElementGroup>();
+  for (const pod of pods) {
+    const ip = pod.ips.find((one) => familyOf(one) === family);
+    const rendered = ip === undefined ? null : renderPod(family, ip, pod.hostPorts);
+    if (rendered) groups.set(`pod ${ip}`, rendered);
   }
+  if (groups.size === 0) return null;
+
+  const v4 = family === 'ipv4';
+  const { source, destination } = addressFields(family);
+  const isLoopback = (field: Field) =>
+    v4 ? is(field, LOOPBACK_V4, LOOPBACK_V4_MASK) : is(field, LOOPBACK_V6);
+  const fromBridge = is('meta.iifname', deviceName(bridge));
+  const address = v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address;
+  const data = [address, DATA_TYPE.port];
+  const key = ['meta.l4proto', 'th.dport'] as const;
+  const translate = [
+    [dnatTo('addressed', destination, ...key)],
+    [destinationIsLocal, dnatTo('ports', ...key)],
+  ];
+  const { raw, destinationNat, sourceNat } = PRIORITY;
+  return {
+    family,
+    name: HOST_PORT_TABLE,
+    sets: [
+      { name: 'addressed', key: typesOf(destination, ...key), data },
+      { name: 'ports', key: typesOf(...key), data },
+      { name: 'hairpin', key: [address, address] },
+    ],
+    chains: [
+      {
+        name: 'prerouting',
+        base: { type: 'nat', hook: 'prerouting', priority: destinationNat },
+        rules: translate,
+      },
+      { name: 'output', base: { type: 'nat', hook: 'output', priority: destinationNat }, rules: translate },
+      {
+        name: 'postrouting',
+        base: { type: 'nat', hook: 'postrouting', priority: sourceNat },
+        rules: [
+          // A pod could not answer to 127.0.0.1 or ::1, nor to itself.
+          [
+            is('meta.oifname', deviceName(bridge)),
+            isLoopback(source),
+            hasAny('ct.status', IPS_DST_NAT),
+            masquerade,
+          ],
+          [inSet('hairpin', source, destination), masquerade],
+        ],
+      },
+      // route_localnet on the bridge would let pods reach what listens on the node's loopback (CVE-2020-8558).
+      ...(v4
+        ? [
+            {
+              name: 'guard-loopback',
+              base: { type: 'filter', hook: 'prerouting', priority: raw } as const,
+              rules: [destination, source].map((end) => [fromBridge, isLoopback(end), drop]),
+            },
+          ]
+        : []),
+    ],
+    groups,
+  };
 }
 
-interface Entry {
-  /** Words of the address that the port is for; null: every one of the node. */
-  readonly address: readonly number[] | null;
-  readonly protocol: number;
-  readonly hostPort: number;
-  readonly pod: readonly number[];
-  readonly containerPort: number;
-}
+const LOOPBACK_V4 = Uint8Array.of(127, 0, 0, 0);
+const LOOPBACK_V4_MASK = Uint8Array.of(255, 0, 0, 0);
+const LOOPBACK_V6 = addressBytes('::1') ?? new Uint8Array(16);
 
-function entriesOf(pod: HostPortPod, family: IPFamily): Entry[] {
-  const ip = pod.ips.find((one) => familyOf(one) === family);
-  if (ip === undefined) return [];
-  return pod.hostPorts.flatMap(({ hostIP, protocol, hostPort, containerPort }) => {
+/** Null: none of the ports is for this family. */
+function renderPod(family: IPFamily, ip: string, hostPorts: readonly HostPort[]): ElementGroup | null {
+  const pod = wordsOfAddress(ip, family);
+  const list = hostPorts.flatMap(({ hostIP, protocol, hostPort, containerPort }) => {
     const all = everywhere(hostIP);
     // 0.0.0.0 and :: are all addresses, of both families, as a listening socket's are.
     if (!all && familyOf(hostIP) !== family) return [];
-    return [
-      {
-        address: all ? null : wordsOf(hostIP),
-        protocol: PROTOCOLS[protocol],
-        hostPort,
-        pod: wordsOf(ip),
-        containerPort,
-      },
-    ];
+    const address = all ? [] : wordsOfAddress(hostIP, family);
+    const key = [...address, PROTOCOL_NUMBER[protocol], be16Port(hostPort)];
+    const data = [...pod, be16Port(containerPort)];
+    return [elements(all ? 'ports' : 'addressed', Uint32Array.from([...key, ...data]))];
   });
-}
-
-/** An address as it stands in registers: 32-bit words in the host's (little) order over bytes in the network's. */
-function wordsOf(address: string): number[] {
-  const bytes = Uint8Array.from(addressBytes(address) ?? []);
-  return [...new Uint32Array(bytes.buffer)];
-}
-
-const portWord = (port: number) => ((port & 0xff) << 8) | (port >> 8);
-
-function writeTable(batch: NftBatch, family: IPFamily, bridge: string, entries: readonly Entry[]): void {
-  const v4 = family === 'ipv4';
-  const bytes = v4 ? 4 : 16;
-  const words = bytes / 4;
-  const address = v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address;
-  const source = (to: number) => payload(BASE.network, v4 ? 12 : 8, bytes, to);
-  const destination = (to: number) => payload(BASE.network, v4 ? 16 : 24, bytes, to);
-  const port = (to: number) => payload(BASE.transport, 2, 2, to);
-  const data = 8;
-  const table = HOST_PORT_TABLE;
-  const target = [address, DATA_TYPE.port];
-
-  batch.addTable(table);
-  batch.addSet(table, {
-    name: 'addressed',
-    key: [address, DATA_TYPE.protocol, DATA_TYPE.port],
-    data: target,
-  });
-  batch.addSet(table, { name: 'ports', key: [DATA_TYPE.protocol, DATA_TYPE.port], data: target });
-  batch.addSet(table, { name: 'hairpin', key: [address, address] });
-  const toPod = dnat(NFPROTO[family], data, data + words);
-  const translate: Expression[][] = [
-    [destination(0), meta(META.protocol, words), port(words + 1), fromMap('addressed', 0, data), toPod],
-    [...destinationIsLocal, meta(META.protocol, 0), port(1), fromMap('ports', 0, data), toPod],
-  ];
-  const isLoopback = (load: (to: number) => Expression): Expression[] => [
-    load(0),
-    ...(v4 ? [bitwise(0, 0, Uint8Array.of(255, 0, 0, 0), new Uint8Array(4))] : []),
-    compare(0, CMP.equal, v4 ? Uint8Array.of(127, 0, 0, 0) : Uint8Array.of(...Array(15).fill(0), 1)),
-  ];
-  const wasTranslated: Expression[] = [
-    ct(CT.status, 0),
-    bitwise(0, 0, Uint8Array.of(IPS_DST_NAT, 0, 0, 0), new Uint8Array(4)),
-    compare(0, CMP.notEqual, new Uint8Array(4)),
-  ];
-  const fromBridge: Expression[] = [meta(META.inInterface, 0), compare(0, CMP.equal, deviceName(bridge))];
-  const toBridge: Expression[] = [meta(META.outInterface, 0), compare(0, CMP.equal, deviceName(bridge))];
-
-  const { raw, destinationNat, sourceNat } = PRIORITY;
-  const chain = (name: string, base: Parameters<NftBatch['addChain']>[2], rules: readonly Expression[][]) => {
-    batch.addChain(table, name, base);
-    for (const rule of rules) batch.addRule(table, name, rule);
-  };
-  chain('prerouting', { type: 'nat', hook: 'prerouting', priority: destinationNat }, translate);
-  chain('output', { type: 'nat', hook: 'output', priority: destinationNat }, translate);
-  chain('postrouting', { type: 'nat', hook: 'postrouting', priority: sourceNat }, [
-    // A pod could not answer to 127.0.0.1 or ::1, nor to itself.
-    [...toBridge, ...isLoopback(source), ...wasTranslated, masquerade],
-    [source(0), destination(words), inSet('hairpin', 0), masquerade],
-  ]);
-  if (v4) {
-    // route_localnet on the bridge would let pods reach what listens on the node's loopback (CVE-2020-8558).
-    chain('guard-loopback', { type: 'filter', hook: 'prerouting', priority: raw }, [
-      [...fromBridge, ...isLoopback(destination), verdict('drop')],
-      [...fromBridge, ...isLoopback(source), verdict('drop')],
-    ]);
-  }
-  for (const { address: at, protocol, hostPort, pod, containerPort } of entries) {
-    const key = [...(at ?? []), protocol, portWord(hostPort)];
-    batch.addElement(table, at ? 'addressed' : 'ports', { key, data: [...pod, portWord(containerPort)] });
-  }
-  const pods = new Map(entries.map(({ pod }) => [pod.join(), pod]));
-  for (const pod of pods.values()) batch.addElement(table, 'hairpin', { key: [...pod, ...pod] });
-}
-
-/** A device's name as META.inInterface loads it. */
-function deviceName(name: string): Uint8Array {
-  const bytes = new Uint8Array(16);
-  bytes.set(new TextEncoder().encode(name));
-  return bytes;
+  return list.length === 0 ? null : group([...list, elements('hairpin', Uint32Array.from([...pod, ...pod]))]);
 }

@@ -1,5 +1,6 @@
 import { addressBytes, type IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { successor } from './ranges.ts';
 
 // nf_tables registers and set keys: 32-bit words in network order, read as numbers of a little-endian host.
 
@@ -86,3 +87,47 @@ export function wordsOfAddress(text: string, family: IPFamily): number[] {
 
 /** Words as the hexadecimal text of their bytes. */
 export const hexOfWords = (words: ArrayLike<number>): string => hexOf(bytesOf(words));
+
+/** Words as text, to compare them and to find them in a Map: 16 bits a letter. */
+export function wordsText(words: Uint32Array, at: number, count: number): string {
+  let text = '';
+  for (let i = at; i < at + count; i++) {
+    const word = words[i] ?? 0;
+    text += String.fromCharCode(word & 0xffff, word >>> 16);
+  }
+  return text;
+}
+
+/** Bytes of a key or of data as the same text; the kernel shows a single field without its padding. */
+export function bytesText(bytes: Uint8Array): string {
+  let text = '';
+  for (let i = 0; i < bytes.length; i += 4) {
+    const word = wordOf(bytes, i);
+    text += String.fromCharCode(word & 0xffff, word >>> 16);
+  }
+  return text;
+}
+
+/** The bytes that a text from `wordsText` or `bytesText` stands for. */
+export function textBytes(text: string): Uint8Array {
+  const bytes = new Uint8Array(text.length * 2);
+  for (let i = 0; i < text.length; i++) {
+    const half = text.charCodeAt(i);
+    bytes[2 * i] = half & 0xff;
+    bytes[2 * i + 1] = half >> 8;
+  }
+  return bytes;
+}
+
+export function sameWords(a: Uint32Array, b: Uint32Array): boolean {
+  if (a === b) return true;
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
+/** The key behind this one, in network order; null behind the last one. */
+export function nextKey(words: Uint32Array): Uint32Array | null {
+  const bytes = successor(new Uint8Array(words.slice().buffer));
+  return bytes && new Uint32Array(bytes.buffer);
+}

@@ -1,36 +1,38 @@
 import type { Cidr, IPFamily } from '../lib/address.ts';
 
-/** A range of addresses, both ends belonging to it. */
+/** A range of addresses from `first` to `last`, both included. */
 export interface AddressRange {
   readonly first: Uint8Array;
   readonly last: Uint8Array;
 }
 
 /** The networks of a family as ranges that neither touch nor overlap, in order. */
-export function mergedRanges(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] {
-  const ranges = [...cidrs].filter((cidr) => cidr.family === family).map(rangeOf);
-  ranges.sort((a, b) => Buffer.compare(a.first, b.first));
+export const mergedRanges = (cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] =>
+  mergeRanges([...cidrs].filter((cidr) => cidr.family === family).map(rangeOf));
+
+/** Joins ranges of one family that touch or overlap; in order. */
+export function mergeRanges(ranges: readonly AddressRange[]): AddressRange[] {
   const merged: AddressRange[] = [];
-  for (const range of ranges) {
-    const before = merged.at(-1);
-    const next = before && successor(before.last);
-    if (before && (next === null || Buffer.compare(range.first, next ?? range.first) <= 0)) {
-      if (Buffer.compare(range.last, before.last) > 0) {
-        merged[merged.length - 1] = { first: before.first, last: range.last };
+  for (const range of ranges.toSorted((a, b) => Buffer.compare(a.first, b.first))) {
+    const previous = merged.at(-1);
+    const next = previous && successor(previous.last);
+    if (previous && (next === null || Buffer.compare(range.first, next ?? range.first) <= 0)) {
+      if (Buffer.compare(range.last, previous.last) > 0) {
+        merged[merged.length - 1] = { first: previous.first, last: range.last };
       }
     } else merged.push(range);
   }
   return merged;
 }
 
-/** The networks that lie in no other one of them; equal ones once. */
+/** The networks that are not part of another one; equal ones once. */
 export function outermost(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] {
   const ranges = [...cidrs].filter((cidr) => cidr.family === family).map(rangeOf);
   ranges.sort((a, b) => Buffer.compare(a.first, b.first) || Buffer.compare(b.last, a.last));
   const kept: AddressRange[] = [];
   for (const range of ranges) {
-    const before = kept.at(-1);
-    if (!before || Buffer.compare(range.first, before.last) > 0) kept.push(range);
+    const previous = kept.at(-1);
+    if (!previous || Buffer.compare(range.first, previous.last) > 0) kept.push(range);
   }
   return kept;
 }

@@ -2,13 +2,17 @@ import { execFile } from 'node:child_process';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { NetnsRef } from '../../kernel/netns.ts';
+import {
+  keepLoopbackRoutes,
+  type LoopbackRoutes,
+  removeLoopbackRoutes,
+} from '../../kernel/rtnetlink/loopback-routes.ts';
 import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, Drift } from '../dataplane.ts';
-import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
 import { type AffinitySets, openAffinitySets } from './affinity-sets.ts';
 import { guardsLoopback, HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
 import { portName } from './chain-names.ts';

@@ -1,23 +1,25 @@
 import type { ServerId } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import { NftConnection } from '../../kernel/nftables/connection.ts';
-import { NFPROTO } from '../../kernel/nftables/constants.ts';
-import { watchNftables } from '../../kernel/nftables/events.ts';
+import {
+  keepLoopbackRoutes,
+  type LoopbackRoutes,
+  removeLoopbackRoutes,
+} from '../../kernel/rtnetlink/loopback-routes.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
+import { createMutex } from '../../lib/semaphore.ts';
+import { Tables } from '../../nft/tables.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport } from '../dataplane.ts';
-import { keepLoopbackRoutes, type LoopbackRoutes, removeLoopbackRoutes } from '../loopback-routes.ts';
-import { compareNfTable } from '../nf-table.ts';
+import { DRAIN_MS, drain } from './drain.ts';
 import { TABLE } from './layout.ts';
-import { DRAIN_MS, leave } from './leave.ts';
 import { locateSteps } from './locate.ts';
 import { DEFAULT_MASQUERADE_BIT, markScheme } from './marks.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
 import { applyChange, applyMap, collectDrained, type Programmed } from './programming.ts';
-import { handOver, removeAll } from './removal.ts';
+import { prepareDrain, removeAll } from './removal.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
 import { findInterface, readAddresses, watchAddresses } from './service-interface.ts';
 import { compareAddresses } from './verify.ts';
@@ -33,30 +35,22 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
   const drainMs = options.drainMs ?? DRAIN_MS;
   const ipvs = new IpvsConnection(netns);
-  const nft = new NftConnection(netns);
+  const tables = new Tables({ ...options, name: TABLE });
   const probeMark = markScheme(DEFAULT_MASQUERADE_BIT).of(0x1fffff, false);
   const probe = createSchedulerProbe(ipvs, families, probeMark);
-  const kernel = { families, netns, ipvs, nft, probe, clock, options };
+  const kernel = { families, netns, ipvs, tables, probe, clock, options };
   let state: Programmed | null = null;
-  let owned: boolean | null = options.owned === false ? false : null;
   let loopback: LoopbackRoutes | null = null;
-  const watches: { close(): void }[] = [];
+  let watch: { close(): void } | null = null;
   let cancelPoll: (() => void) | null = null;
-  let last: Promise<unknown> = Promise.resolve();
   let closed = false;
-
-  /** One thing at a time: looking after what drains comes between calls. */
-  function exclusively<T>(work: () => Promise<T>): Promise<T> {
-    const result = last.then(work);
-    last = result.catch(() => {});
-    return result;
-  }
+  // Draining goes on between the caller's calls.
+  const calls = createMutex();
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
-    owned ??= nft.canOwnTables(NFPROTO[families[0] ?? 'ipv4']);
-    for (const watch of watches.splice(0)) watch.close();
+    unwatch();
     try {
-      const { programmed, report } = await applyMap(kernel, map, state, owned);
+      const { programmed, report } = await applyMap(kernel, map, state);
       state = programmed;
       answerOnLoopback(map);
       return finish(report);
@@ -95,7 +89,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
 
   async function collect(isOver: (real: { address: string; port: number }) => boolean): Promise<void> {
     try {
-      await exclusively(async () => {
+      await calls.run(async () => {
         if (closed || !state) return;
         const before = clock.now() - drainMs;
         await collectDrained(
@@ -111,52 +105,43 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   }
 
   function startWatching(): void {
-    if (!onForeignChange || closed || watches.length > 0) return;
-    watches.push(
-      watchAddresses((change) => {
-        if (!state) return;
-        const { device, bound, others, uses } = state;
-        if (change === null) return onForeignChange();
-        const { address, gone } = change;
-        if (change.device === device ? bound.has(address) === gone : !gone && bound.has(address)) {
-          onForeignChange();
-        } else if (change.device !== device && gone && others.has(address) && uses.has(address)) {
-          onForeignChange();
-        }
-      }, netns),
-    );
-    if (owned) return;
-    const ours = new Set(families.map((family) => `${NFPROTO[family]} ${TABLE}`));
-    watches.push(
-      watchNftables(
-        (transaction) => {
-          if (nft.wrote(transaction.sequence)) return;
-          if ([...transaction.tables].some((table) => ours.has(table))) onForeignChange();
-        },
-        onForeignChange,
-        netns,
-      ),
-    );
+    if (!onForeignChange || closed || watch) return;
+    watch = watchAddresses((change) => {
+      if (!state) return;
+      const { device, bound, others, uses } = state;
+      if (change === null) return onForeignChange();
+      const { address, gone } = change;
+      if (change.device === device ? bound.has(address) === gone : !gone && bound.has(address)) {
+        onForeignChange();
+      } else if (change.device !== device && gone && others.has(address) && uses.has(address)) {
+        onForeignChange();
+      }
+    }, netns);
+  }
+
+  function unwatch(): void {
+    watch?.close();
+    watch = null;
   }
 
   return {
     mode: 'ipvs',
     families,
-    sync: (map) => exclusively(() => sync(map)),
+    sync: (map) => calls.run(() => sync(map)),
 
     apply: (change, map) =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (change.node || !state || state.isStale) return await sync(map);
         try {
-          return finish(await applyChange(kernel, state, change, map));
+          return finish(await applyChange(kernel, state, change));
         } catch (error) {
-          logger.warn({ error: messageOf(error) }, 'programming IPVS anew');
+          logger.warn({ error: messageOf(error) }, 'failed to apply a change; programming all of IPVS again');
           return await sync(map);
         }
       }),
 
     verify: () =>
-      exclusively(async () => {
+      calls.run(async () => {
         if (!state) return [];
         const device = findInterface(netns);
         const { ours, others } = readAddresses(device, netns);
@@ -166,20 +151,20 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         return [
           ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
           ...compareAddresses(state.bound, ours, others),
-          ...[...state.tables.values()].flatMap((table) => compareNfTable(nft, table.family, TABLE, table)),
+          ...(await tables.verify()),
         ];
       }),
 
     locate(frontend, packet) {
-      const table = state?.tables.get(frontend.family);
       const plan = state?.plans.get(frontend.key);
-      if (!table || !plan || !state) return [];
+      if (!plan || !state) return [];
+      const { hasPods = false } = state.layouts.get(frontend.family) ?? {};
       const bound = frontend.address !== null && state.bound.has(frontend.address);
-      return locateSteps(table, plan, frontend, packet, bound);
+      return locateSteps(plan, hasPods, frontend, packet, bound);
     },
 
     requireScheduler: (name) =>
-      exclusively(async () => {
+      calls.run(async () => {
         const error = await probe.check(name);
         if (error) throw error;
       }),
@@ -193,27 +178,28 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
       closed = true;
       cancelPoll?.();
       cancelPoll = null;
-      for (const watch of watches.splice(0)) watch.close();
-      await last;
-      loopback?.close();
-      ipvs.close();
-      nft.close();
+      unwatch();
+      await calls.run(async () => {
+        loopback?.close();
+        ipvs.close();
+        tables.close();
+      });
     },
 
     remove: ({ succeeded } = { succeeded: false }) =>
-      exclusively(async () => {
+      calls.run(async () => {
         cancelPoll?.();
         cancelPoll = null;
-        for (const watch of watches.splice(0)) watch.close();
+        unwatch();
         loopback?.close();
         loopback = null;
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
         const { plans = null, node = null, foreign = new Set<string>() } = state ?? {};
         state = null;
-        const removal = { families, netns, ipvs, nft, scheme, foreign };
+        const removal = { families, netns, ipvs, tables, scheme, foreign };
         if (succeeded) {
-          await handOver(removal, plans, node);
-          leave({ families, netns, scheme, foreign, clock, logger, drainMs });
+          await prepareDrain(removal, plans, node);
+          drain({ families, netns, scheme, foreign, clock, logger, drainMs });
           return;
         }
         await removeAll(removal);

@@ -1,26 +1,26 @@
 import { describeServer, hostPort } from '../../kernel/ipvs/codec.ts';
+import { formatVerdict, tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
-import { keyingOf } from '../nftables/entries.ts';
+import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
+import { frontendMap } from '../rules/pick-chains.ts';
+import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
-import { markMap, orderMap, redirectMap, TABLE } from './layout.ts';
+import { markMap, redirectMap, TABLE } from './layout.ts';
+import { entriesOf } from './render.ts';
 import { INTERFACE } from './service-interface.ts';
-import { type SteeringTable, verdictText } from './steering-table.ts';
 
-/** The kernel objects that a frontend's packet meets, in order. */
+/** Returns the kernel objects that a frontend's packet meets, in order. */
 export function locateSteps(
-  table: SteeringTable,
   plan: FrontendPlan,
+  hasPods: boolean,
   frontend: Frontend,
   packet: Packet,
   bound: boolean,
 ): KernelStep[] {
-  const at = (what: string) => `nft: table ${table.family === 'ipv4' ? 'ip' : 'ip6'} ${TABLE}, ${what}`;
-  const protocol = frontend.protocol.toLowerCase();
-  const key =
-    frontend.address === null
-      ? `${protocol} . ${frontend.port}`
-      : `${frontend.address} . ${protocol} . ${frontend.port}`;
+  const { family } = frontend;
+  const at = (what: string) => `nft: table ${tableTitle(family, TABLE)}, ${what}`;
+  const key = frontendKeyText(frontend);
   const steps: KernelStep[] = [];
   if (frontend.address !== null && bound) {
     steps.push({
@@ -28,14 +28,8 @@ export function locateSteps(
       effect: 'the packet is for this node, where IPVS takes it',
     });
   }
-  if (frontend.allowedSources) {
-    const ranges = frontend.allowedSources.map(({ text }) => text).join(', ');
-    steps.push({
-      object: at(`set allowed-sources, elements ${key} . ${ranges}`),
-      effect: 'other sources are dropped',
-    });
-  }
-  const entries = table.entries(frontend.key);
+  steps.push(...sourceRangeSteps(frontend, at));
+  const entries = entriesOf(plan, hasPods);
   const entry =
     entries.find(({ scope }) => scope === packet.sourceClass) ?? entries.find(({ scope }) => scope === 'any');
   if (!entry) return steps;
@@ -43,9 +37,9 @@ export function locateSteps(
   const hook = packet.sourceClass === 'node' ? 'output' : 'input';
   steps.push({
     object: at(
-      `chain ${hook} → chain from-${packet.sourceClass}, map ${orderMap(keying, entry.scope)}, element ${key}`,
+      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keying, entry.scope)}, element ${key}`,
     ),
-    effect: EFFECTS[verdictText(entry.verdict)] ?? 'it gets the mark of its virtual server',
+    effect: EFFECTS[formatVerdict(entry.verdict)] ?? 'it gets the mark of its virtual server',
   });
   if (entry.mark !== null) {
     steps.push({
@@ -60,7 +54,7 @@ export function locateSteps(
       object: at(
         `chain redirect-from-${packet.sourceClass}, map ${redirectMap(keying, packet.sourceClass)}, element ${key}`,
       ),
-      effect: `redirected to ${hostPort({ address: ALIAS[table.family], port: order.port })}, the persistent virtual server${order.masquerade ? ', and masqueraded' : ''}`,
+      effect: `redirected to ${hostPort({ address: ALIAS[family], port: order.port })}, the persistent virtual server${order.masquerade ? ', and masqueraded' : ''}`,
     });
   }
   const server = plan.servers.find(({ slot, server: { id } }) => {
@@ -70,10 +64,9 @@ export function locateSteps(
   });
   if (!server) return steps;
   const { id, scheduler, persistenceSeconds } = server.server;
-  const shown = server.endpoints.slice(0, 8).map(({ ip, port }) => hostPort({ address: ip, port }));
   steps.push({
     object: `ipvsadm: virtual server ${describeServer(id)}`,
-    effect: `scheduler ${scheduler}${persistenceSeconds === null ? '' : `, persistent for ${persistenceSeconds} s`}: one of ${server.endpoints.length}: ${shown.join(', ')}${server.endpoints.length > 8 ? ', …' : ''}`,
+    effect: `scheduler ${scheduler}${persistenceSeconds === null ? '' : `, persistent for ${persistenceSeconds} s`}: one of ${server.endpoints.length}: ${namedEndpoints(server.endpoints)}`,
   });
   return steps;
 }

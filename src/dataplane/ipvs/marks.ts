@@ -72,7 +72,7 @@ export class NumberTable {
   readonly #slots = new Map<string, number>();
   readonly #used = new Set<number>();
   /** Numbers of slots that the kernel had before this process started. */
-  readonly #remembered = new Map<string, number>();
+  readonly #restored = new Map<string, number>();
   #next = 1;
 
   constructor(scheme: NumberScheme) {
@@ -80,8 +80,8 @@ export class NumberTable {
   }
 
   /** The slot had this number in an earlier run, and may still be wanted. */
-  remember(slot: string, number: number): void {
-    this.#remembered.set(slot, number);
+  restore(slot: string, number: number): void {
+    this.#restored.set(slot, number);
     this.reserve(number);
   }
 
@@ -94,8 +94,8 @@ export class NumberTable {
   take(slot: string, masquerade: boolean): number {
     const known = this.#slots.get(slot);
     if (known !== undefined) return known;
-    const before = this.#remembered.get(slot);
-    this.#remembered.delete(slot);
+    const before = this.#restored.get(slot);
+    this.#restored.delete(slot);
     if (before !== undefined && this.#scheme.fits(before, masquerade)) {
       this.#slots.set(slot, before);
       return before;

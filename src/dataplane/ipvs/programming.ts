@@ -1,12 +1,11 @@
 import { describeServer, type ServerId, type VirtualServer } from '../../kernel/ipvs/codec.ts';
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import type { NftBatch } from '../../kernel/nftables/batch.ts';
-import type { NftConnection } from '../../kernel/nftables/connection.ts';
-import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import { addressBytes, cidrContains, type IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
+import type { ElementGroup } from '../../nft/spec.ts';
+import type { Tables } from '../../nft/tables.ts';
 import {
   type Change,
   type Frontend,
@@ -17,31 +16,30 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 import type { ApplyReport } from '../dataplane.ts';
+import { changeAddressSet, HAIRPIN } from '../rules/address-elements.ts';
+import { endDraining } from './drain.ts';
 import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
-import { TABLE } from './layout.ts';
-import { LEAVING_TABLE } from './leaving-table.ts';
+import { createLayout, type Layout } from './layout.ts';
 import { type MarkScheme, markScheme, NumberTable, PORTS } from './marks.ts';
 import type { IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
-import { rememberNumbers } from './remembered-numbers.ts';
+import { ADDRESSES, renderFrontend, renderTable } from './render.ts';
+import { restoreMarks } from './restored-marks.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
 import { type Commands, newCommands, ServerTable, send, serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
-import { SteeringTable } from './steering-table.ts';
 
-/** A transaction is tried again this often when others commit in between. */
-const ATTEMPTS = 8;
-/** Beyond so many, addresses are looked up by one listing. */
-const MOST_LOOKUPS = 50;
+/** More addresses than these are looked up by one listing. */
+const MAX_LOOKUPS = 50;
 
-/** What of the kernel is spoken to. */
+/** The parts of the kernel that are programmed. */
 export interface Kernel {
   readonly families: readonly IPFamily[];
   readonly netns: NetnsRef | undefined;
   readonly ipvs: IpvsConnection;
-  readonly nft: NftConnection;
+  readonly tables: Tables;
   readonly probe: SchedulerProbe;
   readonly clock: Clock;
   readonly options: IpvsOptions;
@@ -55,7 +53,7 @@ export interface Programmed {
   readonly scheme: MarkScheme;
   readonly marks: NumberTable;
   readonly aliases: NumberTable;
-  readonly tables: ReadonlyMap<IPFamily, SteeringTable>;
+  readonly layouts: ReadonlyMap<IPFamily, Layout>;
   readonly plans: Map<FrontendKey, FrontendPlan>;
   /** Addresses of our interface. */
   readonly bound: Set<string>;
@@ -72,35 +70,28 @@ export interface Programmed {
   isStale: boolean;
 }
 
-/** Makes the kernel equal to a map, whatever is there now. `before`: what this process programmed, if anything. */
+/** Makes the kernel equal to a map, whatever is there now. `before`: what this process has programmed. */
 export async function applyMap(
   kernel: Kernel,
   map: ServiceMap,
   before: Programmed | null,
-  owned: boolean,
 ): Promise<{ programmed: Programmed; report: ApplyReport }> {
   const { families, netns, ipvs, clock, options } = kernel;
   const { node } = map;
   const started = performance.now();
   const fault = await kernel.probe.check(options.scheduler ?? node.ipvsScheduler);
   if (fault) throw fault;
-  let wasLeaving = false;
-  for (const family of families) {
-    const protocol = NFPROTO[family];
-    // A mode of before leaves no more: what there is of its servers is taken over.
-    if (!kernel.nft.tables(protocol).some(({ name }) => name === LEAVING_TABLE)) continue;
-    await kernel.nft.removeTable(protocol, LEAVING_TABLE);
-    wasLeaving = true;
-  }
+  // Servers that another process was draining are taken over.
+  const wasDraining = await endDraining(families, netns);
   if (options.timeouts) ipvs.setTimeouts(options.timeouts);
   const device = ensureInterface(netns);
   applySettings(node.localhostNodePorts && families.includes('ipv4'), netns);
   const { ours, others } = readAddresses(device, netns);
-  if (wasLeaving) restoreSources(device, ours, netns);
+  if (wasDraining) restoreSources(device, ours, netns);
   const scheme = markScheme(node.masqueradeBit);
   const isOurs = ownership(scheme, ours, families);
   const standing = ipvs.servers();
-  // Who began with an empty table, or has read what an earlier run left, knows what is his.
+  // From the first time on, this process knows its own servers.
   const isForeign = ({ id }: VirtualServer) => !isOurs(id) || (before !== null && !isKnown(before, id));
   const state: Programmed = {
     node,
@@ -109,7 +100,7 @@ export async function applyMap(
     scheme,
     marks: new NumberTable(scheme),
     aliases: new NumberTable(PORTS),
-    tables: new Map(families.map((family) => [family, new SteeringTable(family, node, scheme)])),
+    layouts: new Map(families.map((family) => [family, createLayout(family, node, scheme)])),
     plans: new Map(),
     bound: new Set(),
     others,
@@ -126,7 +117,7 @@ export async function applyMap(
     const numbers = numbersOf(state, server.id);
     numbers?.table.reserve(numbers.number);
   }
-  rememberNumbers(kernel, state, map);
+  restoreMarks(kernel, state, map);
   const read = performance.now();
 
   for (const family of families) use(state, ALIAS[family], 1);
@@ -160,41 +151,33 @@ export async function applyMap(
   const encoded = performance.now();
 
   await send(ipvs, early, reporter(state));
-  let operations = early.batch.length;
-  for (const table of state.tables.values()) {
-    operations += await replaceTable(kernel, table, owned, (batch) => {
-      for (const plan of state.plans.values()) {
-        if (plan.frontend.family === table.family) table.setFrontend(batch, plan);
-      }
-      for (const ip of state.bound) if (table.isOurs(ip)) table.setAddress(batch, ip, true);
-      for (const ip of map.hairpinAddresses) if (table.isOurs(ip)) table.setHairpin(batch, ip, true);
-    });
-  }
+  const written = await kernel.tables.replace((family) =>
+    renderTable(layoutOf(state, family), node, {
+      plans: state.plans,
+      bound: state.bound,
+      hairpinAddresses: map.hairpinAddresses,
+    }),
+  );
   const missing = [...state.bound].filter((ip) => !ours.has(ip));
   await changeAddresses(device, missing, [], netns);
   await send(ipvs, late, reporter(state));
   await send(ipvs, remove, reporter(state));
   const extra = [...ours].filter((ip) => !state.bound.has(ip) && isOfFamilies(kernel, ip));
   await changeAddresses(device, [], extra, netns);
-  operations += late.batch.length + remove.batch.length + missing.length + extra.length;
+  const commands = early.batch.length + late.batch.length + remove.batch.length;
   return {
     programmed: state,
     report: {
-      operations,
+      operations: commands + written.operations + missing.length + extra.length,
       encodeMs: encoded - read,
       kernelMs: read - started + performance.now() - encoded,
-      failed: failures(state),
+      failed: failures(kernel, state),
     },
   };
 }
 
 /** Applies a change to what was programmed. */
-export async function applyChange(
-  kernel: Kernel,
-  state: Programmed,
-  change: Change,
-  map: ServiceMap,
-): Promise<ApplyReport> {
+export async function applyChange(kernel: Kernel, state: Programmed, change: Change): Promise<ApplyReport> {
   const { ipvs, netns, clock } = kernel;
   const started = performance.now();
   const now = clock.now();
@@ -222,15 +205,9 @@ export async function applyChange(
   const early = newCommands(ipvs);
   const late = newCommands(ipvs);
   const remove = newCommands(ipvs);
-  const batches = new Map<IPFamily, NftBatch>();
-  const batchOf = (table: SteeringTable): NftBatch => {
-    const batch = batches.get(table.family) ?? kernel.nft.batch(table.layout.protocol);
-    batches.set(table.family, batch);
-    return batch;
-  };
+  const groups = new Map(kernel.families.map((family) => [family, new Map<string, ElementGroup | null>()]));
   for (const { key, after, before } of changes) {
-    const table = state.tables.get((after ?? before)?.family ?? 'ipv4');
-    if (!table) continue;
+    const family = (after ?? before)?.family ?? 'ipv4';
     state.failed.delete(key);
     const old = state.plans.get(key) ?? null;
     const plan = after && (await makePlan(kernel, state, after));
@@ -246,40 +223,27 @@ export async function applyChange(
       if (slot !== null) numbersOf(state, server.id)?.table.forget(slot);
       drop(state, server.id, old?.frontend.protocol !== 'UDP', now, remove);
     }
-    if (plan) {
-      state.plans.set(key, plan);
-      table.setFrontend(batchOf(table), plan);
-    } else {
-      state.plans.delete(key);
-      table.deleteFrontend(batchOf(table), key);
-    }
+    if (plan) state.plans.set(key, plan);
+    else state.plans.delete(key);
+    groups.get(family)?.set(key, plan && renderFrontend(plan, layoutOf(state, family)));
   }
-  for (const table of state.tables.values()) {
-    for (const ip of added) if (table.isOurs(ip)) table.setAddress(batchOf(table), ip, true);
-    for (const [list, on] of [
-      [change.hairpinAddresses.added, true],
-      [change.hairpinAddresses.removed, false],
-    ] as const) {
-      for (const ip of list) if (table.isOurs(ip)) table.setHairpin(batchOf(table), ip, on);
-    }
+  for (const [family, ofFamily] of groups) {
+    changeAddressSet(ofFamily, ADDRESSES, family, { added, removed: [] });
+    changeAddressSet(ofFamily, HAIRPIN, family, change.hairpinAddresses);
   }
   const encoded = performance.now();
   await send(ipvs, early, reporter(state));
   let operations = early.batch.length + late.batch.length + remove.batch.length + added.length;
-  for (const batch of batches.values()) {
-    await kernel.nft.commit(batch);
-    operations += batch.operations;
-  }
+  operations += (await kernel.tables.change(groups)).operations;
   if (added.length > 0) await changeAddresses(state.device, added, [], netns);
   await send(ipvs, late, reporter(state));
   await send(ipvs, remove, reporter(state));
   if (touched.size > 0) operations += await releaseAddresses(kernel, state, touched);
-  void map;
   return {
     operations,
     encodeMs: encoded - started,
     kernelMs: performance.now() - encoded,
-    failed: failures(state),
+    failed: failures(kernel, state),
   };
 }
 
@@ -299,7 +263,7 @@ export async function collectDrained(
 
 /** Notes which addresses, that are not on our interface, other devices of the node have. */
 function noteOthers(state: Programmed, addresses: readonly string[], netns: NetnsRef | undefined): void {
-  if (addresses.length > MOST_LOOKUPS) {
+  if (addresses.length > MAX_LOOKUPS) {
     state.others = readAddresses(state.device, netns).others;
     return;
   }
@@ -323,20 +287,20 @@ async function releaseAddresses(
   if (gone.length === 0) return 0;
   for (const ip of gone) state.bound.delete(ip);
   await changeAddresses(state.device, [], gone, kernel.netns);
-  let operations = gone.length;
-  for (const table of state.tables.values()) {
-    const batch = kernel.nft.batch(table.layout.protocol);
-    for (const ip of gone) if (table.isOurs(ip)) table.setAddress(batch, ip, false);
-    await kernel.nft.commit(batch);
-    operations += batch.operations;
-  }
-  return operations;
+  const groups = new Map(
+    kernel.families.map((family) => {
+      const ofFamily = new Map<string, ElementGroup | null>();
+      changeAddressSet(ofFamily, ADDRESSES, family, { added: [], removed: gone });
+      return [family, ofFamily];
+    }),
+  );
+  return gone.length + (await kernel.tables.change(groups)).operations;
 }
 
 /**
  * Ends a server that no frontend wants. Its connections are waited for where its address stays here meanwhile: that
- * is, where another port of it is wanted, or where it is a cluster IP, which nobody else can have. A load balancer's
- * address may be somebody else's by now.
+ * is, where another port of it is wanted, or where it is a cluster IP, which is of this cluster only. A load balancer's
+ * address may be in use elsewhere by now.
  */
 function drop(state: Programmed, id: ServerId, drains: boolean, now: number, remove: Commands): void {
   const stays =
@@ -358,12 +322,12 @@ function freeNumber(state: Programmed, id: ServerId): void {
   numbers?.table.free(numbers.number);
 }
 
-/** Marks are ours whoever says otherwise; on addresses of our interface others may have servers of their own. */
+/** Marks are always ours; on addresses of our interface other programs may have servers of their own. */
 function isKnown({ servers }: Programmed, id: ServerId): boolean {
   return 'mark' in id || servers.has(id);
 }
 
-/** How a frontend is carried out, or null (and noted as failed) when it cannot be. */
+/** Plans a frontend; null, and noted as failed, when it cannot be programmed. */
 async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): Promise<FrontendPlan | null> {
   const standard = kernel.options.scheduler ?? state.node.ipvsScheduler;
   let scheduler = frontend.options.ipvsScheduler ?? standard;
@@ -390,7 +354,7 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   if (bad !== undefined) {
     state.failed.set(
       frontend.key,
-      new FairleadError(`${JSON.stringify(bad)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
+      new FairleadError(`${JSON.stringify(bad)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
         op: 'program IPVS',
         code: 'EINVAL',
         object: bad,
@@ -437,34 +401,10 @@ function* endpointAddresses(frontend: Frontend): Generator<string> {
   for (const { endpoints } of pools) for (const { ip } of endpoints) yield ip;
 }
 
-/** Writes a family's table anew, in one transaction. Returns how many operations it took. */
-async function replaceTable(
-  { nft }: Kernel,
-  table: SteeringTable,
-  owned: boolean,
-  fill: (batch: NftBatch) => void,
-): Promise<number> {
-  const { protocol } = table.layout;
-  let filled = false;
-  for (let attempt = 1; ; attempt++) {
-    const generation = nft.generation();
-    const replace = nft.tables(protocol).some(({ name }) => name === TABLE);
-    const batch = nft.batch(protocol, {
-      capacity: 1 << 18,
-      ...(attempt < ATTEMPTS ? { generation } : {}),
-    });
-    table.create(batch, { owned, replace });
-    if (filled) table.refill(batch);
-    else fill(batch);
-    filled = true;
-    try {
-      await nft.commit(batch);
-      return batch.operations;
-    } catch (error) {
-      if (attempt < ATTEMPTS && hasCode(error, 'ERESTART', 'errno 85')) continue;
-      throw error;
-    }
-  }
+function layoutOf(state: Programmed, family: IPFamily): Layout {
+  const layout = state.layouts.get(family);
+  if (!layout) throw new Error(`family ${family} is not programmed`);
+  return layout;
 }
 
 function use(state: Programmed, ip: string, by: number): void {
@@ -485,4 +425,5 @@ function reporter(state: Programmed): (owner: FrontendKey | null, error: Fairlea
   };
 }
 
-const failures = (state: Programmed) => [...state.failed].map(([key, error]) => ({ key, error }));
+const failures = ({ tables }: Kernel, state: Programmed) =>
+  [...state.failed, ...tables.refused].map(([key, error]) => ({ key, error }));

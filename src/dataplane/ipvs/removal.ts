@@ -3,15 +3,14 @@ import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import type { NftConnection } from '../../kernel/nftables/connection.ts';
-import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import type { Tables } from '../../nft/tables.ts';
 import type { Frontend, NodeView } from '../../service/model.ts';
+import { drainTables, endDraining } from './drain.ts';
+import { renderDrainTable } from './drain-table.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
 import { restoreSettings } from './kernel-settings.ts';
-import { TABLE } from './layout.ts';
-import { createLeavingTable, LEAVING_TABLE } from './leaving-table.ts';
 import type { MarkScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
 import { serverKey, serverOrder } from './server-table.ts';
@@ -24,14 +23,14 @@ export interface Removal {
   readonly families: readonly IPFamily[];
   readonly netns: NetnsRef | undefined;
   readonly ipvs: IpvsConnection;
-  readonly nft: NftConnection;
+  readonly tables: Tables;
   readonly scheme: MarkScheme;
   /** Servers of other programs on addresses of ours, by `serverKey`, as far as they are known. */
   readonly foreign: ReadonlySet<string>;
 }
 
 /** Removes all that the mode has in the kernel. */
-export async function removeAll({ families, netns, ipvs, nft, scheme, foreign }: Removal): Promise<void> {
+export async function removeAll({ families, netns, ipvs, tables, scheme, foreign }: Removal): Promise<void> {
   const { ours } = readAddresses(findInterface(netns), netns);
   const isOurs = ownership(scheme, ours, families);
   const batch = ipvs.batch();
@@ -42,48 +41,37 @@ export async function removeAll({ families, netns, ipvs, nft, scheme, foreign }:
   }
   await ipvs.commit(batch);
   removeInterface(netns);
-  let wasThere = false;
-  for (const family of families) {
-    const protocol = NFPROTO[family];
-    const names = new Set(nft.tables(protocol).map(({ name }) => name));
-    for (const name of [TABLE, LEAVING_TABLE]) {
-      if (!names.has(name)) continue;
-      wasThere = true;
-      await nft.removeTable(protocol, name);
-    }
-  }
-  if (wasThere) restoreSettings({ shared: others.length > 0 }, netns);
+  const wasThere = [...tables].some((table) => table.exists());
+  await tables.remove();
+  const wasDraining = await endDraining(families, netns);
+  if (wasThere || wasDraining) restoreSettings({ shared: others.length > 0 }, netns);
 }
 
 /**
- * Another mode takes new connections already: takes the rules away, and leaves the virtual servers with their open
- * connections to `leave`. UDP's flows are forgotten, so that the other mode takes their next packets. `plans`: what
- * was programmed, where this process did it.
+ * Removes the rules when another mode takes new connections already, and keeps the virtual servers with their open
+ * connections for `drain`. UDP's flows are deleted, so that the other mode takes their next packets. `plans`: what was
+ * programmed, where this process did it.
  */
-export async function handOver(
+export async function prepareDrain(
   removal: Removal,
   plans: ReadonlyMap<string, FrontendPlan> | null,
   node: NodeView | null,
 ): Promise<void> {
-  const { families, netns, ipvs, nft, scheme } = removal;
+  const { families, netns, ipvs, tables, scheme } = removal;
   const device = findInterface(netns);
   if (device === null) return;
   const { ours } = readAddresses(device, netns);
   if (node) preferSources(device, ours, node, netns);
-  for (const family of families) {
-    const protocol = NFPROTO[family];
-    const names = new Set(nft.tables(protocol).map(({ name }) => name));
-    if (!names.has(LEAVING_TABLE)) {
-      const batch = nft.batch(protocol);
-      createLeavingTable(batch, family, [...ours]);
-      await nft.commit(batch);
+  await drainTables(families, netns, async (draining) => {
+    for (const table of draining) {
+      if (!table.exists()) await table.replace(renderDrainTable(table.family, ours));
     }
-    if (names.has(TABLE)) await nft.removeTable(protocol, TABLE);
-  }
+  });
+  await tables.remove();
   const isOurs = ownership(scheme, ours, families);
   const reals = new Set<string>();
   for (const { id } of ipvs.servers()) {
-    // A mark does not say whose protocol it is.
+    // A mark does not tell the protocol.
     if (!isOurs(id) || ('protocol' in id && id.protocol !== UDP)) continue;
     for (const { address, port } of ipvs.realServers(id)) reals.add(`${address} ${port}`);
   }

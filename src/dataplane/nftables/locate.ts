@@ -1,62 +1,58 @@
+import type { IPFamily } from '../../lib/address.ts';
+import { formatVerdict, tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
-import { keyingOf, verdictText } from './entries.ts';
-import type { FamilyTable } from './family-table.ts';
-import { endpointMap, frontendMap, pickChain } from './layout.ts';
+import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
+import { AFFINITY, endpointMap, frontendMap, pickChain } from '../rules/pick-chains.ts';
+import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
+import { entriesOf } from './render.ts';
 
-/** The chains and elements that a frontend's packet meets, in order. */
-export function locateSteps(table: FamilyTable, frontend: Frontend, packet: Packet): KernelStep[] {
-  const family = table.family === 'ipv4' ? 'ip' : 'ip6';
-  const at = (what: string) => `nft: table ${family} ${table.name}, ${what}`;
-  const protocol = frontend.protocol.toLowerCase();
-  const key =
-    frontend.address === null
-      ? `${protocol} . ${frontend.port}`
-      : `${frontend.address} . ${protocol} . ${frontend.port}`;
-  const entries = table.entries(frontend.key);
+/** Returns the chains and elements that a frontend's packet meets, in order. */
+export function locateSteps(
+  family: IPFamily,
+  tableName: string,
+  hasPods: boolean,
+  frontend: Frontend,
+  packet: Packet,
+): KernelStep[] {
+  const at = (what: string) => `nft: table ${tableTitle(family, tableName)}, ${what}`;
+  const key = frontendKeyText(frontend);
+  const entries = entriesOf(frontend, hasPods);
   const entry =
     entries.find(({ scope }) => scope === packet.sourceClass) ?? entries.find(({ scope }) => scope === 'any');
   const hook = packet.sourceClass === 'node' ? 'output' : 'prerouting';
-  const steps: KernelStep[] = [];
-  if (frontend.allowedSources) {
-    steps.push({
-      object: at(
-        `set allowed-sources, elements ${key} . ${frontend.allowedSources.map(({ text }) => text).join(', ')}`,
-      ),
-      effect: 'other sources are dropped',
-    });
-  }
+  const steps = sourceRangeSteps(frontend, at);
   if (!entry) return steps;
+  const { pick, scope, verdict, endpoints } = entry;
   steps.push({
     object: at(
-      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keyingOf(frontend), entry.scope)}, element ${key}`,
+      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keyingOf(frontend), scope)}, element ${key}`,
     ),
-    effect: verdictText(entry),
+    effect: pick
+      ? formatVerdict({ goto: pickChain(pick) })
+      : verdict === 'drop'
+        ? 'drop'
+        : formatVerdict({ goto: 'reject' }),
   });
-  const { pick } = entry;
   if (!pick) return steps;
   if (pick.masquerade !== 'none') {
-    steps.push({
-      object: at(`chain ${pickChain(pick)}`),
-      effect: `${pick.masquerade === 'nonpod' ? 'packets of others than pods are' : 'every packet is'} marked for masquerading`,
-    });
+    const which = pick.masquerade === 'nonpod' ? 'packets that are not from pods are' : 'every packet is';
+    steps.push({ object: at(`chain ${pickChain(pick)}`), effect: `${which} marked for masquerading` });
   }
   if (pick.sticky) {
+    const client = `${packet.source} . ${packet.destination}`;
     steps.push({
       object: at(
-        `map affinity, element ${packet.source} . ${packet.destination} . ${protocol} . ${frontend.port}`,
+        `map ${AFFINITY}, element ${client} . ${frontend.protocol.toLowerCase()} . ${frontend.port}`,
       ),
-      effect: `a client of the last ${frontend.affinitySeconds} s goes to the endpoint of then`,
+      effect: `a client seen within the last ${frontend.affinitySeconds} s returns to the same endpoint`,
     });
   }
   steps.push({
     object: at(
-      `chain ${pickChain({ ...pick, masquerade: 'none', sticky: false })}, map ${endpointMap(pick)}, elements ${key} . 0 to ${entry.slots.length - 1}`,
+      `chain ${pickChain({ ...pick, masquerade: 'none', sticky: false })}, map ${endpointMap(pick)}, elements ${key} . 0 to ${endpoints.length - 1}`,
     ),
-    effect: `one of ${entry.slots.length} at random: ${entry.slots
-      .slice(0, 8)
-      .map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`))
-      .join(', ')}${entry.slots.length > 8 ? ', …' : ''}`,
+    effect: `one of ${endpoints.length} at random: ${namedEndpoints(endpoints)}`,
   });
   return steps;
 }

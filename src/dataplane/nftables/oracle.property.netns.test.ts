@@ -11,10 +11,11 @@ import { snapshot } from '../../service/diff.ts';
 import type { Packet, ServiceMap } from '../../service/model.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { contentOf, type KernelTable, readKernelTable } from '../testing/kernel-table.ts';
 import { inInterface, isConsistent, isForNode } from '../testing/packet-class.ts';
+import { interpret } from '../testing/rules-interpreter.ts';
 import { createNftables } from './nftables.ts';
-import { interpret } from './testing/interpreter.ts';
-import { contentOf, type KernelTable, readKernelTable } from './testing/kernel-table.ts';
+import { TABLE } from './render.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ROUNDS = 60;
@@ -51,8 +52,8 @@ for (let seed = 1; seed <= 8; seed++) {
         if (round % COMPARED !== 0) continue;
         await fresh.sync(snapshot(map));
         for (const family of FAMILIES) {
-          const kernel = readKernelTable(connection, NFPROTO[family]);
-          assertSame(kernel, readKernelTable(otherConnection, NFPROTO[family]), `round ${round}`);
+          const kernel = readKernelTable(connection, NFPROTO[family], TABLE);
+          assertSame(kernel, readKernelTable(otherConnection, NFPROTO[family], TABLE), `round ${round}`);
           for (let i = 0; i < PACKETS; i++) {
             const packet = cluster.packet(map);
             if (familyOf(packet.destination) !== family || !isConsistent(packet, map)) continue;

@@ -4,7 +4,7 @@ import type { NetnsRef } from '../../kernel/netns.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { familyOf } from '../../lib/address.ts';
 import { hostPort } from './balancer.ts';
-import type { ListenAddress } from './elements.ts';
+import type { ListenAddress } from './render.ts';
 
 /**
  * Deletes what connection tracking knows of UDP clients of these listeners: what such a client sends next is sent where

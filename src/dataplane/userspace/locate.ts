@@ -1,33 +1,26 @@
+import { tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
-import type { Keying } from '../nf-matches.ts';
+import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
+import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
 import { hostPort } from './balancer.ts';
-import type { ProgrammedFrontend } from './elements.ts';
 import { listenerMap, refusalMap, TABLE } from './layout.ts';
 import type { PoolListener } from './pool-listeners.ts';
+import type { ProgrammedFrontend } from './render.ts';
 
-/** How many endpoints a step names. */
-const NAMED = 8;
-
-/** The set elements and the listener that a frontend's packet meets, in order. */
+/** Returns the set elements and the listener that a frontend's packet meets, in order. */
 export function locateSteps(
   { frontend, targets }: ProgrammedFrontend,
   packet: Packet,
   listenerOf: (pool: string) => PoolListener | undefined,
 ): KernelStep[] {
   const { sourceClass: source } = packet;
-  const at = (what: string) => `nft: table ${frontend.family === 'ipv4' ? 'ip' : 'ip6'} ${TABLE}, ${what}`;
-  const keying: Keying = frontend.address === null ? 'port' : 'address';
-  const key = `${frontend.address === null ? '' : `${frontend.address} . `}${frontend.protocol.toLowerCase()} . ${frontend.port}`;
-  const steps: KernelStep[] = [];
-  if (frontend.allowedSources) {
-    const ranges = frontend.allowedSources.map(({ text }) => text).join(', ');
-    steps.push({
-      object: at(`set allowed-sources, elements ${key} . ${ranges === '' ? '(none)' : ranges}`),
-      effect: 'other sources are dropped',
-    });
-  }
-  const chain = `chain ${source === 'node' ? 'output' : 'prerouting'} → chain ${keying === 'port' ? 'node-ports-' : ''}from-${source}`;
+  const at = (what: string) => `nft: table ${tableTitle(frontend.family, TABLE)}, ${what}`;
+  const keying = keyingOf(frontend);
+  const key = frontendKeyText(frontend);
+  const steps = sourceRangeSteps(frontend, at);
+  const hook = source === 'node' ? 'output' : 'prerouting';
+  const chain = `chain ${hook} → chain ${keying === 'port' ? 'node-ports-' : ''}from-${source}`;
   const target = targets[source];
   if (typeof target === 'string') {
     const effect = target === 'drop' ? 'drop' : 'goto reject';
@@ -50,15 +43,13 @@ function listenerStep(
   where: string,
   listenerOf: (pool: string) => PoolListener | undefined,
 ): KernelStep {
-  const listener = listenerOf(pool);
-  const endpoints = listener?.endpoints ?? [];
-  const names = endpoints.slice(0, NAMED).map(hostPort).join(', ');
+  const endpoints = listenerOf(pool)?.endpoints ?? [];
   const affinity =
     frontend.affinitySeconds === null
       ? ''
-      : `; a client of the last ${frontend.affinitySeconds} s goes to its endpoint of then`;
+      : `; a client seen within the last ${frontend.affinitySeconds} s returns to the same endpoint`;
   return {
     object: `fairlead: listener ${frontend.protocol.toLowerCase()} ${where} of pool ${pool}, process ${process.pid}`,
-    effect: `a connection of the node's own goes to one of ${endpoints.length} in turn, to the next when one fails: ${names}${endpoints.length > NAMED ? ', …' : ''}${affinity}`,
+    effect: `a connection of the node's own goes to one of ${endpoints.length} in turn, to the next when one fails: ${namedEndpoints(endpoints)}${affinity}`,
   };
 }

@@ -7,9 +7,10 @@ import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts'
 import type { SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { FlowEventKind, OnFlowEvent } from '../flow-event.ts';
+import { commentOf } from '../rules/frontend-keys.ts';
 import { type Balancer, createBalancer, hostPort, type PoolSettings } from './balancer.ts';
-import { commentOf, type ListenAddress, listenerElement, type SetElement } from './elements.ts';
 import type { PoolProxy } from './pool-proxy.ts';
+import type { ListenAddress, ProgrammedListener } from './render.ts';
 import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
 import { createUdpProxy } from './udp-proxy.ts';
@@ -25,12 +26,7 @@ export interface PoolListenersOptions {
 }
 
 /** A listener at work: one for each pool, whichever frontends lead to it. */
-export interface PoolListener {
-  readonly pool: string;
-  readonly family: IPFamily;
-  readonly protocol: 'TCP' | 'UDP';
-  readonly at: ListenAddress;
-  readonly element: SetElement;
+export interface PoolListener extends ProgrammedListener {
   readonly proxy: PoolProxy;
   readonly endpoints: readonly Endpoint[];
 }
@@ -132,7 +128,6 @@ export function createPoolListeners({
       family,
       protocol,
       at,
-      element: listenerElement(at, { family, protocol, pool: pool.id }),
       proxy: protocol === 'TCP' ? createTcpProxy(options) : createUdpProxy(options),
       balancer,
       settings,

@@ -240,7 +240,7 @@ describe('userspace mode', () => {
     );
     assert.match(
       listener ?? '',
-      /listener tcp 192\.0\.2\.10:\d+ of pool shop\/s88:p\/TCP\/ipv4\/local, process \d+ \| .*one of 2 in turn.*10\.244\.1\.11:8080, 10\.244\.1\.12:8080; a client of the last 5 s/,
+      /listener tcp 192\.0\.2\.10:\d+ of pool shop\/s88:p\/TCP\/ipv4\/local, process \d+ \| .*one of 2 in turn.*10\.244\.1\.11:8080, 10\.244\.1\.12:8080; a client seen within the last 5 s/,
     );
     assert.match(
       locate('NodePort', 'node')[0] ?? '',

@@ -1,12 +1,12 @@
 import type { NetnsRef } from '../../kernel/netns.ts';
-import { NftConnection } from '../../kernel/nftables/connection.ts';
-import { NFPROTO } from '../../kernel/nftables/constants.ts';
-import { watchNftables } from '../../kernel/nftables/events.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { hasCode, messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
+import type { ElementGroup } from '../../nft/spec.ts';
+import type { CommitReport } from '../../nft/table.ts';
+import { Tables } from '../../nft/tables.ts';
 import {
   type Change,
   type Endpoint,
@@ -19,20 +19,22 @@ import {
 import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
-import { compareNfTable } from '../nf-table.ts';
+import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
 import { hostPort } from './balancer.ts';
-import {
-  frontendElements,
-  type ListenAddress,
-  type ProgrammedFrontend,
-  readListenerKey,
-  type Target,
-} from './elements.ts';
-import { FamilyTable } from './family-table.ts';
 import { LISTENERS, TABLE } from './layout.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
 import { createPoolListeners, type PoolListener, placeOf } from './pool-listeners.ts';
+import {
+  type ListenAddress,
+  listenerOwner,
+  type ProgrammedFrontend,
+  readListenerKey,
+  renderFrontend,
+  renderListener,
+  renderTable,
+  type Target,
+} from './render.ts';
 import { compareListeners } from './verify.ts';
 
 export interface UserspaceOptions {
@@ -43,7 +45,7 @@ export interface UserspaceOptions {
   readonly clock?: Clock;
   /** 0 to 1; where each pool's turns begin. */
   readonly random?: () => number;
-  /** Called when somebody else has changed our tables: call `verify`, then `sync`. Cannot happen to owned tables. */
+  /** Called when another process has changed our tables: call `verify`, then `sync`. Cannot happen to owned tables. */
   readonly onForeignChange?: () => void;
   /** How connections to endpoints went: failures, and the first answer after one. */
   readonly onOutcome?: (outcome: Outcome) => void;
@@ -67,8 +69,10 @@ export interface UserspaceDataplane extends Dataplane {
 
 /** A listener that no rule leads to any more still takes connections that were on their way to it. */
 const LINGER_MS = 1000;
-/** A transaction is tried again this often when others commit in between. */
-const ATTEMPTS = 8;
+/** A frontend that the tables hold. */
+interface Programmed extends ProgrammedFrontend {
+  readonly group: ElementGroup;
+}
 
 /**
  * The userspace mode: a listener for each pool of endpoints, at a random port of the node's address, to which a small
@@ -76,9 +80,9 @@ const ATTEMPTS = 8;
  * of the source; which endpoint, this process, which tries the next when one fails. Servers see the node's address.
  */
 export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
-  const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
+  const { families, netns, logger = silentLogger, clock = systemClock } = options;
   const random = options.random ?? Math.random;
-  const connection = new NftConnection(netns);
+  const tables = new Tables({ ...options, name: TABLE });
   const flowWatchers = new Set<OnFlowEvent>();
   const listeners = createPoolListeners({
     netns,
@@ -90,7 +94,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       for (const watcher of flowWatchers) watcher(event);
     },
   });
-  const tables = new Map<IPFamily, FamilyTable>();
+  const programmed = new Map<FrontendKey, Programmed>();
   const failures = new Map<FrontendKey, Error>();
   /** Listeners that no rule leads to any more: first those that still listen, then those with connections. */
   const retired = new Map<PoolListener, () => void>();
@@ -101,39 +105,23 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   let forgetting: Promise<void> = Promise.resolve();
   let succeeded = false;
   let unused: PoolListener[] = [];
-  let owned: boolean | null = options.owned === false ? false : null;
   let current: ServiceMap | null = null;
-  let watch: { close(): void } | null = null;
   let removed = false;
   const calls = createMutex();
 
-  function isOwned(): boolean {
-    owned ??= connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4']);
-    return owned;
-  }
-
-  const hasTable = (family: IPFamily) =>
-    connection.tables(NFPROTO[family]).some(({ name }) => name === TABLE);
-
-  /** The listeners that a run before this one had. */
+  /** The listeners of an earlier process. */
   function earlierListeners(): Map<string, ListenAddress> {
     const earlier = new Map<string, ListenAddress>();
-    for (const family of families) {
-      if (!hasTable(family)) continue;
-      try {
-        for (const { key, comment } of connection.elements(NFPROTO[family], TABLE, LISTENERS)) {
-          earlier.set(comment ?? `${earlier.size}`, readListenerKey(key, family));
-        }
-      } catch (error) {
-        // A table that somebody took the set from.
-        if (!hasCode(error, 'ENOENT')) throw error;
+    for (const table of tables) {
+      for (const { key, comment } of table.read(LISTENERS)) {
+        earlier.set(comment ?? `${earlier.size}`, readListenerKey(key, table.family));
       }
     }
     return earlier;
   }
 
   /** Takes the listeners that a frontend needs. Null, and noted as failed, when it cannot be written. */
-  function program(frontend: Frontend): ProgrammedFrontend | null {
+  function program(frontend: Frontend): Programmed | null {
     const pools = new Set<string>();
     const target = (source: SourceClass): Target => {
       const route = frontend.routes[source];
@@ -151,8 +139,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     const targets = Object.fromEntries(SOURCE_CLASSES.map((source) => [source, target(source)]));
     const state = { frontend, targets: targets as Record<SourceClass, Target>, pools: [...pools] };
     try {
-      frontendElements(state);
-      return state;
+      return { ...state, group: renderFrontend(state) };
     } catch (error) {
       fail(frontend.key, error);
       for (const pool of pools) listeners.release(pool);
@@ -166,109 +153,60 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     const started = performance.now();
-    const earlier = tables.size === 0 ? earlierListeners() : new Map<string, ListenAddress>();
+    const earlier = tables.areWritten ? new Map<string, ListenAddress>() : earlierListeners();
     removed = false;
     current = map;
     failures.clear();
+    programmed.clear();
     listeners.restart(map.node, earlier);
-    const states = new Map<IPFamily, ProgrammedFrontend[]>(families.map((family) => [family, []]));
     for (const frontend of map.frontends.values()) {
-      const list = states.get(frontend.family);
-      const state = list && program(frontend);
-      if (state) list.push(state);
+      const state = families.includes(frontend.family) ? program(frontend) : null;
+      if (state) programmed.set(frontend.key, state);
     }
     unused.push(...listeners.sweep().unused);
-    const tally = { encodeMs: performance.now() - started, kernelMs: 0, operations: 0 };
-    const wasWatching = watch !== null;
-    watch?.close();
-    watch = null;
-    try {
-      for (const family of families) await syncFamily(family, map, states.get(family) ?? [], tally);
-    } finally {
-      if (wasWatching || onForeignChange) startWatch();
-    }
+    const encodeMs = performance.now() - started;
+    const committed = await tables.replace((family) =>
+      renderTable(family, map.node, {
+        frontends: [...programmed].flatMap(([key, { frontend, group }]) =>
+          frontend.family === family ? [{ key, group }] : [],
+        ),
+        listeners,
+        clusterIPs: map.clusterIPs.keys(),
+      }),
+    );
     retire();
-    return report(tally);
-  }
-
-  async function syncFamily(
-    family: IPFamily,
-    map: ServiceMap,
-    frontends: readonly ProgrammedFrontend[],
-    tally: Tally,
-  ): Promise<void> {
-    const protocol = NFPROTO[family];
-    for (let attempt = 1; ; attempt++) {
-      const started = performance.now();
-      const generation = connection.generation();
-      const replace = hasTable(family);
-      const read = performance.now();
-      const table = new FamilyTable(family, map.node);
-      // Without a check on the last try: a machine whose rules others change all the time is no reason to give up.
-      const batch = connection.batch(protocol, attempt < ATTEMPTS ? { generation } : {});
-      const own = [...listeners].filter((listener) => listener.family === family);
-      table.create(
-        batch,
-        { frontends, listeners: own.map(({ element }) => element), clusterIPs: map.clusterIPs.keys() },
-        { owned: isOwned(), replace },
-      );
-      const encoded = performance.now();
-      try {
-        await connection.commit(batch);
-      } catch (error) {
-        if (attempt < ATTEMPTS && hasCode(error, 'ERESTART', 'errno 85')) continue;
-        throw error;
-      }
-      tables.set(family, table);
-      tally.operations += batch.operations;
-      tally.encodeMs += encoded - read;
-      tally.kernelMs += performance.now() - encoded + (read - started);
-      return;
-    }
+    return report({ ...committed, encodeMs: committed.encodeMs + encodeMs });
   }
 
   async function apply(change: Change, map: ServiceMap): Promise<ApplyReport> {
-    if (change.node || tables.size < families.length) return await sync(map);
+    if (change.node || !tables.areWritten) return await sync(map);
     current = map;
     const started = performance.now();
-    const states = change.frontends.flatMap(({ key, before, after }) => {
-      const table = tables.get((after ?? before)?.family ?? 'ipv4');
-      if (!table) return [];
+    const groups = new Map(families.map((family) => [family, new Map<string, ElementGroup | null>()]));
+    for (const { key, before, after } of change.frontends) {
+      const ofFamily = groups.get((after ?? before)?.family ?? 'ipv4');
+      if (!ofFamily) continue;
       failures.delete(key);
       // What stays is taken before it is released.
       const state = after && program(after);
-      for (const pool of table.frontends.get(key)?.pools ?? []) listeners.release(pool);
-      return [{ key, family: table.family, after: state }];
-    });
+      for (const pool of programmed.get(key)?.pools ?? []) listeners.release(pool);
+      if (state) programmed.set(key, state);
+      else programmed.delete(key);
+      ofFamily.set(key, state?.group ?? null);
+    }
     const swept = listeners.sweep();
     unused.push(...swept.unused);
-    const tally = { encodeMs: performance.now() - started, kernelMs: 0, operations: 0 };
-    for (const family of families) {
-      const table = tables.get(family);
-      if (!table) continue;
-      const begun = performance.now();
-      const batch = connection.batch(NFPROTO[family]);
-      const ofFamily = (list: readonly PoolListener[]) =>
-        list.filter((listener) => listener.family === family).map(({ element }) => element);
-      table.change(batch, {
-        frontends: states.filter((state) => state.family === family),
-        listeners: { added: ofFamily(swept.opened), removed: ofFamily(swept.unused) },
-        clusterIPs: change.clusterIPs,
-      });
-      const encoded = performance.now();
-      try {
-        await connection.commit(batch);
-      } catch (error) {
-        // The kernel is not as it was left.
-        logger.warn({ family, error: messageOf(error) }, 'writing the nf_tables table anew');
-        return await sync(map);
-      }
-      tally.operations += batch.operations;
-      tally.encodeMs += encoded - begun;
-      tally.kernelMs += performance.now() - encoded;
+    for (const listener of swept.unused) groups.get(listener.family)?.set(listenerOwner(listener), null);
+    for (const listener of swept.opened) {
+      groups.get(listener.family)?.set(listenerOwner(listener), renderListener(listener));
     }
+    for (const [family, ofFamily] of groups) {
+      changeAddressSet(ofFamily, CLUSTER_IPS, family, change.clusterIPs);
+    }
+    const encodeMs = performance.now() - started;
+    const committed = await tables.change(groups);
     retire();
-    return report(tally);
+    return report({ ...committed, encodeMs: committed.encodeMs + encodeMs });
   }
 
   /**
@@ -322,25 +260,12 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return (listeners.udpAt(place) ?? lingering.get(place))?.proxy.listening ?? false;
   }
 
-  function startWatch(): void {
-    if (watch || isOwned() || !onForeignChange) return;
-    const ours = new Set(families.map((family) => `${NFPROTO[family]} ${TABLE}`));
-    watch = watchNftables(
-      (transaction) => {
-        if (connection.wrote(transaction.sequence)) return;
-        if ([...transaction.tables].some((table) => ours.has(table))) onForeignChange();
-      },
-      onForeignChange,
-      netns,
-    );
-  }
-
-  function report(tally: Tally): ApplyReport {
-    const failed = [...failures].map(([key, error]) => ({ key, error }));
+  function report(committed: CommitReport): ApplyReport {
+    const failed = [...failures, ...tables.refused].map(([key, error]) => ({ key, error }));
     for (const { key, error } of failed) {
       logger.error({ frontend: key, error: messageOf(error) }, 'a frontend cannot be programmed');
     }
-    return { ...tally, failed };
+    return { ...committed, failed };
   }
 
   return {
@@ -352,16 +277,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     verify: () =>
       calls.run(async () => {
         if (!current) return [];
-        return [
-          ...families.flatMap((family) =>
-            compareNfTable(connection, family, TABLE, tables.get(family) ?? null),
-          ),
-          ...compareListeners(listeners, netns),
-        ];
+        return [...(await tables.verify()), ...compareListeners(listeners, netns)];
       }),
 
     locate(frontend, packet) {
-      const state = tables.get(frontend.family)?.frontends.get(frontend.key);
+      const state = programmed.get(frontend.key);
       return state ? locateSteps(state, packet, (pool) => listeners.get(pool)) : [];
     },
 
@@ -388,7 +308,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     },
 
     async close() {
-      watch?.close();
+      tables.unwatch();
       if (succeeded && lingering.size > 0) {
         // Closed with connections that wait to be accepted, a listener would reset these.
         lingered = Promise.withResolvers();
@@ -402,20 +322,15 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       }
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
       await forgetting;
-      connection.close();
+      tables.close();
     },
 
     remove: (options = { succeeded: false }) =>
       calls.run(async () => {
         succeeded = options.succeeded;
-        watch?.close();
-        watch = null;
-        const earlier = tables.size === 0 ? [...earlierListeners().values()] : [];
-        for (const family of families) {
-          if (!hasTable(family)) continue;
-          await connection.removeTable(NFPROTO[family], TABLE);
-        }
-        tables.clear();
+        const earlier = tables.areWritten ? [] : [...earlierListeners().values()];
+        await tables.remove();
+        programmed.clear();
         current = null;
         removed = true;
         failures.clear();
@@ -430,9 +345,3 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 /** UDP's are found by their place alone: connection tracking is compared for these only. */
 const lingeringName = (listener: PoolListener): string =>
   listener.protocol === 'UDP' ? placeOf(listener) : `TCP ${placeOf(listener)}`;
-
-interface Tally {
-  encodeMs: number;
-  kernelMs: number;
-  operations: number;
-}

@@ -1,4 +1,4 @@
-import { VERDICT } from './constants.ts';
+import { NFTA, VERDICT } from './constants.ts';
 
 /** A 32-bit word whose bytes in memory are `value` in network order (hosts are little-endian). */
 export function be32(value: number): number {
@@ -124,9 +124,9 @@ export class AttributeWriter {
 
   /** One expression of a rule. */
   expression(name: string, write: () => void): void {
-    this.nest(1);
-    this.text(1, name);
-    this.nest(2);
+    this.nest(NFTA.list.element);
+    this.text(NFTA.expression.name, name);
+    this.nest(NFTA.expression.data);
     write();
     this.endNest();
     this.endNest();
@@ -134,14 +134,15 @@ export class AttributeWriter {
 
   /** The attribute NFTA_DATA_VERDICT. */
   verdict(verdict: RuleVerdict): void {
-    this.nest(2);
-    if (typeof verdict === 'string') this.be32(1, VERDICT[verdict] >>> 0);
+    const { code, chain } = NFTA.verdict;
+    this.nest(NFTA.data.verdict);
+    if (typeof verdict === 'string') this.be32(code, VERDICT[verdict] >>> 0);
     else if ('goto' in verdict) {
-      this.be32(1, VERDICT.goto >>> 0);
-      this.text(2, verdict.goto);
+      this.be32(code, VERDICT.goto >>> 0);
+      this.text(chain, verdict.goto);
     } else {
-      this.be32(1, VERDICT.jump >>> 0);
-      this.text(2, verdict.jump);
+      this.be32(code, VERDICT.jump >>> 0);
+      this.text(chain, verdict.jump);
     }
     this.endNest();
   }

@@ -1,6 +1,7 @@
 import { NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST } from '../netlink/socket.ts';
 import { AttributeWriter, be16, NESTED } from './attribute-writer.ts';
 import {
+  BATCH_GENERATION,
   concatLength,
   concatType,
   type DataType,
@@ -10,6 +11,7 @@ import {
   NFNL_MSG_BATCH_END,
   NFNL_SUBSYS_NFTABLES,
   NFT_MSG,
+  NFTA,
   SET_FLAG,
   UDATA_RULE_COMMENT,
   VERDICT,
@@ -73,7 +75,7 @@ export class NftBatch {
     this.#sequence = sequence;
     this.#out = new AttributeWriter(options.capacity ?? 8192);
     this.#begin(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, be16(NFNL_SUBSYS_NFTABLES), 'the transaction');
-    if (options.generation !== undefined) this.#out.be32(1, options.generation);
+    if (options.generation !== undefined) this.#out.be32(BATCH_GENERATION, options.generation);
     this.#end();
     this.#lastMessage = -1;
   }
@@ -125,37 +127,37 @@ export class NftBatch {
 
   addTable(name: string, flags = 0): void {
     this.#message(NFT_MSG.newTable, NLM_F_CREATE, `table ${name}`);
-    this.#out.text(1, name);
-    this.#out.be32(2, flags);
+    this.#out.text(NFTA.table.name, name);
+    this.#out.be32(NFTA.table.flags, flags);
     this.#end();
   }
 
   deleteTable(name: string): void {
     this.#message(NFT_MSG.delTable, 0, `table ${name}`);
-    this.#out.text(1, name);
+    this.#out.text(NFTA.table.name, name);
     this.#end();
   }
 
   addChain(table: string, name: string, base?: BaseChain): void {
     const out = this.#out;
     this.#message(NFT_MSG.newChain, NLM_F_CREATE, `chain ${name}`);
-    out.text(1, table);
-    out.text(3, name);
+    out.text(NFTA.chain.table, table);
+    out.text(NFTA.chain.name, name);
     if (base) {
-      out.nest(4);
-      out.be32(1, HOOK[base.hook]);
-      out.be32(2, base.priority >>> 0);
+      out.nest(NFTA.chain.hook);
+      out.be32(NFTA.hook.number, HOOK[base.hook]);
+      out.be32(NFTA.hook.priority, base.priority >>> 0);
       out.endNest();
-      out.be32(5, base.policy === 'drop' ? VERDICT.drop : VERDICT.accept);
-      out.text(7, base.type);
+      out.be32(NFTA.chain.policy, base.policy === 'drop' ? VERDICT.drop : VERDICT.accept);
+      out.text(NFTA.chain.type, base.type);
     }
     this.#end();
   }
 
   deleteChain(table: string, name: string): void {
     this.#message(NFT_MSG.delChain, 0, `chain ${name}`);
-    this.#out.text(1, table);
-    this.#out.text(3, name);
+    this.#out.text(NFTA.chain.table, table);
+    this.#out.text(NFTA.chain.name, name);
     this.#end();
   }
 
@@ -163,27 +165,28 @@ export class NftBatch {
   addRule(table: string, chain: string, expressions: readonly Expression[], comment?: string): void {
     const out = this.#out;
     this.#message(NFT_MSG.newRule, NLM_F_CREATE | NLM_F_APPEND, `a rule of chain ${chain}`);
-    out.text(1, table);
-    out.text(2, chain);
-    out.nest(4);
+    out.text(NFTA.rule.table, table);
+    out.text(NFTA.rule.chain, chain);
+    out.nest(NFTA.rule.expressions);
     for (const write of expressions) write(out);
     out.endNest();
-    if (comment !== undefined) out.attribute(7, commentUserdata(UDATA_RULE_COMMENT, comment));
+    if (comment !== undefined)
+      out.attribute(NFTA.rule.userdata, commentUserdata(UDATA_RULE_COMMENT, comment));
     this.#end();
   }
 
   /** Deletes every rule of every chain of a table. */
   flushTable(table: string): void {
     this.#message(NFT_MSG.delRule, 0, `the rules of table ${table}`);
-    this.#out.text(1, table);
+    this.#out.text(NFTA.rule.table, table);
     this.#end();
   }
 
   /** Deletes every rule of a chain. */
   flushChain(table: string, chain: string): void {
     this.#message(NFT_MSG.delRule, 0, `the rules of chain ${chain}`);
-    this.#out.text(1, table);
-    this.#out.text(2, chain);
+    this.#out.text(NFTA.rule.table, table);
+    this.#out.text(NFTA.rule.chain, chain);
     this.#end();
   }
 
@@ -197,41 +200,42 @@ export class NftBatch {
       (set.dynamic ? SET_FLAG.timeout | SET_FLAG.evaluated : 0);
     const out = this.#out;
     this.#message(NFT_MSG.newSet, NLM_F_CREATE, `${data ? 'map' : 'set'} ${set.name}`);
-    out.text(1, table);
-    out.text(2, set.name);
-    out.be32(3, flags);
-    out.be32(4, concatType(key));
-    out.be32(5, key.length === 1 ? (key[0]?.length ?? 0) : concatLength(key));
+    const at = NFTA.set;
+    out.text(at.table, table);
+    out.text(at.name, set.name);
+    out.be32(at.flags, flags);
+    out.be32(at.keyType, concatType(key));
+    out.be32(at.keyLength, key.length === 1 ? (key[0]?.length ?? 0) : concatLength(key));
     if (data === 'verdict') {
-      out.be32(6, VERDICT_DATA);
-      out.be32(7, 0);
+      out.be32(at.dataType, VERDICT_DATA);
+      out.be32(at.dataLength, 0);
     } else if (data) {
-      out.be32(6, concatType(data));
-      out.be32(7, data.length === 1 ? (data[0]?.length ?? 0) : concatLength(data));
+      out.be32(at.dataType, concatType(data));
+      out.be32(at.dataLength, data.length === 1 ? (data[0]?.length ?? 0) : concatLength(data));
     }
-    out.be32(10, ++this.#setId);
+    out.be32(at.id, ++this.#setId);
     if (set.size !== undefined || ranges) {
-      out.nest(9);
-      if (set.size !== undefined) out.be32(1, set.size);
+      out.nest(at.description);
+      if (set.size !== undefined) out.be32(NFTA.setDescription.size, set.size);
       if (ranges) {
-        out.nest(2);
+        out.nest(NFTA.setDescription.concatenation);
         for (const field of key) {
-          out.nest(1);
-          out.be32(1, field.length);
+          out.nest(NFTA.list.element);
+          out.be32(NFTA.setField.length, field.length);
           out.endNest();
         }
         out.endNest();
       }
       out.endNest();
     }
-    out.attribute(13, byteOrderUserdata(data !== undefined && data !== 'verdict'));
+    out.attribute(at.userdata, byteOrderUserdata(data !== undefined && data !== 'verdict'));
     this.#end();
   }
 
   deleteSet(table: string, name: string): void {
     this.#message(NFT_MSG.delSet, 0, `set ${name}`);
-    this.#out.text(1, table);
-    this.#out.text(2, name);
+    this.#out.text(NFTA.set.table, table);
+    this.#out.text(NFTA.set.name, name);
     this.#end();
   }
 
@@ -276,7 +280,7 @@ export class NftBatch {
     this.#elements = null;
     if (open < 0) return;
     const out = this.#out;
-    out.words[open] = (((out.at - open) * 4) | ((3 | NESTED) << 16)) >>> 0;
+    out.words[open] = (((out.at - open) * 4) | ((NFTA.setElements.elements | NESTED) << 16)) >>> 0;
     this.#end();
   }
 
@@ -306,8 +310,8 @@ export class NftBatch {
       const { type, flags, table, set } = elements;
       this.#elements = null;
       this.#message(type, flags, `elements of ${set}`);
-      out.text(1, table);
-      out.text(2, set);
+      out.text(NFTA.setElements.table, table);
+      out.text(NFTA.setElements.set, set);
       out.room(1);
       elements.open = out.at++;
       this.#elements = elements;

@@ -29,6 +29,54 @@ export const NFT_MSG = {
   destroyElements: 30,
 } as const;
 
+/** Attribute numbers, by the enum of linux/netfilter/nf_tables.h that they belong to (NFTA_TABLE_NAME: `NFTA.table.name`). */
+export const NFTA = {
+  table: { name: 1, flags: 2 },
+  chain: { table: 1, name: 3, hook: 4, policy: 5, type: 7 },
+  hook: { number: 1, priority: 2 },
+  rule: { table: 1, chain: 2, expressions: 4, userdata: 7 },
+  list: { element: 1 },
+  set: {
+    table: 1,
+    name: 2,
+    flags: 3,
+    keyType: 4,
+    keyLength: 5,
+    dataType: 6,
+    dataLength: 7,
+    description: 9,
+    id: 10,
+    userdata: 13,
+  },
+  setDescription: { size: 1, concatenation: 2 },
+  setField: { length: 1 },
+  setElements: { table: 1, set: 2, elements: 3 },
+  setElement: { key: 1, data: 2, flags: 3, timeout: 4, expiration: 5, userdata: 6, keyEnd: 10 },
+  data: { value: 1, verdict: 2 },
+  verdict: { code: 1, chain: 2 },
+  generation: { id: 1, processId: 2, processName: 3 },
+  expression: { name: 1, data: 2 },
+  payload: { destination: 1, base: 2, offset: 3, length: 4 },
+  meta: { destination: 1, key: 2, source: 3 },
+  ct: { destination: 1, key: 2, direction: 3 },
+  cmp: { source: 1, operation: 2, data: 3 },
+  bitwise: { source: 1, destination: 2, length: 3, mask: 4, xor: 5 },
+  lookup: { set: 1, source: 2, destination: 3, flags: 5 },
+  immediate: { destination: 1, data: 2 },
+  nat: { type: 1, family: 2, address: 3, port: 5 },
+  masquerade: { flags: 1 },
+  reject: { type: 1, icmpCode: 2 },
+  fib: { destination: 1, result: 2, flags: 3 },
+  numgen: { destination: 1, modulus: 2, type: 3, offset: 4 },
+  dynset: { set: 1, operation: 3, key: 4, data: 5, timeout: 6 },
+} as const;
+
+/** NFNL_BATCH_GENID. */
+export const BATCH_GENERATION = 1;
+
+/** NFT_SET_ELEM_INTERVAL_END. */
+export const ELEMENT_INTERVAL_END = 1;
+
 export const TABLE_FLAG = { dormant: 1, owner: 2, persist: 4 } as const;
 
 export const SET_FLAG = {
@@ -54,7 +102,7 @@ export const VERDICT_REGISTER = 0;
 
 /**
  * The n-th 32-bit register, 0 to 15 (NFT_REG32_00 and on), by the number that the kernel shows for it: every fourth one
- * goes by the name of the 128-bit register that starts there. Registers do not survive from one rule to the next.
+ * goes by the name of the 128-bit register that starts there. A rule cannot read what an earlier one loaded.
  */
 export const register = (n: number): number => (n % 4 === 0 ? 1 + n / 4 : 8 + n);
 
@@ -71,6 +119,9 @@ export const DATA_TYPE = {
   ipv6Address: { id: 8, length: 16 },
   protocol: { id: 12, length: 1 },
   port: { id: 13, length: 2 },
+  /** Compared only: sets of these have no type that `nft` lists well. */
+  number: { id: 4, length: 4 },
+  interfaceName: { id: 41, length: 16 },
   /** 32 bits in host order. `integer` would make `nft list` abort in a concatenation. */
   mark: { id: 19, length: 4 },
 } as const;

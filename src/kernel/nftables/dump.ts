@@ -9,7 +9,7 @@ import {
   readU16,
 } from '../netlink/attributes.ts';
 import type { NetlinkMessage } from '../netlink/socket.ts';
-import { VERDICT } from './constants.ts';
+import { ELEMENT_INTERVAL_END, NFTA, VERDICT } from './constants.ts';
 
 export interface SetDump {
   readonly name: string;
@@ -39,7 +39,7 @@ export function readNamed(message: NetlinkMessage, type: number): { name: string
 
 /** The elements in one message of a dump or an event. */
 export function readElements(message: NetlinkMessage): DumpedElement[] {
-  const list = readAttributes(message.payload.subarray(4)).get(3);
+  const list = readAttributes(message.payload.subarray(4)).get(NFTA.setElements.elements);
   if (!list) return [];
   return [...eachAttribute(list)].map(([, bytes]) => readElement(bytes));
 }
@@ -50,18 +50,19 @@ function readElement(bytes: Uint8Array): DumpedElement {
     const nest = attributes.get(type);
     return nest ? readAttributes(nest) : null;
   };
-  const data = value(2);
-  const verdict = data?.get(2);
-  const timeout = attributes.get(4);
-  const expires = attributes.get(5);
-  const flags = attributes.get(3);
-  const comment = attributes.get(6);
+  const at = NFTA.setElement;
+  const data = value(at.data);
+  const verdict = data?.get(NFTA.data.verdict);
+  const timeout = attributes.get(at.timeout);
+  const expires = attributes.get(at.expiration);
+  const flags = attributes.get(at.flags);
+  const comment = attributes.get(at.userdata);
   return {
-    key: value(1)?.get(1) ?? new Uint8Array(0),
-    keyEnd: value(10)?.get(1) ?? null,
-    data: data?.get(1) ?? null,
+    key: value(at.key)?.get(NFTA.data.value) ?? new Uint8Array(0),
+    keyEnd: value(at.keyEnd)?.get(NFTA.data.value) ?? null,
+    data: data?.get(NFTA.data.value) ?? null,
     verdict: verdict ? verdictText(readAttributes(verdict)) : null,
-    intervalEnd: flags ? (readBe32(flags) & 1) !== 0 : false,
+    intervalEnd: flags ? (readBe32(flags) & ELEMENT_INTERVAL_END) !== 0 : false,
     timeoutMs: timeout ? Number(readBe64(timeout)) : 0,
     expiresMs: expires ? Number(readBe64(expires)) : 0,
     comment: comment && comment[0] === 0 ? readText(comment.subarray(2)) : null,
@@ -69,8 +70,8 @@ function readElement(bytes: Uint8Array): DumpedElement {
 }
 
 function verdictText(attributes: Attributes): string {
-  const code = (readBe32(attributes.get(1) ?? new Uint8Array(4)) | 0) as number;
-  const chain = attributes.get(2);
+  const code = (readBe32(attributes.get(NFTA.verdict.code) ?? new Uint8Array(4)) | 0) as number;
+  const chain = attributes.get(NFTA.verdict.chain);
   const name = Object.entries(VERDICT).find(([, value]) => value === code)?.[0] ?? String(code);
   return chain ? `${name} ${readText(chain)}` : name;
 }
@@ -90,10 +91,13 @@ function sameExpression(written: Uint8Array, shown: Uint8Array | undefined): boo
   if (!shown) return false;
   const ours = readAttributes(written);
   const theirs = readAttributes(shown);
-  const name = ours.get(1);
-  const shownName = theirs.get(1);
+  const name = ours.get(NFTA.expression.name);
+  const shownName = theirs.get(NFTA.expression.name);
   if (!name || !shownName || readText(name) !== readText(shownName)) return false;
-  return holds(theirs.get(2) ?? new Uint8Array(0), ours.get(2) ?? new Uint8Array(0));
+  return holds(
+    theirs.get(NFTA.expression.data) ?? new Uint8Array(0),
+    ours.get(NFTA.expression.data) ?? new Uint8Array(0),
+  );
 }
 
 /** True when `shown` has every attribute of `written`; the kernel does not mark the nests that it shows. */

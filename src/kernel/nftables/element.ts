@@ -1,5 +1,5 @@
 import { type AttributeWriter, NESTED } from './attribute-writer.ts';
-import { UDATA_ELEMENT_COMMENT } from './constants.ts';
+import { ELEMENT_INTERVAL_END, NFTA, UDATA_ELEMENT_COMMENT } from './constants.ts';
 import { commentUserdata } from './userdata.ts';
 
 export type ElementVerdict = 'accept' | 'drop' | { readonly goto: string };
@@ -9,15 +9,15 @@ export interface Element {
   /** Words as they stand in registers. */
   readonly key: ArrayLike<number>;
   /** For intervals of a concatenation: the highest key that belongs to it. */
-  readonly keyEnd?: ArrayLike<number>;
-  readonly data?: ArrayLike<number>;
-  readonly verdict?: ElementVerdict;
+  readonly keyEnd?: ArrayLike<number> | null;
+  readonly data?: ArrayLike<number> | null;
+  readonly verdict?: ElementVerdict | null;
   /** For intervals of one field: this is the first key that no longer belongs to one. */
   readonly intervalEnd?: boolean;
   readonly timeoutMs?: number;
   readonly expiresMs?: number;
   /** Shown by `nft list`. */
-  readonly comment?: string;
+  readonly comment?: string | undefined;
 }
 
 const COMMENT_LENGTH = 120;
@@ -28,27 +28,28 @@ export const wordsOfElement = ({ key, data, comment }: Element): number =>
 
 export function writeElement(out: AttributeWriter, element: Element): void {
   const { key, keyEnd, data, verdict, comment } = element;
-  out.nest(1);
-  if (element.intervalEnd) out.be32(3, 1);
-  out.nest(1);
-  out.wordsAttribute(1, key);
+  const at = NFTA.setElement;
+  out.nest(NFTA.list.element);
+  if (element.intervalEnd) out.be32(at.flags, ELEMENT_INTERVAL_END);
+  out.nest(at.key);
+  out.wordsAttribute(NFTA.data.value, key);
   out.endNest();
   if (keyEnd) {
-    out.nest(10);
-    out.wordsAttribute(1, keyEnd);
+    out.nest(at.keyEnd);
+    out.wordsAttribute(NFTA.data.value, keyEnd);
     out.endNest();
   }
   if (data) {
-    out.nest(2);
-    out.wordsAttribute(1, data);
+    out.nest(at.data);
+    out.wordsAttribute(NFTA.data.value, data);
     out.endNest();
   } else if (verdict) {
-    out.nest(2);
+    out.nest(at.data);
     out.verdict(verdict);
     out.endNest();
   }
-  if (element.timeoutMs) out.be64(4, element.timeoutMs);
-  if (element.expiresMs) out.be64(5, element.expiresMs);
+  if (element.timeoutMs) out.be64(at.timeout, element.timeoutMs);
+  if (element.expiresMs) out.be64(at.expiration, element.expiresMs);
   if (comment !== undefined) writeComment(out, comment.slice(0, COMMENT_LENGTH));
   out.endNest();
 }
@@ -58,7 +59,7 @@ function writeComment(out: AttributeWriter, comment: string): void {
   const { length } = comment;
   const count = (length + 6) >> 2;
   const { at, words, bytes } = out;
-  words[at] = (4 + length + 3) | (6 << 16);
+  words[at] = (4 + length + 3) | (NFTA.setElement.userdata << 16);
   words[at + count] = 0;
   let p = (at + 1) * 4;
   bytes[p++] = UDATA_ELEMENT_COMMENT;
@@ -66,7 +67,7 @@ function writeComment(out: AttributeWriter, comment: string): void {
   for (let i = 0; i < length; i++) {
     const code = comment.charCodeAt(i);
     if (code > 127) {
-      out.attribute(6, commentUserdata(UDATA_ELEMENT_COMMENT, comment));
+      out.attribute(NFTA.setElement.userdata, commentUserdata(UDATA_ELEMENT_COMMENT, comment));
       return;
     }
     bytes[p++] = code;
@@ -94,13 +95,13 @@ export function writeMapElement(
   const headWords = head.length;
   const keyBytes = headWords * 4 + 4;
   let p = out.at;
-  words[p++] = ((wordsOfMapElement(headWords, dataWords) * 4) | ((1 | NESTED) << 16)) >>> 0;
-  words[p++] = ((keyBytes + 8) | ((1 | NESTED) << 16)) >>> 0;
-  words[p++] = (keyBytes + 4) | (1 << 16);
+  words[p++] = ((wordsOfMapElement(headWords, dataWords) * 4) | ((NFTA.list.element | NESTED) << 16)) >>> 0;
+  words[p++] = ((keyBytes + 8) | ((NFTA.setElement.key | NESTED) << 16)) >>> 0;
+  words[p++] = (keyBytes + 4) | (NFTA.data.value << 16);
   for (let i = 0; i < headWords; i++) words[p++] = head[i] ?? 0;
   words[p++] = lastKeyWord;
-  words[p++] = ((dataWords * 4 + 8) | ((2 | NESTED) << 16)) >>> 0;
-  words[p++] = (dataWords * 4 + 4) | (1 << 16);
+  words[p++] = ((dataWords * 4 + 8) | ((NFTA.setElement.data | NESTED) << 16)) >>> 0;
+  words[p++] = (dataWords * 4 + 4) | (NFTA.data.value << 16);
   for (let i = 0; i < dataWords; i++) words[p++] = data[dataAt + i] ?? 0;
   out.at = p;
 }

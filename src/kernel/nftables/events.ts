@@ -1,7 +1,7 @@
 import { readAttributes, readBe32, readText } from '../netlink/attributes.ts';
 import { NETLINK_NETFILTER, type NetlinkMessage, NetlinkSocket } from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
-import { NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFT_MSG } from './constants.ts';
+import { NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFT_MSG, NFTA } from './constants.ts';
 
 /** A committed transaction, as its end tells it. */
 export interface NftTransaction {
@@ -38,14 +38,14 @@ export function watchNftables(
     const kind = type & 0xff;
     const attributes = readAttributes(payload.subarray(4));
     if (kind !== NFT_MSG.newGeneration) {
-      const table = attributes.get(1);
+      const table = attributes.get(NFTA.table.name);
       if (table) tables.add(`${payload[0]} ${readText(table)}`);
       if (kind !== NFT_MSG.newElements && kind !== NFT_MSG.delElements) structural = true;
       return;
     }
-    const id = attributes.get(1);
-    const pid = attributes.get(2);
-    const name = attributes.get(3);
+    const id = attributes.get(NFTA.generation.id);
+    const pid = attributes.get(NFTA.generation.processId);
+    const name = attributes.get(NFTA.generation.processName);
     const transaction: NftTransaction = {
       sequence,
       generation: id ? readBe32(id) : 0,

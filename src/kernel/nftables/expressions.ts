@@ -1,6 +1,6 @@
 import type { RuleVerdict } from './attribute-writer.ts';
 import type { Expression } from './batch.ts';
-import { register, VERDICT_REGISTER } from './constants.ts';
+import { NFTA, register, VERDICT_REGISTER } from './constants.ts';
 
 // Expressions of rules, as linux/netfilter/nf_tables.h numbers their attributes. Registers are given as numbers of
 // 32-bit registers, 0 to 15.
@@ -21,6 +21,15 @@ export const CT = {
   ipv6Destination: 22,
 } as const;
 
+const LOOKUP_INVERTED = 1;
+const NUMGEN_RANDOM = 1;
+const NAT_DESTINATION = 1;
+const REJECT_ICMP = 0;
+const REJECT_TCP_RESET = 1;
+const FIB_ADDRESS_TYPE = 3;
+const FIB_DESTINATION = 2;
+const DYNSET_UPDATE = 1;
+
 export const CMP = { equal: 0, notEqual: 1 } as const;
 
 /** Reads bytes of the packet. */
@@ -28,26 +37,26 @@ export const payload =
   (base: number, offset: number, length: number, to: number): Expression =>
   (b) =>
     b.expression('payload', () => {
-      b.be32(1, register(to));
-      b.be32(2, base);
-      b.be32(3, offset);
-      b.be32(4, length);
+      b.be32(NFTA.payload.destination, register(to));
+      b.be32(NFTA.payload.base, base);
+      b.be32(NFTA.payload.offset, offset);
+      b.be32(NFTA.payload.length, length);
     });
 
 export const meta =
   (key: number, to: number): Expression =>
   (b) =>
     b.expression('meta', () => {
-      b.be32(2, key);
-      b.be32(1, register(to));
+      b.be32(NFTA.meta.key, key);
+      b.be32(NFTA.meta.destination, register(to));
     });
 
 export const setMeta =
   (key: number, from: number): Expression =>
   (b) =>
     b.expression('meta', () => {
-      b.be32(2, key);
-      b.be32(3, register(from));
+      b.be32(NFTA.meta.key, key);
+      b.be32(NFTA.meta.source, register(from));
     });
 
 /** Conntrack; `original`: of the packet that opened the flow. */
@@ -55,19 +64,19 @@ export const ct =
   (key: number, to: number, original = false): Expression =>
   (b) =>
     b.expression('ct', () => {
-      b.be32(2, key);
-      b.be32(1, register(to));
-      if (original) b.u8(3, 0);
+      b.be32(NFTA.ct.key, key);
+      b.be32(NFTA.ct.destination, register(to));
+      if (original) b.u8(NFTA.ct.direction, 0);
     });
 
 export const compare =
   (from: number, operation: number, value: Uint8Array): Expression =>
   (b) =>
     b.expression('cmp', () => {
-      b.be32(1, register(from));
-      b.be32(2, operation);
-      b.nest(3);
-      b.attribute(1, value);
+      b.be32(NFTA.cmp.source, register(from));
+      b.be32(NFTA.cmp.operation, operation);
+      b.nest(NFTA.cmp.data);
+      b.attribute(NFTA.data.value, value);
       b.endNest();
     });
 
@@ -76,14 +85,14 @@ export const bitwise =
   (from: number, to: number, mask: Uint8Array, xor: Uint8Array): Expression =>
   (b) =>
     b.expression('bitwise', () => {
-      b.be32(1, register(from));
-      b.be32(2, register(to));
-      b.be32(3, mask.length);
-      b.nest(4);
-      b.attribute(1, mask);
+      b.be32(NFTA.bitwise.source, register(from));
+      b.be32(NFTA.bitwise.destination, register(to));
+      b.be32(NFTA.bitwise.length, mask.length);
+      b.nest(NFTA.bitwise.mask);
+      b.attribute(NFTA.data.value, mask);
       b.endNest();
-      b.nest(5);
-      b.attribute(1, xor);
+      b.nest(NFTA.bitwise.xor);
+      b.attribute(NFTA.data.value, xor);
       b.endNest();
     });
 
@@ -91,8 +100,8 @@ export const verdict =
   (value: RuleVerdict): Expression =>
   (b) =>
     b.expression('immediate', () => {
-      b.be32(1, VERDICT_REGISTER);
-      b.nest(2);
+      b.be32(NFTA.immediate.destination, VERDICT_REGISTER);
+      b.nest(NFTA.immediate.data);
       b.verdict(value);
       b.endNest();
     });
@@ -102,18 +111,18 @@ export const inSet =
   (set: string, key: number, inverted = false): Expression =>
   (b) =>
     b.expression('lookup', () => {
-      b.text(1, set);
-      b.be32(2, register(key));
-      if (inverted) b.be32(5, 1);
+      b.text(NFTA.lookup.set, set);
+      b.be32(NFTA.lookup.source, register(key));
+      if (inverted) b.be32(NFTA.lookup.flags, LOOKUP_INVERTED);
     });
 
 export const fromMap =
   (map: string, key: number, to: number): Expression =>
   (b) =>
     b.expression('lookup', () => {
-      b.text(1, map);
-      b.be32(2, register(key));
-      b.be32(3, register(to));
+      b.text(NFTA.lookup.set, map);
+      b.be32(NFTA.lookup.source, register(key));
+      b.be32(NFTA.lookup.destination, register(to));
     });
 
 /** Takes the verdict that the map has for the key; goes on where it has none. */
@@ -121,9 +130,9 @@ export const verdictMap =
   (map: string, key: number): Expression =>
   (b) =>
     b.expression('lookup', () => {
-      b.text(1, map);
-      b.be32(2, register(key));
-      b.be32(3, VERDICT_REGISTER);
+      b.text(NFTA.lookup.set, map);
+      b.be32(NFTA.lookup.source, register(key));
+      b.be32(NFTA.lookup.destination, VERDICT_REGISTER);
     });
 
 /** A random number below `modulus`, in host order. */
@@ -131,10 +140,10 @@ export const random =
   (modulus: number, to: number): Expression =>
   (b) =>
     b.expression('numgen', () => {
-      b.be32(1, register(to));
-      b.be32(2, modulus);
-      b.be32(3, 1);
-      b.be32(4, 0);
+      b.be32(NFTA.numgen.destination, register(to));
+      b.be32(NFTA.numgen.modulus, modulus);
+      b.be32(NFTA.numgen.type, NUMGEN_RANDOM);
+      b.be32(NFTA.numgen.offset, 0);
     });
 
 /** Destination NAT to the address and port in two registers. */
@@ -142,39 +151,45 @@ export const dnat =
   (family: number, address: number, port: number): Expression =>
   (b) =>
     b.expression('nat', () => {
-      b.be32(1, 1);
-      b.be32(2, family);
-      b.be32(3, register(address));
-      b.be32(5, register(port));
+      b.be32(NFTA.nat.type, NAT_DESTINATION);
+      b.be32(NFTA.nat.family, family);
+      b.be32(NFTA.nat.address, register(address));
+      b.be32(NFTA.nat.port, register(port));
     });
 
 const NF_NAT_RANGE_PROTO_RANDOM_FULLY = 16;
 
 /** Source NAT to the outgoing interface's address, with a port that cannot be guessed and seldom collides. */
 export const masquerade: Expression = (b) =>
-  b.expression('masq', () => b.be32(1, NF_NAT_RANGE_PROTO_RANDOM_FULLY));
+  b.expression('masq', () => b.be32(NFTA.masquerade.flags, NF_NAT_RANGE_PROTO_RANDOM_FULLY));
 
-export const rejectWithReset: Expression = (b) => b.expression('reject', () => b.be32(1, 1));
+export const rejectWithReset: Expression = (b) =>
+  b.expression('reject', () => b.be32(NFTA.reject.type, REJECT_TCP_RESET));
 
 /** ICMP port unreachable. `code`: 3 for IPv4, 4 for IPv6. */
 export const rejectPort =
   (code: number): Expression =>
   (b) =>
     b.expression('reject', () => {
-      b.be32(1, 0);
-      b.u8(2, code);
+      b.be32(NFTA.reject.type, REJECT_ICMP);
+      b.u8(NFTA.reject.icmpCode, code);
+    });
+
+/** Type of the destination's route in the tables of this node (RTN_LOCAL: an address of this node). */
+export const destinationType =
+  (to: number): Expression =>
+  (b) =>
+    b.expression('fib', () => {
+      b.be32(NFTA.fib.destination, register(to));
+      b.be32(NFTA.fib.result, FIB_ADDRESS_TYPE);
+      b.be32(NFTA.fib.flags, FIB_DESTINATION);
     });
 
 const RTN_LOCAL = 2;
 
 /** Ends the rule unless the destination is an address of this node. */
 export const destinationIsLocal: readonly Expression[] = [
-  (b) =>
-    b.expression('fib', () => {
-      b.be32(1, register(0));
-      b.be32(2, 3);
-      b.be32(3, 2);
-    }),
+  destinationType(0),
   compare(0, CMP.equal, Uint8Array.of(RTN_LOCAL, 0, 0, 0)),
 ];
 
@@ -183,9 +198,9 @@ export const updateMap =
   (map: string, key: number, data: number, timeoutMs: number): Expression =>
   (b) =>
     b.expression('dynset', () => {
-      b.text(1, map);
-      b.be32(3, 1);
-      b.be32(4, register(key));
-      b.be32(5, register(data));
-      b.be64(6, timeoutMs);
+      b.text(NFTA.dynset.set, map);
+      b.be32(NFTA.dynset.operation, DYNSET_UPDATE);
+      b.be32(NFTA.dynset.key, register(key));
+      b.be32(NFTA.dynset.data, register(data));
+      b.be64(NFTA.dynset.timeout, timeoutMs);
     });

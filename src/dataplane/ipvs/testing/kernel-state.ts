@@ -11,7 +11,7 @@ import {
   type KernelTable,
   readKernelTable,
   type TableContent,
-} from '../../nftables/testing/kernel-table.ts';
+} from '../../testing/kernel-table.ts';
 import { ALIAS } from '../frontend-plan.ts';
 import { TABLE } from '../layout.ts';
 import { serverKey } from '../server-table.ts';

@@ -7,7 +7,7 @@ import {
   type State,
   type Step,
   UNTOUCHED,
-} from '../../nftables/testing/interpreter.ts';
+} from '../../testing/rules-interpreter.ts';
 import { serverKey } from '../server-table.ts';
 import type { KernelState } from './kernel-state.ts';
 

@@ -1,9 +1,9 @@
-import { readAttributes, readBe32, readText } from '../../../kernel/netlink/attributes.ts';
-import type { DumpedElement } from '../../../kernel/nftables/dump.ts';
-import { PROTOCOL_NUMBER } from '../../../kernel/protocol-numbers.ts';
-import { addressBytes, familyOf, formatAddress } from '../../../lib/address.ts';
-import { hexOf } from '../../../nft/encoding.ts';
-import type { Packet } from '../../../service/model.ts';
+import { readAttributes, readBe32, readText } from '../../kernel/netlink/attributes.ts';
+import type { DumpedElement } from '../../kernel/nftables/dump.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
+import { addressBytes, familyOf, formatAddress } from '../../lib/address.ts';
+import { hexOf } from '../../nft/encoding.ts';
+import type { Packet } from '../../service/model.ts';
 import type { KernelTable, ShownExpression } from './kernel-table.ts';
 
 /** Where a packet can end, and how likely. */

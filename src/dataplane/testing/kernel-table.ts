@@ -1,13 +1,7 @@
-import {
-  type Attributes,
-  eachAttribute,
-  readAttributes,
-  readText,
-} from '../../../kernel/netlink/attributes.ts';
-import type { NftConnection } from '../../../kernel/nftables/connection.ts';
-import type { DumpedElement } from '../../../kernel/nftables/dump.ts';
-import { hexOf } from '../../../nft/encoding.ts';
-import { TABLE } from '../layout.ts';
+import { type Attributes, eachAttribute, readAttributes, readText } from '../../kernel/netlink/attributes.ts';
+import type { NftConnection } from '../../kernel/nftables/connection.ts';
+import type { DumpedElement } from '../../kernel/nftables/dump.ts';
+import { hexOf } from '../../nft/encoding.ts';
 
 /** An expression of a rule as the kernel shows it: its name and NFTA_EXPR_DATA. */
 export interface ShownExpression {
@@ -23,11 +17,7 @@ export interface KernelTable {
   readonly sets: ReadonlyMap<string, ReadonlyMap<string, DumpedElement>>;
 }
 
-export function readKernelTable(
-  connection: NftConnection,
-  protocol: number,
-  tableName: string = TABLE,
-): KernelTable {
+export function readKernelTable(connection: NftConnection, protocol: number, tableName: string): KernelTable {
   const rules = connection.rules(protocol, tableName);
   const names = connection.chains(protocol, tableName);
   const sets = connection

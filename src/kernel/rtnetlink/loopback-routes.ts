@@ -1,8 +1,8 @@
-import type { NetnsRef } from '../kernel/netns.ts';
-import { watchNetwork } from '../kernel/rtnetlink/events.ts';
-import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { addRoute, deleteRoute, listRoutes, ROUTE_PROTOCOL, type Route } from '../kernel/rtnetlink/routes.ts';
-import { hasCode } from '../lib/errors.ts';
+import { hasCode } from '../../lib/errors.ts';
+import type { NetnsRef } from '../netns.ts';
+import { watchNetwork } from './events.ts';
+import { getLink, type Link, listLinks, openRouteSocket } from './links.ts';
+import { addRoute, deleteRoute, listRoutes, ROUTE_PROTOCOL, type Route } from './routes.ts';
 
 const LOOPBACK = '::1/128';
 const RT_TABLE_LOCAL = 255;
@@ -48,6 +48,16 @@ export function keepLoopbackRoutes(netns?: NetnsRef): LoopbackRoutes {
   );
   cover(list());
   return watch;
+}
+
+/** Adds the route for one device. */
+export function addLoopbackRoute(device: string, netns?: NetnsRef): void {
+  using socket = openRouteSocket(netns);
+  try {
+    addRoute(socket, routeFor(getLink(socket, device).index));
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error;
+  }
 }
 
 /** Removes every such route. */

@@ -1,26 +1,25 @@
 import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import { NftConnection } from '../../kernel/nftables/connection.ts';
-import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { hasCode, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
+import { Tables } from '../../nft/tables.ts';
 import { readConnected } from './connections.ts';
+import { DRAIN_TABLE } from './drain-table.ts';
 import { restoreSettings } from './kernel-settings.ts';
-import { LEAVING_TABLE } from './leaving-table.ts';
 import { DEFAULT_MASQUERADE_BIT, type MarkScheme, markScheme } from './marks.ts';
 import { ownership } from './ownership.ts';
 import { serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { sourcesInUse } from './source-addresses.ts';
 
-const LOOK_MS = 2000;
-/** How long connections to what serves no more may stay open, unless told otherwise. */
+const POLL_MS = 2000;
+/** How long connections to endpoints that no longer serve may stay open by default. */
 export const DRAIN_MS = 3_600_000;
 
-export interface LeaveOptions {
+export interface DrainOptions {
   readonly families: readonly IPFamily[];
   readonly netns: NetnsRef | undefined;
   readonly scheme: MarkScheme;
@@ -33,10 +32,10 @@ export interface LeaveOptions {
 }
 
 /**
- * Ends virtual servers once their connections have ended, then all that is left of the mode. Does not keep a process
- * alive for that: the next one goes on (`resumeLeaving`).
+ * Removes virtual servers once their connections have ended, then all that is left of the mode. Does not keep a process
+ * alive for that: the next one goes on (`resumeDrain`).
  */
-export function leave(options: LeaveOptions): void {
+export function drain(options: DrainOptions): void {
   const { netns, clock, logger, drainMs } = options;
   const until = clock.now() + drainMs;
   const look = async (): Promise<boolean> => {
@@ -45,10 +44,7 @@ export function leave(options: LeaveOptions): void {
     } catch (error) {
       // The node's namespace is gone, and all of it with it.
       if (netns !== undefined && hasCode(error, 'ENOENT')) return true;
-      logger.warn(
-        { error: messageOf(error) },
-        'IPVS connections of before could not be looked after; trying again',
-      );
+      logger.warn({ error: messageOf(error) }, 'failed to drain IPVS connections; trying again');
       return false;
     }
   };
@@ -57,13 +53,13 @@ export function leave(options: LeaveOptions): void {
     void look().then((done) => {
       if (done) clearInterval(timer);
     });
-  }, LOOK_MS);
+  }, POLL_MS);
   timer.unref();
 }
 
-/** Goes on with what an earlier process left when it ended, if there is anything. */
-export async function resumeLeaving(
-  options: Pick<LeaveOptions, 'families' | 'clock' | 'logger'> & { readonly netns?: NetnsRef },
+/** Goes on with a drain that an earlier process began, if there is one. */
+export async function resumeDrain(
+  options: Pick<DrainOptions, 'families' | 'clock' | 'logger'> & { readonly netns?: NetnsRef },
 ): Promise<void> {
   const all = {
     netns: undefined,
@@ -72,18 +68,15 @@ export async function resumeLeaving(
     foreign: new Set<string>(),
     drainMs: DRAIN_MS,
   };
-  if (!(await endIdle(all, false))) leave(all);
+  if (!(await endIdle(all, false))) drain(all);
 }
 
 /** True: nothing is left, or the mode is in use again. */
-async function endIdle({ families, netns, scheme, foreign }: LeaveOptions, all: boolean): Promise<boolean> {
-  const nft = new NftConnection(netns);
+async function endIdle({ families, netns, scheme, foreign }: DrainOptions, all: boolean): Promise<boolean> {
+  const tables = new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
   const ipvs = new IpvsConnection(netns);
   try {
-    const standing = families.filter((family) =>
-      nft.tables(NFPROTO[family]).some(({ name }) => name === LEAVING_TABLE),
-    );
-    if (standing.length === 0) return true;
+    if (![...tables].some((table) => table.exists())) return true;
     const device = findInterface(netns);
     const { ours } = readAddresses(device, netns);
     const isOurs = ownership(scheme, ours, families);
@@ -118,11 +111,34 @@ async function endIdle({ families, netns, scheme, foreign }: LeaveOptions, all: 
       return false;
     }
     removeInterface(netns);
-    for (const family of standing) await nft.removeTable(NFPROTO[family], LEAVING_TABLE);
+    await tables.remove();
     restoreSettings({ shared: others.length > 0 }, netns);
     return true;
   } finally {
     ipvs.close();
-    nft.close();
+    tables.close();
   }
+}
+
+/** Opens the drain tables for as long as `use` takes. */
+export async function drainTables<T>(
+  families: readonly IPFamily[],
+  netns: NetnsRef | undefined,
+  use: (tables: Tables) => Promise<T>,
+): Promise<T> {
+  const tables = new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
+  try {
+    return await use(tables);
+  } finally {
+    tables.close();
+  }
+}
+
+/** Ends the drain of this or another process, if there is one; true when there was. */
+export function endDraining(families: readonly IPFamily[], netns: NetnsRef | undefined): Promise<boolean> {
+  return drainTables(families, netns, async (tables) => {
+    const wasDraining = [...tables].some((table) => table.exists());
+    if (wasDraining) await tables.remove();
+    return wasDraining;
+  });
 }

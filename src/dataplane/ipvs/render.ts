@@ -1,0 +1,175 @@
+import type { ElementVerdict } from '../../kernel/nftables/batch.ts';
+
+import {
+  type ElementGroup,
+  type Elements,
+  elements,
+  group,
+  indexedElements,
+  type TableSpec,
+} from '../../nft/spec.ts';
+import {
+  type Endpoint,
+  type Frontend,
+  type FrontendKey,
+  type NodeView,
+  SOURCE_CLASSES,
+  type SourceClass,
+} from '../../service/model.ts';
+import {
+  type AddressSet,
+  HAIRPIN,
+  NODE_OWNER,
+  nodeGroup,
+  noteAddresses,
+  sourceRangeElements,
+} from '../rules/address-elements.ts';
+import { EndpointWords } from '../rules/endpoint-words.ts';
+import { addressAndPort, commentOf, frontendKey, type Keying, keyingOf } from '../rules/frontend-keys.ts';
+import { frontendMap, type PickTarget, type Scope } from '../rules/pick-chains.ts';
+import { sizeClass } from '../rules/size-class.ts';
+import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
+import { type Layout, LOCALHOST_MAP, markMap, redirectMap, steerChain, TABLE } from './layout.ts';
+
+/** The addresses of our interface, where only Services' ports answer. */
+export const ADDRESSES: AddressSet = { set: 'addresses', times: 1 };
+
+/** What one map says of a frontend: for all sources, or for a class that is an exception. */
+export interface Entry {
+  readonly scope: Scope;
+  readonly verdict: ElementVerdict;
+  /** Null unless the packet is steered. */
+  readonly mark: number | null;
+}
+
+/** Renders one family's table. `bound`: the addresses of our interface. */
+export function renderTable(
+  layout: Layout,
+  node: NodeView,
+  contents: {
+    readonly plans: ReadonlyMap<FrontendKey, FrontendPlan>;
+    readonly bound: Iterable<string>;
+    readonly hairpinAddresses: Iterable<string>;
+  },
+): TableSpec {
+  const { family, chains, sets } = layout;
+  const groups = new Map<string, ElementGroup>([[NODE_OWNER, nodeGroup(node, family)]]);
+  noteAddresses(groups, ADDRESSES, family, contents.bound);
+  noteAddresses(groups, HAIRPIN, family, contents.hairpinAddresses);
+  const words = new EndpointWords(family, { whole: true });
+  for (const [key, plan] of contents.plans) {
+    if (plan.frontend.family === family) groups.set(key, renderFrontend(plan, layout, words));
+  }
+  return { family, name: TABLE, chains, sets, groups };
+}
+
+/** Renders everything that a table holds for a frontend. Throws FairleadError EINVAL for a bad address. */
+export function renderFrontend(
+  plan: FrontendPlan,
+  layout: Layout,
+  words = new EndpointWords(layout.family, { whole: false }),
+): ElementGroup {
+  const { frontend } = plan;
+  const keying = keyingOf(frontend);
+  const key = frontendKey(frontend);
+  const comment = commentOf(frontend);
+  const withData = (data: ArrayLike<number>) => Uint32Array.from([...key, ...Array.from(data)]);
+  const list: Elements[] = sourceRangeElements(frontend, key);
+  for (const { scope, verdict, mark } of entriesOf(plan, layout.hasPods)) {
+    if (mark !== null) list.push(elements(markMap(keying, scope), withData([mark]), { comment }));
+    list.push(elements(frontendMap(keying, scope), key, { verdict, comment }));
+  }
+  const aliases = new Map<number, ElementVerdict>();
+  for (const [source, { port, masquerade }] of redirectsOf(plan, layout.hasPods)) {
+    const data = addressAndPort(ALIAS[frontend.family], port, frontend.family);
+    list.push(elements(redirectMap(keying, source), withData(data), { comment }));
+    aliases.set(port, masquerade ? { goto: 'masquerade' } : 'accept');
+  }
+  for (const [port, verdict] of aliases) {
+    list.push(elements(frontendMap('address', 'any'), aliasKey(frontend, port), { verdict, comment }));
+  }
+  if (!layout.localhostNodePorts || frontend.address !== null) return group(list);
+  const { verdict, target, endpoints } = localhostOf(frontend, layout);
+  if (target) list.push(indexedElements(target.map, key, words.read(endpoints)));
+  list.push(elements(LOCALHOST_MAP, key, { verdict, comment }));
+  return group(list, target ? [target.needs] : []);
+}
+
+const aliasKey = ({ family, protocol }: Frontend, port: number): Uint32Array =>
+  frontendKey({ address: ALIAS[family], family, protocol, port });
+
+/**
+ * The node's own order holds for all sources whose order does not differ from it by more than that pods alone are not
+ * masqueraded; exceptions are in maps that their class looks into first.
+ */
+export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean): Entry[] {
+  const keying = keyingOf(frontend);
+  const { node, pod, external } = orders;
+  const onlyNonpods = hasPods && node.action === 'masquerade' && pod.action === 'pass';
+  const entry = (scope: Scope, order: Order): Entry => ({
+    scope,
+    verdict: verdictOf(order, keying, scope),
+    mark: order.action === 'steer' ? order.mark : null,
+  });
+  const any = onlyNonpods
+    ? { scope: 'any' as const, verdict: { goto: 'masquerade-nonpod' }, mark: null }
+    : entry('any', node);
+  return [
+    any,
+    ...(hasPods && !onlyNonpods && !sameOrder(node, pod) ? [entry('pod', pod)] : []),
+    ...(sameOrder(node, external) ? [] : [entry('external', external)]),
+  ];
+}
+
+/** Where which class is redirected. Pods that cannot be told from others are external. */
+function redirectsOf(
+  { orders }: FrontendPlan,
+  hasPods: boolean,
+): Map<SourceClass, { port: number; masquerade: boolean }> {
+  const redirects = new Map<SourceClass, { port: number; masquerade: boolean }>();
+  for (const source of SOURCE_CLASSES) {
+    const order = orders[source];
+    if (order.action !== 'redirect' || (source === 'pod' && !hasPods)) continue;
+    redirects.set(source, { port: order.port, masquerade: order.masquerade });
+  }
+  return redirects;
+}
+
+/** A node port on loopback addresses, where the client is always the same: with affinity, so is the endpoint. */
+function localhostOf(
+  frontend: Frontend,
+  layout: Layout,
+): { verdict: ElementVerdict; target: PickTarget | null; endpoints: readonly Endpoint[] } {
+  const route = frontend.routes.node;
+  if (route.action !== 'forward') {
+    return { verdict: { goto: route.action === 'drop' ? 'lose' : 'refuse' }, target: null, endpoints: [] };
+  }
+  const all = route.pool.endpoints;
+  const endpoints = frontend.affinitySeconds === null ? all : all.slice(0, 1);
+  const size = sizeClass(endpoints.length);
+  const target = layout.pick({ keying: 'port', scope: 'any', size, sticky: false, masquerade: 'all' });
+  return { verdict: target.verdict, target, endpoints };
+}
+
+function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
+  switch (order.action) {
+    case 'pass':
+    case 'redirect':
+      return 'accept';
+    case 'masquerade':
+      return { goto: 'masquerade' };
+    case 'steer':
+      return { goto: steerChain(keying, scope) };
+    case 'reject':
+      return { goto: 'refuse' };
+    case 'drop':
+      return { goto: 'lose' };
+  }
+}
+
+/** What is redirected comes back with another destination: here it passes. */
+function sameOrder(a: Order, b: Order): boolean {
+  const passes = ({ action }: Order) => action === 'pass' || action === 'redirect';
+  if (passes(a) && passes(b)) return true;
+  return a.action === b.action && (a.action !== 'steer' || b.action !== 'steer' || a.mark === b.mark);
+}

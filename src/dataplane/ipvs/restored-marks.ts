@@ -1,0 +1,41 @@
+import { readBe16, readU32 } from '../../kernel/netlink/attributes.ts';
+import { addressBytes } from '../../lib/address.ts';
+import { bytesText, wordsText } from '../../nft/encoding.ts';
+import { type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
+import { frontendKey, KEYINGS, keyingOf } from '../rules/frontend-keys.ts';
+import { SCOPES } from '../rules/pick-chains.ts';
+import { slotOf } from './frontend-plan.ts';
+import { markMap, redirectMap } from './layout.ts';
+import type { Kernel, Programmed } from './programming.ts';
+
+/** Gives slots the marks and aliases that they have in the kernel, so that their servers keep their connections. */
+export function restoreMarks({ tables }: Kernel, state: Programmed, map: ServiceMap): void {
+  for (const table of tables) {
+    const read = (name: string): Map<string, Uint8Array> =>
+      new Map(table.read(name).map(({ key, data }) => [bytesText(key), data ?? new Uint8Array(4)]));
+    const maps = new Map<string, Map<string, Uint8Array>>();
+    for (const keying of KEYINGS) {
+      for (const scope of SCOPES) maps.set(markMap(keying, scope), read(markMap(keying, scope)));
+      for (const source of SOURCE_CLASSES) {
+        maps.set(redirectMap(keying, source), read(redirectMap(keying, source)));
+      }
+    }
+    for (const frontend of map.frontends.values()) {
+      if (frontend.family !== table.family) continue;
+      if (frontend.address !== null && !addressBytes(frontend.address)) continue;
+      const keying = keyingOf(frontend);
+      const words = frontendKey(frontend);
+      const key = wordsText(words, 0, words.length);
+      for (const source of SOURCE_CLASSES) {
+        const route = frontend.routes[source];
+        if (route.action !== 'forward') continue;
+        const slot = slotOf(frontend, route.pool, route.masquerade);
+        const scopes = source === 'node' ? (['any'] as const) : ([source, 'any'] as const);
+        const mark = scopes.map((scope) => maps.get(markMap(keying, scope))?.get(key)).find(Boolean);
+        if (mark && state.scheme.isOurs(readU32(mark))) state.marks.restore(slot, readU32(mark));
+        const alias = maps.get(redirectMap(keying, source))?.get(key);
+        if (alias) state.aliases.restore(slot, readBe16(alias, alias.length - 4));
+      }
+    }
+  }
+}

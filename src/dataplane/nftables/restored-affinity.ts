@@ -1,0 +1,126 @@
+import type { Element } from '../../kernel/nftables/batch.ts';
+import type { DumpedElement } from '../../kernel/nftables/dump.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { addressWords, bytesText, wordsOf, wordsText } from '../../nft/encoding.ts';
+import type { Table } from '../../nft/table.ts';
+import { type Endpoint, type Frontend, SOURCE_CLASSES } from '../../service/model.ts';
+import { addressAndPort, endpointKey, frontendKey } from '../rules/frontend-keys.ts';
+import { AFFINITY } from '../rules/pick-chains.ts';
+
+/** Clients that must not return to where they were: by frontend, and which endpoints (`endpointKey`; null: all). */
+export type Forgotten = Map<Frontend, ReadonlySet<string> | null>;
+
+/** Notes the clients of endpoints that no longer serve a class of sources that they did serve. */
+export function noteForgotten(forgotten: Forgotten, before: Frontend, after: Frontend | null): void {
+  if (before.affinitySeconds === null) return;
+  if (!after || after.affinitySeconds === null) {
+    forgotten.set(before, null);
+    return;
+  }
+  const gone = new Set<string>();
+  for (const source of SOURCE_CLASSES) {
+    const [old, now] = [before.routes[source], after.routes[source]];
+    if (old.action !== 'forward' || old === now) continue;
+    const serving = new Set(now.action === 'forward' ? now.pool.endpoints.map(endpointKey) : []);
+    for (const endpoint of old.pool.endpoints) {
+      if (!serving.has(endpointKey(endpoint))) gone.add(endpointKey(endpoint));
+    }
+  }
+  if (gone.size > 0) forgotten.set(before, gone);
+}
+
+/** Listings after which clients whose first packet passed the earlier rules cannot appear any more. */
+const ROUNDS = 3;
+
+/**
+ * Deletes what the kernel remembers of clients of endpoints that no longer serve, which would only be refreshed. To be
+ * called after the change is committed.
+ */
+export function forgetClients(table: Table, forgotten: Forgotten): void {
+  const isGone = isForgotten(table.family, forgotten);
+  for (let round = 0; round < ROUNDS; round++) {
+    const gone = table.read(AFFINITY).filter(isGone);
+    if (gone.length === 0) return;
+    table.forget(
+      AFFINITY,
+      gone.map(({ key }) => wordsOf(key)),
+    );
+  }
+}
+
+function isForgotten(family: IPFamily, forgotten: Forgotten): (element: DumpedElement) => boolean {
+  const byKey = new Map<string, ReadonlySet<string> | null>();
+  for (const [frontend, endpoints] of forgotten) {
+    const gone = new Set<string>();
+    for (const endpoint of endpointsOf(frontend)) {
+      if (endpoints?.has(endpointKey(endpoint))) gone.add(endpointText(endpoint, family));
+    }
+    byKey.set(keyText(frontend), endpoints && gone);
+  }
+  return ({ key, data }) =>
+    frontendTexts(family, key).some((text) => {
+      const endpoints = byKey.get(text);
+      return (
+        endpoints === null || (endpoints !== undefined && data !== null && endpoints.has(bytesText(data)))
+      );
+    });
+}
+
+/** Returns, of the clients that an earlier table remembered, those whose frontend and endpoint still serve. */
+export function restoredClients(
+  family: IPFamily,
+  frontends: Iterable<Frontend>,
+  remembered: readonly DumpedElement[],
+): Element[] {
+  if (remembered.length === 0) return [];
+  const valid = new Map<string, { seconds: number; endpoints: Set<string> }>();
+  for (const frontend of frontends) {
+    if (frontend.family !== family || frontend.affinitySeconds === null) continue;
+    const endpoints = endpointsOf(frontend).map((endpoint) => endpointText(endpoint, family));
+    valid.set(keyText(frontend), { seconds: frontend.affinitySeconds, endpoints: new Set(endpoints) });
+  }
+  return remembered.flatMap(({ key, data, timeoutMs, expiresMs }): Element[] => {
+    if (!data || expiresMs === 0) return [];
+    const [found] = frontendTexts(family, key).flatMap((text) => valid.get(text) ?? []);
+    if (!found?.endpoints.has(bytesText(data))) return [];
+    const limit = found.seconds * 1000;
+    return [
+      {
+        key: wordsOf(key),
+        data: wordsOf(data),
+        timeoutMs: Math.min(timeoutMs, limit),
+        expiresMs: Math.min(expiresMs, limit),
+      },
+    ];
+  });
+}
+
+function endpointsOf({ routes }: Frontend): Endpoint[] {
+  return SOURCE_CLASSES.flatMap((source) => {
+    const route = routes[source];
+    return route.action === 'forward' ? [...route.pool.endpoints] : [];
+  });
+}
+
+/** Texts that compare with those of `frontendTexts`; of a frontend that cannot be written, one that equals none. */
+function keyText(frontend: Frontend): string {
+  try {
+    const key = frontendKey(frontend);
+    return wordsText(key, 0, key.length);
+  } catch {
+    return frontend.key;
+  }
+}
+
+function endpointText({ ip, port }: Endpoint, family: IPFamily): string {
+  try {
+    const words = addressAndPort(ip, port, family);
+    return wordsText(words, 0, words.length);
+  } catch {
+    return '';
+  }
+}
+
+/** The keys of frontends that an element may stand for: all behind the client's address, or without the address too. */
+const frontendTexts = (family: IPFamily, key: Uint8Array): string[] =>
+  [1, 2].map((addresses) => bytesText(key.subarray(4 * addressWords(family) * addresses)));

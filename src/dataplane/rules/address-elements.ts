@@ -1,0 +1,87 @@
+import type { IPFamily } from '../../lib/address.ts';
+import { addressWords, writeAddress } from '../../nft/encoding.ts';
+import { mergedRanges, outermost } from '../../nft/ranges.ts';
+import { type ElementGroup, type Elements, elements, group, rangeElements } from '../../nft/spec.ts';
+import type { Frontend, NodeView } from '../../service/model.ts';
+
+/** The owner of what depends on the node alone. */
+export const NODE_OWNER = 'node';
+
+export const isOfFamily = (address: string, family: IPFamily): boolean =>
+  address.includes(':') === (family === 'ipv6');
+
+/** The elements that depend on the node alone, in the sets of `createServiceRules`. */
+export function nodeGroup(node: NodeView, family: IPFamily): ElementGroup {
+  const ports = node.nodePortAddresses[family];
+  const own = new Set(node.ownServiceAddresses.filter((ip) => isOfFamily(ip, family)));
+  return group([
+    rangeElements('service-networks', mergedRanges(node.serviceCidrs, family)),
+    rangeElements('nodeport-networks', mergedRanges(ports.all ? [] : ports.cidrs, family)),
+    ...[...own].map((ip) => elements('own-addresses', addressKey(ip, family))),
+  ]);
+}
+
+/** The elements that hold a frontend's source ranges; `key`: the frontend's. */
+export function sourceRangeElements(
+  { allowedSources, family }: Frontend,
+  key: Uint32Array,
+  comment?: string,
+): Elements[] {
+  if (!allowedSources) return [];
+  return [
+    elements('restricted', key, { comment }),
+    rangeElements('allowed-sources', outermost(allowedSources, family), key),
+  ];
+}
+
+/** A set of single addresses, each its own owner's, since each comes and goes alone. `times`: how often the key has it. */
+export interface AddressSet {
+  readonly set: string;
+  readonly times: 1 | 2;
+}
+
+export const CLUSTER_IPS: AddressSet = { set: 'cluster-ips', times: 1 };
+/** A packet that an endpoint sends to itself has its address twice. */
+export const HAIRPIN: AddressSet = { set: 'hairpin', times: 2 };
+
+/** Notes, for the addresses of this family, that they are in the set. */
+export function noteAddresses(
+  groups: { set(owner: string, group: ElementGroup): unknown },
+  { set, times }: AddressSet,
+  family: IPFamily,
+  addresses: Iterable<string>,
+): void {
+  for (const ip of addresses) {
+    if (!isOfFamily(ip, family)) continue;
+    const key = addressKeyOrNull(ip, family, times);
+    // No packet has an address that cannot be written; the frontends that name it are reported.
+    if (key) groups.set(`${set} ${ip}`, group([elements(set, key)]));
+  }
+}
+
+/** Notes which addresses come to a set, and which go from it. */
+export function changeAddressSet(
+  groups: Map<string, ElementGroup | null>,
+  to: AddressSet,
+  family: IPFamily,
+  { added, removed }: { readonly added: Iterable<string>; readonly removed: Iterable<string> },
+): void {
+  for (const ip of removed) if (isOfFamily(ip, family)) groups.set(`${to.set} ${ip}`, null);
+  noteAddresses(groups, to, family, added);
+}
+
+function addressKeyOrNull(ip: string, family: IPFamily, times: 1 | 2): Uint32Array | null {
+  try {
+    return addressKey(ip, family, times);
+  } catch {
+    return null;
+  }
+}
+
+/** An address's words, so many times over. Throws FairleadError EINVAL for other text. */
+export function addressKey(ip: string, family: IPFamily, times = 1): Uint32Array {
+  const width = addressWords(family);
+  const words = new Uint32Array(width * times);
+  for (let i = 0; i < times; i++) writeAddress(ip, family, words, i * width);
+  return words;
+}

@@ -1,0 +1,49 @@
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
+import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
+import type { Endpoint, Frontend } from '../../service/model.ts';
+
+/**
+ * What a map of frontends is keyed by. `address`: destination, protocol and port, of Services' addresses. `port`:
+ * protocol and port, of node ports.
+ */
+export type Keying = 'address' | 'port';
+export const KEYINGS: readonly Keying[] = ['address', 'port'];
+
+export const keyingOf = ({ address }: Pick<Frontend, 'address'>): Keying =>
+  address === null ? 'port' : 'address';
+
+/** The key of a frontend's elements. Throws FairleadError EINVAL for an address of another family. */
+export function frontendKey({
+  address,
+  family,
+  port,
+  protocol,
+}: Pick<Frontend, 'address' | 'family' | 'port' | 'protocol'>): Uint32Array {
+  const words = address === null ? 0 : addressWords(family);
+  const key = new Uint32Array(words + 2);
+  if (address !== null) writeAddress(address, family, key, 0);
+  key[words] = PROTOCOL_NUMBER[protocol];
+  key[words + 1] = be16Port(port);
+  return key;
+}
+
+/** An address and port, as maps hold it. */
+export function addressAndPort(ip: string, port: number, family: Frontend['family']): Uint32Array {
+  const width = addressWords(family);
+  const words = new Uint32Array(width + 1);
+  writeAddress(ip, family, words, 0);
+  words[width] = be16Port(port);
+  return words;
+}
+
+/** "10.96.0.10 . tcp . 80", as `nft list` shows the key. */
+export function frontendKeyText({ address, protocol, port }: Frontend): string {
+  return `${address === null ? '' : `${address} . `}${protocol.toLowerCase()} . ${port}`;
+}
+
+/** "namespace/name:port", as `nft list` shows it beside a frontend's elements. */
+export function commentOf({ owner }: Frontend): string {
+  return `${owner.namespace}/${owner.name}${owner.portName === '' ? '' : `:${owner.portName}`}`;
+}
+
+export const endpointKey = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string => `${ip} ${port}`;

@@ -1,0 +1,129 @@
+import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
+import { dnatTo, drop, goto, type Statement, setMark } from '../../nft/rule.ts';
+import type { ChainSpec, Fragment } from '../../nft/spec.ts';
+import type { NodeView } from '../../service/model.ts';
+import type { Keying } from './frontend-keys.ts';
+import type { ServiceRules } from './service-rules.ts';
+import { classBefore } from './size-class.ts';
+
+/** `any`: the rule for all sources; `pod`, `external`: exceptions from it for packets of that class. */
+export type Scope = 'any' | 'pod' | 'external';
+export const SCOPES: readonly Scope[] = ['any', 'pod', 'external'];
+
+/** `nonpod`: of every packet that is not a pod's. */
+export type MasqueradeOf = 'none' | 'nonpod' | 'all';
+
+/** Which of the shared chains picks a frontend's endpoint. */
+export interface Pick {
+  readonly keying: Keying;
+  readonly scope: Scope;
+  readonly size: number;
+  readonly sticky: boolean;
+  readonly masquerade: MasqueradeOf;
+}
+
+/** A pick as the groups of frontends refer to it. */
+export interface PickTarget {
+  readonly chain: string;
+  readonly verdict: { readonly goto: string };
+  /** The map of endpoints. */
+  readonly map: string;
+  readonly needs: Fragment;
+}
+
+const prefixOf = (keying: Keying) => (keying === 'port' ? 'nodeport-' : '');
+const scopeOf = (scope: Scope) => (scope === 'any' ? '' : `${scope}-`);
+
+/** Map from frontends to chains: "services", "services-external", "nodeports", … */
+export function frontendMap(keying: Keying, scope: Scope): string {
+  const name = keying === 'port' ? 'nodeports' : 'services';
+  return scope === 'any' ? name : `${name}-${scope}`;
+}
+
+/** Map from frontends and slots to endpoints: "endpoints-8", "nodeport-endpoints-external-3", … */
+export function endpointMap({ keying, scope, size }: Pick): string {
+  return `${prefixOf(keying)}endpoints-${scopeOf(scope)}${size}`;
+}
+
+/** "pick-8", "masq-nonpod-sticky-pick-8", "masq-all-nodeport-pick-3", … */
+export function pickChain(pick: Pick): string {
+  const masq = pick.masquerade === 'none' ? '' : `masq-${pick.masquerade}-`;
+  return `${masq}${pick.sticky ? 'sticky-' : ''}${prefixOf(pick.keying)}pick-${scopeOf(pick.scope)}${pick.size}`;
+}
+
+/** The map from clients to the endpoint that they had last. */
+export const AFFINITY = 'affinity';
+/** How often a slot is drawn before the draw that cannot miss. */
+const DRAWS = 3;
+
+/** Sets the mark of packets to masquerade, and clears it. */
+export function masqueradeMark({ masqueradeBit }: NodeView): { mark: Statement; unmark: Statement } {
+  const bit = 1 << masqueradeBit;
+  return { mark: setMark(~bit, bit), unmark: setMark(~bit, 0) };
+}
+
+/** Returns the chains and the map of each pick, the same object for the same pick. */
+export function createPicks(rules: ServiceRules, node: NodeView): (pick: Pick) => PickTarget {
+  const known = new Map<number, PickTarget>();
+  const { mark } = masqueradeMark(node);
+
+  return (pick) => {
+    const id = pickNumber(pick);
+    const found = known.get(id);
+    if (found) return found;
+    const chain = pickChain(pick);
+    const map = endpointMap(pick);
+    const target: PickTarget = {
+      chain,
+      verdict: { goto: chain },
+      map,
+      needs: {
+        chains: chainsOf(pick),
+        sets: [
+          {
+            name: map,
+            key: [...rules.types(pick.keying), DATA_TYPE.mark],
+            data: [rules.address, DATA_TYPE.port],
+            removal: 'deferred',
+          },
+        ],
+        rules: [],
+      },
+    };
+    known.set(id, target);
+    return target;
+  };
+
+  /** The chains of a pick, those that it leads to first. */
+  function chainsOf(pick: Pick): ChainSpec[] {
+    const name = pickChain(pick);
+    if (pick.masquerade !== 'none') {
+      const plain: Pick = { ...pick, masquerade: 'none' };
+      const condition = pick.masquerade === 'nonpod' ? rules.notFromPod : [];
+      return [...chainsOf(plain), { name, rules: [[...condition, mark], [goto(pickChain(plain))]] }];
+    }
+    const key = rules.key(pick.keying);
+    if (pick.sticky) {
+      const plain = { ...pick, sticky: false };
+      const again = dnatTo(AFFINITY, rules.source, rules.destination, 'meta.l4proto', 'th.dport');
+      return [...chainsOf(plain), { name, rules: [[again], [goto(pickChain(plain))]] }];
+    }
+    const draw = (below: number) => [dnatTo(endpointMap(pick), ...key, { random: below })];
+    const below = classBefore(pick.size);
+    const draws =
+      below === pick.size - 1
+        ? [draw(pick.size)]
+        : [...Array.from({ length: DRAWS }, () => draw(pick.size)), draw(below)];
+    // A packet that finds the maps in the middle of a change is dropped: untranslated, it would leave a connection
+    // tracking entry that keeps its flow from ever being translated.
+    return [{ name, rules: [...draws, [drop]] }];
+  }
+}
+
+const MASQUERADES: readonly MasqueradeOf[] = ['none', 'nonpod', 'all'];
+
+/** A number of a pick's own: a cold start asks for ten thousands. */
+function pickNumber({ keying, scope, size, sticky, masquerade }: Pick): number {
+  const kind = SCOPES.indexOf(scope) * 3 + MASQUERADES.indexOf(masquerade);
+  return size * 64 + kind * 4 + (keying === 'port' ? 2 : 0) + (sticky ? 1 : 0);
+}

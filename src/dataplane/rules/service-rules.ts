@@ -1,0 +1,144 @@
+import { DATA_TYPE, type DataType } from '../../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
+import type { IPFamily } from '../../lib/address.ts';
+import { maskOf } from '../../nft/ranges.ts';
+import {
+  addressFields,
+  deviceName,
+  drop,
+  type Field,
+  goBack,
+  goto,
+  inSet,
+  is,
+  isNot,
+  notInSet,
+  type Rule,
+  rejectPacket,
+  resetTcp,
+  type Statement,
+  typesOf,
+} from '../../nft/rule.ts';
+import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
+import { hasLocalDetection } from '../../service/classify.ts';
+import type { NodeView } from '../../service/model.ts';
+import type { Keying } from './frontend-keys.ts';
+
+/** Priorities of hooks (linux/netfilter_ipv4.h). */
+export const PRIORITY = { first: -500, raw: -300, natDestination: -100, filter: 0, natSource: 100 } as const;
+
+/** The rules and sets for one family of a node that every mode with rules of nf_tables has. */
+export interface ServiceRules {
+  readonly family: IPFamily;
+  readonly source: Field;
+  readonly destination: Field;
+  /** Type of an address. */
+  readonly address: DataType;
+  /** Packets of pods can be told from others. */
+  readonly hasPods: boolean;
+  /** The key of maps with this keying, as rules load it and as sets declare it. */
+  key(keying: Keying): readonly Field[];
+  types(keying: Keying): DataType[];
+  /** The packet is for, or comes from, a loopback address; is from a pod; is from none. */
+  readonly toLoopback: Statement;
+  readonly fromPod: readonly Statement[];
+  readonly notFromPod: readonly Statement[];
+  /** Drops what comes from outside a frontend's source ranges. */
+  readonly restricted: Rule;
+  /** Ends the lookup of node ports, by `verdict`, for destinations that they do not answer on. */
+  notNodePorts(verdict: Statement): Rule[];
+  /** Refuses as a host does on which no process listens. */
+  readonly reject: ChainSpec;
+  /** For packets that no frontend took: refuses other ports of cluster IPs, drops unallocated Service addresses. */
+  readonly guardRails: ChainSpec;
+  /** Drops what route_localnet would let in from other devices for, and from, 127.0.0.0/8 (CVE-2020-8558). */
+  readonly guardLoopback: readonly ChainSpec[];
+  /** The sets that these rules look into, and the addresses that node ports answer on. */
+  readonly sets: readonly SetSpec[];
+}
+
+const LOOPBACK_V4 = Uint8Array.of(127, 0, 0, 0);
+const LOOPBACK_V4_MASK = Uint8Array.of(255, 0, 0, 0);
+const LOOPBACK_V6 = Uint8Array.from({ length: 16 }, (_, i) => (i === 15 ? 1 : 0));
+
+export function createServiceRules(family: IPFamily, node: NodeView): ServiceRules {
+  const v4 = family === 'ipv4';
+  const { source, destination } = addressFields(family);
+  const address = v4 ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address;
+  const keys: Readonly<Record<Keying, readonly Field[]>> = {
+    address: [destination, 'meta.l4proto', 'th.dport'],
+    port: ['meta.l4proto', 'th.dport'],
+  };
+  const types = (keying: Keying) => typesOf(...keys[keying]);
+  const isLoopback = (field: Field) =>
+    v4 ? is(field, LOOPBACK_V4, LOOPBACK_V4_MASK) : is(field, LOOPBACK_V6);
+  const toLoopback = isLoopback(destination);
+  const everyAddress = node.nodePortAddresses[family].all;
+
+  function fromPod(test: typeof is): Statement[] {
+    const detection = node.localDetection;
+    switch (detection.mode) {
+      case 'ClusterCIDR':
+      case 'NodeCIDR': {
+        const cidr = detection[family];
+        return cidr ? [test(source, cidr.bytes, maskOf(cidr))] : [];
+      }
+      case 'BridgeInterface':
+        return [test('meta.iifname', deviceName(detection.interface))];
+      case 'InterfaceNamePrefix':
+        return [test('meta.iifname', deviceName(detection.prefix, detection.prefix.length))];
+    }
+  }
+
+  const guardLoopback: ChainSpec = {
+    name: 'guard-loopback',
+    base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.raw },
+    rules: [destination, source].map((end) => [
+      isNot('meta.iifname', deviceName('lo')),
+      isLoopback(end),
+      drop,
+    ]),
+  };
+
+  return {
+    family,
+    source,
+    destination,
+    address,
+    hasPods: hasLocalDetection(node, family),
+    key: (keying) => keys[keying],
+    types,
+    toLoopback,
+    fromPod: fromPod(is),
+    notFromPod: fromPod(isNot),
+    restricted: [
+      inSet('restricted', ...keys.address),
+      notInSet('allowed-sources', ...keys.address, source),
+      drop,
+    ],
+    notNodePorts: (verdict) => [
+      [toLoopback, verdict],
+      ...(everyAddress ? [] : [[notInSet('nodeport-networks', destination), verdict]]),
+    ],
+    reject: {
+      name: 'reject',
+      rules: [[is('meta.l4proto', PROTOCOL_NUMBER.TCP), resetTcp], [rejectPacket]],
+    },
+    guardRails: {
+      name: 'guard-rails',
+      rules: [
+        [inSet('cluster-ips', destination), goto('reject')],
+        [inSet('own-addresses', destination), goBack],
+        [inSet('service-networks', destination), drop],
+      ],
+    },
+    guardLoopback: v4 && node.localhostNodePorts ? [guardLoopback] : [],
+    sets: [
+      { name: 'own-addresses', key: [address] },
+      { name: 'service-networks', key: [address], interval: true },
+      { name: 'nodeport-networks', key: [address], interval: true },
+      { name: 'restricted', key: types('address') },
+      { name: 'allowed-sources', key: [...types('address'), address], interval: true },
+    ],
+  };
+}

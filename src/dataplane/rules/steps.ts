@@ -1,0 +1,29 @@
+import type { Endpoint, Frontend } from '../../service/model.ts';
+import type { KernelStep } from '../dataplane.ts';
+import { frontendKeyText } from './frontend-keys.ts';
+
+/** How many endpoints a step names. */
+const MAX_NAMED = 8;
+
+/** The step in which a frontend's source ranges are enforced, if it has any; `at` names the table. */
+export function sourceRangeSteps(frontend: Frontend, at: (what: string) => string): KernelStep[] {
+  const { allowedSources } = frontend;
+  if (!allowedSources) return [];
+  const ranges = allowedSources.map(({ text }) => text).join(', ');
+  return [
+    {
+      object: at(
+        `set allowed-sources, elements ${frontendKeyText(frontend)} . ${ranges === '' ? '(none)' : ranges}`,
+      ),
+      effect: 'other sources are dropped',
+    },
+  ];
+}
+
+/** "10.0.0.1:80, [fd00::1]:80, …". */
+export function namedEndpoints(endpoints: readonly Pick<Endpoint, 'ip' | 'port'>[]): string {
+  const names = endpoints
+    .slice(0, MAX_NAMED)
+    .map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`));
+  return `${names.join(', ')}${endpoints.length > MAX_NAMED ? ', …' : ''}`;
+}

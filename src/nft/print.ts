@@ -1,0 +1,194 @@
+import type { ElementVerdict } from '../kernel/nftables/batch.ts';
+import { DATA_TYPE, type DataType } from '../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+import { formatAddress, type IPFamily } from '../lib/address.ts';
+import { FIELDS, type KeyPart, type Rule, type Statement } from './rule.ts';
+import { type ChainSpec, type Elements, type SetSpec, type Shape, shapeOf, type TableSpec } from './spec.ts';
+
+const TYPE_NAMES = new Map<DataType, string>([
+  [DATA_TYPE.ipv4Address, 'ipv4_addr'],
+  [DATA_TYPE.ipv6Address, 'ipv6_addr'],
+  [DATA_TYPE.protocol, 'inet_proto'],
+  [DATA_TYPE.port, 'inet_service'],
+  [DATA_TYPE.mark, 'mark'],
+  [DATA_TYPE.interfaceName, 'ifname'],
+  [DATA_TYPE.number, 'integer'],
+]);
+const PROTOCOL_NAMES = new Map(
+  Object.entries(PROTOCOL_NUMBER).map(([name, number]) => [number, name.toLowerCase()]),
+);
+
+/** "ip fairlead", "ip6 fairlead". */
+export const tableTitle = (family: IPFamily, name: string): string =>
+  `${family === 'ipv4' ? 'ip' : 'ip6'} ${name}`;
+
+/** A table as `nft list table` would show it, sets and chains by name, elements in order: to read and to compare. */
+export function printTable(spec: TableSpec): string {
+  const fragments = new Set([...spec.groups.values()].flatMap(({ needs }) => needs));
+  const sets = new Map(
+    [...spec.sets, ...[...fragments].flatMap((one) => one.sets)].map((set) => [set.name, set]),
+  );
+  const chains = new Map(
+    [...spec.chains, ...[...fragments].flatMap((one) => one.chains)].map((chain) => [chain.name, chain]),
+  );
+  for (const { name, rules } of [...fragments].flatMap((one) => one.rules)) {
+    const chain = chains.get(name);
+    if (chain) chains.set(name, { ...chain, rules: [...chain.rules, ...rules] });
+  }
+  const elements = new Map<string, string[]>();
+  for (const group of spec.groups.values()) {
+    for (const one of group.elements) {
+      const set = sets.get(one.set);
+      if (!set) continue;
+      const list = elements.get(one.set) ?? [];
+      elements.set(one.set, list);
+      list.push(...printElements(set, shapeOf(set), one));
+    }
+  }
+  return [
+    `table ${tableTitle(spec.family, spec.name)} {`,
+    ...[...sets.values()].sort(byName).map((set) => printSet(set, elements.get(set.name) ?? [])),
+    ...[...chains.values()].sort(byName).map(printChain),
+    '}',
+    '',
+  ].join('\n');
+}
+
+const byName = (a: { name: string }, b: { name: string }) => (a.name < b.name ? -1 : 1);
+const concatenated = (types: readonly DataType[]) =>
+  types.map((type) => TYPE_NAMES.get(type) ?? `type ${type.id}`).join(' . ');
+
+function printSet(set: SetSpec, elements: readonly string[]): string {
+  const { data } = set;
+  const flags = [...(set.interval ? ['interval'] : []), ...(set.dynamic ? ['dynamic', 'timeout'] : [])];
+  const value = data === undefined ? '' : data === 'verdict' ? ' : verdict' : ` : ${concatenated(data)}`;
+  return [
+    `  ${data === undefined ? 'set' : 'map'} ${set.name} {`,
+    `    type ${concatenated(set.key)}${value}`,
+    ...(flags.length > 0 ? [`    flags ${flags.join(', ')}`] : []),
+    ...(elements.length > 0
+      ? [
+          '    elements = {',
+          elements
+            .toSorted()
+            .map((one) => `      ${one}`)
+            .join(',\n'),
+          '    }',
+        ]
+      : []),
+    '  }',
+  ].join('\n');
+}
+
+function printChain({ name, base, rules }: ChainSpec): string {
+  return [
+    `  chain ${name} {`,
+    ...(base
+      ? [
+          `    type ${base.type} hook ${base.hook} priority ${base.priority}; policy ${base.policy ?? 'accept'};`,
+        ]
+      : []),
+    ...rules.map((rule) => `    ${printRule(rule)}`),
+    '  }',
+  ].join('\n');
+}
+
+export const printRule = (rule: Rule): string => rule.map(printStatement).join(' ');
+
+function printStatement(statement: Statement): string {
+  switch (statement.kind) {
+    case 'match': {
+      const { field, operation, value, mask } = statement;
+      const { text, type } = FIELDS[field];
+      const bits = mask ? ` & ${formatField(type, mask)}` : '';
+      return `${text}${bits} ${operation === '==' ? '' : '!= '}${formatField(type, value)}`;
+    }
+    case 'lookup':
+      return `${printKey(statement.key)} ${statement.negated ? '!= ' : ''}@${statement.set}`;
+    case 'vmap':
+      return `${printKey(statement.key)} vmap @${statement.map}`;
+    case 'dnat':
+      return `dnat to ${printKey(statement.key)} map @${statement.map}`;
+    case 'mark':
+      return `meta mark set meta mark & ${hex(statement.keep)} ^ ${hex(statement.set)}`;
+    case 'mark-from':
+      return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
+    case 'update':
+      return `update @${statement.map} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s : ${printKey(statement.data)} }`;
+    case 'verdict':
+      return formatVerdict(statement.verdict);
+    case 'masquerade':
+      return 'masquerade fully-random';
+    case 'reject':
+      return statement.with === 'tcp-reset' ? 'reject with tcp reset' : 'reject';
+  }
+}
+
+const printKey = (key: readonly KeyPart[]): string =>
+  key
+    .map((part) => (typeof part === 'string' ? FIELDS[part].text : `numgen random mod ${part.random}`))
+    .join(' . ');
+
+function printElements(set: SetSpec, shape: Shape, one: Elements): string[] {
+  const { words, at, count, head, verdict, comment } = one;
+  const { keyWords, dataWords, stride, range } = shape;
+  const bytes = (from: number, length: number) => new Uint8Array(words.slice(from, from + length).buffer);
+  const note = comment === undefined ? '' : ` comment "${comment}"`;
+  return Array.from({ length: count }, (_, i) => {
+    const start = at + i * (head ? dataWords : stride);
+    const key = head ? new Uint8Array(Uint32Array.from([...head, i]).buffer) : bytes(start, keyWords);
+    const keyText =
+      range === 'none'
+        ? formatKey(set.key, key)
+        : formatRange(set.key, key, bytes(start + keyWords, keyWords));
+    const dataAt = start + (head ? 0 : stride - dataWords);
+    const data =
+      set.data && set.data !== 'verdict' ? ` : ${formatKey(set.data, bytes(dataAt, dataWords))}` : '';
+    return `${keyText}${note}${verdict === null ? data : ` : ${formatVerdict(verdict)}`}`;
+  });
+}
+
+export const formatVerdict = (verdict: ElementVerdict | { readonly jump: string } | 'return'): string =>
+  typeof verdict === 'string' ? verdict : 'goto' in verdict ? `goto ${verdict.goto}` : `jump ${verdict.jump}`;
+
+/** "10.96.0.10 . tcp . 80". */
+export const formatKey = (types: readonly DataType[], bytes: Uint8Array): string =>
+  fieldsOf(types, bytes).join(' . ');
+
+/** "10.96.0.10 . tcp . 80 . 192.0.2.0-192.0.2.255". */
+function formatRange(types: readonly DataType[], first: Uint8Array, last: Uint8Array): string {
+  const to = fieldsOf(types, last);
+  return fieldsOf(types, first)
+    .map((text, i) => (text === to[i] ? text : `${text}-${to[i]}`))
+    .join(' . ');
+}
+
+function fieldsOf(types: readonly DataType[], bytes: Uint8Array): string[] {
+  let at = 0;
+  return types.map((type) => {
+    const field = bytes.subarray(at, at + type.length);
+    at += (type.length + 3) & ~3;
+    return formatField(type, field);
+  });
+}
+
+function formatField(type: DataType, bytes: Uint8Array): string {
+  switch (type) {
+    case DATA_TYPE.ipv4Address:
+    case DATA_TYPE.ipv6Address:
+      return formatAddress(bytes);
+    case DATA_TYPE.protocol:
+      return PROTOCOL_NAMES.get(bytes[0] ?? 0) ?? String(bytes[0]);
+    case DATA_TYPE.port:
+      return String(((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0));
+    case DATA_TYPE.interfaceName: {
+      const text = Buffer.from(bytes).toString('latin1');
+      const end = text.indexOf('\0');
+      return end < 0 ? `"${text}*"` : `"${text.slice(0, end)}"`;
+    }
+    default:
+      return hex(new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(0, true));
+  }
+}
+
+const hex = (value: number): string => `0x${value.toString(16).padStart(8, '0')}`;

@@ -1,0 +1,280 @@
+import type { RuleVerdict } from '../kernel/nftables/attribute-writer.ts';
+import type { Expression } from '../kernel/nftables/batch.ts';
+import { DATA_TYPE, type DataType, NFPROTO } from '../kernel/nftables/constants.ts';
+import {
+  BASE,
+  bitwise,
+  CMP,
+  CT,
+  compare,
+  ct,
+  destinationType,
+  dnat,
+  fromMap,
+  inSet as lookup,
+  META,
+  masquerade as masqueradeExpression,
+  meta,
+  payload,
+  random,
+  rejectPort,
+  rejectWithReset,
+  setMeta,
+  updateMap,
+  verdict as verdictExpression,
+  verdictMap,
+} from '../kernel/nftables/expressions.ts';
+import type { IPFamily } from '../lib/address.ts';
+
+const { ipv4Address, ipv6Address, protocol, port, mark, interfaceName, number } = DATA_TYPE;
+
+interface FieldSource {
+  readonly type: DataType;
+  /** As `nft` writes it. */
+  readonly text: string;
+  readonly load: (to: number) => Expression;
+}
+
+const field = (type: DataType, text: string, load: (to: number) => Expression): FieldSource => ({
+  type,
+  text,
+  load,
+});
+
+/** What rules can read of a packet and its flow. `ct.original.…`: of the packet that opened the flow. */
+export const FIELDS = {
+  'ip.saddr': field(ipv4Address, 'ip saddr', (to) => payload(BASE.network, 12, 4, to)),
+  'ip.daddr': field(ipv4Address, 'ip daddr', (to) => payload(BASE.network, 16, 4, to)),
+  'ip6.saddr': field(ipv6Address, 'ip6 saddr', (to) => payload(BASE.network, 8, 16, to)),
+  'ip6.daddr': field(ipv6Address, 'ip6 daddr', (to) => payload(BASE.network, 24, 16, to)),
+  'th.sport': field(port, 'th sport', (to) => payload(BASE.transport, 0, 2, to)),
+  'th.dport': field(port, 'th dport', (to) => payload(BASE.transport, 2, 2, to)),
+  'meta.l4proto': field(protocol, 'meta l4proto', (to) => meta(META.protocol, to)),
+  'meta.mark': field(mark, 'meta mark', (to) => meta(META.mark, to)),
+  'meta.iifname': field(interfaceName, 'iifname', (to) => meta(META.inInterface, to)),
+  'meta.oifname': field(interfaceName, 'oifname', (to) => meta(META.outInterface, to)),
+  'ct.state': field(number, 'ct state', (to) => ct(CT.state, to)),
+  'ct.status': field(number, 'ct status', (to) => ct(CT.status, to)),
+  'ct.original.ip.saddr': field(ipv4Address, 'ct original ip saddr', (to) => ct(CT.ipv4Source, to, true)),
+  'ct.original.ip.daddr': field(ipv4Address, 'ct original ip daddr', (to) =>
+    ct(CT.ipv4Destination, to, true),
+  ),
+  'ct.original.ip6.saddr': field(ipv6Address, 'ct original ip6 saddr', (to) => ct(CT.ipv6Source, to, true)),
+  'ct.original.ip6.daddr': field(ipv6Address, 'ct original ip6 daddr', (to) =>
+    ct(CT.ipv6Destination, to, true),
+  ),
+  'ct.original.proto-dst': field(port, 'ct original proto-dst', (to) => ct(CT.protocolDestination, to, true)),
+  'fib.daddr.type': field(number, 'fib daddr type', destinationType),
+} as const satisfies Record<string, FieldSource>;
+
+export type Field = keyof typeof FIELDS;
+
+/** Part of a lookup's key: a field, or a number from 0 up to below `random`, drawn for each packet. */
+export type KeyPart = Field | { readonly random: number };
+
+/** One statement of a rule, as data. A rule's statements run in order until one does not hold. */
+export type Statement =
+  | {
+      readonly kind: 'match';
+      readonly field: Field;
+      readonly operation: '==' | '!=';
+      /** Bytes in the order in which registers hold the field. Shorter than it: only so many are compared. */
+      readonly value: Uint8Array;
+      /** Only these bits are compared. */
+      readonly mask: Uint8Array | null;
+    }
+  | {
+      readonly kind: 'lookup';
+      readonly key: readonly KeyPart[];
+      readonly set: string;
+      readonly negated: boolean;
+    }
+  /** Takes the verdict that the map has for the key; goes on where it has none. */
+  | { readonly kind: 'vmap'; readonly key: readonly KeyPart[]; readonly map: string }
+  /** Destination NAT to the address and port that the map has for the key; goes on where it has none. */
+  | { readonly kind: 'dnat'; readonly key: readonly KeyPart[]; readonly map: string }
+  /** Keeps these bits of the mark, and sets those. */
+  | { readonly kind: 'mark'; readonly keep: number; readonly set: number }
+  | { readonly kind: 'mark-from'; readonly key: readonly KeyPart[]; readonly map: string }
+  /** Adds an element to a map, or refreshes its timeout and keeps its data. */
+  | {
+      readonly kind: 'update';
+      readonly map: string;
+      readonly key: readonly Field[];
+      readonly data: readonly Field[];
+      readonly timeoutMs: number;
+    }
+  | { readonly kind: 'verdict'; readonly verdict: RuleVerdict }
+  /** Source NAT to the address of the outgoing device, with a random port. */
+  | { readonly kind: 'masquerade' }
+  | { readonly kind: 'reject'; readonly with: 'tcp-reset' | 'port-unreachable' };
+
+export type Rule = readonly Statement[];
+
+type Value = Uint8Array | number;
+
+/** The rule goes on if the field (of which only the bits of `mask` count) has this value. Numbers: in host order. */
+export const is = (field: Field, value: Value, mask: Value | null = null): Statement =>
+  match('==', field, value, mask);
+
+/** The rule goes on unless the field has this value. */
+export const isNot = (field: Field, value: Value, mask: Value | null = null): Statement =>
+  match('!=', field, value, mask);
+
+/** Whether any of these bits is set. */
+export const hasAny = (field: Field, bits: number): Statement => isNot(field, 0, bits);
+export const hasNone = (field: Field, bits: number): Statement => is(field, 0, bits);
+
+export const inSet = (set: string, ...key: readonly KeyPart[]): Statement => ({
+  kind: 'lookup',
+  key,
+  set,
+  negated: false,
+});
+export const notInSet = (set: string, ...key: readonly KeyPart[]): Statement => ({
+  kind: 'lookup',
+  key,
+  set,
+  negated: true,
+});
+export const vmap = (map: string, ...key: readonly KeyPart[]): Statement => ({ kind: 'vmap', key, map });
+export const dnatTo = (map: string, ...key: readonly KeyPart[]): Statement => ({ kind: 'dnat', key, map });
+export const setMark = (keep: number, set: number): Statement => ({
+  kind: 'mark',
+  keep: keep >>> 0,
+  set: set >>> 0,
+});
+export const markFrom = (map: string, ...key: readonly KeyPart[]): Statement => ({
+  kind: 'mark-from',
+  key,
+  map,
+});
+export const verdict = (value: RuleVerdict): Statement => ({ kind: 'verdict', verdict: value });
+export const accept = verdict('accept');
+export const drop = verdict('drop');
+export const goBack = verdict('return');
+export const jump = (chain: string): Statement => verdict({ jump: chain });
+export const goto = (chain: string): Statement => verdict({ goto: chain });
+export const masquerade: Statement = { kind: 'masquerade' };
+export const resetTcp: Statement = { kind: 'reject', with: 'tcp-reset' };
+export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable' };
+/** The destination is an address of this node (RTN_LOCAL). */
+export const destinationIsLocal: Statement = is('fib.daddr.type', 2);
+/** Linux: IPS_DST_NAT, NF_CT_STATE_BIT(IP_CT_NEW). */
+export const IPS_DST_NAT = 0x20;
+export const CT_NEW = 8;
+
+/** The fields of one family's addresses. */
+export const addressFields = (family: IPFamily) =>
+  family === 'ipv4'
+    ? ({
+        source: 'ip.saddr',
+        destination: 'ip.daddr',
+        originalSource: 'ct.original.ip.saddr',
+        originalDestination: 'ct.original.ip.daddr',
+      } as const)
+    : ({
+        source: 'ip6.saddr',
+        destination: 'ip6.daddr',
+        originalSource: 'ct.original.ip6.saddr',
+        originalDestination: 'ct.original.ip6.daddr',
+      } as const);
+
+/** The types of a set's key or data that holds these fields. */
+export const typesOf = (...fields: readonly Field[]): DataType[] => fields.map((name) => FIELDS[name].type);
+
+/** The name of a device as registers hold it. `length` 16 (IFNAMSIZ): the whole name; else so many letters of it. */
+export function deviceName(name: string, length = 16): Uint8Array {
+  const bytes = new Uint8Array(length);
+  for (let i = 0; i < Math.min(name.length, length); i++) bytes[i] = name.charCodeAt(i);
+  return bytes;
+}
+
+function match(operation: '==' | '!=', name: Field, value: Value, mask: Value | null): Statement {
+  const { length } = FIELDS[name].type;
+  const bytes = (one: Value) => (typeof one === 'number' ? hostOrder(one, length) : one);
+  return {
+    kind: 'match',
+    field: name,
+    operation,
+    value: bytes(value),
+    mask: mask === null ? null : bytes(mask),
+  };
+}
+
+/** A number as it stands in a register, which holds the machine's (little-endian) order. */
+function hostOrder(value: number, length: number): Uint8Array {
+  const bytes = new Uint8Array(4);
+  new DataView(bytes.buffer).setUint32(0, value >>> 0, true);
+  return bytes.subarray(0, Math.min(length, 4));
+}
+
+const wordsOf = (part: KeyPart): number =>
+  typeof part === 'string' ? (FIELDS[part].type.length + 3) >> 2 : 1;
+
+/** How many 32-bit registers a key takes. */
+const keyWords = (key: readonly KeyPart[]): number => key.reduce((sum, part) => sum + wordsOf(part), 0);
+
+/** The expressions of a rule for tables of one family: keys are loaded from register 0 on, data behind the key. */
+export function compileRule(rule: Rule, family: IPFamily): Expression[] {
+  return rule.flatMap((statement) => compileStatement(statement, family));
+}
+
+function load(key: readonly KeyPart[], from = 0): Expression[] {
+  let at = from;
+  return key.map((part) => {
+    const to = at;
+    at += wordsOf(part);
+    return typeof part === 'string' ? FIELDS[part].load(to) : random(part.random, to);
+  });
+}
+
+function compileStatement(statement: Statement, family: IPFamily): Expression[] {
+  switch (statement.kind) {
+    case 'match': {
+      const { field: name, operation, value, mask } = statement;
+      return [
+        FIELDS[name].load(0),
+        ...(mask ? [bitwise(0, 0, mask, new Uint8Array(mask.length))] : []),
+        compare(0, operation === '==' ? CMP.equal : CMP.notEqual, value),
+      ];
+    }
+    case 'lookup':
+      return [...load(statement.key), lookup(statement.set, 0, statement.negated)];
+    case 'vmap':
+      return [...load(statement.key), verdictMap(statement.map, 0)];
+    case 'dnat': {
+      const data = keyWords(statement.key);
+      const address = family === 'ipv4' ? 1 : 4;
+      return [
+        ...load(statement.key),
+        fromMap(statement.map, 0, data),
+        dnat(NFPROTO[family], data, data + address),
+      ];
+    }
+    case 'mark':
+      return [
+        meta(META.mark, 0),
+        bitwise(0, 0, hostOrder(statement.keep, 4), hostOrder(statement.set, 4)),
+        setMeta(META.mark, 0),
+      ];
+    case 'mark-from': {
+      const data = keyWords(statement.key);
+      return [...load(statement.key), fromMap(statement.map, 0, data), setMeta(META.mark, data)];
+    }
+    case 'update': {
+      const data = keyWords(statement.key);
+      return [
+        ...load(statement.key),
+        ...load(statement.data, data),
+        updateMap(statement.map, 0, data, statement.timeoutMs),
+      ];
+    }
+    case 'verdict':
+      return [verdictExpression(statement.verdict)];
+    case 'masquerade':
+      return [masqueradeExpression];
+    case 'reject':
+      return [statement.with === 'tcp-reset' ? rejectWithReset : rejectPort(family === 'ipv4' ? 3 : 4)];
+  }
+}

@@ -1,0 +1,133 @@
+import type { BaseChain, ElementVerdict } from '../kernel/nftables/batch.ts';
+import type { DataType } from '../kernel/nftables/constants.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { wordsOf } from './encoding.ts';
+import type { AddressRange } from './ranges.ts';
+import type { Rule } from './rule.ts';
+
+export interface ChainSpec {
+  readonly name: string;
+  /** Absent: other chains lead here. */
+  readonly base?: BaseChain;
+  readonly rules: readonly Rule[];
+}
+
+export interface SetSpec {
+  readonly name: string;
+  readonly key: readonly DataType[];
+  /** Absent: a set. `verdict`: a verdict map. */
+  readonly data?: readonly DataType[] | 'verdict';
+  /** Elements are ranges: of the key, or, in a concatenation, of any of its fields. */
+  readonly interval?: boolean;
+  /** Rules add the elements, which expire: they are not compared. */
+  readonly dynamic?: boolean;
+  /** How many elements fit; absent: as many as there are, with room for half as many again. */
+  readonly size?: number;
+  /**
+   * `deferred`: elements that are not wanted any more stay until the next transaction, or a few milliseconds, for
+   * packets that an earlier lookup sent here.
+   */
+  readonly removal?: 'deferred';
+}
+
+/** Chains and sets that some groups of elements need, and others do not. */
+export interface Fragment {
+  /** Those that are there already, by name, are not added again. */
+  readonly chains: readonly ChainSpec[];
+  readonly sets: readonly SetSpec[];
+  /** Rules to append to chains of the table. */
+  readonly rules: readonly ChainSpec[];
+}
+
+/**
+ * Elements of one set that share verdict and comment. `words`, from `at` on, holds for each element its key; for ranges
+ * the first key and the last one; then its data. With `head`, each element's key is the head and its index, and `words`
+ * holds data only; which element has which index is the table's affair.
+ */
+export interface Elements {
+  readonly set: string;
+  readonly words: Uint32Array;
+  readonly at: number;
+  readonly count: number;
+  readonly head: Uint32Array | null;
+  readonly verdict: ElementVerdict | null;
+  /** Shown by `nft list`. */
+  readonly comment: string | undefined;
+}
+
+/** Everything that a table holds for one owner. */
+export interface ElementGroup {
+  readonly elements: readonly Elements[];
+  /** The same fragment is the same object in all groups. */
+  readonly needs: readonly Fragment[];
+}
+
+/** A table of one family, as it is to be. */
+export interface TableSpec {
+  readonly family: IPFamily;
+  readonly name: string;
+  readonly chains: readonly ChainSpec[];
+  readonly sets: readonly SetSpec[];
+  /** By owner: the key of a frontend, or a name such as "node". No two groups have the same element. */
+  readonly groups: ReadonlyMap<string, ElementGroup>;
+}
+
+/** Makes elements of a set from all words of an array; `count`: how many they are. */
+export function elements(
+  set: string,
+  words: Uint32Array,
+  {
+    count = 1,
+    verdict = null,
+    comment,
+  }: { count?: number; verdict?: ElementVerdict | null; comment?: string | undefined } = {},
+): Elements {
+  return { set, words, at: 0, count, head: null, verdict, comment };
+}
+
+/** Makes elements of an interval set from address ranges; `head`: the words of the fields before the address. */
+export function rangeElements(
+  set: string,
+  ranges: readonly AddressRange[],
+  head: Uint32Array = NO_HEAD,
+): Elements {
+  const words = ranges.flatMap(({ first, last }) => [...head, ...wordsOf(first), ...head, ...wordsOf(last)]);
+  return elements(set, Uint32Array.from(words), { count: ranges.length });
+}
+
+const NO_HEAD = new Uint32Array(0);
+
+/** Makes elements of which each has the key `head` and its index. */
+export function indexedElements(
+  set: string,
+  head: Uint32Array,
+  { words, at, count }: { readonly words: Uint32Array; readonly at: number; readonly count: number },
+): Elements {
+  return { set, words, at, count, head, verdict: null, comment: undefined };
+}
+
+export const group = (list: readonly Elements[], needs: readonly Fragment[] = NONE): ElementGroup => ({
+  elements: list,
+  needs,
+});
+
+const NONE: readonly Fragment[] = [];
+
+/** How a set's elements stand in `Elements.words`. */
+export interface Shape {
+  readonly keyWords: number;
+  /** `key-end`: the range's last key is an attribute of its element. `next-key`: the key behind it is one of its own. */
+  readonly range: 'none' | 'key-end' | 'next-key';
+  readonly dataWords: number;
+  /** Words of an element without `head`. */
+  readonly stride: number;
+}
+
+export function shapeOf({ key, data, interval }: SetSpec): Shape {
+  const words = (types: readonly DataType[]) =>
+    types.reduce((sum, { length }) => sum + ((length + 3) >> 2), 0);
+  const keyWords = words(key);
+  const dataWords = data && data !== 'verdict' ? words(data) : 0;
+  const range = !interval ? 'none' : key.length > 1 ? 'key-end' : 'next-key';
+  return { keyWords, range, dataWords, stride: keyWords * (interval ? 2 : 1) + dataWords };
+}

@@ -1,0 +1,167 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import type { Element } from '../kernel/nftables/batch.ts';
+import { NftConnection } from '../kernel/nftables/connection.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
+import type { DumpedElement } from '../kernel/nftables/dump.ts';
+import { watchNftables } from '../kernel/nftables/events.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { type Logger, silentLogger } from '../lib/log.ts';
+import type { ElementGroup, TableSpec } from './spec.ts';
+import { type CommitReport, Table } from './table.ts';
+import type { Difference } from './verify.ts';
+
+export interface TablesOptions {
+  readonly families: readonly IPFamily[];
+  readonly name: string;
+  /** Default: the namespace of this thread. */
+  readonly netns?: NetnsRef | undefined;
+  /** Default: true. */
+  readonly owned?: boolean | undefined;
+  readonly clock?: Clock | undefined;
+  readonly logger?: Logger | undefined;
+  /**
+   * Called when another process has changed the tables, from the first `replace` on. Owned tables are not watched: they
+   * cannot be changed by others, and a watch makes large transactions dearer.
+   */
+  readonly onForeignChange?: (() => void) | undefined;
+  /** As in `TableOptions`. */
+  readonly restore?: (
+    set: string,
+    elements: readonly DumpedElement[],
+    family: IPFamily,
+  ) => readonly Element[];
+}
+
+/** The tables of the same name of several families, on one connection. */
+export class Tables {
+  readonly connection: NftConnection;
+  readonly #options: TablesOptions;
+  readonly #tables: ReadonlyMap<IPFamily, Table>;
+  #watch: { close(): void } | null = null;
+
+  constructor(options: TablesOptions) {
+    const { families, name, netns, owned = true, clock = systemClock, logger = silentLogger } = options;
+    const { restore, onForeignChange } = options;
+    this.#options = options;
+    this.connection = new NftConnection(netns);
+    this.#tables = new Map(
+      families.map((family) => [
+        family,
+        new Table({
+          connection: this.connection,
+          family,
+          name,
+          owned,
+          clock,
+          logger,
+          onDifference: onForeignChange,
+          restore: restore && ((set, elements) => restore(set, elements, family)),
+        }),
+      ]),
+    );
+  }
+
+  [Symbol.iterator](): Iterator<Table> {
+    return this.#tables.values();
+  }
+
+  get(family: IPFamily): Table | undefined {
+    return this.#tables.get(family);
+  }
+
+  /** All tables have been written. */
+  get areWritten(): boolean {
+    return [...this].every(({ isWritten }) => isWritten);
+  }
+
+  /** Owners that the kernel refused, in any family. */
+  get refused(): [owner: string, error: Error][] {
+    return [...this].flatMap(({ refused }) => [...refused]);
+  }
+
+  /** Replaces every table, one transaction a family. `render` is called when it is a family's turn. */
+  async replace(render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
+    this.unwatch();
+    try {
+      let total = NOTHING;
+      for (const table of this) total = sum(total, await rendered(table, render));
+      return total;
+    } finally {
+      this.#startWatch();
+    }
+  }
+
+  /** Changes groups, by family, of tables that have been written. */
+  async change(
+    groups: ReadonlyMap<IPFamily, ReadonlyMap<string, ElementGroup | null>>,
+  ): Promise<CommitReport> {
+    let total = NOTHING;
+    for (const [family, changed] of groups) {
+      const table = this.#tables.get(family);
+      if (table && changed.size > 0) total = sum(total, await table.change(changed));
+    }
+    return total;
+  }
+
+  /** Reads the tables back and compares them with what was written. */
+  async verify(): Promise<Difference[]> {
+    const differences: Difference[] = [];
+    for (const table of this) differences.push(...(await table.verify()));
+    return differences;
+  }
+
+  /** Calls back when another process has changed a table, or events were lost. */
+  watch(onChange: () => void): { close(): void } {
+    const ours = new Set([...this].map(({ family, name }) => `${NFPROTO[family]} ${name}`));
+    return watchNftables(
+      (transaction) => {
+        if (this.connection.wrote(transaction.sequence)) return;
+        if ([...transaction.tables].some((table) => ours.has(table))) onChange();
+      },
+      onChange,
+      this.#options.netns,
+    );
+  }
+
+  unwatch(): void {
+    this.#watch?.close();
+    this.#watch = null;
+  }
+
+  /** Removes the tables, also those that an earlier process left. */
+  async remove(): Promise<void> {
+    this.unwatch();
+    for (const table of this) await table.remove();
+  }
+
+  /** Ends the work that is due, and the connection. The tables stay. */
+  close(): void {
+    for (const table of this) table.close();
+    this.unwatch();
+    this.connection.close();
+  }
+
+  #startWatch(): void {
+    const { families, owned = true, onForeignChange } = this.#options;
+    if (!onForeignChange || this.#watch) return;
+    if (owned && this.connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4'])) return;
+    this.#watch = this.watch(onForeignChange);
+  }
+}
+
+/** Rendering counts as encoding. */
+async function rendered(table: Table, render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
+  const started = performance.now();
+  const spec = render(table.family);
+  const encodeMs = performance.now() - started;
+  return sum({ ...NOTHING, encodeMs }, await table.replace(spec));
+}
+
+const NOTHING: CommitReport = { operations: 0, encodeMs: 0, kernelMs: 0 };
+
+const sum = (a: CommitReport, b: CommitReport): CommitReport => ({
+  operations: a.operations + b.operations,
+  encodeMs: a.encodeMs + b.encodeMs,
+  kernelMs: a.kernelMs + b.kernelMs,
+});

@@ -1,0 +1,159 @@
+import { encodeExpressions } from '../kernel/nftables/batch.ts';
+import type { NftConnection } from '../kernel/nftables/connection.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { type DumpedElement, isShownAs } from '../kernel/nftables/dump.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { bytesText, nextKey, textBytes, wordsText } from './encoding.ts';
+import { formatKey, tableTitle } from './print.ts';
+import { compileRule } from './rule.ts';
+import type { ChainSpec, ElementGroup, Elements, SetSpec, Shape } from './spec.ts';
+
+/** An object that is not in the kernel as it was written. */
+export interface Difference {
+  /** "table ip fairlead map services element 10.96.0.10 . tcp . 80". */
+  readonly object: string;
+  readonly kind: 'missing' | 'unexpected' | 'different';
+}
+
+export interface WrittenTable {
+  readonly chains: ReadonlyMap<string, ChainSpec>;
+  readonly sets: ReadonlyMap<string, { readonly spec: SetSpec; readonly shape: Shape }>;
+  readonly groups: Iterable<ElementGroup>;
+  /** Elements that may be there still. */
+  readonly deferred: readonly { readonly elements: Elements; readonly from: number; readonly to: number }[];
+}
+
+/** By key (the bytes as text): what belongs to it, or null where any value is right, and none too. */
+type Contents = Map<string, string | null>;
+
+const INTERVAL_END = 'end';
+
+/** Compares a table with what the kernel has. `written` null: there should be none. */
+export function compareTable(
+  connection: NftConnection,
+  family: IPFamily,
+  name: string,
+  written: WrittenTable | null,
+): Difference[] {
+  const protocol = NFPROTO[family];
+  const title = `table ${tableTitle(family, name)}`;
+  const exists = connection.tables(protocol).some((table) => table.name === name);
+  if (!written) return exists ? [{ object: title, kind: 'unexpected' }] : [];
+  if (!exists) return [{ object: title, kind: 'missing' }];
+  const wanted = contentsOf(written);
+  const shown = new Set(connection.sets(protocol, name).map((set) => set.name));
+  return [
+    ...compareChains(connection, family, name, title, written.chains),
+    ...[...written.sets.values()].flatMap(({ spec }): Difference[] => {
+      const object = `${title} map ${spec.name}`;
+      if (!shown.has(spec.name)) return [{ object, kind: 'missing' }];
+      if (spec.dynamic) return [];
+      const there = connection.elements(protocol, name, spec.name);
+      return compareSet(object, spec, wanted.get(spec.name) ?? new Map(), there);
+    }),
+    ...[...shown]
+      .filter((set) => !written.sets.has(set))
+      .map((set): Difference => ({ object: `${title} map ${set}`, kind: 'unexpected' })),
+  ];
+}
+
+function compareChains(
+  connection: NftConnection,
+  family: IPFamily,
+  name: string,
+  title: string,
+  chains: ReadonlyMap<string, ChainSpec>,
+): Difference[] {
+  const differences: Difference[] = [];
+  const shown = new Set(connection.chains(NFPROTO[family], name));
+  const rules = connection.rules(NFPROTO[family], name);
+  for (const chain of shown) {
+    if (!chains.has(chain)) differences.push({ object: `${title} chain ${chain}`, kind: 'unexpected' });
+  }
+  for (const chain of chains.values()) {
+    const object = `${title} chain ${chain.name}`;
+    const there = rules.get(chain.name) ?? [];
+    const isSame =
+      there.length === chain.rules.length &&
+      chain.rules.every((rule, i) =>
+        isShownAs(encodeExpressions(compileRule(rule, family)), there[i] ?? new Uint8Array(0)),
+      );
+    if (!shown.has(chain.name)) differences.push({ object, kind: 'missing' });
+    else if (!isSame) differences.push({ object, kind: 'different' });
+  }
+  return differences;
+}
+
+function compareSet(
+  object: string,
+  { key: types }: SetSpec,
+  wanted: Contents,
+  shown: readonly DumpedElement[],
+): Difference[] {
+  const differences: Difference[] = [];
+  const note = (key: string, kind: Difference['kind']) =>
+    differences.push({ object: `${object} element ${formatKey(types, textBytes(key))}`, kind });
+  const there = new Map<string, string>();
+  for (const element of shown) {
+    const text = bytesText(element.key);
+    // A range may begin where another ends.
+    if (!element.intervalEnd || !there.has(text)) there.set(text, valueShown(element));
+  }
+  for (const [key, value] of wanted) {
+    const other = there.get(key);
+    if (value === null) continue;
+    if (other === undefined) note(key, 'missing');
+    else if (other !== value) note(key, 'different');
+  }
+  for (const [key, value] of there) {
+    // The kernel shows where the space between two ranges starts.
+    if (!wanted.has(key) && value !== INTERVAL_END) note(key, 'unexpected');
+  }
+  return differences;
+}
+
+function valueShown({ verdict, data, keyEnd, intervalEnd }: DumpedElement): string {
+  const value = verdict ?? (data ? bytesText(data) : '');
+  return intervalEnd ? INTERVAL_END : keyEnd ? `${bytesText(keyEnd)} ${value}` : value;
+}
+
+function contentsOf({ groups, sets, deferred }: WrittenTable): Map<string, Contents> {
+  const all = new Map<string, Contents>([...sets.keys()].map((name) => [name, new Map()]));
+  const put = (elements: Elements, from: number, to: number, isThere: boolean) => {
+    const contents = all.get(elements.set);
+    const shape = sets.get(elements.set)?.shape;
+    if (contents && shape) putElements(contents, shape, elements, from, to, isThere);
+  };
+  for (const { elements, from, to } of deferred) put(elements, from, to, false);
+  for (const { elements } of groups) for (const one of elements) put(one, 0, one.count, true);
+  return all;
+}
+
+function putElements(
+  contents: Contents,
+  { keyWords, range, dataWords, stride }: Shape,
+  { words, at, head, verdict }: Elements,
+  from: number,
+  to: number,
+  isThere: boolean,
+): void {
+  const key = head && new Uint32Array(keyWords);
+  if (key && head) key.set(head);
+  for (let i = from; i < to; i++) {
+    const start = at + i * (head ? dataWords : stride);
+    if (key) key[keyWords - 1] = i;
+    const keyText = key ? wordsText(key, 0, keyWords) : wordsText(words, start, keyWords);
+    if (!isThere) {
+      contents.set(keyText, null);
+      continue;
+    }
+    const data = dataWords > 0 ? wordsText(words, start + (head ? 0 : stride - dataWords), dataWords) : '';
+    const value = verdict === null ? data : typeof verdict === 'string' ? verdict : `goto ${verdict.goto}`;
+    if (range === 'key-end')
+      contents.set(keyText, `${wordsText(words, start + keyWords, keyWords)} ${value}`);
+    else contents.set(keyText, value);
+    const next = range === 'next-key' && nextKey(words.subarray(start + keyWords, start + 2 * keyWords));
+    const nextText = next ? wordsText(next, 0, keyWords) : null;
+    if (nextText !== null && !contents.has(nextText)) contents.set(nextText, INTERVAL_END);
+  }
+}
