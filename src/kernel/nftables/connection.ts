@@ -10,7 +10,7 @@ import {
 } from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
 import { NftBatch } from './batch.ts';
-import { NFNL_SUBSYS_NFTABLES, NFT_MSG, TABLE_FLAG } from './constants.ts';
+import { NFNL_SUBSYS_NFTABLES, NFT_MSG, NFTA, TABLE_FLAG } from './constants.ts';
 import { type DumpedElement, readElements, readNamed, type SetDump } from './dump.ts';
 
 const messageType = (message: number) => (NFNL_SUBSYS_NFTABLES << 8) | message;
@@ -39,6 +39,7 @@ export class NftConnection {
   /** Events carry the sequence number of what caused them: a range of its own tells ours from others'. */
   readonly #firstSequence = 0x40000000 + randomInt(0x30000000);
   #sequence = this.#firstSequence;
+  #canOwn: boolean | null = null;
 
   /** `netns`: default the namespace of this thread. */
   constructor(netns?: NetnsRef) {
@@ -75,10 +76,10 @@ export class NftConnection {
     check(batch, this.#socket.batchSync(bytes, last));
   }
 
-  /** The number of the last transaction in this namespace, by anyone. */
+  /** Returns the number of the last transaction in this namespace, by any process. */
   generation(): number {
     const [reply] = this.#socket.request(messageType(NFT_MSG.getGeneration), 0, new Uint8Array(4));
-    const id = reply && readAttributes(reply.payload.subarray(4)).get(1);
+    const id = reply && readAttributes(reply.payload.subarray(4)).get(NFTA.generation.id);
     if (!id)
       throw new FairleadError('the kernel did not tell its nf_tables generation', {
         op: 'read nf_tables',
@@ -90,28 +91,28 @@ export class NftConnection {
   /** Names and flags of a family's tables. */
   tables(family: number): { readonly name: string; readonly flags: number }[] {
     return this.#dump(NFT_MSG.getTable, family, []).map((message) => {
-      const { name, attributes } = readNamed(message, 1);
-      const flags = attributes.get(2);
+      const { name, attributes } = readNamed(message, NFTA.table.name);
+      const flags = attributes.get(NFTA.table.flags);
       return { name, flags: flags ? readBe32(flags) : 0 };
     });
   }
 
   /** Names of a table's chains. */
   chains(family: number, table: string): string[] {
-    return this.#dump(NFT_MSG.getChain, family, [[1, table]])
-      .filter((message) => readNamed(message, 1).name === table)
-      .map((message) => readNamed(message, 3).name);
+    return this.#dump(NFT_MSG.getChain, family, [[NFTA.chain.table, table]])
+      .filter((message) => readNamed(message, NFTA.chain.table).name === table)
+      .map((message) => readNamed(message, NFTA.chain.name).name);
   }
 
   /** Expressions of a table's rules, as the kernel writes them, by chain and in order. */
   rules(family: number, table: string): Map<string, Uint8Array[]> {
     const rules = new Map<string, Uint8Array[]>();
-    for (const message of this.#dump(NFT_MSG.getRule, family, [[1, table]])) {
-      const { name, attributes } = readNamed(message, 1);
+    for (const message of this.#dump(NFT_MSG.getRule, family, [[NFTA.rule.table, table]])) {
+      const { name, attributes } = readNamed(message, NFTA.rule.table);
       if (name !== table) continue;
-      const chain = readNamed(message, 2).name;
+      const chain = readNamed(message, NFTA.rule.chain).name;
       const list = rules.get(chain);
-      const expressions = attributes.get(4) ?? new Uint8Array(0);
+      const expressions = attributes.get(NFTA.rule.expressions) ?? new Uint8Array(0);
       if (list) list.push(expressions);
       else rules.set(chain, [expressions]);
     }
@@ -120,13 +121,13 @@ export class NftConnection {
 
   /** A table's sets and maps, without elements. */
   sets(family: number, table: string): SetDump[] {
-    return this.#dump(NFT_MSG.getSet, family, [[1, table]])
-      .filter((message) => readNamed(message, 1).name === table)
+    return this.#dump(NFT_MSG.getSet, family, [[NFTA.set.table, table]])
+      .filter((message) => readNamed(message, NFTA.set.table).name === table)
       .map((message) => {
-        const { name, attributes } = readNamed(message, 2);
-        const flags = attributes.get(3);
-        const description = attributes.get(9);
-        const size = description && readAttributes(description).get(1);
+        const { name, attributes } = readNamed(message, NFTA.set.name);
+        const flags = attributes.get(NFTA.set.flags);
+        const description = attributes.get(NFTA.set.description);
+        const size = description && readAttributes(description).get(NFTA.setDescription.size);
         return { name, flags: flags ? readBe32(flags) : 0, size: size ? readBe32(size) : 0 };
       });
   }
@@ -138,8 +139,8 @@ export class NftConnection {
   elements(family: number, table: string, set: string): DumpedElement[] {
     for (let attempt = 1; ; attempt++) {
       const messages = this.#dump(NFT_MSG.getElements, family, [
-        [1, table],
-        [2, set],
+        [NFTA.setElements.table, table],
+        [NFTA.setElements.set, set],
       ]);
       const generations = new Set(
         messages.map(({ payload }) => ((payload[2] ?? 0) << 8) | (payload[3] ?? 0)),
@@ -148,22 +149,13 @@ export class NftConnection {
     }
   }
 
-  /**
-   * Removes a table that packets pass through, in two transactions. In one, the kernel takes the elements of maps away
-   * some hundred microseconds before it takes the chains off their hooks (nf_tables_commit builds no new rules for
-   * chains that go): packets would find the rules, but not what these look up.
-   */
-  async removeTable(family: number, name: string): Promise<void> {
-    const rules = this.batch(family);
-    rules.flushTable(name);
-    await this.commit(rules);
-    const rest = this.batch(family);
-    rest.deleteTable(name);
-    await this.commit(rest);
+  /** True when tables can belong to this process and outlive it (Linux 6.9). The first call takes a transaction. */
+  canOwnTables(family: number): boolean {
+    this.#canOwn ??= this.#probeOwnership(family);
+    return this.#canOwn;
   }
 
-  /** True when tables can belong to this process and outlive it (Linux 6.9). */
-  canOwnTables(family: number): boolean {
+  #probeOwnership(family: number): boolean {
     const name = `fairlead-probe-${process.pid}`;
     const batch = this.batch(family);
     batch.addTable(name, TABLE_FLAG.owner | TABLE_FLAG.persist);
