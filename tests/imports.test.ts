@@ -32,12 +32,11 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** Rooms that are being built: the documents name them as soon as they are there. */
-const COMING = ['nft', 'policy'];
+const COMING = ['policy'];
 
 /** Imports from one proxy mode to another that are still to be removed. */
 const BETWEEN_MODES: Readonly<Record<string, readonly string[]>> = {
   ebpf: ['nftables'],
-  ipvs: ['nftables'],
 };
 const MODES = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 
