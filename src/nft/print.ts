@@ -2,7 +2,7 @@ import type { ElementVerdict } from '../kernel/nftables/batch.ts';
 import { DATA_TYPE, type DataType } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { formatAddress, type IPFamily } from '../lib/address.ts';
-import { FIELDS, type KeyPart, type Rule, type Statement } from './rule.ts';
+import { destinationIsLocal, FIELDS, type KeyPart, type Rule, type Statement } from './rule.ts';
 import { type ChainSpec, type Elements, type SetSpec, type Shape, shapeOf, type TableSpec } from './spec.ts';
 
 const TYPE_NAMES = new Map<DataType, string>([
@@ -17,6 +17,14 @@ const TYPE_NAMES = new Map<DataType, string>([
 const PROTOCOL_NAMES = new Map(
   Object.entries(PROTOCOL_NUMBER).map(([name, number]) => [number, name.toLowerCase()]),
 );
+
+const ADDRESS_TYPES: ReadonlySet<DataType> = new Set([DATA_TYPE.ipv4Address, DATA_TYPE.ipv6Address]);
+
+/** The length of the network that a mask stands for; null for another mask. */
+function prefixOf(mask: Uint8Array): number | null {
+  const bits = [...mask].map((byte) => byte.toString(2).padStart(8, '0')).join('');
+  return /^1*0*$/.test(bits) ? bits.replaceAll('0', '').length : null;
+}
 
 /** "ip fairlead", "ip6 fairlead". */
 export const tableTitle = (family: IPFamily, name: string): string =>
@@ -100,8 +108,12 @@ function printStatement(statement: Statement): string {
     case 'match': {
       const { field, operation, value, mask } = statement;
       const { text, type } = FIELDS[field];
+      const sign = operation === '==' ? '' : '!= ';
+      const prefix = mask && ADDRESS_TYPES.has(type) ? prefixOf(mask) : null;
+      if (prefix !== null) return `${text} ${sign}${formatField(type, value)}/${prefix}`;
+      if (statement === destinationIsLocal) return `${text} local`;
       const bits = mask ? ` & ${formatField(type, mask)}` : '';
-      return `${text}${bits} ${operation === '==' ? '' : '!= '}${formatField(type, value)}`;
+      return `${text}${bits} ${sign}${formatField(type, value)}`;
     }
     case 'lookup':
       return `${printKey(statement.key)} ${statement.negated ? '!= ' : ''}@${statement.set}`;
@@ -110,7 +122,7 @@ function printStatement(statement: Statement): string {
     case 'dnat':
       return `dnat to ${printKey(statement.key)} map @${statement.map}`;
     case 'mark':
-      return `meta mark set meta mark & ${hex(statement.keep)} ^ ${hex(statement.set)}`;
+      return `meta mark set meta mark and ${hex(statement.keep)}${statement.set === 0 ? '' : ` xor ${hex(statement.set)}`}`;
     case 'mark-from':
       return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
     case 'update':

@@ -23,8 +23,23 @@ import {
 } from './spec.ts';
 import { compareTable, type Difference } from './verify.ts';
 
+/** What a table needs of a connection. */
+export type TableConnection = Pick<
+  NftConnection,
+  | 'batch'
+  | 'canOwnTables'
+  | 'chains'
+  | 'commit'
+  | 'commitSync'
+  | 'elements'
+  | 'generation'
+  | 'rules'
+  | 'sets'
+  | 'tables'
+>;
+
 export interface TableOptions {
-  readonly connection: NftConnection;
+  readonly connection: TableConnection;
   readonly family: IPFamily;
   readonly name: string;
   /** The table is this process's own, and outlives it, where the kernel can (6.9). */

@@ -23,6 +23,8 @@ export interface WrittenTable {
   readonly deferred: readonly { readonly elements: Elements; readonly from: number; readonly to: number }[];
 }
 
+type Reader = Pick<NftConnection, 'chains' | 'elements' | 'rules' | 'sets' | 'tables'>;
+
 /** By key (the bytes as text): what belongs to it, or null where any value is right, and none too. */
 type Contents = Map<string, string | null>;
 
@@ -30,7 +32,7 @@ const INTERVAL_END = 'end';
 
 /** Compares a table with what the kernel has. `written` null: there should be none. */
 export function compareTable(
-  connection: NftConnection,
+  connection: Reader,
   family: IPFamily,
   name: string,
   written: WrittenTable | null,
@@ -58,7 +60,7 @@ export function compareTable(
 }
 
 function compareChains(
-  connection: NftConnection,
+  connection: Reader,
   family: IPFamily,
   name: string,
   title: string,

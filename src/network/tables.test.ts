@@ -1,0 +1,30 @@
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { parseCidr } from '../lib/address.ts';
+import { printTable } from '../nft/print.ts';
+import { renderEgress } from './egress.ts';
+import { renderHostPorts } from './host-ports.ts';
+
+/** `node --test --test-update-snapshots FILE` writes the texts anew. */
+const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
+
+test('host ports are as golden/host-ports.nft shows', (t) => {
+  const spec = renderHostPorts('ipv4', 'fl0', [
+    {
+      ips: ['10.244.1.5', 'fd00:244::5'],
+      hostPorts: [
+        { hostIP: '', protocol: 'TCP', hostPort: 8080, containerPort: 80 },
+        { hostIP: '192.0.2.10', protocol: 'UDP', hostPort: 53, containerPort: 53 },
+        { hostIP: 'fd00::1', protocol: 'TCP', hostPort: 81, containerPort: 81 },
+      ],
+    },
+  ]);
+  t.assert.fileSnapshot(spec && printTable(spec), file('host-ports'), { serializers: [String] });
+});
+
+test('egress is as golden/egress.nft shows: pods to the cluster keep their address', (t) => {
+  const own = ['10.244.1.0/24'].flatMap((text) => parseCidr(text) ?? []);
+  const peer = { name: 'node-2', podCidrs: ['10.244.2.0/24'], addresses: ['192.0.2.11'] };
+  const spec = renderEgress('ipv4', own, [peer]);
+  t.assert.fileSnapshot(spec && printTable(spec), file('egress'), { serializers: [String] });
+});
