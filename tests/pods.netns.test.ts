@@ -4,6 +4,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 
 let node: PodNode;
@@ -118,15 +119,17 @@ test("port-forward reaches a server on the pod's loopback", async () => {
   const forward = node.startKubectl(['port-forward', 'forward', ':8080']);
   const said = await new Promise((resolve) => forward.stdout?.once('data', resolve));
   const local = Number(/:([0-9]+) -> 8080/.exec(String(said))?.[1]);
-  const text = await new Promise((resolve, reject) => {
-    const socket = connect({ host: '127.0.0.1', port: local });
-    let all = '';
-    socket.on('data', (data) => {
-      all += data;
+  const ask = () =>
+    new Promise((resolve, reject) => {
+      const socket = connect({ host: '127.0.0.1', port: local });
+      let all = '';
+      socket.on('data', (data) => {
+        all += data;
+      });
+      socket.on('end', () => resolve(all)).on('error', reject);
     });
-    socket.on('end', () => resolve(all)).on('error', reject);
-  });
-  assert.equal(text, 'served');
+  // The container runs before its server listens.
+  await eventually(async () => (await ask()) === 'served');
   forward.kill('SIGKILL');
 });
 

@@ -27,7 +27,34 @@ export interface Libc {
   umount2(target: string, flags: number): number;
   prctl(option: number, a: number, b: number, c: number, d: number): number;
   syscall(number: number, a: number, b: Uint8Array, c: number): number;
-  /** `syscall` on a thread of libuv's pool; what its buffers point to is the caller's to keep. errno is not told. */
+  pidfd_open(pid: number): number;
+  pipe2(ends: Int32Array, flags: number): number;
+  waitpid(pid: number, status: Int32Array, options: number): number;
+  // posix_spawn(3): these return an errno, and their structs are opaque memory.
+  posix_spawnp(
+    pid: Int32Array,
+    file: string,
+    actions: Uint8Array,
+    attributes: Uint8Array,
+    args: readonly (string | null)[],
+    env: readonly (string | null)[],
+  ): number;
+  posix_spawn_file_actions_init(actions: Uint8Array): number;
+  posix_spawn_file_actions_destroy(actions: Uint8Array): number;
+  posix_spawn_file_actions_adddup2(actions: Uint8Array, from: number, to: number): number;
+  posix_spawn_file_actions_addopen(
+    actions: Uint8Array,
+    fd: number,
+    path: string,
+    flags: number,
+    mode: number,
+  ): number;
+  posix_spawnattr_init(attributes: Uint8Array): number;
+  posix_spawnattr_destroy(attributes: Uint8Array): number;
+  posix_spawnattr_setflags(attributes: Uint8Array, flags: number): number;
+  posix_spawnattr_setsigdefault(attributes: Uint8Array, signals: Uint8Array): number;
+  posix_spawnattr_setsigmask(attributes: Uint8Array, signals: Uint8Array): number;
+  /** `syscall` on a thread of libuv's pool, without errno; the caller keeps the memory of its buffers. */
   syscallAsync(number: number, a: number, b: Uint8Array, c: number): Promise<number>;
   /** `send` on a thread of libuv's pool; resolves to [result, errno]. */
   sendAsync(
@@ -63,6 +90,9 @@ function load(): Libc {
   const declare = (prototype: string) => library.func(prototype);
   const send = declare('long send(int fd, const uint8_t *data, size_t length, int flags)');
   const syscall = declare('long syscall(long number, long a, _Inout_ uint8_t *b, unsigned long c)');
+  // The C libraries of older systems have no pidfd_open; its number is the same on every machine (Linux 5.3).
+  const SYS_PIDFD_OPEN = 434;
+  const plainSyscall = declare('long syscall(long number, long a, unsigned long b, unsigned long c)');
   const node = (koffi as unknown as { node: { poll: PollFunction } }).node;
   return {
     socket: declare('int socket(int family, int type, int protocol)'),
@@ -95,6 +125,33 @@ function load(): Libc {
       'int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)',
     ),
     syscall,
+    pidfd_open: (pid) => Number(plainSyscall(SYS_PIDFD_OPEN, pid, 0, 0)),
+    pipe2: declare('int pipe2(_Out_ int *ends, int flags)'),
+    waitpid: declare('int waitpid(int pid, _Out_ int *status, int options)'),
+    posix_spawnp: declare(
+      'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
+    ),
+    posix_spawn_file_actions_init: declare('int posix_spawn_file_actions_init(_Inout_ uint8_t *actions)'),
+    posix_spawn_file_actions_destroy: declare(
+      'int posix_spawn_file_actions_destroy(_Inout_ uint8_t *actions)',
+    ),
+    posix_spawn_file_actions_adddup2: declare(
+      'int posix_spawn_file_actions_adddup2(_Inout_ uint8_t *actions, int from, int to)',
+    ),
+    posix_spawn_file_actions_addopen: declare(
+      'int posix_spawn_file_actions_addopen(_Inout_ uint8_t *actions, int fd, const char *path, int flags, uint32_t mode)',
+    ),
+    posix_spawnattr_init: declare('int posix_spawnattr_init(_Inout_ uint8_t *attributes)'),
+    posix_spawnattr_destroy: declare('int posix_spawnattr_destroy(_Inout_ uint8_t *attributes)'),
+    posix_spawnattr_setflags: declare(
+      'int posix_spawnattr_setflags(_Inout_ uint8_t *attributes, short flags)',
+    ),
+    posix_spawnattr_setsigdefault: declare(
+      'int posix_spawnattr_setsigdefault(_Inout_ uint8_t *attributes, const uint8_t *signals)',
+    ),
+    posix_spawnattr_setsigmask: declare(
+      'int posix_spawnattr_setsigmask(_Inout_ uint8_t *attributes, const uint8_t *signals)',
+    ),
     syscallAsync: (number, a, b, c) =>
       new Promise((resolve) => {
         syscall.async(number, a, b, c, (error: unknown, result: number | bigint) => {

@@ -1,9 +1,10 @@
-import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { accessSync, constants, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { basename, delimiter, join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { type LightChild, pipeFromChild, spawnLight } from '../kernel/child-process.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
@@ -62,56 +63,61 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** Runs a command to its end; never throws for its exit status. */
-export function runCommand(
+/** Runs a command to its end; never throws for its exit status. `onTimeout` is called before it is killed. */
+export async function runCommand(
   file: string,
   args: readonly string[],
-  options: {
-    readonly timeoutMs?: number;
-    readonly onTimeout?: () => void;
-    readonly signal?: AbortSignal;
-  } = {},
+  options: { readonly timeoutMs?: number; readonly onTimeout?: () => void } = {},
 ): Promise<CommandResult> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(file, args, {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      ...(options.signal ? { signal: options.signal } : {}),
-    });
-    let stdout = '';
-    let stderr = '';
-    let timedOut = false;
-    const timer = options.timeoutMs
-      ? setTimeout(() => {
-          timedOut = true;
-          options.onTimeout?.();
-          child.kill('SIGKILL');
-        }, options.timeoutMs)
-      : undefined;
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
-      stdout += text;
-    });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      stderr += text;
-    });
-    child.on('error', (error) => {
-      clearTimeout(timer);
-      reject(
-        new FairleadError(`cannot run ${file}`, {
-          op: 'run command',
-          code: hasCode(error, 'ENOENT') ? 'ENOENT' : 'EIO',
-          hint: `install ${file} (Debian: apt-get install ${file})`,
-          cause: error,
-        }),
-      );
-    });
-    child.on('close', (code) => {
-      clearTimeout(timer);
-      resolve({
-        code: timedOut ? 124 : (code ?? 128),
-        stdout,
-        stderr: timedOut ? 'command timed out' : stderr,
-      });
-    });
+  const [out, err] = [pipeFromChild(), pipeFromChild()];
+  const close = () => {
+    out.close();
+    err.close();
+  };
+  let child: LightChild;
+  try {
+    child = spawnLight(file, args, { descriptors: ['ignore', out.descriptor, err.descriptor] });
+  } catch (error) {
+    close();
+    for (const { stream } of [out, err]) stream.destroy();
+    throw missingProgram(file, error);
+  }
+  close();
+  let timedOut = false;
+  const timer = options.timeoutMs
+    ? setTimeout(() => {
+        timedOut = true;
+        options.onTimeout?.();
+        signalChild(child.pid);
+      }, options.timeoutMs)
+    : undefined;
+  const [stdout, stderr, code] = await Promise.all([textOf(out.stream), textOf(err.stream), child.exited]);
+  clearTimeout(timer);
+  return { code: timedOut ? 124 : code, stdout, stderr: timedOut ? 'command timed out' : stderr };
+}
+
+/** Kills a child that has not been waited for, so that its number is still its own. */
+function signalChild(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if (!hasCode(error, 'ESRCH')) throw error;
+  }
+}
+
+async function textOf(stream: Readable): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function missingProgram(file: string, cause: unknown): FairleadError {
+  const name = basename(file);
+  return new FairleadError(`failed to run ${file}: ${messageOf(cause)}`, {
+    op: 'run command',
+    code: hasCode(cause, 'ENOENT') ? 'ENOENT' : 'EIO',
+    hint: `install ${name} (Debian: apt-get install ${name})`,
+    cause,
   });
 }
 
@@ -171,46 +177,41 @@ export async function startContainer(
   return process;
 }
 
-/** Starts conmon and reads what it says over its sync pipe: {"data": PID} or {"data": -1, "message": …}. */
-function conmon(args: readonly string[]): Promise<{ pid: number; message: string }> {
-  return new Promise((resolve, reject) => {
-    const child = spawn('conmon', args, {
-      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+/** Starts conmon and reads its answer from its sync pipe: {"data": PID} or {"data": -1, "message": …}. */
+async function conmon(args: readonly string[]): Promise<{ pid: number; message: string }> {
+  const [errors, sync] = [pipeFromChild(), pipeFromChild()];
+  try {
+    spawnLight('conmon', args, {
+      descriptors: ['ignore', 'ignore', errors.descriptor, sync.descriptor],
       env: { ...process.env, _OCI_SYNCPIPE: '3' },
-      detached: true,
+      session: true,
     });
-    let errors = '';
+  } catch (error) {
+    throw missingProgram('conmon', error);
+  } finally {
+    for (const pipe of [errors, sync]) pipe.close();
+  }
+  let complaint = '';
+  errors.stream.setEncoding('utf8').on('data', (text: string) => {
+    complaint += text;
+  });
+  errors.stream.on('error', () => {});
+  try {
     let answer = '';
-    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-      errors += text;
-    });
-    const sync = child.stdio[3] as NodeJS.ReadableStream | null;
-    sync?.setEncoding('utf8');
-    sync?.on('data', (text: string) => {
-      answer += text;
+    for await (const chunk of sync.stream) {
+      answer += String(chunk);
       const end = answer.indexOf('\n');
-      if (end < 0) return;
+      if (end < 0) continue;
       const { data = -1, message = '' } = JSON.parse(answer.slice(0, end)) as {
         data?: number;
         message?: string;
       };
-      (sync as unknown as { destroy(): void }).destroy();
-      child.stderr?.destroy();
-      resolve({ pid: data, message: message || errors });
-    });
-    sync?.on('end', () => resolve({ pid: -1, message: errors || 'conmon ended without a word' }));
-    child.on('error', (error) =>
-      reject(
-        new FairleadError('cannot run conmon', {
-          op: 'start container',
-          code: 'ENOENT',
-          hint: 'install conmon (Debian: apt-get install conmon)',
-          cause: error,
-        }),
-      ),
-    );
-    child.unref();
-  });
+      return { pid: data, message: message || complaint };
+    }
+    return { pid: -1, message: complaint || 'conmon ended without an answer' };
+  } finally {
+    for (const { stream } of [errors, sync]) stream.destroy();
+  }
 }
 
 /** Changes a running container's limits (LinuxResources of the runtime-spec). Throws with crun's own words. */

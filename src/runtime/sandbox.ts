@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { inNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
+import { spawnLight } from '../kernel/child-process.ts';
+import { inNetns, inNewNamespaces } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
@@ -40,22 +41,22 @@ export function createSandbox(
 ): Sandbox {
   // The host name is the UTS namespace's: set by the child before it becomes the pause process.
   // So are kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* the IPC namespace's.
-  const script = `printf %s "$1" > /proc/sys/kernel/hostname || exit 1
+  const script = `cd / || exit 1
+printf %s "$1" > /proc/sys/kernel/hostname || exit 1
 shift
 while [ $# -gt 1 ]; do printf %s "$2" > "/proc/sys/$1" || exit 1; shift 2; done
 exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -P' : 'catatonit -P'}`;
   const ipc = settings.sysctls
     .filter(({ name }) => !name.startsWith('net.'))
     .flatMap(({ name, value }) => [name.replaceAll('.', '/'), value]);
-  const child = spawnInNewNamespaces('/bin/sh', ['-c', script, 'pause', settings.hostname, ...ipc], {
-    stdio: 'ignore',
-    detached: true,
-    cwd: '/',
-    env: { ...process.env, [MARK]: folder },
-  });
-  child.on('error', () => {});
-  child.unref();
-  const pause = child.pid === undefined ? null : identify(child.pid);
+  const { pid } = inNewNamespaces(['net', 'ipc', 'uts'], () =>
+    spawnLight('/bin/sh', ['-c', script, 'pause', settings.hostname, ...ipc], {
+      descriptors: ['ignore', 'ignore', 'ignore'],
+      env: { ...process.env, [MARK]: folder },
+      session: true,
+    }),
+  );
+  const pause = identify(pid);
   if (!pause) {
     throw new KubeletError('FailedCreatePodSandBox', 'the pause process did not start', {
       op: 'create sandbox',

@@ -82,7 +82,8 @@ export function podLeftovers(node: PodNode): string[] {
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8')
     .split('\n')
     .map((line) => line.split(' ')[4] ?? '')
-    .filter((target) => target.startsWith(`${node.stateDir}/`));
+    // The layers of the built-in images are the node's, for all pods.
+    .filter((target) => target.startsWith(`${node.stateDir}/pods/`));
   const root = readControlGroups()?.root ?? '';
   const groups = folders(join(root, node.cgroupParent));
   const held = journal(node).filter((record) => record.held);
