@@ -33,11 +33,11 @@ spec:
 `;
 
 const STEPS: readonly Step[] = [
-  { run: 'version', sees: /Server Version: v1\.33\.0/ },
+  { run: 'version', sees: /Server Version: v1\.36\.0/ },
   { run: 'api-resources', sees: /endpointslices +discovery\.k8s\.io\/v1 +true +EndpointSlice/ },
   {
     run: 'get nodes -o wide',
-    sees: /node-1 +Ready +<none> +\S+ +v1\.33\.0\S* +172\.30\.\d+\.11 +<none> .*crun:\/\//,
+    sees: /node-1 +Ready +<none> +\S+ +v1\.36\.0\S* +172\.30\.\d+\.11 +<none> .*crun:\/\//,
   },
   {
     run: 'get nodes,pods,svc,endpointslices,deploy -o wide',
@@ -115,10 +115,14 @@ const STEPS: readonly Step[] = [
   { run: 'get namespace shop', fails: /namespaces "shop" not found/ },
 ];
 
-const PROGRAMS: readonly { readonly name: string; readonly find: () => string | null }[] = [
+const PROGRAMS: readonly { readonly name: string; readonly find: () => string | null | undefined }[] = [
   {
     name: "the machine's kubectl",
     find: () => (spawnSync('kubectl', ['version', '--client']).status === 0 ? 'kubectl' : null),
+  },
+  {
+    name: "Kubernetes' own kubectl in KUBEBUILDER_ASSETS",
+    find: () => process.env['KUBEBUILDER_ASSETS'] && join(process.env['KUBEBUILDER_ASSETS'], 'kubectl'),
   },
   {
     name: 'kubectl 1.33',
@@ -135,7 +139,7 @@ const PROGRAMS: readonly { readonly name: string; readonly find: () => string | 
 for (const { name, find } of PROGRAMS) {
   describe(name, () => {
     const program = find();
-    if (program === null) {
+    if (!program) {
       test.skip(`${name} is not here and cannot be built`);
       return;
     }
