@@ -44,7 +44,7 @@ export async function startApi(options: { readonly serviceCidrs: readonly string
     tokenKey: createSigningKey(),
     schema: createSchemaService({ kinds: KINDS }),
     tables: { columns: () => [], cells: () => [] },
-    version: 'v1.33.0',
+    version: 'v1.36.0',
     clock: systemClock,
     random: Math.random,
     logger: silentLogger,

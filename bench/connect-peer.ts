@@ -1,5 +1,5 @@
 // A client or a server of bench/connect.ts, in a process and network namespace of its own: plain blocking system
-// calls, one after the other, so that what is measured is the kernel's way and not an event loop's.
+// calls, in turn, so that what is measured is the kernel's way and not an event loop's.
 import { createRequire } from 'node:module';
 import { socketAddress } from '../src/kernel/netns.ts';
 

@@ -32,7 +32,7 @@ const LOAD_MS = 5000;
 const PATIENCE_MS = 10_000;
 /** Slower than this, a connection was noticed by its user. */
 const SLOW_MS = 250;
-const MOST_PER_SECOND = 2000;
+const MAX_PER_SECOND = 2000;
 /** The columns that watchMachine() fills: of the machine's processors, and its mean and highest load. */
 const BUSY = ['busy', 'load', 'most'];
 
@@ -88,7 +88,7 @@ async function main(): Promise<void> {
   });
   const from = values.from === 'node' ? 'node' : 'pod1';
   const modes = positionals.length > 0 ? positionals : ['nftables', 'iptables', 'userspace', 'ebpf'];
-  const rate = Math.min(MOST_PER_SECOND, Number(values.rate ?? 800));
+  const rate = Math.min(MAX_PER_SECOND, Number(values.rate ?? 800));
   if (values.soak !== undefined) {
     const minutes = Number(values.soak);
     console.log(`${minutes} minutes of load for each mode, healthy endpoints, two busy loops beside\n`);

@@ -177,7 +177,7 @@ async function throughput(path: Path, family: (typeof FAMILIES)[number]): Promis
   return report.end.sum_received.bits_per_second;
 }
 
-/** How often a second one byte goes over and comes back, on one connection, one after the other. */
+/** How often a second one byte goes over and comes back, on one connection, in turn. */
 async function roundTrips(path: Path, family: (typeof FAMILIES)[number]): Promise<number> {
   const address = path.addresses[FAMILIES.indexOf(family)] ?? '';
   const server = spawn('ip', ['netns', 'exec', path.server, process.execPath, '-e', ECHO_ONE], {

@@ -30,6 +30,8 @@ export interface AgentContext extends AgentOptions {
       labelSelector?: string;
       fieldSelector?: string;
       transform?: (object: T) => T;
+      /** See InformerOptions.optional. */
+      optional?: boolean;
     },
   ): Informer<T>;
   /** Called when the agent closes, the latest first. */

@@ -56,6 +56,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     const slices = wanted
       ? context.follow(RESOURCES.endpointSlices, { transform: createSliceTransform() })
       : null;
+    const serviceCidrs = proxied ? context.follow(RESOURCES.serviceCidrs, { optional: true }) : null;
     const registration = pods
       ? await registerNode({
           ...options,
@@ -78,9 +79,9 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       const gateways = podNetwork ? podGateways(node) : [];
       parts.push(startDns(context, dns, { services, slices, gateways }));
     }
-    if (proxied && services && slices) {
+    if (proxied && services && slices && serviceCidrs) {
       parts.push(
-        startProxyPart(context, proxied, { node, nodes, services, slices }).then((started) => {
+        startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs }).then((started) => {
           proxy = started;
           watch(started, nodes);
           const socket = startControlSocket(context, { part: started, nodes, services, slices });

@@ -40,6 +40,8 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     'kubernetes.io/hostname': nodeName,
     'kubernetes.io/os': 'linux',
     'kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),
+    'beta.kubernetes.io/os': 'linux',
+    'beta.kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),
   };
   const status = () => nodeStatus(options, ready, readySince);
   let uid = '';

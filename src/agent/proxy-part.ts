@@ -8,7 +8,15 @@ import { EJECTION_RULES } from '../dataplane/failover/ejection-rules.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
-import { type EndpointSlice, type KubeObject, type Node, RESOURCES, type Service } from '../kube/types.ts';
+import {
+  type EndpointSlice,
+  type KubeObject,
+  type Node,
+  RESOURCES,
+  type Service,
+  type ServiceCidr,
+} from '../kube/types.ts';
+
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
@@ -25,6 +33,7 @@ import { createServiceTable, type ServiceTable } from '../service/service-table.
 import { type AgentContext, addressesOf } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
+import { serviceNetworks } from './service-networks.ts';
 
 /** The proxy of one node at work, with what stands around it: findings as events, health checks, connection tracking. */
 export interface ProxyPart {
@@ -51,6 +60,8 @@ export interface ProxySources {
   readonly nodes: Informer<Node>;
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
+  /** Networks of cluster IPs (KEP-1880); without any, the configuration's are used. */
+  readonly serviceCidrs: Informer<ServiceCidr>;
 }
 
 /** Carries this node's Services. Resolves when the objects are known; `proxy.programmed` says when the kernel has them. */
@@ -60,7 +71,7 @@ export async function startProxyPart(
   sources: ProxySources,
 ): Promise<ProxyPart> {
   const { configuration, clock, registry } = context;
-  const { node, nodes, services, slices } = sources;
+  const { node, nodes, services, slices, serviceCidrs } = sources;
   const logger = context.logger.child({ part: 'proxy' });
   const events = createEventRecorder({
     ...context,
@@ -74,6 +85,7 @@ export async function startProxyPart(
   const readView = () => {
     const settings: NodeSettings = {
       ...proxied,
+      serviceCidrs: serviceNetworks(serviceCidrs.list()) ?? proxied.serviceCidrs,
       defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
       ownServiceAddresses: configuration.dns?.addresses ?? [],
       families,
@@ -218,6 +230,11 @@ export async function startProxyPart(
     logger.info({ from: before, to: mode }, 'mode switched');
     events.event(self, 'Normal', 'ModeSwitched', `Services are carried by ${mode} now`, RESOURCES.nodes);
   };
+  const followNetworks = () => {
+    table.setNode(readView().view);
+    proxy.notify();
+  };
+  serviceCidrs.handle({ onAdd: followNetworks, onUpdate: followNetworks, onDelete: followNetworks });
   // One switch at a time; a newer wish waits for the one under way.
   let switching: Promise<void> = Promise.resolve();
   nodes.handle({

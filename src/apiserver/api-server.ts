@@ -4,6 +4,7 @@ import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { installBuiltins } from './builtins.ts';
+import { createClusterDialer } from './cluster-dialer.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
@@ -11,6 +12,7 @@ import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import { KINDS } from './kinds.ts';
 import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
+import { createSwaggerService } from './openapi/swagger-service.ts';
 import { createApiHandler } from './requests/api-handler.ts';
 import type { IncomingRequest } from './requests/request.ts';
 import { ResourceStore } from './resource-store.ts';
@@ -110,7 +112,9 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
     nodes,
+    dialer: createClusterDialer({ store, tls: options.nodeTls }),
     hub: createWatchHub(store, clock),
+    swagger: createSwaggerService(),
   });
   installBuiltins(resources, store, KINDS, options);
   const definitions = serveDefinitions({

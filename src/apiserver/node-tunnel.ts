@@ -62,9 +62,13 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
           .pipe(outgoing);
       else outgoing.end();
     });
+    const { location } = response.headers;
     return {
       status: response.statusCode ?? 502,
-      headers: { 'content-type': response.headers['content-type'] ?? 'text/plain' },
+      headers: {
+        'content-type': response.headers['content-type'] ?? 'text/plain',
+        ...(location === undefined ? {} : { location }),
+      },
       body: response,
     };
   }

@@ -1,15 +1,28 @@
+import { randomUUID } from 'node:crypto';
 import { createCertificatePlugins } from './admission/certificates.ts';
 import { createDefaultIngressClass } from './admission/default-ingress-class.ts';
 import { defaultTolerationSeconds } from './admission/default-tolerations.ts';
+import { createExpressionCheck } from './admission/expression-check.ts';
 import { createLimitRanger } from './admission/limit-ranger.ts';
+import { REQUEST_VARIABLES } from './admission/match-conditions.ts';
 import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
+import { POLICY_VARIABLES } from './admission/policies/policy-variables.ts';
+import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
 import { createResourceQuota, type QuotaStore } from './admission/resource-quota.ts';
+import { mutate } from './admission/run.ts';
 import { createRuntimeClassPlugin } from './admission/runtime-class.ts';
 import { createServiceAccountPlugin } from './admission/service-account.ts';
 import { taintNewNodes } from './admission/taint-new-nodes.ts';
+import { createServiceResolver } from './admission/webhooks/service-resolver.ts';
+import { createWebhookClient } from './admission/webhooks/webhook-client.ts';
+import {
+  createMutatingWebhooks,
+  createValidatingWebhooks,
+  type WebhookOptions,
+} from './admission/webhooks/webhooks.ts';
 import { createCertificateAuthenticator } from './authentication/certificate-authenticator.ts';
 import { createImpersonator } from './authentication/impersonation.ts';
 import { createTokenAuthenticator } from './authentication/token-authenticator.ts';
@@ -21,6 +34,7 @@ import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
 import { createRbac } from './authorization/rbac.ts';
+import { createRequestPrograms } from './cel/request-program.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';
@@ -52,23 +66,44 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
     options.authorization === 'AlwaysAllow'
       ? createAlwaysAllow()
       : unionAuthorizer([createMastersAuthorizer(), createNodeAuthorizer(graph), rbac]);
-  const ends: (() => void)[] = [() => graph.close()];
+  const webhookClient = createWebhookClient(createServiceResolver(view, parts.random));
+  const programs = createRequestPrograms(REQUEST_VARIABLES);
+  const policies = createRequestPrograms(POLICY_VARIABLES);
+  const webhooks: WebhookOptions = {
+    view,
+    registry: parts.registry,
+    client: webhookClient,
+    programs,
+    authorizer,
+    complete: (object) => parts.schema.complete(object),
+    randomUuid: randomUUID,
+    logger: parts.logger,
+  };
+  const mutating: AdmissionPlugin[] = [
+    createNamespaceLifecycle(view),
+    taintNewNodes,
+    createServiceAccountPlugin(view, parts.clock, () => parts.resources.suffix(), options),
+    createNodeRestriction(view),
+    createPriorityPlugin(view),
+    defaultTolerationSeconds,
+    createRuntimeClassPlugin(view),
+    createDefaultIngressClass(view),
+    ...createCertificatePlugins(authorizer),
+    createLimitRanger(view),
+  ];
+  const ends: (() => void)[] = [() => graph.close(), () => webhookClient.close()];
   return {
     authenticators: [createCertificateAuthenticator(), createTokenAuthenticator(parts.tokens)],
     impersonator: createImpersonator(authorizer),
     authorizer,
     admission: [
-      createNamespaceLifecycle(view),
-      taintNewNodes,
-      createServiceAccountPlugin(view, parts.clock, () => parts.resources.suffix(), options),
-      createNodeRestriction(view),
-      createPriorityPlugin(view),
-      defaultTolerationSeconds,
-      createRuntimeClassPlugin(view),
-      createDefaultIngressClass(view),
-      ...createCertificatePlugins(authorizer),
-      createLimitRanger(view),
+      ...mutating,
+      createMutatingWebhooks(webhooks, (attributes) => mutate(mutating, attributes)),
       ...(options.authorization === 'RBAC' ? [createEscalationCheck(view, rbac, authorizer)] : []),
+      createExpressionCheck(programs, policies),
+      createValidatingPolicies({ view, registry: parts.registry }, policies, authorizer),
+      createValidatingWebhooks(webhooks),
+      // Last: what it reserves is used, unless the write itself fails.
       createResourceQuota(quotaStore(parts, view)),
     ] satisfies AdmissionPlugin[],
     start() {

@@ -3,8 +3,10 @@ import type { Logger } from '../lib/log.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
 import type { Authenticator, Impersonator } from './authentication/authenticator.ts';
 import type { Authorizer } from './authorization/authorizer.ts';
+import type { ClusterDialer } from './cluster-dialer.ts';
 import type { RequestMetrics } from './metrics.ts';
 import type { NodeTunnel } from './node-tunnel.ts';
+import type { SwaggerService } from './openapi/swagger-service.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { ResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
@@ -43,5 +45,7 @@ export interface ApiServices extends ServerParts, Security {
   readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;
+  readonly dialer: ClusterDialer;
   readonly hub: WatchHub;
+  readonly swagger: SwaggerService;
 }

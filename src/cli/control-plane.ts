@@ -7,6 +7,7 @@ import { KINDS } from '../apiserver/kinds.ts';
 import { matchInLinearTime } from '../apiserver/linear-regexp.ts';
 import { createSchemaService } from '../apiserver/schema/service.ts';
 import { createTableService } from '../apiserver/tables/tables.ts';
+import { followPodRoutes } from '../cluster/control-plane-routes.ts';
 import { NODE_PREFIX } from '../cluster/plan.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { startControllers } from '../controllers/start.ts';
@@ -63,8 +64,10 @@ export const command = defineCommand({
     });
     await server.listen(Array.from({ length: count }, (_, i) => ({ fd: FIRST_LISTENER_FD + i })));
     logger.info({ port: state.apiPort }, 'API server listens');
+    const client = createClient(server.transport, 'fairlead-controllers');
+    followPodRoutes({ client, clock: systemClock, random: Math.random, logger, signal });
     const controllers = startControllers({
-      client: createClient(server.transport, 'fairlead-controllers'),
+      client,
       clock: systemClock,
       random: Math.random,
       logger,

@@ -10,8 +10,15 @@ export function replicasOf(set: ReplicaSet): number {
   return set.spec?.replicas ?? 1;
 }
 
-export function revisionOf(object: Deployment | ReplicaSet): number {
-  return Number(object.metadata?.annotations?.[REVISION] ?? 0) || 0;
+/** The revision of a ReplicaSet: a 64-bit number, as upstream's; 0 for none. */
+export function revisionOf({ metadata }: Deployment | ReplicaSet): bigint {
+  const text = metadata?.annotations?.[REVISION] ?? '';
+  return /^[0-9]{1,19}$/.test(text) ? BigInt(text) : 0n;
+}
+
+export function compareRevisions(a: ReplicaSet, b: ReplicaSet): number {
+  const [left, right] = [revisionOf(a), revisionOf(b)];
+  return left < right ? -1 : left > right ? 1 : 0;
 }
 
 /** "25%" of `total`, rounded as asked, or the number itself. */
@@ -155,7 +162,7 @@ export function outdated(deployment: Deployment, old: readonly ReplicaSet[]): Re
   );
   const surplus = old.length - (deployment.spec?.revisionHistoryLimit ?? 10);
   if (surplus <= 0) return [];
-  return idle.sort((a, b) => revisionOf(a) - revisionOf(b) || byAge(a, b)).slice(0, surplus);
+  return idle.sort((a, b) => compareRevisions(a, b) || byAge(a, b)).slice(0, surplus);
 }
 
 function byAge(a: ReplicaSet, b: ReplicaSet): number {

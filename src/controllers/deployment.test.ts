@@ -124,6 +124,20 @@ const ROWS: readonly Row[] = [
     revision: '2',
   },
   {
+    name: 'a revision of 64 bits keeps its digits',
+    deployment: deployment(1, 'v2'),
+    sets: [
+      replicaSet('old', 'v1', 0, {
+        pods: 0,
+        annotations: { 'deployment.kubernetes.io/revision': '3546343826724305832' },
+      }),
+      replicaSet('new', 'v2', 1, {
+        annotations: { 'deployment.kubernetes.io/revision': '3546343826724305833' },
+      }),
+    ],
+    revision: '3546343826724305833',
+  },
+  {
     name: 'an old template again (undo): its ReplicaSet becomes the newest revision',
     deployment: deployment(3, 'v1', rolling(1, 0)),
     sets: [replicaSet('one', 'v1', 0, { pods: 0 }), replicaSet('two', 'v2', 3, { revision: 2 })],

@@ -76,8 +76,8 @@ export function reconcileDeployment(view: DeploymentView): DeploymentPlan {
   // A ReplicaSet to adopt may be the new one: not before the server agreed does anything else happen.
   if (deployment.metadata?.deletionTimestamp !== undefined || adopt.length > 0) return nothing;
 
-  const newest = Math.max(0, ...old.map(revisionOf));
-  const revision = fresh && revisionOf(fresh) > newest ? revisionOf(fresh) : newest + 1;
+  const newest = old.map(revisionOf).reduce((max, one) => (one > max ? one : max), 0n);
+  const revision = fresh && revisionOf(fresh) > newest ? revisionOf(fresh) : newest + 1n;
   const paused = deployment.spec?.paused === true;
   const oldPods = old.reduce((sum, set) => sum + (view.runningPods.get(set.metadata?.uid ?? '') ?? 0), 0);
   const steps = sizesOf(deployment, fresh, old, oldPods);
@@ -153,7 +153,7 @@ function sizeAnnotations(deployment: Deployment): Record<string, string> {
   };
 }
 
-function newReplicaSet(deployment: Deployment, old: readonly ReplicaSet[], revision: number): ReplicaSet {
+function newReplicaSet(deployment: Deployment, old: readonly ReplicaSet[], revision: bigint): ReplicaSet {
   const template = deployment.spec?.template;
   const hash = hashOf(withoutHash(template), deployment.status?.collisionCount ?? 0);
   const labels = { ...template?.metadata?.labels, [HASH_LABEL]: hash };
@@ -186,7 +186,7 @@ function newReplicaSet(deployment: Deployment, old: readonly ReplicaSet[], revis
   };
 }
 
-function patchOf(deployment: Deployment, set: ReplicaSet, revision: number | null, replicas: number) {
+function patchOf(deployment: Deployment, set: ReplicaSet, revision: bigint | null, replicas: number) {
   const before = set.metadata?.annotations ?? {};
   // Annotations of old ReplicaSets stay as they are: `rollout history` reads their change-cause.
   const active = replicas > 0 || replicasOf(set) > 0 || revision !== null;

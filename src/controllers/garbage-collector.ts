@@ -2,6 +2,7 @@ import { hasReason } from '../kube/client.ts';
 import { apiVersionOf, type KubeObject, keyOf, type OwnerReference, type Resource } from '../kube/types.ts';
 import type { Cache } from './cache.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
+import type { FollowedKinds } from './followed-kinds.ts';
 
 const FOREGROUND = 'foregroundDeletion';
 const ORPHAN = 'orphan';
@@ -42,29 +43,26 @@ interface Tracked {
 }
 
 /** Deletes what belongs to owners that are gone, and carries out foreground and orphan deletions. */
-export function startGarbageCollector(
-  context: ControllerContext,
-  followed: readonly Cache<KubeObject>[],
-): void {
+export function startGarbageCollector(context: ControllerContext, followed: FollowedKinds): void {
   const { client, signal } = context;
+  /** By group and kind: an owner may be named in any version of its group. */
   const kinds = new Map<string, Tracked>();
+  const kindKey = (apiVersion: string, kind: string) =>
+    `${apiVersion.includes('/') ? apiVersion.split('/')[0] : ''}/${kind}`;
   const BY_OWNER = 'owner';
-  for (const cache of followed) {
-    const { resource, informer } = cache;
-    kinds.set(`${apiVersionOf(resource)}/${resource.kind}`, { cache, resource });
-    informer.addIndex(BY_OWNER, (object) => (object.metadata?.ownerReferences ?? []).map(({ uid }) => uid));
-  }
   const dependentsOf = (uid: string) =>
-    followed.flatMap((cache) => cache.informer.byIndex(BY_OWNER, uid).map((object) => ({ cache, object })));
+    followed
+      .list()
+      .flatMap((cache) => cache.informer.byIndex(BY_OWNER, uid).map((object) => ({ cache, object })));
   const find = (owner: OwnerReference, namespace: string | undefined) => {
-    const kind = kinds.get(`${owner.apiVersion}/${owner.kind}`);
+    const kind = kinds.get(kindKey(owner.apiVersion, owner.kind));
     if (!kind) return { kind, object: undefined };
     return { kind, object: kind.cache.get(kind.resource.namespaced ? namespace : undefined, owner.name) };
   };
   /** Absence is only believed when the server says so too: copies of different kinds run at different speeds. */
   const stateOf = async (owner: OwnerReference, namespace: string | undefined): Promise<OwnerState> => {
     const { kind, object } = find(owner, namespace);
-    // Nothing without a namespace can belong to something in one: such a reference is nobody's to judge.
+    // Nothing without a namespace can belong to something in one: such a reference is left alone.
     if (!kind || (kind.resource.namespaced && !namespace)) return 'unknown';
     const current =
       object?.metadata?.uid === owner.uid ? object : await live(kind.resource, owner, namespace);
@@ -84,8 +82,8 @@ export function startGarbageCollector(
   };
 
   const queue = controllerQueue(context, 'garbage-collector', async (id) => {
-    const [kindKey = '', key = ''] = id.split(' ');
-    const cache = kinds.get(kindKey)?.cache;
+    const [kind = '', key = ''] = id.split(' ');
+    const cache = kinds.get(kind)?.cache;
     const object = cache?.informer.get(key);
     if (!cache || !object) return;
     if (object.metadata?.deletionTimestamp !== undefined) {
@@ -106,6 +104,7 @@ export function startGarbageCollector(
       case 'keep':
         return;
       case 'delete':
+        if (verdict.policy === 'Foreground') await unblock(cache, object);
         await cache.delete(object, { propagationPolicy: verdict.policy });
         return;
       case 'unlink': {
@@ -115,6 +114,15 @@ export function startGarbageCollector(
       }
     }
   });
+  /** Owners in a circle would wait for each other: of one whose dependents wait already, no owner waits. */
+  const unblock = async (cache: Cache<KubeObject>, object: KubeObject) => {
+    const { uid = '', resourceVersion, ownerReferences = [] } = object.metadata ?? {};
+    if (!dependentsOf(uid).some(({ object: dependent }) => isWaiting(dependent))) return;
+    const references = ownerReferences.map((owner) => ({ ...owner, blockOwnerDeletion: false }));
+    const changed = { metadata: { uid, resourceVersion, ownerReferences: references } };
+    if (ownerReferences.some((owner) => owner.blockOwnerDeletion))
+      await cache.patch(object, 'merge', changed);
+  };
   /** Lets an owner go whose deletion waits for its dependents or for their release. */
   const finish = async (cache: Cache<KubeObject>, owner: KubeObject) => {
     const { uid = '', finalizers = [] } = owner.metadata ?? {};
@@ -152,7 +160,7 @@ export function startGarbageCollector(
     );
   };
   const add = (cache: Cache<KubeObject>, object: KubeObject) => {
-    queue.add(`${apiVersionOf(cache.resource)}/${cache.resource.kind} ${keyOf(object)}`);
+    queue.add(`${kindKey(apiVersionOf(cache.resource), cache.resource.kind)} ${keyOf(object)}`);
   };
   const needsLook = (object: KubeObject) => {
     const { deletionTimestamp, finalizers = [], ownerReferences = [] } = object.metadata ?? {};
@@ -166,8 +174,11 @@ export function startGarbageCollector(
   const isWaiting = (object: KubeObject) =>
     object.metadata?.deletionTimestamp !== undefined &&
     (object.metadata.finalizers ?? []).includes(FOREGROUND);
-  for (const cache of followed) {
-    cache.informer.handle({
+  followed.handle((cache) => {
+    const { resource, informer } = cache;
+    kinds.set(kindKey(apiVersionOf(resource), resource.kind), { cache, resource });
+    informer.addIndex(BY_OWNER, (object) => (object.metadata?.ownerReferences ?? []).map(({ uid }) => uid));
+    informer.handle({
       onAdd(object) {
         if (needsLook(object)) add(cache, object);
       },
@@ -185,5 +196,5 @@ export function startGarbageCollector(
         }
       },
     });
-  }
+  });
 }

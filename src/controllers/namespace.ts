@@ -1,9 +1,10 @@
 import { hasReason } from '../kube/client.ts';
 import { timestamp } from '../kube/timestamp.ts';
-import { type KubeObject, type Namespace, RESOURCES, type Resource } from '../kube/types.ts';
+import { type Namespace, RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
+import { servedKinds } from './discovery.ts';
 
 const FINALIZER = 'kubernetes';
 
@@ -68,7 +69,9 @@ export function startNamespaces(context: ControllerContext): void {
     const counts = new Map<string, number>();
     const finalizers = new Map<string, number>();
     const failures: string[] = [];
-    const resources = await namespacedResources(context);
+    const resources = (await servedKinds(client, signal)).filter(
+      ({ namespaced, verbs }) => namespaced && verbs.includes('list') && verbs.includes('deletecollection'),
+    );
     await all(
       resources.map(async (resource) => {
         const kind = resource.group ? `${resource.plural}.${resource.group}` : resource.plural;
@@ -122,49 +125,4 @@ export function startNamespaces(context: ControllerContext): void {
       if (pods.inNamespace(name).length === 0) queue.add(name);
     },
   });
-}
-
-interface ApiResourceList {
-  readonly resources?: readonly {
-    readonly name: string;
-    readonly kind: string;
-    readonly namespaced: boolean;
-    readonly verbs?: readonly string[];
-  }[];
-}
-
-/** Every namespaced kind that the server can list and delete, by discovery. */
-export async function namespacedResources({
-  client,
-  signal,
-}: ControllerContext): Promise<Resource<KubeObject>[]> {
-  const groups = (await client.request('GET', '/apis', undefined, { signal })) as {
-    groups?: { name: string; preferredVersion?: { version: string } }[];
-  };
-  const versions = [
-    { group: '', version: 'v1', path: '/api/v1' },
-    ...(groups.groups ?? []).map(({ name, preferredVersion }) => {
-      const version = preferredVersion?.version ?? 'v1';
-      return { group: name, version, path: `/apis/${name}/${version}` };
-    }),
-  ];
-  const lists = await Promise.all(
-    versions.map(async ({ group, version, path }) => {
-      const list = (await client.request('GET', path, undefined, { signal })) as ApiResourceList;
-      return (
-        (list.resources ?? [])
-          .filter(
-            ({ name, namespaced, verbs = [] }) =>
-              namespaced &&
-              !name.includes('/') &&
-              verbs.includes('list') &&
-              verbs.includes('deletecollection'),
-          )
-          // The same objects as the core group's.
-          .filter(({ name }) => !(group === 'events.k8s.io' && name === 'events'))
-          .map(({ name, kind }) => ({ group, version, plural: name, kind, namespaced: true }))
-      );
-    }),
-  );
-  return lists.flat();
 }

@@ -1,14 +1,10 @@
 import { type Amounts, addAmounts } from '../kube/quota/amounts.ts';
 import { countNames, matchesScope, scopesOf, usageOf } from '../kube/quota/usage.ts';
 import { type KubeObject, keyOf, type Pod, type ResourceQuota, splitKey } from '../kube/types.ts';
-import type { Cache } from './cache.ts';
 import { same } from './canonical.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
-import { namespacedResources } from './namespace.ts';
+import type { FollowedKinds } from './followed-kinds.ts';
 import { isFinished } from './pods.ts';
-
-/** Kinds that no copy is kept of are counted again after this time. */
-const RECOUNT_MS = 5000;
 
 /** The objects of a kind in the quota's namespace. */
 export interface KindObjects {
@@ -45,41 +41,22 @@ function counts(hard: Amounts, group: string, plural: string): boolean {
 }
 
 /** Keeps the status of ResourceQuotas: what is used of them. The admission of the API server counts what is added. */
-export function startResourceQuotas(
-  context: ControllerContext,
-  followed: readonly Cache<KubeObject>[],
-): void {
-  const { client, signal } = context;
+export function startResourceQuotas(context: ControllerContext, followed: FollowedKinds): void {
   const { resourceQuotas } = context.caches;
-  const isFollowed = (group: string, plural: string) =>
-    followed.some(({ resource }) => resource.group === group && resource.plural === plural);
-  /** Kinds that are counted without a copy of them: those of custom resources. */
-  const othersOf = async (hard: Amounts) => {
-    const names = Object.keys(hard).filter((name) => name.startsWith('count/'));
-    const known = new Set(followed.flatMap(({ resource }) => countNames(resource.group, resource.plural)));
-    if (names.every((name) => known.has(name))) return [];
-    const resources = await namespacedResources(context);
-    return resources.filter(({ group, plural }) => !isFollowed(group, plural) && counts(hard, group, plural));
-  };
   const queue = controllerQueue(context, 'resource-quota', async (key) => {
     const { namespace, name } = splitKey(key);
     const quota = resourceQuotas.get(namespace, name);
     if (!quota || quota.metadata?.deletionTimestamp !== undefined) return;
     const hard = quota.spec?.hard ?? {};
     const kinds: KindObjects[] = followed
+      .list()
       .filter(({ resource }) => resource.namespaced && counts(hard, resource.group, resource.plural))
       .map(({ resource, inNamespace }) => ({ ...resource, objects: inNamespace(namespace) }));
-    const others = await othersOf(hard);
-    for (const resource of others) {
-      const { items } = await client.list(resource, { namespace, signal });
-      kinds.push({ ...resource, objects: items });
-    }
     // The latest, as admission may have written meanwhile.
     const current = resourceQuotas.get(namespace, name);
     if (!current) return;
     const status = quotaStatus(current, kinds);
     if (!same(status, current.status)) await resourceQuotas.updateStatus({ ...current, status });
-    if (others.length > 0) queue.addAfter(key, RECOUNT_MS);
   });
   resourceQuotas.informer.handle({
     onAdd: (quota) => queue.add(keyOf(quota)),
@@ -88,8 +65,8 @@ export function startResourceQuotas(
   const recount = (object: KubeObject) => {
     for (const quota of resourceQuotas.inNamespace(object.metadata?.namespace ?? '')) queue.add(keyOf(quota));
   };
-  for (const { resource, informer } of followed) {
-    if (!resource.namespaced) continue;
+  followed.handle(({ resource, informer }) => {
+    if (!resource.namespaced) return;
     const looks = usageKey(resource.group, resource.plural);
     informer.handle({
       onAdd: recount,
@@ -98,7 +75,7 @@ export function startResourceQuotas(
         if (looks && looks(object) !== looks(before)) recount(object);
       },
     });
-  }
+  });
 }
 
 /** What of an object changes its usage; null for kinds that are only counted. */

@@ -13,6 +13,7 @@ import { startDisruptionBudgets } from './disruption-budgets.ts';
 import { startEndpointMirroring } from './endpoint-mirroring.ts';
 import { startEndpointSlices } from './endpoint-slice.ts';
 import { startEndpoints } from './endpoints.ts';
+import { followKinds } from './followed-kinds.ts';
 import { startGarbageCollector } from './garbage-collector.ts';
 import { startJobs } from './job/job.ts';
 import { startLoadBalancerAddresses } from './load-balancer-addresses.ts';
@@ -37,18 +38,6 @@ export interface StartOptions {
   readonly signal: AbortSignal;
   readonly options: ControllerOptions;
 }
-
-/** Kinds that only the garbage collector follows, besides those of `Caches`. */
-const OTHERS: readonly Resource[] = [
-  { group: 'networking.k8s.io', version: 'v1', plural: 'ingresses', kind: 'Ingress', namespaced: true },
-  {
-    group: 'networking.k8s.io',
-    version: 'v1',
-    plural: 'networkpolicies',
-    kind: 'NetworkPolicy',
-    namespaced: true,
-  },
-];
 
 /**
  * Starts every controller on shared informers. `ready` resolves when all copies are complete and all controllers work;
@@ -92,8 +81,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     disruptionBudgets: follow(RESOURCES.podDisruptionBudgets),
     leases: follow(RESOURCES.leases),
   };
-  const others = OTHERS.map((resource) => follow(resource, metadataOnly));
-  const followed = [...Object.values(caches), ...others] as Cache<KubeObject>[];
+  const known = Object.values(caches) as Cache<KubeObject>[];
   const context: ControllerContext = {
     client,
     caches,
@@ -103,7 +91,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     signal,
     options: start.options,
   };
-  const ready = Promise.all(followed.map(({ informer }) => informer.synced)).then(() => {
+  const ready = Promise.all(known.map(({ informer }) => informer.synced)).then(() => {
     signal.throwIfAborted();
     startNamespaces(context);
     startServiceAccounts(context);
@@ -124,6 +112,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
     startClusterRoleAggregation(context);
+    const followed = followKinds(context, known, metadataOnly);
     startResourceQuotas(context, followed);
     startGarbageCollector(context, followed);
   });

@@ -9,9 +9,9 @@ const SO_RCVBUFFORCE = 33;
 const MSG_TRUNC = 0x20;
 const MSG_DONTWAIT = 0x40;
 
-/** Datagrams read, and answered, by one system call each. */
+/** How many datagrams one system call reads or sends. */
 const BATCH = 64;
-/** Batches read in one turn of the event loop: a flood must not keep the rest of the process from its work. */
+/** How many batches are read in one turn of the event loop, so that a flood does not block it. */
 const BATCHES_PER_TURN = 4;
 /** struct sockaddr_in6; sockaddr_in is shorter. */
 const ADDRESS_BYTES = 28;
@@ -21,20 +21,19 @@ const MESSAGE = { bytes: 64, name: 0, nameLength: 8, vector: 16, vectorLength: 2
 const VECTOR = { bytes: 16, base: 0, length: 8 };
 
 export interface DatagramServerOptions {
-  /** A bound UDP socket, which belongs to the server from now on. */
+  /** A bound UDP socket, which the server takes over. */
   readonly fd: number;
-  /** The longest datagram that is handed on; longer ones are dropped. */
+  /** Maximum length of a datagram; longer ones are dropped. */
   readonly mostRequestBytes: number;
-  /** The longest answer. */
+  /** Maximum length of an answer. */
   readonly mostAnswerBytes: number;
-  /** Room for datagrams that wait. Without CAP_NET_ADMIN the kernel caps it at net.core.rmem_max. */
+  /** Receive buffer in bytes. Without CAP_NET_ADMIN the kernel limits it to net.core.rmem_max. */
   readonly receiveBufferBytes: number;
   /**
-   * What to send back; null: nothing. `request` is only lent: it holds something else after the call. Must not throw
-   * or reject.
+   * Returns the answer; null: none. `request` is reused after the call. Must not throw or reject.
    */
   readonly answer: (request: Buffer) => Uint8Array | null | Promise<Uint8Array | null>;
-  /** Reading or sending failed; the server goes on. */
+  /** Reading or sending failed; the server continues. */
   readonly onError: (error: FairleadError) => void;
 }
 
@@ -80,7 +79,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       const error = systemError('send an answer');
       if (error.code === 'EINTR') continue;
       onError(error);
-      // The first could not be sent, to whom it concerns alone; or there is no room, and those who ask will ask again.
+      // The first could not be sent, or the buffer is full: clients ask again.
       if (error.code === 'EAGAIN' || error.code === 'EWOULDBLOCK') break;
       from++;
     }
@@ -101,7 +100,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       received.headers.setUint32(header + MESSAGE.nameLength, ADDRESS_BYTES, true);
       const truncated = (received.headers.getUint32(header + MESSAGE.flags, true) & MSG_TRUNC) !== 0;
       const slot = requests[i];
-      // Nobody can be answered at port 0.
+      // A datagram from port 0 cannot be answered.
       if (truncated || !slot || (received.addresses[at + 2] === 0 && received.addresses[at + 3] === 0))
         continue;
       const reply = answer(slot.subarray(0, received.headers.getUint32(header + MESSAGE.length, true)));
@@ -134,7 +133,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
   };
 }
 
-/** An array of struct mmsghdr, each with room for an address and one stretch of data. */
+/** An array of struct mmsghdr, each with room for an address and one buffer. */
 function createMessages(dataBytes: number) {
   const bytes = new Uint8Array(BATCH * MESSAGE.bytes);
   const vectorBytes = new Uint8Array(BATCH * VECTOR.bytes);

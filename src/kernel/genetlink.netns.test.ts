@@ -10,7 +10,7 @@ test('a generic netlink family is found by name', () => {
   assert.ok(family.groups.has('notify'));
 });
 
-test('a family that this kernel lacks is told by name', () => {
+test('an error names a family that this kernel lacks', () => {
   using socket = new NetlinkSocket({ protocol: NETLINK_GENERIC });
   assert.throws(() => resolveGenericFamily(socket, 'no-such'), { code: 'ENOENT', message: /no-such/ });
 });

@@ -4,7 +4,7 @@ import { FairleadError } from '../lib/errors.ts';
 
 type Koffi = typeof import('koffi');
 
-/** The C library's functions that Node.js itself lacks. All are synchronous unless named `…Async`. */
+/** Functions of the C library that Node.js does not have. Synchronous unless named `…Async`. */
 export interface Libc {
   socket(family: number, type: number, protocol: number): number;
   bind(fd: number, address: Uint8Array, length: number): number;
@@ -15,7 +15,7 @@ export interface Libc {
   getsockname(fd: number, address: Uint8Array, length: Uint8Array): number;
   send(fd: number, data: Uint8Array, length: number, flags: number): number;
   recv(fd: number, data: Uint8Array, length: number, flags: number): number;
-  /** `messages`: an array of struct mmsghdr, whose pointers lead to memory that the caller keeps. */
+  /** `messages`: an array of struct mmsghdr; the caller keeps the memory that its pointers refer to. */
   recvmmsg(fd: number, messages: Uint8Array, count: number, flags: number, timeout: null): number;
   sendmmsg(fd: number, messages: Uint8Array, count: number, flags: number): number;
   open(path: string, flags: number, mode: number): number;
@@ -65,7 +65,7 @@ export interface Libc {
   ): Promise<{ result: number; errno: number }>;
   /** errno of the last call that failed, on this thread. */
   errno(): number;
-  /** Calls `ready` whenever `fd` is readable or in error (the next recv says which); by libuv, without a thread. */
+  /** Calls `ready` whenever `fd` is readable or in error (the next recv shows which); without a thread. */
   poll(fd: number, ready: () => void): Poll;
 }
 
@@ -78,7 +78,7 @@ export interface Poll {
 
 let loaded: Libc | undefined;
 
-/** The C library, loaded at the first call: commands that need no kernel start without it. */
+/** The C library, loaded at the first call, so that commands without kernel access start faster. */
 export function libc(): Libc {
   loaded ??= load();
   return loaded;

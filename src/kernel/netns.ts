@@ -33,7 +33,7 @@ export function openNetns(ref: NetnsRef): number {
   try {
     return openSync(netnsPath(ref), 'r');
   } catch (error) {
-    throw new FairleadError(`there is no network namespace ${netnsPath(ref)}`, {
+    throw new FairleadError(`no such network namespace: ${netnsPath(ref)}`, {
       op: 'open network namespace',
       code: hasCode(error, 'ENOENT') ? 'ENOENT' : 'EIO',
       cause: error,
@@ -42,8 +42,8 @@ export function openNetns(ref: NetnsRef): number {
 }
 
 /**
- * Runs `work` with this thread inside a namespace, and returns to the one before. A descriptor or child process
- * made inside stays there. `work` must be synchronous: the thread's namespace is the whole event loop's.
+ * Runs `work` with this thread inside a namespace, and switches back. A descriptor or child process that it makes stays
+ * there. `work` must be synchronous: the thread's namespace is the whole event loop's.
  */
 export function inNetns<T>(ref: NetnsRef, work: () => T): T {
   const target = openNetns(ref);
@@ -59,8 +59,8 @@ export function inNetns<T>(ref: NetnsRef, work: () => T): T {
 }
 
 /**
- * Runs `work` in new network, IPC and UTS namespaces of its own, and returns to the ones before. They live on as
- * long as a process started inside, or a mount or descriptor made of them.
+ * Runs `work` in new network, IPC and UTS namespaces, and switches back. They exist as long as a process started inside,
+ * or a mount or descriptor of them.
  */
 export function inNewNamespaces<T>(kinds: readonly ('net' | 'ipc' | 'uts')[], work: () => T): T {
   const flags = kinds.reduce((sum, kind) => sum | KINDS[kind], 0);
@@ -72,7 +72,7 @@ export function inNewNamespaces<T>(kinds: readonly ('net' | 'ipc' | 'uts')[], wo
 
 const KINDS = { net: CLONE_NEWNET, ipc: CLONE_NEWIPC, uts: CLONE_NEWUTS } as const;
 
-/** Runs `work` and puts this thread's namespaces of these kinds back, whatever `work` did. */
+/** Runs `work` and restores this thread's namespaces of these kinds. */
 function withNamespaces<T>(kinds: readonly (keyof typeof KINDS)[], work: () => T): T {
   // /proc/self names the thread group's leader, which is the thread that runs JavaScript's main loop; a worker's
   // namespaces are its own, hence thread-self.
@@ -82,7 +82,7 @@ function withNamespaces<T>(kinds: readonly (keyof typeof KINDS)[], work: () => T
   } finally {
     for (const { kind, fd } of saved) {
       if (libc().setns(fd, KINDS[kind]) !== 0) {
-        // Going on in a foreign namespace would program the wrong machine.
+        // Continuing in a foreign namespace would program the wrong machine.
         console.error(`fairlead: cannot return to the ${kind} namespace: ${systemError('setns').message}`);
         process.abort();
       }
@@ -96,7 +96,7 @@ function refusePromise<T>(value: T): T {
   return value;
 }
 
-/** Makes a namespace with a name, as `ip netns add` does, and brings its loopback up with `prepare`. */
+/** Creates a named namespace, as `ip netns add` does, and runs `prepare` in it, which sets up its loopback. */
 export function createNetns(name: string): void {
   mkdirSync(NETNS_DIR, { recursive: true, mode: 0o755 });
   const path = join(NETNS_DIR, name);
@@ -196,7 +196,7 @@ const IPV6_V6ONLY = 26;
 export function socketAddress(address: string, port: number): Uint8Array {
   const bytes = addressBytes(address);
   if (!bytes)
-    throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+    throw new FairleadError(`${JSON.stringify(address)} is not an IP address`, {
       op: 'make socket',
       code: 'EINVAL',
     });

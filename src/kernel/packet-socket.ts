@@ -21,16 +21,16 @@ const MSG_DONTWAIT = 0x40;
 /** EtherTypes (linux/if_ether.h). */
 export const ETHERTYPE = { arp: 0x0806, ipv6: 0x86dd, all: 0x0003 } as const;
 
-/** The longest frame that is handed on whole; neighbour messages have less than a hundred bytes. */
-const MOST_BYTES = 2048;
-/** Frames read in one turn of the event loop: a flood must not keep the rest of the process from its work. */
-const MOST_PER_TURN = 256;
+/** Maximum length of a frame; neighbour messages have less than a hundred bytes. */
+const MAX_BYTES = 2048;
+/** How many frames are read in one turn of the event loop, so that a flood does not block it. */
+const MAX_PER_TURN = 256;
 
 export interface PacketSocketOptions {
   /** Index of the device; the socket sees what arrives on it, and sends there. */
   readonly device: number;
   readonly ethertype: number;
-  /** Runs in the kernel, on whole Ethernet frames: what it returns 0 for never wakes this process. */
+  /** Runs in the kernel on whole Ethernet frames; those for which it returns 0 do not reach this process. */
   readonly filter?: readonly FilterInstruction[];
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef;
@@ -50,7 +50,7 @@ export interface PacketSocket {
 /** Opens a packet socket; needs CAP_NET_RAW. */
 export function openPacketSocket(options: PacketSocketOptions): PacketSocket {
   const object = `device ${options.device}`;
-  // Protocol 0: nothing arrives before the filter stands and bind() says from where.
+  // Protocol 0: nothing is received before the filter is set and bind() is called.
   const open = () => libc().socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   const fd = options.netns === undefined ? open() : inNetns(options.netns, open);
   if (fd < 0) throw systemError('open packet socket', object);
@@ -62,10 +62,10 @@ export function openPacketSocket(options: PacketSocketOptions): PacketSocket {
     libc().close(fd);
     throw errnoError(errno, 'bind packet socket', object);
   }
-  const buffer = new Uint8Array(MOST_BYTES);
+  const buffer = new Uint8Array(MAX_BYTES);
   let closed = false;
   const read = () => {
-    for (let n = 0; n < MOST_PER_TURN && !closed; n++) {
+    for (let n = 0; n < MAX_PER_TURN && !closed; n++) {
       const length = Number(libc().recv(fd, buffer, buffer.length, MSG_DONTWAIT));
       if (length < 0) {
         const error = systemError('read packet socket', object);
@@ -94,7 +94,7 @@ export function openPacketSocket(options: PacketSocketOptions): PacketSocket {
 
 /** IPv6 multicast groups that a device listens to on this process's behalf: its hardware filter lets them in, and MLD reports them to switches. */
 export interface GroupMembership {
-  /** Joining a group that is joined already counts: it is left with the last `leave`. */
+  /** Counted: a group that is joined twice is left with the second `leave`. */
   join(group: string): void;
   leave(group: string): void;
   close(): void;

@@ -8,7 +8,7 @@ const SOCK_DIAG_BY_FAMILY = 20;
 const SOCK_DESTROY = 21;
 const AF_INET = 2;
 const AF_INET6 = 10;
-/** Where struct inet_diag_sockid stands in an answer (struct inet_diag_msg), and its length. */
+/** Offset of struct inet_diag_sockid in an answer (struct inet_diag_msg), and its length. */
 const ID_AT = 4;
 const ID_LENGTH = 48;
 /** Length of struct inet_diag_msg; attributes follow. */
@@ -43,15 +43,15 @@ export interface InetSocket {
   readonly remotePort: number;
   /** Number of net/tcp_states.h; 1 is established. */
   readonly state: number;
-  /** The kernel's name for it: struct inet_diag_sockid with its cookie. */
+  /** Identifies the socket: struct inet_diag_sockid with its cookie. */
   readonly id: Uint8Array;
-  /** What BPF programs keep with it in the map that was asked for; null: nothing. */
+  /** The socket's value in the requested BPF map; null: none. */
   readonly storage: Uint8Array | null;
 }
 
 /**
- * Sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every state. `storageMap`: the
- * descriptor of a map of the kind BPF_MAP_TYPE_SK_STORAGE, whose values are told too (kernel 5.7).
+ * Lists sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every state.
+ * `storageMap`: the descriptor of a BPF_MAP_TYPE_SK_STORAGE map whose values are returned too (kernel 5.7).
  */
 export function listSockets(
   socket: NetlinkSocket,
@@ -73,8 +73,8 @@ export function listSockets(
 }
 
 /**
- * Ends a connection at once: its owner reads ECONNABORTED, and the other side gets a reset. False when it is gone
- * already. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
+ * Destroys a connection: its owner reads ECONNABORTED, and the other side gets a reset. False if it no longer exists.
+ * Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
  */
 export function destroySocket(socket: NetlinkSocket, target: InetSocket): boolean {
   const payload = request(target.family, target.protocol, EVERY_STATE, target.id).bytes();

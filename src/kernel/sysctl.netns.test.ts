@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 afterEach(() => void removeNetns(netns));
 
-test('a setting is the namespace’s own', () => {
+test('a setting belongs to its namespace', () => {
   const mine = readSysctl('net.ipv4.conf.lo.route_localnet');
   const there = readSysctl('net.ipv4.conf.lo.route_localnet', netns) === '1' ? 0 : 1;
   assert.equal(writeSysctl('net.ipv4.conf.lo.route_localnet', there, netns), true);
@@ -19,7 +19,7 @@ test('a setting is the namespace’s own', () => {
   assert.equal(readSysctl('net.ipv4.conf.lo.route_localnet'), mine);
 });
 
-test('a setting that this kernel lacks is told apart from one that it refuses', () => {
+test('a missing setting and a refused value are different errors', () => {
   assert.equal(readSysctl('net.ipv4.no_such_setting', netns), null);
   assert.equal(writeSysctl('net.ipv4.no_such_setting', 1, netns), false);
   assert.throws(() => writeSysctl('net.ipv4.ip_forward', 'maybe', netns), {

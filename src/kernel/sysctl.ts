@@ -9,7 +9,7 @@ import { readOptionalFile } from './optional-file.ts';
  */
 const path = (name: string) => `/proc/sys/${name.includes('/') ? name : name.replaceAll('.', '/')}`;
 
-/** A kernel setting such as "net.ipv4.ip_forward", or null when this kernel lacks it. */
+/** Reads a kernel setting such as "net.ipv4.ip_forward"; null if this kernel lacks it. */
 export function readSysctl(name: string, netns?: NetnsRef): string | null {
   return within(netns, () => read(name));
 }
@@ -23,8 +23,8 @@ export function writeSysctl(name: string, value: string | number, netns?: NetnsR
 }
 
 /**
- * Gives kernel settings their values, in this order; only those that differ are written, since a write to a
- * forwarding switch walks every device. Returns the names of those that this kernel lacks.
+ * Sets kernel settings in this order. Writes only those that differ, because writing a forwarding switch walks all
+ * devices. Returns the names of those that this kernel lacks.
  */
 export function writeSysctls(values: Readonly<Record<string, string | number>>, netns?: NetnsRef): string[] {
   return within(netns, () =>

@@ -7,7 +7,7 @@ const AF_INET = 2;
 const AF_INET6 = 10;
 const SOCK_RAW = 3;
 const SOCK_CLOEXEC = 0o2000000;
-/** Packets bring their IP header along (raw(7), ipv6(7)). */
+/** Packets include their IP header (raw(7), ipv6(7)). */
 const IPPROTO_RAW = 255;
 const TCP = 6;
 const SYN_ACK = 0x12;
@@ -20,9 +20,9 @@ export interface SocketAddress {
 }
 
 /**
- * Sends a SYN and ACK that belongs to no handshake, from any address. The other side, where it has such a connection,
- * answers with an ACK that says where it stands (RFC 5961, section 4.2), and is changed in nothing. Connection
- * tracking takes it for invalid and makes no entry of it.
+ * Sends a SYN-ACK outside of a handshake, from any address. If the other side has such a connection, it answers with an
+ * ACK with its sequence numbers (RFC 5961, section 4.2) and keeps its state. Connection tracking treats it as invalid and
+ * makes no entry.
  */
 export function sendStraySynAck(from: SocketAddress, to: SocketAddress, netns?: NetnsRef): void {
   const packet = straySynAck(from, to);
@@ -69,7 +69,7 @@ export function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array 
   return packet;
 }
 
-/** Of the pseudo-header and the segment (RFC 9293, section 3.1). */
+/** Checksum of the pseudo-header and the segment (RFC 9293, section 3.1). */
 function checksum(source: Uint8Array, destination: Uint8Array, segment: Uint8Array): number {
   let sum = TCP + segment.length;
   for (const part of [source, destination, segment]) {
@@ -82,7 +82,7 @@ function checksum(source: Uint8Array, destination: Uint8Array, segment: Uint8Arr
 function bytesOf(address: string): Uint8Array {
   const bytes = addressBytes(address);
   if (bytes) return bytes;
-  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+  throw new FairleadError(`${JSON.stringify(address)} is not an IP address`, {
     op: 'send TCP segment',
     code: 'EINVAL',
   });

@@ -39,7 +39,7 @@ function script(): Script {
         return answer(refusal, {
           kind: 'Status',
           code: refusal,
-          reason: refusal === 410 ? 'Expired' : 'InternalError',
+          reason: REASONS[refusal] ?? 'InternalError',
         });
       }
       if (!url.searchParams.has('watch')) {
@@ -80,6 +80,8 @@ function map(name: string, version: number, uid = name, labels = {}): ConfigMap 
   return { metadata: { name, namespace: 'n', uid, labels, resourceVersion: String(version) } };
 }
 
+const REASONS: Readonly<Record<number, string>> = { 403: 'Forbidden', 410: 'Expired' };
+
 interface Bench {
   readonly server: Script;
   readonly clock: ManualClock;
@@ -91,7 +93,7 @@ interface Bench {
 async function bench(
   objects: ConfigMap[],
   body: (bench: Bench) => Promise<void>,
-  options: { transform?: (object: ConfigMap) => ConfigMap } = {},
+  options: { transform?: (object: ConfigMap) => ConfigMap; optional?: boolean } = {},
 ): Promise<void> {
   const server = script();
   server.objects = objects;
@@ -243,6 +245,31 @@ test('a silent watch is abandoned and restarted; lastContact shows the silence',
     await watches(2);
     assert.ok(informer.lastContact > contact);
   });
+});
+
+test('an optional resource that is forbidden is asked for again after ten minutes, and followed then', async () => {
+  await bench(
+    [map('a', 5)],
+    async ({ server, clock, informer }) => {
+      const before = server.requests.length;
+      // The watch that ends is refused, and so is the list after it.
+      server.refusals.push(403, 403);
+      server.watch?.end();
+      await until(() => {
+        clock.advance(10);
+        return server.refusals.length === 1;
+      });
+      clock.advance(300_000);
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.equal(server.requests.length, before + 1);
+      await until(() => {
+        clock.advance(60_000);
+        return server.requests.length > before + 1;
+      });
+      assert.ok(informer.get('n/a'));
+    },
+    { optional: true },
+  );
 });
 
 test('a server that is away is asked again with growing pauses, and the copy stays', async () => {

@@ -12,6 +12,11 @@ export interface InformerOptions<T extends KubeObject> {
   readonly fieldSelector?: string;
   /** Drops fields that are not read before an object is kept, which saves memory at scale. */
   readonly transform?: (object: T) => T;
+  /**
+   * The resource may be missing or forbidden, as in an older or stricter cluster: that is logged once, and the server is
+   * asked again every ten minutes.
+   */
+  readonly optional?: boolean;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads reconnections. */
   readonly random: () => number;
@@ -58,6 +63,8 @@ const PAGE = 200;
 const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 30_000;
+/** Between questions for an optional resource that is missing or forbidden. */
+const OPTIONAL_RETRY_MS = 600_000;
 
 /** Starts following; ends with the signal. */
 export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
@@ -202,6 +209,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     let version: string | null = null;
     let backoff = FIRST_BACKOFF_MS;
     let expired = false;
+    let refused = false;
     while (!signal.aborted) {
       const startedAt = clock.now();
       try {
@@ -223,6 +231,13 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
           expired = true;
           version = null;
+          continue;
+        }
+        if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
+          if (!refused) logger.info({ resource: resource.plural }, `not followed: ${messageOf(error)}`);
+          refused = true;
+          version = null;
+          await pause(clock, OPTIONAL_RETRY_MS, signal);
           continue;
         }
         const delay = backoff * (0.5 + options.random() / 2);

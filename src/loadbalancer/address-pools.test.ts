@@ -106,7 +106,7 @@ const CASES: [string, Wish[], string[]][] = [
   [
     'asked for nonsense',
     [{ name: 'a', ask: 'here' }],
-    [`InvalidRequest: "here" in the annotation ${REQUESTED_ADDRESSES} is no address`],
+    [`InvalidRequest: "here" in the annotation ${REQUESTED_ADDRESSES} is not an address`],
   ],
   [
     'asked for two of a family',
@@ -140,7 +140,7 @@ const CASES: [string, Wish[], string[]][] = [
     ['AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 443/TCP, too'],
   ],
   [
-    'one that did not ask shares with nobody',
+    'one that did not ask shares with no other',
     [
       { name: 'a', ports: [80] },
       { name: 'b', ask: '10.0.0.1', ports: [443] },
@@ -157,7 +157,7 @@ for (const [what, wishes, expected] of CASES) {
 }
 
 describe('over time', () => {
-  test('a Service keeps its address, whatever is decided how often', () => {
+  test('a Service keeps its address, however often addresses are decided', () => {
     const table = tableOf();
     got(table, { name: 'a' });
     got(table, { name: 'b' });

@@ -95,7 +95,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
     holdings.set(address, holders.set(key, holding));
     held.set(key, [...(held.get(key) ?? []), address]);
   };
-  /** Who stands in the way of this Service's having the address; null: nobody. */
+  /** The holder that keeps this Service from having the address; null: it is free. */
   const obstacle = (key: string, address: string, mine: Holding): string | null => {
     const other = options.otherUse(address);
     if (other !== null) return other;
@@ -240,7 +240,7 @@ function readRequests(service: Service, refusals: Refusal[]): Map<IPFamily, stri
     const family = address === null ? null : familyOf(address);
     const wrong =
       address === null || family === null
-        ? 'is no address'
+        ? 'is not an address'
         : !families.includes(family)
           ? `is ${NAMES[family]}, which this Service has not in spec.ipFamilies`
           : requests.has(family)

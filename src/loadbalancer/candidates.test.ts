@@ -73,7 +73,7 @@ const rows: {
     is: { '192.0.2.1': ['n2'] },
   },
   {
-    name: 'without endpoints nobody may',
+    name: 'without endpoints no node may',
     services: [service('web', ['192.0.2.1'], LOCAL)],
     is: { '192.0.2.1': [] },
   },
@@ -128,7 +128,7 @@ const node = (ready: string, labels = {}, deleted?: string): Node => ({
 const nodes: { name: string; node: Node | undefined; may: boolean }[] = [
   { name: 'a node that is Ready', node: node('True'), may: true },
   { name: 'a node that is not Ready', node: node('False'), may: false },
-  { name: 'a node that nobody hears from', node: node('Unknown'), may: false },
+  { name: 'a node that has not reported', node: node('Unknown'), may: false },
   {
     name: 'a node that is left out by its label',
     node: node('True', { 'node.kubernetes.io/exclude-from-external-load-balancers': '' }),

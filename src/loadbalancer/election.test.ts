@@ -12,7 +12,7 @@ interface Scene {
   readonly lasting?: readonly string[];
   readonly eligible?: readonly string[];
   readonly wanted: Readonly<Record<string, WantedAddress>>;
-  /** Address → node, with "†" behind it when its session is over; empty: nobody. */
+  /** Address → node, with "†" behind it when its session is over; empty: none. */
   readonly owners?: Readonly<Record<string, string>>;
 }
 
@@ -85,12 +85,12 @@ const rows: { name: string; scene: Scene; is: string[] }[] = [
     is: ['n1 releases'],
   },
   {
-    name: 'an owner that may not announce any more gives the address up, and no other takes it before',
+    name: 'an owner that may no longer announce gives the address up, and no other takes it before',
     scene: { wanted: { [A]: everywhere }, eligible: ['n2', 'n3'], owners: { [A]: 'n1' } },
     is: ['n1 releases'],
   },
   {
-    name: 'an address that no Service has any more is given up',
+    name: 'an address that no Service has any longer is given up',
     scene: { wanted: {}, owners: { [A]: 'n1' } },
     is: ['n1 releases'],
   },
@@ -100,7 +100,7 @@ const rows: { name: string; scene: Scene; is: string[] }[] = [
     is: [`${first} removes`],
   },
   {
-    name: 'without any node that may announce, nobody claims',
+    name: 'without any node that may announce, none claims',
     scene: { wanted: { [A]: everywhere }, eligible: [] },
     is: [],
   },

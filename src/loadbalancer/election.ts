@@ -14,27 +14,27 @@ export interface ElectionView {
   readonly wanted: ReadonlyMap<string, WantedAddress>;
   /** Address → the session that its Lease names; empty: none. Addresses without a Lease are absent. */
   readonly owners: ReadonlyMap<string, string>;
-  /** Whether a session can have no effect any more: it ended, was ended, or another took its place. */
+  /** Whether a session has no effect any longer: it ended, was ended, or another took its place. */
   readonly isOver: (session: string) => boolean;
 }
 
 export interface ElectionResult {
   /** Owned by this node, and rightly so. */
   readonly keep: readonly string[];
-  /** Owned by this node, which should not have it: another may take it, or nobody wants it. */
+  /** Owned by this node, which should not have it: another may take it, or it is not wanted. */
   readonly release: readonly string[];
   /**
    * Free, and open to this node. Rank 0 is whom all views that are equal choose; the others wait for their turn, in
    * case the first does not come.
    */
   readonly claim: readonly { readonly address: string; readonly rank: number }[];
-  /** Leases of addresses that nobody wants nor owns: to be removed, by the first in rank. */
+  /** Leases of addresses that are neither wanted nor owned: the first in rank removes them. */
   readonly remove: readonly string[];
 }
 
 /**
  * Decides what a node should own. Free addresses go, in their order, to the node with the fewest, so that they are
- * spread; equals are told apart by a hash of node and address, so that not always the same comes first. An address
+ * spread; ties are broken by a hash of node and address, so that not always the same comes first. An address
  * never moves from a node that may keep it: connections through it would break.
  */
 export function elect(view: ElectionView): ElectionResult {

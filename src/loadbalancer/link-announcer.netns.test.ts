@@ -107,12 +107,12 @@ for (const address of ADDRESSES) {
     assert.deepEqual([...b.announcer.addresses], []);
   });
 
-  test(`${address}: nobody answers for what no node announces`, { timeout: 20_000 }, async () => {
+  test(`${address}: no host answers for what no node announces`, { timeout: 20_000 }, async () => {
     touch(address);
     await eventually(() => (known(address)?.state ?? 0) === NUD_FAILED);
   });
 
-  test(`${address}: a node that may not announce any more is silent`, { timeout: 20_000 }, async () => {
+  test(`${address}: a node that may no longer announce is silent`, { timeout: 20_000 }, async () => {
     a.announcer.announce(address);
     a.allowed = false;
     touch(address);

@@ -41,12 +41,12 @@ export interface LinkAnnouncerOptions {
 
 /**
  * Makes a link's hosts send packets for addresses to this node, by ARP (RFC 826, 5227) and Neighbour Discovery (RFC
- * 4861), without putting the addresses on the device: the kernel would answer for them, whoever owns them.
+ * 4861), without putting the addresses on the device: the kernel would answer for them on every node.
  */
 export interface LinkAnnouncer {
   /** Answers for the address from now on, and tells all hosts so. */
   announce(address: string): void;
-  /** Falls silent. Hosts are not told: the next owner tells them. */
+  /** Falls silent. Hosts are not informed: the next owner informs them. */
   withdraw(address: string): void;
   readonly addresses: ReadonlySet<string>;
   close(): void;
@@ -88,7 +88,7 @@ export function openLinkAnnouncer(options: LinkAnnouncerOptions): LinkAnnouncer 
       const packet = readArp(frame);
       if (!packet) return;
       heardFrom(packet.sender, packet.senderMac);
-      // One who tells of itself asks nothing.
+      // A host that announces itself asks nothing.
       if (packet.operation !== 'request' || packet.sender === packet.target) return;
       if (answers(packet.target)) send(arp, arpReply(packet, mac));
     },

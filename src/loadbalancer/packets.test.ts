@@ -33,7 +33,7 @@ test('an ARP request is read, and its answer names our address to the asker alon
   );
 });
 
-test('a take-over is told by a request and a reply, both to everybody', () => {
+test('a takeover is announced by a request and a reply, both broadcast', () => {
   assert.deepEqual(gratuitousArp('172.30.0.200', mac), [
     hex(`ffffffffffff 02000000000a 0806 0001 0800 06 04 0001
       02000000000a ac1e00c8 000000000000 ac1e00c8`),
@@ -95,7 +95,7 @@ test('one who looks for duplicates of an address is answered to all nodes, unsol
   assert.deepEqual(neighbourReply(question, mac), unsolicitedAdvertisement('fd00::c8', mac));
 });
 
-test('a take-over is told to all nodes', () => {
+test('a takeover is announced to all nodes', () => {
   const message = readNeighbourMessage(unsolicitedAdvertisement('fd00::c8', mac));
   assert.deepEqual(message && [message.type, message.destination, message.solicited, message.override], [
     'advertisement',
@@ -116,7 +116,7 @@ const NO_NEIGHBOUR: [string, (frame: Uint8Array) => Uint8Array][] = [
   ['whose target is a group', (frame) => withChecksum(frame.with(62, 0xff))],
   ['with an option of no length', (frame) => withChecksum(frame.with(79, 0))],
   ['with an option longer than the message', (frame) => withChecksum(frame.with(79, 9))],
-  ['of nobody that says where nobody is', (frame) => withChecksum(fill(frame, 22, 38))],
+  ['of no sender about no target', (frame) => withChecksum(fill(frame, 22, 38))],
 ];
 for (const [what, change] of NO_NEIGHBOUR) {
   test(`a solicitation ${what} is ignored`, () => {

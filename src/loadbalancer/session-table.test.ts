@@ -51,7 +51,7 @@ test('a new session of a node ends the one before', () => {
   assert.deepEqual([table.isOver('n1/a'), table.isOver('n1/b')], [true, false]);
 });
 
-test('a Lease that somebody deleted counts on for its duration: its node may not know', () => {
+test('a Lease that was deleted stays valid for its duration: its node may not know', () => {
   table.see(lease('n1', 'n1/a'));
   now += 500;
   table.forget(lease('n1', 'n1/a'));

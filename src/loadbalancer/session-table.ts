@@ -3,13 +3,13 @@ import type { Lease } from '../kube/types.ts';
 
 /** What one node knows of all nodes' sessions, by its own clock. */
 export interface SessionTable {
-  /** Takes a Lease as the API server told it. */
+  /** Takes a Lease as the API server reported it. */
   see(lease: Lease): void;
-  /** The Lease was deleted, which nobody does but people. */
+  /** The Lease was deleted, which only people do. */
   forget(lease: Lease): void;
   /** Sessions that last, by node. */
   lasting(): Map<string, string>;
-  /** Whether a session can have no effect any more. */
+  /** Whether a session has no effect any longer. */
   isOver(session: string): boolean;
   /** Leases of sessions that were not renewed for `extraMs` longer than they last: to be ended. */
   expired(extraMs: (node: string) => number): Lease[];

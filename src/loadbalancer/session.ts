@@ -12,7 +12,7 @@ export interface SessionOptions {
   readonly ownerMs: number;
   readonly idleMs: number;
   readonly clock: Clock;
-  /** Milliseconds of a clock that nobody sets. */
+  /** Milliseconds of a monotonic clock. */
   readonly steady: () => number;
   /** 0 ≤ n < 1 */
   readonly random: () => number;
@@ -27,7 +27,7 @@ export interface SessionOptions {
  * addresses; one write then keeps any number of them. It ends in one of two ways: the node ends it, or another node that has
  * seen no renewal for the whole duration does, by a write that fails if there was one in between. Before that can happen,
  * the node has fallen silent by itself: two thirds of the duration after it asked for the last renewal that succeeded.
- * So, whatever stops or delays whom, never do two nodes act for one address.
+ * So two nodes never act for one address, whatever is stopped or delayed.
  */
 export interface Session {
   /** "NODE/RANDOM", a new one each time; null while there is none. */
@@ -150,7 +150,7 @@ export function startSession(options: SessionOptions): Session {
     } catch (error) {
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
       const lease = await read();
-      // A renewal whose answer was lost, or labels that somebody edited.
+      // A renewal whose answer was lost, or labels that were edited.
       if (lease?.spec?.holderIdentity === session.identity) session.lease = lease;
       else if (held === session)
         lose(`its session was ended by another node, or its Lease ${name} was changed`);

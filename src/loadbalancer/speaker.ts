@@ -64,7 +64,7 @@ const IDLE_MS = 9000;
 /** How long one waits for each that comes before it in rank. */
 const TURN_MS = 100;
 /**
- * The same for an address that nobody had before: no connection waits for it, so that even a slow node gets its share.
+ * The same for an address that no node had before: no connection waits for it, so that even a slow node gets its share.
  * First all let a moment pass in which they learn of the same addresses.
  */
 const NEW_TURN_MS = 1000;
@@ -76,7 +76,7 @@ const READY_MS = 1000;
 const WRITE_MS = 2000;
 /** The same as TURN_MS for ending a session that was not renewed. */
 const END_TURN_MS = 30;
-/** So many nodes look into it as soon as a node is missed; the others only when nobody has ended its session in time. */
+/** So many nodes look into it as soon as a node is missed; the others only when its session has not been ended in time. */
 const FIRST_JUDGES = 4;
 /** How often the API server is asked while a node is missed. */
 const BEAT_MS = 60;
@@ -141,7 +141,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     synced = true;
     startedAt = steady();
     look();
-    // An earlier session of this node, which a crash left, may last for a while; that is no reason not to start.
+    // An earlier session of this node, which a crash left, may last for a while; the node starts all the same.
     await Promise.race([begun.promise, pause(clock, READY_MS, signal)]);
   };
   const ready = start();

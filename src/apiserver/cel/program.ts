@@ -24,9 +24,12 @@ const MAX_STEPS = 1_000_000;
 
 /**
  * Creates a compiler with Kubernetes' function libraries. Loops are bounded before they run: the size of the largest
- * collection among the variables, to the power of how deeply the expression nests its loops, must not exceed a million.
+ * collection among the variables, to the power of how deeply the expression nests its loops, must not exceed a million. `extend` registers more functions.
  */
-export function createCompiler(variables: readonly string[]): Compiler {
+export function createCompiler(
+  variables: readonly string[],
+  extend: (environment: Environment) => void = () => {},
+): Compiler {
   const environment = registerKubernetesFunctions(
     new Environment({
       enableOptionalTypes: true,
@@ -40,6 +43,7 @@ export function createCompiler(variables: readonly string[]): Compiler {
       },
     }),
   );
+  extend(environment);
   for (const name of variables) environment.registerVariable(name, 'dyn');
   return {
     compile(expression) {

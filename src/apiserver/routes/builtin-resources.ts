@@ -1,8 +1,9 @@
 import type { Kind } from '../kind.ts';
 import { BINDING_SUBRESOURCE } from '../subresources/binding.ts';
 import { EVICTION_SUBRESOURCE } from '../subresources/eviction.ts';
-import { ATTACH, EXEC, LOG, NODE_PROXY, PORT_FORWARD } from '../subresources/node-streams.ts';
+import { ATTACH, EXEC, LOG, PORT_FORWARD } from '../subresources/node-streams.ts';
 import { EPHEMERAL_CONTAINERS, FINALIZE, RESIZE, STATUS } from '../subresources/part.ts';
+import { NODE_PROXY, POD_PROXY, SERVICE_PROXY } from '../subresources/proxy.ts';
 import { SCALE_SUBRESOURCE } from '../subresources/scale.ts';
 import { TOKEN_SUBRESOURCE } from '../subresources/token.ts';
 import { create } from '../verbs/create.ts';
@@ -24,12 +25,14 @@ const OWN_SUBRESOURCES: Readonly<Record<string, readonly Subresource[]>> = {
     EVICTION_SUBRESOURCE,
     EXEC,
     LOG,
+    POD_PROXY,
     PORT_FORWARD,
     RESIZE,
   ],
   namespaces: [FINALIZE],
   serviceaccounts: [TOKEN_SUBRESOURCE],
   nodes: [NODE_PROXY],
+  services: [SERVICE_PROXY],
 };
 
 /** The route-table row of a kind whose objects are stored: all verbs, status and scale where the kind has them. */

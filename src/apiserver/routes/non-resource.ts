@@ -42,6 +42,7 @@ const PATHS: Readonly<Record<string, Respond>> = {
       id_token_signing_alg_values_supported: ['ES256'],
     }),
   '/openid/v1/jwks': ({ tokens }) => publicDocument('application/jwk-set+json', tokens.keySet),
+  '/openapi/v2': (services, context) => services.swagger(services, context),
   '/openapi/v3': async (services) => jsonResponse(200, await services.schema.openapiIndex()),
 };
 

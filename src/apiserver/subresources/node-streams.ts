@@ -3,7 +3,6 @@ import type { ApiServices } from '../services.ts';
 import { admit } from '../verbs/write.ts';
 
 const STREAM_VERBS: readonly ResourceVerb[] = ['create', 'get'];
-const PROXY_VERBS: readonly ResourceVerb[] = ['create', 'delete', 'get', 'patch', 'update'];
 
 /** Shows admission a request that connects to something and stores nothing; `kind`: its options' kind. */
 export async function admitConnect(
@@ -45,16 +44,4 @@ export const LOG: Subresource = {
   name: 'log',
   kind: null,
   handlers: { get: (context, services) => services.nodes.podStream(context, 'log') },
-};
-
-/** Passes requests on to a node's own server. */
-export const NODE_PROXY: Subresource = {
-  name: 'proxy',
-  kind: { group: '', version: 'v1', kind: 'NodeProxyOptions' },
-  handlers: {},
-  connectVerbs: PROXY_VERBS,
-  async connect(context, services) {
-    await admitConnect(services, context, 'NodeProxyOptions');
-    return services.nodes.nodeProxy(context);
-  },
 };

@@ -11,33 +11,33 @@ export interface TrackedFlowsOptions {
   /** Nanoseconds of the monotonic clock. */
   readonly monotonic: () => bigint;
   readonly onEvent: OnFlowEvent;
-  /** The kernel dropped events: some are missing from what was told. */
+  /** The kernel dropped events. */
   readonly onOverrun?: () => void;
 }
 
-/** Flows whose beginning is remembered at once; of later ones the durations are not told. */
-const MOST_FLOWS = 65_536;
-/** enum tcp_conntrack; the entry of a connection outlives it in these, for two minutes. */
+/** How many open flows are remembered; the others are reported without durations. */
+const MAX_FLOWS = 65_536;
+/** enum tcp_conntrack; in these states the entry outlives its connection for two minutes. */
 const TCP_STATE = { timeWait: 7, close: 8 } as const;
 const PROTOCOLS = new Map(
   Object.entries(PROTOCOL_NUMBER).map(([name, number]) => [number, name as Protocol]),
 );
 
 /**
- * An entry goes at once when its first packet is answered with a reset. Others go later, because nobody answered: by
- * the kernel's timeout, or deleted, so that the client's next SYN may find another endpoint.
+ * The entry of a refused connection is removed within this time. Unanswered ones are removed later: by the kernel's
+ * timeout, or by failover.
  */
 const RESET_MICROS = 250_000;
 
-/** What this node knows of a flow that it saw begin. */
+/** A flow that was seen from its first packet. */
 interface Begun {
   readonly at: bigint;
   state: 'waiting' | 'answered' | 'over';
 }
 
 /**
- * Tells what connection tracking sees of the flows that this node translates: those through Services, in the modes that
- * translate packets. Flows that were there before are told of only when they end.
+ * Reports the events of flows that this node translates: those through Services, in the modes that translate packets.
+ * Flows that began earlier are reported only when they end.
  */
 export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun }: TrackedFlowsOptions): {
   close(): void;
@@ -51,33 +51,34 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun }: Trac
       const protocol = PROTOCOLS.get(flow.original.protocol);
       if (!protocol) return;
       const begun = flows.get(flow.id);
-      const tell = (kind: FlowEventKind, micros: number) =>
+      const report = (kind: FlowEventKind, micros: number) =>
         onEvent(eventOf(kind, flow, protocol, micros, at));
       const age = () => (begun ? Number((at - begun.at) / 1000n) : 0);
       switch (change) {
         case 'new':
-          if (flows.size < MOST_FLOWS) flows.set(flow.id, { at, state: 'waiting' });
-          if (protocol === 'UDP') tell('chosen', 0);
+          if (flows.size < MAX_FLOWS) flows.set(flow.id, { at, state: 'waiting' });
+          if (protocol === 'UDP') report('chosen', 0);
           return;
         case 'update':
           if (!begun || protocol === 'UDP' || !isAnswered(flow)) return;
           if (begun.state === 'waiting') {
             begun.state = flow.tcpState === TCP_STATE.close ? 'over' : 'answered';
-            tell(begun.state === 'over' ? 'reset' : 'established', age());
+            report(begun.state === 'over' ? 'reset' : 'established', age());
           } else if (begun.state === 'answered' && isOver(flow)) {
             begun.state = 'over';
-            tell('closed', age());
+            report('closed', age());
           }
           return;
         case 'destroy':
           flows.delete(flow.id);
-          if (begun?.state !== 'over') tell(isAnswered(flow) ? 'closed' : unanswered(protocol, age()), age());
+          if (begun?.state !== 'over')
+            report(isAnswered(flow) ? 'closed' : unanswered(protocol, age()), age());
       }
     },
     () => onOverrun?.(),
     {
       ...(netns === undefined ? {} : { netns }),
-      // IPVS sets no status bit for what it translates: the addresses tell.
+      // IPVS sets no status bit for translated flows: compare the addresses.
       wanted: ({ original, reply }) =>
         original.destination !== reply.source || original.destinationPort !== reply.sourcePort,
     },

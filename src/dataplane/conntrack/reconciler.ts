@@ -19,9 +19,9 @@ export interface ConntrackOptions {
   readonly netns?: NetnsRef;
   readonly logger?: Logger;
   readonly clock?: Clock;
-  /** `Dataplane.listening` of the modes at work. Default: none has listeners. */
+  /** `Dataplane.listening` of the modes in use. Default: none has listeners. */
   readonly listening?: (at: SocketAddress) => boolean;
-  /** For metrics: after each look through a family's table. */
+  /** Called after each pass over a family's table. For metrics. */
   readonly onPass?: (pass: ConntrackPass) => void;
 }
 
@@ -33,30 +33,30 @@ export interface ConntrackPass {
 }
 
 /**
- * Deletes entries of connection tracking that would send packets where nothing serves, for any mode that translates
- * by it. Works off the programming path, in passes over the table that many changes share.
+ * Deletes entries of connection tracking that lead to endpoints that no longer serve, in the modes that use it. Runs
+ * outside of the programming path, in passes over the table that many changes share.
  */
 export interface ConntrackReconciler {
-  /** All is as in `map` now: everything is looked through. */
+  /** `map` was programmed completely: checks all entries. */
   sync(map: ServiceMap): void;
-  /** This change is programmed. Returns at once. */
+  /** A change was programmed. Returns at once. */
   apply(change: Change): void;
   /**
-   * Ends TCP and SCTP connections to endpoints that are gone, by deleting their entries: the client's next packet is
-   * taken for a new connection to another endpoint, which resets it. TCP clients are made to send one at once. Needs
-   * net.netfilter.nf_conntrack_tcp_loose, which is the kernel's default. Returns how many.
+   * Ends TCP and SCTP connections to removed endpoints by deleting their entries: the client's next packet goes to another
+   * endpoint as a new connection, which resets it. TCP clients are made to send one at once. Needs
+   * net.netfilter.nf_conntrack_tcp_loose, which is on by default. Returns how many.
    */
   endConnections(endpoints: readonly SocketAddress[]): Promise<number>;
-  /** Those of the endpoints that clients of Services have TCP or SCTP connections to. */
+  /** Returns the endpoints that clients of Services have TCP or SCTP connections to. */
   connected<T extends SocketAddress>(endpoints: readonly T[]): T[];
-  /** Resolves when all that was asked for has been done. */
+  /** Resolves when all requested passes are done. */
   settled(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Changes gather for this long, so that a storm of them costs one pass. */
+/** Changes within this time share one pass. */
 const GATHER_MS = 25;
-/** Packets that passed the old rules can confirm an entry after a pass: a second one follows. */
+/** A second pass follows: packets that passed the old rules can still confirm an entry after the first. */
 const AGAIN_MS = 1000;
 
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
@@ -89,7 +89,10 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     try {
       for (const family of families) await passFamily(family);
     } catch (error) {
-      logger.warn({ error: messageOf(error) }, 'connection tracking could not be cleaned; trying again');
+      logger.warn(
+        { error: messageOf(error) },
+        'failed to delete stale connection tracking entries: trying again',
+      );
       schedule(AGAIN_MS, again);
       return;
     }
@@ -121,7 +124,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     onPass?.({ family, examined, deleted, durationMs: performance.now() - started });
   }
 
-  /** IPVS sets no status bit for what it translates: the addresses tell. */
+  /** Compares addresses, because IPVS sets no status bit for translated flows. */
   function connectionsTo(endpoints: readonly SocketAddress[]): Flow[] {
     const wanted = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
     return families.flatMap((family) =>
@@ -136,9 +139,9 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   }
 
   /**
-   * A client that waits for an answer would not send anything, and so not learn that its server is gone. What it
-   * says to this goes the way of any packet of its connection: to an endpoint that knows nothing of it, or to a
-   * rule that refuses it; either resets it, with the right numbers.
+   * Makes a waiting client send a packet, so that it notices that its server is gone. The packet goes to another endpoint,
+   * which does not know the connection, or to a rule that refuses it; either resets the client with the right sequence
+   * numbers.
    */
   function resetClient({ original }: Flow): void {
     const service = { ip: original.destination, port: original.destinationPort };
@@ -148,12 +151,12 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     } catch (error) {
       logger.debug(
         { client: client.ip, error: messageOf(error) },
-        'a client was not told that its server is gone',
+        'failed to reset a client of a removed endpoint',
       );
     }
   }
 
-  /** Read at the first question only: most tables have no flow to a node port's number. */
+  /** Reads the addresses on the first call: most tables have no flow to a node port. */
   function nodeAddresses(family: IPFamily): (address: string) => boolean {
     let addresses: Set<string> | null = null;
     return (address) => {
@@ -208,7 +211,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
 const nameOf = ({ source, sourcePort }: Flow['reply']): string => `${source} ${sourcePort}`;
 
-/** New frontends may find untranslated flows; of others only UDP's that lost an endpoint or a listener matter. */
+/** Whether a change can leave stale entries: a new frontend, or a UDP frontend that lost an endpoint or listener. */
 function needsPass({ before, after }: Change['frontends'][number]): boolean {
   if (!before) return true;
   if (before.protocol !== 'UDP') return false;
@@ -216,7 +219,7 @@ function needsPass({ before, after }: Change['frontends'][number]): boolean {
   return SOURCE_CLASSES.some((source) => {
     const [old, now] = [before.routes[source], after.routes[source]];
     if (old === now || old.action !== 'forward') return false;
-    // A pool of another name has another listener, where modes have these.
+    // In the userspace mode another pool has another listener.
     if (now.action !== 'forward' || now.pool.id !== old.pool.id) return true;
     const serving = new Set(now.pool.endpoints.map(({ ip, port }) => `${ip} ${port}`));
     return old.pool.endpoints.some(({ ip, port }) => !serving.has(`${ip} ${port}`));

@@ -10,26 +10,26 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 
-/** "address port" of the endpoints that any class of source may reach; kept of UDP alone, whose flows are compared. */
+/** "address port" of the endpoints that any source class may reach; only of UDP, whose flows are compared. */
 type Serving = ReadonlySet<string>;
 const NOT_COMPARED: Serving = new Set();
 
 /**
- * Which endpoints each frontend has, by what a flow's first packet was sent to. Kept apart from the ServiceMap, whose
- * containers change, because flows are looked through later.
+ * The endpoints of each frontend, by the destination of a flow's first packet. A copy, because flows are checked later,
+ * when the ServiceMap may have changed.
  */
 export interface ServingIndex {
   reset(map: ServiceMap): void;
   apply(change: Change): void;
-  /** True when no service packet may take this flow's entry any more. */
+  /** Whether the entry of a flow leads to an endpoint that no longer serves. */
   isStale(flow: Flow, isNodeAddress: (address: string) => boolean): boolean;
-  /** The flows of frontends that are gone have been looked through. */
+  /** Forgets removed frontends, after their flows were checked. */
   forgetGone(): void;
 }
 
 export function createServingIndex(): ServingIndex {
   const serving = new Map<string, Serving>();
-  /** Frontends that are gone: their UDP flows are still translated to where they were. */
+  /** Removed frontends, whose UDP flows are still translated. */
   const gone = new Set<string>();
 
   function put(frontend: Frontend): void {
@@ -85,8 +85,8 @@ export function createServingIndex(): ServingIndex {
       if (found === null) return false;
       const translated = (flow.status & FLOW_STATUS.destinationNat) !== 0;
       if (!translated) {
-        // Opened before there were rules: all its packets pass by them. A process of the node that listens on a node
-        // port's number has replied, and so has whatever else serves this address.
+        // Begun before the rules existed, so that none of its packets is translated. If it has a reply, a process of the
+        // node or another host serves this address.
         return found !== 'gone' && (flow.status & FLOW_STATUS.seenReply) === 0;
       }
       if (flow.original.protocol !== PROTOCOL_NUMBER.UDP) return false;

@@ -28,18 +28,18 @@ const IPSET_ATTR_MAXELEM = 19;
 const IPSET_FLAG_LIST_SETNAME = 1 << 1;
 const IPSET_PROTOCOL = 7;
 const NLA_F_NET_BYTEORDER = 0x4000;
-/** ipset's own numbers lie beyond the system's; this one says that rules refer to the set. */
+/** ipset's own error codes are above the system's. This one: rules refer to the set. */
 const IPSET_ERR_BUSY = 'errno 4100';
 const AF_INET = 2;
 const AF_INET6 = 10;
 
-/** Clients that an endpoint can hold; the kernel grows a set's memory as it fills. */
+/** Maximum number of clients of an endpoint; a set's memory grows with its size. */
 const MAX_CLIENTS = 1_000_000;
 
 export interface AffinitySets {
-  /** Creates those that are missing. */
+  /** Creates missing sets. */
   create(sets: Iterable<AffinitySet>): void;
-  /** Removes sets; returns those that rules still use, with an error for each. */
+  /** Removes sets. Returns those that rules still use, with an error for each. */
   destroy(names: Iterable<string>): Map<string, Error>;
   /** Our sets in the kernel. */
   list(): string[];
@@ -109,11 +109,11 @@ export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
 }
 
 function inUse(name: string, cause: unknown): FairleadError {
-  return new FairleadError(`ipset ${name} cannot be removed: rules use it`, {
+  return new FairleadError(`cannot remove ipset ${name}: rules use it`, {
     op: 'remove ipset',
     code: 'EBUSY',
     object: name,
-    hint: 'delete the rules that are not of this cluster and refer to it',
+    hint: 'delete the foreign rules that refer to it',
     cause,
   });
 }

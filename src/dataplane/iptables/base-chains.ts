@@ -7,14 +7,14 @@ export type Table = 'nat' | 'filter';
 
 export const TABLES: readonly Table[] = ['filter', 'nat'];
 
-/** A rule in one of the kernel's own chains that leads to one of ours. */
+/** A rule in a built-in chain that jumps to one of ours. */
 export interface Hook {
   readonly table: Table;
   readonly chain: string;
   readonly rule: Rule;
 }
 
-/** What the node, as opposed to its Services, determines. */
+/** Settings of the node that the rules depend on. */
 export interface BaseSettings {
   readonly node: NodeView;
   readonly family: IPFamily;
@@ -25,7 +25,7 @@ export interface BaseSettings {
 
 const portals = (match: Match, chain: string) => rule(match, jump(chain));
 
-/** In the order in which packets meet them. */
+/** In the order in which packets pass them. */
 export const HOOKS: readonly Hook[] = [
   hook('nat', 'PREROUTING', { comment: 'kubernetes service portals' }, CHAIN.services),
   hook('nat', 'OUTPUT', { comment: 'kubernetes service portals' }, CHAIN.services),
@@ -62,7 +62,7 @@ function hook(table: Table, chain: string, match: Match, target: string): Hook {
   return { table, chain, rule: portals(match, target) };
 }
 
-/** The chains that exist whatever Services there are, each table's own. */
+/** Renders the chains that do not depend on Services, by table. */
 export function baseChains(settings: BaseSettings): Record<Table, Map<string, readonly Rule[]>> {
   const { node, family, healthChecks, dropInvalid } = settings;
   const mark = `0x${(2 ** node.masqueradeBit).toString(16)}`;
@@ -145,7 +145,7 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
   return { nat, filter };
 }
 
-/** `route_localnet` lets packets for 127.0.0.0/8 in from outside (CVE-2020-8558); this keeps them out. */
+/** Drops packets for 127.0.0.0/8 from outside, which `route_localnet` would let in (CVE-2020-8558). */
 const LOOPBACK_GUARD = rule(
   {
     source: '! 127.0.0.0/8',
@@ -160,7 +160,7 @@ const LOOPBACK_GUARD = rule(
 export const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
   family === 'ipv4' && node.localhostNodePorts;
 
-/** Destinations that are this node's, as far as node ports answer there. */
+/** Matches the destinations where node ports answer. */
 function nodePortMatches(node: NodeView, family: IPFamily): Match[] {
   const addresses = node.nodePortAddresses[family];
   const loopback = family === 'ipv4' ? '127.0.0.0/8' : '::1/128';

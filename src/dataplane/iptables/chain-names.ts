@@ -2,8 +2,8 @@ import { hash as digestOf } from 'node:crypto';
 import type { Endpoint, PortRef } from '../../service/model.ts';
 
 /**
- * Names of chains. Those of Services, their endpoints and the fixed chains are kube-proxy's, hash for hash, so that
- * people's knowledge and tools go on working, and so that a node taken over from kube-proxy is adopted in place.
+ * Names of chains. Those of Services, their endpoints and the fixed chains equal kube-proxy's including the hash, so that
+ * knowledge and tools for kube-proxy keep working, and the chains of a node that ran kube-proxy are adopted in place.
  * The dispatch chains (see dispatch-tree.ts) are Fairlead's own.
  */
 export const CHAIN = {
@@ -18,7 +18,7 @@ export const CHAIN = {
   localnet: 'KUBE-PROXY-LOCALNET',
 } as const;
 
-/** Beginnings of the names of dispatch chains; the table says which of the trees. */
+/** Prefixes of the names of dispatch chains, one for each tree of a table. */
 export const TREE = {
   address: 'KUBE-IP-',
   externalAddress: 'KUBE-XIP-',
@@ -40,11 +40,11 @@ const OWN_PREFIXES = [
   'KUBE-FW-',
   'KUBE-SEP-',
   ...Object.values(TREE),
-  // Left by kube-proxy, which watches for their loss.
+  // kube-proxy leaves these chains, whose deletion it watches.
   'KUBE-PROXY-CANARY',
 ];
 
-/** True for the chains that this mode, or kube-proxy's iptables mode before it, makes; kubelet's are others. */
+/** True for the chains of this mode and of kube-proxy's iptables mode, false for kubelet's. */
 export const isOwnChain = (name: string): boolean =>
   FIXED.has(name) || OWN_PREFIXES.some((prefix) => name.startsWith(prefix));
 
@@ -67,7 +67,7 @@ export function serviceChain(
   return prefix + hash(portName(owner) + owner.protocol.toLowerCase() + rest);
 }
 
-/** A prefix and a bit string's hexadecimal digits, or their hash where the kernel allows no such length. */
+/** A prefix and hexadecimal digits, or their hash if the name would be too long for the kernel. */
 export function treeChain(prefix: string, digits: string): string {
   if (digits === '') return `${prefix}ALL`;
   const name = prefix + digits;
@@ -76,7 +76,7 @@ export function treeChain(prefix: string, digits: string): string {
 
 const BASE32 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
 
-/** A hundred thousand endpoints are named at a cold start: hence the digest in one call, and no loop over bits. */
+/** Optimised for a cold start with a hundred thousand endpoints: one call for the digest, no loop over bits. */
 function hash(text: string): string {
   const digest = digestOf('sha256', text, 'buffer');
   let out = '';

@@ -4,12 +4,12 @@ import { treeChain } from './chain-names.ts';
 import { addressDigits, go, networkOf, type Rule, rule } from './rule.ts';
 
 /**
- * A chain holds at most this many entries directly; more are divided by their next differing hexadecimal digit, so
- * that a packet passes some dozen rules among ten thousand Services where a flat chain has ten thousand.
+ * Maximum number of entries of a chain; more are split by their next differing hexadecimal digit, so that a packet passes
+ * some dozen rules among ten thousand Services, where a flat chain has ten thousand.
  */
 const LEAF_ENTRIES = 8;
 
-/** Chains to write whole, and chains that are gone. */
+/** Chains to write completely, and chains to delete. */
 export interface ChainChanges {
   readonly written: ReadonlyMap<string, readonly Rule[]>;
   readonly deleted: readonly string[];
@@ -18,15 +18,15 @@ export interface ChainChanges {
 /**
  * Chains that find the rules for a destination by the digits of its key. A key is hexadecimal: the digits of the
  * address (none for node ports), one for the protocol, four for the port; the last two parts may be missing. The
- * chain "KUBE-IP-0a60" holds what begins with these digits (10.96.0.0/16), "KUBE-NP-67" TCP node ports 0x7000 to
- * 0x7fff; names that would be too long end in a hash, and the rule that leads there has the network. "…ALL" is the
- * root. The shape depends on the set of keys alone, never on the order of changes, so that a restarted agent finds
- * the tree as it would build it.
+ * chain "KUBE-IP-0a60" has the keys that begin with these digits (10.96.0.0/16), "KUBE-NP-67" TCP node ports 0x7000 to
+ * 0x7fff; names that would be too long end in a hash, and the rule that jumps there matches the network. "…ALL" is the
+ * root. The shape depends only on the set of keys, not on the order of changes, so that a restarted agent finds the tree
+ * that it would build.
  */
 export interface DispatchTree {
   readonly root: string;
   readonly size: number;
-  /** Sets the rules of keys, null to remove; returns the chains that change. */
+  /** Sets the rules of keys, null to remove. Returns the changed chains. */
   update(changes: ReadonlyMap<string, readonly Rule[] | null>): ChainChanges;
   /** The chains that a packet with this key passes, from the root, and the key's rules; null when it has none. */
   locate(key: string): { readonly chains: readonly string[]; readonly rules: readonly Rule[] } | null;
@@ -44,13 +44,13 @@ export function dispatchKey(address: string | null, protocol?: Protocol, port?: 
   return digits + PROTOCOL_DIGIT[protocol] + port.toString(16).padStart(4, '0');
 }
 
-/** `prefix` begins the names of the tree's chains; `addressed` tells keys that begin with an address. */
+/** `prefix` begins the names of the tree's chains; `addressed`: keys begin with an address. */
 export function createDispatchTree(prefix: string, family: IPFamily, addressed: boolean): DispatchTree {
   const addressLength = addressed ? (family === 'ipv4' ? 8 : 32) : 0;
   let keys: string[] = [];
   const rules = new Map<string, readonly Rule[]>();
 
-  /** The condition for keys that begin with `digits`, and where they go on. */
+  /** The rule that matches keys with these first digits and jumps to their chain. */
   function branch(digits: string): Rule {
     const target = go(treeChain(prefix, digits));
     const destination = addressed ? networkOf(digits.slice(0, addressLength), family) : undefined;
@@ -65,9 +65,9 @@ export function createDispatchTree(prefix: string, family: IPFamily, addressed: 
 
   /**
    * Renders the chain of `digits`, whose keys are keys[from..to), and those below it. With `touched` (sorted keys)
-   * only chains that can depend on one of them are rendered. Whether a chain exists depends on the keys that agree
-   * with all but the last of its digits, and what it holds on those that agree with all: where none of the former
-   * is touched, it is as it was, under whichever parent.
+   * renders only chains that can depend on one of them. Whether a chain exists depends on the keys that share all but the
+   * last of its digits, and its contents on the keys that share all of them: if none of the former is touched, it is
+   * unchanged, even under another parent.
    */
   function renderChain(
     digits: string,
@@ -166,7 +166,7 @@ function commonPrefix(a: string, b: string): number {
   return length;
 }
 
-/** Merges two sorted lists without doubles, keeping what `wanted` says. */
+/** Merges two sorted lists without duplicates; of `b` only the keys that are wanted. */
 function merge(a: readonly string[], b: readonly string[], wanted: (key: string) => boolean): string[] {
   const out: string[] = [];
   let i = 0;

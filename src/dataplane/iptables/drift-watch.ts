@@ -4,11 +4,11 @@ import { NETLINK_NETFILTER, type NetlinkMessage, NetlinkSocket } from '../../ker
 import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 
-/** Notices that somebody else changed the tables. */
+/** Detects changes of the tables by other programs. */
 export interface DriftWatch {
-  /** To be called around our own changes, which are none of anybody else's. */
+  /** Call `begin` and `end` around our own changes. */
   begin(): void;
-  /** Of each command that we run. */
+  /** Call with the process id of each command that we run. */
   ownProcess(pid: number): void;
   end(): void;
   close(): void;
@@ -29,12 +29,12 @@ const NFTA_OBJECT_TABLE = 1;
 const NFPROTO_IPV4 = 2;
 const NFPROTO_IPV6 = 10;
 
-/** How many processes of ours are remembered: their events arrive before or soon after they end. */
+/** How many of our processes are remembered: their events arrive before or soon after they end. */
 const REMEMBERED_PROCESSES = 64;
 
 /**
- * For the nft variant: the kernel announces each transaction's objects, and at its end the process that made it.
- * One that touched the tables `nat` or `filter`, and was not ours, is a foreign change.
+ * Watches the nft variant: the kernel announces each transaction's objects, and at its end the process that made it. One
+ * that touched the tables `nat` or `filter` and was not made by us is a foreign change.
  */
 export function watchNftEvents(options: DriftWatchOptions): DriftWatch {
   const { families, netns, onChange } = options;
@@ -62,7 +62,7 @@ export function watchNftEvents(options: DriftWatchOptions): DriftWatch {
     const pid = readAttributes(payload.subarray(4)).get(NFTA_GEN_PROC_PID);
     const foreign = touched && !(pid && own.includes(readBe32(pid)));
     touched = false;
-    // A process id means nothing where /proc is another's: during our own changes all are taken for ours.
+    // In another PID namespace process ids do not match: during our own changes all count as ours.
     if (foreign && changing === 0) onChange();
   }
 
@@ -95,8 +95,8 @@ const SOL_IPV6 = 41;
 const INFO_BYTES = 84;
 
 /**
- * For the legacy variant, which announces nothing: the kernel tells each table's number of rules and its size in
- * one cheap call, so asking each second is enough to see rules come or go.
+ * Watches the legacy variant, which has no events: a cheap system call returns each table's number of rules and size, so
+ * that polling detects added and removed rules.
  */
 export function watchLegacyTables(options: DriftWatchOptions, intervalMs = 500): DriftWatch {
   const { families, netns, onChange } = options;

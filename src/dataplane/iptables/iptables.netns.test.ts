@@ -42,7 +42,7 @@ function suite(variant: Variant): void {
   testAffinityToLostEndpoint(scene);
   testChangesInPlace(scene);
 
-  test('what others change is noticed, named and repaired', async () => {
+  test('changes by other programs are detected, reported and repaired', async () => {
     await scene.dataplane.close();
     let noticed = 0;
     scene.reopen((netns) =>
@@ -65,7 +65,7 @@ function suite(variant: Variant): void {
     scene.reopen();
   });
 
-  test('a restart adopts what is there and writes nothing', async () => {
+  test('a restart adopts the rules and writes nothing', async () => {
     const frontends = [...scene.service(61, ALL, 'plain', { affinitySeconds: 9 }), ...scene.service(62, [])];
     await scene.sync(frontends);
     await scene.dataplane.close();
@@ -73,7 +73,7 @@ function suite(variant: Variant): void {
     assert.equal((await scene.sync(frontends)).operations, 0);
   });
 
-  test('a service port that iptables refuses is reported and left out, the rest works', async () => {
+  test('a service port that iptables refuses is reported and left out, the others work', async () => {
     const bad = scene
       .service(71, ['pod1'])
       .map((f) => ({ ...f, port: f.kind === 'ClusterIP' ? 99_999 : f.port }));

@@ -37,24 +37,24 @@ import { stages } from './staging.ts';
 
 export interface IptablesOptions {
   readonly families: readonly IPFamily[];
-  /** Default "auto": what the machine's own `iptables` is. */
+  /** Default "auto": the variant of the machine's `iptables`. */
   readonly variant?: Variant;
   /** Where to program; default: the namespace of this process. */
   readonly netns?: NetnsRef;
   readonly logger?: Logger;
-  /** Called when somebody else has changed the tables `nat` or `filter`: call `verify`, then `sync`. */
+  /** Called when another program changed the tables `nat` or `filter`: call `verify`, then `sync`. */
   readonly onForeignChange?: () => void;
 }
 
 const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
-/** Until sets are removed that were in use at first. */
+/** How long to wait before removing sets again that were in use. */
 const SETS_MS = 20;
 /** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
 const TURN_CHAINS = 1000;
-/** What iptables refuses is left out one by one, at most this many: service ports, and chains to delete. */
+/** How many service ports and chains to delete are left out, one by one, because iptables refuses them. */
 const MAX_EXCLUDED = 16;
 
-/** The iptables mode: chains of kube-proxy's names, found through a tree of chains instead of one by one. */
+/** Creates the iptables mode: chains with kube-proxy's names, found through a tree of chains instead of a list. */
 export function createIptables(options: IptablesOptions): Dataplane {
   const { families, netns, variant = 'auto', logger = silentLogger, onForeignChange } = options;
   const tools = new Map(
@@ -64,7 +64,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     ]),
   );
   const rulesets = new Map<IPFamily, Ruleset>();
-  /** Chains that the last whole programming could not delete since others' rules lead to them. */
+  /** Chains that the last complete programming could not delete because foreign rules jump to them. */
   const undeletable = new Map<string, Error>();
   let current: ServiceMap | null = null;
   let sets: AffinitySets | null = null;
@@ -83,7 +83,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       setsMissing = true;
       logger.warn(
         { error: messageOf(error) },
-        'this kernel has no ipset (ip_set, ip_set_hash_ip, xt_set): session affinity is off in iptables mode',
+        'session affinity is off: this kernel lacks ipset (ip_set, ip_set_hash_ip, xt_set)',
       );
     }
     return sets;
@@ -105,7 +105,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     return stdout.includes('nf_tables');
   }
 
-  /** Programs `map`, leaving out what iptables refuses, and reports that. */
+  /** Programs `map`, leaving out and reporting what iptables refuses. */
   async function program(map: ServiceMap): Promise<ApplyReport> {
     const excluded = new Map<string, Error>();
     undeletable.clear();
@@ -120,12 +120,15 @@ export function createIptables(options: IptablesOptions): Dataplane {
         const owner = error instanceof FairleadError ? blame(error) : null;
         if (owner === null || excluded.has(owner) || excluded.size >= MAX_EXCLUDED) throw error;
         excluded.set(owner, error as Error);
-        logger.error({ service: owner, error: messageOf(error) }, 'iptables refuses a service port');
+        logger.error(
+          { service: owner, error: messageOf(error) },
+          'iptables refuses a service port: left out',
+        );
       }
     }
   }
 
-  /** Empties what cannot be deleted. */
+  /** Empties the chains that cannot be deleted. */
   function keeping(input: TableInput, live: LiveTable): TableInput {
     if (undeletable.size === 0) return input;
     const kept = input.deleted.filter((chain) => undeletable.has(chain));
@@ -137,26 +140,27 @@ export function createIptables(options: IptablesOptions): Dataplane {
     };
   }
 
-  /** Removes sets; returns those that stay since rules use them. */
+  /** Removes sets. Returns those that rules still use. */
   async function destroySets(names: readonly string[]): Promise<ApplyReport['failed']> {
     let used = sets?.destroy(names) ?? new Map<string, Error>();
     if (used.size > 0) {
-      // The kernel may not be done yet with rules that were just deleted.
+      // The kernel frees deleted rules a moment later.
       await setTimeout(SETS_MS);
       used = sets?.destroy(used.keys()) ?? used;
     }
-    for (const [set, error] of used) logger.error({ set, error: messageOf(error) }, 'an ipset is in use');
+    for (const [set, error] of used)
+      logger.error({ set, error: messageOf(error) }, 'cannot remove an ipset: rules use it');
     return [...used].map(([set, error]) => ({ key: `ipset ${set}`, error }));
   }
 
-  /** Takes note of a chain that cannot be deleted; false when that is not what failed. */
+  /** Records the chain that could not be deleted; false if something else failed. */
   function keepChain(error: unknown): boolean {
     const chain = /^-X (KUBE-\S+)/.exec((error instanceof FairleadError && error.object) || '')?.[1];
     if (chain === undefined || undeletable.has(chain) || undeletable.size >= MAX_EXCLUDED) return false;
     undeletable.set(chain, error as Error);
     logger.error(
       { chain, error: messageOf(error) },
-      'a chain cannot be deleted: rules that are not ours lead to it; it is emptied',
+      'cannot delete a chain because foreign rules jump to it: emptied instead',
     );
     return true;
   }
@@ -198,14 +202,14 @@ export function createIptables(options: IptablesOptions): Dataplane {
     };
   }
 
-  /** Lets node ports answer on loopback addresses; IPv4's only after the guard against packets from outside. */
+  /** Makes node ports answer on loopback addresses; for IPv4 only with the guard against packets from outside. */
   function allowLocalnet(map: ServiceMap): void {
     if (!map.node.localhostNodePorts) return;
     if (families.includes('ipv6')) loopback ??= keepLoopbackRoutes(netns);
     if (families.includes('ipv4') && guardsLoopback(map.node, 'ipv4')) writeSysctl(ROUTE_LOCALNET, 1, netns);
   }
 
-  /** The service port to blame for a restore that failed: the one whose line iptables names. */
+  /** Finds the service port that caused a failed restore, by the line that iptables names. */
   function blame(error: FairleadError): string | null {
     const line = error.object ?? '';
     const chain = /^(?:-A |:)(KUBE-\S+)/.exec(line)?.[1];
@@ -231,7 +235,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     changes: readonly [Tool, RulesetChange][],
     started: number,
   ): Promise<ApplyReport> {
-    // Of the chains that a change writes only new endpoints' and Services' are certainly not in use.
+    // Only chains of new endpoints and Services are certainly not in use.
     const isLive = (chain: string) => !/^KUBE-S(EP|VC|VL)-/.test(chain);
     const inputs = changes.map(([tool, change]) => {
       const { nat, filter } = tablesOf(change);
@@ -275,8 +279,8 @@ export function createIptables(options: IptablesOptions): Dataplane {
         try {
           return await applyChanges(changes, started);
         } catch (error) {
-          // The kernel is no longer what the rulesets assume: compare with what is there.
-          logger.warn({ error: messageOf(error) }, 'iptables refused a change; programming as a whole');
+          // The kernel's state is unknown: compare with it.
+          logger.warn({ error: messageOf(error) }, 'iptables refused a change: programming all rules');
           return program(map);
         }
       });
@@ -347,7 +351,7 @@ const tablesOf = (change: RulesetChange): Record<Table, TableInput> => ({
   filter: { ...EMPTY, written: change.written.filter, deleted: change.deleted.filter },
 });
 
-/** What makes `live` equal to `wanted`. */
+/** The changes that make `live` equal to `wanted`. */
 function difference(table: Table, wanted: ReadonlyMap<string, readonly Rule[]>, live: LiveTable): TableInput {
   const written = new Map<string, readonly Rule[]>();
   for (const [chain, rules] of wanted) {
@@ -368,7 +372,7 @@ const missingHooks = (table: Table, live: LiveTable): Hook[] =>
       hook.table === table && !live.builtin.get(hook.chain)?.some((line) => sameRule(line, hook.rule)),
   );
 
-/** Rules that lead to our chains but are not ours as written: of an earlier version, or kube-proxy's. */
+/** Rules that jump to our chains but differ from ours: from an earlier version, or kube-proxy's. */
 function foreignHooks(table: Table, live: LiveTable): { chain: string; rule: Rule }[] {
   return [...live.builtin].flatMap(([chain, rules]) =>
     rules
@@ -390,7 +394,7 @@ function removal(live: LiveTable): TableInput {
   return { ...EMPTY, deleted: [...live.chains.keys()], unhooked };
 }
 
-/** Compares a family's tables with the kernel's, letting others run in between: there may be a million rules. */
+/** Compares a family's tables with the kernel's, yielding to the event loop: there may be a million rules. */
 async function driftsOf(
   tool: Tool,
   ruleset: Ruleset,

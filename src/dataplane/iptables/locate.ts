@@ -4,7 +4,7 @@ import { CHAIN, hostPort, portName, serviceChain } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import type { Ruleset } from './ruleset.ts';
 
-/** The chains that a packet to a frontend passes, in order, with the chances of each endpoint. */
+/** Lists the chains that a packet to a frontend passes, in order, with the probability of each endpoint. */
 export function locateSteps(
   frontend: Frontend,
   packet: Packet,

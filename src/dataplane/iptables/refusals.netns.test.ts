@@ -8,7 +8,7 @@ import type { Frontend } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createIptables } from './iptables.ts';
 
-/** What becomes of the rules when the kernel refuses a part of a change. */
+/** The kernel refuses a part of a change. */
 
 const web = (n: number): Frontend =>
   frontend({
@@ -22,7 +22,7 @@ const web = (n: number): Frontend =>
 
 for (const variant of ['nft', 'legacy'] as const) {
   const skip = existsSync(`/usr/sbin/iptables-${variant}`) ? false : `iptables-${variant} is not installed`;
-  test(`iptables-${variant}, EBUSY: a chain and a set that others use stay, all else is programmed, and a later try removes them`, {
+  test(`iptables-${variant}, EBUSY: a chain and a set in use by other programs stay, everything else is programmed, and a later sync removes them`, {
     skip,
   }, async () => {
     const netns = `flt-${randomBytes(3).toString('hex')}-refusals`;

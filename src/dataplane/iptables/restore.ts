@@ -6,20 +6,20 @@ import { type Hook, TABLES, type Table } from './base-chains.ts';
 import { isOwnChain } from './chain-names.ts';
 import type { Rule } from './rule.ts';
 
-/** Which of the two kernel mechanisms behind the command's name; "auto": what the machine's own `iptables` is. */
+/** The kernel mechanism behind the command; "auto": that of the machine's `iptables`. */
 export type Variant = 'auto' | 'legacy' | 'nft';
 
-/** The commands of one family and where they run. */
+/** The commands of one family and their network namespace. */
 export interface Tool {
   readonly family: IPFamily;
   readonly variant: Variant;
   /** Default: the namespace of this process. */
   readonly netns?: NetnsRef | undefined;
-  /** Told the process id of each command that changes rules, so that its events can be told from others'. */
+  /** Called with the process id of each command that changes rules, to recognise its events. */
   readonly onProcess?: ((pid: number) => void) | undefined;
 }
 
-/** What is in the kernel of ours: our chains, and the rules of the kernel's own chains, in every table. */
+/** Our chains and the rules of the built-in chains, as they are in the kernel. */
 export interface LiveTable {
   readonly chains: Map<string, Rule[]>;
   readonly builtin: Map<string, Rule[]>;
@@ -42,7 +42,7 @@ export async function readTables(tool: Tool): Promise<Record<Table, LiveTable>> 
   return tables;
 }
 
-/** Reads one table of iptables-save's output, keeping what concerns us. */
+/** Parses one table of iptables-save's output, keeping our chains and the built-in ones. */
 export function parseSave(text: string, table: LiveTable): void {
   for (let from = 0; from < text.length; ) {
     const newline = text.indexOf('\n', from);
@@ -60,7 +60,7 @@ export function parseSave(text: string, table: LiveTable): void {
   }
 }
 
-/** Rules that mean the same: versions of iptables differ in when they quote a comment. */
+/** Compares rules regardless of quotes: versions of iptables differ in when they quote a comment. */
 export const sameRule = (a: Rule, b: Rule): boolean =>
   a === b || a.replaceAll('"', '') === b.replaceAll('"', '');
 
@@ -72,13 +72,13 @@ export function sameRules(a: readonly Rule[], b: readonly Rule[]): boolean {
 export interface TableInput {
   readonly written: ReadonlyMap<string, readonly Rule[]>;
   readonly deleted: readonly string[];
-  /** To put at the head of their chains, in this order. */
+  /** To insert at the head of their chains, in this order. */
   readonly hooks: readonly Hook[];
-  /** Rules to take out of the kernel's own chains. */
+  /** Rules to delete from the built-in chains. */
   readonly unhooked: readonly { readonly chain: string; readonly rule: Rule }[];
 }
 
-/** The input of iptables-restore --noflush, and how many lines of rules it has; empty when there is nothing to do. */
+/** Renders the input of iptables-restore --noflush and counts its rules; empty when there is nothing to change. */
 export function restoreInput(tables: Readonly<Record<Table, readonly TableInput[]>>): {
   text: string;
   lines: number;
@@ -110,9 +110,9 @@ function writeTable(table: Table, input: TableInput, parts: string[]): number {
   return lines;
 }
 
-/** Applies a restore; each table as a whole or not at all. Throws FairleadError with the offending line. */
+/** Applies a restore, atomically for each table. Throws FairleadError with the offending line. */
 export async function restore(tool: Tool, input: string): Promise<void> {
-  // Legacy takes a lock that other users of iptables share.
+  // The legacy variant shares a lock with other users of iptables.
   const args = ['--noflush', '--counters', '--wait', '5'];
   try {
     await run(tool, command(tool, '-restore'), args, input);
@@ -162,7 +162,7 @@ function run(tool: Tool, file: string, args: readonly string[], input: string | 
         reject(failed(text || `ended with ${signal ?? `status ${status}`}`, 'iptables-failed'));
       }
     });
-    // A command that fails early closes its input; its status tells.
+    // A command that fails early closes its input; its exit status is reported.
     child.stdin?.on('error', () => {});
     child.stdin?.end(input ?? '');
   });

@@ -3,12 +3,12 @@ import type { LocalDetection, PortRef, Protocol } from '../../service/model.ts';
 import { portName } from './chain-names.ts';
 
 /**
- * A rule without "-A CHAIN ", written in the order and form in which iptables-save prints it, so that what was
- * written can be compared with what is there as text.
+ * A rule without "-A CHAIN ", in the order and form of iptables-save, so that written and listed rules can be compared as
+ * text.
  */
 export type Rule = string;
 
-/** What a rule matches on; fields come out in iptables-save's order. */
+/** The matches of a rule, rendered in iptables-save's order. */
 export interface Match {
   /** "10.0.0.0/8", with a leading "! " to negate. */
   readonly source?: string | undefined;
@@ -42,17 +42,17 @@ const commentText = (text: string): string => text.replace(/[^\w .,:/>[\]-]/g, '
 
 export const jump = (chain: string): string => `-j ${chain}`;
 
-/** Continues in another chain and does not come back to this one. */
+/** Continues in another chain without returning. */
 export const go = (chain: string): string => `-g ${chain}`;
 
 /** "10.0.0.1/32", "fd00::1/128". */
 export const hostNetwork = (address: string): string => `${address}/${address.includes(':') ? 128 : 32}`;
 
-/** A 1/n chance, in the units in which xt_statistic keeps it (2^-31) and the digits in which iptables prints it. */
+/** A probability of 1/n, in units of xt_statistic (2^-31) and with the digits that iptables prints. */
 export function chance(n: number): string {
   const units = Math.round(0x8000_0000 / n);
   let probability = units / 0x8000_0000;
-  // In the middle between two texts (n = 4096) iptables prints the even one, as C does, and toFixed the larger one.
+  // Exactly between two texts (n = 4096) iptables prints the even one, as C does, and toFixed the larger one.
   if ((units & 0xf_ffff) === 0x8_0000) probability = (2 * Math.round((probability * 1e11) / 2)) / 1e11;
   return `-m statistic --mode random --probability ${probability.toFixed(11)}`;
 }
@@ -61,7 +61,7 @@ export const NEW = '-m conntrack --ctstate NEW';
 export const FROM_NODE = '-m addrtype --src-type LOCAL';
 export const TO_NODE = '-m addrtype --dst-type LOCAL';
 
-/** Refuses at once. TCP by reset: the kernel limits ICMP errors to about one a second for each client. */
+/** Rejects; TCP by reset, because the kernel limits ICMP errors to about one per second and client. */
 export function rejectRules(match: Match, family: IPFamily): Rule[] {
   const unreachable = `-j REJECT --reject-with ${family === 'ipv4' ? 'icmp' : 'icmp6'}-port-unreachable`;
   if (match.protocol === 'TCP') return [rule(match, '-j REJECT --reject-with tcp-reset')];
@@ -69,7 +69,7 @@ export function rejectRules(match: Match, family: IPFamily): Rule[] {
   return [rule({ ...match, protocol: 'TCP' }, '-j REJECT --reject-with tcp-reset'), rule(match, unreachable)];
 }
 
-/** Matches this cluster's own pods, and everything else; null where the configuration tells no pods of this family. */
+/** Matches this cluster's pods and everything else; null if the configuration does not identify pods of this family. */
 export interface PodMatch {
   readonly pods: Match;
   readonly others: Match;
@@ -94,7 +94,7 @@ const interfaceMatch = (name: string): PodMatch => ({
   others: { inInterface: `! ${name}` },
 });
 
-/** Words for a comment: "shop/web:http cluster IP". */
+/** The text of a comment: "shop/web:http cluster IP". */
 export const commentFor = (owner: PortRef, words = ''): string => `${portName(owner)} ${words}`.trim();
 
 /** A network from the first hexadecimal digits of its address. */

@@ -18,7 +18,7 @@ function randomNumbers(seed: number): (limit: number) => number {
   };
 }
 
-test("chain names are kube-proxy's", () => {
+test("chain names equal kube-proxy's", () => {
   const owner: PortRef = { namespace: 'ns1', name: 'svc1', portName: 'p80', protocol: 'TCP' };
   assert.equal(serviceChain('KUBE-SVC-', owner), 'KUBE-SVC-XPGD46QRK7WJZT7O');
   assert.equal(serviceChain('KUBE-SEP-', owner, '10.180.0.1:80'), 'KUBE-SEP-SXIVWICOYRO3J4NJ');
@@ -27,7 +27,7 @@ test("chain names are kube-proxy's", () => {
   }
 });
 
-test('the chances of n endpoints are exact to what the kernel keeps', () => {
+test('probabilities of n endpoints are exact to the precision of the kernel', () => {
   for (const n of [2, 3, 7, 11, 100, 5000]) {
     let left = 1;
     for (let i = n; i > 1; i--) {
@@ -38,7 +38,7 @@ test('the chances of n endpoints are exact to what the kernel keeps', () => {
   }
 });
 
-test('a chance in the middle between two texts is written as iptables writes it', () => {
+test('a probability between two texts is written as iptables writes it', () => {
   assert.match(chance(4096), / 0\.00024414062$/);
 });
 
@@ -46,7 +46,7 @@ test('comments cannot end an argument or a line', () => {
   assert.equal(rule({ comment: 'a"b\nc -j ACCEPT' }, '-j X'), '-m comment --comment "a?b?c -j ACCEPT" -j X');
 });
 
-test('iptables-save is read as far as it is ours', () => {
+test('only our chains of iptables-save are parsed', () => {
   const table = { chains: new Map<string, string[]>(), builtin: new Map<string, string[]>() };
   parseSave(
     [
@@ -67,7 +67,7 @@ test('iptables-save is read as far as it is ours', () => {
 });
 
 describe('the dispatch tree', () => {
-  test('ten thousand Services: few rules on the way to any of them', () => {
+  test('a packet to one of ten thousand Services passes few rules', () => {
     const tree = createDispatchTree('KUBE-IP-', 'ipv4', true);
     const changes = new Map<string, string[]>();
     const below = randomNumbers(1);
@@ -86,7 +86,7 @@ describe('the dispatch tree', () => {
     assert.ok(most <= 80, `${most} rules at worst`);
   });
 
-  test('many ports of one address are divided too', () => {
+  test('many ports of one address are split too', () => {
     const tree = createDispatchTree('KUBE-IP-', 'ipv6', true);
     const changes = new Map<string, string[]>();
     for (let port = 1; port <= 5000; port++) {
@@ -99,7 +99,7 @@ describe('the dispatch tree', () => {
     assert.match(root[0] ?? '', /^-d fd00:96::1\/128 -p udp -g KUBE-IP-/);
   });
 
-  test('increments equal a tree made at once, whatever came before', () => {
+  test('a tree after changes equals one built at once', () => {
     const below = randomNumbers(7);
     const tree = createDispatchTree('KUBE-IP-', 'ipv4', true);
     const kernel = tree.render();
@@ -107,7 +107,7 @@ describe('the dispatch tree', () => {
     for (let round = 0; round < 1000; round++) {
       const changes = new Map<string, string[] | null>();
       for (let i = 1 + below(round % 20 === 0 ? 90 : 4); i > 0; i--) {
-        // Addresses far apart come and go too: then a whole tree moves below or above another's root.
+        // With distant addresses a whole subtree moves below or above another root.
         const network = below(12) ? `10.96.${below(3)}` : '203.0.113';
         const key = dispatchKey(`${network}.${below(24)}`, below(2) ? 'TCP' : 'UDP', 79 + below(3));
         const gone = below(5) < 2;
@@ -127,7 +127,7 @@ describe('the dispatch tree', () => {
   });
 });
 
-test('after any sequence of changes the rules are those of a fresh start', () => {
+test('after any sequence of changes the rules equal those of a fresh start', () => {
   const below = randomNumbers(99);
   const random = (): Frontend[] => {
     const frontends: Frontend[] = [];
@@ -183,7 +183,7 @@ test('after any sequence of changes the rules are those of a fresh start', () =>
   }
 });
 
-test('a change of one Service touches its chains alone', () => {
+test('a change of one Service touches only its chains', () => {
   const make = (i: number, endpoints: number): Frontend =>
     frontend({
       kind: 'ClusterIP',
@@ -200,7 +200,7 @@ test('a change of one Service touches its chains alone', () => {
   assert.equal(written.filter.size + deleted.nat.length + deleted.filter.length, 0);
 });
 
-test('addresses that the node answers itself are left alone', () => {
+test('addresses that the node itself serves are left out', () => {
   const map = serviceMap([
     frontend({
       kind: 'ClusterIP',

@@ -6,7 +6,7 @@ import { createDispatchTree, type DispatchTree, dispatchKey } from './dispatch-t
 import { hostNetwork, type Rule, rejectRules } from './rule.ts';
 import { type AffinitySet, type ServiceChains, serviceChains, type TreeName } from './service-chains.ts';
 
-/** What to write into the kernel: whole chains to fill, and chains to remove. */
+/** Changes to write: chains with all their rules, and chains to delete. */
 export interface RulesetChange {
   readonly written: Readonly<Record<Table, Map<string, readonly Rule[]>>>;
   readonly deleted: Readonly<Record<Table, string[]>>;
@@ -14,10 +14,10 @@ export interface RulesetChange {
   readonly setsRemoved: string[];
 }
 
-/** A service port's chains as they are in the kernel. */
+/** A service port's chains in the kernel. */
 interface OwnerState {
   readonly frontends: Map<FrontendKey, Frontend>;
-  /** Chain → its rules joined; for an endpoint's chain, whose contents follow from its name, the affinity alone. */
+  /** Chain → its rules joined; for an endpoint's chain only the affinity: the rest follows from its name. */
   chains: Map<string, string>;
   sets: Map<string, AffinitySet>;
   keys: Record<TreeName, readonly string[]>;
@@ -37,31 +37,31 @@ const TREES: Readonly<Record<TreeKey, { table: Table; prefix: string; addressed:
 const TREE_KEYS = Object.keys(TREES) as TreeKey[];
 const ENTRY_TREES = TREE_KEYS.filter((key): key is TreeName => key !== 'clusterIP');
 
-/** One family's rules for a ServiceMap, changed along with it. */
+/** The rules of one family for a ServiceMap, updated with it. */
 export interface Ruleset {
   readonly family: IPFamily;
-  /** Applies a change whose node is the same; returns only what it touches. */
+  /** Applies a change that leaves the node unchanged. Returns the changed chains. */
   apply(change: Change, map: ServiceMap): RulesetChange;
   /** Every chain with its rules. */
   render(map: ServiceMap): Record<Table, Map<string, readonly Rule[]>>;
-  /** The same one by one, rendered as they are asked for; the map must stay as it is meanwhile. */
+  /** The same as an iterator, rendered on demand; the map must not change meanwhile. */
   chains(map: ServiceMap): Iterable<readonly [table: Table, chain: string, rules: readonly Rule[]]>;
   readonly sets: ReadonlyMap<string, AffinitySet>;
-  /** The service port ("namespace/name:port/TCP") whose chain this is. */
+  /** The service port ("namespace/name:port/TCP") that owns a chain. */
   ownerOf(chain: string): string | null;
-  /** The dispatch chains that lead to a frontend, and the rules at their end; null where it has none in this tree. */
+  /** The dispatch chains that lead to a frontend, and its rules; null if it has none in this tree. */
   locate(
     tree: TreeName,
     key: string,
   ): { readonly chains: readonly string[]; readonly rules: readonly Rule[] } | null;
-  /** One service port's chains as they are rendered. */
+  /** The rendered chains of a service port. */
   chainsOf(owner: PortRef, map: ServiceMap): ReadonlyMap<string, readonly Rule[]>;
 }
 
 export interface RulesetOptions {
   /** See BaseSettings. */
   readonly dropInvalid: boolean;
-  /** False where the kernel has no ipset: clients then do not stay with an endpoint. */
+  /** False if the kernel lacks ipset: there is no session affinity then. */
   readonly affinity: boolean;
 }
 
@@ -102,7 +102,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     return fresh;
   }
 
-  /** Brings one owner's chains, sets and tree entries in line with its frontends. */
+  /** Updates the chains, sets and tree entries of one owner. */
   function refresh(
     key: string,
     current: ServiceMap,
@@ -134,7 +134,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     state.sets = wanted;
     for (const tree of ENTRY_TREES) {
       const entries = rendered.entries[tree];
-      // A key that passes from one owner to another in this change may be set already: only the unset are cleared.
+      // A key that moves from one owner to another in this change may be set already.
       for (const old of state.keys[tree]) {
         if (!entries.has(old) && !edits[tree].has(old)) edits[tree].set(old, null);
       }
@@ -250,7 +250,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
 
 const ownerKey = (owner: PortRef): string => `${portName(owner)}/${owner.protocol}`;
 
-/** What may differ between two chains of the same endpoint of the same service port. */
+/** The part of an endpoint's chain that does not follow from its name. */
 const endpointSignature = (rules: readonly Rule[]): string =>
   rules.find((line) => line.includes('--add-set')) ?? '';
 

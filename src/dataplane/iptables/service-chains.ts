@@ -25,14 +25,14 @@ export type TreeName =
   | 'rejectNodePort'
   | 'firewall';
 
-/** A set of clients that stay with an endpoint. */
+/** The clients with affinity to an endpoint. */
 export interface AffinitySet {
   readonly name: string;
   readonly family: IPFamily;
   readonly seconds: number;
 }
 
-/** Everything that carries out one service port in one family. */
+/** The chains, sets and tree entries of one service port in one family. */
 export interface ServiceChains {
   /** Chains of the nat table. */
   readonly chains: ReadonlyMap<string, readonly Rule[]>;
@@ -48,8 +48,8 @@ const KIND_WORDS: Readonly<Record<Frontend['kind'], string>> = {
 };
 
 /**
- * Renders the frontends of one service port; all are of the same owner and family. Without `withAffinity` clients
- * do not stay with an endpoint.
+ * Renders the frontends of one service port, which have the same owner and family. Without `withAffinity` session affinity
+ * is left out.
  */
 export function serviceChains(
   frontends: readonly Frontend[],
@@ -104,7 +104,7 @@ export function serviceChains(
   }
   return { chains, sets: [...sets.values()], entries };
 
-  /** The rule that leads packets to this frontend into its chains; null when no class of source is forwarded. */
+  /** Renders the rule that jumps to the frontend's chains; null if no source class is forwarded. */
   function enter(frontend: Frontend): Rule[] | null {
     const { owner, kind } = frontend;
     const forwards = routesOf(frontend).filter((route) => route.action === 'forward');
@@ -129,7 +129,7 @@ export function serviceChains(
     return [rule(frontendMatch(frontend), jump(target))];
   }
 
-  /** Adds a chain, under the owner's usual name unless frontends of one owner need different ones. */
+  /** Adds a chain with the owner's usual name, or another one if frontends of the owner need different chains. */
   function ownChain(prefix: 'KUBE-EXT-' | 'KUBE-FW-', owner: PortRef, rules: readonly Rule[]): string {
     let name = serviceChain(prefix, owner);
     const known = chains.get(name);
@@ -196,7 +196,7 @@ function endpointRules(owner: PortRef, endpoint: Endpoint, set: AffinitySet | nu
   return lines;
 }
 
-/** The sources that a rule for a class matches, tried in the order pod, node, external; null: none can be told. */
+/** Matches a source class, in the order pod, node, external; null if it cannot be identified. */
 function classMatch(source: SourceClass, pods: PodMatch | null): Match | null {
   switch (source) {
     case 'pod':
@@ -208,7 +208,7 @@ function classMatch(source: SourceClass, pods: PodMatch | null): Match | null {
   }
 }
 
-/** Classes with the condition that tells them, those at the end that fare alike joined into "everything else". */
+/** The source classes with their matches; equal ones at the end are joined into "everything else". */
 function distinctClasses(
   frontend: Frontend,
   pods: PodMatch | null,
@@ -226,7 +226,7 @@ function sameRoute(a: Route | undefined, b: Route | undefined): boolean {
   return a.pool === b.pool && a.masquerade === b.masquerade;
 }
 
-/** The contents of KUBE-EXT: what becomes of each class of source. */
+/** Renders KUBE-EXT, which has rules for each source class. */
 function classRules(frontend: Frontend, pods: PodMatch | null): Rule[] {
   const { owner } = frontend;
   const words: Record<SourceClass, [mark: string, route: string]> = {
@@ -251,8 +251,8 @@ function classRules(frontend: Frontend, pods: PodMatch | null): Rule[] {
 }
 
 /**
- * For a cluster IP whose classes differ in masquerading alone: marks at the head of the pool's chain, as kube-proxy
- * has them. Null where it takes more than one condition.
+ * Renders the marks at the head of the pool's chain, as kube-proxy does, for a cluster IP whose classes differ only in
+ * masquerading. Null if that needs more than one match.
  */
 function masqueradeRules(frontend: Frontend, pods: PodMatch | null): Rule[] | null {
   const marks = (source: SourceClass): boolean => {
@@ -266,8 +266,8 @@ function masqueradeRules(frontend: Frontend, pods: PodMatch | null): Rule[] | nu
 }
 
 /**
- * What the filter table does with packets that no class rule translated, and so still have this destination.
- * Where all refused classes fare alike no condition is needed: the others' packets have their new destination.
+ * Renders the rules of the filter table for packets that were not translated. If all refused classes have the same action
+ * no match is needed: packets of the others have another destination by then.
  */
 function refuse(frontend: Frontend, pods: PodMatch | null): Rule[] {
   const refused = routesOf(frontend).filter((route) => route.action !== 'forward');
@@ -287,14 +287,14 @@ function verdict(match: Match, route: Route, frontend: Frontend): Rule[] {
   return route.action === 'reject' ? rejectRules(explained, frontend.family) : [rule(explained, '-j DROP')];
 }
 
-/** Of the frontend's family; undefined for the one that holds every address, which iptables prints as no condition. */
+/** Source ranges of the frontend's family; undefined for 0.0.0.0/0 and ::/0, which iptables prints without a match. */
 function allowedNetworks({ allowedSources, family }: Frontend): (string | undefined)[] {
   return (allowedSources ?? [])
     .filter((cidr) => cidr.family === family)
     .map((cidr) => (cidr.prefix === 0 ? undefined : cidr.text));
 }
 
-/** Sources outside the ranges were not translated and are dropped here; allowed ones may still be refused later. */
+/** Drops packets from outside the ranges, which were not translated; allowed ones may still be refused later. */
 function firewallRules(frontend: Frontend, refused: boolean): Rule[] {
   const match = frontendMatch(frontend);
   const returns = refused

@@ -22,7 +22,7 @@ const { nat } = createRuleset(map, 'ipv4', { dropInvalid: true, affinity: true }
 const targets = (rules: readonly string[]) =>
   rules.flatMap((line) => /-[jg] (KUBE-\S+)/.exec(line)?.[1] ?? []);
 
-test('a large programming comes in small commits, each leading only to what exists, hooks with the last', () => {
+test('a large change is split into small commits that only refer to existing chains, hooks last', () => {
   const parts = stages({ ...EMPTY, written: nat, hooks: HOOKS }, () => false);
   assert.ok(parts.length > 10);
   const existing = new Set<string>();
@@ -43,7 +43,7 @@ test('chains in use are changed together', () => {
   assert.equal(parts.length, 1);
 });
 
-test('chains are removed only when nothing leads to them', () => {
+test('chains are deleted only after they are unused', () => {
   const left = new Map(nat);
   for (const { written, deleted } of stages({ ...EMPTY, deleted: [...nat.keys()] }, () => true)) {
     for (const [chain, rules] of written) left.set(chain, rules);

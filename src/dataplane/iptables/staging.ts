@@ -3,12 +3,12 @@ import type { TableInput } from './restore.ts';
 import type { Rule } from './rule.ts';
 
 /**
- * The nft variant of iptables-restore takes time with the square of the chains that one COMMIT names (it keeps them
- * in a sorted list): 22,000 chains take 26 s at once, and 3 s in pieces of this many.
+ * The nft variant of iptables-restore takes quadratic time in the number of chains of a COMMIT, which it keeps in a sorted
+ * list: 22,000 chains take 26 s at once, and 3 s in commits of this size.
  */
 const CHAINS_PER_COMMIT = 200;
 
-/** From what leads nowhere to what leads to everything else. */
+/** Chains only jump to chains of a lower rank. */
 const RANKS: readonly (readonly string[])[] = [
   [CHAIN.markMasquerade],
   ['KUBE-SEP-'],
@@ -19,9 +19,9 @@ const RANKS: readonly (readonly string[])[] = [
 ];
 
 /**
- * Divides a large change of one table into several commits, so that traffic never meets half of it: first chains that
- * nothing leads to yet, each after those that it leads to; then, as one, everything that changes where packets go;
- * then the removal of chains that nothing leads to any more. `isLive` tells the chains that exist already.
+ * Splits a large change of one table into several commits without exposing traffic to half of it: first new chains, each
+ * after those that it jumps to; then, in one commit, everything that changes the path of packets; then the deletion of
+ * chains that are no longer used. `isLive`: the chain exists already.
  */
 export function stages(input: TableInput, isLive: (chain: string) => boolean): TableInput[] {
   if (input.written.size + input.deleted.length <= CHAINS_PER_COMMIT) return [input];
@@ -37,7 +37,7 @@ export function stages(input: TableInput, isLive: (chain: string) => boolean): T
   return [
     ...chunks(early).map((written): TableInput => ({ ...NOTHING, written: new Map(written) })),
     { ...input, written: late, deleted: [] },
-    // Emptied before any is removed: some lead to others.
+    // All are emptied before any is deleted: they may jump to each other.
     ...chunks(gone).map(
       (chains): TableInput => ({ ...NOTHING, written: new Map(chains.map((c) => [c, []])) }),
     ),

@@ -83,7 +83,7 @@ describe('BPF maps', () => {
     }
   });
 
-  test('a full map says so by name', () => {
+  test('the error for a full map names it', () => {
     const map = createMap({ ...HASH, maxEntries: 2 });
     try {
       map.update(word(1), value(1));
@@ -105,7 +105,7 @@ describe('BPF maps', () => {
     }
   });
 
-  test('storage of sockets can be made', () => {
+  test('socket storage can be created', () => {
     const map = createMap({
       name: 'flt_storage',
       kind: 'skStorage',
@@ -116,7 +116,7 @@ describe('BPF maps', () => {
     map.close();
   });
 
-  test('what a map is can be told, and compared with what is wanted', () => {
+  test('attributes of a map are read and compared with a definition', () => {
     const map = createMap(HASH);
     try {
       const info = mapInfo(map.fd);
@@ -131,7 +131,7 @@ describe('BPF maps', () => {
 });
 
 describe('BPF programs', () => {
-  test('a program that the verifier refuses is refused with its words', () => {
+  test('the error for a refused program has the verifier’s message', () => {
     // exit without a result
     const source = { ...returning(1), instructions: Uint8Array.of(0x95, 0, 0, 0, 0, 0, 0, 0) };
     assert.throws(
@@ -161,7 +161,7 @@ describe('BPF programs at control groups, and pins', () => {
     rmdirSync(pins);
   });
 
-  test('a link attaches, replaces and detaches; pinned it outlives its descriptor', () => {
+  test('a link attaches, replaces and detaches; a pinned one outlives its descriptor', () => {
     const first = loadProgram(returning(1));
     const second = loadProgram(returning(0));
     const link = linkCgroup(first.fd, fd, 'connect4');
@@ -189,7 +189,7 @@ describe('BPF programs at control groups, and pins', () => {
     second.close();
   });
 
-  test('a pinned map is opened again with what it holds', () => {
+  test('a pinned map is opened again with its contents', () => {
     const map = createMap(HASH);
     const path = join(pins, 'map');
     map.update(word(5), value(55));

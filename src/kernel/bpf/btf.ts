@@ -7,8 +7,8 @@ const KIND_INT = 1;
 const KIND_ARRAY = 3;
 
 /**
- * Loads the least description of types (BTF) that storage of sockets can be made with: an int as the key, an array of
- * ints as the value. The caller closes the descriptor.
+ * Loads the minimal type information (BTF) that socket storage needs: an int as the key, an array of ints as the value. The
+ * caller closes the descriptor.
  */
 export function loadStorageTypes(valueSize: number): { fd: number; key: number; value: number } {
   const key = 1;

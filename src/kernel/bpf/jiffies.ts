@@ -4,7 +4,7 @@ const SYSCALL_NUMBER: Readonly<Record<string, number>> = { x64: 229, arm64: 114 
 /** Its resolution is that of the kernel's tick (LOW_RES_NSEC in linux/hrtimer.h). */
 const CLOCK_REALTIME_COARSE = 5;
 
-/** How many of the kernel's ticks (CONFIG_HZ), in which BPF programs set times of TCP, a time has; at least one. */
+/** Converts milliseconds to the kernel's ticks (CONFIG_HZ), the unit of TCP timeouts in BPF programs; at least one. */
 export function jiffies(milliseconds: number): number {
   const resolution = new Uint8Array(16);
   const number = SYSCALL_NUMBER[process.arch] ?? 114;

@@ -8,18 +8,18 @@ export interface BpfLink {
   close(): void;
 }
 
-/** What a link is (struct bpf_link_info). */
+/** Attributes of a link (struct bpf_link_info). */
 export interface LinkInfo {
   readonly type: number;
   readonly id: number;
   readonly programId: number;
-  /** Inode number of the control group; 0 when it is gone. Only of links to control groups. */
+  /** Inode number of the control group; 0 if it was removed. Only for links to control groups. */
   readonly cgroupId: bigint;
-  /** Interface number; 0 when the device is gone. Only of tcx links. */
+  /** Interface index; 0 if the device was removed. Only for tcx links. */
   readonly interface: number;
 }
 
-/** Attaches a program to a control group, besides those of others; `cgroupFd` is its open directory. */
+/** Attaches a program to a control group, beside other programs; `cgroupFd` is its open directory. */
 export function linkCgroup(programFd: number, cgroupFd: number, attach: AttachPoint): BpfLink {
   const attributes = new Attributes(64).u32(0, programFd).u32(4, cgroupFd).u32(8, ATTACH[attach]);
   return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', attach));
@@ -35,12 +35,12 @@ export function openLink(fd: number): BpfLink {
   return { fd, close: () => closeSync(fd) };
 }
 
-/** Puts another program in a link's place: every packet and call meets the one or the other. */
+/** Replaces a link's program atomically. */
 export function updateLink(linkFd: number, programFd: number): void {
   bpf(COMMAND.linkUpdate, new Attributes(16).u32(0, linkFd).u32(4, programFd), 'replace BPF program');
 }
 
-/** Detaches at once, whoever else holds or has pinned the link. */
+/** Detaches the program even if the link is open or pinned elsewhere. */
 export function detachLink(linkFd: number): void {
   bpf(COMMAND.linkDetach, new Attributes(16).u32(0, linkFd), 'detach BPF program');
 }

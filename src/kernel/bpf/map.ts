@@ -8,9 +8,9 @@ import { Attributes, bpf, bpfError, COMMAND, pointer, tryBpf } from './syscall.t
 export const MAP_TYPE = { hash: 1, array: 2, lruHash: 9, skStorage: 24, ringbuf: 27 } as const;
 export type MapKind = keyof typeof MAP_TYPE;
 
-/** Entries of a hash are allocated when they are made, not all with the map. */
+/** Entries of a hash map are allocated on demand (BPF_F_NO_PREALLOC). */
 export const NO_PREALLOC = 1;
-/** The memory of an array can be written to without system calls (kernel 5.5). */
+/** The memory of an array can be mapped (BPF_F_MMAPABLE, kernel 5.5). */
 export const MMAPABLE = 0x400;
 
 /** `update` only where there is no such key (1), only where there is (2), either (0). */
@@ -27,7 +27,7 @@ export interface MapDefinition {
   readonly flags?: number;
 }
 
-/** What the kernel says of a map (struct bpf_map_info). */
+/** Attributes of a map (struct bpf_map_info). */
 export interface MapInfo {
   readonly type: number;
   readonly id: number;
@@ -39,7 +39,7 @@ export interface MapInfo {
 
 const BATCH = 4096;
 
-/** A BPF map held open. Keys and values are bytes as the programs have them. */
+/** An open BPF map. Keys and values are bytes as the programs see them. */
 export class BpfMap {
   readonly fd: number;
   readonly name: string;
@@ -70,27 +70,27 @@ export class BpfMap {
     if (this.#call(COMMAND.update, key, value, flags) < 0) throw bpfError('write BPF map', this.name);
   }
 
-  /** True when there was such a key. */
+  /** Returns whether the key existed. */
   delete(key: Uint8Array): boolean {
     if (this.#call(COMMAND.delete, key, null, 0) >= 0) return true;
     if (errnoName(libc().errno()) === 'ENOENT') return false;
     throw bpfError('delete from BPF map', this.name);
   }
 
-  /** Writes `count` elements, keys and values each in one run of bytes. Returns after all or throws. */
+  /** Writes `count` elements; keys and values are each contiguous. */
   updateBatch(keys: Uint8Array, values: Uint8Array, count: number): void {
     this.#batch(COMMAND.updateBatch, keys, values, count, 'write BPF map');
   }
 
-  /** Deletes `count` keys that are all there. */
+  /** Deletes `count` keys, all of which must exist. */
   deleteBatch(keys: Uint8Array, count: number): void {
     this.#batch(COMMAND.deleteBatch, keys, null, count, 'delete from BPF map');
   }
 
-  /** Every key with its value, in no order. Of an array: all of its elements. */
+  /** All keys with their values, unordered. */
   entries(): [key: Uint8Array, value: Uint8Array][] {
     const out: [Uint8Array, Uint8Array][] = [];
-    // Room for a bucket of a hash, which a batch never divides; ENOSPC asks for more.
+    // A batch has whole buckets of a hash map; ENOSPC: one does not fit.
     for (let room = Math.max(64, Math.min(BATCH, this.maxEntries)); ; room *= 2) {
       out.length = 0;
       if (this.#readAll(room, out)) return out;
@@ -102,7 +102,7 @@ export class BpfMap {
     const keys = new Uint8Array(count * 4);
     const values = new Uint8Array(count * this.valueSize);
     const attributes = new Attributes(56).pointer(8, new Uint8Array(8)).pointer(16, keys).pointer(24, values);
-    // The batch begins after the key that it is given.
+    // The batch begins after the given key.
     if (first > 0) attributes.pointer(0, new Uint8Array(Uint32Array.of(first - 1).buffer));
     attributes.u32(32, count).u32(36, this.fd);
     if (tryBpf(COMMAND.lookupBatch, attributes) < 0 && errnoName(libc().errno()) !== 'ENOENT') {
@@ -114,8 +114,8 @@ export class BpfMap {
   }
 
   /**
-   * Writes `count` elements of an array made with MMAPABLE, whose values are whole words, into its memory. Programs may
-   * meet half of one: only what they are not led to yet is written so.
+   * Writes `count` elements of an array made with MMAPABLE, whose values are whole words, to its memory. Programs may read
+   * a half-written element: use it only for elements that they do not use yet.
    */
   writeMemory(keys: Uint32Array, values: Uint32Array, count: number): void {
     const words = this.valueSize / 4;
@@ -129,7 +129,7 @@ export class BpfMap {
     }
   }
 
-  /** Whether any element of an array made with MMAPABLE is so; `words` are valid during the call only. */
+  /** Whether a predicate holds for any element of an array made with MMAPABLE; `words` are valid during the call only. */
   someInMemory(is: (words: Uint32Array, index: number) => boolean): boolean {
     const { memory, stride } = this.#share();
     for (let i = 0; i < this.maxEntries; i++) {
@@ -138,7 +138,7 @@ export class BpfMap {
     return false;
   }
 
-  /** Memory of an array, and how many words an element takes there: they begin at multiples of eight bytes. */
+  /** The memory of an array, and an element's size in words: elements begin at multiples of eight bytes. */
   #share(): { memory: Uint32Array; stride: number } {
     const stride = Math.ceil(this.valueSize / 8) * 2;
     this.#memory ??= shareMemory(this.fd, this.maxEntries * stride * 4, { writable: true });
@@ -161,7 +161,7 @@ export class BpfMap {
   }
 
   #checkSizes(key: Uint8Array, value: Uint8Array | null): void {
-    // The kernel reads as many bytes as the map says, whatever the buffer holds.
+    // The kernel reads as many bytes as the map's sizes say, beyond a shorter buffer.
     if (key.length !== this.keySize || (value && value.length !== this.valueSize)) {
       throw new RangeError(
         `BPF map ${this.name} has keys of ${this.keySize} and values of ${this.valueSize} bytes, not ${key.length} and ${value?.length}`,
@@ -208,7 +208,7 @@ export class BpfMap {
   }
 }
 
-/** Makes a map. Throws FairleadError, code EPERM without the right to. */
+/** Creates a map. Throws FairleadError, code EPERM without the privilege. */
 export function createMap(definition: MapDefinition): BpfMap {
   const { name, kind, keySize, valueSize, maxEntries, flags = 0 } = definition;
   const attributes = new Attributes(72)
@@ -218,7 +218,7 @@ export function createMap(definition: MapDefinition): BpfMap {
     .u32(12, maxEntries)
     .u32(16, kind === 'skStorage' ? flags | NO_PREALLOC : flags)
     .text(28, name, 16);
-  // Storage of sockets is made only with a description of its types (bpf_local_storage_map_alloc_check).
+  // Socket storage requires type information (bpf_local_storage_map_alloc_check).
   const types = kind === 'skStorage' ? loadStorageTypes(valueSize) : null;
   if (types) attributes.u32(48, types.fd).u32(52, types.key).u32(56, types.value);
   try {
@@ -228,7 +228,7 @@ export function createMap(definition: MapDefinition): BpfMap {
   }
 }
 
-/** What a map is. */
+/** Reads the attributes of an open map. */
 export function mapInfo(fd: number): MapInfo {
   const info = new Uint8Array(80);
   bpf(
@@ -247,7 +247,7 @@ export function mapInfo(fd: number): MapInfo {
   };
 }
 
-/** True when an open map has the kind and sizes of a definition and can be used like it; its capacity may differ. */
+/** Whether an open map has the type and sizes of a definition; its capacity may differ. */
 export function isLike(info: MapInfo, definition: MapDefinition): boolean {
   return (
     (info.flags & MMAPABLE) === ((definition.flags ?? 0) & MMAPABLE) &&

@@ -19,7 +19,7 @@ describe('BPF objects', () => {
     assert.deepEqual([...(programs[0]?.instructions ?? [])], CODE);
   });
 
-  test('a descriptor is put where the map is named', () => {
+  test('relocation inserts the descriptor of the map', () => {
     const [program] = readObject(elfObject({ code: CODE, map: 'frontends', at: 0 })).programs;
     assert.ok(program);
     const out = relocate(program, new Map([['frontends', 0x1234]]));
@@ -36,8 +36,8 @@ describe('BPF objects', () => {
   });
 
   const rows: [what: string, file: () => Uint8Array, message: RegExp][] = [
-    ['no ELF file', () => new Uint8Array(100), /no little-endian ELF64 file/],
-    ['nothing', () => new Uint8Array(0), /no little-endian ELF64 file/],
+    ['a file of another format', () => new Uint8Array(100), /not a little-endian ELF64 file/],
+    ['an empty file', () => new Uint8Array(0), /not a little-endian ELF64 file/],
     [
       'an object of another machine',
       () => elfObject({ code: CODE, map: 'm', at: 0, machine: 62 }),
@@ -55,16 +55,16 @@ describe('BPF objects', () => {
     ],
   ];
   for (const [what, file, message] of rows) {
-    test(`${what} is refused by name`, () => assert.throws(() => readObject(file()), message));
+    test(`${what} is refused with its reason`, () => assert.throws(() => readObject(file()), message));
   }
 
-  test('a map that was not made is named', () => {
+  test('the error for a missing map names it', () => {
     const [program] = readObject(elfObject({ code: CODE, map: 'missing', at: 0 })).programs;
     assert.ok(program);
     assert.throws(() => relocate(program, new Map()), /wants a map missing/);
   });
 
-  test('a reference that is no load of a map is refused', () => {
+  test('a reference other than a load of a map is refused', () => {
     const [program] = readObject(elfObject({ code: CODE, map: 'm', at: 16 })).programs;
     assert.ok(program);
     assert.throws(() => relocate(program, new Map([['m', 3]])), /uses map m oddly at byte 16/);

@@ -11,14 +11,14 @@ const R_BPF_64_64 = 1;
 const BPF_PSEUDO_MAP_FD = 1;
 const LOAD_64 = 0x18;
 
-/** A program of an object file: instructions in which the places of maps are still open. */
+/** A program of an object file, before relocation. */
 export interface ObjectProgram {
   /** The function's name. */
   readonly name: string;
-  /** As the source names it by SEC(): "cgroup/connect4". */
+  /** The name given by SEC(): "cgroup/connect4". */
   readonly section: string;
   readonly instructions: Uint8Array;
-  /** Which map's descriptor belongs at which byte. */
+  /** References to maps, by offset in bytes. */
   readonly maps: readonly { readonly at: number; readonly name: string }[];
 }
 
@@ -28,7 +28,7 @@ export interface BpfObject {
 }
 
 /**
- * Reads an ELF object as clang writes it for BPF: one program in each section, inlined whole, and maps by name only.
+ * Reads an ELF object of clang for BPF: one program in each section, with all functions inlined, and maps by name only.
  * Calls between programs and global data are refused. Throws FairleadError, code "bad-object".
  */
 export function readObject(file: Uint8Array): BpfObject {
@@ -39,7 +39,7 @@ export function readObject(file: Uint8Array): BpfObject {
     view.getUint8(4) !== 2 ||
     view.getUint8(5) !== 1
   ) {
-    throw badObject('it is no little-endian ELF64 file');
+    throw badObject('it is not a little-endian ELF64 file');
   }
   if (view.getUint16(18, true) !== EM_BPF) throw badObject('it is for another machine than BPF');
   const sections = readSections(file, view);
@@ -64,7 +64,7 @@ export function readObject(file: Uint8Array): BpfObject {
   return { license: license ? textAt(bytesOf(license), 0) : '', programs };
 }
 
-/** A program's instructions with the descriptors of the maps that it names. */
+/** A program's instructions with the descriptors of its maps. */
 export function relocate(program: ObjectProgram, maps: ReadonlyMap<string, number>): Uint8Array {
   const out = new Uint8Array(program.instructions);
   const view = new DataView(out.buffer);
@@ -164,9 +164,9 @@ function textAt(bytes: Uint8Array, at: number): string {
 }
 
 function badObject(why: string): FairleadError {
-  return new FairleadError(`the BPF object cannot be used: ${why}`, {
+  return new FairleadError(`cannot use the BPF object: ${why}`, {
     op: 'read BPF object',
     code: 'bad-object',
-    hint: 'build it anew: node tools/build-bpf.mjs',
+    hint: 'rebuild it: node tools/build-bpf.mjs',
   });
 }

@@ -8,12 +8,12 @@ import { Attributes, bpf, bpfError, COMMAND, tryBpf, zeroTerminated } from './sy
 // linux/magic.h
 const BPF_FS_MAGIC = 0xcafe4a11;
 const STANDARD_MOUNT = '/sys/fs/bpf';
-/** The kernel puts these into every BPF file system (CONFIG_BPF_PRELOAD). */
+/** Files that the kernel puts into every BPF file system (CONFIG_BPF_PRELOAD). */
 const PRELOADED = ['maps.debug', 'progs.debug'];
-/** As the source of a mount, it tells ours from others'. */
+/** Identifies our mounts by their source. */
 const MOUNT_SOURCE = 'fairlead';
 
-/** Keeps a map, program or link alive under a name in a BPF file system. */
+/** Pins a map, program or link under a path in a BPF file system. */
 export function pin(fd: number, path: string): void {
   bpf(COMMAND.pin, new Attributes(16).pointer(0, zeroTerminated(path)).u32(8, fd), 'pin BPF object', path);
 }
@@ -26,14 +26,14 @@ export function openPin(path: string): number | null {
   throw bpfError('open pinned BPF object', path);
 }
 
-/** Takes a pin away; true when there was one. */
+/** Removes a pin; true if there was one. */
 export function unpin(path: string): boolean {
   return removeOptionalFile(path);
 }
 
 /**
- * Makes the directory `path` on a BPF file system. Where there is none yet, mounts one: at /sys/fs/bpf for what lies
- * below, else at `path` itself.
+ * Creates the directory `path` on a BPF file system. Mounts one if necessary: at /sys/fs/bpf for paths below it, else at
+ * `path` itself.
  */
 export function makePinDirectory(path: string): void {
   const below = path === STANDARD_MOUNT || path.startsWith(`${STANDARD_MOUNT}/`);
@@ -47,7 +47,7 @@ export function makePinDirectory(path: string): void {
   mkdirSync(path, { recursive: true, mode: 0o700 });
 }
 
-/** Unmounts what `makePinDirectory` mounted for `path`, unless others have pins there. */
+/** Unmounts what `makePinDirectory` mounted for `path`, unless other programs have pins there. */
 export function unmountPinDirectory(path: string): void {
   const below = path.startsWith(`${STANDARD_MOUNT}/`);
   const place = below ? STANDARD_MOUNT : path;
@@ -58,7 +58,7 @@ export function unmountPinDirectory(path: string): void {
     const [type, source] = rest.split(' ');
     return fields.split(' ')[4] === place && type === 'bpf' && source === MOUNT_SOURCE;
   });
-  // What is pinned goes with the mount.
+  // Unmounting removes all pins.
   if (!ours || readdirSync(place).some((name) => !PRELOADED.includes(name))) return;
   if (libc().umount2(place, 0) !== 0 && errnoName(libc().errno()) !== 'EBUSY') {
     throw systemError('unmount BPF file system', place);

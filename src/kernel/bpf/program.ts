@@ -42,7 +42,7 @@ export interface BpfProgram {
 
 const LOG_SIZE = 1 << 20;
 const LOG_LINES = 12;
-/** The verifier gives up with EAGAIN whenever a signal is due (bpf_check in kernel/bpf/verifier.c). */
+/** The verifier returns EAGAIN when a signal is pending (bpf_check in kernel/bpf/verifier.c). */
 const TRIES = 20;
 
 /** BPF_PROG_LOAD: a descriptor, or -1 with errno set. */
@@ -54,14 +54,14 @@ function load(attributes: Attributes): number {
 }
 
 /**
- * Loads a program. Throws FairleadError whose message ends with the verifier's own last lines where it was refused.
+ * Loads a program. Throws FairleadError, whose message ends with the verifier's last lines.
  */
 export function loadProgram(source: ProgramSource): BpfProgram {
   const { name } = source;
   const fd = load(loadAttributes(source));
   if (fd >= 0) return held(fd, name);
   const failure = bpfError('load BPF program', name);
-  // A second time for the log only: writing it makes every load slower.
+  // Loaded again only for the log, which makes every load slower.
   const log = new Uint8Array(LOG_SIZE);
   const again = load(loadAttributes(source).u32(24, 1).u32(28, log.length).pointer(32, log));
   if (again >= 0) return held(again, name);
@@ -78,8 +78,8 @@ export function loadProgram(source: ProgramSource): BpfProgram {
 }
 
 /**
- * The same, while this process goes on with other work: for a large program the verifier takes a tenth of a second, and
- * seconds where processors are busy.
+ * The same on a thread of libuv's pool: for a large program the verifier takes a tenth of a second, and seconds on a busy
+ * machine.
  */
 export async function loadProgramAside(source: ProgramSource): Promise<BpfProgram> {
   const fd = await tryBpfAside(COMMAND.programLoad, loadAttributes(source));
@@ -98,7 +98,7 @@ function loadAttributes({ name, type, attach, instructions, license }: ProgramSo
 
 const held = (fd: number, name: string): BpfProgram => ({ fd, name, close: () => closeSync(fd) });
 
-/** What a program is (struct bpf_prog_info): its kind, number, and the hash of its instructions. */
+/** Reads a program's type, id and the hash of its instructions (struct bpf_prog_info). */
 export function programInfo(fd: number): { type: number; id: number; tag: string } {
   const info = new Uint8Array(64);
   bpf(
@@ -114,7 +114,7 @@ export function programInfo(fd: number): { type: number; id: number; tag: string
   };
 }
 
-/** Numbers of the programs that work at a control group for an attach point, those of groups above included. */
+/** Ids of the programs attached to a control group, including those of its ancestors. */
 export function programsAt(cgroupFd: number, attach: AttachPoint): number[] {
   const ids = new Uint32Array(256);
   const bytes = new Uint8Array(ids.buffer);
@@ -129,7 +129,7 @@ export function programsAt(cgroupFd: number, attach: AttachPoint): number[] {
   return [...ids.subarray(0, attributes.readU32(24))];
 }
 
-/** True when the kernel loads this program; false where it refuses, for whatever reason but missing rights. */
+/** Whether the kernel loads this program. Throws for missing privileges. */
 export function canLoad(source: ProgramSource): boolean {
   const attributes = new Attributes(128)
     .u32(0, PROGRAM_TYPE[source.type])

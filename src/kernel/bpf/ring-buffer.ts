@@ -8,7 +8,7 @@ const HEADER_SIZE = 8;
 
 /** The reader of a BPF ring buffer; there may be one at a time. */
 export interface RingReader {
-  /** Hands over what has come, oldest first, without waiting; the bytes are valid during the call only. */
+  /** Handles the records that have arrived, oldest first, without waiting. */
   drain(): void;
   close(): void;
 }
@@ -33,7 +33,7 @@ export function readRing(fd: number, size: number, onRecord: (record: Uint8Array
   let data: ArrayBuffer;
   try {
     consumer = new BigUint64Array(share(page, 0, true), 0, 1);
-    // The data stand there twice in a row, so that no record is cut at the end.
+    // The data pages are mapped twice in a row, so that no record is cut at the end.
     data = share(page + 2 * size, page, false);
     producer = new BigUint64Array(data, 0, 1);
   } catch (error) {

@@ -31,13 +31,13 @@ const SYSCALL_NUMBER: Readonly<Record<string, number>> = { x64: 321, arm64: 280 
 
 let addressOf: ((value: Uint8Array) => bigint) | undefined;
 
-/** Where a buffer's bytes are in memory. They stay there; the caller keeps the buffer until the call is over. */
+/** The address of a buffer. The caller keeps the buffer until the call is over. */
 export function pointer(bytes: Uint8Array): bigint {
   addressOf ??= (createRequire(import.meta.url)('koffi') as typeof import('koffi')).address;
   return addressOf(bytes);
 }
 
-/** A `union bpf_attr` being written; what it points to stays alive with it. */
+/** A `union bpf_attr`, which keeps the buffers that it points to. */
 export class Attributes {
   readonly bytes: Uint8Array;
   readonly #view: DataView;

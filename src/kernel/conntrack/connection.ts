@@ -21,10 +21,10 @@ const FILTER_DESTINATION_PORT = 1 << 5;
 /** Deletions sent at once. */
 const BATCH = 500;
 
-/** Which flows to list. Older kernels ignore some of it, so that what comes is filtered here once more. */
+/** Which flows to list. Older kernels ignore a part of it, so that the result is filtered here again. */
 export interface FlowFilter {
   readonly protocol?: number;
-  /** Of the packet that opened the flow. */
+  /** Destination of the flow's first packet. */
   readonly destination?: string;
   readonly destinationPort?: number;
   /** Only flows whose status, masked, has this value. */
@@ -54,7 +54,7 @@ export class ConntrackConnection {
     return flows;
   }
 
-  /** The flow as it is now; null when it is gone, or when another has taken its addresses. */
+  /** Looks the flow up; null if it is gone, or another flow has its addresses. */
   find(flow: Flow): Flow | null {
     const writer = new MessageWriter(128);
     writer.u8(FAMILY_NUMBER[flow.family]).u8(0).u16(0);
@@ -70,7 +70,7 @@ export class ConntrackConnection {
     }
   }
 
-  /** Deletes flows, hundreds at a time; those gone already are no error. Returns how many were deleted. */
+  /** Deletes flows, hundreds at a time; missing ones are not an error. Returns how many were deleted. */
   async delete(flows: readonly Flow[]): Promise<number> {
     let deleted = 0;
     for (let from = 0; from < flows.length; from += BATCH) {
@@ -102,8 +102,7 @@ export class ConntrackConnection {
 
 function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter): void {
   const { protocol, destinationPort, status } = filter;
-  // Linux 6.18 compares IPv6 addresses the wrong way round and lists all flows but those asked for
-  // (ctnetlink_filter_match_tuple): these are picked out here.
+  // Linux 6.18 inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): they are compared here.
   const destination = family === 'ipv4' ? filter.destination : undefined;
   const flags =
     (destination === undefined ? 0 : FILTER_DESTINATION) |
@@ -160,7 +159,7 @@ function writeTuple(writer: MessageWriter, type: number, tuple: Tuple): void {
 function bytesOf(address: string): Uint8Array {
   const bytes = addressBytes(address);
   if (bytes) return bytes;
-  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+  throw new FairleadError(`${JSON.stringify(address)} is not an IP address`, {
     op: 'find flows',
     code: 'EINVAL',
   });

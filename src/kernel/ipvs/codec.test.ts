@@ -110,7 +110,7 @@ test('messages that hold no server, a strange family or nothing are left out', (
 test('an address of the other family is refused by name', () => {
   assert.throws(() => writeServer(new MessageWriter(), { ...V4, address: 'fd00::1' } as ServerId), {
     code: 'EINVAL',
-    message: /"fd00::1" is no IPv4 address/,
+    message: /"fd00::1" is not an IPv4 address/,
   });
 });
 

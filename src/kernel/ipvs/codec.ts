@@ -19,7 +19,7 @@ import {
   SERVER_FLAG,
 } from './constants.ts';
 
-/** What a virtual server takes: packets to an address, protocol and port, or packets with a mark. */
+/** Identifies a virtual server: packets to an address, protocol and port, or packets with a mark. */
 export type ServerMatch =
   | { readonly protocol: number; readonly address: string; readonly port: number }
   | { readonly mark: number };
@@ -32,7 +32,7 @@ export interface VirtualServer {
   readonly scheduler: string;
   /** Bits of `SERVER_FLAG.scheduler1` to `scheduler3`; others are the kernel's. */
   readonly schedulerFlags: number;
-  /** Clients come back to the same real server for this long; null: without persistence. */
+  /** How long clients return to the same real server; null: no persistence. */
   readonly persistenceSeconds: number | null;
 }
 
@@ -76,7 +76,7 @@ export function hostPort({ address, port }: { readonly address: string; readonly
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
-/** Writes what names a server; with `server`, all of it. */
+/** Writes the identity of a server; with `server`, all attributes. */
 export function writeServer(writer: MessageWriter, id: ServerId, server?: VirtualServer): void {
   writer.nested(IPVS_CMD_ATTR.service, () => {
     writer.attributeU16(IPVS_SVC_ATTR.family, id.family === 'ipv4' ? AF_INET : AF_INET6);
@@ -99,10 +99,10 @@ export function writeServer(writer: MessageWriter, id: ServerId, server?: Virtua
   });
 }
 
-/** Where the values stand in what `writeRealServer` writes; the weight only in a whole one. */
+/** Offsets of the values that `writeRealServer` writes; the weight only in a whole one. */
 export const REAL_SERVER_AT = { address: 8, port: 28, weight: 52 } as const;
 
-/** Writes a real server; `whole`: with what is not its name. */
+/** Writes a real server; `whole`: with its attributes, not only its identity. */
 export function writeRealServer(
   writer: MessageWriter,
   family: IPFamily,
@@ -154,8 +154,8 @@ export function readServer(payload: Uint8Array): VirtualServer | null {
 }
 
 /**
- * Reads one message of a dump of a virtual server's real servers; null when it is none. By hand: what reads attributes
- * in general makes an object of each, of which a real server has fifteen.
+ * Reads one message of a dump of real servers; null for other messages. Optimised: the general reader of attributes makes
+ * an object for each of a real server's fifteen.
  */
 export function readRealServer(payload: Uint8Array, family: IPFamily): ShownRealServer | null {
   let at = 0;
@@ -248,11 +248,14 @@ function unionAddress(text: string, family: IPFamily): Uint8Array {
 export function checkedAddress(text: string, family: IPFamily): Uint8Array {
   const bytes = addressBytes(text);
   if (bytes?.length !== (family === 'ipv4' ? 4 : 16)) {
-    throw new FairleadError(`${JSON.stringify(text)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
-      op: 'encode IPVS server',
-      code: 'EINVAL',
-      object: text,
-    });
+    throw new FairleadError(
+      `${JSON.stringify(text)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
+      {
+        op: 'encode IPVS server',
+        code: 'EINVAL',
+        object: text,
+      },
+    );
   }
   return bytes;
 }

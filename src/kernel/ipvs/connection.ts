@@ -54,14 +54,14 @@ const VERBS: Readonly<Record<number, string>> = {
 };
 
 /**
- * Commands that go to the kernel together. IPVS has no transactions: each is done or refused for itself, in order.
- * There may be hundreds of thousands: nothing is kept of one but its message.
+ * Commands that are sent together. IPVS has no transactions: each is done or refused separately, in order. There may be
+ * hundreds of thousands, so that only their messages are kept.
  */
 export class IpvsBatch {
   readonly #writer = new MessageWriter(16 * 1024);
   readonly #family: GenericFamily;
   readonly #sequence: () => number;
-  /** Real servers come in rows, whose messages differ in little: the last one, and where its real server stands. */
+  /** Messages of consecutive real servers differ little: the last one, and the offset of its real server. */
   #row: { readonly id: ServerId; readonly command: number; start: number; real: number } | null = null;
   #count = 0;
   #first = 0;
@@ -87,7 +87,7 @@ export class IpvsBatch {
     this.#server(IPVS_CMD.setService, server.id, server);
   }
 
-  /** Its real servers go with it. */
+  /** Removes its real servers too. */
   deleteServer(id: ServerId): void {
     this.#server(IPVS_CMD.deleteService, id);
   }
@@ -105,7 +105,7 @@ export class IpvsBatch {
     this.#real(IPVS_CMD.deleteDestination, id, real, false);
   }
 
-  /** The bytes of all commands, the last of which is acknowledged, with what tells refusals apart. */
+  /** The bytes of all commands, of which the last is acknowledged. */
   finish(): { readonly bytes: Uint8Array; readonly first: number; readonly last: number } {
     const bytes = this.#writer.bytes();
     new DataView(bytes.buffer, bytes.byteOffset).setUint16(
@@ -116,7 +116,7 @@ export class IpvsBatch {
     return { bytes, first: this.#first, last: this.#last };
   }
 
-  /** What the command at a position was to do, and to what. */
+  /** Describes the command at a position. */
   object(index: number): string {
     const bytes = this.#writer.bytes();
     let at = 0;
@@ -197,7 +197,7 @@ export class IpvsConnection {
     } catch (error) {
       this.#socket.close();
       if (!hasCode(error, 'ENOENT')) throw error;
-      throw new FairleadError('this kernel has no IPVS', {
+      throw new FairleadError('this kernel lacks IPVS', {
         op: 'open IPVS',
         code: 'no-ipvs',
         object: 'module ip_vs',
@@ -221,7 +221,7 @@ export class IpvsConnection {
     });
   }
 
-  /** Every virtual server of the namespace, whoever made it. */
+  /** Every virtual server of the namespace, including those of other programs. */
   servers(): VirtualServer[] {
     return this.#dump(IPVS_CMD.getService, () => {}).flatMap(({ payload }) => {
       const server = readServer(payload.subarray(GENERIC_HEADER));
@@ -229,7 +229,7 @@ export class IpvsConnection {
     });
   }
 
-  /** Whether there is such a virtual server, whoever made it. */
+  /** Whether there is such a virtual server, including those of other programs. */
   hasServer(id: ServerId): boolean {
     const writer = this.#message(IPVS_CMD.getService);
     writeServer(writer, id);

@@ -50,7 +50,7 @@ test('a message carries its own length, type, flags and sequence', () => {
   );
 });
 
-test('reading stops at what is malformed instead of throwing', () => {
+test('reading stops at malformed attributes without throwing', () => {
   assert.deepEqual([...eachAttribute(Uint8Array.of(3, 0, 1, 0))], []);
   assert.deepEqual([...eachAttribute(Uint8Array.of(200, 0, 1, 0, 1))], []);
   assert.deepEqual([...parseMessages(Uint8Array.of(1, 2, 3))], []);

@@ -1,4 +1,4 @@
-/** Bit of an attribute's type that says "holds attributes"; the kernel's stricter families want it set. */
+/** Bit of an attribute's type for nested attributes, which the stricter families of the kernel require. */
 export const NLA_F_NESTED = 0x8000;
 const NLA_TYPE_MASK = 0x3fff;
 
@@ -21,7 +21,7 @@ export class MessageWriter {
     return this.#length;
   }
 
-  /** What was written; valid until the next write. */
+  /** The written bytes; valid until the next write. */
   bytes(): Uint8Array<ArrayBuffer> {
     return this.#bytes.subarray(0, this.#length);
   }
@@ -71,7 +71,7 @@ export class MessageWriter {
     return this;
   }
 
-  /** Appends a copy of all that was written from `start` on, of which parts can be overwritten; returns its start. */
+  /** Appends a copy of everything from `start` on, to be overwritten in part. Returns its start. */
   repeat(start: number): number {
     const end = this.#length;
     const at = this.#reserve(end - start);
@@ -110,7 +110,7 @@ export class MessageWriter {
     return this;
   }
 
-  /** An attribute without a value: its presence is the message. */
+  /** An attribute without a value. */
   flag(type: number): this {
     this.#attribute(type, 0);
     return this;

@@ -99,14 +99,14 @@ test('closing while a thread sends waits for the thread', async () => {
   await assert.rejects(socket.batch(one.bytes, 1), { code: 'EBADF' });
 });
 
-test('a dump returns everything however long', async () => {
+test('a dump returns everything regardless of its length', async () => {
   const many = routes(20_000);
   assert.deepEqual(await socket.batch(many.bytes, many.sequences.at(-1) ?? 0), []);
   const table = new MessageWriter().u8(2).u8(0).u16(0).u32(0).u32(0).attributeU32(15, 254);
   assert.equal(socket.dump(RTM_GETROUTE, table.bytes()).length, 20_000);
 });
 
-test('an error carries errno, the kernel’s words and the object', () => {
+test('an error has errno, the kernel’s message and the object', () => {
   const route = new MessageWriter().u8(2).u8(24).u8(0).u8(0).u8(254).u8(4).u8(0).u8(1).u32(0);
   route.attribute(1, Uint8Array.of(10, 0, 0, 0)).attributeU32(4, 4711);
   assert.throws(() => socket.request(RTM_NEWROUTE, NLM_F_CREATE, route.bytes(), 'the route'), {
@@ -120,7 +120,7 @@ test('an error carries errno, the kernel’s words and the object', () => {
   });
 });
 
-test('a listener is told of every event, or that events were lost', async () => {
+test('a listener receives every event, or learns that events were lost', async () => {
   using listener = new NetlinkSocket({ protocol: NETLINK_ROUTE, netns, receiveBuffer: 8192 });
   let events = 0;
   const lost = new Promise<void>((resolve) => {

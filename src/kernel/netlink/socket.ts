@@ -45,9 +45,9 @@ const MSG_DONTWAIT = 0x40;
 const MSG_TRUNC = 0x20;
 
 const HEADER = 16;
-/** A dump that was interrupted by changes is asked for again this many times. */
+/** How often a dump is repeated that was interrupted by changes. */
 const DUMP_ATTEMPTS = 20;
-/** Longer batches are sent by a thread of libuv's pool, since a commit of theirs takes milliseconds. */
+/** Longer batches are sent by a thread of libuv's pool, because their commit takes milliseconds. */
 const ASYNC_BYTES = 128 * 1024;
 
 /** One message from the kernel. `payload` is a copy, free to keep. */
@@ -63,13 +63,13 @@ export interface NetlinkRefusal {
   readonly sequence: number;
   /** Positive. */
   readonly errno: number;
-  /** The kernel's own words, where it has some. */
+  /** The kernel's message, if any. */
   readonly text: string | null;
-  /** Where in the message the offending attribute stands, where the kernel says so. */
+  /** Offset of the offending attribute in the message, if the kernel reports it. */
   readonly offset: number | null;
 }
 
-/** All that the kernel answered to what was sent. */
+/** The kernel's answers to what was sent. */
 interface Replies {
   readonly messages: NetlinkMessage[];
   readonly refusals: NetlinkRefusal[];
@@ -99,7 +99,7 @@ export class NetlinkSocket {
   #poll: Poll | null = null;
   #read: (most: number) => void = () => {};
   #closed = false;
-  /** A batch is with libuv's thread; its replies would be mixed with a request's. */
+  /** A thread is sending a batch; its replies would be mixed with a request's. */
   #sending: Promise<unknown> | null = null;
 
   constructor(options: NetlinkOptions) {
@@ -118,7 +118,7 @@ export class NetlinkSocket {
     this.#option(SOL_SOCKET, SO_RCVBUFFORCE, options.receiveBuffer ?? size);
     this.#option(SOL_NETLINK, NETLINK_EXT_ACK, 1);
     this.#option(SOL_NETLINK, NETLINK_CAP_ACK, 1);
-    // Lets rtnetlink filter dumps; kernels before 4.20 and other families do not know it.
+    // Lets rtnetlink filter dumps; unknown to kernels before 4.20 and other families.
     this.#option(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
     this.#sequence = 1;
     if (!options.filter) return;
@@ -130,7 +130,7 @@ export class NetlinkSocket {
     }
   }
 
-  /** Puts another filter in the place of the one there is, without a gap. */
+  /** Replaces the filter atomically. */
   setFilter(program: readonly FilterInstruction[]): void {
     if (!attachFilter(this.#fd, program)) throw systemError('attach filter to netlink socket');
   }
@@ -142,7 +142,7 @@ export class NetlinkSocket {
   }
 
   /**
-   * Sends one request and returns what the kernel answered besides the acknowledgement.
+   * Sends one request and returns the kernel's answers except the acknowledgement.
    * Throws FairleadError (errno name as code) naming `object`.
    */
   request(type: number, flags: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
@@ -155,8 +155,8 @@ export class NetlinkSocket {
   }
 
   /**
-   * As `request`, by a thread of libuv's pool: for what takes the kernel milliseconds. Until it is answered, requests
-   * on this socket throw EBUSY, and others of this kind wait their turn.
+   * As `request`, on a thread of libuv's pool, for requests that take the kernel milliseconds. Until it is answered, other
+   * requests on this socket throw EBUSY, and further ones of this kind wait.
    */
   async requestAsync(
     type: number,
@@ -173,7 +173,7 @@ export class NetlinkSocket {
     return messages;
   }
 
-  /** Asks for every object of a kind; asks again when changes in the middle made the answer inconsistent. */
+  /** Lists all objects of a kind; repeats the request if changes made the answer inconsistent. */
   dump(type: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
     for (let attempt = 1; ; attempt++) {
       const sequence = this.nextSequence();
@@ -186,15 +186,15 @@ export class NetlinkSocket {
         throw new FairleadError(`the kernel's ${object ?? 'objects'} kept changing while being listed`, {
           op: 'netlink dump',
           code: 'EINTR',
-          hint: 'something else on this machine is changing them without pause',
+          hint: 'another program on this machine changes them continuously',
         });
       }
     }
   }
 
   /**
-   * Sends messages that the caller built, the last of which (and no other need) asks for an acknowledgement, and
-   * returns every refusal; none means that all was done. `last` is the sequence number of that last message.
+   * Sends messages that the caller built and returns the refusals. Only the last message has to request an
+   * acknowledgement; `last` is its sequence number.
    * `bytes` must not change until then; requests made meanwhile throw EBUSY, batches wait their turn.
    */
   async batch(bytes: Uint8Array, last: number): Promise<NetlinkRefusal[]> {
@@ -203,15 +203,15 @@ export class NetlinkSocket {
     return (await this.#sendByThread(bytes, last)).refusals;
   }
 
-  /** As `batch`, blocking this thread while the kernel works. */
+  /** As `batch`, but synchronous. */
   batchSync(bytes: Uint8Array, last: number): NetlinkRefusal[] {
     this.#send(bytes);
     return this.#collect(last).refusals;
   }
 
   /**
-   * Joins multicast groups and calls `onMessage` for what comes; `onOverrun` when the kernel had to drop events
-   * (ENOBUFS), after which the listener must look at the whole state. Such a socket takes no requests.
+   * Joins multicast groups and calls `onMessage` for each event, and `onOverrun` when the kernel dropped events (ENOBUFS):
+   * the listener has to read the complete state then. Such a socket cannot be used for requests.
    */
   subscribe(
     groups: readonly number[],
@@ -224,13 +224,13 @@ export class NetlinkSocket {
       }
     }
     this.#read = (most) => this.#drain(most, onMessage, onOverrun);
-    // Bounded, so that a flood of events leaves the event loop time for others: it calls again for the rest.
+    // Bounded, so that a flood of events does not block the event loop, which calls again for the rest.
     this.#poll ??= libc().poll(this.#fd, () => this.#read(64));
   }
 
-  /** Hands on what events have come in already, without waiting for the event loop; `most` at a time. */
-  readEvents(most: number): void {
-    this.#read(most);
+  /** Handles events that have arrived, at most `max`, without waiting for the event loop. */
+  readEvents(max: number): void {
+    this.#read(max);
   }
 
   /** Lets the process end although this socket is subscribed. */
@@ -242,7 +242,7 @@ export class NetlinkSocket {
     if (this.#closed) return;
     this.#closed = true;
     this.#poll?.close();
-    // The number must not be given to another file while a thread sends to it.
+    // The descriptor must not be reused while a thread sends to it.
     if (!this.#sending) libc().close(this.#fd);
   }
 
@@ -309,8 +309,8 @@ export class NetlinkSocket {
   }
 
   /**
-   * Reads what the kernel answered. It has queued every reply before send() returns (a dump's next part while the
-   * one before is read), so nothing here waits; a queue that ends early means that replies were lost.
+   * Reads the kernel's answers. It queues all replies before send() returns (the next part of a dump while the previous one
+   * is read), so that this never waits; a missing reply means that replies were lost.
    */
   #collect(last: number): Replies {
     const messages: NetlinkMessage[] = [];
@@ -322,7 +322,7 @@ export class NetlinkSocket {
       if (length < 0) {
         const code = errnoName(libc().errno());
         if (code === 'EAGAIN') break;
-        // ENOBUFS: acknowledgements were dropped, though what they answer was done; more may follow.
+        // ENOBUFS: acknowledgements were dropped, but the requests were processed; more may follow.
         if (code === 'EINTR' || code === 'ENOBUFS') continue;
         throw systemError('read netlink reply');
       }
@@ -400,7 +400,7 @@ function refusalOf(message: NetlinkMessage, errno: number): NetlinkRefusal {
   };
 }
 
-/** A refusal as an error that names what was being written. */
+/** Converts a refusal to an error that names the object. */
 export function refusalError(refusal: NetlinkRefusal, op: string, object?: string): FairleadError {
   const code = errnoName(refusal.errno);
   const where = refusal.offset === null ? '' : ` at byte ${refusal.offset}`;

@@ -56,8 +56,8 @@ export interface NewAddress {
 }
 
 /**
- * Gives a device an address; one that it has already is no error. IPv6 addresses are usable at once, without
- * duplicate address detection: whoever gives addresses out here knows that they are unique.
+ * Gives a device an address; an existing one is not an error. IPv6 addresses are usable at once, without
+ * duplicate address detection: the caller assigns unique addresses.
  */
 export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
   const writer = new MessageWriter(128);
@@ -183,7 +183,7 @@ function header(
 function checkedBytes(address: string): Uint8Array {
   const bytes = addressBytes(address);
   if (bytes) return bytes;
-  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, {
+  throw new FairleadError(`${JSON.stringify(address)} is not an IP address`, {
     op: 'add address',
     code: 'EINVAL',
   });

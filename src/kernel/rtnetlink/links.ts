@@ -83,11 +83,11 @@ export interface Link {
   readonly master: number | null;
   /** Index of the device beneath it, or of a veth's peer, in the peer's namespace. */
   readonly link: number | null;
-  /** What the kind has of its own, where this module knows it. */
+  /** Attributes of the kind, if this module knows it. */
   readonly vxlan: VxlanState | null;
 }
 
-/** What the kernel says of a VXLAN device (RFC 7348). */
+/** Attributes of a VXLAN device (RFC 7348). */
 export interface VxlanState {
   readonly id: number;
   readonly local: string | null;
@@ -106,7 +106,7 @@ export interface LinkSettings {
   /** "02:00:00:00:00:01"; chosen by the kernel when left out. */
   readonly mac?: string;
   readonly up?: boolean;
-  /** Where the device is to live; default: the socket's namespace. */
+  /** The namespace of the device; default: the socket's. */
   readonly netns?: LinkNetns;
 }
 
@@ -148,7 +148,7 @@ export interface DummySettings extends LinkSettings {
 
 export type NewLink = VethSettings | BridgeSettings | VxlanSettings | DummySettings;
 
-/** Makes a device, and a veth's peer with it, wherever they are to live, in one request. */
+/** Creates a device, and a veth's peer, in their namespaces, in one request. */
 export function addLink(socket: NetlinkSocket, link: NewLink): void {
   const writer = linkHeader(AF_UNSPEC, 0, link.up);
   writeSettings(writer, link);
@@ -160,7 +160,7 @@ export function addLink(socket: NetlinkSocket, link: NewLink): void {
   socket.request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, writer.bytes(), `add ${link.kind} ${link.name}`);
 }
 
-/** What can be changed of a device; what is left out stays. */
+/** Changes of a device; omitted fields stay unchanged. */
 export interface LinkChanges {
   readonly name?: string;
   readonly up?: boolean;
@@ -217,7 +217,7 @@ export function setBridgePort(socket: NetlinkSocket, index: number, changes: Bri
   socket.request(RTM_SETLINK, 0, writer.bytes(), `change bridge port ${index}`);
 }
 
-/** Removes a device, by name or index, and a veth's peer with it; false when there is none. */
+/** Removes a device, by name or index, and a veth's peer with it; false if there is none. */
 export function deleteLink(socket: NetlinkSocket, link: string | number): boolean {
   const writer = linkHeader(AF_UNSPEC, typeof link === 'number' ? link : 0, undefined);
   if (typeof link === 'string') writer.attributeText(IFLA_IFNAME, checkedName(link));
@@ -232,7 +232,7 @@ export function deleteLink(socket: NetlinkSocket, link: string | number): boolea
 
 /**
  * Removes all devices of a group (see `LinkChanges.group`) by a thread: the kernel waits for readers (RCU) tens of
- * milliseconds, once for all of them. The socket takes no requests meanwhile. No device in the group is no error.
+ * milliseconds, once for all of them. The socket takes no requests meanwhile. An empty group is not an error.
  */
 export async function deleteLinkGroup(socket: NetlinkSocket, group: number): Promise<void> {
   const writer = linkHeader(AF_UNSPEC, 0, undefined).attributeU32(IFLA_GROUP, group);
@@ -260,7 +260,7 @@ export function findLink(socket: NetlinkSocket, link: string | number): Link | n
 export function getLink(socket: NetlinkSocket, link: string | number): Link {
   const found = findLink(socket, link);
   if (found) return found;
-  throw new FairleadError(`there is no network device ${link}`, {
+  throw new FairleadError(`no such network device: ${link}`, {
     op: 'find link',
     code: 'ENODEV',
     object: String(link),
@@ -305,7 +305,10 @@ export function formatMac(bytes: Uint8Array): string {
 /** The six bytes of "02:00:00:00:00:01". Throws on anything else. */
 export function macBytes(mac: string): Uint8Array {
   if (!/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i.test(mac)) {
-    throw new FairleadError(`${JSON.stringify(mac)} is no MAC address`, { op: 'read MAC', code: 'EINVAL' });
+    throw new FairleadError(`${JSON.stringify(mac)} is not a MAC address`, {
+      op: 'read MAC',
+      code: 'EINVAL',
+    });
   }
   return Uint8Array.from(mac.split(':'), (part) => Number.parseInt(part, 16));
 }
@@ -352,7 +355,7 @@ function writeKind(writer: MessageWriter, link: NewLink): void {
       return;
     case 'vxlan': {
       const local = addressBytes(link.local);
-      if (!local) throw new FairleadError(`vxlan ${link.name}: ${link.local} is no address`, BAD_LINK);
+      if (!local) throw new FairleadError(`vxlan ${link.name}: ${link.local} is not an address`, BAD_LINK);
       if (link.id < 0 || link.id > 0xffffff) {
         throw new FairleadError(`vxlan ${link.name}: the id ${link.id} is outside 0-16777215`, BAD_LINK);
       }
@@ -388,7 +391,7 @@ function readVxlan(data: Attributes): VxlanState {
 function checkedName(name: string): string {
   if (name.length >= 1 && Buffer.byteLength(name) <= 15 && !/[\s/]/.test(name)) return name;
   throw new FairleadError(
-    `${JSON.stringify(name)} is no name for a network device: 1 to 15 bytes, no space or slash`,
+    `${JSON.stringify(name)} is not a valid device name: use 1 to 15 bytes without space or slash`,
     {
       op: 'name link',
       code: 'EINVAL',

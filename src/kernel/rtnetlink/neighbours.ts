@@ -53,7 +53,7 @@ export function replaceNeighbour(
   socket.request(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, writer.bytes(), object);
 }
 
-/** Removes an entry of the ARP or ND table; false when there is none. */
+/** Removes an entry of the ARP or ND table; false if there is none. */
 export function deleteNeighbour(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly address: string },
@@ -138,7 +138,7 @@ export function replaceForwardingEntry(
 
 const ALL_ZERO = '00:00:00:00:00:00';
 
-/** Removes an entry of a VXLAN device, or (without `remote`) of a bridge's port; false when there is none. */
+/** Removes an entry of a VXLAN device, or (without `remote`) of a bridge's port; false if there is none. */
 export function deleteForwardingEntry(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly mac: string; readonly remote?: string },
@@ -208,5 +208,8 @@ function familyNumber(bytes: Uint8Array): number {
 function checkedBytes(address: string): Uint8Array {
   const bytes = addressBytes(address);
   if (bytes) return bytes;
-  throw new FairleadError(`${JSON.stringify(address)} is no IP address`, { op: 'neighbour', code: 'EINVAL' });
+  throw new FairleadError(`${JSON.stringify(address)} is not an IP address`, {
+    op: 'neighbour',
+    code: 'EINVAL',
+  });
 }

@@ -41,7 +41,7 @@ const TYPES = {
 
 export type RouteType = keyof typeof TYPES;
 
-/** RTPROT_*: who made a route. `fairlead` is a number that nobody has registered (70 is "F"). */
+/** RTPROT_*: the program that made a route. `fairlead` is an unregistered number (70 is "F"). */
 export const ROUTE_PROTOCOL = { kernel: 2, boot: 3, static: 4, fairlead: 70 } as const;
 
 /** A route. */
@@ -54,7 +54,7 @@ export interface Route {
   readonly device?: number;
   /** Source address that this machine prefers on the route. */
   readonly source?: string;
-  /** The next hop is on the device's link although no route says so. */
+  /** The next hop is on the device's link even without a route to it. */
   readonly onlink?: boolean;
   /** Default 254, main. */
   readonly table?: number;
@@ -72,7 +72,7 @@ export function addRoute(socket: NetlinkSocket, route: Route): void {
   socket.request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, encodeRoute(route), `add route ${describe(route)}`);
 }
 
-/** Adds a route, in place of the one to the same destination with the same metric, if there is one. */
+/** Adds a route or replaces the one with the same destination and metric. */
 export function replaceRoute(socket: NetlinkSocket, route: Route): void {
   socket.request(
     RTM_NEWROUTE,
@@ -82,7 +82,7 @@ export function replaceRoute(socket: NetlinkSocket, route: Route): void {
   );
 }
 
-/** Removes a route; false when there is none such. */
+/** Removes a route; false if there is no such one. */
 export function deleteRoute(socket: NetlinkSocket, route: Route): boolean {
   try {
     socket.request(RTM_DELROUTE, 0, encodeRoute(route, true), `delete route ${describe(route)}`);
@@ -120,7 +120,7 @@ export function listRoutes(socket: NetlinkSocket, filter: RouteFilter = {}): Rou
   try {
     messages = socket.dump(RTM_GETROUTE, writer.bytes(), 'routes');
   } catch (error) {
-    // Under strict checking the kernel says ENOENT of a table that nothing was ever put into.
+    // With strict checking the kernel returns ENOENT for a table that was never used.
     if (hasCode(error, 'ENOENT')) return [];
     throw error;
   }
@@ -139,11 +139,11 @@ export function listRoutes(socket: NetlinkSocket, filter: RouteFilter = {}): Rou
   return routes;
 }
 
-/** The route that a packet to an address takes; null where there is none. */
+/** The route that a packet to an address takes; null if there is none. */
 export function findRoute(socket: NetlinkSocket, destination: string): Route | null {
   const bytes = addressBytes(destination);
   if (!bytes) {
-    throw new FairleadError(`${JSON.stringify(destination)} is no address`, {
+    throw new FairleadError(`${JSON.stringify(destination)} is not an address`, {
       op: 'find route',
       code: 'EINVAL',
       object: destination,
@@ -201,7 +201,7 @@ const RT_SCOPE_NOWHERE = 255;
 
 function encodeRoute(route: Route, forDelete = false): Uint8Array {
   const destination = parseCidr(route.destination);
-  if (!destination) throw invalid(route, `${JSON.stringify(route.destination)} is no network`);
+  if (!destination) throw invalid(route, `${JSON.stringify(route.destination)} is not a network`);
   const v4 = destination.family === 'ipv4';
   const type = TYPES[route.type ?? 'unicast'];
   const writer = new MessageWriter(128)
@@ -226,7 +226,7 @@ function encodeRoute(route: Route, forDelete = false): Uint8Array {
   return writer.bytes();
 }
 
-/** IPv4 wants the distance of the destination; a deletion with "nowhere" matches any. */
+/** IPv4 requires the scope of the destination; a deletion with "nowhere" matches any. */
 function scopeOf(route: Route, forDelete: boolean, v4: boolean): number {
   if (!v4) return RT_SCOPE_UNIVERSE;
   if (forDelete) return RT_SCOPE_NOWHERE;
@@ -237,7 +237,7 @@ function scopeOf(route: Route, forDelete: boolean, v4: boolean): number {
 function bytesOf(route: Route, field: string, text: string, v4: boolean): Uint8Array {
   const bytes = addressBytes(text);
   if (!bytes || (bytes.length === 4) !== v4) {
-    throw invalid(route, `${field} ${JSON.stringify(text)} is no address of the destination's family`);
+    throw invalid(route, `${field} ${JSON.stringify(text)} is not an address of the destination's family`);
   }
   return bytes;
 }

@@ -169,7 +169,7 @@ for (const [family, local] of [
   });
 }
 
-test('a link can be renamed, set down, moved, deleted; what is not there says so', () => {
+test('a link can be renamed, set down, moved and deleted; a missing one is an error', () => {
   const index = veth('first');
   setLink(socket, index, { up: false });
   setLink(socket, index, { name: 'second', mtu: 1280 });
@@ -208,7 +208,7 @@ test('a group of links is deleted at once, and no other', async () => {
   await deleteLinkGroup(socket, 0x1234);
 });
 
-test('addresses are usable at once, listed, and taken away', () => {
+test('addresses are usable at once, listed and removed', () => {
   const device = veth('eth0');
   addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
   addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
@@ -243,7 +243,7 @@ test('addresses are usable at once, listed, and taken away', () => {
   assert.throws(() => addAddress(socket, { device, address: '10.0.0.300', prefix: 24 }), { code: 'EINVAL' });
 });
 
-test('many addresses are given in one go; those that are there already are no error', async () => {
+test('many addresses are added by one call; existing ones are not an error', async () => {
   const device = veth('eth0');
   addAddress(socket, { device, address: '10.0.1.7', prefix: 32 });
   const many = Array.from({ length: 600 }, (_, i) => ({
@@ -359,7 +359,7 @@ test('a route of another table is seen only there; replacing changes the next ho
   assert.deepEqual(listRoutes(socket, { table: 4000, family: 'ipv4' }), []);
 });
 
-test('an unreachable next hop is refused in the kernel’s own words', () => {
+test('an unreachable next hop is refused with the kernel’s message', () => {
   veth('eth0');
   assert.throws(() => addRoute(socket, { destination: '10.2.0.0/16', via: '10.0.0.2' }), {
     code: 'ENETUNREACH',
@@ -418,7 +418,7 @@ test('permanent neighbours', () => {
   }
 });
 
-test('changes are told as they happen', async () => {
+test('changes are reported as they happen', async () => {
   const seen: string[] = [];
   let done = () => {};
   const finished = new Promise<void>((resolve) => {

@@ -38,7 +38,7 @@ export interface RoutingRule {
   readonly suppressPrefixLength?: number;
 }
 
-/** Adds a rule; one that is there already is no error. */
+/** Adds a rule; an existing one is not an error. */
 export function addRule(socket: NetlinkSocket, rule: RoutingRule): void {
   try {
     socket.request(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, encodeRule(rule), `add rule ${rule.priority}`);
@@ -47,7 +47,7 @@ export function addRule(socket: NetlinkSocket, rule: RoutingRule): void {
   }
 }
 
-/** Removes a rule; false when there is none such. */
+/** Removes a rule; false if there is no such one. */
 export function deleteRule(socket: NetlinkSocket, rule: RoutingRule): boolean {
   try {
     socket.request(RTM_DELRULE, 0, encodeRule(rule), `delete rule ${rule.priority}`);
@@ -130,7 +130,7 @@ function network(rule: RoutingRule, field: string, value: string | undefined) {
   const cidr = parseCidr(value);
   if (cidr?.family === rule.family) return cidr;
   throw new FairleadError(
-    `rule ${rule.priority}: ${field} ${JSON.stringify(value)} is no ${rule.family} network`,
+    `rule ${rule.priority}: ${field} ${JSON.stringify(value)} is not an ${rule.family} network`,
     {
       op: 'encode rule',
       code: 'EINVAL',

@@ -6,6 +6,7 @@ import type { TLSSocket } from 'node:tls';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { KubeletOptions } from '../options.ts';
+import { serveConnect } from './connect-tunnel.ts';
 import { findLogPlace, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
 import {
@@ -138,6 +139,7 @@ export async function serveKubelet(
   const servers = options.nodeAddresses.map((address) => {
     const server = createServer(tls, listeners.request);
     server.on('upgrade', listeners.upgrade);
+    server.on('connect', serveConnect);
     // The descriptor is opened here, so that an address in use is an error at once and by name.
     server.listen({ fd: listenTcpIn(null, address, port) });
     return server;

@@ -1,0 +1,121 @@
+import { selectorMatches } from '../../label-selector.ts';
+import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../../object.ts';
+import type { ObjectView } from '../../object-view.ts';
+import type { ResourceRegistry } from '../../routes/resource-registry.ts';
+import type { AdmissionAttributes } from '../plugin.ts';
+import { isExempt, matchingResource, namespaceMatches, objectMatches, rulesIn } from '../rule-match.ts';
+
+/** What policies look at besides the request. */
+export interface PolicyWorld {
+  readonly view: ObjectView;
+  readonly registry: ResourceRegistry;
+}
+
+const GROUP = 'admissionregistration.k8s.io';
+
+/** The policies of a type with each of their bindings, for a request that both match. */
+export function boundPolicies(
+  world: PolicyWorld,
+  type: 'validating' | 'mutating',
+  attributes: AdmissionAttributes,
+): { readonly policy: ApiObject; readonly binding: ApiObject }[] {
+  if (isExempt(attributes)) return [];
+  const policies = world.view.list(`${type}admissionpolicies.${GROUP}`);
+  if (policies.length === 0) return [];
+  const bindings = world.view.list(`${type}admissionpolicybindings.${GROUP}`);
+  return policies
+    .filter((policy) => constraintsMatch(world, at(policy, 'spec', 'matchConstraints'), attributes, true))
+    .flatMap((policy) =>
+      bindings
+        .filter(
+          (binding) =>
+            textAt(binding, 'spec', 'policyName') === policy.metadata.name &&
+            constraintsMatch(world, at(binding, 'spec', 'matchResources'), attributes, false),
+        )
+        .map((binding) => ({ policy, binding })),
+    );
+}
+
+/** Tells whether MatchResources match; without rules a binding matches everything, a policy nothing. */
+function constraintsMatch(
+  { view, registry }: PolicyWorld,
+  constraints: unknown,
+  attributes: AdmissionAttributes,
+  needsRules: boolean,
+): boolean {
+  if (!isObject(constraints)) return !needsRules;
+  if (!namespaceMatches(constraints['namespaceSelector'], attributes, view)) return false;
+  if (!objectMatches(constraints['objectSelector'], attributes)) return false;
+  const named = (rules: readonly JsonObject[]) =>
+    rules.filter((rule) => {
+      const names = rule['resourceNames'];
+      return !Array.isArray(names) || names.length === 0 || names.includes(attributes.name);
+    });
+  const policy = constraints['matchPolicy'];
+  const excluded = named(rulesIn(constraints, 'excludeResourceRules'));
+  if (matchingResource(excluded, policy, attributes, registry)) return false;
+  const rules = rulesIn(constraints, 'resourceRules');
+  if (rules.length === 0) return !needsRules;
+  return matchingResource(named(rules), policy, attributes, registry) !== null;
+}
+
+/** A policy whose parameters cannot be found, or are of an unknown kind. */
+export class ParameterError extends Error {
+  override readonly name = 'ParameterError';
+}
+
+/**
+ * The parameter objects of a binding: [null] for a policy without parameters, [] where none were found and that is
+ * allowed. Throws ParameterError where they are missing.
+ */
+export function parametersOf(
+  { view, registry }: PolicyWorld,
+  policy: ApiObject,
+  binding: ApiObject,
+  attributes: AdmissionAttributes,
+): (ApiObject | null)[] {
+  const paramKind = at(policy, 'spec', 'paramKind');
+  const reference = at(binding, 'spec', 'paramRef');
+  if (!isObject(paramKind) || !isObject(reference)) return [null];
+  const [group = '', version = ''] = splitVersion(textAt(paramKind, 'apiVersion'));
+  const kind = registry
+    .all()
+    .find(
+      (one) =>
+        one.stored &&
+        one.kind.group === group &&
+        one.kind.version === version &&
+        one.kind.kind === textAt(paramKind, 'kind'),
+    )?.kind;
+  if (!kind) {
+    throw new ParameterError(
+      `failed to find resource referenced by paramKind: '${textAt(paramKind, 'apiVersion')}, Kind=${textAt(paramKind, 'kind')}'`,
+    );
+  }
+  const namespace = kind.namespaced ? textAt(reference, 'namespace') || attributes.namespace : '';
+  if (kind.namespaced && namespace === '') {
+    throw new ParameterError(
+      'cannot use namespaced paramRef in policy binding that matches cluster-scoped resources',
+    );
+  }
+  const name = textAt(reference, 'name');
+  const { selector } = reference;
+  const found =
+    name !== ''
+      ? [view.get(kind.collection, `${namespace}/${name}`)].filter((one) => one !== undefined)
+      : view
+          .list(kind.collection, kind.namespaced ? namespace : undefined)
+          .filter(({ metadata }) => isObject(selector) && selectorMatches(selector, metadata.labels ?? {}));
+  if (found.length > 0) return found;
+  if (reference['parameterNotFoundAction'] !== 'Allow') {
+    throw new ParameterError('no params found for policy binding with `Deny` parameterNotFoundAction');
+  }
+  return [];
+}
+
+function splitVersion(apiVersion: string): [string, string] {
+  const slash = apiVersion.indexOf('/');
+  return slash < 0 ? ['', apiVersion] : [apiVersion.slice(0, slash), apiVersion.slice(slash + 1)];
+}
+
+export const variablesIn = (policy: ApiObject): JsonObject[] => listAt(policy, 'spec', 'variables');

@@ -1,0 +1,216 @@
+import { messageOf } from '../../../lib/errors.ts';
+import type { Logger } from '../../../lib/log.ts';
+import type { Authorizer } from '../../authorization/authorizer.ts';
+import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
+import { presented, toStorage } from '../../conversion.ts';
+import { applyJsonPatch } from '../../json-patch.ts';
+import { type ApiObject, equal, type JsonObject } from '../../object.ts';
+import type { ObjectView } from '../../object-view.ts';
+import type { ResourceRegistry } from '../../routes/resource-registry.ts';
+import { badRequest, StatusError } from '../../status-error.ts';
+import { conditionsHold, requestVariables } from '../match-conditions.ts';
+import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
+import {
+  type GroupVersionResource,
+  isExempt,
+  matchingResource,
+  namespaceMatches,
+  objectMatches,
+} from '../rule-match.ts';
+import {
+  deniedBy,
+  type ReviewedAs,
+  type ReviewResponse,
+  readResponse,
+  reviewRequest,
+} from './admission-review.ts';
+import { type Webhook, webhooksOf } from './webhook.ts';
+import type { WebhookClient } from './webhook-client.ts';
+
+export interface WebhookOptions {
+  readonly view: ObjectView;
+  readonly registry: ResourceRegistry;
+  readonly client: WebhookClient;
+  readonly programs: RequestPrograms;
+  readonly authorizer: Authorizer;
+  /** Fills in an object's defaults after a patch. */
+  readonly complete: (object: ApiObject) => void;
+  readonly randomUuid: () => string;
+  readonly logger: Logger;
+}
+
+const hooksIn = (view: ObjectView, attributes: AdmissionAttributes, type: Webhook['type']): Webhook[] =>
+  isExempt(attributes) ? [] : webhooksOf(view, type);
+
+/**
+ * Calls the mutating webhooks one after the other, each with what the former made of the object. When a webhook has
+ * changed it, `rerun` runs the server's own plugins again, and webhooks with reinvocationPolicy IfNeeded are asked
+ * again once.
+ */
+export function createMutatingWebhooks(
+  options: WebhookOptions,
+  rerun: (attributes: AdmissionAttributes) => Promise<void>,
+): AdmissionPlugin {
+  return {
+    name: 'MutatingAdmissionWebhook',
+    handles: (attributes) => hooksIn(options.view, attributes, 'Mutating').length > 0,
+    async mutate(attributes) {
+      const { object } = attributes;
+      /** Webhooks that may be asked again, with the object as they left it. */
+      const seen = new Map<Webhook, unknown>();
+      let changed = false;
+      const ask = async (hook: Webhook) => {
+        const resource = await matches(options, hook, attributes);
+        if (!resource) return;
+        const response = await call(options, hook, attributes, resource);
+        if (response?.patch && object && applyPatch(options, hook, attributes, resource, response.patch))
+          changed = true;
+        seen.set(hook, structuredClone(object));
+      };
+      for (const hook of hooksIn(options.view, attributes, 'Mutating')) await ask(hook);
+      if (!changed) return;
+      await rerun(attributes);
+      for (const [hook, left] of [...seen]) {
+        if (hook.reinvocationPolicy === 'IfNeeded' && !equal(left, object)) await ask(hook);
+      }
+    },
+  };
+}
+
+/** Calls the validating webhooks at the same time; any of them can refuse. */
+export function createValidatingWebhooks(options: WebhookOptions): AdmissionPlugin {
+  return {
+    name: 'ValidatingAdmissionWebhook',
+    handles: (attributes) => hooksIn(options.view, attributes, 'Validating').length > 0,
+    async validate(attributes) {
+      const results = await Promise.allSettled(
+        hooksIn(options.view, attributes, 'Validating').map(async (hook) => {
+          const resource = await matches(options, hook, attributes);
+          if (resource) await call(options, hook, attributes, resource);
+        }),
+      );
+      for (const result of results) if (result.status === 'rejected') throw result.reason;
+    },
+  };
+}
+
+/** The resource under which a webhook wants to see a write; null: it does not. */
+async function matches(
+  { view, registry, programs, authorizer }: WebhookOptions,
+  hook: Webhook,
+  attributes: AdmissionAttributes,
+): Promise<GroupVersionResource | null> {
+  if (!namespaceMatches(hook.namespaceSelector, attributes, view)) return null;
+  if (!objectMatches(hook.objectSelector, attributes)) return null;
+  const resource = matchingResource(hook.rules, hook.matchPolicy, attributes, registry);
+  if (!resource || hook.matchConditions.length === 0) return resource;
+  try {
+    const holds = await conditionsHold(
+      hook.matchConditions,
+      programs,
+      requestVariables(attributes, authorizer),
+    );
+    return holds ? resource : null;
+  } catch (error) {
+    if (!(error instanceof CelError)) throw error;
+    if (hook.failurePolicy === 'Ignore') return null;
+    throw new StatusError(
+      403,
+      'Forbidden',
+      `admission webhook ${JSON.stringify(hook.name)} denied the request: failed to evaluate match conditions: ${error.message}`,
+    );
+  }
+}
+
+/** Asks a webhook. Null: it could not be asked, and its failure policy is Ignore. Throws StatusError for a refusal. */
+async function call(
+  options: WebhookOptions,
+  hook: Webhook,
+  attributes: AdmissionAttributes,
+  resource: GroupVersionResource,
+): Promise<ReviewResponse | null> {
+  if (attributes.dryRun && hook.sideEffects !== 'None' && hook.sideEffects !== 'NoneOnDryRun') {
+    throw badRequest(`admission webhook ${JSON.stringify(hook.name)} does not support dry run`);
+  }
+  const uid = options.randomUuid();
+  let response: ReviewResponse;
+  try {
+    const review = reviewRequest(uid, attributes, reviewedAs(options.registry, attributes, resource));
+    response = readResponse(await options.client.post(hook, review), uid, hook.type === 'Mutating');
+  } catch (error) {
+    const message = `failed calling webhook ${JSON.stringify(hook.name)}: ${messageOf(error)}`;
+    if (hook.failurePolicy === 'Fail') {
+      throw new StatusError(500, 'InternalError', `Internal error occurred: ${message}`, {
+        causes: [{ message }],
+      });
+    }
+    options.logger.warn({ webhook: hook.name, configuration: hook.configuration }, `${message}; ignored`);
+    return null;
+  }
+  for (const warning of response.warnings) attributes.warn(warning);
+  if (!response.allowed) throw deniedBy(hook.name, response.status);
+  return response;
+}
+
+/** The objects of a write in the group and version that a webhook has asked for. */
+function reviewedAs(
+  registry: ResourceRegistry,
+  attributes: AdmissionAttributes,
+  wanted: GroupVersionResource,
+): ReviewedAs {
+  const { resource, kind, object, oldObject } = attributes;
+  if (wanted.group === resource.group && wanted.version === resource.version) {
+    return { resource, kind, object, oldObject };
+  }
+  const from = registry.find(resource.group, resource.version, resource.resource)?.kind;
+  const to = registry.find(wanted.group, wanted.version, wanted.resource)?.kind;
+  if (!from || !to) return { resource, kind, object, oldObject };
+  const convert = (one: ApiObject | null) => one && presented(to, toStorage(from, structuredClone(one)));
+  return {
+    resource: wanted,
+    kind: { group: to.group, version: to.version, kind: to.kind },
+    object: convert(object),
+    oldObject: convert(oldObject),
+  };
+}
+
+/** Changes the object of a write as a webhook's patch says; true when that made a difference. */
+function applyPatch(
+  { registry, complete }: WebhookOptions,
+  hook: Webhook,
+  attributes: AdmissionAttributes,
+  wanted: GroupVersionResource,
+  patch: unknown[],
+): boolean {
+  const { object, resource } = attributes;
+  if (!object) {
+    throw new StatusError(
+      500,
+      'InternalError',
+      `Internal error occurred: admission webhook ${JSON.stringify(hook.name)} attempted to modify the object, which is not supported for this operation`,
+    );
+  }
+  const shown = reviewedAs(registry, attributes, wanted).object ?? object;
+  let patched: JsonObject;
+  try {
+    patched = applyJsonPatch(shown as unknown as JsonObject, patch);
+  } catch (error) {
+    throw new StatusError(
+      500,
+      'InternalError',
+      `Internal error occurred: failed to apply the patch of webhook ${JSON.stringify(hook.name)}: ${messageOf(error)}`,
+    );
+  }
+  const from = registry.find(wanted.group, wanted.version, wanted.resource)?.kind;
+  const to = registry.find(resource.group, resource.version, resource.resource)?.kind;
+  const isOther = wanted.group !== resource.group || wanted.version !== resource.version;
+  const next =
+    isOther && from && to
+      ? presented(to, toStorage(from, patched as unknown as ApiObject))
+      : (patched as unknown as ApiObject);
+  complete(next);
+  if (equal(next, object)) return false;
+  for (const field of Object.keys(object)) delete object[field];
+  Object.assign(object, next);
+  return true;
+}

@@ -1,0 +1,69 @@
+import { messageOf } from '../../lib/errors.ts';
+import { registerAuthorizer } from './authorizer-functions.ts';
+import { type Compiler, createCompiler } from './program.ts';
+import { toCel } from './request-values.ts';
+
+/** An expression that cannot be compiled or evaluated; the message is the reason. */
+export class CelError extends Error {
+  override readonly name = 'CelError';
+}
+
+/** A compiled expression about a request. */
+export interface RequestProgram {
+  /**
+   * Evaluates with these variables, decoded JSON or CEL values; asks the authorizer where the expression does.
+   * Resolves to a CEL value (integers are bigint). Throws CelError for an error of the expression.
+   */
+  evaluate(variables: Readonly<Record<string, unknown>>): Promise<unknown>;
+}
+
+/** Compiled expressions by their text. */
+export interface RequestPrograms {
+  /** Throws CelError for what is not a valid expression. */
+  compile(expression: string): RequestProgram;
+}
+
+const MAX_PROGRAMS = 5000;
+
+/** Compiles expressions of policies and match conditions over these variables. */
+export function createRequestPrograms(variables: readonly string[]): RequestPrograms {
+  const compiler = createCompiler(variables, registerAuthorizer);
+  const programs = new Map<string, RequestProgram>();
+  return {
+    compile(expression) {
+      let program = programs.get(expression);
+      if (!program) {
+        program = compile(compiler, expression);
+        if (programs.size >= MAX_PROGRAMS) programs.clear();
+        programs.set(expression, program);
+      }
+      return program;
+    },
+  };
+}
+
+function compile(compiler: Compiler, expression: string): RequestProgram {
+  const program = orCelError(() => compiler.compile(expression));
+  return {
+    async evaluate(variables) {
+      const values = Object.fromEntries(
+        Object.entries(variables).map(([name, value]) => [name, toCel(value)]),
+      );
+      try {
+        return await program.evaluate(values);
+      } catch (error) {
+        throw new CelError(firstLine(error));
+      }
+    },
+  };
+}
+
+function orCelError<Value>(make: () => Value): Value {
+  try {
+    return make();
+  } catch (error) {
+    throw new CelError(firstLine(error));
+  }
+}
+
+const firstLine = (error: unknown): string => messageOf(error).split('\n')[0] ?? '';

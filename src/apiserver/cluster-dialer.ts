@@ -1,0 +1,91 @@
+import { request as httpsRequest } from 'node:https';
+import type { Duplex } from 'node:stream';
+import { messageOf } from '../lib/errors.ts';
+import { at, listAt } from './object.ts';
+import { StatusError } from './status-error.ts';
+import type { Store } from './store.ts';
+
+/** Opens connections to addresses inside the cluster: pods, Services, nodes. */
+export interface ClusterDialer {
+  /** `node`: the node to go through; null: any that is ready. Throws StatusError 503 when there is no connection. */
+  dial(host: string, port: number, node: string | null): Promise<Duplex>;
+}
+
+export interface ClusterDialerOptions {
+  readonly store: Store;
+  /** The API server's own identity towards the nodes, and their authority. PEM. */
+  readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
+}
+
+const CONNECT_MS = 10_000;
+
+/** Dials through a node's server by HTTP CONNECT: the control plane has no route to pods and Services. */
+export function createClusterDialer({ store, tls }: ClusterDialerOptions): ClusterDialer {
+  return {
+    dial(host, port, node) {
+      const through = tunnelOf(store, node);
+      const target = `${host.includes(':') ? `[${host}]` : host}:${port}`;
+      const refusal = (cause: string) =>
+        new StatusError(
+          503,
+          'ServiceUnavailable',
+          `error trying to reach service: dial tcp ${target}: ${cause}`,
+          {},
+        );
+      if (!through) return Promise.reject(refusal('no node is ready to connect through'));
+      return new Promise((resolve, reject) => {
+        const outgoing = httpsRequest({
+          method: 'CONNECT',
+          host: through.host,
+          port: through.port,
+          path: target,
+          headers: { host: target },
+          agent: false,
+          ...tls,
+          checkServerIdentity: () => undefined,
+        });
+        const late = setTimeout(() => outgoing.destroy(new Error('i/o timeout')), CONNECT_MS);
+        outgoing.on('connect', (response, socket, head) => {
+          clearTimeout(late);
+          if (response.statusCode === 200) {
+            if (head.length > 0) socket.unshift(head);
+            resolve(socket);
+            return;
+          }
+          socket.destroy();
+          reject(refusal(response.statusMessage ?? String(response.statusCode)));
+        });
+        outgoing.on('response', (response) => {
+          clearTimeout(late);
+          response.destroy();
+          reject(refusal(`node ${through.name} answered ${response.statusCode}`));
+        });
+        outgoing.on('error', (error) => {
+          clearTimeout(late);
+          reject(refusal(messageOf(error)));
+        });
+        outgoing.end();
+      });
+    },
+  };
+}
+
+interface Tunnel {
+  readonly name: string;
+  readonly host: string;
+  readonly port: number;
+}
+
+/** The server of the named node, or of one that is ready. */
+function tunnelOf(store: Store, name: string | null): Tunnel | null {
+  const nodes = name === null ? store.list('nodes') : [store.get('nodes', `/${name}`)];
+  for (const node of nodes) {
+    const address = listAt(node?.object, 'status', 'addresses').find((one) => one['type'] === 'InternalIP');
+    const port = at(node?.object, 'status', 'daemonEndpoints', 'kubeletEndpoint', 'Port');
+    const ready = listAt(node?.object, 'status', 'conditions').find((one) => one['type'] === 'Ready');
+    if (!node || !address || typeof port !== 'number') continue;
+    if (name === null && ready?.['status'] !== 'True') continue;
+    return { name: node.object.metadata.name ?? '', host: String(address['address']), port };
+  }
+  return null;
+}

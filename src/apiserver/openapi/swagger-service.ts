@@ -1,0 +1,77 @@
+import { createHash } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
+import { parseAccept } from '../requests/negotiation.ts';
+import type { PlainResponse } from '../requests/request.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import type { ApiServices } from '../services.ts';
+import { StatusError } from '../status-error.ts';
+import { swaggerDocument } from './swagger.ts';
+import { encodeSwagger } from './swagger-protobuf.ts';
+
+interface Rendered {
+  readonly json: Buffer;
+  protobuf(): Buffer;
+  readonly hash: string;
+}
+
+const PROTOBUF = 'com.github.proto-openapi.spec.v2.v1.0+protobuf';
+/** Clients before 1.28 write it so. */
+const OLD_PROTOBUF = 'com.github.proto-openapi.spec.v2@v1.0+protobuf';
+
+export type SwaggerService = (services: ApiServices, context: RequestContext) => Promise<PlainResponse>;
+
+/** Serves /openapi/v2, as JSON and Protobuf; rendered on the first request after the API has changed. */
+export function createSwaggerService(): SwaggerService {
+  let rendered: { readonly index: string; readonly document: Promise<Rendered> } | null = null;
+  return async (services, context) => {
+    const isProtobuf = wantsProtobuf(context.request.headers['accept'] ?? '');
+    const { paths } = (await services.schema.openapiIndex()) as { paths: Record<string, unknown> };
+    // The index names each group-version's document with its hash.
+    const index = JSON.stringify(paths);
+    if (rendered?.index !== index) rendered = { index, document: render(services, Object.keys(paths)) };
+    const document = await rendered.document;
+    const etag = `"${document.hash}${isProtobuf ? '-protobuf' : ''}"`;
+    const headers: Record<string, string> = {
+      'content-type': isProtobuf ? `application/${PROTOBUF}` : 'application/json',
+      etag,
+      vary: 'Accept-Encoding, Accept',
+    };
+    if (context.request.headers['if-none-match'] === etag) return { status: 304, headers, body: '' };
+    const plain = isProtobuf ? document.protobuf() : document.json;
+    const gzip = /\bgzip\b/.test(context.request.headers['accept-encoding'] ?? '');
+    if (gzip) headers['content-encoding'] = 'gzip';
+    return { status: 200, headers, body: gzip ? gzipSync(plain, { level: 1 }) : plain };
+  };
+}
+
+async function render(services: ApiServices, paths: readonly string[]): Promise<Rendered> {
+  const found = await Promise.all(paths.map((path) => services.schema.openapiDocument(path)));
+  const documents = found.flatMap((one) => (one ? [JSON.parse(one.json.toString())] : []));
+  const document = swaggerDocument(documents, services.version.gitVersion);
+  const json = Buffer.from(JSON.stringify(document));
+  let protobuf: Buffer | null = null;
+  return {
+    json,
+    protobuf() {
+      protobuf ??= encodeSwagger(document);
+      return protobuf;
+    },
+    hash: createHash('sha256').update(json).digest('hex').slice(0, 32).toUpperCase(),
+  };
+}
+
+/** Throws StatusError 406 for a client that takes neither form. */
+function wantsProtobuf(accept: string): boolean {
+  if (accept === '') return false;
+  for (const { type, subtype } of parseAccept(accept)) {
+    if (type !== 'application' && type !== '*') continue;
+    if (subtype === 'json' || subtype === '*') return false;
+    if (subtype === PROTOBUF || subtype === OLD_PROTOBUF) return true;
+  }
+  throw new StatusError(
+    406,
+    'NotAcceptable',
+    `only the following media types are accepted: application/json, application/${PROTOBUF}`,
+    {},
+  );
+}

@@ -1,0 +1,220 @@
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
+import { type Duplex, Readable } from 'node:stream';
+import { connect as tlsConnect } from 'node:tls';
+import { gunzipSync } from 'node:zlib';
+import { messageOf } from '../../lib/errors.ts';
+import { joinSockets } from '../node-tunnel.ts';
+import type { OutgoingResponse, PlainResponse } from '../requests/request.ts';
+import type { ResourceContext, ResourceVerb, Subresource } from '../routes/resource.ts';
+import type { ApiServices } from '../services.ts';
+import { StatusError } from '../status-error.ts';
+import { rewriteHtmlLinks, rewriteProxyUrl } from './html-links.ts';
+import { admitConnect } from './node-streams.ts';
+import { nodeLocation, type ProxyLocation, podLocation, serviceLocation } from './proxy-location.ts';
+
+const PROXY_VERBS: readonly ResourceVerb[] = ['create', 'delete', 'get', 'patch', 'update'];
+/** Headers of one connection (RFC 9110, section 7.6.1), and those of the client towards this server alone. */
+const OWN_HEADERS = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'authorization',
+]);
+/** Longer HTML is passed on as it is. */
+const MAX_REWRITTEN_BYTES = 8 * 1024 * 1024;
+
+type Locate = (services: ApiServices, context: ResourceContext) => ProxyLocation;
+
+/** A subresource that passes requests on to a server in the cluster, as upstream's UpgradeAwareHandler. */
+function proxySubresource(kind: string, locate: Locate): Subresource {
+  return {
+    name: 'proxy',
+    kind: { group: '', version: 'v1', kind },
+    handlers: {},
+    connectVerbs: PROXY_VERBS,
+    async connect(context, services) {
+      await admitConnect(services, context, kind);
+      return proxy(services, context, locate(services, context));
+    },
+  };
+}
+
+export const POD_PROXY = proxySubresource('PodProxyOptions', podLocation);
+export const SERVICE_PROXY = proxySubresource('ServiceProxyOptions', serviceLocation);
+
+/** A node's own server (kubelet), or with `NAME:PORT` any other server on the node. */
+export const NODE_PROXY: Subresource = {
+  name: 'proxy',
+  kind: { group: '', version: 'v1', kind: 'NodeProxyOptions' },
+  handlers: {},
+  connectVerbs: PROXY_VERBS,
+  async connect(context, services) {
+    await admitConnect(services, context, 'NodeProxyOptions');
+    const { location, name } = nodeLocation(services, context);
+    if (location) return proxy(services, context, location);
+    return slashRedirect(context) ?? services.nodes.nodeProxy({ ...context, name });
+  },
+};
+
+/** Passes a request on and its answer back; redirects and links point through the proxy again. */
+export async function proxy(
+  services: ApiServices,
+  context: ResourceContext,
+  location: ProxyLocation,
+): Promise<OutgoingResponse> {
+  const { request, info } = context;
+  const redirect = slashRedirect(context);
+  if (redirect) return redirect;
+  const connection = await dial(services, location);
+  const outgoing = httpRequest({
+    createConnection: () => connection as never,
+    method: request.method,
+    path: `${info.subpath || '/'}${queryOf(context)}`,
+    headers: forwardedHeaders(context, location),
+    setHost: false,
+  });
+  context.signal.addEventListener('abort', () => outgoing.destroy());
+  return request.upgrade
+    ? upgraded(context, outgoing)
+    : plain(context, outgoing, location, info.subpath || '/');
+}
+
+/** The answer to a path that ends with "proxy": relative links need the slash (kubernetes issue 4958). */
+function slashRedirect(context: ResourceContext): PlainResponse | null {
+  const { request, info } = context;
+  if (info.subpath !== '' || request.upgrade) return null;
+  if (request.method !== 'GET' && request.method !== 'HEAD') return null;
+  return { status: 301, headers: { location: `${info.path}/${queryOf(context)}` }, body: '' };
+}
+
+/** The query as it came, with its question mark. */
+function queryOf({ request }: ResourceContext): string {
+  const at = request.url.indexOf('?');
+  return at < 0 ? '' : request.url.slice(at);
+}
+
+async function dial(services: ApiServices, location: ProxyLocation): Promise<Duplex> {
+  const socket = await services.dialer.dial(location.host, location.port, location.node);
+  if (location.scheme === 'http') return socket;
+  // As upstream: a pod's certificate names nothing that could be checked here.
+  return new Promise((resolve, reject) => {
+    const secured = tlsConnect({ socket, rejectUnauthorized: false }, () => resolve(secured));
+    secured.once('error', (error) => reject(unreachable(error)));
+  });
+}
+
+const unreachable = (error: unknown) =>
+  new StatusError(503, 'ServiceUnavailable', `error trying to reach service: ${messageOf(error)}`, {});
+
+function hostOf({ host, port }: ProxyLocation): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+function forwardedHeaders(context: ResourceContext, location: ProxyLocation): Record<string, string> {
+  const { headers, upgrade } = context.request;
+  const result: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value === undefined || name.startsWith(':') || name.startsWith('impersonate-')) continue;
+    if (OWN_HEADERS.has(name) || name === 'host') continue;
+    result[name] = value;
+  }
+  if (upgrade) {
+    result['connection'] = headers['connection'] ?? 'Upgrade';
+    result['upgrade'] = headers['upgrade'] ?? '';
+  }
+  return {
+    ...result,
+    host: hostOf(location),
+    'x-forwarded-uri': context.info.path,
+    'x-forwarded-host': headers['host'] ?? headers[':authority'] ?? '',
+    'x-forwarded-proto': 'https',
+  };
+}
+
+async function plain(
+  context: ResourceContext,
+  outgoing: ClientRequest,
+  location: ProxyLocation,
+  subpath: string,
+): Promise<PlainResponse> {
+  const { request, info } = context;
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    outgoing.on('response', resolve);
+    outgoing.on('error', (error) => reject(unreachable(error)));
+    if (request.method === 'GET' || request.method === 'HEAD') outgoing.end();
+    else {
+      request
+        .stream()
+        .on('error', (error) => outgoing.destroy(error))
+        .pipe(outgoing);
+    }
+  });
+  const headers: Record<string, string | readonly string[]> = {};
+  for (const [name, value] of Object.entries(response.headers)) {
+    if (value !== undefined && !OWN_HEADERS.has(name)) headers[name] = value;
+  }
+  const prefix = info.path.slice(0, info.path.length - subpath.length) || info.path;
+  const own = request.headers['host'] ?? '';
+  const rewrite = (url: string) => rewriteProxyUrl(url, hostOf(location), own, prefix);
+  const status = response.statusCode ?? 502;
+  if (typeof headers['location'] === 'string') headers['location'] = rewrite(headers['location']);
+  const isHtml = /^text\/html\b/i.test(response.headers['content-type'] ?? '');
+  const encoding = response.headers['content-encoding'] ?? '';
+  const length = Number(response.headers['content-length'] ?? 0);
+  if (!isHtml || length > MAX_REWRITTEN_BYTES || (encoding !== '' && encoding !== 'gzip')) {
+    return { status, headers, body: response };
+  }
+  return rewritten({ status, headers, body: response }, encoding === 'gzip', rewrite);
+}
+
+/** The answer with its links rewritten. Read whole: a link may come in two pieces. */
+async function rewritten(
+  answer: PlainResponse,
+  isPacked: boolean,
+  rewrite: (url: string) => string,
+): Promise<PlainResponse> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  const source = answer.body as IncomingMessage;
+  for await (const chunk of source as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size > MAX_REWRITTEN_BYTES)
+      throw unreachable(new Error('the HTML of the answer is longer than 8 MiB'));
+  }
+  const { 'content-length': _length, 'content-encoding': _encoding, ...headers } = answer.headers;
+  const bytes = Buffer.concat(chunks);
+  const plainBytes =
+    isPacked && bytes.length > 0 ? gunzipSync(bytes, { maxOutputLength: MAX_REWRITTEN_BYTES }) : bytes;
+  // Latin-1 keeps every byte; URLs are ASCII.
+  const text = rewriteHtmlLinks(plainBytes.toString('latin1'), rewrite);
+  return { status: answer.status, headers, body: Buffer.from(text, 'latin1') };
+}
+
+/** A change of protocol: after the backend's 101 the two connections are joined. */
+function upgraded(context: ResourceContext, outgoing: ClientRequest): Promise<OutgoingResponse> {
+  const { upgrade } = context.request;
+  return new Promise((resolve, reject) => {
+    outgoing.on('upgrade', (response: IncomingMessage, socket: Duplex, head: Buffer) => {
+      if (!upgrade) return;
+      resolve('upgraded');
+      joinSockets(upgrade.socket, upgrade.head, response, socket, head);
+    });
+    outgoing.on('response', (response) => {
+      const type = response.headers['content-type'];
+      resolve({
+        status: response.statusCode ?? 502,
+        headers: type === undefined ? {} : { 'content-type': type },
+        body: Readable.from(response),
+      });
+    });
+    outgoing.on('error', (error) => reject(unreachable(error)));
+    outgoing.end();
+  });
+}

@@ -1,0 +1,98 @@
+import { startInformer } from '../kube/informer.ts';
+import type { KubeObject, Resource } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { type Cache, createCache } from './cache.ts';
+import { type ControllerContext, controllerQueue } from './context.ts';
+import { servedKinds } from './discovery.ts';
+
+/** The kinds of all objects, those of custom resources too: for controllers that concern every kind. */
+export interface FollowedKinds {
+  /** The copies kept now. */
+  list(): readonly Cache<KubeObject>[];
+  /** Calls for each kind that is followed, now and later. */
+  handle(onFollow: (cache: Cache<KubeObject>) => void): void;
+}
+
+const DEFINITIONS: Resource = {
+  group: 'apiextensions.k8s.io',
+  version: 'v1',
+  plural: 'customresourcedefinitions',
+  kind: 'CustomResourceDefinition',
+  namespaced: false,
+};
+/** Kinds whose objects own nothing and are too many. */
+const LEFT_OUT = new Set(['events']);
+/** Kinds of other API servers come without a sign. */
+const REDISCOVER_MS = 30_000;
+
+/**
+ * Follows every kind that the server can list, watch and delete, by their metadata. `known` are copies that are kept
+ * anyhow. A kind that is no longer served is let go.
+ */
+export function followKinds(
+  context: ControllerContext,
+  known: readonly Cache<KubeObject>[],
+  transform: (object: KubeObject) => KubeObject,
+): FollowedKinds {
+  const { client, clock, random, logger, signal } = context;
+  const keyOfKind = ({ group, plural }: Resource) => `${plural}.${group}`;
+  const caches = new Map(known.map((cache) => [keyOfKind(cache.resource), cache]));
+  const stops = new Map<string, AbortController>();
+  const handlers: ((cache: Cache<KubeObject>) => void)[] = [];
+  const follow = (resource: Resource) => {
+    const stop = new AbortController();
+    const ended = AbortSignal.any([signal, stop.signal]);
+    const informer = startInformer({ client, resource, clock, random, logger, signal: ended, transform });
+    const cache = createCache(client, resource, informer, ended);
+    const key = keyOfKind(resource);
+    caches.set(key, cache);
+    stops.set(key, stop);
+    for (const handler of handlers) handler(cache);
+    return informer;
+  };
+  const queue = controllerQueue(context, 'followed-kinds', async () => {
+    queue.addAfter('all', REDISCOVER_MS);
+    const served = (await servedKinds(client, signal)).filter(
+      ({ plural, verbs }) =>
+        !LEFT_OUT.has(plural) && ['list', 'watch', 'delete'].every((verb) => verbs.includes(verb)),
+    );
+    const present = new Map(served.map((kind) => [keyOfKind(kind), kind]));
+    for (const [key, stop] of stops) {
+      const kind = present.get(key);
+      // A kind of another version is another watch.
+      if (kind && kind.version === caches.get(key)?.resource.version) continue;
+      stop.abort(new Error(`${key} is no longer served`));
+      stops.delete(key);
+      caches.delete(key);
+    }
+    for (const [key, { verbs: _verbs, ...resource }] of present) if (!caches.has(key)) follow(resource);
+  });
+  const definitions = startInformer({
+    client,
+    resource: DEFINITIONS,
+    clock,
+    random,
+    logger,
+    signal,
+    transform: established,
+  });
+  definitions.synced.catch((error: unknown) => {
+    if (!signal.aborted) logger.warn({}, `custom resources are not followed: ${messageOf(error)}`);
+  });
+  const discover = () => queue.add('all');
+  definitions.handle({ onAdd: discover, onUpdate: discover, onDelete: discover });
+  discover();
+  return {
+    list: () => [...caches.values()],
+    handle(onFollow) {
+      handlers.push(onFollow);
+      for (const cache of caches.values()) onFollow(cache);
+    },
+  };
+}
+
+/** Of a definition only its name matters, and that it changed. */
+function established(definition: KubeObject): KubeObject {
+  const { name = '', uid = '', resourceVersion = '' } = definition.metadata ?? {};
+  return { metadata: { name, uid, resourceVersion } };
+}
