@@ -1,4 +1,4 @@
-import { parse as parseYaml } from 'yaml';
+import { CORE_SCHEMA, load as parseYaml } from 'js-yaml';
 import { messageOf } from '../../lib/errors.ts';
 import type { SchemaService } from '../schema-service.ts';
 import { badRequest, StatusError } from '../status-error.ts';
@@ -9,6 +9,11 @@ export interface Body {
   readonly object: unknown;
   readonly json: string | null;
 }
+
+/** Deeper bodies are refused: code that walks them recurses. */
+const MAX_DEPTH = 400;
+/** What a short YAML text with aliases may grow to. */
+const MAX_VALUES = 1_000_000;
 
 /** The media type of a request's body, without parameters; "" when there is none. */
 export function contentType(context: RequestContext): string {
@@ -27,21 +32,18 @@ export async function readBody(
     throw badRequest('the request has no body');
   }
   const type = contentType(context) || 'application/json';
+  const refuse = (cause: unknown) =>
+    badRequest(`the body of the request cannot be decoded as ${type}: ${messageOf(cause)}`);
   try {
     if (type === 'application/vnd.kubernetes.protobuf')
       return { object: schema.decodeProtobuf(bytes), json: null };
-    if (type.endsWith('yaml')) {
+    const isYaml = type.endsWith('yaml');
+    if (isYaml || type === '*/*' || type.endsWith('json')) {
       const source = bytes.toString('utf8');
-      return source.trimStart().startsWith('{')
-        ? { object: JSON.parse(source), json: source }
-        : { object: parseYaml(source), json: null };
-    }
-    if (type === '*/*' || type.endsWith('json')) {
-      const source = bytes.toString('utf8');
-      return { object: JSON.parse(source), json: source };
+      return isYaml && !source.trimStart().startsWith('{') ? fromYaml(source) : fromJson(source);
     }
   } catch (error) {
-    throw badRequest(`the body of the request cannot be decoded as ${type}: ${messageOf(error)}`);
+    throw refuse(error);
   }
   throw new StatusError(
     415,
@@ -49,4 +51,48 @@ export async function readBody(
     `the body of the request was in an unknown format (${type}) - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf`,
     {},
   );
+}
+
+function fromJson(source: string): Body {
+  checkJsonDepth(source);
+  return { object: JSON.parse(source), json: source };
+}
+
+function fromYaml(source: string): Body {
+  const object = parseYaml(source, { schema: CORE_SCHEMA, maxDepth: MAX_DEPTH });
+  checkSize(object);
+  return { object, json: null };
+}
+
+/** Counts brackets outside of strings: cheaper than walking the value, and before it is built. */
+function checkJsonDepth(source: string): void {
+  let depth = 0;
+  for (let i = 0; i < source.length; i++) {
+    switch (source.charCodeAt(i)) {
+      case 0x22: // "
+        for (i++; i < source.length && source.charCodeAt(i) !== 0x22; i++) {
+          if (source.charCodeAt(i) === 0x5c) i++; // a backslash and what it escapes
+        }
+        break;
+      case 0x5b: // [
+      case 0x7b: // {
+        if (++depth > MAX_DEPTH) throw new Error(`nesting exceeds ${MAX_DEPTH} levels`);
+        break;
+      case 0x5d: // ]
+      case 0x7d: // }
+        depth--;
+    }
+  }
+}
+
+/** Counts values with those that aliases repeat; a cycle is an endless repetition. */
+function checkSize(value: unknown): void {
+  let count = 0;
+  const walk = (node: unknown, depth: number): void => {
+    if (++count > MAX_VALUES) throw new Error(`the document has more than ${MAX_VALUES} values`);
+    if (depth > MAX_DEPTH) throw new Error(`nesting exceeds ${MAX_DEPTH} levels`);
+    if (typeof node !== 'object' || node === null) return;
+    for (const item of Object.values(node)) walk(item, depth + 1);
+  };
+  walk(value, 0);
 }
