@@ -30,6 +30,8 @@ const NODES = { group: '', kind: 'Node', plural: 'nodes' };
 export interface NodeTunnel {
   /** A pod's log, exec, attach or portforward: plain, or with a change of protocol. */
   podStream(context: ResourceContext, subresource: string): Promise<OutgoingResponse>;
+  /** The JSON that a node's server answers at a path. Throws StatusError 502 for a node that does not answer so. */
+  read(node: string, path: string): Promise<unknown>;
   /** Any request to a node's own server. */
   nodeProxy(context: ResourceContext): Promise<OutgoingResponse>;
   close(): void;
@@ -105,6 +107,23 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     async nodeProxy(context) {
       const path = `${context.info.subpath || '/'}${queryText(context.query)}`;
       return upgraded(context, { ...nodeAddress(options.store, context.name), path });
+    },
+    async read(node, path) {
+      const target = { ...nodeAddress(options.store, node), path };
+      const response = await new Promise<IncomingMessage>((resolve, reject) => {
+        open(target, 'GET', {})
+          .on('response', resolve)
+          .on('error', (error) => reject(unreachable(target, error)))
+          .end();
+      });
+      try {
+        const chunks: Buffer[] = [];
+        for await (const chunk of response) chunks.push(chunk as Buffer);
+        if (response.statusCode !== 200) throw new Error(`HTTP status ${response.statusCode}`);
+        return JSON.parse(Buffer.concat(chunks).toString('utf8'));
+      } catch (error) {
+        throw unreachable(target, error);
+      }
     },
     close: () => agent.destroy(),
   };

@@ -3,6 +3,7 @@ import { startInformer } from '../kube/informer.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import { startAutoscalers } from './autoscaling/autoscaler.ts';
 import { type Cache, createCache } from './cache.ts';
 import { startClusterRoleAggregation } from './cluster-role-aggregation.ts';
 import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
@@ -104,6 +105,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startStatefulSets(context);
     startJobs(context);
     startCronJobs(context);
+    startAutoscalers(context);
     startPodClaims(context);
     startVolumes(context, start.options.localVolumes);
     startDisruptionBudgets(context);

@@ -13,6 +13,7 @@ import { listObjects } from '../verbs/list.ts';
 import { patchPart } from '../verbs/patch.ts';
 import { updatePart } from '../verbs/update.ts';
 import { watchObjects } from '../verbs/watch.ts';
+import { METRICS_RESOURCES } from './metrics-resources.ts';
 import type { Resource, Subresource } from './resource.ts';
 import { REVIEW_RESOURCES } from './reviews.ts';
 
@@ -64,5 +65,6 @@ export function builtinResources(kinds: readonly Kind[]): Resource[] {
   return [
     ...kinds.map((kind) => storedResource(kind, kind.group === '' ? OWN_SUBRESOURCES[kind.plural] : [])),
     ...REVIEW_RESOURCES,
+    ...METRICS_RESOURCES,
   ];
 }
