@@ -99,8 +99,8 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
   ebpf: {
     title: 'eBPF',
     program: mode(async ({ netns, group, pinPath }) => {
-      const { createEbpf } = await import('../src/dataplane/ebpf/ebpf.ts');
-      return createEbpf({ families, netns, pinPath, ...(group === null ? {} : { cgroup: group }) });
+      const { openEbpf } = await import('../src/dataplane/testing/open-ebpf.ts');
+      return openEbpf({ families, netns, pinPath, ...(group === null ? {} : { cgroup: group }) });
     }),
   },
   ipvs: {

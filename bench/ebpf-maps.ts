@@ -3,20 +3,20 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { ApplyReport, Dataplane } from '../src/dataplane/dataplane.ts';
-import { createEbpf } from '../src/dataplane/ebpf/ebpf.ts';
 import { ForwardingTable } from '../src/dataplane/ebpf/forwarding-table.ts';
 import { EMPTY } from '../src/dataplane/ebpf/map-contents.ts';
 import { closeMaps, type Maps, makeMaps, sinkOf } from '../src/dataplane/ebpf/maps.ts';
 import { removePins } from '../src/dataplane/ebpf/pins.ts';
 import { capacityFor } from '../src/dataplane/ebpf/sizing.ts';
 import { makeTestGroup, removeTestGroup } from '../src/dataplane/ebpf/testing/client.ts';
+import { openEbpf } from '../src/dataplane/testing/open-ebpf.ts';
 import { systemClock } from '../src/lib/clock.ts';
 
 /** The eBPF mode with a control group and pins of its own, removed when it is closed. */
 export function ebpfMode(netns: string): Dataplane {
   const cgroup = makeTestGroup();
   const pinPath = `/run/flb-${randomBytes(3).toString('hex')}-bpf`;
-  const dataplane = createEbpf({ families: ['ipv4'], netns, cgroup, pinPath });
+  const dataplane = openEbpf({ families: ['ipv4'], netns, cgroup, pinPath });
   return {
     ...dataplane,
     async close() {

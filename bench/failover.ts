@@ -58,7 +58,7 @@ const MODES: Readonly<Record<string, (settings: Settings) => Promise<Dataplane>>
   ipvs: async ({ netns }) =>
     (await import('../src/dataplane/ipvs/ipvs.ts')).createIpvs({ families: FAMILIES, netns }),
   ebpf: async (settings) =>
-    (await import('../src/dataplane/ebpf/ebpf.ts')).createEbpf({ families: FAMILIES, ...settings }),
+    (await import('../src/dataplane/testing/open-ebpf.ts')).openEbpf({ families: FAMILIES, ...settings }),
 };
 
 const DEATHS = ['none', 'address gone', 'port closed'] as const;

@@ -34,10 +34,6 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
 /** Rooms that are being built: the documents name them as soon as they are there. */
 const COMING = ['policy'];
 
-/** Imports from one proxy mode to another that are still to be removed. */
-const BETWEEN_MODES: Readonly<Record<string, readonly string[]>> = {
-  ebpf: ['nftables'],
-};
 const MODES = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 
 const root = resolve(import.meta.dirname, '..');
@@ -49,19 +45,6 @@ test('each file imports only what its room may import', () => {
     return reason === null ? [] : [`src/${file} imports src/${imported}: ${reason}`];
   });
   assert.deepEqual(violations, []);
-});
-
-test('every exception between modes is needed', () => {
-  const used = new Set(
-    [...importsOf(source)].map(({ file, imported }) => `${modeOf(file)} ${modeOf(imported)}`),
-  );
-  const allowed = Object.entries(BETWEEN_MODES).flatMap(([from, targets]) =>
-    targets.map((to) => `${from} ${to}`),
-  );
-  assert.deepEqual(
-    allowed.filter((pair) => !used.has(pair)),
-    [],
-  );
 });
 
 test('the folders of src/ are the rooms that the architecture document names', () => {
@@ -87,13 +70,7 @@ function violationOf(from: readonly string[], to: readonly string[]): string | n
   if (room !== 'dataplane' || target !== 'dataplane' || mode === targetMode) return null;
   const isSharedCode = from.length === 2 || mode === 'testing';
   if (isSharedCode || !MODES.includes(targetMode)) return null;
-  return BETWEEN_MODES[mode]?.includes(targetMode)
-    ? null
-    : `dataplane/${mode} must not import from mode ${targetMode}`;
-}
-
-function modeOf(file: string): string {
-  return file.split('/')[1] ?? '';
+  return `dataplane/${mode} must not import from mode ${targetMode}`;
 }
 
 /** Each import of a file below `folder` that stays below it; paths relative to it. */

@@ -31,14 +31,16 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     return createNftables(settings);
   },
   ebpf: async ({ cgroupParent, ...settings }) => {
-    const [{ createEbpf }, { pinPathOf }] = await Promise.all([
+    const [{ createEbpf }, { pinPathOf }, { createNftables }] = await Promise.all([
       import('../dataplane/ebpf/ebpf.ts'),
       import('../dataplane/ebpf/pins.ts'),
+      import('../dataplane/nftables/nftables.ts'),
     ]);
+    const options = { ...settings, fallback: createNftables };
     const groups = cgroupParent === null ? null : readControlGroups();
-    if (cgroupParent === null || groups === null) return createEbpf(settings);
+    if (cgroupParent === null || groups === null) return createEbpf(options);
     return createEbpf({
-      ...settings,
+      ...options,
       cgroup: join(groups.root, cgroupParent),
       pinPath: pinPathOf(cgroupParent),
     });

@@ -11,7 +11,6 @@ import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import type { ServiceMap } from '../service/model.ts';
 import type { Dataplane } from './dataplane.ts';
-import { createEbpf } from './ebpf/ebpf.ts';
 import { makeTestGroup, removeTestGroup } from './ebpf/testing/client.ts';
 import { createIptables } from './iptables/iptables.ts';
 import { resumeDrain } from './ipvs/drain.ts';
@@ -19,6 +18,7 @@ import { createIpvs } from './ipvs/ipvs.ts';
 import { connectEcho, type EchoConnection, serveEcho } from './ipvs/testing/echo.ts';
 import { listServers } from './ipvs/testing/servers.ts';
 import { createNftables } from './nftables/nftables.ts';
+import { openEbpf } from './testing/open-ebpf.ts';
 import { endpoint, frontend, serviceMap } from './testing/service-map.ts';
 import { createTopology, type Place, type Topology } from './testing/topology.ts';
 
@@ -193,9 +193,9 @@ describe('from IPVS to another mode and back, with open connections', () => {
       await using group = joinTestGroup();
       const cgroup = group.path;
       const pinPath = `/run/${cgroup.split('/').at(-1)}-bpf`;
-      const openEbpf = () =>
-        createEbpf({ families: FAMILIES, netns: topology.namespace('node'), cgroup, pinPath });
-      const probe = openEbpf();
+      const openMode = () =>
+        openEbpf({ families: FAMILIES, netns: topology.namespace('node'), cgroup, pinPath });
+      const probe = openMode();
       try {
         await probe.sync(serviceMap([]));
       } catch (error) {
@@ -206,7 +206,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
         await probe.remove();
         await probe.close();
       }
-      await walk(openEbpf());
+      await walk(openMode());
       for (const connection of connections.splice(0)) connection.destroy();
       for (const dataplane of open.splice(0)) {
         await dataplane.remove();

@@ -6,11 +6,11 @@ import { createNetns, removeNetns } from '../kernel/netns.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import type { Dataplane } from './dataplane.ts';
-import { createEbpf } from './ebpf/ebpf.ts';
 import { removePins } from './ebpf/pins.ts';
 import { makeTestGroup, removeTestGroup } from './ebpf/testing/client.ts';
 import { createIptables } from './iptables/iptables.ts';
 import { createNftables } from './nftables/nftables.ts';
+import { openEbpf } from './testing/open-ebpf.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from './testing/service-map.ts';
 import { createUserspace } from './userspace/userspace.ts';
 
@@ -30,7 +30,7 @@ const MODES: Readonly<Record<string, (place: Place) => Dataplane>> = {
   'iptables-nft': ({ netns }) => createIptables({ families, netns, variant: 'nft' }),
   'iptables-legacy': ({ netns }) => createIptables({ families, netns, variant: 'legacy' }),
   userspace: ({ netns }) => createUserspace({ families, netns }),
-  ebpf: ({ netns, group, pinPath }) => createEbpf({ families, netns, cgroup: group, pinPath }),
+  ebpf: ({ netns, group, pinPath }) => openEbpf({ families, netns, cgroup: group, pinPath }),
 };
 
 const service = (n: number, count: number) =>

@@ -12,6 +12,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { Endpoint } from '../../service/model.ts';
 import { testAffinityTime, testRestart } from '../testing/affinity-suite.ts';
 import { testChangesInPlace, testChangesUnderLoad, testUnwritable } from '../testing/change-suite.ts';
+import { openEbpf } from '../testing/open-ebpf.ts';
 import { testReach } from '../testing/reach-suite.ts';
 import { testRefusals } from '../testing/refusal-suite.ts';
 import { endpoint, frontend, serviceMap } from '../testing/service-map.ts';
@@ -26,7 +27,6 @@ import {
   vip,
 } from '../testing/service-scene.ts';
 import { PATIENCE_MS, type Place, SILENCE_MS } from '../testing/topology.ts';
-import { createEbpf } from './ebpf.ts';
 import { closeMaps, openMaps } from './maps.ts';
 import { linkPin, pinDirectory, removePins } from './pins.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
@@ -39,7 +39,7 @@ describe('eBPF mode', () => {
   const clients = new Map<Place, Client>();
 
   const scene = createServiceScene({
-    open: (netns) => createEbpf({ families: FAMILIES, netns, cgroup: group, pinPath }),
+    open: (netns) => openEbpf({ families: FAMILIES, netns, cgroup: group, pinPath }),
     // From inside the control group if the place has a client in it, else from outside.
     ask:
       (fromOutside) =>

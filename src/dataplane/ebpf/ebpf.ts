@@ -14,7 +14,6 @@ import type { ApplyReport, Dataplane } from '../dataplane.ts';
 import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { FlowEvent } from '../flow-event.ts';
-import { createNftables } from '../nftables/nftables.ts';
 import { abortConnections } from './abort-connections.ts';
 import { DeviceAttachments } from './device-programs.ts';
 import { configValue, type Settings } from './entries.ts';
@@ -60,7 +59,20 @@ import { capacityFor } from './sizing.ts';
 import { clsactAttachment, isDeviceLink, removeFilters, tcxAttachment } from './tc-attachment.ts';
 import { compareWithMaps } from './verify.ts';
 
+/** What the dataplane behind the eBPF mode is opened with. */
+export interface FallbackOptions {
+  readonly families: readonly IPFamily[];
+  readonly netns?: NetnsRef;
+  readonly logger: Logger;
+  readonly clock: Clock;
+  readonly onForeignChange?: () => void;
+  /** Name of its tables, which differs from that of the same mode alone: while a node changes modes it has both. */
+  readonly table: string;
+}
+
 export interface EbpfOptions {
+  /** Opens the dataplane that carries the traffic that does not pass a socket of this node: the nftables mode. */
+  readonly fallback: (options: FallbackOptions) => Dataplane;
   readonly families: readonly IPFamily[];
   /** The node's network namespace; default: the namespace of this process. */
   readonly netns?: NetnsRef;
@@ -92,7 +104,6 @@ export interface EbpfDataplane extends Dataplane {
 
 const EXPIRY_MS = 30_000;
 const CONFIG_KEY = indexKey(0);
-/** Differs from the nftables mode's table: while a node changes modes it has both. */
 const FALLBACK_TABLE = 'fairlead-fallback';
 const ATTACHMENT_HINT = 'load the kernel modules sch_ingress and cls_bpf, or use Linux 6.6';
 
@@ -112,7 +123,7 @@ interface Loaded {
 export function createEbpf(options: EbpfOptions): EbpfDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
   const { failover = true, onOutcome, pinPath = DEFAULT_PIN_PATH } = options;
-  const fallback = createNftables({
+  const fallback = options.fallback({
     families,
     logger,
     clock,

@@ -7,9 +7,10 @@ import { listenTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Frontend } from '../../service/model.ts';
 import type { FlowEvent } from '../flow-event.ts';
+import { openEbpf } from '../testing/open-ebpf.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
-import { createEbpf, type EbpfDataplane } from './ebpf.ts';
+import type { EbpfDataplane } from './ebpf.ts';
 import { linkPin, removePins } from './pins.ts';
 import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 
@@ -30,7 +31,7 @@ describe('failover in eBPF mode', () => {
   let next = 1;
 
   const open = (attachment?: 'clsact') =>
-    createEbpf({
+    openEbpf({
       ...(attachment ? { attachment } : {}),
       families: FAMILIES,
       netns: topology.namespace('node'),

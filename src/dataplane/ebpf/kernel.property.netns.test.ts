@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { createNetns, removeNetns } from '../../kernel/netns.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
-import { createEbpf } from './ebpf.ts';
+import { openEbpf } from '../testing/open-ebpf.ts';
 import { closeMaps, openMaps } from './maps.ts';
 import { removePins } from './pins.ts';
 import { agree } from './testing/agree.ts';
@@ -29,7 +29,7 @@ describe('the maps in the kernel', () => {
   });
 
   const open = (which: 0 | 1) =>
-    createEbpf({
+    openEbpf({
       families: ['ipv4', 'ipv6'],
       netns: namespaces[which],
       cgroup: groups[which] ?? '',

@@ -1,6 +1,6 @@
 // Programs a map that comes over IPC, says so, and waits to be killed.
 import type { ServiceMap } from '../../../service/model.ts';
-import { createEbpf } from '../ebpf.ts';
+import { openEbpf } from '../../testing/open-ebpf.ts';
 
 process.once('message', async (message) => {
   const { map, netns, cgroup, pinPath } = message as {
@@ -9,7 +9,7 @@ process.once('message', async (message) => {
     cgroup: string;
     pinPath: string;
   };
-  await createEbpf({ families: ['ipv4', 'ipv6'], netns, cgroup, pinPath }).sync(map);
+  await openEbpf({ families: ['ipv4', 'ipv6'], netns, cgroup, pinPath }).sync(map);
   process.send?.('programmed');
 });
 setInterval(() => {}, 1 << 30);
