@@ -28,6 +28,12 @@ export function limitToPart(
     case 'status':
       if (wanted['status'] === undefined) delete object['status'];
       else object['status'] = wanted['status'];
+      // Requests for certificates are approved and denied by a subresource of its own.
+      if (kind.collection === CERTIFICATE_REQUESTS)
+        object['status'] = { ...statusOf(wanted), ...withConditions(current, othersOf(wanted), true) };
+      return;
+    case 'approval':
+      object['status'] = { ...statusOf(current), ...withConditions(current, decisionsOf(wanted), false) };
       return;
     case 'finalize':
       object['spec'] = { ...spec, finalizers: at(wanted, 'spec', 'finalizers') };
@@ -44,6 +50,19 @@ export function limitToPart(
       object['spec'] = wanted['spec'];
       object['status'] = wanted['status'];
   }
+}
+
+const CERTIFICATE_REQUESTS = 'certificatesigningrequests.certificates.k8s.io';
+const isDecision = ({ type }: JsonObject) => type === 'Approved' || type === 'Denied';
+const decisionsOf = (request: ApiObject) => listAt(request, 'status', 'conditions').filter(isDecision);
+const othersOf = (request: ApiObject) =>
+  listAt(request, 'status', 'conditions').filter((condition) => !isDecision(condition));
+const statusOf = ({ status }: ApiObject): JsonObject => (isObject(status) ? status : {});
+
+/** The conditions of a request of which `wanted` replaces the decisions, or (`keepDecisions`) all but those. */
+function withConditions(current: ApiObject, wanted: JsonObject[], keepDecisions: boolean): JsonObject {
+  const conditions = keepDecisions ? [...decisionsOf(current), ...wanted] : [...wanted, ...othersOf(current)];
+  return conditions.length > 0 ? { conditions } : {};
 }
 
 /** The spec with the resources and resize policies of the containers as wanted (KEP-1287). */

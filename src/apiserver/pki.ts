@@ -8,6 +8,7 @@ import {
   sign,
 } from 'node:crypto';
 import { addressBytes } from '../lib/address.ts';
+import type { ParsedCertificateRequest } from '../lib/certificate-request.ts';
 
 /** A certificate and its private key, PEM. */
 export interface KeyedCertificate {
@@ -18,7 +19,20 @@ export interface KeyedCertificate {
 /** An authority that signs certificates. */
 export interface CertificateAuthority extends KeyedCertificate {
   issue(request: CertificateRequest): KeyedCertificate;
+  /** Signs the key of a request, with its subject and names; the certificate, PEM. */
+  sign(request: ParsedCertificateRequest, terms: SigningTerms): string;
 }
+
+/** What a signed request may be used for, and for how long. */
+export interface SigningTerms {
+  /** The extension keyUsage (RFC 5280, section 4.2.1.3). */
+  readonly keyUsage: readonly KeyUsage[];
+  readonly extendedKeyUsage: readonly ('server auth' | 'client auth')[];
+  readonly from: Date;
+  readonly seconds: number;
+}
+
+export type KeyUsage = 'digital signature' | 'key encipherment';
 
 export interface CertificateRequest {
   readonly commonName: string;
@@ -35,7 +49,7 @@ const YEARS = 10;
 export function createAuthority(commonName: string, now: Date): CertificateAuthority {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const subject = { commonName };
-  const cert = certificate(subject, subject, publicKey, privateKey, now, [
+  const cert = certificate(subject, subject, publicKey, privateKey, { now }, [
     extension(OID.basicConstraints, true, sequence(boolean(true))),
     extension(OID.keyUsage, true, bitString(Buffer.of(0x06), 1)),
     extension(OID.subjectKeyIdentifier, false, octetString(keyIdentifier(publicKey))),
@@ -73,7 +87,7 @@ export function openAuthority(
         subject,
         pair.publicKey,
         privateKey,
-        now,
+        { now },
         [
           extension(OID.basicConstraints, true, sequence()),
           extension(OID.keyUsage, true, bitString(Buffer.of(0xa0), 5)),
@@ -83,6 +97,22 @@ export function openAuthority(
         ],
       );
       return { cert: issued, key: pemKey(pair.privateKey) };
+    },
+    sign(request, { keyUsage, extendedKeyUsage, from, seconds }) {
+      const until = new Date(from.getTime() + seconds * 1000);
+      const bits = keyUsage.reduce((all, usage) => all | (usage === 'digital signature' ? 0x80 : 0x20), 0);
+      const purposes = extendedKeyUsage.map((usage) =>
+        objectIdentifier(usage === 'server auth' ? OID.serverAuth : OID.clientAuth),
+      );
+      return certificate(request.subject, subject, request.publicKey, privateKey, { now: from, until }, [
+        ...(bits === 0
+          ? []
+          : [extension(OID.keyUsage, true, bitString(Buffer.of(bits), bits & 0x20 ? 5 : 7))]),
+        ...(purposes.length === 0 ? [] : [extension(OID.extKeyUsage, false, sequence(...purposes))]),
+        extension(OID.basicConstraints, true, sequence()),
+        extension(OID.authorityKeyIdentifier, false, sequence(tagged(0x80, keyId))),
+        ...(request.alternativeNames ? [extension(OID.subjectAltName, false, request.alternativeNames)] : []),
+      ]);
     },
   };
 }
@@ -118,33 +148,39 @@ const OID = {
 
 /** Builds and signs a v3 certificate (RFC 5280, section 4.1). */
 function certificate(
-  subject: Subject,
+  subject: Subject | Buffer,
   issuer: Subject,
-  publicKey: KeyObject,
+  publicKey: KeyObject | Buffer,
   issuerKey: KeyObject,
-  now: Date,
+  validity: { readonly now: Date; readonly until?: Date },
   extensions: Buffer[],
 ): string {
+  const { now } = validity;
   const algorithm = sequence(objectIdentifier(OID.ecdsaWithSha256));
   const serial = randomBytes(16);
   serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40;
   // Clocks differ: valid from an hour ago.
   const from = new Date(now.getTime() - 3_600_000);
-  const until = new Date(now);
-  until.setUTCFullYear(until.getUTCFullYear() + YEARS);
+  const until = validity.until ?? yearsAfter(now, YEARS);
   const body = sequence(
     tagged(0xa0, tagged(0x02, Buffer.of(2))),
     tagged(0x02, serial),
     algorithm,
     name(issuer),
     sequence(time(from), time(until)),
-    name(subject),
-    publicKey.export({ type: 'spki', format: 'der' }),
+    Buffer.isBuffer(subject) ? subject : name(subject),
+    Buffer.isBuffer(publicKey) ? publicKey : publicKey.export({ type: 'spki', format: 'der' }),
     tagged(0xa3, sequence(...extensions)),
   );
   const der = sequence(body, algorithm, bitString(sign('sha256', body, issuerKey), 0));
   const base64 = der.toString('base64').replace(/.{64}/g, '$&\n').trimEnd();
   return `-----BEGIN CERTIFICATE-----\n${base64}\n-----END CERTIFICATE-----\n`;
+}
+
+function yearsAfter(date: Date, years: number): Date {
+  const later = new Date(date);
+  later.setUTCFullYear(later.getUTCFullYear() + years);
+  return later;
 }
 
 function name(subject: Subject): Buffer {

@@ -45,7 +45,7 @@ export interface ListRequest {
 const LASTING_NAMESPACES = ['default', 'kube-system', 'kube-public'];
 
 /** The part of an object that a write changes: everything but the status, or what one subresource may change. */
-export type Part = 'main' | 'status' | 'finalize' | 'binding' | 'ephemeralcontainers' | 'resize';
+export type Part = 'main' | 'status' | 'finalize' | 'binding' | 'ephemeralcontainers' | 'resize' | 'approval';
 
 export interface WriteOptions {
   /** Checks and answers, but stores nothing. */

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { createCertificateRequests } from './admission/certificate-requests.ts';
 import { createCertificatePlugins } from './admission/certificates.ts';
 import { createDefaultIngressClass } from './admission/default-ingress-class.ts';
 import { defaultTolerationSeconds } from './admission/default-tolerations.ts';
@@ -88,6 +89,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
     defaultTolerationSeconds,
     createRuntimeClassPlugin(view),
     createDefaultIngressClass(view),
+    createCertificateRequests(parts.clock),
     ...createCertificatePlugins(authorizer),
     createLimitRanger(view),
   ];

@@ -8,6 +8,7 @@ import { matchInLinearTime } from '../apiserver/linear-regexp.ts';
 import { createSchemaService } from '../apiserver/schema/service.ts';
 import { createTableService } from '../apiserver/tables/tables.ts';
 import { followPodRoutes } from '../cluster/control-plane-routes.ts';
+import { clusterAuthority } from '../cluster/credentials.ts';
 import { NODE_PREFIX } from '../cluster/plan.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { startControllers } from '../controllers/start.ts';
@@ -76,6 +77,7 @@ export const command = defineCommand({
         clusterCidrs: state.podCidrs,
         nodeMaskSizes: NODE_PREFIX,
         caBundle: ca,
+        certificateSigner: clusterAuthority(state).sign,
         localVolumes: localVolumes(paths.volumes),
         loadBalancerPools: [{ name: 'default', ranges: state.loadBalancerPools }],
       },

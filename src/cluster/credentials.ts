@@ -45,12 +45,16 @@ export function writeCredentials(state: ClusterState): void {
   for (const node of state.nodes) writeIdentity(state, node, authority);
 }
 
-/** What a node that comes later needs. */
-export function writeNodeCredentials(state: ClusterState, node: NodeState): void {
+/** The cluster's authority, which `writeCredentials` made. */
+export function clusterAuthority(state: ClusterState): CertificateAuthority {
   const { pki } = clusterPaths(state.name);
   const read = (file: string) => readFileSync(join(pki, file), 'utf8');
-  const keyed = { cert: read('ca.crt'), key: read('ca.key') };
-  writeIdentity(state, node, openAuthority(authorityName(state), keyed, new Date()));
+  return openAuthority(authorityName(state), { cert: read('ca.crt'), key: read('ca.key') }, new Date());
+}
+
+/** What a node that comes later needs. */
+export function writeNodeCredentials(state: ClusterState, node: NodeState): void {
+  writeIdentity(state, node, clusterAuthority(state));
 }
 
 const authorityName = (state: ClusterState) => `fairlead-${state.name}`;

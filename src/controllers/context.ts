@@ -34,6 +34,7 @@ import type { Logger } from '../lib/log.ts';
 import { createWorkQueue, type WorkQueue } from '../lib/work-queue.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { Cache } from './cache.ts';
+import type { CertificateSigner } from './certificate-signing.ts';
 import type { LocalVolumes } from './storage/provisioning.ts';
 
 export interface ControllerOptions {
@@ -43,6 +44,8 @@ export interface ControllerOptions {
   readonly nodeMaskSizes?: { readonly ipv4?: number; readonly ipv6?: number };
   /** PEM of the API server's authority, put into each namespace as kube-root-ca.crt. */
   readonly caBundle?: string;
+  /** Signs requests for certificates with the cluster's authority. Absent: another controller's matter. */
+  readonly certificateSigner?: CertificateSigner;
   /** How long a node without a Lease, or with one that is not renewed, counts as alive. Default: the lease's duration. */
   readonly nodeGraceSeconds?: number;
   /** Where the local-path provisioner keeps volumes. Absent: claims of its class stay Pending. */

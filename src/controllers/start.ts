@@ -5,6 +5,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { startAutoscalers } from './autoscaling/autoscaler.ts';
 import { type Cache, createCache } from './cache.ts';
+import { startCertificateSigning } from './certificate-signing.ts';
 import { startClusterRoleAggregation } from './cluster-role-aggregation.ts';
 import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
 import { startCronJobs } from './cron-job.ts';
@@ -114,7 +115,11 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
     startClusterRoleAggregation(context);
+<<<<<<< HEAD
     const followed = followKinds(context, known, metadataOnly);
+=======
+    if (start.options.certificateSigner) startCertificateSigning(context, start.options.certificateSigner);
+>>>>>>> 100734c (controllers: approve and sign requests for certificates)
     startResourceQuotas(context, followed);
     startGarbageCollector(context, followed);
   });

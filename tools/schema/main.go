@@ -189,7 +189,8 @@ func (g *generator) typeName(t reflect.Type, from string) string {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return "bytes"
 		}
-		if t.Name() == "ExtraValue" {
+		// Named slices are messages of their own in Protobuf.
+		if t.Name() == "ExtraValue" || t.Name() == "Verbs" {
 			return "@ExtraValue"
 		}
 		return "[]" + g.typeName(t.Elem(), from)

@@ -2,7 +2,7 @@ import type { Kind } from '../kind.ts';
 import { BINDING_SUBRESOURCE } from '../subresources/binding.ts';
 import { EVICTION_SUBRESOURCE } from '../subresources/eviction.ts';
 import { ATTACH, EXEC, LOG, PORT_FORWARD } from '../subresources/node-streams.ts';
-import { EPHEMERAL_CONTAINERS, FINALIZE, RESIZE, STATUS } from '../subresources/part.ts';
+import { APPROVAL, EPHEMERAL_CONTAINERS, FINALIZE, RESIZE, STATUS } from '../subresources/part.ts';
 import { NODE_PROXY, POD_PROXY, SERVICE_PROXY } from '../subresources/proxy.ts';
 import { SCALE_SUBRESOURCE } from '../subresources/scale.ts';
 import { TOKEN_SUBRESOURCE } from '../subresources/token.ts';
@@ -34,6 +34,7 @@ const OWN_SUBRESOURCES: Readonly<Record<string, readonly Subresource[]>> = {
   serviceaccounts: [TOKEN_SUBRESOURCE],
   nodes: [NODE_PROXY],
   services: [SERVICE_PROXY],
+  'certificatesigningrequests.certificates.k8s.io': [APPROVAL],
 };
 
 /** The route-table row of a kind whose objects are stored: all verbs, status and scale where the kind has them. */
@@ -63,7 +64,7 @@ export function storedResource(kind: Kind, own: readonly Subresource[] = []): Re
 /** The route table that the server starts with. */
 export function builtinResources(kinds: readonly Kind[]): Resource[] {
   return [
-    ...kinds.map((kind) => storedResource(kind, kind.group === '' ? OWN_SUBRESOURCES[kind.plural] : [])),
+    ...kinds.map((kind) => storedResource(kind, OWN_SUBRESOURCES[kind.collection])),
     ...REVIEW_RESOURCES,
     ...METRICS_RESOURCES,
   ];

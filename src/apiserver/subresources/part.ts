@@ -17,6 +17,9 @@ export const STATUS = partSubresource('status', 'status');
 export const EPHEMERAL_CONTAINERS = partSubresource('ephemeralcontainers', 'ephemeralcontainers');
 export const RESIZE = partSubresource('resize', 'resize');
 
+/** Whether a request for a certificate is approved or denied. */
+export const APPROVAL = partSubresource('approval', 'approval');
+
 /** A namespace's finalizers, which keep it until its content is gone. */
 export const FINALIZE: Subresource = {
   name: 'finalize',

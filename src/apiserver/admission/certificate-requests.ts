@@ -1,0 +1,91 @@
+import { timestamp } from '../../kube/timestamp.ts';
+import { parseCertificateRequest } from '../../lib/certificate-request.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { messageOf } from '../../lib/errors.ts';
+import { at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
+import { type FieldError, invalid, invalidObject } from '../status-error.ts';
+import type { AdmissionPlugin } from './plugin.ts';
+import { admissionForbidden } from './refusal.ts';
+
+const GROUP = 'certificates.k8s.io';
+const CLIENT_SIGNER = 'kubernetes.io/kube-apiserver-client';
+const NAMES = { group: GROUP, kind: 'CertificateSigningRequest', plural: 'certificatesigningrequests' };
+
+/**
+ * Notes who asks for a certificate, checks the request, keeps it as it was asked for, and dates its conditions
+ * (upstream's strategy of the kind, and CertificateSubjectRestriction).
+ */
+export function createCertificateRequests(clock: Clock): AdmissionPlugin {
+  return {
+    name: 'CertificateSubjectRestriction',
+    handles: ({ resource, operation }) =>
+      resource.group === GROUP &&
+      resource.resource === NAMES.plural &&
+      (operation === 'CREATE' || operation === 'UPDATE'),
+    mutate({ object, oldObject, user, subresource }) {
+      if (!object) return;
+      if (oldObject) object['spec'] = oldObject['spec'];
+      else if (isObject(object['spec'])) {
+        const extra =
+          user.extra && Object.fromEntries(Object.entries(user.extra).map(([key, list]) => [key, [...list]]));
+        const { uid: _uid, extra: _extra, ...spec } = object['spec'];
+        object['spec'] = {
+          ...spec,
+          username: user.name,
+          groups: [...user.groups],
+          ...(user.uid ? { uid: user.uid } : {}),
+          ...(extra ? { extra } : {}),
+        };
+      }
+      if (subresource === 'approval' || subresource === 'status') {
+        const now = timestamp(clock.now());
+        for (const condition of listAt(object, 'status', 'conditions')) {
+          condition['lastUpdateTime'] ??= now;
+          condition['lastTransitionTime'] ??= now;
+        }
+      }
+    },
+    validate(attributes) {
+      const { object, operation } = attributes;
+      if (!object || operation !== 'CREATE') return;
+      const { spec } = object;
+      const encoded = textAt(spec, 'request');
+      try {
+        const request = parseCertificateRequest(Buffer.from(encoded, 'base64').toString('utf8'));
+        if (
+          textAt(spec, 'signerName') === CLIENT_SIGNER &&
+          request.organizations.includes('system:masters')
+        ) {
+          throw admissionForbidden(
+            attributes,
+            `use of ${CLIENT_SIGNER} signer with system:masters group is not allowed`,
+          );
+        }
+      } catch (error) {
+        if (error instanceof Error && error.name === 'StatusError') throw error;
+        throw invalidObject(NAMES, object.metadata.name ?? '', [
+          invalid('spec.request', encoded, messageOf(error)),
+        ]);
+      }
+      const errors = usageErrors(isObject(spec) ? spec : {});
+      if (errors.length > 0) throw invalidObject(NAMES, object.metadata.name ?? '', errors);
+    },
+  };
+}
+
+function usageErrors(spec: JsonObject): FieldError[] {
+  const errors: FieldError[] = [];
+  const seconds = at(spec, 'expirationSeconds');
+  if (typeof seconds === 'number' && seconds < 600)
+    errors.push(
+      invalid(
+        'spec.expirationSeconds',
+        seconds,
+        'may not specify a duration less than 600 seconds (10 minutes)',
+      ),
+    );
+  const usages = at(spec, 'usages');
+  if (Array.isArray(usages) && new Set(usages).size < usages.length)
+    errors.push(invalid('spec.usages', usages, 'a usage may be listed once'));
+  return errors;
+}
