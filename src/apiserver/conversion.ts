@@ -14,10 +14,15 @@ export function toStorage(kind: Kind, object: ApiObject): ApiObject {
 
 /** A kept object under the kind by which a client asks for it. */
 export function presented(kind: Kind, object: ApiObject): ApiObject {
-  if (!kind.view) return object;
-  return { ...kind.view.fromStorage(object), apiVersion: apiVersionOf(kind), kind: kind.kind };
+  const apiVersion = apiVersionOf(kind);
+  if (!kind.view) {
+    // Kept before the custom resource's storage version became this one.
+    return object.apiVersion === apiVersion ? object : { ...object, apiVersion };
+  }
+  return { ...kind.view.fromStorage(object), apiVersion, kind: kind.kind };
 }
 
 export function presentedJson(kind: Kind, stored: StoredObject): string {
-  return kind.view ? JSON.stringify(presented(kind, stored.object)) : stored.json;
+  const asKept = !kind.view && stored.object.apiVersion === apiVersionOf(kind);
+  return asKept ? stored.json : JSON.stringify(presented(kind, stored.object));
 }

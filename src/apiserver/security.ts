@@ -76,7 +76,10 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
     client: webhookClient,
     programs,
     authorizer,
-    complete: (object) => parts.schema.complete(object),
+    complete(object) {
+      parts.schema.prune(object.apiVersion, object.kind, object, null);
+      parts.schema.complete(object);
+    },
     randomUuid: randomUUID,
     logger: parts.logger,
   };

@@ -115,11 +115,8 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
     startClusterRoleAggregation(context);
-<<<<<<< HEAD
     const followed = followKinds(context, known, metadataOnly);
-=======
     if (start.options.certificateSigner) startCertificateSigning(context, start.options.certificateSigner);
->>>>>>> 100734c (controllers: approve and sign requests for certificates)
     startResourceQuotas(context, followed);
     startGarbageCollector(context, followed);
   });

@@ -1,3 +1,5 @@
+import type { JsonObject } from '../object.ts';
+import { isTrue } from '../requests/request-info.ts';
 import type { ResourceContext, ResourceHandler, ResourceVerb, Subresource } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
 import { admit } from '../verbs/write.ts';
@@ -10,16 +12,29 @@ export async function admitConnect(
   context: ResourceContext,
   kind: string,
 ): Promise<void> {
-  const entries = [...context.query].map(([name, value]) => [name, value] as const);
   await admit(services, context, {
     operation: 'CONNECT',
-    object: { kind, apiVersion: 'v1', metadata: {}, ...Object.fromEntries(entries) },
+    object: { kind, apiVersion: 'v1', metadata: {}, ...connectOptions(context.query) },
     oldObject: null,
     options: {},
     dryRun: false,
     kind: { group: '', version: 'v1', kind },
   });
 }
+
+/** The query as the options' object: switches are booleans, words of a command and ports are lists. */
+function connectOptions(query: URLSearchParams): JsonObject {
+  const options: JsonObject = {};
+  for (const [name, value] of query) {
+    if (SWITCHES.has(name)) options[name] = isTrue(value);
+    else if (name === 'command') options[name] = query.getAll(name);
+    else if (name === 'ports') options[name] = query.getAll(name).map(Number);
+    else options[name] = value;
+  }
+  return options;
+}
+
+const SWITCHES = new Set(['stdin', 'stdout', 'stderr', 'tty']);
 
 /** A subresource of a pod that its node answers. */
 function podStream(name: string, kind: string): Subresource {

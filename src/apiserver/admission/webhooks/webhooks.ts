@@ -33,7 +33,7 @@ export interface WebhookOptions {
   readonly client: WebhookClient;
   readonly programs: RequestPrograms;
   readonly authorizer: Authorizer;
-  /** Fills in an object's defaults after a patch. */
+  /** Drops unknown fields and fills in the defaults after a patch. */
   readonly complete: (object: ApiObject) => void;
   readonly randomUuid: () => string;
   readonly logger: Logger;
