@@ -162,9 +162,9 @@ async function measure(
 }
 
 /**
- * A process that ends resets the connections that it has accepted, and those that its kernel has accepted for it, as
- * long as it has not closed them. A reset is ECONNRESET only to a client that was connected (tcp_reset() in the
- * kernel); one that is not hears ECONNREFUSED. What began after the death was connected to nobody who died.
+ * Whether a connection was reset because its server was killed. The kernel resets a dead process's connections, including
+ * those that it has accepted for it. A reset is ECONNRESET for an established connection and ECONNREFUSED otherwise
+ * (tcp_reset() in the kernel).
  */
 function wasCutOff({ failure, at }: Connection, diedAt: number): boolean {
   return failure === 'ECONNRESET' && at <= diedAt;
@@ -172,7 +172,7 @@ function wasCutOff({ failure, at }: Connection, diedAt: number): boolean {
 
 async function soak(mode: string, how: string[]): Promise<string[]> {
   await using stage = await setUp(mode, true, 'pod1');
-  // They take what nobody else wants: the machine is never idle, and what else runs on it goes on.
+  // At the lowest priority: the machine is never idle, and other processes are not slowed down.
   const burners = [1, 2].map(() => fork(import.meta.filename, ['child-burn']));
   for (const { pid = 0 } of burners) setPriority(pid, constants.priority.PRIORITY_LOW);
   const machine = watchMachine();

@@ -4,11 +4,11 @@ import type { OnFlowEvent } from './flow-event.ts';
 
 export type Mode = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf';
 
-/** What an apply did; for metrics and for the log. Durations in milliseconds. */
+/** The result of a programming, for metrics and the log. Durations in milliseconds. */
 export interface ApplyReport {
   readonly encodeMs: number;
   readonly kernelMs: number;
-  /** Messages, elements or lines written: the mode's own unit of work. */
+  /** Messages, elements or lines written: the mode's unit of work. */
   readonly operations: number;
   /** Frontends that could not be programmed, with the reason; the rest is programmed. */
   readonly failed: readonly { readonly key: string; readonly error: Error }[];
@@ -16,7 +16,7 @@ export interface ApplyReport {
 
 /** A difference between the kernel and the map, found by `verify`. */
 export interface Drift {
-  /** The kernel object, as a person would look it up: "table ip fairlead map svc element …". */
+  /** The kernel object, as a user would look it up: "table ip fairlead map svc element …". */
   readonly object: string;
   readonly kind: 'missing' | 'unexpected' | 'different';
 }
@@ -27,7 +27,7 @@ export interface SocketAddress {
   readonly port: number;
 }
 
-/** One step of a packet's way in the kernel, for `explain`: the object that takes it and what it does. */
+/** One step of a packet's path in the kernel, for `explain`. */
 export interface KernelStep {
   /** As the mode's own tool names it: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
   readonly object: string;
@@ -35,42 +35,42 @@ export interface KernelStep {
 }
 
 /**
- * One way of carrying out a ServiceMap in the kernel. Calls never overlap: the caller waits for one before the next.
- * After an error the caller calls `sync` again, with back-off. After an incomplete report what is not refused works, and
- * further changes may be applied; here, too, the caller calls `sync` again from time to time.
+ * An implementation of a ServiceMap in the kernel. Calls must not overlap. After an error the caller calls `sync` again,
+ * with back-off. After a report with failures everything else works, and further changes may be applied; the caller
+ * calls `sync` again from time to time.
  */
 export interface Dataplane {
   readonly mode: Mode;
   readonly families: readonly IPFamily[];
   /**
-   * Makes the kernel equal to the map, whatever is there now, without a gap for traffic: adopts what an earlier
-   * run left, drops nothing that is still wanted.
+   * Makes the kernel equal to the map without interrupting traffic: adopts the state of an earlier process, and never
+   * removes anything that is still wanted.
    */
   sync(map: ServiceMap): Promise<ApplyReport>;
   /** Applies a change to the map of the last `sync` or `apply`; `map` is the map after it. */
   apply(change: Change, map: ServiceMap): Promise<ApplyReport>;
   /** Reads the kernel back and compares it with the last map; empty when equal. */
   verify(): Promise<readonly Drift[]>;
-  /** The kernel objects that carry out a frontend for this packet, in the order the packet meets them. */
+  /** The kernel objects that this packet to a frontend passes, in order. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
   /**
-   * Calls back with what the mode itself sees of flows through Services, as it happens; what connection tracking
-   * shows of them is not among it. Absent where that is all there is.
+   * Calls back for the events of flows through Services that the mode itself sees. Absent in modes whose flows are seen
+   * by connection tracking.
    */
   watchFlows?(onEvent: OnFlowEvent): { close(): void };
   /**
-   * True for an address where a UDP listener of the mode itself takes what the rules send there, until it is closed:
-   * flows that connection tracking leads to it are no stale ones. Absent where datagrams go to endpoints only.
+   * True for the address of one of the mode's own UDP listeners: entries of connection tracking that lead there are not
+   * stale. Absent in modes without listeners.
    */
   readonly listening?: (at: SocketAddress) => boolean;
   /**
-   * Releases handles and listeners of this process; the kernel's state stays and traffic flows. After a removal in
-   * favour of another mode this may take a second, until what was on its way has arrived.
+   * Closes descriptors and listeners of this process; the kernel's state stays and traffic flows. After a removal in favour
+   * of another mode this may take a second, until packets under way have arrived.
    */
   close(): Promise<void>;
   /**
-   * Removes everything this mode ever wrote on this node, and nothing else. `succeeded`: another mode is complete
-   * already; what modes share (the sysctl route_localnet, routes to ::1) is the successor's and stays.
+   * Removes everything that this mode wrote on this node. `succeeded`: another mode is programmed already; what modes
+   * share (the sysctl route_localnet, routes to ::1) stays for it.
    */
   remove(options?: { readonly succeeded: boolean }): Promise<void>;
 }

@@ -10,7 +10,7 @@ const FAMILIES = [
   { address: '::1', type: 'udp6' },
 ] as const;
 
-/** Runs a server that answers as told, and a client of it. */
+/** Runs a server with the given answers, and a client. */
 async function withServer(
   { address, type }: (typeof FAMILIES)[number],
   answer: (request: string) => Uint8Array | null | Promise<Uint8Array | null>,

@@ -28,7 +28,7 @@ export function netnsPath(ref: NetnsRef): string {
   return 'pid' in ref ? `/proc/${ref.pid}/ns/net` : ref.path;
 }
 
-/** Opens a namespace; the caller closes the descriptor. Throws when there is no such namespace. */
+/** Opens a namespace; the caller closes the descriptor. Throws if it does not exist. */
 export function openNetns(ref: NetnsRef): number {
   try {
     return openSync(netnsPath(ref), 'r');
@@ -192,7 +192,7 @@ const SO_REUSEADDR = 2;
 const IPPROTO_IPV6 = 41;
 const IPV6_V6ONLY = 26;
 
-/** A struct sockaddr_in or sockaddr_in6 (ip(7), ipv6(7)). Throws on text that is no address. */
+/** A struct sockaddr_in or sockaddr_in6 (ip(7), ipv6(7)). Throws for other text. */
 export function socketAddress(address: string, port: number): Uint8Array {
   const bytes = addressBytes(address);
   if (!bytes)

@@ -336,7 +336,7 @@ describe('failover in eBPF mode', () => {
         const made = service(family, 'UDP', [at('pod1', family)]);
         const map = serviceMap([made]);
         await dataplane.sync(map);
-        const ask = client(from).ask('udp-talk', made.address ?? '', 80, { times: 12, timeoutMs: 20_000 });
+        const ask = client(from).ask('udp-repeat', made.address ?? '', 80, { times: 12, timeoutMs: 20_000 });
         await new Promise((resolve) => setTimeout(resolve, 250));
         const moved = serviceMap([{ ...made, routes: service(family, 'UDP', [at('pod2', family)]).routes }]);
         await dataplane.apply(changeBetween(map, moved), moved);

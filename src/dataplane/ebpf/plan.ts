@@ -25,7 +25,7 @@ const REFUSE: RoutePlan = { action: ACTION.REFUSE, endpoints: [] };
 /**
  * Decides what the programs do for a frontend; null: nothing, it is left to nf_tables. These are frontends with source
  * ranges, node ports (which answer at the node's addresses), masqueraded ones, and SCTP, which the hooks do not see.
- * `isFrontend` tells whether an endpoint is a frontend itself; null: none is.
+ * `isFrontend`: whether an endpoint is a frontend itself; null: no endpoint is.
  */
 export function planOf(
   frontend: Frontend,

@@ -52,7 +52,7 @@ export function closePrograms({ sockets, devices }: Programs): void {
 export function defaultControlGroup(): string {
   const root = controlGroupRoot();
   if (root !== null) return root;
-  throw new FairleadError('there is no cgroup v2 hierarchy below /sys/fs/cgroup', {
+  throw new FairleadError('no cgroup v2 hierarchy below /sys/fs/cgroup', {
     op: 'start eBPF mode',
     code: 'missing-kernel-feature',
     hint: 'mount it (mount -t cgroup2 none /sys/fs/cgroup/unified), or use the nftables mode',

@@ -13,11 +13,11 @@ import { type Failover, type FailoverVerdict, startFailover } from '../failover/
 import { NODE } from './service-map.ts';
 import type { Place, Topology } from './topology.ts';
 
-/** How one connection went. `ms`: from connect() to the answer's end. */
+/** The outcome of a connection. `ms`: from connect() to the end of the answer. */
 export interface Answer {
   readonly startedAt: number;
   readonly ms: number;
-  /** Who answered; null: nobody. */
+  /** The place that answered, or null. */
   readonly place: string | null;
   /** "refused", "silence", or a code of the kernel's; null when answered. */
   readonly failure: string | null;
@@ -29,44 +29,44 @@ export const NODE_PORT = 30007;
 const TARGET = 8080;
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
-/** A Service of both families and its endpoints in a topology, carried by a dataplane, with failover or without. */
+/** A dual-stack Service and its endpoints in a topology, programmed by a mode, with or without failover. */
 export interface FailoverScene {
-  /** The Service's endpoints, all ready, from now on. */
+  /** Replaces the Service's endpoints, which are all ready. */
   setEndpoints(places: readonly Place[]): Promise<void>;
   setService(change: { annotations?: Record<string, string>; affinity?: boolean }): Promise<void>;
-  /** Listens where nobody does. */
+  /** Starts a server. */
   open(place: Place): Promise<void>;
-  /** Nobody listens any more: what comes is refused. */
+  /** Stops the server: connections are refused. */
   shut(place: Place): void;
-  /** Takes the place's addresses away: nobody answers. */
+  /** Removes the place's addresses: connections are not answered. */
   vanish(place: Place): void;
-  /** And gives them back; resolves when the node reaches them again. */
+  /** Restores the addresses; resolves when the node reaches them. */
   appear(place: Place): Promise<void>;
   connect(from: Place, address: string, port: number): Promise<Answer>;
-  /** Opens so many connections a second, each from the next place, until stopped. */
+  /** Opens connections at a rate, from the places in turn, until stopped. */
   load(from: readonly Place[], address: string, port: number, perSecond: number): Load;
   readonly verdicts: readonly FailoverVerdict[];
   readonly failover: Failover | null;
-  /** How many connections without an answer were freed. */
+  /** How many entries of unanswered connections were deleted. */
   readonly unanswered: number;
-  /** Resolves when what the table says is programmed. */
+  /** Resolves when the table is programmed. */
   settled(): Promise<void>;
   close(): Promise<void>;
 }
 
 export interface Load {
-  /** Resolves when all of them have ended. */
+  /** Stops, and resolves when all connections have ended. */
   stop(): Promise<Answer[]>;
-  /** As `stop`, so many milliseconds later. */
+  /** As `stop`, after a delay in milliseconds. */
   stopAfter(ms: number): Promise<Answer[]>;
 }
 
 export interface SceneOptions {
   readonly failover: boolean;
-  /** False for a mode whose connections are not its endpoints' in connection tracking. Default: true. */
+  /** False for a mode that does not use connection tracking. Default: true. */
   readonly tracked?: boolean;
   readonly settings?: EjectionSettings;
-  /** How long a connection may take. */
+  /** Timeout of a connection. */
   readonly patienceMs?: number;
 }
 
@@ -178,7 +178,7 @@ export async function createFailoverScene(
       for (const family of FAMILIES) {
         addresses('add', place, family);
         const endpoint = { ip: topology.address(place, family), port: TARGET };
-        // A neighbour that was asked for in vain is asked for again after a second only.
+        // The kernel retries the resolution of a failed neighbour only after a second.
         while ((await dial(endpoint, 200, systemClock, node)) === 'timeout');
       }
     },
@@ -187,7 +187,7 @@ export async function createFailoverScene(
       const answers: Promise<Answer>[] = [];
       const started = performance.now();
       const timer = setInterval(() => {
-        // As many as are due, however late the timer is.
+        // All that are due, even if the timer is late.
         const due = ((performance.now() - started) * perSecond) / 1000;
         while (answers.length < due) {
           const place = from[answers.length % from.length] as Place;
@@ -228,7 +228,7 @@ export async function createFailoverScene(
       `addr ${verb} ${address}/${verb === 'del' ? length.split(' ')[0] : length} dev ${device}`,
     );
     if (verb === 'del') return;
-    // Routes by way of the address went with it.
+    // Routes that used the address were removed with it.
     const gateway =
       place === 'far'
         ? topology.address('node', family)

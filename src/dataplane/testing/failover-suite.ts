@@ -25,7 +25,7 @@ const LOSE_FIRST_SYN = `
   add rule ip late input tcp flags & (syn | ack) == syn ip saddr . tcp sport != @seen add @seen { ip saddr . tcp sport } drop
 `;
 
-/** Failover in a mode, by packets. `families`: those of the tests that are the same in both. */
+/** Tests failover in a mode with packets. `families`: of the tests that are equal in both. */
 export function testFailover(
   mode: string,
   open: (netns: string) => Dataplane,
@@ -66,7 +66,7 @@ export function testFailover(
       });
 
     for (const family of families) {
-      test(`${family}: an endpoint's address goes away: every connection reaches another one`, async () => {
+      test(`${family}: an endpoint's address is removed: every connection reaches another endpoint`, async () => {
         const made = await begin();
         const load = made.load(['outside', 'pod2'], topology.address('node', family), NODE_PORT, 100);
         await eventually(() => made.failover?.ejected.size === 0);
@@ -92,7 +92,7 @@ export function testFailover(
         }
       });
 
-      test(`${family}: an endpoint's port is closed: it is out with the first refusal`, async () => {
+      test(`${family}: an endpoint's port is closed: the first refusal ejects it`, async () => {
         const made = await begin();
         const load = made.load(['outside'], topology.address('node', family), NODE_PORT, 100);
         await pause(systemClock, 100);
@@ -103,13 +103,13 @@ export function testFailover(
         const answers = await load.stop();
         const late = answers.filter(({ failure, startedAt }) => failure && startedAt > since);
         assert.deepEqual(late, []);
-        // Refused before, or reset: accepted by the kernel when the server closed its socket.
+        // Reset: accepted by the kernel while the server closed its socket.
         const kinds = new Set(answers.flatMap(({ failure }) => failure ?? []));
         assert.ok(kinds.isSubsetOf(new Set(['refused', 'ECONNRESET'])), [...kinds].join());
       });
     }
 
-    test('one client alone, one connection: its next SYN goes elsewhere', async () => {
+    test('the second SYN of a single connection goes to another endpoint', async () => {
       const made = await begin(['pod1', 'pod2']);
       made.vanish('pod1');
       try {
@@ -123,7 +123,7 @@ export function testFailover(
       }
     });
 
-    test('a client with affinity to the endpoint is bound to another one', async () => {
+    test('a client with affinity to the endpoint gets affinity to another one', async () => {
       const made = await begin();
       await made.setService({ affinity: true });
       const { place: bound } = await made.connect('outside', CLUSTER_IP.ipv4, PORT);
@@ -150,7 +150,7 @@ export function testFailover(
       }
     });
 
-    test('a Service that wants no failover keeps its endpoints, and its clients wait', async () => {
+    test('a Service without failover keeps its endpoints, and clients wait', async () => {
       const made = await begin(['pod1', 'pod2'], { patienceMs: 1500 });
       await made.setService({ annotations: { 'fairlead.dev/failover': 'disabled' } });
       made.shut('pod1');
@@ -160,7 +160,7 @@ export function testFailover(
       assert.deepEqual(made.verdicts, []);
     });
 
-    test('the last endpoint stays, whatever it does', async () => {
+    test('the last endpoint is never ejected', async () => {
       const made = await begin(['pod1']);
       made.shut('pod1');
       for (let i = 0; i < 5; i++) {
@@ -171,7 +171,7 @@ export function testFailover(
       assert.equal((await made.connect('outside', CLUSTER_IP.ipv4, PORT)).place, 'pod1');
     });
 
-    test('an endpoint that is well again returns', async () => {
+    test('an endpoint that answers again returns', async () => {
       const made = await begin(['pod1', 'pod2'], { settings: { ...EJECTION_RULES, firstEjectionMs: 200 } });
       made.shut('pod1');
       for (let i = 0; made.verdicts.length === 0 && i < 50; i++) {
@@ -190,7 +190,7 @@ export function testFailover(
       assert.deepEqual([...seen].sort(), ['pod1', 'pod2']);
     });
 
-    test('an endpoint that is removed and ready again begins anew', async () => {
+    test('an endpoint that is removed and ready again is new', async () => {
       const made = await begin(['pod1', 'pod2']);
       made.shut('pod1');
       for (let i = 0; made.verdicts.length === 0 && i < 50; i++) {
@@ -231,7 +231,7 @@ export function testFailover(
       }
     });
 
-    test('nothing is ejected while all is well', async () => {
+    test('no endpoint is ejected without failures', async () => {
       const made = await begin();
       const load = made.load(['outside', 'pod2'], topology.address('node', 'ipv4'), NODE_PORT, 200);
       await pause(systemClock, 700);

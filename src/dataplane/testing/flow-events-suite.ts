@@ -10,17 +10,17 @@ import { createTopology, type Topology } from './topology.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const TARGET = 8080;
-/** Nothing listens here. */
+/** A port without a listener. */
 const CLOSED = 8099;
 
 const vip = (family: IPFamily) => (family === 'ipv4' ? '10.96.0.60' : 'fd00:96::60');
 
-/** What is told of flows through a Service in one mode. */
+/** Tests the events of flows through a Service in one mode. */
 export function testFlowEvents(
   mode: string,
   create: (options: { readonly families: readonly IPFamily[]; readonly netns: string }) => Dataplane,
 ): void {
-  describe(`what is told of flows in ${mode} mode`, () => {
+  describe(`events of flows in ${mode} mode`, () => {
     let topology: Topology;
     let dataplane: Dataplane;
     let watch: { close(): void } | null = null;

@@ -32,7 +32,7 @@ const ROWS: readonly Row[] = [
   ['in the ranges, no endpoints', 'outside', 'LoadBalancer', 34, 'refused'],
   ['outside the ranges, no endpoints', 'pod3', 'LoadBalancer', 34, 'silence'],
   ['ranges that hold everybody', 'pod3', 'LoadBalancer', 35, /^pod1 /],
-  ['ranges that hold nobody', 'outside', 'LoadBalancer', 36, 'silence'],
+  ['empty source ranges', 'outside', 'LoadBalancer', 36, 'silence'],
 ];
 
 /** Who is answered with a refusal, and who with nothing. */
@@ -64,7 +64,7 @@ export function testRefusals(scene: ServiceScene): void {
         const to = scene.destination('LoadBalancer', family, 31);
         await scene.expectPlaces('pod3', protocol, to, ['far'], scene.proxy);
       }));
-    test('a wrong port of a cluster IP is refused, an address of nobody is silent', async () => {
+    test('a wrong port of a cluster IP is refused, an unused address is silent', async () => {
       for (const from of ['pod3', 'node', 'outside'] as const) {
         for (const family of FAMILIES) {
           assert.equal(await scene.ask(from, 'TCP', clusterIP(family, 33), 81), 'refused');

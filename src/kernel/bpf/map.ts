@@ -13,7 +13,7 @@ export const NO_PREALLOC = 1;
 /** The memory of an array can be mapped (BPF_F_MMAPABLE, kernel 5.5). */
 export const MMAPABLE = 0x400;
 
-/** `update` only where there is no such key (1), only where there is (2), either (0). */
+/** Flags of `update`: only a new key (1), only an existing key (2), either (0). */
 export const UPDATE = { any: 0, create: 1, replace: 2 } as const;
 
 export interface MapDefinition {

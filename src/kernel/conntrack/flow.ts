@@ -47,13 +47,13 @@ export interface Flow {
   readonly status: number;
   readonly mark: number;
   readonly zone: number;
-  /** Tells an entry from a later one with the same addresses. */
+  /** Distinguishes an entry from a later one with the same addresses. */
   readonly id: number;
   /** TCP's state (enum tcp_conntrack): 1 SYN_SENT, 2 SYN_RECV, 3 ESTABLISHED …; null for others. */
   readonly tcpState: number | null;
 }
 
-/** Reads a ctnetlink message's payload (after nfgenmsg's 4 bytes); null when it is no flow of IP. */
+/** Reads a ctnetlink message's payload (after nfgenmsg's 4 bytes); null for flows of other families. */
 export function readFlow(payload: Uint8Array): Flow | null {
   const family = payload[0] === 2 ? 'ipv4' : payload[0] === 10 ? 'ipv6' : null;
   const attributes = readAttributes(payload.subarray(4));

@@ -242,7 +242,7 @@ export class IpvsConnection {
     }
   }
 
-  /** A virtual server's real servers; empty when there is no such server. */
+  /** A virtual server's real servers; empty if the server does not exist. */
   realServers(id: ServerId): ShownRealServer[] {
     return this.#dump(IPVS_CMD.getDestination, (writer) => writeServer(writer, id)).flatMap(({ payload }) => {
       const real = readRealServer(payload.subarray(GENERIC_HEADER), id.family);

@@ -67,7 +67,7 @@ for (const [size, count] of [
   ['small, sent at once', 10],
   ['large, sent by a thread', 8000],
 ] as const) {
-  test(`a batch (${size}) is done whole, and every refusal is told with its message`, async () => {
+  test(`a batch (${size}) is processed completely, and every refusal has its message`, async () => {
     const first = routes(count);
     assert.deepEqual(await socket.batch(first.bytes, first.sequences.at(-1) ?? 0), []);
     assert.equal(shownRoutes(), count);

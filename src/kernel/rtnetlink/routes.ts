@@ -82,7 +82,7 @@ export function replaceRoute(socket: NetlinkSocket, route: Route): void {
   );
 }
 
-/** Removes a route; false if there is no such one. */
+/** Removes a route; false if it does not exist. */
 export function deleteRoute(socket: NetlinkSocket, route: Route): boolean {
   try {
     socket.request(RTM_DELROUTE, 0, encodeRoute(route, true), `delete route ${describe(route)}`);

@@ -47,7 +47,7 @@ export function addRule(socket: NetlinkSocket, rule: RoutingRule): void {
   }
 }
 
-/** Removes a rule; false if there is no such one. */
+/** Removes a rule; false if it does not exist. */
 export function deleteRule(socket: NetlinkSocket, rule: RoutingRule): boolean {
   try {
     socket.request(RTM_DELRULE, 0, encodeRule(rule), `delete rule ${rule.priority}`);

@@ -1,4 +1,4 @@
-// A client in a control group and network namespace of its own; run by `startClient`, spoken to over IPC.
+// A client in a control group and network namespace of its own; run by `startClient`, controlled over IPC.
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 import type { Asked, Question } from './client.ts';
@@ -17,14 +17,14 @@ function answer(question: Question): Promise<Asked> {
       return storm(question);
     case 'tcp-echo':
       return echo(question);
-    case 'udp-talk':
-      return talk(question);
+    case 'udp-repeat':
+      return repeat(question);
     default:
       return askUdp(question);
   }
 }
 
-/** Opens connections at a steady rate, however long those of before take. */
+/** Opens connections at a constant rate, regardless of how long they take. */
 async function storm(question: Question): Promise<Asked> {
   const { times = 100, perSecond = 100 } = question;
   const started = performance.now();
@@ -65,8 +65,8 @@ function echo({ address, port, times = 1, timeoutMs }: Question): Promise<Asked>
   });
 }
 
-/** A connected UDP socket that keeps asking. */
-function talk({ address, port, times = 1, timeoutMs }: Question): Promise<Asked> {
+/** Sends repeatedly from a connected UDP socket. */
+function repeat({ address, port, times = 1, timeoutMs }: Question): Promise<Asked> {
   return new Promise((resolve) => {
     const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
     const answers: Record<string, number> = {};

@@ -8,11 +8,11 @@ import { defaultControlGroup } from '../programs.ts';
 
 export interface Question {
   /**
-   * `tcp-echo`: one connection that says something and waits for it to come back, twenty times a second, so many times;
-   * `udp-talk`: a connected socket that goes on asking, twenty times a second, until it has had `times` answers;
+   * `tcp-echo`: one connection that exchanges a byte twenty times a second, `times` times;
+   * `udp-repeat`: a connected socket that sends twenty times a second, until it has `times` answers;
    * `tcp-storm`: many connections.
    */
-  readonly how: 'tcp' | 'udp' | 'udp-connected' | 'udp-talk' | 'tcp-storm' | 'tcp-echo';
+  readonly how: 'tcp' | 'udp' | 'udp-connected' | 'udp-repeat' | 'tcp-storm' | 'tcp-echo';
   readonly address: string;
   readonly port: number;
   /** More places that the same unconnected socket sends to. */
@@ -20,23 +20,23 @@ export interface Question {
   readonly timeoutMs: number;
   /** The connection is kept open, and nothing read. */
   readonly hold?: boolean;
-  /** How many connections a storm opens, and in one second; how many answers a talk wants. */
+  /** The number of connections of `tcp-storm`, in total and per second, or of answers. */
   readonly times?: number;
   readonly perSecond?: number;
 }
 
 export interface Asked {
-  /** What the server said, "refused", "silence", or an errno name. */
+  /** The server's answer, "refused", "silence", or an errno name. */
   readonly answer: string;
-  /** Address and port that the socket says it speaks to. */
+  /** Address and port of the socket's peer, as getpeername shows them. */
   readonly peer?: string | undefined;
   readonly tookMs: number;
-  /** Of a storm: every answer and how often it came, and milliseconds of every connection, sorted. */
+  /** With several connections: each answer and its count, and the sorted durations in milliseconds. */
   readonly answers?: Readonly<Record<string, number>>;
   readonly times?: readonly number[];
 }
 
-/** A process inside a control group and a network namespace that opens connections when it is asked to. */
+/** A process in a control group and a network namespace that opens connections on request. */
 export interface Client {
   ask(
     how: Question['how'],
@@ -71,7 +71,7 @@ export async function removeTestGroup(group: string): Promise<void> {
 
 const SILENCE_MS = 500;
 
-/** `group` null: outside of any control group that programs work at. */
+/** `group` null: outside of any control group with programs. */
 export async function startClient(namespace: string, group: string | null): Promise<Client> {
   const script = fileURLToPath(import.meta.resolve('./client-process.ts'));
   const child: ChildProcess = inNetns(namespace, () =>
