@@ -96,7 +96,7 @@ test('images: loaded from an archive, listed, used by every node, removed when n
   );
   assert.deepEqual(JSON.parse((await cluster.fairlead('image', 'ls', '--json')).out), []);
   for (const [words, error] of [
-    [['load', join(cluster.stateRoot, 'none.tar')], /there is no file/],
+    [['load', join(cluster.stateRoot, 'none.tar')], /no such file/],
     [['rm', name], /no such image/],
     [['move', name], /use load, pull, ls or rm/],
     [['load'], /image load needs FILE/],
@@ -107,15 +107,26 @@ test('images: loaded from an archive, listed, used by every node, removed when n
   }
 });
 
-test('a pod can ask the API server, with its token and the cluster’s authority', async () => {
+test('a pod may ask the API server what RBAC allows its service account', async () => {
   const folder = '/var/run/secrets/kubernetes.io/serviceaccount';
   const ask = (path: string, token = `$(cat ${folder}/token)`) =>
     cluster.ask(
       ...['exec', 'client', '--', 'sh', '-c'],
       `curl -sS --cacert ${folder}/ca.crt -H "Authorization: Bearer ${token}" https://kubernetes.default.svc${path}`,
     );
-  const review = JSON.parse(await ask('/api/v1/namespaces/default/pods/client'));
-  assert.deepEqual([review.kind, review.metadata.name], ['Pod', 'client']);
+  const own = '/api/v1/namespaces/default/pods/client';
+  const refused = JSON.parse(await ask(own));
+  assert.equal(refused.code, 403);
+  assert.match(refused.message, /User "system:serviceaccount:default:default" cannot get resource "pods"/);
+  await cluster.ask(
+    'create',
+    'rolebinding',
+    'client',
+    '--clusterrole=view',
+    '--serviceaccount=default:default',
+  );
+  const pod = JSON.parse(await ask(own));
+  assert.deepEqual([pod.kind, pod.metadata.name], ['Pod', 'client']);
   assert.equal(await cluster.ask('exec', 'client', '--', 'cat', `${folder}/namespace`), 'default');
   assert.equal(JSON.parse(await ask('/api/v1/namespaces', 'forged')).code, 401);
   const authority = await cluster.ask(
