@@ -37,7 +37,11 @@ export async function loadImageArchive(
 ): Promise<StoredImage[]> {
   const found = statSync(file, { throwIfNoEntry: false });
   if (!found)
-    throw new FairleadError(`cannot read ${file}: no such file`, { op: 'load image', code: 'ENOENT', object: file });
+    throw new FairleadError(`cannot read ${file}: no such file`, {
+      op: 'load image',
+      code: 'ENOENT',
+      object: file,
+    });
   if (found.isDirectory()) return await loadFolder(store, file, options, 'copy');
   const folder = store.temporary('archive');
   mkdirSync(folder, { mode: 0o700 });
