@@ -68,7 +68,7 @@ spec: {minAvailable: 3, selector: {matchLabels: {app: hello}}}
   await settled();
 });
 
-test('images: loaded from an archive, listed, used by every node, removed when nobody uses them', async () => {
+test('images: loaded from an archive, listed, used by every node, removed when no pod uses them', async () => {
   const image = buildImage([['/bin/sh', '/bin/sleep'].flatMap(programFiles)], {
     Entrypoint: ['/bin/sh', '-c', 'echo from the image; exec sleep 1000'],
   });
@@ -98,8 +98,8 @@ test('images: loaded from an archive, listed, used by every node, removed when n
   for (const [words, error] of [
     [['load', join(cluster.stateRoot, 'none.tar')], /no such file/],
     [['rm', name], /no such image/],
-    [['move', name], /use load, pull, ls or rm/],
-    [['load'], /image load needs FILE/],
+    [['move', name], /ACTION is one of load, pull, ls, rm, not "move"/],
+    [['load'], /missing FILE/],
   ] as const) {
     const failed = await cluster.fairlead('image', ...words);
     assert.notEqual(failed.status, 0);
