@@ -1,6 +1,8 @@
 import { disruptionBudgetState, isHealthy, type Scale } from '../kube/disruption-budget.ts';
 import { selects } from '../kube/selector.ts';
-import { type KubeObject, keyOf, type Pod, splitKey } from '../kube/types.ts';
+import { timestamp } from '../kube/timestamp.ts';
+import { type KubeObject, keyOf, type Pod, type PodDisruptionBudget, splitKey } from '../kube/types.ts';
+import { same } from './canonical.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 import { controllerOf } from './ownership.ts';
 import { isFinished } from './pods.ts';
@@ -10,7 +12,8 @@ import { isFinished } from './pods.ts';
  * reckons at that moment.
  */
 export function startDisruptionBudgets(context: ControllerContext): void {
-  const { disruptionBudgets, pods, replicaSets, deployments, statefulSets } = context.caches;
+  const { disruptionBudgets, pods, replicaSets, deployments, statefulSets, replicationControllers } =
+    context.caches;
   const queue = controllerQueue(context, 'disruption-budgets', async (key) => {
     const { namespace, name } = splitKey(key);
     const budget = disruptionBudgets.get(namespace, name);
@@ -19,9 +22,13 @@ export function startDisruptionBudgets(context: ControllerContext): void {
       .inNamespace(namespace)
       .filter((pod) => selects(budget.spec?.selector, pod.metadata?.labels));
     const state = disruptionBudgetState(budget.spec, selected, scaleOf);
-    const status = { ...state, observedGeneration: budget.metadata?.generation ?? 0 };
+    const status = {
+      ...state,
+      observedGeneration: budget.metadata?.generation ?? 0,
+      conditions: [allowedCondition(budget, state.disruptionsAllowed, context.clock.now())],
+    };
     const before = { ...budget.status } as Record<string, unknown>;
-    if (Object.entries(status).every(([field, value]) => before[field] === value)) return;
+    if (Object.entries(status).every(([field, value]) => same(before[field], value))) return;
     await disruptionBudgets.patch(budget, 'merge', { status }, 'status');
   });
   const scaleOf = (object: KubeObject): Scale | null => {
@@ -34,7 +41,9 @@ export function startDisruptionBudgets(context: ControllerContext): void {
           ? deployments.get(namespace, owner.name)
           : owner?.kind === 'StatefulSet'
             ? statefulSets.get(namespace, owner.name)
-            : undefined;
+            : owner?.kind === 'ReplicationController'
+              ? replicationControllers.get(namespace, owner.name)
+              : undefined;
     if (!found || found.metadata?.uid !== owner?.uid) return null;
     return scaleOf(found) ?? { uid: found.metadata?.uid ?? '', replicas: found.spec?.replicas ?? 1 };
   };
@@ -55,11 +64,26 @@ export function startDisruptionBudgets(context: ControllerContext): void {
     },
     onDelete: addAll,
   });
-  for (const { informer } of [replicaSets, deployments, statefulSets]) {
+  for (const { informer } of [replicaSets, deployments, statefulSets, replicationControllers]) {
     informer.handle({
       onUpdate(object: KubeObject & { spec?: { replicas?: number } }, before: typeof object) {
         if (object.spec?.replicas !== before.spec?.replicas) addAll(object);
       },
     });
   }
+}
+
+/** Whether the budget allows a disruption now, as a condition that people and `kubectl wait` read. */
+function allowedCondition(budget: PodDisruptionBudget, allowed: number, now: number) {
+  const status = allowed > 0 ? 'True' : 'False';
+  const before = budget.status?.conditions?.find(({ type }) => type === 'DisruptionAllowed');
+  return {
+    type: 'DisruptionAllowed',
+    status,
+    reason: allowed > 0 ? 'SufficientPods' : 'InsufficientPods',
+    message: '',
+    observedGeneration: budget.metadata?.generation ?? 0,
+    lastTransitionTime:
+      before?.status === status ? (before.lastTransitionTime ?? timestamp(now)) : timestamp(now),
+  };
 }

@@ -165,6 +165,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
       return;
     }
     events.event(pod, 'Normal', 'TaintManagerEviction', `Marking for deletion Pod ${key}`, RESOURCES.pods);
+    await markDisrupted(pod, 'DeletionByTaintManager', 'Taint manager: deleting due to NoExecute taint');
     await pods.delete(pod);
   });
   /** A pod whose node is gone for good ends without anybody's help (upstream's PodGC). */
@@ -181,7 +182,23 @@ export function startNodeLifecycle(context: ControllerContext): void {
       eviction.addAfter(podKey(pod), MISSING_NODE_MS - age);
       return;
     }
+    if (!isFinished(pod)) {
+      // No agent is left to say how it ended.
+      await markDisrupted(pod, 'DeletionByPodGC', 'PodGC: node no longer exists', 'Failed');
+    }
     await pods.delete(pod, { gracePeriodSeconds: 0 });
+  };
+  /** Notes why a pod is deleted: Jobs tell disruptions from failures by it (KEP-3329). */
+  const markDisrupted = async (pod: Pod, reason: string, message: string, phase?: string) => {
+    const condition = {
+      type: 'DisruptionTarget',
+      status: 'True',
+      reason,
+      message,
+      lastTransitionTime: timestamp(clock.now()),
+    };
+    const status = { conditions: [condition], ...(phase ? { phase } : {}) };
+    await pods.patch(pod, 'strategic', { metadata: { uid: pod.metadata?.uid }, status }, 'status');
   };
   /** Nodes that existed once. */
   const heardOf = new Set<string>();

@@ -1,7 +1,8 @@
 import { messageOf } from '../../lib/errors.ts';
 import { defineKind } from '../kind.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
-import { respondNegotiated } from '../requests/responses.ts';
+import { negotiate } from '../requests/negotiation.ts';
+import { respond } from '../requests/responses.ts';
 import type { ApiServices } from '../services.ts';
 import { notFound, StatusError } from '../status-error.ts';
 import { selection } from '../verbs/list.ts';
@@ -66,8 +67,11 @@ function metricsResource(measured: MetricsKind): Resource {
     singular: '',
     collection: `${measured.plural}.metrics.k8s.io`,
   });
-  const answer = (services: ApiServices, context: ResourceContext, object: object) =>
-    respondNegotiated(services.schema, context, 200, object);
+  // Its types have no Protobuf form here: clients that prefer that take JSON instead.
+  const answer = (services: ApiServices, context: ResourceContext, object: object) => {
+    const form = negotiate(context, { formats: ['json', 'yaml'], transforms: false });
+    return respond(services.schema, form, 200, object);
+  };
   return {
     kind,
     stored: false,

@@ -1,0 +1,55 @@
+import { keyOf, type Node, type Pod } from '../kube/types.ts';
+import { all, type ControllerContext, controllerQueue } from './context.ts';
+import { isFinished, timeOf } from './pods.ts';
+
+/** Ended pods beyond this number go, the oldest first (upstream's --terminated-pod-gc-threshold). */
+const MAX_FINISHED = 12_500;
+const PERIOD_MS = 20_000;
+const OUT_OF_SERVICE = 'node.kubernetes.io/out-of-service';
+
+export interface PodGarbageView {
+  readonly pods: readonly Pod[];
+  readonly nodes: readonly Node[];
+  readonly maxFinished: number;
+}
+
+/**
+ * Pods that nothing else ends: ended ones beyond the limit, those that are deleted and never had a node, and those on
+ * a node that people declared out of service (upstream's PodGC). Pure.
+ */
+export function garbagePods({ pods, nodes, maxFinished }: PodGarbageView): Pod[] {
+  const isGoing = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
+  const unscheduled = pods.filter((pod) => isGoing(pod) && !pod.spec?.nodeName);
+  const lost = new Set(
+    nodes
+      .filter(
+        ({ spec, status }) =>
+          spec?.taints?.some(({ key }) => key === OUT_OF_SERVICE) &&
+          status?.conditions?.some(({ type, status: value }) => type === 'Ready' && value !== 'True'),
+      )
+      .map(({ metadata }) => metadata?.name),
+  );
+  const stranded = pods.filter((pod) => isGoing(pod) && lost.has(pod.spec?.nodeName));
+  const finished = pods
+    .filter((pod) => isFinished(pod) && !isGoing(pod))
+    .sort((a, b) => timeOf(a.metadata?.creationTimestamp) - timeOf(b.metadata?.creationTimestamp));
+  return [...unscheduled, ...stranded, ...finished.slice(0, Math.max(0, finished.length - maxFinished))];
+}
+
+/** Deletes pods that nothing else ends. */
+export function startPodGarbage(context: ControllerContext): void {
+  const { pods, nodes } = context.caches;
+  const queue = controllerQueue(context, 'pod-garbage', async (key) => {
+    queue.addAfter(key, PERIOD_MS);
+    const garbage = garbagePods({
+      pods: pods.informer.list(),
+      nodes: nodes.informer.list(),
+      maxFinished: MAX_FINISHED,
+    });
+    // What only finalizers keep is deleted already.
+    const left = garbage.filter(({ metadata }) => metadata?.deletionGracePeriodSeconds !== 0);
+    await all(left.map((pod) => pods.delete(pod, { gracePeriodSeconds: 0 })));
+    context.logger.debug({ pods: left.map(keyOf) }, 'pods collected');
+  });
+  queue.add('all');
+}
