@@ -488,7 +488,7 @@ export function checkBody(kind: Kind, namespace: string, body: unknown): ApiObje
   const expected = apiVersionOf(kind);
   if (body['apiVersion'] !== undefined && body['apiVersion'] !== expected) {
     throw badRequest(
-      `the API version in the data (${String(body['apiVersion'])}) does not match the expected API version (${expected})`,
+      `${kind.kind} in version ${JSON.stringify(body['apiVersion'])} cannot be handled as a ${kind.kind}: the expected version is ${JSON.stringify(expected)}`,
     );
   }
   if (body['kind'] !== undefined && body['kind'] !== kind.kind) {

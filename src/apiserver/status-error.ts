@@ -107,7 +107,7 @@ export const conflict = (kind: KindNames, name: string, message: string) =>
   );
 export const expired = (message: string, metadata?: Readonly<Record<string, string>>) =>
   new StatusError(410, 'Expired', message, undefined, metadata);
-export const methodNotAllowed = (message: string) => new StatusError(405, 'MethodNotAllowed', message);
+export const methodNotAllowed = (message: string) => new StatusError(405, 'MethodNotAllowed', message, {});
 
 /** 422 with one cause per field, in upstream's words. */
 export function invalidObject(kind: KindNames, name: string, errors: readonly FieldError[]): StatusError {
@@ -115,7 +115,7 @@ export function invalidObject(kind: KindNames, name: string, errors: readonly Fi
   const list = texts.length === 1 ? texts[0] : `[${texts.join(', ')}]`;
   const what = kind.group === '' ? kind.kind : `${kind.kind}.${kind.group}`;
   return new StatusError(422, 'Invalid', `${what} ${JSON.stringify(name)} is invalid: ${list}`, {
-    name,
+    ...(name === '' ? {} : { name }),
     ...(kind.group === '' ? {} : { group: kind.group }),
     kind: kind.kind,
     causes: errors.map(({ field, reason, message }) => ({ reason, message, field })),

@@ -9,6 +9,13 @@ import type { IncomingRequest, OutgoingResponse } from './request.ts';
 import { createRequestContext, type RequestContext } from './request-context.ts';
 import { statusResponse, withWarnings } from './responses.ts';
 
+/** The answer to a path that is neither of the API nor known, as Go's. */
+const PAGE_NOT_FOUND: OutgoingResponse = {
+  status: 404,
+  headers: { 'content-type': 'text/plain; charset=utf-8', 'x-content-type-options': 'nosniff' },
+  body: '404 page not found\n',
+};
+
 export type Handler = (request: IncomingRequest) => Promise<OutgoingResponse>;
 
 /**
@@ -27,6 +34,7 @@ export function createApiHandler(services: ApiServices): Handler {
       response =
         (await nonResource(services, context)) ??
         (await routeResource(context, services)) ??
+        (context.info.isResourceRequest ? null : PAGE_NOT_FOUND) ??
         statusResponse(
           services.schema,
           context,

@@ -75,8 +75,6 @@ export function negotiate(context: RequestContext, offer: Offer): Representation
       if (subtype !== '*' && subtype !== own) continue;
       const as = transformOf(parameters, format, offer);
       if (as === undefined) continue;
-      const stream = parameters['stream'];
-      if (stream && (stream !== 'watch' || context.info.verb !== 'watch')) continue;
       return { format, as, pretty: pretty || parameters['pretty'] === '1' };
     }
   }

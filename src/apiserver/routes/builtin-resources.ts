@@ -1,5 +1,5 @@
 import type { Kind } from '../kind.ts';
-import { BINDING_SUBRESOURCE } from '../subresources/binding.ts';
+import { BINDING_SUBRESOURCE, BINDINGS } from '../subresources/binding.ts';
 import { EVICTION_SUBRESOURCE } from '../subresources/eviction.ts';
 import { ATTACH, EXEC, LOG, PORT_FORWARD } from '../subresources/node-streams.ts';
 import { APPROVAL, EPHEMERAL_CONTAINERS, FINALIZE, RESIZE, STATUS } from '../subresources/part.ts';
@@ -65,6 +65,7 @@ export function storedResource(kind: Kind, own: readonly Subresource[] = []): Re
 export function builtinResources(kinds: readonly Kind[]): Resource[] {
   return [
     ...kinds.map((kind) => storedResource(kind, OWN_SUBRESOURCES[kind.collection])),
+    BINDINGS,
     ...REVIEW_RESOURCES,
     ...METRICS_RESOURCES,
   ];

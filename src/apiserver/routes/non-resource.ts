@@ -55,7 +55,8 @@ export async function nonResource(
   if (info.isResourceRequest) return null;
   const path = info.path.replace(/\/+$/, '') || '/';
   const response = await answer(services, context, path);
-  if (response && request.method !== 'GET' && request.method !== 'HEAD') {
+  const isHealth = /^\/(healthz|livez|readyz)(\/|$)/.test(path);
+  if (response && request.method !== 'GET' && !isHealth) {
     throw methodNotAllowed('the server does not allow this method on the requested resource');
   }
   return response;

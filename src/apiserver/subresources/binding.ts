@@ -1,10 +1,11 @@
 import { timestamp } from '../../kube/timestamp.ts';
+import { defineKind } from '../kind.ts';
 import { type ApiObject, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respondNegotiated, success } from '../requests/responses.ts';
-import type { ResourceContext, ResourceHandler, Subresource } from '../routes/resource.ts';
+import type { Resource, ResourceContext, ResourceHandler, Subresource } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
-import { conflict, invalidObject, notSupported, required } from '../status-error.ts';
+import { badRequest, conflict, invalidObject, notSupported, required } from '../status-error.ts';
 import { admit } from '../verbs/write.ts';
 import { optionsObject, readRequestOptions } from '../verbs/write-options.ts';
 
@@ -12,9 +13,12 @@ const BINDING = { group: '', version: 'v1', kind: 'Binding' } as const;
 
 /** Puts a pod on a node, which a scheduler does: node and condition change at once, the generation does not. */
 const bind: ResourceHandler = async (context, services) => {
-  const options = readRequestOptions(context.query, 'CreateOptions');
   const { object: body } = await readBody(context, services.schema);
-  const binding = (isObject(body) ? body : {}) as JsonObject;
+  return bindPod(services, context, (isObject(body) ? body : {}) as JsonObject);
+};
+
+async function bindPod(services: ApiServices, context: ResourceContext, binding: JsonObject) {
+  const options = readRequestOptions(context.query, 'CreateOptions');
   checkTarget(binding);
   await admit(services, context, {
     operation: 'CREATE',
@@ -26,7 +30,7 @@ const bind: ResourceHandler = async (context, services) => {
   });
   assign(services, context, binding, options.dryRun);
   return respondNegotiated(services.schema, context, 201, success());
-};
+}
 
 function checkTarget(binding: JsonObject): void {
   const kind = textAt(binding, 'target', 'kind');
@@ -85,4 +89,22 @@ export const BINDING_SUBRESOURCE: Subresource = {
   name: 'binding',
   kind: BINDING,
   handlers: { create: bind },
+};
+
+/** POST of a Binding to the namespace: the way of clients older than pods/binding. Its name is the pod's. */
+export const BINDINGS: Resource = {
+  kind: defineKind('v1', 'Binding', 'bindings'),
+  stored: false,
+  subresources: new Map(),
+  handlers: {
+    async create(context, services) {
+      const { object: body } = await readBody(context, services.schema);
+      const binding = (isObject(body) ? body : {}) as JsonObject;
+      const pods = services.registry.find('', 'v1', 'pods');
+      const name = textAt(binding, 'metadata', 'name');
+      if (!pods || name === '') throw badRequest('metadata.name: the name of the pod is missing');
+      services.resources.get(pods.kind, context.namespace, name);
+      return bindPod(services, { ...context, resource: pods, kind: pods.kind, name }, binding);
+    },
+  },
 };

@@ -47,7 +47,9 @@ export function readVersionOptions(query: URLSearchParams, watch: boolean): Vers
     throw invalidObject({ group: 'meta.k8s.io', kind: 'ListOptions', plural: 'listoptions' }, '', errors);
   }
   if (!/^[0-9]*$/.test(version))
-    throw badRequest(`Invalid value: ${JSON.stringify(version)}: invalid resource version`);
+    throw badRequest(
+      `invalid resource version: resourceVersion: Invalid value: ${JSON.stringify(version)}: strconv.ParseUint: parsing ${JSON.stringify(version)}: invalid syntax`,
+    );
   const number = Number(version);
   // A limited list at a version, without a match, has always meant exactly that version.
   const exact = match === 'Exact' || (match === '' && number > 0 && Number(query.get('limit') ?? 0) > 0);
@@ -56,4 +58,14 @@ export function readVersionOptions(query: URLSearchParams, watch: boolean): Vers
     exactly: exact && !watch && !query.get('continue') ? number : null,
     any: version === '0',
   };
+}
+
+/** A whole number of the query; 0 when it is absent. Throws StatusError 400 in the words of Go's ParseInt. */
+export function readInteger(query: URLSearchParams, name: string): number {
+  const text = query.get(name);
+  if (text === null || text === '') return 0;
+  if (!/^[-+]?[0-9]+$/.test(text)) {
+    throw badRequest(`strconv.ParseInt: parsing ${JSON.stringify(text)}: invalid syntax`);
+  }
+  return Number(text);
 }

@@ -69,6 +69,7 @@ function encode(position: Position): string {
 
 function decode(token: string): Position {
   const [, version, after] = /^(-?[0-9]+):(.*)$/s.exec(Buffer.from(token, 'base64url').toString()) ?? [];
-  if (version === undefined || after === undefined) throw badRequest('continue key is not valid');
+  if (version === undefined || after === undefined)
+    throw badRequest('invalid continue token: continue key is not valid');
   return { version: Number(version), after };
 }

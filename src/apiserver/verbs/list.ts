@@ -7,9 +7,8 @@ import { respond } from '../requests/responses.ts';
 import type { ListRequest } from '../resource-store.ts';
 import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
-import { badRequest } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
-import { readVersionOptions } from './list-options.ts';
+import { readInteger, readVersionOptions } from './list-options.ts';
 import { negotiateObject } from './object-response.ts';
 import { transformFor } from './transform.ts';
 import { waitForVersion } from './wait-for-version.ts';
@@ -40,9 +39,7 @@ export const listObjects: ResourceHandler = async (context, services) => {
   const form = negotiateObject(services, context);
   const versions = readVersionOptions(query, false);
   await waitForVersion(services, versions.atLeast);
-  const limit = Number(query.get('limit') ?? 0);
-  if (!Number.isInteger(limit))
-    throw badRequest(`limit: ${JSON.stringify(query.get('limit'))} is not an integer`);
+  const limit = readInteger(query, 'limit');
   const token = query.get('continue');
   const page = services.resources.list(kind, {
     ...selection(context),

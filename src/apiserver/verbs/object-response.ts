@@ -5,6 +5,7 @@ import type { PlainResponse } from '../requests/request.ts';
 import { respond } from '../requests/responses.ts';
 import type { ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
+import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import { transformFor } from './transform.ts';
 
@@ -21,8 +22,22 @@ export function objectOffer(services: ApiServices, context: ResourceContext): Of
 /** The form of the answer. Called before anything is changed: what cannot be answered is not done. */
 export function negotiateObject(services: ApiServices, context: ResourceContext): Representation {
   const form = negotiate(context, objectOffer(services, context));
+  checkShape(context, form);
   transformFor(context, form, services.tables, context.kind, new Date(services.clock.now()));
   return form;
+}
+
+/** A list's metadata is another kind than an object's. Throws StatusError 406. */
+function checkShape({ info, kind }: ResourceContext, form: Representation): void {
+  const asked = form.as?.kind;
+  if (asked === undefined || asked === 'Table') return;
+  const isList = info.verb === 'list';
+  if (isList === (asked === 'PartialObjectMetadataList')) return;
+  const message = isList
+    ? `you requested ${asked}, but the requested object is a list (${kind.kind}List)`
+    : `you requested ${asked}, but the requested object is not a list (${kind.kind})`;
+  if (info.verb === 'deletecollection') return;
+  throw new StatusError(406, 'NotAcceptable', message);
 }
 
 /** An object of the request's kind as the answer. */

@@ -3,7 +3,7 @@ import type { ApiObject } from '../object.ts';
 import type { Representation } from '../requests/negotiation.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { TableService } from '../schema-service.ts';
-import { invalidObject, notSupported } from '../status-error.ts';
+import { badRequest } from '../status-error.ts';
 
 /** Renders objects as meta/v1 Table or PartialObjectMetadata, as one request asked for. */
 export interface Transform {
@@ -12,7 +12,7 @@ export interface Transform {
   single(object: ApiObject, first: boolean): object;
 }
 
-/** The transform that a representation asks for; null for plain objects. Throws StatusError 422 for a wrong includeObject. */
+/** The transform that a representation asks for; null for plain objects. Throws StatusError 400 for a wrong includeObject. */
 export function transformFor(
   context: RequestContext,
   form: Representation,
@@ -41,9 +41,9 @@ export function transformFor(
   const include = context.query.get('includeObject') || 'Metadata';
   const choices = ['', 'Metadata', 'None', 'Object'];
   if (!choices.includes(include)) {
-    throw invalidObject({ group: 'meta.k8s.io', kind: 'TableOptions', plural: 'tableoptions' }, '', [
-      notSupported('includeObject', include, choices),
-    ]);
+    throw badRequest(
+      `Unable to convert to Table as requested: includeObject: Invalid value: ${JSON.stringify(include)}: must be 'Metadata', 'Object', 'None', or empty`,
+    );
   }
   const row = (object: ApiObject) => ({
     cells: kind.printer?.cells(object, now) ?? tables.cells(kind.group, kind.kind, object, now),

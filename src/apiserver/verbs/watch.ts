@@ -1,11 +1,11 @@
 import type { Representation } from '../requests/negotiation.ts';
 import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
-import { badRequest, StatusError } from '../status-error.ts';
+import { StatusError } from '../status-error.ts';
 import { eventEncoding } from '../watch/event-encoding.ts';
 import { watch } from '../watch/watch-stream.ts';
 import { selection } from './list.ts';
-import { readVersionOptions } from './list-options.ts';
+import { readInteger, readVersionOptions } from './list-options.ts';
 import { negotiateObject } from './object-response.ts';
 import { transformFor } from './transform.ts';
 
@@ -17,10 +17,7 @@ export const watchObjects: ResourceHandler = (context, services) => {
   const form = negotiateStream(services, context);
   const transform = transformFor(context, form, services.tables, kind, new Date(services.clock.now()));
   readVersionOptions(query, true);
-  const seconds = Number(query.get('timeoutSeconds') ?? 0);
-  if (!Number.isInteger(seconds)) {
-    throw badRequest(`timeoutSeconds: ${JSON.stringify(query.get('timeoutSeconds'))} is not an integer`);
-  }
+  const seconds = readInteger(query, 'timeoutSeconds');
   const selected = selection(context);
   const initial = query.get('sendInitialEvents');
   const encoding = eventEncoding(services.schema, kind, form, transform);

@@ -22,7 +22,7 @@ const MAX_MANAGER_LENGTH = 128;
 
 /** Checks `dryRun` as upstream: only "All" may be asked for. */
 export function checkDryRun(values: readonly string[]): FieldError[] {
-  return values.filter((value) => value !== 'All').map((value) => notSupported('dryRun', value, ['All']));
+  return values.every((value) => value === 'All') ? [] : [notSupported('dryRun', values, ['All'])];
 }
 
 /** Reads a write's options from the query. Throws StatusError 422 for values that upstream refuses. */
@@ -58,7 +58,7 @@ export function readRequestOptions(
     errors.push(invalid('fieldManager', fieldManager, 'should only contain printable characters'));
   const validations = ['Ignore', 'Strict', 'Warn'];
   if (!validations.includes(fieldValidation))
-    errors.push(notSupported('fieldValidation', fieldValidation, validations));
+    errors.push(notSupported('fieldValidation', fieldValidation, ['', ...validations]));
   if (errors.length > 0)
     throw invalidObject({ group: 'meta.k8s.io', kind, plural: kind.toLowerCase() }, '', errors);
   return {

@@ -3,7 +3,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { Filter } from '../resource-store.ts';
-import { badRequest, expired, StatusError } from '../status-error.ts';
+import { badRequest, expired } from '../status-error.ts';
 import type { Store } from '../store.ts';
 import type { EventEncoding } from './event-encoding.ts';
 import { observed, type WatchHub } from './watch-hub.ts';
@@ -35,8 +35,9 @@ const INITIAL_EVENTS_END = 'k8s.io/initial-events-end';
 
 /** Streams the changes of a kind. Throws StatusError before the first byte when it cannot begin. */
 export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: WatchRequest): Readable {
-  const { filter, encoding } = request;
-  const start = startVersion(store, request.resourceVersion);
+  const { encoding } = request;
+  const start = startVersion(request.resourceVersion);
+  const filter = start !== null && start > store.version ? after(request.filter, start) : request.filter;
   const initial = request.sendInitialEvents ?? start === null;
   const missed = initial || start === null ? [] : store.since(kind.collection, start);
   if (missed === null) throw expired(`too old resource version: ${start} (${store.oldestWatchable})`);
@@ -74,7 +75,12 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
 
   const watcher = { receive };
   const group = hub.join(
-    { collection: kind.collection, filter, selector: request.selector, encoding },
+    {
+      collection: kind.collection,
+      filter,
+      selector: filter === request.filter ? request.selector : `${request.selector} after ${start}`,
+      encoding,
+    },
     watcher,
   );
   let cancelBookmark = () => {};
@@ -105,21 +111,18 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   return stream;
 }
 
+/** The filter without objects of a version that the client has seen already, though this server has not. */
+function after(filter: Filter, version: number): Filter {
+  return {
+    namespace: filter.namespace,
+    matches: (object) => Number(object.metadata.resourceVersion) > version && filter.matches(object),
+  };
+}
+
 /** Null: begin with what is there. */
-function startVersion(store: Store, text: string | null): number | null {
+function startVersion(text: string | null): number | null {
   if (text === null || text === '' || text === '0') return null;
   if (!/^[0-9]+$/.test(text)) throw badRequest(`invalid resource version: ${JSON.stringify(text)}`);
   const version = Number(text);
-  if (version > store.version) {
-    throw new StatusError(
-      504,
-      'Timeout',
-      `Too large resource version: ${version}, current: ${store.version}`,
-      {
-        causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }],
-        retryAfterSeconds: 1,
-      },
-    );
-  }
   return version;
 }
