@@ -22,7 +22,8 @@ after(() => cluster?.down());
 const onNode = (...words: string[]) =>
   execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, ...words], { encoding: 'utf8' });
 
-function killAgent(): void {
+async function killAgent(): Promise<void> {
+  await cluster.stopSupervisor();
   const pid = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent?.pid;
   assert.ok(pid);
   process.kill(pid, 'SIGKILL');
@@ -48,7 +49,7 @@ for (const mode of MODES) {
       test('kill -9 of the agent: traffic goes on, and a new one takes over without a gap', async () => {
         const load = cluster.load('node/node-1', `http://${service}`);
         const connection = cluster.connect('node/node-1', service, 80);
-        killAgent();
+        await killAgent();
         await new Promise((resolve) => setTimeout(resolve, 700));
         await startAgain();
         const { count, failures } = await load.stop();
@@ -59,7 +60,7 @@ for (const mode of MODES) {
       });
     } else {
       test('kill -9 of the agent: a new one carries Services again', async () => {
-        killAgent();
+        await killAgent();
         await startAgain();
         const { failures } = await cluster.request('node/node-1', `http://${service}`, '--count', '60');
         assert.deepEqual(failures, {});
@@ -69,7 +70,7 @@ for (const mode of MODES) {
     test('cleanup takes away all that the mode wrote, and nothing else', async () => {
       onNode('nft', 'add', 'table', 'ip', 'theirs');
       onNode('iptables', '-t', 'nat', '-N', 'THEIRS');
-      killAgent();
+      await killAgent();
       const paths = `${cluster.stateRoot}/${cluster.name}/nodes/node-1/agent.json`;
       const pins = pinPathOf(JSON.parse(readFileSync(paths, 'utf8')).pods.cgroupParent);
       assert.equal(existsSync(pins), mode === 'ebpf', `${pins} of a node in mode ${mode}`);

@@ -253,6 +253,7 @@ describe('the name servers', () => {
     const web = sorted((await service('web')).spec?.clusterIPs ?? []);
     const agent = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent;
     assert.ok(agent);
+    await cluster.stopSupervisor();
     process.kill(agent.pid, 'SIGKILL');
     try {
       // More at once than the kernel refuses to one pod by default, when the others would wait for their timeout.

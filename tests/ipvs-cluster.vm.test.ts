@@ -85,6 +85,7 @@ describe('a cluster in IPVS mode', () => {
     );
     const agent = cluster.state().nodes[0]?.agent;
     assert.ok(agent);
+    await cluster.stopSupervisor();
     process.kill(agent.pid, 'SIGKILL');
     await new Promise((resolve) => setTimeout(resolve, 1000));
     assert.deepEqual(servers(), before);
@@ -112,6 +113,7 @@ describe('a cluster in IPVS mode', () => {
     const before = serving();
     const agent = cluster.state().nodes[0]?.agent;
     assert.ok(agent);
+    await cluster.stopSupervisor();
     process.kill(agent.pid, 'SIGKILL');
     const configuration = `${cluster.stateRoot}/${cluster.name}/nodes/node-1/agent.json`;
     const { status, out, error } = await cluster.fairlead(

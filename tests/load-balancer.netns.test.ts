@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
-import { isRunning } from '../src/cluster/state.ts';
+import { isRunning } from '../src/cluster/process-identity.ts';
 import { getLink, openRouteSocket, setLink } from '../src/kernel/rtnetlink/links.ts';
 import { ADDRESS_ANNOUNCED, addressLeaseMetadata } from '../src/kube/load-balancer.ts';
 import type { Event, Service } from '../src/kube/types.ts';
@@ -345,6 +345,7 @@ describe('the node that announces is lost under load from outside', () => {
 
   test('its agent killed: connections go on, but for those under way when the address moves', async (t) => {
     const kill = (node: string) => void process.kill(agentOf(node), 'SIGKILL');
+    await cluster.stopSupervisor();
     const { attempts } = await breakOwner(t, kill, startAgain);
     // What was open when an address moved is not known to its new node.
     const failed = attempts.filter(({ error }) => error !== null);
@@ -375,6 +376,7 @@ describe('the node that announces is lost under load from outside', () => {
       const lease = ['get', 'lease', `load-balancer-node-${node}`, '-n', 'kube-system'];
       assert.equal(await cluster.ask(...lease, '-o', 'jsonpath={.spec.holderIdentity}'), '');
     };
+    await cluster.stopSupervisor();
     await breakOwner(t, end, startAgain);
   });
 

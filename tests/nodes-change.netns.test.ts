@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { isRunning } from '../src/cluster/state.ts';
+import { isRunning } from '../src/cluster/process-identity.ts';
 import { listNetns } from '../src/kernel/netns.ts';
 import { addAddress, deleteAddress } from '../src/kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../src/kernel/rtnetlink/links.ts';
@@ -41,6 +41,7 @@ test('a node changes its address: its connections live on, and others notice not
   const node = state.nodes.find(({ name }) => name === moving.node);
   assert.ok(node?.agent);
   const address = '172.30.0.99'.replace(/^172\.30\.0/, (node.addresses[0] ?? '').replace(/\.\d+$/, ''));
+  await cluster.stopSupervisor();
   process.kill(node.agent.pid, 'SIGTERM');
   await eventually(
     () => isRunning(node.agent),

@@ -62,4 +62,5 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./request.ts'),
   },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
+  { name: 'supervise', summary: '', internal: true, load: () => import('./supervise.ts') },
 ];

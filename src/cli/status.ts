@@ -1,15 +1,18 @@
 import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
+import { isRunning } from '../cluster/process-identity.ts';
 import { podProblem } from '../cluster/readiness.ts';
-import { clusterPaths, isRunning, requireCluster } from '../cluster/state.ts';
+import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
+import { systemClock } from '../lib/clock.ts';
 import { addressProblems, announcedAddresses } from './announced-addresses.ts';
 import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
 import { flag } from './options.ts';
+import { processProblems, processTable, processViews } from './process-view.ts';
 
 export const command = defineCommand({
   name: 'status',
@@ -22,14 +25,8 @@ export const command = defineCommand({
   async run({ options }, output) {
     const state = requireCluster(options.name);
     const problems: string[] = [];
-    if (!isRunning(state.controlPlane))
-      problems.push(`the control plane does not run; start it: fairlead up --detach --name ${state.name}`);
-    for (const node of state.nodes) {
-      if (!isRunning(node.agent))
-        problems.push(
-          `${node.name}: its agent does not run; traffic goes on; start it: fairlead up --detach --name ${state.name}`,
-        );
-    }
+    const processes = processViews(state, systemClock.now());
+    problems.push(...processProblems(processes, state));
     const seen = isRunning(state.controlPlane) ? await look(state.name) : null;
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
@@ -78,7 +75,7 @@ export const command = defineCommand({
         endpoints: endpoints.length,
         summary:
           service.metadata?.labels?.[PROXY_NAME_LABEL] === NODE_DNS
-            ? 'every node itself'
+            ? 'answered by each node'
             : `${pods(readyOnes)} of ${pods(endpoints)} ready`,
         loadBalancer: announcedAddresses(service, seen?.leases ?? []),
       };
@@ -90,11 +87,13 @@ export const command = defineCommand({
         problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
     }
     if (options.json)
-      output.out(`${JSON.stringify({ name: state.name, nodes, services, problems }, null, 2)}\n`);
+      output.out(`${JSON.stringify({ name: state.name, processes, nodes, services, problems }, null, 2)}\n`);
     else {
       output.out(
         `cluster ${state.name}: ${state.ipFamily}, mode ${state.mode}, API https://127.0.0.1:${state.apiPort}\n\n`,
       );
+      output.out(processTable(processes));
+      output.out('\n');
       output.out(
         formatTable([
           ['NODE', 'ADDRESS', 'MODE', 'STATUS', 'PODS'],
@@ -123,7 +122,7 @@ export const command = defineCommand({
         one.loadBalancer.map(({ address, node }) => [
           address,
           `${one.namespace}/${one.name}`,
-          node ?? 'no node',
+          node ?? 'none',
         ]),
       );
       if (balanced.length > 0) {

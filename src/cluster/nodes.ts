@@ -8,8 +8,9 @@ import { addTopologyNode, nodeNetns, removeTopologyNode } from '../network/topol
 import { removeRuntimeState } from '../runtime/runtime-state.ts';
 import { writeNodeCredentials } from './credentials.ts';
 import { planNodes } from './plan.ts';
+import { isRunning } from './process-identity.ts';
 import { cgroupParent, endProcesses } from './processes.ts';
-import { type ClusterState, clusterPaths, isRunning, type NodeState, writeCluster } from './state.ts';
+import { type ClusterState, clusterPaths, type NodeState, writeCluster } from './state.ts';
 
 const PATIENCE_MS = 5000;
 const LOOK_MS = 50;
@@ -42,6 +43,12 @@ export async function removeNodes(
   // All of them first, or pods would move from one to the other.
   await Promise.all(leaving.map(({ name }) => cordon(client, name)));
   await Promise.all(leaving.map((node) => drain(client, node, deadline)));
+  // The supervisor would start again what ends.
+  const isLeaving = ({ name }: NodeState) => leaving.some((node) => node.name === name);
+  writeCluster({
+    ...state,
+    nodes: state.nodes.map((node) => (isLeaving(node) ? { ...node, isLeaving: true } : node)),
+  });
   await endProcesses(
     leaving.flatMap(({ agent }) => (isRunning(agent) ? [agent] : [])),
     PATIENCE_MS,

@@ -84,6 +84,8 @@ export function planCluster(
     name: request.name,
     version,
     createdAt: now.toISOString(),
+    isCreated: false,
+    creator: null,
     mode: request.mode,
     proxy: request.proxy,
     ipFamily: request.ipFamily,

@@ -1,3 +1,4 @@
+import { type SpawnOptions, spawn } from 'node:child_process';
 import {
   closeSync,
   mkdirSync,
@@ -9,20 +10,16 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { API_VERSION } from '../agent/configuration.ts';
-import { listenTcpIn, netnsPath, spawnInNetns } from '../kernel/netns.ts';
+import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/netns.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
-import {
-  type ClusterState,
-  clusterPaths,
-  identify,
-  isRunning,
-  type NodeState,
-  type ProcessIdentity,
-} from './state.ts';
+import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
+import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
+import { CONTROL_PLANE } from './supervision.ts';
+import type { StartedProcess } from './supervisor.ts';
 
-/** Marks every process of a cluster, so that `down` finds those that a crash left. */
+/** Marks every process of a cluster in its environment, so that `down` finds those that a crash left. */
 const MARK = 'FAIRLEAD_CLUSTER';
 
 /**
@@ -32,7 +29,7 @@ const MARK = 'FAIRLEAD_CLUSTER';
 const AGENT_FLAGS = ['--max-semi-space-size=4'];
 
 /** Starts the API server and the controllers, inside the wire's namespace, with their listeners open already. */
-export function startControlPlane(state: ClusterState): ProcessIdentity {
+function startControlPlane(state: ClusterState): StartedProcess {
   const listeners = [
     listenTcpIn(null, '127.0.0.1', state.apiPort),
     ...state.controlPlaneAddresses.map((address) =>
@@ -43,7 +40,7 @@ export function startControlPlane(state: ClusterState): ProcessIdentity {
     return launch(
       state,
       wireNetns(state.name),
-      'control-plane',
+      CONTROL_PLANE,
       ['control-plane', '--name', state.name, '--listeners', String(listeners.length)],
       listeners,
     );
@@ -53,7 +50,7 @@ export function startControlPlane(state: ClusterState): ProcessIdentity {
 }
 
 /** Starts a node's agent inside its namespace. */
-export function startNodeAgent(state: ClusterState, node: NodeState): ProcessIdentity {
+function startNodeAgent(state: ClusterState, node: NodeState): StartedProcess {
   const folder = clusterPaths(state.name).node(node.name);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const file = join(folder, 'agent.json');
@@ -75,7 +72,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
     proxy: {
       mode: state.mode,
       detectLocalMode: 'ClusterCIDR',
-      // Without them the proxies cannot tell the cluster's pods from strangers.
+      // Without them the proxies treat pods as clients from outside the cluster.
       clusterCIDRs: state.proxy.localDetection ? state.podCidrs : [],
       masqueradeAll: state.proxy.masqueradeAll,
       serviceCIDRs: state.serviceCidrs,
@@ -104,33 +101,59 @@ export function cgroupParent(cluster: string, node?: string): string {
   return node === undefined ? `/fairlead-${cluster}` : `/fairlead-${cluster}/${node}`;
 }
 
+/** Starts one of the processes by its name: the control plane, or the agent of a node. */
+export function startProcess(state: ClusterState, name: string): StartedProcess {
+  if (name === CONTROL_PLANE) return startControlPlane(state);
+  const node = state.nodes.find((one) => one.name === name);
+  if (node) return startNodeAgent(state, node);
+  throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });
+}
+
+/** Starts a supervisor, in this network namespace; where one runs already, it waits to succeed it. */
+export function startSupervisor(state: ClusterState): void {
+  launch(state, null, 'supervisor', ['supervise', '--name', state.name], []);
+}
+
 function launch(
   state: ClusterState,
-  netns: string,
+  netns: NetnsRef | null,
   name: string,
   args: readonly string[],
   descriptors: readonly number[],
-): ProcessIdentity {
+): StartedProcess {
   const paths = clusterPaths(state.name);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   const log = openSync(paths.log(name), 'a', 0o600);
   try {
-    const child = spawnInNetns(
-      netns,
-      process.execPath,
-      [...process.execArgv, ...(args[0] === 'agent' ? AGENT_FLAGS : []), process.argv[1] ?? '', ...args],
-      {
-        cwd: '/',
-        detached: true,
-        stdio: ['ignore', log, log, ...descriptors],
-        env: { ...process.env, [MARK]: state.name },
-      },
-    );
-    child.on('error', () => {});
+    const flags = args[0] === 'agent' ? AGENT_FLAGS : [];
+    const words = [...process.execArgv, ...flags, process.argv[1] ?? '', ...args];
+    const options: SpawnOptions = {
+      cwd: '/',
+      detached: true,
+      stdio: ['ignore', log, log, ...descriptors],
+      env: { ...process.env, [MARK]: state.name },
+    };
+    const child =
+      netns === null
+        ? spawn(process.execPath, words, options)
+        : spawnInNetns(netns, process.execPath, words, options);
+    let ended: string | null = null;
+    const listeners: ((reason: string) => void)[] = [];
+    const end = (reason: string) => {
+      ended ??= reason;
+      for (const listener of listeners.splice(0)) listener(ended);
+    };
+    child.on('error', (error) => end(messageOf(error)));
+    child.on('exit', (code, signal) => end(signal ? `killed by ${signal}` : `exited with status ${code}`));
     child.unref();
     const identity = child.pid === undefined ? null : identify(child.pid);
-    if (identity) return identity;
-    throw new FairleadError(`${name} did not start`, {
+    if (identity) {
+      return {
+        identity,
+        onExit: (call) => void (ended === null ? listeners.push(call) : call(ended)),
+      };
+    }
+    throw new FairleadError(`failed to start ${name}`, {
       op: `start ${name}`,
       code: 'EIO',
       hint: `see ${paths.log(name)}`,
@@ -154,7 +177,7 @@ export function logTail(state: ClusterState, name: string, lines = 5): string {
   }
 }
 
-/** Ends processes: politely, and after `patienceMs` by force. Resolves when they are gone. */
+/** Ends processes by SIGTERM, and after `patienceMs` by SIGKILL. Resolves when they have ended. */
 export async function endProcesses(processes: readonly ProcessIdentity[], patienceMs: number): Promise<void> {
   const signal = (name: NodeJS.Signals) => {
     for (const one of processes) {
@@ -178,12 +201,15 @@ export async function endProcesses(processes: readonly ProcessIdentity[], patien
   signal('SIGKILL');
   if (await gone(30_000)) return;
   const left = processes.filter(isRunning).map((one) => one.pid);
-  throw new FairleadError(`processes ${left.join(', ')} do not end`, { op: 'stop cluster', code: 'EBUSY' });
+  throw new FairleadError(`failed to stop processes ${left.join(', ')}`, {
+    op: 'stop cluster',
+    code: 'EBUSY',
+  });
 }
 
 /**
- * Every process that belongs to a cluster, also those that nobody wrote down: by their mark, by being in its control
- * groups, and by being inside one of its network namespaces or one of a process so found (pods).
+ * Finds every process that belongs to a cluster, recorded or not: by its mark, by its control group, and by its network
+ * namespace, which is one of the cluster's or of a process found so (pods).
  */
 export function findProcesses(cluster: string, namespaces: readonly string[]): ProcessIdentity[] {
   const mark = `${MARK}=${cluster}\0`;

@@ -17,10 +17,13 @@ const PATIENCE_MS = 1500;
  */
 export async function removeCluster(name: string): Promise<void> {
   const namespaces = listTopology(name);
-  // Agents and the control plane first: they would start again what is ended below them.
-  const masters = findProcesses(name, []).filter(({ pid }) => isMaster(pid));
-  await endProcesses(masters, PATIENCE_MS);
-  // The rest is pods: what they would do with a polite signal, nobody is left to hear. Twice, for forks in between.
+  // Each of these restarts the ones after it: supervisors the control plane and agents, agents the pods.
+  for (const command of [['supervise'], ['agent', 'control-plane']]) {
+    const found = () => findProcesses(name, []).filter(({ pid }) => runsCommand(pid, command));
+    // Again, for what was started meanwhile.
+    for (let left = found(); left.length > 0; left = found()) await endProcesses(left, PATIENCE_MS);
+  }
+  // The rest is pods: no agent is left that would record a graceful end. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
   unmountBelow(clusterPaths(name).root);
   removeAllPins(pinPathOf(cgroupParent(name)));
@@ -31,10 +34,10 @@ export async function removeCluster(name: string): Promise<void> {
   removeClusterFolder(name);
 }
 
-function isMaster(pid: number): boolean {
+function runsCommand(pid: number, commands: readonly string[]): boolean {
   try {
     const args = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-    return args.includes('agent') || args.includes('control-plane');
+    return args.some((arg) => commands.includes(arg));
   } catch (error) {
     if (hasCode(error, 'ENOENT', 'ESRCH')) return false;
     throw error;

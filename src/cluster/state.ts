@@ -1,20 +1,22 @@
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
+import { identify, type ProcessIdentity } from './process-identity.ts';
+import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 
-/** A process as its number and its start time (clock ticks since boot), since numbers are used again. */
-export interface ProcessIdentity {
-  readonly pid: number;
-  readonly startTime: string;
-}
-
-/** What `up` decided about a local cluster; kept in cluster.json until `down`. */
+/**
+ * What `up` decided about a local cluster, kept in cluster.json until `down`, with the processes that the supervisor
+ * started.
+ */
 export interface ClusterState {
   readonly name: string;
   readonly version: string;
   readonly createdAt: string;
+  /** False while `creator` still makes what the processes need. */
+  readonly isCreated: boolean;
+  readonly creator: ProcessIdentity | null;
   readonly mode: Mode;
   /** Of the proxies' configuration what `up` lets people choose. */
   readonly proxy: { readonly masqueradeAll: boolean; readonly localDetection: boolean };
@@ -48,9 +50,13 @@ export interface NodeState {
   readonly name: string;
   readonly addresses: readonly string[];
   readonly agent: ProcessIdentity | null;
+  /** It is being removed: its agent is not started again. */
+  readonly isLeaving?: boolean;
 }
 
 export const DEFAULT_CLUSTER = 'default';
+/** A folder is a cluster if it has this file. */
+const STATE_FILE = 'cluster.json';
 
 /** The folder below which every local cluster keeps its state. */
 export function stateRoot(): string {
@@ -62,7 +68,8 @@ export function clusterPaths(name: string) {
   const root = join(stateRoot(), name);
   return {
     root,
-    state: join(root, 'cluster.json'),
+    state: join(root, STATE_FILE),
+    processes: join(root, 'processes.json'),
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),
@@ -95,7 +102,8 @@ export function checkClusterName(name: string): string {
 /** The state of a cluster, or null when there is none of that name. */
 export function readCluster(name: string): ClusterState | null {
   try {
-    return JSON.parse(readFileSync(clusterPaths(name).state, 'utf8')) as ClusterState;
+    const stored = JSON.parse(readFileSync(clusterPaths(name).state, 'utf8')) as ClusterState;
+    return withProcesses(stored, readSupervision(name));
   } catch (error) {
     if (hasCode(error, 'ENOENT')) return null;
     throw new FairleadError(`cannot read the state of cluster ${name}`, {
@@ -108,7 +116,30 @@ export function readCluster(name: string): ClusterState | null {
   }
 }
 
-/** The state of a cluster that must exist. */
+function withProcesses(stored: ClusterState, { processes }: Supervision): ClusterState {
+  return {
+    ...stored,
+    controlPlane: processes[CONTROL_PLANE]?.identity ?? null,
+    nodes: stored.nodes.map((node) => ({ ...node, agent: processes[node.name]?.identity ?? null })),
+  };
+}
+
+/** Reads what the supervisor wrote down last; nothing where none has run. */
+export function readSupervision(name: string): Supervision {
+  try {
+    return JSON.parse(readFileSync(clusterPaths(name).processes, 'utf8')) as Supervision;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return NO_SUPERVISION;
+    throw error;
+  }
+}
+
+/** Replaces processes.json; only the supervisor does. */
+export function writeSupervision(name: string, supervision: Supervision): void {
+  replaceFile(clusterPaths(name).processes, `${JSON.stringify(supervision, null, 2)}\n`);
+}
+
+/** Returns the state of a cluster that must exist. */
 export function requireCluster(name: string): ClusterState {
   const state = readCluster(checkClusterName(name));
   if (state) return state;
@@ -120,18 +151,19 @@ export function requireCluster(name: string): ClusterState {
   });
 }
 
-/** Writes the state so that a reader sees either the old or the new one whole. */
+/** Writes the state, without the processes, which are the supervisor's; a reader sees the old or the new file whole. */
 export function writeCluster(state: ClusterState): void {
   const { root, state: file } = clusterPaths(state.name);
   mkdirSync(root, { recursive: true, mode: 0o700 });
-  replaceFile(file, `${JSON.stringify(state, null, 2)}\n`);
+  const nodes = state.nodes.map((node) => ({ ...node, agent: null }));
+  replaceFile(file, `${JSON.stringify({ ...state, controlPlane: null, nodes }, null, 2)}\n`);
 }
 
-/** Names of the clusters that have a state folder, whole or broken. */
+/** Names of the clusters, whole or broken. Other folders below the state root, such as an agent's, are no clusters. */
 export function listClusters(): string[] {
   try {
     return readdirSync(stateRoot(), { withFileTypes: true })
-      .filter((entry) => entry.isDirectory())
+      .filter((entry) => entry.isDirectory() && existsSync(join(entry.parentPath, entry.name, STATE_FILE)))
       .map((entry) => entry.name)
       .sort();
   } catch (error) {
@@ -142,32 +174,17 @@ export function listClusters(): string[] {
 
 /** Removes a cluster's folder, and the common one when it was the last. */
 export function removeClusterFolder(name: string): void {
-  rmSync(clusterPaths(name).root, { recursive: true, force: true });
+  const { root } = clusterPaths(name);
+  // The state last: it marks the folder as a cluster's while anything is left of it.
+  for (const entry of existsSync(root) ? readdirSync(root) : [])
+    if (entry !== STATE_FILE) rmSync(join(root, entry), { recursive: true, force: true });
+  rmSync(root, { recursive: true, force: true });
   try {
     rmdirSync(stateRoot());
   } catch (error) {
-    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY')) throw error;
+    // EBUSY: it is a mount point.
+    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY', 'EBUSY')) throw error;
   }
-}
-
-/** The identity of a running process, or null when it is gone (or a zombie). */
-export function identify(pid: number): ProcessIdentity | null {
-  let stat: string;
-  try {
-    stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ESRCH')) return null;
-    throw error;
-  }
-  // The command's name, in parentheses, may hold spaces: fields are counted behind its end (proc(5): 3 state, 22 starttime).
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  const startTime = fields[19];
-  return fields[0] === 'Z' || startTime === undefined ? null : { pid, startTime };
-}
-
-/** True while that very process runs. */
-export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
-  return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
 }
 
 const READY = 'ready.json';

@@ -3,8 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { isRunning } from '../../src/cluster/process-identity.ts';
+import { findProcesses } from '../../src/cluster/processes.ts';
 import type { ClusterState } from '../../src/cluster/state.ts';
+import { CONTROL_PLANE, type Supervision } from '../../src/cluster/supervision.ts';
 import type { Pod } from '../../src/kube/types.ts';
+import { hasCode } from '../../src/lib/errors.ts';
+import { eventually } from '../../src/lib/testing/eventually.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 export const LAUNCHER = join(ROOT, 'fairlead');
@@ -66,8 +71,11 @@ export interface Cluster {
   readonly name: string;
   readonly stateRoot: string;
   readonly kubeconfig: string;
-  /** As `up` wrote it. */
+  /** What `up` decided, with the processes that run now. */
   state(): ClusterState;
+  supervision(): Supervision;
+  /** Ends the supervisor and its standby, so that what is killed stays dead until the next `up`. */
+  stopSupervisor(): Promise<void>;
   fairlead(...args: readonly string[]): Promise<Result>;
   kubectl(...args: readonly string[]): Promise<Result>;
   kubectlWith(
@@ -138,7 +146,9 @@ export async function startCluster(
     name,
     stateRoot,
     kubeconfig,
-    state: () => JSON.parse(readFileSync(join(stateRoot, name, 'cluster.json'), 'utf8')) as ClusterState,
+    state: () => readState(stateRoot, name),
+    supervision: () => readProcesses(stateRoot, name),
+    stopSupervisor: () => stopSupervisor(name),
     fairlead: (command = '', ...words) => fairlead(command, '--name', name, ...words),
     kubectl,
     kubectlWith: ({ input, env }, ...words) =>
@@ -240,6 +250,38 @@ export async function startCluster(
       if (status !== 0) throw new Error(`down failed:\n${error}`);
     },
   };
+}
+
+function readProcesses(stateRoot: string, name: string): Supervision {
+  return JSON.parse(readFileSync(join(stateRoot, name, 'processes.json'), 'utf8')) as Supervision;
+}
+
+function readState(stateRoot: string, name: string): ClusterState {
+  const state = JSON.parse(readFileSync(join(stateRoot, name, 'cluster.json'), 'utf8')) as ClusterState;
+  const { processes } = readProcesses(stateRoot, name);
+  return {
+    ...state,
+    controlPlane: processes[CONTROL_PLANE]?.identity ?? null,
+    nodes: state.nodes.map((node) => ({ ...node, agent: processes[node.name]?.identity ?? null })),
+  };
+}
+
+function isSupervisor(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes('supervise');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return false;
+    throw error;
+  }
+}
+
+async function stopSupervisor(name: string): Promise<void> {
+  // Again, until none is left: one may have been started meanwhile.
+  await eventually(() => {
+    const left = findProcesses(name, []).filter(({ pid }) => isSupervisor(pid));
+    for (const identity of left) if (isRunning(identity)) process.kill(identity.pid, 'SIGTERM');
+    return left.length === 0;
+  });
 }
 
 function run(

@@ -1,0 +1,95 @@
+import { isRunning } from '../cluster/process-identity.ts';
+import { type ClusterState, readSupervision } from '../cluster/state.ts';
+import { CONTROL_PLANE, NEW_RECORD, type Supervision } from '../cluster/supervision.ts';
+import { formatTable } from './command.ts';
+
+/** One process of a cluster as `status` shows it. */
+export interface ProcessView {
+  readonly name: string;
+  readonly pid: number | null;
+  /** ISO time of the last start; null: never, or not recorded. */
+  readonly since: string | null;
+  readonly restarts: number;
+  /** Why it ended last, and when (ISO time). */
+  readonly lastExit: { readonly at: string; readonly reason: string } | null;
+  /** Seconds since the last start while it runs, else until the next; null: unknown. */
+  readonly seconds: number | null;
+}
+
+const SUPERVISOR = 'supervisor';
+
+/** Returns the supervisor and the processes that it keeps running. */
+export function processViews(state: ClusterState, now: number): ProcessView[] {
+  return viewsOf(state, readSupervision(state.name), now, isRunning);
+}
+
+/** As `processViews`, of what was read. */
+export function viewsOf(
+  state: ClusterState,
+  { supervisor, processes }: Supervision,
+  now: number,
+  runs: typeof isRunning,
+): ProcessView[] {
+  const names = [CONTROL_PLANE, ...state.nodes.map(({ name }) => name)];
+  return [
+    {
+      name: SUPERVISOR,
+      pid: runs(supervisor) ? supervisor.pid : null,
+      since: null,
+      restarts: 0,
+      lastExit: null,
+      seconds: null,
+    },
+    ...names.map((name): ProcessView => {
+      const { identity, startedAt, restarts, lastExit, startAt } = processes[name] ?? NEW_RECORD;
+      const pid = runs(identity) ? identity.pid : null;
+      const from = pid === null ? startAt : startedAt;
+      return {
+        name,
+        pid,
+        since: startedAt === null ? null : new Date(startedAt).toISOString(),
+        restarts,
+        lastExit: lastExit && { at: new Date(lastExit.at).toISOString(), reason: lastExit.reason },
+        seconds: from ? Math.round(Math.abs(now - from) / 1000) : null,
+      };
+    }),
+  ];
+}
+
+/** Describes the processes that do not run, with what that means and what to do. */
+export function processProblems(views: readonly ProcessView[], state: ClusterState): string[] {
+  const isSupervised = views.some(({ name, pid }) => name === SUPERVISOR && pid !== null);
+  const fix = `fairlead up --detach --name ${state.name}`;
+  return views
+    .filter(({ pid }) => pid === null)
+    .map((view) => {
+      if (view.name === SUPERVISOR)
+        return `the supervisor is not running: no process is restarted; start it: ${fix}`;
+      const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
+      const next = isSupervised ? `it is started again in ${view.seconds ?? 0} s` : `start it: ${fix}`;
+      if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
+      const effect =
+        state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
+      return `${view.name}: its agent is not running${why}: ${effect}, names are not resolved; ${next}`;
+    });
+}
+
+/** Renders the processes as a table. */
+export function processTable(views: readonly ProcessView[]): string {
+  return formatTable([
+    ['PROCESS', 'STATUS', 'FOR', 'RESTARTS', 'LAST EXIT'],
+    ...views.map(({ name, pid, restarts, lastExit, seconds }) => [
+      name,
+      pid === null ? 'Stopped' : 'Running',
+      pid === null || seconds === null ? '-' : duration(seconds),
+      name === SUPERVISOR ? '-' : String(restarts),
+      lastExit ? `${lastExit.reason} at ${lastExit.at.slice(0, 19)}Z` : '-',
+    ]),
+  ]);
+}
+
+function duration(seconds: number): string {
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  return seconds < 172_800 ? `${Math.floor(seconds / 3600)}h` : `${Math.floor(seconds / 86_400)}d`;
+}

@@ -1,0 +1,141 @@
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { familyOf } from '../lib/address.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { applyManifests, type ManifestObject } from './manifests.ts';
+import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
+import { isRunning } from './process-identity.ts';
+import { logTail } from './processes.ts';
+import type { Progress } from './progress.ts';
+import { nodeReady, objectReady, watchCluster } from './readiness.ts';
+import { servicesAnswer } from './service-answers.ts';
+import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
+
+/** A process that ends this often in a row does not become ready. */
+const MAX_FAILURES = 3;
+
+/**
+ * Waits until the API server answers, the nodes are ready and, where manifests are given, everything in them is. Throws
+ * FairleadError "not-ready" after the timeout, and "ended" when a process keeps failing.
+ */
+export async function becomeReady(
+  state: ClusterState,
+  manifests: readonly ManifestObject[],
+  progress: Progress,
+  timeoutSeconds: number,
+): Promise<void> {
+  const ended = new AbortController();
+  const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal]);
+  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+  const client = createClient(transport, 'fairlead-up');
+  const began = Date.now();
+  const guard = setInterval(() => {
+    const { processes } = readSupervision(state.name);
+    for (const [name, { lastExit, failures }] of Object.entries(processes)) {
+      if (failures < MAX_FAILURES || lastExit === null || lastExit.at < began) continue;
+      ended.abort(`${name} ${lastExit.reason}, ${failures} times in a row:\n${logTail(state, name)}`);
+    }
+  }, 100);
+  const notReady = (error: unknown) =>
+    ended.signal.aborted
+      ? new FairleadError(messageOf(ended.signal.reason), {
+          op: 'fairlead up',
+          code: 'ended',
+          hint: `the whole log: ${clusterPaths(state.name).logs}`,
+        })
+      : new FairleadError(`not ready after ${timeoutSeconds} s:\n  ${messageOf(error)}`, {
+          op: 'fairlead up',
+          code: 'not-ready',
+          hint: `fairlead status --name ${state.name}; or stop it: fairlead down --name ${state.name}`,
+        });
+  try {
+    await controlPlaneStarted(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+    await client.request('GET', '/version').catch((error: unknown) => Promise.reject(notReady(error)));
+    progress.step('control plane', `https://127.0.0.1:${state.apiPort}`);
+    await createClusterServices(client, state);
+    const watch = watchCluster(client, AbortSignal.any([deadline, ended.signal]));
+    const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
+    await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+    await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+    // After all nodes are ready, or the first would get all the pods.
+    await applyManifests(client, manifests);
+    progress.step(
+      'nodes ready',
+      state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
+    );
+    const requirements = manifests.flatMap((entry) => objectReady(watch, entry) ?? []);
+    if (requirements.length > 0) {
+      await watch.until(requirements, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+      progress.step('pods ready', `${watch.pods.list().length} pods`);
+    }
+    const answering = await servicesAnswer(client, state, manifests, deadline);
+    if (answering.length > 0) progress.step('Services answer', answering.join(', '));
+  } finally {
+    clearInterval(guard);
+    ended.abort();
+    transport.close();
+  }
+}
+
+/** Waits until the supervisor has started the control plane: its listeners are open then, and connections wait. */
+async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal): Promise<void> {
+  while (!isRunning(readCluster(name)?.controlPlane ?? null)) {
+    if (deadline.aborted)
+      throw new FairleadError('the control plane is not running', { op: 'fairlead up', code: 'not-running' });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** Waits for the agents that run now: in the API, a node stays ready while its agent starts again. */
+async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<void> {
+  const { nodeState } = clusterPaths(state.name);
+  const starting = () =>
+    (readCluster(state.name) ?? state).nodes.filter((node) => !isReady(nodeState(node.name), node.agent));
+  while (starting().length > 0) {
+    if (deadline.aborted)
+      throw new FairleadError(
+        starting()
+          .map(({ name }) => `the agent of ${name} is starting`)
+          .join('\n  '),
+        { op: 'fairlead up', code: 'not-ready' },
+      );
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** Creates a Service for the cluster's DNS, for programs that look it up; the nodes themselves answer at its address. */
+async function createClusterServices(
+  client: ReturnType<typeof createClient>,
+  state: ClusterState,
+): Promise<void> {
+  const dns = {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: {
+      name: 'kube-dns',
+      namespace: 'kube-system',
+      labels: {
+        'k8s-app': 'kube-dns',
+        'kubernetes.io/cluster-service': 'true',
+        'kubernetes.io/name': 'CoreDNS',
+        [PROXY_NAME_LABEL]: NODE_DNS,
+      },
+    },
+    spec: {
+      clusterIP: state.dnsAddresses[0],
+      clusterIPs: state.dnsAddresses,
+      ipFamilyPolicy: state.dnsAddresses.length > 1 ? 'RequireDualStack' : 'SingleStack',
+      ipFamilies: state.dnsAddresses.map((address) => (familyOf(address) === 'ipv6' ? 'IPv6' : 'IPv4')),
+      ports: [
+        { name: 'dns', port: 53, protocol: 'UDP' },
+        { name: 'dns-tcp', port: 53, protocol: 'TCP' },
+      ],
+    },
+  };
+  try {
+    await client.request('POST', '/api/v1/namespaces/kube-system/services', dns);
+  } catch (error) {
+    if (!hasCode(error, 'AlreadyExists')) throw error;
+  }
+}

@@ -1,0 +1,138 @@
+import { closeSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { listenTcpIn } from '../kernel/netns.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
+import { writeCredentials } from './credentials.ts';
+import { connectToRole } from './name-lock.ts';
+import { addNodes, removeNodes } from './nodes.ts';
+import { identify, isRunning } from './process-identity.ts';
+import { startSupervisor } from './processes.ts';
+import type { Progress } from './progress.ts';
+import { type ClusterState, clusterPaths, listClusters, readCluster, writeCluster } from './state.ts';
+
+const FIRST_API_PORT = 6443;
+
+/** Makes the namespaces, files and credentials of a planned cluster, and its supervisor, which then starts its processes. */
+export function createCluster(plan: ClusterState, progress: Progress): ClusterState {
+  const { name } = plan;
+  const planned = { ...plan, creator: identify(process.pid) };
+  writeCluster(planned);
+  // It begins while the rest is made.
+  startSupervisor(planned);
+  writeLauncher(planned);
+  createTopology({
+    cluster: name,
+    wireCidrs: planned.wireCidrs,
+    controlPlaneAddresses: planned.controlPlaneAddresses,
+    outsideAddresses: planned.outsideAddresses,
+    nodes: planned.nodes,
+  });
+  if (planned.machineAddresses.length > 0) plugMachine(name, planned.machineAddresses, planned.wireCidrs);
+  for (const { destination, via } of planned.machineRoutes) routeMachine(name, destination, via);
+  writeCredentials(planned);
+  progress.step('wire and nodes', planned.nodes.map((node) => node.name).join(' '));
+  const created = { ...planned, isCreated: true };
+  writeCluster(created);
+  return created;
+}
+
+/** Throws FairleadError where something that is not a cluster has its name: namespaces, or a folder with other contents. */
+export function refuseLeftovers(name: string): void {
+  const { root } = clusterPaths(name);
+  const refuse = (message: string, hint: string) =>
+    new FairleadError(message, { op: 'fairlead up', code: 'EEXIST', hint });
+  if (listTopology(name).length > 0) {
+    throw refuse(`namespaces of an earlier cluster ${name} exist`, `fairlead down --name ${name}`);
+  }
+  if (existsSync(root) && readdirSync(root).length > 0)
+    throw refuse(`${root} exists and is not a cluster`, 'choose another --name, or remove the folder');
+}
+
+/** Writes this program as a command, for `exec` on nodes and outside. */
+function writeLauncher(state: ClusterState): void {
+  const { bin } = clusterPaths(state.name);
+  mkdirSync(bin, { recursive: true, mode: 0o755 });
+  const words = [process.execPath, ...process.execArgv, process.argv[1] ?? ''];
+  const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
+  writeFileSync(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
+}
+
+/** Starts what has stopped of an existing cluster, and gives it `nodeCount` nodes; null: as many as it has. */
+export async function resumeCluster(
+  existing: ClusterState,
+  nodeCount: number | null,
+  progress: Progress,
+  timeoutSeconds: number,
+): Promise<ClusterState> {
+  const { name } = existing;
+  const count = nodeCount ?? existing.nodes.length;
+  const state = stay(addNodes(existing, count), count);
+  writeCluster(state);
+  const stopped = [
+    ...(isRunning(existing.controlPlane) ? [] : ['control plane']),
+    ...existing.nodes.slice(0, count).flatMap((node) => (isRunning(node.agent) ? [] : [node.name])),
+  ];
+  const added = state.nodes.slice(existing.nodes.length).map((node) => node.name);
+  await hurrySupervisor(state);
+  const said = [
+    ...(stopped.length > 0 ? [`started again: ${stopped.join(', ')}`] : []),
+    ...(added.length > 0 ? [`added: ${added.join(', ')}`] : []),
+  ];
+  progress.step(`cluster ${name}`, said.join('; ') || 'is running');
+  if (count >= state.nodes.length) return state;
+  const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
+  try {
+    const client = createClient(transport, 'fairlead-up');
+    const deadline = AbortSignal.timeout(timeoutSeconds * 1000);
+    const remaining = await removeNodes(client, readCluster(name) ?? state, count, deadline);
+    const removed = state.nodes.slice(count).map((node) => node.name);
+    progress.step('nodes removed', removed.join(', '));
+    return remaining;
+  } finally {
+    transport.close();
+  }
+}
+
+/** Marks the nodes to keep: an earlier removal may have been interrupted. */
+function stay(state: ClusterState, count: number): ClusterState {
+  const nodes = state.nodes.map(({ isLeaving, ...node }, i) =>
+    i >= count && isLeaving === true ? { ...node, isLeaving } : node,
+  );
+  return { ...state, nodes };
+}
+
+/** Makes the supervisor start at once what is missing; starts a supervisor where none runs. */
+async function hurrySupervisor(state: ClusterState): Promise<void> {
+  const connection = await connectToRole('supervisor', state.name);
+  if (!connection) {
+    startSupervisor(state);
+    return;
+  }
+  const { socket } = connection;
+  // Answered and closed by the other end when it has looked.
+  const answered = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+  socket.write(`${JSON.stringify({ hurry: true })}\n`);
+  await answered;
+}
+
+/** Returns the first port from 6443 on that no other cluster has and that nothing listens on at this machine's loopback. */
+export function freeApiPort(): number {
+  const taken = new Set(listClusters().map((name) => readCluster(name)?.apiPort));
+  for (let port = FIRST_API_PORT; port <= 65_535; port++) {
+    if (taken.has(port)) continue;
+    try {
+      closeSync(listenTcpIn(null, '127.0.0.1', port));
+      return port;
+    } catch (error) {
+      if (!hasCode(error, 'EADDRINUSE')) throw error;
+    }
+  }
+  throw new FairleadError('every port from 6443 on is in use on 127.0.0.1', {
+    op: 'fairlead up',
+    code: 'EADDRINUSE',
+  });
+}

@@ -1,0 +1,127 @@
+import { createHash } from 'node:crypto';
+import { createConnection, createServer, type Server, type Socket } from 'node:net';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { stateRoot } from './state.ts';
+
+/**
+ * Exclusive roles for a cluster's name on this machine. Each is an abstract Unix socket (unix(7)): the kernel releases
+ * it when its process ends, however it ends, and no file is left behind.
+ */
+export type Role = 'up' | 'supervisor';
+
+/** A role that this process has. */
+export interface HeldRole {
+  release(): void;
+}
+
+/** Who has a role. */
+export interface RoleHolder {
+  readonly pid: number;
+  readonly command: string;
+  /** ISO time. */
+  readonly since: string;
+}
+
+/** A longer message is not one of ours: any user of this machine may connect. */
+const MAX_MESSAGE_BYTES = 4096;
+
+/**
+ * Takes a role, or returns null when another process has it. The holder tells every process that connects who it is.
+ * `onMessage` gets the first line that the other sends, as JSON; other lines are ignored.
+ */
+export async function takeRole(
+  role: Role,
+  cluster: string,
+  command: string,
+  onMessage: (message: unknown, socket: Socket) => void = () => {},
+): Promise<HeldRole | null> {
+  const holder: RoleHolder = { pid: process.pid, command, since: new Date().toISOString() };
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    // A peer that has gone away.
+    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    socket.write(`${JSON.stringify(holder)}\n`);
+    void firstLine(socket).then((line) => {
+      const message = line === null ? null : parseMessage(line);
+      if (message !== null) onMessage(message, socket);
+    });
+  });
+  if (!(await listen(server, address(role, cluster)))) return null;
+  server.unref();
+  return {
+    release() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+/** Connects to the process that has a role; null when none has it. */
+export async function connectToRole(
+  role: Role,
+  cluster: string,
+): Promise<{ readonly holder: RoleHolder; readonly socket: Socket } | null> {
+  const socket = createConnection(address(role, cluster));
+  const failed = new Promise<null>((resolve, reject) => {
+    socket.on('error', (error) => {
+      if (hasCode(error, 'ECONNREFUSED', 'ECONNRESET', 'EPIPE')) resolve(null);
+      else reject(error);
+    });
+  });
+  const line = await Promise.race([firstLine(socket), failed]);
+  const holder = line === null ? null : parseMessage(line);
+  if (holder !== null) return { holder: holder as RoleHolder, socket };
+  socket.destroy();
+  return null;
+}
+
+/** Takes the right to change a cluster until it is released. Throws FairleadError that names the process that has it. */
+export async function lockCluster(cluster: string, command: string): Promise<HeldRole> {
+  for (;;) {
+    const held = await takeRole('up', cluster, command);
+    if (held) return held;
+    const other = await connectToRole('up', cluster);
+    if (!other) continue;
+    other.socket.destroy();
+    const { pid, command: theirs, since } = other.holder;
+    throw new FairleadError(
+      `cluster ${cluster} is locked by "${theirs}" (process ${pid}, since ${since.slice(11, 19)} UTC)`,
+      { op: command, code: 'locked', hint: `wait until it is ready, or stop it: kill ${pid}` },
+    );
+  }
+}
+
+function address(role: Role, cluster: string): string {
+  const root = createHash('sha256').update(stateRoot()).digest('hex').slice(0, 16);
+  return `\0fairlead/${root}/${cluster}/${role}`;
+}
+
+function listen(server: Server, path: string): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (error) => (hasCode(error, 'EADDRINUSE') ? resolve(false) : reject(error)));
+    server.listen({ path }, () => resolve(true));
+  });
+}
+
+/** Reads up to the first line's end; null: the socket was closed, or the line is too long. */
+function firstLine(socket: Socket): Promise<string | null> {
+  return new Promise((resolve) => {
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => {
+      if (text.length <= MAX_MESSAGE_BYTES) text += chunk;
+      const end = text.indexOf('\n');
+      if (end >= 0) resolve(text.slice(0, end));
+      else if (text.length > MAX_MESSAGE_BYTES) resolve(null);
+    });
+    socket.once('close', () => resolve(null));
+  });
+}
+
+function parseMessage(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,28 @@
+import { readFileSync } from 'node:fs';
+import { hasCode } from '../lib/errors.ts';
+
+/** A process by its number and start time (clock ticks since boot), since numbers are used again. */
+export interface ProcessIdentity {
+  readonly pid: number;
+  readonly startTime: string;
+}
+
+/** Returns the identity of a running process; null: it has ended, or is a zombie. */
+export function identify(pid: number): ProcessIdentity | null {
+  let stat: string;
+  try {
+    stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
+  }
+  // The command's name, in parentheses, may contain spaces: fields count from its end (proc(5): 3 state, 22 starttime).
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const startTime = fields[19];
+  return fields[0] === 'Z' || startTime === undefined ? null : { pid, startTime };
+}
+
+/** Tells whether this very process runs. */
+export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
+  return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
+}

@@ -1,0 +1,121 @@
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { ProcessIdentity } from './process-identity.ts';
+import { ended, NEW_RECORD, type ProcessRecord, started } from './supervision.ts';
+
+/** A process that was started. */
+export interface StartedProcess {
+  readonly identity: ProcessIdentity;
+  /** Calls back with the reason when the process ends. */
+  onExit(call: (reason: string) => void): void;
+}
+
+export interface SupervisorOptions {
+  /** The processes that are to run, by name, as of now. */
+  readonly wanted: () => readonly string[];
+  /** Starts a process. Throws where it cannot. */
+  readonly start: (name: string) => StartedProcess;
+  /** Tells whether a process runs that an earlier supervisor started. */
+  readonly isRunning: (identity: ProcessIdentity) => boolean;
+  /** The records of an earlier supervisor, whose processes are adopted. */
+  readonly records: Readonly<Record<string, ProcessRecord>>;
+  readonly save: (records: Readonly<Record<string, ProcessRecord>>) => void;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** Keeps a cluster's processes running. */
+export interface Supervisor {
+  /** Notices ends, and starts what is due. Called from time to time, and after each change of what is wanted. */
+  look(): void;
+  /** Starts at once what waits for its pause. */
+  hurry(): void;
+  /** Stops looking; the processes go on. */
+  close(): void;
+}
+
+export const LOOK_MS = 250;
+
+/** Starts looking after the processes. */
+export function createSupervisor(options: SupervisorOptions): Supervisor {
+  const { clock, logger } = options;
+  const records = new Map(Object.entries(options.records));
+  /** Why a process of ours ended; until then it runs. */
+  const exits = new Map<string, string | null>();
+  let isClosed = false;
+  let cancel = () => {};
+  let saved = '';
+
+  const endOf = (name: string, identity: ProcessIdentity): string | null => {
+    const own = exits.get(keyOf(identity));
+    if (own !== undefined) return own;
+    return options.isRunning(identity) ? null : `ended for an unknown reason: see ${name}.log`;
+  };
+  const start = (name: string, record: ProcessRecord) => {
+    const now = clock.now();
+    try {
+      const process = options.start(name);
+      const key = keyOf(process.identity);
+      exits.set(key, null);
+      process.onExit((reason) => {
+        exits.set(key, reason);
+        look();
+      });
+      records.set(name, started(record, process.identity, now));
+      logger.info({ name, pid: process.identity.pid }, record.startedAt === null ? 'started' : 'restarted');
+    } catch (error) {
+      const reason = `failed to start: ${messageOf(error)}`;
+      logger.error({ name, err: error }, reason);
+      records.set(name, ended({ ...record, startedAt: null }, reason, now));
+    }
+  };
+  const lookAt = (name: string) => {
+    let record = records.get(name) ?? NEW_RECORD;
+    if (record.identity) {
+      const reason = endOf(name, record.identity);
+      if (reason === null) return;
+      exits.delete(keyOf(record.identity));
+      record = ended(record, reason, clock.now());
+      records.set(name, record);
+      logger.warn({ name, failures: record.failures }, reason);
+    }
+    if ((record.startAt ?? 0) <= clock.now()) start(name, record);
+  };
+  const save = () => {
+    const contents = Object.fromEntries(records);
+    const text = JSON.stringify(contents);
+    if (text === saved) return;
+    try {
+      options.save(contents);
+      saved = text;
+    } catch (error) {
+      // A full disk: supervision goes on without its file.
+      logger.error({ err: error }, `failed to save the state of the processes: ${messageOf(error)}`);
+    }
+  };
+  const look = () => {
+    if (isClosed) return;
+    cancel();
+    cancel = clock.after(LOOK_MS, look);
+    const wanted = options.wanted();
+    for (const name of records.keys()) if (!wanted.includes(name)) records.delete(name);
+    for (const name of wanted) lookAt(name);
+    save();
+  };
+
+  return {
+    look,
+    hurry() {
+      for (const [name, record] of records)
+        if (!record.identity) records.set(name, { ...record, startAt: 0 });
+      look();
+    },
+    close() {
+      isClosed = true;
+      cancel();
+    },
+  };
+}
+
+const keyOf = ({ pid, startTime }: ProcessIdentity) => `${pid} ${startTime}`;

@@ -1,0 +1,191 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { isRunning, type ProcessIdentity } from '../src/cluster/process-identity.ts';
+import { CONTROL_PLANE } from '../src/cluster/supervision.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import {
+  type Cluster,
+  HELLO,
+  LAUNCHER,
+  reserveCluster,
+  runFairlead,
+  spawnFairlead,
+  startCluster,
+} from './testing/cluster.ts';
+
+let cluster: Cluster;
+before(async () => {
+  cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
+});
+after(() => cluster?.down());
+
+interface Shown {
+  readonly processes: readonly {
+    readonly name: string;
+    readonly pid: number | null;
+    readonly restarts: number;
+    readonly lastExit: { readonly reason: string } | null;
+  }[];
+}
+const status = async () => JSON.parse((await cluster.fairlead('status', '--json')).out) as Shown;
+const shownOf = async (name: string) => (await status()).processes.find((one) => one.name === name);
+const kill = (identity: ProcessIdentity | null | undefined) => {
+  assert.ok(identity);
+  process.kill(identity.pid, 'SIGKILL');
+};
+const healthy = () =>
+  eventually(
+    () => cluster.fairlead('status'),
+    (result) => result.status === 0,
+    60_000,
+  );
+
+describe('kill -9', () => {
+  for (const name of ['node-1', CONTROL_PLANE]) {
+    test(`of ${name}: it is started again, and status tells how often and why`, async () => {
+      const earlier = cluster.supervision().processes[name];
+      kill(earlier?.identity);
+      const shown = await eventually(
+        () => shownOf(name),
+        (one) => one?.pid !== null && one?.restarts === (earlier?.restarts ?? 0) + 1,
+      );
+      assert.equal(shown?.lastExit?.reason, 'killed by SIGKILL');
+      await healthy();
+      const { out } = await cluster.fairlead('status');
+      assert.match(out, new RegExp(`^${name} +Running +\\d+s +1 +killed by SIGKILL at `, 'm'));
+      const { failures } = await cluster.request('client', 'http://hello', '--count', '30');
+      assert.deepEqual(failures, {});
+    });
+  }
+
+  test('of the supervisor: its standby takes over, and restarts what ends afterwards', async () => {
+    const { supervisor, standby } = await eventually(
+      () => cluster.supervision(),
+      (now) => isRunning(now.standby),
+    );
+    const agent = cluster.supervision().processes['node-2']?.identity ?? null;
+    kill(supervisor);
+    await eventually(
+      () => cluster.supervision(),
+      (now) => now.supervisor?.pid === standby?.pid,
+    );
+    assert.ok(isRunning(agent), 'the agents go on');
+    kill(agent);
+    await eventually(
+      () => cluster.supervision().processes['node-2'],
+      (now) => now?.restarts === 1 && isRunning(now.identity),
+    );
+    await eventually(
+      () => cluster.supervision(),
+      (now) => isRunning(now.standby),
+    );
+    await healthy();
+  });
+
+  test('of the standby: there is another soon', async () => {
+    const { standby } = cluster.supervision();
+    kill(standby);
+    await eventually(
+      () => cluster.supervision(),
+      (now) => now.standby?.pid !== standby?.pid && isRunning(now.standby),
+    );
+  });
+
+  test('of supervisor and standby together: status says so, and up starts them again', async () => {
+    await cluster.stopSupervisor();
+    const { out } = await cluster.fairlead('status');
+    assert.match(
+      out,
+      /the supervisor is not running: no process is restarted; start it: fairlead up --detach/,
+    );
+    assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+    await healthy();
+  });
+});
+
+describe('up', () => {
+  test('in the foreground on a cluster that runs: Ctrl-C only detaches', async () => {
+    const up = spawnFairlead(cluster.stateRoot, ['up', '--name', cluster.name]);
+    let text = '';
+    up.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+    });
+    const ended = new Promise<number | null>((resolve) => up.once('close', resolve));
+    await eventually(
+      () => text,
+      (all) => all.includes('Ctrl-C detaches'),
+    );
+    up.kill('SIGINT');
+    assert.equal(await ended, 0);
+    assert.match(text, /keeps running; to stop it: fairlead down/);
+    await healthy();
+  });
+
+  test('twice at once with one name: one starts the cluster, the other names it', async () => {
+    const { name, stateRoot } = reserveCluster();
+    const words = ['up', '--detach', '--name', name, '-f', HELLO];
+    try {
+      const both = await Promise.all([runFairlead(stateRoot, words), runFairlead(stateRoot, words)]);
+      const [winner, loser] = both.sort((a, b) => a.status - b.status);
+      assert.equal(winner?.status, 0, winner?.error);
+      assert.equal(loser?.status, 1);
+      assert.match(
+        loser?.error ?? '',
+        new RegExp(`cluster ${name} is locked by "fairlead up" \\(process \\d+, since `),
+      );
+      const status = await runFairlead(stateRoot, ['status', '--name', name]);
+      assert.equal(status.status, 0, status.out + status.error);
+    } finally {
+      await runFairlead(stateRoot, ['down', '--name', name]);
+      rmSync(stateRoot, { recursive: true, force: true });
+    }
+  });
+
+  for (const words of [
+    ['--lb-pool', '192.0.2.0/28'],
+    ['--host-access'],
+    ['--masquerade-all'],
+    ['--service-cidr', '10.7.0.0/16'],
+  ]) {
+    test(`${words.join(' ')}: refused for a cluster that runs without`, async () => {
+      const { status, error } = await cluster.fairlead('up', '--detach', ...words);
+      assert.equal(status, 1);
+      assert.match(error, new RegExp(`${words[0]}.*: cluster ${cluster.name} runs with`));
+    });
+  }
+});
+
+test('a mode switch does not depend on the reader of its output', async () => {
+  const { name, stateRoot } = cluster;
+  const script = `"${LAUNCHER}" mode iptables --name ${name} | head -1`;
+  const { stdout } = spawnSync('sh', ['-c', script], {
+    encoding: 'utf8',
+    env: { ...process.env, FAIRLEAD_STATE: stateRoot },
+  });
+  assert.equal(stdout, 'node-1: iptables\n');
+  await eventually(
+    () => cluster.ask('get', 'nodes', '-o', 'jsonpath={.items[*].metadata.annotations.fairlead\\.dev/mode}'),
+    (modes) => modes === 'iptables iptables',
+  );
+});
+
+test('down --all takes clusters only, not the folder of an agent', async () => {
+  const { name, stateRoot } = reserveCluster();
+  const agent = join(stateRoot, 'agent');
+  mkdirSync(agent);
+  writeFileSync(join(agent, 'proxy-mode'), 'nftables');
+  try {
+    assert.equal((await runFairlead(stateRoot, ['up', '--detach', '--name', name])).status, 0);
+    const refused = await runFairlead(stateRoot, ['up', '--detach', '--name', 'agent']);
+    assert.match(refused.error, /agent exists and is not a cluster/);
+    const down = await runFairlead(stateRoot, ['down', '--all']);
+    assert.deepEqual(down, { status: 0, out: `cluster ${name} removed\n`, error: '' });
+    assert.ok(existsSync(join(agent, 'proxy-mode')));
+  } finally {
+    await runFairlead(stateRoot, ['down', '--name', name]);
+    rmSync(stateRoot, { recursive: true, force: true });
+  }
+});
