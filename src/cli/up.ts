@@ -83,7 +83,7 @@ export const command = defineCommand({
       refuseChanges(state, options, given);
       const count = given.has('nodes') ? options.nodes : null;
       state = await resumeCluster(state, count, progress, options.timeout);
-      await becomeReady(state, manifests, progress, options.timeout);
+      await becomeReady(state, manifests, progress, options.timeout, new AbortController().signal);
     } else state = await startCluster(name, options, manifests, progress);
     lock.release();
     progress.done(advice(state, manifests));
@@ -121,7 +121,8 @@ async function startCluster(
   const interrupted = interruption();
   try {
     const state = createCluster(plan, progress);
-    await Promise.race([becomeReady(state, manifests, progress, options.timeout), interrupted.promise]);
+    const ready = becomeReady(state, manifests, progress, options.timeout, interrupted.signal);
+    await Promise.race([ready, interrupted.promise]);
     return state;
   } catch (error) {
     // A cluster that runs but is not ready stays, to be looked at; anything else is removed.
@@ -219,15 +220,19 @@ function startProgress(output: Output): Progress {
   };
 }
 
-/** Returns a promise that rejects at the first Ctrl-C or SIGTERM. */
-function interruption(): { readonly promise: Promise<never>; stop(): void } {
+/** Returns a promise that rejects, and a signal that aborts, at the first Ctrl-C or SIGTERM. */
+function interruption(): { readonly promise: Promise<never>; readonly signal: AbortSignal; stop(): void } {
   const { promise, reject } = Promise.withResolvers<never>();
+  const controller = new AbortController();
   promise.catch(() => {});
-  const interrupt = () =>
+  const interrupt = () => {
     reject(new FairleadError('interrupted', { op: 'fairlead up', code: 'interrupted' }));
+    controller.abort();
+  };
   process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
   return {
     promise,
+    signal: controller.signal,
     stop: () => {
       process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
     },

@@ -17,16 +17,17 @@ const MAX_FAILURES = 3;
 
 /**
  * Waits until the API server answers, the nodes are ready and, where manifests are given, everything in them is. Throws
- * FairleadError "not-ready" after the timeout, and "ended" when a process keeps failing.
+ * FairleadError "not-ready" after the timeout or when the signal aborts, and "ended" when a process keeps failing.
  */
 export async function becomeReady(
   state: ClusterState,
   manifests: readonly ManifestObject[],
   progress: Progress,
   timeoutSeconds: number,
+  signal: AbortSignal,
 ): Promise<void> {
   const ended = new AbortController();
-  const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal]);
+  const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal, signal]);
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
   const client = createClient(transport, 'fairlead-up');
   const began = Date.now();
@@ -91,7 +92,9 @@ async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal
 async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<void> {
   const { nodeState } = clusterPaths(state.name);
   const starting = () =>
-    (readCluster(state.name) ?? state).nodes.filter((node) => !isReady(nodeState(node.name), node.agent));
+    (readCluster(state.name) ?? state).nodes.filter(
+      ({ name, agent }) => !isRunning(agent) || !isReady(nodeState(name), agent),
+    );
   while (starting().length > 0) {
     if (deadline.aborted)
       throw new FairleadError(
