@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { ProcessIdentity } from '../cluster/process-identity.ts';
+import type { ClusterState } from '../cluster/state.ts';
+import { CONTROL_PLANE, NEW_RECORD, type ProcessRecord, type Supervision } from '../cluster/supervision.ts';
+import { processProblems, processTable, viewsOf } from './process-view.ts';
+
+const NOW = Date.parse('2026-01-01T12:00:00Z');
+const identity: ProcessIdentity = { pid: 7, startTime: '1' };
+const dead: ProcessIdentity = { pid: 8, startTime: '1' };
+const runs = (one: ProcessIdentity | null): one is ProcessIdentity => one?.pid === identity.pid;
+
+const running: ProcessRecord = { ...NEW_RECORD, identity, startedAt: NOW - 90_000, startAt: null };
+const killed: ProcessRecord = {
+  ...NEW_RECORD,
+  startedAt: NOW - 90_000,
+  restarts: 3,
+  failures: 4,
+  lastExit: { at: NOW - 1000, reason: 'killed by SIGKILL' },
+  startAt: NOW + 5000,
+};
+
+// What `status` reads of the state.
+const state = { name: 'demo', mode: 'nftables', nodes: [{ name: 'node-1' }] } as unknown as ClusterState;
+
+function problems(supervision: Partial<Supervision>, of = state): string[] {
+  const all: Supervision = { supervisor: identity, standby: null, processes: {}, ...supervision };
+  return processProblems(viewsOf(of, all, NOW, runs), of);
+}
+
+describe('status names the processes that do not run', () => {
+  const rows: { name: string; supervision: Partial<Supervision>; mode?: string; says: string[] }[] = [
+    {
+      name: 'none: all run',
+      supervision: { processes: { [CONTROL_PLANE]: running, 'node-1': running } },
+      says: [],
+    },
+    {
+      name: 'an agent that waits for its restart',
+      supervision: { processes: { [CONTROL_PLANE]: running, 'node-1': killed } },
+      says: [
+        'node-1: its agent is not running (killed by SIGKILL): connections to Services continue, names are not resolved; it is started again in 5 s',
+      ],
+    },
+    {
+      name: 'an agent in the userspace mode, whose connections end with it',
+      supervision: { processes: { [CONTROL_PLANE]: running, 'node-1': killed } },
+      mode: 'userspace',
+      says: [
+        'node-1: its agent is not running (killed by SIGKILL): new connections to Services fail, names are not resolved; it is started again in 5 s',
+      ],
+    },
+    {
+      name: 'the control plane',
+      supervision: { processes: { [CONTROL_PLANE]: killed, 'node-1': running } },
+      says: ['the control plane is not running (killed by SIGKILL); it is started again in 5 s'],
+    },
+    {
+      name: 'the supervisor, and what nobody restarts without it',
+      supervision: {
+        supervisor: dead,
+        processes: { [CONTROL_PLANE]: { ...running, identity: dead }, 'node-1': running },
+      },
+      says: [
+        'the supervisor is not running: no process is restarted; start it: fairlead up --detach --name demo',
+        'the control plane is not running; start it: fairlead up --detach --name demo',
+      ],
+    },
+  ];
+  for (const { name, supervision, mode = 'nftables', says } of rows) {
+    test(name, () =>
+      assert.deepEqual(problems(supervision, { ...state, mode } as unknown as ClusterState), says),
+    );
+  }
+});
+
+test('the table tells since when each runs, how often it was restarted and why', () => {
+  const supervision: Supervision = {
+    supervisor: identity,
+    standby: null,
+    processes: { [CONTROL_PLANE]: running, 'node-1': { ...killed, identity, startAt: null } },
+  };
+  assert.equal(
+    processTable(viewsOf(state, supervision, NOW, runs)),
+    [
+      'PROCESS        STATUS   FOR  RESTARTS  LAST EXIT',
+      'supervisor     Running  -    -         -',
+      'control-plane  Running  90s  0         -',
+      'node-1         Running  90s  3         killed by SIGKILL at 2026-01-01T11:59:59Z',
+      '',
+    ].join('\n'),
+  );
+});
