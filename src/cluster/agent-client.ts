@@ -1,10 +1,11 @@
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { controlSocketPath } from '../agent/control-socket.ts';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
-/** Asks the agent of a local cluster's node over its control socket. Throws FairleadError with the agent's words. */
+/** Sends a request to the agent of a local node through its control socket. Throws FairleadError with the agent's message. */
 export function askAgent<T>(
   state: ClusterState,
   node: string,
@@ -26,7 +27,7 @@ export function askAgent<T>(
         reject(
           new FairleadError(answer.message ?? `status ${response.statusCode}`, {
             op: `ask ${node}`,
-            code: answer.code ?? 'EIO',
+            code: errorCode(answer.code),
             ...(answer.hint === undefined ? {} : { hint: answer.hint }),
           }),
         );
@@ -40,12 +41,12 @@ export function askAgent<T>(
   });
 }
 
-/** What is said when nobody answers at an agent's control socket. */
+/** Returns the error for an agent whose control socket has no listener. */
 export function agentNotRunning(state: ClusterState, node: string, cause?: unknown): FairleadError {
-  return new FairleadError(`the agent of ${node} does not run`, {
+  return new FairleadError(`the agent of ${node} is not running`, {
     op: `ask ${node}`,
     code: 'not-running',
-    hint: `start it again: fairlead up --detach --name ${state.name}`,
+    hint: `fairlead status --name ${state.name}`,
     ...(cause === undefined ? {} : { cause }),
   });
 }

@@ -30,12 +30,13 @@ export async function becomeReady(
   const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal, signal]);
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
   const client = createClient(transport, 'fairlead-up');
-  const began = Date.now();
+  const earlier = readSupervision(state.name).processes;
   const guard = setInterval(() => {
     const { processes } = readSupervision(state.name);
     for (const [name, { lastExit, failures }] of Object.entries(processes)) {
-      if (failures < MAX_FAILURES || lastExit === null || lastExit.at < began) continue;
-      ended.abort(`${name} ${lastExit.reason}, ${failures} times in a row:\n${logTail(state, name)}`);
+      const fresh = failures - (earlier[name]?.failures ?? 0);
+      if (fresh < MAX_FAILURES || lastExit === null) continue;
+      ended.abort(`${name} ${lastExit.reason}, ${fresh} times in a row:\n${logTail(state, name)}`);
     }
   }, 100);
   const notReady = (error: unknown) =>

@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module';
 import { constants as os } from 'node:os';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 
 type Koffi = typeof import('koffi');
@@ -203,7 +204,7 @@ export function errnoError(errno: number, op: string, object?: string, hint?: st
   const what = object === undefined ? op : `${op} ${object}`;
   return new FairleadError(`${what}: ${code}`, {
     op,
-    code,
+    code: errorCode(code),
     ...(object === undefined ? {} : { object }),
     ...(hint === undefined ? {} : { hint }),
   });

@@ -1,4 +1,5 @@
 import { writeFileSync } from 'node:fs';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { inNetns, type NetnsRef } from './netns.ts';
 import { readOptionalFile } from './optional-file.ts';
@@ -50,7 +51,7 @@ function write(name: string, value: string): boolean {
     const code = (error as NodeJS.ErrnoException).code ?? 'EIO';
     throw new FairleadError(`cannot set ${name} to ${value}: ${code}`, {
       op: 'write sysctl',
-      code,
+      code: errorCode(code),
       object: name,
       hint:
         code === 'EINVAL' ? 'the kernel does not take this value' : 'run as root, with /proc/sys writable',

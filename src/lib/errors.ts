@@ -1,9 +1,11 @@
+import type { ErrorCode } from './error-codes.ts';
+
 /** What an error carries besides its message. */
 export interface ErrorDetails {
   /** The operation that failed: "open netlink socket", "load image". */
   readonly op: string;
   /** A stable code: an errno name ("EEXIST"), or one of Fairlead's own ("not-root", "bad-config"). */
-  readonly code: string;
+  readonly code: ErrorCode;
   /** What the user can do or change. */
   readonly hint?: string;
   /** What was being written or read when it failed: an object's name, a field path, a message. */
@@ -15,7 +17,7 @@ export interface ErrorDetails {
 export class FairleadError extends Error {
   override readonly name = 'FairleadError';
   readonly op: string;
-  readonly code: string;
+  readonly code: ErrorCode;
   readonly hint: string | undefined;
   readonly object: string | undefined;
 

@@ -27,6 +27,7 @@ import {
 } from '../kernel/rtnetlink/routes.ts';
 import { readSysctl, writeSysctl, writeSysctls } from '../kernel/sysctl.ts';
 import { addressAt, type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
@@ -426,7 +427,7 @@ export class NodeNetwork {
       `no route to the pods of ${route.node} (${route.destination}): ${messageOf(error)}`,
       {
         op: 'write pod route',
-        code,
+        code: errorCode(code),
         object: route.node,
         cause: error,
         ...(offLink ? { hint: `${route.via} is not on a link of this node: use --overlay vxlan` } : {}),

@@ -5,6 +5,7 @@ import { NFPROTO, TABLE_FLAG } from '../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../kernel/nftables/dump.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createMutex } from '../lib/semaphore.ts';
@@ -578,7 +579,7 @@ function refusalsByOwner(batch: NftBatch, { refusals }: NftRefusal): Map<string,
       owner,
       new FairleadError(`the kernel refused ${object} for ${owner}: ${code}`, {
         op: 'program nf_tables',
-        code,
+        code: errorCode(code),
         object: owner,
       }),
     );

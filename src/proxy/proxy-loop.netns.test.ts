@@ -6,6 +6,7 @@ import type { Dataplane } from '../dataplane/dataplane.ts';
 import { createNftables } from '../dataplane/nftables/nftables.ts';
 import { createNetns, removeNetns } from '../kernel/netns.ts';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';
 import type { EndpointSliceObject, ServiceObject } from '../service/objects.ts';
@@ -33,7 +34,11 @@ let gate: Promise<void> | null;
 let atWork = 0;
 
 const kernelError = (code: string, object = 'elements of endpoints-3') =>
-  new FairleadError(`the kernel refused ${object}: ${code}`, { op: 'program nf_tables', code, object });
+  new FairleadError(`the kernel refused ${object}: ${code}`, {
+    op: 'program nf_tables',
+    code: errorCode(code),
+    object,
+  });
 
 /** The nftables mode, disturbed as the test says. */
 function disturbed(dataplane: Dataplane): Dataplane {

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { type NetnsRef, spawnInNetns } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { type Hook, TABLES, type Table } from './base-chains.ts';
 import { isOwnChain } from './chain-names.ts';
@@ -133,7 +134,7 @@ function run(tool: Tool, file: string, args: readonly string[], input: string | 
   const failed = (message: string, code: string, hint?: string, cause?: unknown) =>
     new FairleadError(`${file}: ${message}`, {
       op: 'program iptables',
-      code,
+      code: errorCode(code),
       ...(hint === undefined ? {} : { hint }),
       cause,
     });

@@ -1,5 +1,6 @@
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { SCHEDULERS } from './schedulers.ts';
 
@@ -47,7 +48,7 @@ export function createSchedulerProbe(
       default:
         return new FairleadError(`IPVS refuses virtual servers: ${refusal.code}`, {
           op: 'set up IPVS',
-          code: refusal.code,
+          code: errorCode(refusal.code),
           hint: 'run as root, with CAP_NET_ADMIN',
         });
     }

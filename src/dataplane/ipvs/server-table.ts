@@ -7,6 +7,7 @@ import {
 } from '../../kernel/ipvs/codec.ts';
 import type { IpvsBatch, IpvsConnection, IpvsRefusal } from '../../kernel/ipvs/connection.ts';
 import { FORWARDING } from '../../kernel/ipvs/constants.ts';
+import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { FrontendKey } from '../../service/model.ts';
 import type { Drift } from '../dataplane.ts';
@@ -57,7 +58,7 @@ function refusalError({ code, object }: IpvsRefusal): FairleadError {
       : undefined;
   return new FairleadError(`IPVS refused to ${object}: ${code}`, {
     op: 'program IPVS',
-    code,
+    code: errorCode(code),
     object,
     ...(hint === undefined ? {} : { hint }),
   });

@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { errnoName, libc } from '../libc.ts';
 import { Attributes, bpf, bpfError, COMMAND, tryBpf, tryBpfAside, zeroTerminated } from './syscall.ts';
@@ -71,7 +72,7 @@ export function loadProgram(source: ProgramSource): BpfProgram {
   const lines = text.split('\n').slice(-LOG_LINES).join('\n');
   throw new FairleadError(lines === '' ? failure.message : `${failure.message}\n${lines}`, {
     op: 'load BPF program',
-    code: failure.code,
+    code: errorCode(failure.code),
     object: name,
     hint: failure.hint ?? 'the kernel may be too old for this program: 5.18 is the oldest that can run it',
   });

@@ -1,3 +1,4 @@
+import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { errnoError, errnoName, libc, type Poll, systemError } from '../libc.ts';
 import { inNetns, type NetnsRef } from '../netns.ts';
@@ -407,7 +408,7 @@ export function refusalError(refusal: NetlinkRefusal, op: string, object?: strin
   const what = object === undefined ? op : `${op}: ${object}`;
   return new FairleadError(`${what}: ${code}${refusal.text ? ` (${refusal.text})` : ''}${where}`, {
     op,
-    code,
+    code: errorCode(code),
     ...(object === undefined ? {} : { object }),
   });
 }

@@ -1,4 +1,5 @@
 import { randomInt } from 'node:crypto';
+import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { errnoName } from '../libc.ts';
 import { MessageWriter, readAttributes, readBe32 } from '../netlink/attributes.ts';
@@ -28,7 +29,12 @@ export class NftRefusal extends FairleadError {
     refusals: readonly NetlinkRefusal[],
     hint: string | null = null,
   ) {
-    super(message, { op: 'program nf_tables', code, object, ...(hint === null ? {} : { hint }) });
+    super(message, {
+      op: 'program nf_tables',
+      code: errorCode(code),
+      object,
+      ...(hint === null ? {} : { hint }),
+    });
     this.refusals = refusals;
   }
 }
