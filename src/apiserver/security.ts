@@ -9,6 +9,7 @@ import { REQUEST_VARIABLES } from './admission/match-conditions.ts';
 import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
+import { createPodSecurity } from './admission/pod-security/pod-security.ts';
 import { POLICY_VARIABLES } from './admission/policies/policy-variables.ts';
 import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
@@ -105,6 +106,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       ...mutating,
       createMutatingWebhooks(webhooks, (attributes) => mutate(mutating, attributes)),
       ...(options.authorization === 'RBAC' ? [createEscalationCheck(view, rbac, authorizer)] : []),
+      createPodSecurity(view),
       createExpressionCheck(programs, policies),
       createValidatingPolicies({ view, registry: parts.registry }, policies, authorizer),
       createValidatingWebhooks(webhooks),
