@@ -80,6 +80,7 @@ const SELINUX_TYPES = new Set([
   'container_kvm_t',
   'container_engine_t',
 ]);
+const LOCAL_HOSTS = ['127.0.0.1', '::1', 'localhost'];
 const RESTRICTED_VOLUMES = new Set([
   'configMap',
   'csi',
@@ -175,8 +176,14 @@ export const BASELINE: readonly Check[] = [
         .filter((host) => host !== '');
     return bad(
       pod,
-      (container) => hosts(container).some((host) => !['127.0.0.1', '::1', 'localhost'].includes(host)),
-      (found) => violation('probe or lifecycle host', `${containersText(found)} must not set host`),
+      (container) => hosts(container).some((host) => !LOCAL_HOSTS.includes(host)),
+      (found) => {
+        const used = [...new Set(found.flatMap(hosts))].filter((host) => !LOCAL_HOSTS.includes(host)).sort();
+        return violation(
+          'probe or lifecycle host',
+          `${containersText(found)} ${found.length === 1 ? 'uses' : 'use'} probe or lifecycle ${plural(used.length, 'host')} ${quoted(used)}`,
+        );
+      },
     );
   },
   (pod) =>
@@ -196,21 +203,6 @@ export const BASELINE: readonly Check[] = [
           `${containersText(found)} must not set securityContext.procMount to ${quoted([...new Set(found.map((one) => textAt(securityOf(one), 'procMount')))])}`,
         ),
     ),
-  (pod) => {
-    const unconfined = (object: unknown) =>
-      textAt(securityOf(object), 'seccompProfile', 'type') === 'Unconfined';
-    const found = pod.containers.filter(unconfined);
-    const parts = [
-      ...(unconfined(pod.spec) ? ['pod'] : []),
-      ...(found.length > 0 ? [containersText(found)] : []),
-    ];
-    return parts.length > 0
-      ? violation(
-          'seccompProfile',
-          `${parts.join(' and ')} must not set securityContext.seccompProfile.type to "Unconfined"`,
-        )
-      : null;
-  },
   (pod) => {
     const options = (object: unknown) => securityOf(object)['seLinuxOptions'];
     const isBad = (object: unknown) =>
@@ -237,6 +229,21 @@ export const BASELINE: readonly Check[] = [
       'seLinuxOptions',
       `${setters.join(' and ')} set forbidden securityContext.seLinuxOptions: ${data.join('; ')}`,
     );
+  },
+  (pod) => {
+    const unconfined = (object: unknown) =>
+      textAt(securityOf(object), 'seccompProfile', 'type') === 'Unconfined';
+    const found = pod.containers.filter(unconfined);
+    const parts = [
+      ...(unconfined(pod.spec) ? ['pod'] : []),
+      ...(found.length > 0 ? [containersText(found)] : []),
+    ];
+    return parts.length > 0
+      ? violation(
+          'seccompProfile',
+          `${parts.join(' and ')} must not set securityContext.seccompProfile.type to "Unconfined"`,
+        )
+      : null;
   },
   ({ spec }) => {
     const found = listAt(securityOf(spec), 'sysctls')
