@@ -10,6 +10,7 @@ import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
 import { createPodSecurity } from './admission/pod-security/pod-security.ts';
+import { followPolicyStatus, type PolicyStore } from './admission/policies/policy-status.ts';
 import { POLICY_VARIABLES } from './admission/policies/policy-variables.ts';
 import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
@@ -120,6 +121,16 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
           parts.clock.after(0, () => guarded(parts, 'failed to fill a token secret', task));
         }),
       );
+      ends.push(
+        followPolicyStatus(
+          policyStore(parts, view),
+          parts.registry,
+          (apiVersion, kind) => parts.schema.patchSchema(apiVersion, kind),
+          (task) => {
+            parts.clock.after(0, () => guarded(parts, 'failed to write the status of a policy', task));
+          },
+        ),
+      );
     },
     close() {
       for (const end of ends) end();
@@ -200,6 +211,20 @@ const secretStore = (parts: ServerParts, view: ObjectView) => ({
   },
   remove({ metadata }: ApiObject) {
     parts.resources.delete(kindOf(parts, 'secrets'), metadata.namespace ?? '', metadata.name ?? '', {});
+  },
+});
+
+const policyStore = (parts: ServerParts, view: ObjectView): PolicyStore => ({
+  ...view,
+  listen: listener(parts),
+  setStatus({ metadata }, status) {
+    parts.resources.update(
+      kindOf(parts, 'validatingadmissionpolicies.admissionregistration.k8s.io'),
+      '',
+      metadata.name ?? '',
+      (policy) => ({ ...policy, status: { ...(policy['status'] as object | undefined), ...status } }),
+      { part: 'status' },
+    );
   },
 });
 

@@ -158,6 +158,38 @@ test('a binding with the action Warn lets the write pass with a warning', async 
   assert.match(String(answer.headers['warning']), /Validation failed for ValidatingAdmissionPolicy 'soft'/);
 });
 
+test('the status of a policy names fields that its kinds do not have', async () => {
+  const remove = await policy('typed', {
+    matchConstraints: {
+      resourceRules: [{ ...rule(['apps'], ['deployments']), apiVersions: ['v1'] }],
+    },
+    validations: [
+      { expression: 'object.spec.replicas > 1' },
+      { expression: "object.spec.foo == 'object.bar'" },
+    ],
+  });
+  const path = `${REGISTRATION}/validatingadmissionpolicies/typed`;
+  let status: { observedGeneration?: number; typeChecking?: object } = {};
+  for (let left = 100; left > 0 && status.observedGeneration === undefined; left--) {
+    await new Promise((resolve) => {
+      setTimeout(resolve, 10);
+    });
+    status = (await api.request('GET', path)).body.status ?? {};
+  }
+  await remove();
+  assert.deepEqual(status, {
+    observedGeneration: 1,
+    typeChecking: {
+      expressionWarnings: [
+        {
+          fieldRef: 'spec.validations[1].expression',
+          warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'foo'\n",
+        },
+      ],
+    },
+  });
+});
+
 test('a policy whose expression cannot be compiled is refused', async () => {
   const { status, body } = await api.request('POST', `${REGISTRATION}/validatingadmissionpolicies`, {
     metadata: { name: 'broken' },
