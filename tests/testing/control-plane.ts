@@ -3,6 +3,7 @@ import { KINDS } from '../../src/apiserver/kinds.ts';
 import { createAuthority, createSigningKey } from '../../src/apiserver/pki.ts';
 import { createSchemaService } from '../../src/apiserver/schema/service.ts';
 import { startControllers } from '../../src/controllers/start.ts';
+import { LOCAL_PATH, type LocalVolumes } from '../../src/controllers/storage/provisioning.ts';
 import { type Client, createClient } from '../../src/kube/client.ts';
 import { type Informer, startInformer } from '../../src/kube/informer.ts';
 import type { Transport } from '../../src/kube/transport.ts';
@@ -43,6 +44,8 @@ export async function startControlPlane(
   options: {
     readonly clusterCidrs?: readonly string[];
     readonly nodeGraceSeconds?: number;
+    /** Where the local-path provisioner keeps volumes; absent: there is none. */
+    readonly localVolumes?: LocalVolumes;
     /** Read anew by `restartControllers`. */
     loadBalancerPools?: readonly LoadBalancerPool[];
     /** Stands between the controllers and the server. */
@@ -62,6 +65,7 @@ export async function startControlPlane(
   const server = createApiServer({
     dataFile: ':memory:',
     serviceCidrs: ['10.96.0.0/16', 'fd00:96::/112'],
+    ...(options.localVolumes ? { storageProvisioner: LOCAL_PATH } : {}),
     nodePorts: { first: 30000, last: 32767 },
     advertise: { addresses: [], port: 6443 },
     tls: material,
@@ -106,6 +110,7 @@ export async function startControlPlane(
       options: {
         clusterCidrs: options.clusterCidrs ?? ['10.244.0.0/16'],
         caBundle: ca.cert,
+        ...(options.localVolumes ? { localVolumes: options.localVolumes } : {}),
         ...(options.loadBalancerPools === undefined ? {} : { loadBalancerPools: options.loadBalancerPools }),
         ...(options.nodeGraceSeconds === undefined ? {} : { nodeGraceSeconds: options.nodeGraceSeconds }),
       },
