@@ -11,7 +11,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { ejectionRulesHeader } from '../src/dataplane/failover/ejection-rules.ts';
+import { EJECTION_RULES } from '../src/dataplane/failover/ejection-rules.ts';
 import { readMapTypes } from './bpf-types.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -74,6 +74,30 @@ export const OBJECT =
 `;
 }
 
+/** The rules that the programs are compiled with. */
+const PROGRAM_RULES = [
+  'failureWindowMs',
+  'minFailureDistanceMs',
+  'firstEjectionMs',
+  'maxEjectionMs',
+  'programProbeMs',
+  'maxReroutes',
+  'programSample',
+];
+
+function rulesText() {
+  const lines = PROGRAM_RULES.map((name) => {
+    const constant = name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
+    return `#define ${constant} ${EJECTION_RULES[name]}`;
+  });
+  return `/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* Written by tools/build-bpf.mjs from src/dataplane/failover/ejection-rules.ts; do not edit. */
+#pragma once
+
+${lines.join('\n')}
+`;
+}
+
 /** The module of the maps, from the type information of all objects. */
 function layoutText() {
   const [maps, structs, enums] = [{}, {}, {}];
@@ -132,7 +156,7 @@ async function check(name) {
 
 async function checkAll() {
   const problems = await Promise.all(objectNames().map(check));
-  if (readFileSync(rulesPath, 'utf8') !== ejectionRulesHeader())
+  if (readFileSync(rulesPath, 'utf8') !== rulesText())
     problems.push('bpf/ejection-rules.h differs from the rules');
   if (hasCompiler() && readFileSync(layoutPath, 'utf8') !== layoutText())
     problems.push('generated/layout.ts differs from the types of the objects');
@@ -146,7 +170,7 @@ if (process.argv.includes('--check')) {
   }
 } else {
   mkdirSync(generated, { recursive: true });
-  writeFileSync(rulesPath, ejectionRulesHeader());
+  writeFileSync(rulesPath, rulesText());
   for (const name of objectNames()) writeFileSync(modulePath(name), moduleText(name, compile(name)));
   writeFileSync(layoutPath, layoutText());
 }
