@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readlinkSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
@@ -83,11 +84,11 @@ describe('files', { concurrency: 4 }, () => {
     });
     await logged('group', /^hush$/);
   });
-  test('procMount Unmasked leaves /proc writable; by default it is not', async () => {
+  test('a privileged container may write /proc/sys; by default it is read-only', async () => {
     const script = `grep -c ' /proc/sys ' /proc/self/mountinfo; ${SLEEP}`;
     await node.createPod('masked', { containers: [shell(script)] });
     await node.createPod('unmasked', {
-      containers: [shell(script, { securityContext: { procMount: 'Unmasked' } })],
+      containers: [shell(script, { securityContext: { privileged: true } })],
     });
     await logged('masked', /^1\n$/);
     await logged('unmasked', /^0\n$/);
@@ -169,6 +170,37 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
     assert.equal(again.status.podIP, status.podIP);
     const inside = await exec('fragile', 'ip', '-o', '-4', 'addr', 'show', 'eth0');
     assert.ok(inside.includes(` ${status.podIP}/`), inside);
+  });
+  test('a container sees its own control group, read-only', async () => {
+    const script = `grep ' /sys/fs/cgroup ' /proc/self/mountinfo | cut -d' ' -f6,9; cat /proc/self/cgroup; ${SLEEP}`;
+    await node.createPod('groups', { containers: [shell(script)] });
+    await logged('groups', /^ro,\S* cgroup2\n/);
+    await logged('groups', /^0::\/$/m);
+  });
+  test('shareProcessNamespace: the containers see each other, and the pause process reaps', async () => {
+    await node.createPod('shared-pids', {
+      shareProcessNamespace: true,
+      containers: [shell('exec sleep 4322'), { ...shell(SLEEP), name: 'other' }],
+    });
+    await node.untilRunning('shared-pids');
+    const list = 'for f in /proc/[0-9]*/cmdline; do tr "\\0" " " < $f; echo; done';
+    const { stdout } = await node.kubectl('exec', 'shared-pids', '-c', 'other', '--', 'sh', '-c', list);
+    assert.match(stdout, /^catatonit -P $/m);
+    assert.match(stdout, /^sleep 4322 $/m);
+  });
+  test('a pod on the network of its node has the name of the node', async () => {
+    await node.createPod('on-host', { hostNetwork: true, containers: [shell(SLEEP)] });
+    await node.untilRunning('on-host');
+    assert.equal(
+      await exec('on-host', 'cat', '/proc/sys/kernel/hostname', '/etc/hostname'),
+      'node-1\nnode-1\n',
+    );
+  });
+  test('without limits, the downward API gives what the node has', async () => {
+    const resourceFieldRef = { resource: 'limits.cpu', divisor: '1m' };
+    const env = [{ name: 'CPU', valueFrom: { resourceFieldRef } }];
+    await node.createPod('limits', { containers: [{ ...shell('echo $CPU; exec sleep 1000'), env }] });
+    await node.until('limits', async () => (await logs('limits')) === `${availableParallelism() * 1000}\n`);
   });
   test('an ephemeral container looks into another one, and what it cannot have is said of it alone', async () => {
     await node.createPod('debugged', { containers: [shell('exec sleep 4321')] });

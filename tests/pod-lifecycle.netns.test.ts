@@ -74,6 +74,25 @@ describe('the end of a pod', { concurrency: 4 }, () => {
     await node.removePod('hook-http');
     assert.equal(written('http'), '/bye stop\nterm\n');
   });
+  test('a pod that finishes its work while it ends is reported not ready', async () => {
+    const script = 'trap "touch /tmp/stop" TERM; echo up; while :; do sleep 0.1; done';
+    const readinessProbe = {
+      exec: { command: ['sh', '-c', 'test ! -e /tmp/stop'] },
+      periodSeconds: 1,
+      failureThreshold: 1,
+    };
+    await node.createPod('draining', pod([shell(script, { readinessProbe })]));
+    await ready('draining');
+    await node.api.request('DELETE', `${CORE}/pods/draining`, { gracePeriodSeconds: 30 });
+    const { metadata, status } = await node.until(
+      'draining',
+      (one) => one.metadata.deletionTimestamp && !one.status.conditions.some(isReady),
+    );
+    assert.ok(metadata.deletionTimestamp);
+    assert.equal(status.phase, 'Running');
+    assert.ok(status.containerStatuses[0].state.running);
+    await node.removePod('draining', 0);
+  });
   test('a pod that is told to go at once is killed at once', async () => {
     await node.createPod(
       'force',

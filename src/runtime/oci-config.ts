@@ -87,6 +87,7 @@ export function ociConfig(input: OciConfigInput): object {
         ...(hostPID ? [] : [{ type: 'pid', ...(input.pidNamespace ? { path: input.pidNamespace } : {}) }]),
         ...(hostIPC ? [] : [{ type: 'ipc', path: namespacePath('ipc') }]),
         { type: 'uts', path: namespacePath('uts') },
+        { type: 'cgroup' },
         ...(hostNetwork ? [] : [{ type: 'network', path: namespacePath('net') }]),
       ],
       cgroupsPath: input.cgroupsPath,
@@ -132,5 +133,12 @@ function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
     shm,
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
+    // The container's own group: programs read their limits there.
+    {
+      destination: '/sys/fs/cgroup',
+      type: 'cgroup',
+      source: 'cgroup',
+      options: ['nosuid', 'noexec', 'nodev', 'relatime', access],
+    },
   ];
 }
