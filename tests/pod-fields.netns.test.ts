@@ -94,7 +94,7 @@ describe('files', { concurrency: 4 }, () => {
     await logged('unmasked', /^0\n$/);
   });
   test('seccompProfile RuntimeDefault keeps dangerous system calls from containers, and from what is run in them', async () => {
-    const script = `grep -w Seccomp: /proc/self/status; unshare --user true && echo free || echo kept; ${SLEEP}`;
+    const script = `grep -w Seccomp: /proc/self/status; unshare --user true 2>&1 && echo free || echo kept; ${SLEEP}`;
     const spec = { securityContext: { seccompProfile: { type: 'RuntimeDefault' } } };
     await node.createPod('filtered', {
       ...spec,
@@ -210,7 +210,11 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
       name: 'look',
       targetContainerName: 'main',
     };
-    const odd = { ...shell(SLEEP), name: 'odd', volumeDevices: [{ name: 'disk', devicePath: '/dev/disk' }] };
+    const odd = {
+      ...shell(SLEEP),
+      name: 'odd',
+      securityContext: { appArmorProfile: { type: 'RuntimeDefault' } },
+    };
     const added = await node.api.request(
       'PATCH',
       `${CORE}/pods/debugged/ephemeralcontainers`,
@@ -224,7 +228,7 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
         one.status.ephemeralContainerStatuses?.[0].state.terminated &&
         one.status.ephemeralContainerStatuses[1].state.waiting?.reason === 'UnsupportedField',
     );
-    assert.match(status.ephemeralContainerStatuses[1].state.waiting.message, /volumeDevices/);
+    assert.match(status.ephemeralContainerStatuses[1].state.waiting.message, /appArmorProfile/);
     assert.equal(await logs('debugged', '?container=look'), 'sleep 4321 ');
     assert.equal(status.phase, 'Running');
     assert.equal(status.containerStatuses[0].ready, true);

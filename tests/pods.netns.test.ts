@@ -187,7 +187,7 @@ test('a pod of an unknown image waits and says why; of an unsupported field wait
   await node.createPod('field', {
     hostUsers: false,
     os: { name: 'linux' },
-    containers: [sleeper({ volumeDevices: [{ name: 'disk', devicePath: '/dev/disk' }] })],
+    containers: [sleeper({ securityContext: { appArmorProfile: { type: 'RuntimeDefault' } } })],
   });
   const unknown = await node.until('unknown', (one) =>
     /ErrImagePull|ImagePullBackOff/.test(one.status.containerStatuses?.[0]?.state.waiting?.reason),
@@ -202,7 +202,7 @@ test('a pod of an unknown image waits and says why; of an unsupported field wait
   assert.match((await node.kubectl('get', 'pod', 'field')).stdout, /^field +0\/1 +UnsupportedField /m);
   const { message } = refused.status.containerStatuses[0].state.waiting;
   assert.match(message, /spec\.hostUsers=false/);
-  assert.match(message, /spec\.containers\[0\]\.volumeDevices/);
+  assert.match(message, /spec\.containers\[0\]\.securityContext\.appArmorProfile\.type=RuntimeDefault/);
   assert.doesNotMatch(message, /spec\.os/);
 });
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { type ChildDescriptor, pipeFromChild, spawnLight } from './child-process.ts';
+import { type ChildDescriptor, pipeFromChild, spawnAsync, spawnLight } from './child-process.ts';
 
 /** Runs a shell script; its output and exit code. */
 async function run(script: string, env?: Record<string, string>) {
@@ -40,6 +40,13 @@ describe('a light child process', () => {
     const found = text.trim().split('\n');
     assert.ok(['0', '1', '2'].every((one) => found.includes(one)));
     assert.ok(!found.includes(String(fd)), text);
+  });
+  test('the same from another thread', async () => {
+    const wait = setInterval(() => {}, 1000);
+    const child = await spawnAsync('sh', ['-c', 'exit 4'], { descriptors: ['ignore', 'ignore', 'ignore'] });
+    assert.equal(await child.exited, 4);
+    await assert.rejects(spawnAsync('no-such-program', [], { descriptors: [] }), { code: 'ENOENT' });
+    clearInterval(wait);
   });
   test('leaves no zombie', async () => {
     const child = spawnLight('true', [], { descriptors: ['ignore', 'ignore', 'ignore'] });

@@ -40,6 +40,15 @@ export interface Libc {
     args: readonly (string | null)[],
     env: readonly (string | null)[],
   ): number;
+  /** `posix_spawnp` on a thread of libuv's pool; the caller keeps the memory of its buffers. */
+  posix_spawnpAsync(
+    pid: Int32Array,
+    file: string,
+    actions: Uint8Array,
+    attributes: Uint8Array,
+    args: readonly (string | null)[],
+    env: readonly (string | null)[],
+  ): Promise<number>;
   posix_spawn_file_actions_init(actions: Uint8Array): number;
   posix_spawn_file_actions_destroy(actions: Uint8Array): number;
   posix_spawn_file_actions_adddup2(actions: Uint8Array, from: number, to: number): number;
@@ -94,6 +103,9 @@ function load(): Libc {
   // The C libraries of older systems have no pidfd_open; its number is the same on every machine (Linux 5.3).
   const SYS_PIDFD_OPEN = 434;
   const plainSyscall = declare('long syscall(long number, long a, unsigned long b, unsigned long c)');
+  const spawn = declare(
+    'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
+  );
   const node = (koffi as unknown as { node: { poll: PollFunction } }).node;
   return {
     socket: declare('int socket(int family, int type, int protocol)'),
@@ -129,9 +141,14 @@ function load(): Libc {
     pidfd_open: (pid) => Number(plainSyscall(SYS_PIDFD_OPEN, pid, 0, 0)),
     pipe2: declare('int pipe2(_Out_ int *ends, int flags)'),
     waitpid: declare('int waitpid(int pid, _Out_ int *status, int options)'),
-    posix_spawnp: declare(
-      'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
-    ),
+    posix_spawnp: spawn,
+    posix_spawnpAsync: (...parameters) =>
+      new Promise((resolve, reject) => {
+        spawn.async(...parameters, (error: unknown, errno: number) => {
+          if (error) reject(error instanceof Error ? error : new Error(String(error)));
+          else resolve(errno);
+        });
+      }),
     posix_spawn_file_actions_init: declare('int posix_spawn_file_actions_init(_Inout_ uint8_t *actions)'),
     posix_spawn_file_actions_destroy: declare(
       'int posix_spawn_file_actions_destroy(_Inout_ uint8_t *actions)',

@@ -520,7 +520,7 @@ export class ContainerRunner {
       await deleteContainer(paths, id);
       await monitorEnded(bundle);
       rmSync(join(paths.exits, id), { force: true });
-      removeRootfs(bundle);
+      await removeRootfs(bundle);
     }
   }
 

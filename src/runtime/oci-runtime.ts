@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { accessSync, constants, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { type LightChild, pipeFromChild, spawnLight } from '../kernel/child-process.ts';
+import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
@@ -76,7 +76,7 @@ export async function runCommand(
   };
   let child: LightChild;
   try {
-    child = spawnLight(file, args, { descriptors: ['ignore', out.descriptor, err.descriptor] });
+    child = await spawnAsync(file, args, { descriptors: ['ignore', out.descriptor, err.descriptor] });
   } catch (error) {
     close();
     for (const { stream } of [out, err]) stream.destroy();
@@ -181,7 +181,7 @@ export async function startContainer(
 async function conmon(args: readonly string[]): Promise<{ pid: number; message: string }> {
   const [errors, sync] = [pipeFromChild(), pipeFromChild()];
   try {
-    spawnLight('conmon', args, {
+    await spawnAsync('conmon', args, {
       descriptors: ['ignore', 'ignore', errors.descriptor, sync.descriptor],
       env: { ...process.env, _OCI_SYNCPIPE: '3' },
       session: true,

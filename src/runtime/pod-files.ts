@@ -1,4 +1,5 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
@@ -14,6 +15,7 @@ import { followsObjects, prepareVolumes, refreshVolumes, releaseVolumes } from '
 import type { WorkerContext } from './worker-context.ts';
 
 const VOLUME_REFRESH_MS = 60_000;
+const SAVE_MS = 500;
 
 export interface PodFilesOptions {
   readonly context: WorkerContext;
@@ -32,6 +34,9 @@ export class PodFiles {
   readonly #options: PodFilesOptions;
   readonly #folder: string;
   #volumes: Map<string, string> | null = null;
+  #savedVersion = '';
+  #isSaveDue = false;
+  #isRemoved = false;
   /** Read for the volumes; the first container to start uses them too. */
   #sources: PodSources | null = null;
 
@@ -64,9 +69,37 @@ export class PodFiles {
 
   /** Keeps the object, so that a pod whose object is deleted while no agent runs can still be ended in order. */
   savePod(): void {
-    if (statSync(this.#folder, { throwIfNoEntry: false })) {
-      replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(this.#options.pod()));
+    const { generation, deletionTimestamp } = this.#options.pod().metadata ?? {};
+    const version = `${generation} ${deletionTimestamp}`;
+    if (version !== this.#savedVersion) {
+      this.#savedVersion = version;
+      this.#writePod();
+    } else if (!this.#isSaveDue) {
+      // A status changes several times while a pod starts; a lost one is made again.
+      this.#isSaveDue = true;
+      this.#options.after(SAVE_MS, () => {
+        this.#isSaveDue = false;
+        this.#writePod();
+      });
     }
+  }
+
+  #writePod(): void {
+    if (this.#isRemoved || !statSync(this.#folder, { throwIfNoEntry: false })) return;
+    const pod = this.#options.pod();
+    try {
+      replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(pod));
+    } catch (error) {
+      // A full disk: the pod runs, and the next change is saved again.
+      const { logger } = this.#options.context.options;
+      logger.warn({ pod: pod.metadata?.uid }, `failed to save the pod: ${messageOf(error)}`);
+    }
+  }
+
+  /** Removes everything of the pod from the disk. */
+  async remove(): Promise<void> {
+    this.#isRemoved = true;
+    await rm(this.#folder, { recursive: true, force: true });
   }
 
   async prepare(): Promise<void> {

@@ -1,4 +1,3 @@
-import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Container, Pod } from '../kube/types.ts';
@@ -385,7 +384,7 @@ export class PodWorker {
     await this.#removeSandbox();
     if (!this.#goneFromApi) this.#publish();
     // When its object has gone, nothing of the pod is left here.
-    rmSync(this.#folder, { recursive: true, force: true });
+    await this.#files.remove();
     if (!this.#goneFromApi) await this.#context.finalize(this.#pod);
     this.#done = true;
   }

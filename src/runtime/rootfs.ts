@@ -1,4 +1,5 @@
-import { mkdirSync, rmSync, statSync } from 'node:fs';
+import { mkdirSync, statSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
 import { KubeletError } from './kubelet-error.ts';
@@ -91,7 +92,7 @@ export function mountRootfs(image: Image, folder: string): string {
 }
 
 /** Unmounts and deletes what `mountRootfs` made, however often; nothing happens where it is gone. */
-export function removeRootfs(folder: string): void {
+export async function removeRootfs(folder: string): Promise<void> {
   const rootfs = join(folder, 'rootfs');
   if (statSync(rootfs, { throwIfNoEntry: false })) {
     while (libc().umount2(rootfs, MNT_DETACH) === 0);
@@ -99,5 +100,5 @@ export function removeRootfs(folder: string): void {
     // EINVAL: nothing is mounted there any more.
     if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
   }
-  rmSync(folder, { recursive: true, force: true });
+  await rm(folder, { recursive: true, force: true });
 }
