@@ -30,10 +30,13 @@ export function limitToPart(
       else object['status'] = wanted['status'];
       // Requests for certificates are approved and denied by a subresource of its own.
       if (kind.collection === CERTIFICATE_REQUESTS)
-        object['status'] = { ...statusOf(wanted), ...withConditions(current, othersOf(wanted), true) };
+        object['status'] = {
+          ...statusOf(wanted),
+          conditions: [...decisionsOf(current), ...othersOf(wanted)],
+        };
       return;
     case 'approval':
-      object['status'] = { ...statusOf(current), ...withConditions(current, decisionsOf(wanted), false) };
+      object['status'] = { ...statusOf(current), conditions: listAt(wanted, 'status', 'conditions') };
       return;
     case 'finalize':
       object['spec'] = { ...spec, finalizers: at(wanted, 'spec', 'finalizers') };
@@ -58,12 +61,6 @@ const decisionsOf = (request: ApiObject) => listAt(request, 'status', 'condition
 const othersOf = (request: ApiObject) =>
   listAt(request, 'status', 'conditions').filter((condition) => !isDecision(condition));
 const statusOf = ({ status }: ApiObject): JsonObject => (isObject(status) ? status : {});
-
-/** The conditions of a request of which `wanted` replaces the decisions, or (`keepDecisions`) all but those. */
-function withConditions(current: ApiObject, wanted: JsonObject[], keepDecisions: boolean): JsonObject {
-  const conditions = keepDecisions ? [...decisionsOf(current), ...wanted] : [...wanted, ...othersOf(current)];
-  return conditions.length > 0 ? { conditions } : {};
-}
 
 /** The spec with the resources and resize policies of the containers as wanted (KEP-1287). */
 function withResources(spec: JsonObject, wanted: ApiObject): JsonObject {

@@ -28,6 +28,7 @@ export interface SigningTerms {
   /** The extension keyUsage (RFC 5280, section 4.2.1.3). */
   readonly keyUsage: readonly KeyUsage[];
   readonly extendedKeyUsage: readonly ('server auth' | 'client auth')[];
+  /** When it was signed: it is valid from five minutes before. */
   readonly from: Date;
   readonly seconds: number;
 }
@@ -104,15 +105,24 @@ export function openAuthority(
       const purposes = extendedKeyUsage.map((usage) =>
         objectIdentifier(usage === 'server auth' ? OID.serverAuth : OID.clientAuth),
       );
-      return certificate(request.subject, subject, request.publicKey, privateKey, { now: from, until }, [
-        ...(bits === 0
-          ? []
-          : [extension(OID.keyUsage, true, bitString(Buffer.of(bits), bits & 0x20 ? 5 : 7))]),
-        ...(purposes.length === 0 ? [] : [extension(OID.extKeyUsage, false, sequence(...purposes))]),
-        extension(OID.basicConstraints, true, sequence()),
-        extension(OID.authorityKeyIdentifier, false, sequence(tagged(0x80, keyId))),
-        ...(request.alternativeNames ? [extension(OID.subjectAltName, false, request.alternativeNames)] : []),
-      ]);
+      return certificate(
+        request.subject,
+        subject,
+        request.publicKey,
+        privateKey,
+        { now: from, until, earlierMs: 300_000 },
+        [
+          ...(bits === 0
+            ? []
+            : [extension(OID.keyUsage, true, bitString(Buffer.of(bits), bits & 0x20 ? 5 : 7))]),
+          ...(purposes.length === 0 ? [] : [extension(OID.extKeyUsage, false, sequence(...purposes))]),
+          extension(OID.basicConstraints, true, sequence()),
+          extension(OID.authorityKeyIdentifier, false, sequence(tagged(0x80, keyId))),
+          ...(request.alternativeNames
+            ? [extension(OID.subjectAltName, false, request.alternativeNames)]
+            : []),
+        ],
+      );
     },
   };
 }
@@ -152,15 +162,15 @@ function certificate(
   issuer: Subject,
   publicKey: KeyObject | Buffer,
   issuerKey: KeyObject,
-  validity: { readonly now: Date; readonly until?: Date },
+  validity: { readonly now: Date; readonly until?: Date; readonly earlierMs?: number },
   extensions: Buffer[],
 ): string {
   const { now } = validity;
   const algorithm = sequence(objectIdentifier(OID.ecdsaWithSha256));
   const serial = randomBytes(16);
   serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40;
-  // Clocks differ: valid from an hour ago.
-  const from = new Date(now.getTime() - 3_600_000);
+  // Clocks differ: valid from an hour ago, where nothing else is said.
+  const from = new Date(now.getTime() - (validity.earlierMs ?? 3_600_000));
   const until = validity.until ?? yearsAfter(now, YEARS);
   const body = sequence(
     tagged(0xa0, tagged(0x02, Buffer.of(2))),

@@ -179,7 +179,8 @@ export class ResourceStore {
     const checkAbsent = () => {
       if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, name);
     };
-    checkAbsent();
+    // Admission comes before what is stored; only what a Service takes is not taken for one that is there already.
+    if (kind.collection === 'services') checkAbsent();
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
     options.record?.(null, object);
@@ -188,16 +189,16 @@ export class ResourceStore {
       object,
       release,
       commit: () => {
-        if (options.dryRun) {
-          release();
-          return this.#unstored(kind, key, object);
-        }
         try {
           checkAbsent();
           if (kind.namespaced) this.#checkNamespace(kind, namespace, name);
         } catch (error) {
           release();
           throw error;
+        }
+        if (options.dryRun) {
+          release();
+          return this.#unstored(kind, key, object);
         }
         return this.#store.put(kind.collection, key, object);
       },
