@@ -18,17 +18,21 @@ export function changeGroup(
   shapeOf: (set: string) => Shape,
   sink: ChangeSink,
 ): ElementGroup | null {
-  const old = before?.elements ?? [];
-  const placed = after?.elements.map((next) => {
+  if (!before || !after) {
+    for (const one of before?.elements ?? []) sink.remove(one, 0, one.count, false);
+    for (const one of after?.elements ?? []) sink.add(one, 0, one.count);
+    return after;
+  }
+  const old = before.elements;
+  const next = after.elements.map((next) => {
     if (!next.head) return next;
     const was = partner(next, old);
     return was ? place(was, next, shapeOf(next.set).dataWords) : next;
   });
-  const next = placed ?? [];
   for (const one of old)
     each(one, next, shapeOf(one.set), (from, to, kept) => sink.remove(one, from, to, kept));
   for (const one of next) each(one, old, shapeOf(one.set), (from, to) => sink.add(one, from, to));
-  return after && placed ? { elements: placed, needs: after.needs } : null;
+  return { elements: next, needs: after.needs };
 }
 
 /** Calls back with the elements that have no equal among `others`; `kept`: one of those has the same key. */
@@ -98,6 +102,10 @@ function sameData(a: Elements, b: Elements, index: number, width: number): boole
 /** The second elements, in the order in which those that the first have too keep their index; new ones fill the gaps. */
 function place(before: Elements, wanted: Elements, width: number): Elements {
   const { count } = wanted;
+  const common = Math.min(before.count, count);
+  let same = 0;
+  while (same < common && sameData(before, wanted, same, width)) same++;
+  if (same === common) return wanted;
   const remaining = new Map<number | string, number>();
   for (let i = 0; i < count; i++) remaining.set(dataKey(wanted, i, width), i);
   const words = new Uint32Array(count * width);
