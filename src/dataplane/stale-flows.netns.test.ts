@@ -142,7 +142,7 @@ function suite(mode: TranslatingMode): void {
       assert.equal(await ask(), 'silence');
     });
 
-    test(`${family}: a UDP flow of the mode of before leaves its endpoint when that no longer serves`, async () => {
+    test(`${family}: a UDP flow of the previous mode leaves its endpoint when that no longer serves`, async () => {
       const [one, other] = [serviceMap(dns('pod1')), serviceMap(dns('pod2'))];
       await start(one);
       const { ask } = await client('pod3', CLUSTER_IP[family], PORT);

@@ -90,7 +90,7 @@ for (let seed = 31; seed <= 33; seed++) {
   });
 }
 
-/** Listeners stand on the node's addresses. */
+/** Listeners use the node's addresses. */
 function giveAddresses(netns: string, addresses: readonly (string | null)[]): void {
   using socket = openRouteSocket(netns);
   const device = getLink(socket, 'lo').index;
@@ -126,7 +126,7 @@ function elementsOf(
         const bytes = Buffer.from(value, 'hex');
         // Data have no protocol between address and port: as a listener's key has.
         const at = Buffer.concat([bytes.subarray(0, -4), Buffer.alloc(4), bytes.subarray(-4)]);
-        elements.set(`${set} ${key}`, pools.get(nameOf(readListenerKey(at, family))) ?? 'nobody');
+        elements.set(`${set} ${key}`, pools.get(nameOf(readListenerKey(at, family))) ?? 'none');
       } else elements.set(`${set} ${key}`, value);
     }
   }
@@ -165,7 +165,7 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: 
   const listener = dataplane
     .listeners()
     .find((one) => nameOf(one.at) === at && one.protocol === packet.protocol);
-  assert.ok(listener, `${context}: nobody listens on ${at}`);
+  assert.ok(listener, `${context}: no listener at ${at}`);
   const reached = listener.endpoints.map(hostPort).sort();
   assert.deepEqual(reached, verdict.candidates.map(({ endpoint }) => hostPort(endpoint)).sort(), context);
   return 'forward';

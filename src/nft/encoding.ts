@@ -75,7 +75,7 @@ function badAddress(text: string, family: IPFamily): FairleadError {
 export const wordsOf = (bytes: Uint8Array): number[] =>
   Array.from({ length: bytes.length / 4 }, (_, i) => wordOf(bytes, i * 4));
 
-/** A port as it stands in a register: its two bytes first. */
+/** A port as a register holds it: its two bytes first. */
 export const be16Port = (port: number): number => ((port & 0xff) << 8) | (port >> 8);
 
 /** An address's words. Throws FairleadError EINVAL for other text. */
@@ -108,7 +108,7 @@ export function bytesText(bytes: Uint8Array): string {
   return text;
 }
 
-/** The bytes that a text from `wordsText` or `bytesText` stands for. */
+/** The bytes that `wordsText` or `bytesText` made a text of. */
 export function textBytes(text: string): Uint8Array {
   const bytes = new Uint8Array(text.length * 2);
   for (let i = 0; i < text.length; i++) {

@@ -20,7 +20,7 @@ const PROTOCOL_NAMES = new Map(
 
 const ADDRESS_TYPES: ReadonlySet<DataType> = new Set([DATA_TYPE.ipv4Address, DATA_TYPE.ipv6Address]);
 
-/** The length of the network that a mask stands for; null for another mask. */
+/** The prefix length of a network's mask; null for another mask. */
 function prefixOf(mask: Uint8Array): number | null {
   const bits = [...mask].map((byte) => byte.toString(2).padStart(8, '0')).join('');
   return /^1*0*$/.test(bits) ? bits.replaceAll('0', '').length : null;

@@ -202,7 +202,7 @@ function match(operation: '==' | '!=', name: Field, value: Value, mask: Value | 
   };
 }
 
-/** A number as it stands in a register, which holds the machine's (little-endian) order. */
+/** A number as a register holds it: in the machine's (little-endian) order. */
 function hostOrder(value: number, length: number): Uint8Array {
   const bytes = new Uint8Array(4);
   new DataView(bytes.buffer).setUint32(0, value >>> 0, true);

@@ -113,7 +113,7 @@ export const group = (list: readonly Elements[], needs: readonly Fragment[] = NO
 
 const NONE: readonly Fragment[] = [];
 
-/** How a set's elements stand in `Elements.words`. */
+/** How `Elements.words` holds a set's elements. */
 export interface Shape {
   readonly keyWords: number;
   /** `key-end`: the range's last key is an attribute of its element. `next-key`: the key behind it is one of its own. */

@@ -147,7 +147,7 @@ export class Table {
     return this.#chains;
   }
 
-  /** The kernel has a table of this name, whoever made it. */
+  /** The kernel has a table of this name, of any process. */
   exists(): boolean {
     return this.#options.connection.tables(this.#protocol).some(({ name }) => name === this.name);
   }

@@ -27,7 +27,7 @@ export interface PlannedServer {
   readonly slot: string | null;
 }
 
-/** What becomes of a class's packets before IPVS sees them. */
+/** How the rules treat a class's packets before IPVS sees them. */
 export type Order =
   /** IPVS finds the virtual server by the packet's address. */
   | { readonly action: 'pass' | 'masquerade' }
@@ -45,7 +45,7 @@ export interface FrontendPlan {
 }
 
 export interface PlanOptions {
-  /** The frontend's address stands on our interface, so that virtual servers on it are ours. */
+  /** The frontend's address is on our interface, so that virtual servers on it are ours. */
   readonly bound: boolean;
   readonly marks: NumberTable;
   /** Ports of the alias address. */

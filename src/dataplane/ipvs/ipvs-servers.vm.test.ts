@@ -418,7 +418,7 @@ describe('virtual servers', () => {
     }
   });
 
-  test('nobody is told by ARP or ND that Services’ addresses are here', async () => {
+  test('Services’ addresses are not announced by ARP or ND', async () => {
     const six = 'fd00:113::50';
     await sync([
       frontend({
@@ -480,7 +480,7 @@ s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
   const timeouts = () =>
     /Timeout.*: (\d+) (\d+) (\d+)/.exec(topology.run('node', 'ipvsadm', '-L', '--timeout'))?.slice(1) ?? [];
 
-  test('what becomes of a packet is told in the kernel’s words', async () => {
+  test('the kernel objects that a packet meets are named', async () => {
     await sync([clusterIP(PLACES)]);
     const packet = {
       source: '192.0.2.20',

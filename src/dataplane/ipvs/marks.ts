@@ -2,7 +2,7 @@ import { FairleadError } from '../../lib/errors.ts';
 
 /**
  * Packet marks of virtual servers that are picked by a mark. Such a mark lives from the rule that sets it to the one
- * that clears it, on both sides of IPVS and before any other program's rules: nobody else sees it.
+ * that clears it, on both sides of IPVS and before any other program's rules: no other program sees it.
  */
 export interface MarkScheme extends NumberScheme {
   /** Bits that tell our marks from others', and their value. */
@@ -61,7 +61,7 @@ export const PORTS: NumberScheme = {
 export interface NumberScheme {
   of(id: number, masquerade: boolean): number;
   idOf(number: number): number;
-  /** The number may stand for a server whose packets are masqueraded, or are not. */
+  /** Whether the number may name a server whose packets are masqueraded, or are not. */
   fits(number: number, masquerade: boolean): boolean;
   readonly largestId: number;
 }

@@ -11,7 +11,7 @@ export interface IpvsOptions {
   readonly netns?: NetnsRef;
   readonly logger?: Logger;
   readonly clock?: Clock;
-  /** Called when somebody else has changed our tables or addresses: call `verify`, then `sync`. */
+  /** Called when another program has changed our tables or addresses: call `verify`, then `sync`. */
   readonly onForeignChange?: () => void;
   /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
   readonly owned?: boolean;
@@ -24,7 +24,7 @@ export interface IpvsOptions {
 }
 
 export interface IpvsDataplane extends Dataplane {
-  /** Throws FairleadError (no-scheduler) that names it when there is no such scheduler, or the kernel has none such. */
+  /** Throws FairleadError (no-scheduler) for a scheduler that does not exist, or that the kernel lacks. */
   requireScheduler(name: string): Promise<void>;
   /** Ends TCP and SCTP connections to endpoints that are gone for good, instead of waiting for them to close. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): Promise<void>;

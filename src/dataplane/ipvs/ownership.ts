@@ -3,7 +3,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { MarkScheme } from './marks.ts';
 
 /**
- * Which virtual servers are Fairlead's: those with its marks, and those on addresses that stand on its interface.
+ * Which virtual servers are Fairlead's: those with its marks, and those on addresses of its interface.
  * `bound`: the addresses of the interface in the kernel.
  */
 export function ownership(

@@ -59,7 +59,7 @@ export interface Programmed {
   readonly bound: Set<string>;
   /** Addresses of the node's other devices, when we looked last. */
   others: ReadonlySet<string>;
-  /** How many frontends and cluster IPs stand on an address. */
+  /** How many frontends and cluster IPs use an address. */
   readonly uses: Map<string, number>;
   readonly failed: Map<FrontendKey, Error>;
   /** Virtual servers of other programs, by `serverKey`: never touched, not even where a Service wants the same. */

@@ -90,7 +90,7 @@ const isSameReal = (a: RealId, b: RealId) => a.address === b.address && a.port =
 const byKey = <T extends RealId>(reals: readonly T[]) => new Map(reals.map((real) => [realKey(real), real]));
 
 /**
- * The virtual servers that are Fairlead's as they are in the kernel. Methods note what becomes of the commands that
+ * The virtual servers that are Fairlead's as they are in the kernel. Methods note the results of the commands that
  * they write as if all of them were done.
  */
 export class ServerTable {

@@ -11,7 +11,7 @@ import { forgetSource } from './source-addresses.ts';
 export const INTERFACE = 'fairlead-ipvs';
 
 /**
- * A host's own address for nobody else: RT_SCOPE_HOST keeps it from being chosen as a source, and arp_ignore 3 from
+ * An address for the host alone: RT_SCOPE_HOST keeps it from being chosen as a source, and arp_ignore 3 from
  * being answered for.
  */
 const SCOPE_HOST = 254;
@@ -31,7 +31,7 @@ export function ensureInterface(netns?: NetnsRef): number {
       op: 'make the interface for Service addresses',
       code: 'EEXIST',
       object: INTERFACE,
-      hint: `somebody else made it: remove it with "ip link delete ${INTERFACE}"`,
+      hint: `another program made it: remove it with "ip link delete ${INTERFACE}"`,
     });
   }
   if (!found) makeInterface(socket);

@@ -15,7 +15,7 @@ const OVER: ReadonlySet<number | null> = new Set([7, 8]);
 
 /**
  * Lets this node's processes connect to addresses of a device from another one of the node. Without that, the source
- * is the destination itself, and a connection breaks when that leaves the node, whoever has translated it.
+ * is the destination itself, and a connection breaks when that leaves the node, whichever mode has translated it.
  */
 export function preferSources(
   device: number,

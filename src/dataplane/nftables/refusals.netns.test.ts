@@ -9,7 +9,7 @@ import type { Frontend, FrontendKey } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createNftables, type NftablesDataplane } from './nftables.ts';
 
-/** What becomes of a table when the kernel refuses a part of it. */
+/** How a table is programmed when the kernel refuses a part of it. */
 
 let netns: string;
 let dataplane: NftablesDataplane;
@@ -69,7 +69,7 @@ test('EEXIST: a frontend that the kernel refuses is named and left out, all othe
   assert.deepEqual(await dataplane.verify(), []);
 });
 
-test('EEXIST: an element of somebody else’s in the way of a change', async () => {
+test('EEXIST: another program’s element in the way of a change', async () => {
   const before = serviceMap([web(1, 1)]);
   await dataplane.sync(before);
   nft('add element ip fairlead services { 10.96.0.2 . tcp . 80 : drop }');
@@ -89,7 +89,7 @@ test('ENOENT: an element that a change deletes is gone already', async () => {
   assert.deepEqual(await dataplane.verify(), []);
 });
 
-test('ENFILE: somebody else has filled a map', async () => {
+test('ENFILE: another program has filled a map', async () => {
   const before = serviceMap([web(1, 1)]);
   await dataplane.sync(before);
   const size = Number(/size (\d+)/.exec(nft('list', 'map', 'ip', 'fairlead', 'services'))?.[1]);

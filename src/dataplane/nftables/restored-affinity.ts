@@ -121,6 +121,6 @@ function endpointText({ ip, port }: Endpoint, family: IPFamily): string {
   }
 }
 
-/** The keys of frontends that an element may stand for: all behind the client's address, or without the address too. */
+/** The keys of frontends that an element may belong to: all behind the client's address, or without the address too. */
 const frontendTexts = (family: IPFamily, key: Uint8Array): string[] =>
   [1, 2].map((addresses) => bytesText(key.subarray(4 * addressWords(family) * addresses)));

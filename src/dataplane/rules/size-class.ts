@@ -1,5 +1,5 @@
 /**
- * Sizes of the maps that endpoints stand in: 1, 2, 3, 4, 6, 8, 12, 16, 24, … A pool of N endpoints has slots 0 to N-1
+ * Sizes of the maps that hold endpoints: 1, 2, 3, 4, 6, 8, 12, 16, 24, … A pool of N endpoints has slots 0 to N-1
  * in the map of the smallest class C ≥ N. A rule draws a slot below C; where the pool has none there, the next rule
  * draws again, and the last draws below the class before, where every slot is filled. So a pool grows and shrinks
  * within its class by map elements alone. Slots from the class before upwards get 1-(1-N/C)^3 of their fair share:

@@ -56,7 +56,7 @@ export interface TableContent {
   readonly elements: ReadonlyMap<string, string>;
 }
 
-/** Reads a table without what may differ: which slot an endpoint stands in, and the order of affinity times. */
+/** Reads a table without what may differ: which slot an endpoint has, and the order of affinity times. */
 export function contentOf(table: KernelTable): TableContent {
   const elements = new Map<string, string>();
   const pools = new Map<string, string[]>();

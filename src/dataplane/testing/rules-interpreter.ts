@@ -310,7 +310,7 @@ function word(value: number): Uint8Array {
 
 function bytesOf(address: string): Uint8Array {
   const bytes = addressBytes(address);
-  if (!bytes) throw new Error(`${address} is no address`);
+  if (!bytes) throw new Error(`${address} is not an address`);
   return bytes;
 }
 

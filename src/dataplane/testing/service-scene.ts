@@ -43,7 +43,7 @@ export interface SceneOptions<D extends Dataplane> {
   readonly open: (netns: string) => D;
   /** How a place asks, where that is not by any socket in its network namespace. */
   readonly ask?: (bySocket: Ask) => Ask;
-  /** Every endpoint sees the node, whoever the client is, and is chosen in turn. */
+  /** Every endpoint sees the node, for every client, and is chosen in turn. */
   readonly proxy?: boolean;
 }
 

@@ -87,7 +87,7 @@ test('when all have failed, all are tried', () => {
   assert.notEqual(connect(), null);
 });
 
-test('without failover nobody is shunned', () => {
+test('without failover no endpoint is shunned', () => {
   const { balancer } = balancerOf([A, B, C], { failover: false });
   balancer.failed(A);
   assert.deepEqual([...balancer.candidates('c')], [A, B, C]);

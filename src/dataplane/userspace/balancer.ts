@@ -32,7 +32,7 @@ export interface Balancer {
 /** So long after it failed an endpoint is tried only after the others. */
 const SHUN_MS = 5000;
 /** Clients that are remembered per pool, the latest; about 150 bytes each. */
-const MOST_CLIENTS = 1 << 18;
+const MAX_CLIENTS = 1 << 18;
 
 export const hostPort = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string =>
   ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
@@ -68,7 +68,7 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
   function forgetOld(): void {
     const oldest = affinityMs === null ? Number.POSITIVE_INFINITY : clock.now() - affinityMs;
     for (const [client, { at }] of clients) {
-      if (at > oldest && clients.size <= MOST_CLIENTS) return;
+      if (at > oldest && clients.size <= MAX_CLIENTS) return;
       clients.delete(client);
     }
   }

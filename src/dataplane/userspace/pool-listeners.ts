@@ -45,7 +45,7 @@ export interface PoolListeners extends Iterable<PoolListener> {
   take(pool: Pool, frontend: Frontend): PoolListener;
   release(pool: string): void;
   releaseAll(): void;
-  /** What was opened, and what nobody uses any more, since the last sweep; the latter are the caller's to close. */
+  /** What was opened, and what is not used any more, since the last sweep; the caller closes the latter. */
   sweep(): { readonly opened: readonly PoolListener[]; readonly unused: readonly PoolListener[] };
   get(pool: string): PoolListener | undefined;
   /** The UDP listener at an address and port, as `hostPort` writes them. */
@@ -97,7 +97,7 @@ export function createPoolListeners({
     const at = { address, port: localPort(fd) };
     const balancer = createBalancer({ clock, random });
     balancer.configure(settings);
-    // One frontend of the pool stands for all: it names the Service.
+    // Any frontend of the pool names the Service.
     const destination = { ip: frontend.address ?? address, port: frontend.port };
     const options = {
       fd,
@@ -243,13 +243,13 @@ export function createPoolListeners({
 export const placeOf = ({ at }: Pick<PoolListener, 'at'>): string =>
   hostPort({ ip: at.address, port: at.port });
 
-/** Throws on an endpoint that is no address of the family: sockets would ask the resolver for it. */
+/** Throws on an endpoint that is not an address of the family: sockets would ask the resolver for it. */
 function settingsOf(pool: Pool, frontend: Frontend): PoolSettings {
   const { family } = frontend;
   const bad = pool.endpoints.find(({ ip }) => familyOf(ip) !== family);
   if (bad) {
     throw new FairleadError(
-      `${JSON.stringify(bad.ip)} is no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
+      `${JSON.stringify(bad.ip)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
       {
         op: 'configure listener',
         code: 'EINVAL',

@@ -8,8 +8,8 @@ import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 /** How long an endpoint may take to answer before the next one is tried: the first, the second, … of a connection. */
 export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
 /** A connection that has waited this often in vain is given up, however many endpoints are left. */
-const MOST_WAITS = 16;
-/** Ends connections whose other side has vanished without a word, which nobody else would. */
+const MAX_WAITS = 16;
+/** Ends connections whose peer has vanished without closing them. */
 const KEEP_ALIVE_MS = 60_000;
 const BACKLOG = 4096;
 
@@ -95,7 +95,7 @@ export function createTcpProxy({
         onOutcome?.(kind, endpoint, source);
         tell(kind, endpoint);
         tried.push(`${hostPort(endpoint)} ${socket}`);
-        if (socket === 'no-answer' && ++waits === MOST_WAITS) break;
+        if (socket === 'no-answer' && ++waits === MAX_WAITS) break;
       }
       if (waits === waitsBefore) break;
     } while (waits < DIAL_TIMEOUTS_MS.length);

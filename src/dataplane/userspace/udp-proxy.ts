@@ -12,10 +12,10 @@ import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
  */
 export const UDP_IDLE_MS = { exchange: 10_000, conversation: 120_000 } as const;
 /** Clients that a listener has at once: each takes a descriptor. Beyond, the oldest is forgotten. */
-const MOST_CLIENTS = 16_384;
+const MAX_CLIENTS = 16_384;
 /** What is sent again to the next endpoint when one refuses: datagrams and bytes since its last answer. */
-const MOST_UNANSWERED = 16;
-const MOST_UNANSWERED_BYTES = 1 << 16;
+const MAX_UNANSWERED = 16;
+const MAX_UNANSWERED_BYTES = 1 << 16;
 const RECEIVE_BUFFER = 1 << 20;
 
 interface Session {
@@ -67,7 +67,7 @@ export function createUdpProxy({
   listener.bind({ fd, exclusive: true });
 
   function begin(key: string, client: RemoteInfo): Session {
-    if (sessions.size >= MOST_CLIENTS) {
+    if (sessions.size >= MAX_CLIENTS) {
       const [oldest] = sessions.keys();
       if (oldest !== undefined) end(oldest);
     }
@@ -108,14 +108,14 @@ export function createUdpProxy({
     session.unanswered.push(bytes);
     session.unansweredBytes += bytes.length;
     while (
-      session.unanswered.length > MOST_UNANSWERED ||
-      (session.unanswered.length > 1 && session.unansweredBytes > MOST_UNANSWERED_BYTES)
+      session.unanswered.length > MAX_UNANSWERED ||
+      (session.unanswered.length > 1 && session.unansweredBytes > MAX_UNANSWERED_BYTES)
     ) {
       session.unansweredBytes -= session.unanswered.shift()?.length ?? 0;
     }
   }
 
-  /** Connects to the next endpoint and sends it what nobody has answered; without one, the client is forgotten. */
+  /** Connects to the next endpoint and sends it the unanswered datagrams; without one, the client is forgotten. */
   function tryNext(key: string, session: Session): void {
     const { done, value: endpoint } = session.candidates.next();
     if (done || !endpoint) {

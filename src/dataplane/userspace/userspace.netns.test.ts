@@ -69,7 +69,7 @@ describe('userspace mode', () => {
   });
   testRefusals(scene);
 
-  test('a frontend that nobody can carry here is named and refused, the rest works', async () => {
+  test('a frontend that cannot be carried here is named and refused, the rest works', async () => {
     const shared = { kind: 'ClusterIP', service: 'signal', port: 3868 } as const;
     const bad = endpoint('10.244.1.999', 80);
     const report = await scene.sync([

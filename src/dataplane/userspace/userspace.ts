@@ -232,7 +232,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     forget(gone);
   }
 
-  /** Clients of UDP that go on sending are with the other mode before nobody listens here any more. */
+  /** Clients of UDP that go on sending reach the other mode before the listener closes. */
   async function endLingering(listener: PoolListener): Promise<void> {
     const { proxy, protocol, at } = listener;
     if (protocol === 'TCP') proxy.closeListener();

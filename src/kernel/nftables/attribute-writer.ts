@@ -11,7 +11,7 @@ export function be32(value: number): number {
   );
 }
 
-/** The same for a 16-bit number in the first two bytes of a word, as ports stand in registers. */
+/** The same for a 16-bit number in the first two bytes of a word, as registers hold ports. */
 export function be16(value: number): number {
   return ((value & 0xff) << 8) | ((value >>> 8) & 0xff);
 }
@@ -103,7 +103,7 @@ export class AttributeWriter {
     this.at += 1 + count;
   }
 
-  /** Words as they stand in registers. */
+  /** Words as registers hold them. */
   wordsAttribute(type: number, value: ArrayLike<number>): void {
     this.room(value.length + 1);
     this.words[this.at++] = (4 + value.length * 4) | (type << 16);

@@ -112,15 +112,15 @@ export class NftBatch {
   }
 
   /**
-   * What is written from now on is written for `owner`, in messages of its own, so that refusals can be laid to it;
-   * null: for nobody. Makes a transaction longer.
+   * Writes from now on for `owner`, in messages of its own, so that a refusal tells the owner; null: for no owner.
+   * Makes a transaction longer.
    */
   writeFor(owner: string | null): void {
     this.endElements();
     this.#owner = owner;
   }
 
-  /** For whom the message with this sequence number was written. */
+  /** Returns the owner that the message with this sequence number was written for. */
   owner(sequence: number): string | null {
     return this.#owners.get(sequence) ?? null;
   }

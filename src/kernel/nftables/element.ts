@@ -6,7 +6,7 @@ export type ElementVerdict = 'accept' | 'drop' | { readonly goto: string };
 
 /** One element of a set or map. */
 export interface Element {
-  /** Words as they stand in registers. */
+  /** Words as registers hold them. */
   readonly key: ArrayLike<number>;
   /** For intervals of a concatenation: the highest key that belongs to it. */
   readonly keyEnd?: ArrayLike<number> | null;

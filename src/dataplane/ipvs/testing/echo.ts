@@ -24,7 +24,7 @@ export function serveEcho(topology: Topology, place: Place, port: number): { clo
 
 /** A connection to an echo server through a Service. */
 export interface EchoConnection {
-  /** Who answers; an error's code where nobody does. */
+  /** The server that answers; an error's code where none does. */
   readonly place: Place;
   /** True when it comes back. */
   says(text: string): Promise<boolean>;
