@@ -48,7 +48,7 @@ export interface Kind {
   readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
   /** Nothing carries its objects out: the warning that answers their creation, listed in docs/limits.md. */
-  readonly notice?: string;
+  readonly notice?: string | ((object: ApiObject) => string | null);
   /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path", or an IP address. */
   readonly names: 'subdomain' | 'label' | 'label1035' | 'path' | 'ip';
   /** Updates must name the version that they change (upstream's AllowUnconditionalUpdate is false). */

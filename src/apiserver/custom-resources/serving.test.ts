@@ -205,6 +205,19 @@ test('OpenAPI describes the kind', async () => {
   assert.equal(body.components.schemas['com.example.v1.Widget'].properties.spec.required[0], 'size');
 });
 
+test('a definition with a conversion webhook is warned of, since it is not called', async () => {
+  const clientConfig = { url: 'https://127.0.0.1:9/convert' };
+  const conversion = { strategy: 'Webhook', webhook: { clientConfig, conversionReviewVersions: ['v1'] } };
+  const names = { plural: 'gadgets', kind: 'Gadget' };
+  const { status, headers } = await request('POST', DEFINITIONS, {
+    ...definition,
+    metadata: { name: 'gadgets.example.com' },
+    spec: { ...definition.spec, names, conversion },
+  });
+  assert.equal(status, 201);
+  assert.match(headers['warning'] ?? '', /conversion webhooks are not called/);
+});
+
 test('a definition that is deleted takes its objects with it, and its kind is gone', async () => {
   await request('DELETE', `${DEFINITIONS}/widgets.example.com`);
   await eventually(

@@ -20,6 +20,7 @@ export const create: ResourceHandler = async (context, services) => {
   const object = checkBody(kind, namespace, body.object);
   const store = storeOptions(services, kind, context, options);
   const stored = await createObject(services, context, object, options, store);
-  if (kind.notice) warn(context, kind.notice);
+  const notice = typeof kind.notice === 'function' ? kind.notice(stored.object) : kind.notice;
+  if (notice) warn(context, notice);
   return objectResponse(services, context, form, 201, stored);
 };
