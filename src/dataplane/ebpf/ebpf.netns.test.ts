@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { createMap } from '../../kernel/bpf/map.ts';
@@ -297,6 +298,24 @@ describe('eBPF mode', () => {
     await scene.sync(frontends);
     await scene.expectVerified();
     assert.match(await ask('pod3', 'TCP', clusterIP('ipv4', 60), 80), /^pod[12]/);
+  });
+
+  test('pins of another release are removed', async () => {
+    const folder = join(pinPath, 'v0');
+    mkdirSync(folder, { recursive: true });
+    const program = openGroup(group);
+    const map = createMap({ name: 'old', kind: 'array', keySize: 4, valueSize: 4, maxEntries: 1 });
+    pin(map.fd, join(folder, 'map-old'));
+    pin(program.linkFd, join(folder, 'link-connect4'));
+    map.close();
+    try {
+      assert.equal(groupPrograms().length, 2);
+      await scene.sync(service(61, LOCAL));
+      assert.ok(!existsSync(folder));
+      assert.equal(groupPrograms().length, 1, 'its program is detached though its link is open');
+    } finally {
+      program.close();
+    }
   });
 
   testUnwritable(scene);

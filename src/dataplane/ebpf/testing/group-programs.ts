@@ -9,9 +9,12 @@ import { inNetns } from '../../../kernel/netns.ts';
 import { getLink, openRouteSocket } from '../../../kernel/rtnetlink/links.ts';
 
 /** Opens a control group and, by default, attaches another program's connect4 hook that allows every connect(). */
-export function openGroup(group: string, attach = true): { fd: number; programId: number; close(): void } {
+export function openGroup(
+  group: string,
+  attach = true,
+): { fd: number; linkFd: number; programId: number; close(): void } {
   const fd = openSync(group, 'r');
-  if (!attach) return { fd, programId: 0, close: () => closeSync(fd) };
+  if (!attach) return { fd, linkFd: -1, programId: 0, close: () => closeSync(fd) };
   const program = loadProgram({
     name: 'foreign',
     type: 'sockAddress',
@@ -24,6 +27,7 @@ export function openGroup(group: string, attach = true): { fd: number; programId
   const programId = programInfo(program.fd).id;
   return {
     fd,
+    linkFd: link.fd,
     programId,
     close() {
       link.close();
