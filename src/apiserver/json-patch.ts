@@ -1,10 +1,26 @@
 import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import { badRequest, StatusError } from './status-error.ts';
 
-/** Applies a JSON patch (RFC 6902) to a copy. Throws StatusError: 400 for what is no patch, 422 when it does not apply. */
+/** Operations that one patch may have (upstream's limit). */
+const MAX_OPERATIONS = 10_000;
+/** What "copy" operations of one patch may copy in all, as JSON (upstream's limit). */
+const MAX_COPIED_BYTES = 3 * 1024 * 1024;
+
+/**
+ * Applies a JSON patch (RFC 6902) to a copy. Throws StatusError: 400 for a body that is not a patch, 413 for too many
+ * operations, 422 when it does not apply or copies too much.
+ */
 export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject {
   if (!Array.isArray(patch)) throw badRequest('json patch must be a list of operations');
+  if (patch.length > MAX_OPERATIONS) {
+    throw new StatusError(
+      413,
+      'RequestEntityTooLarge',
+      `The allowed maximum operations in a JSON patch is ${MAX_OPERATIONS}, got ${patch.length}`,
+    );
+  }
   let result: Json = structuredClone(document);
+  let copied = 0;
   for (const [i, operation] of patch.entries()) {
     if (!isObject(operation)) throw badRequest(`json patch: operation ${i} is no object`);
     const { op, path, from, value } = operation;
@@ -26,7 +42,14 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
       case 'move':
       case 'copy': {
         if (typeof from !== 'string') throw badRequest(`json patch: operation ${i} needs "from"`);
-        const moved = structuredClone(read(result, pointer(from), from));
+        const source = read(result, pointer(from), from);
+        if (op === 'copy') {
+          copied += JSON.stringify(source).length;
+          if (copied > MAX_COPIED_BYTES) {
+            throw doesNotApply(`copy operations may copy ${MAX_COPIED_BYTES} bytes in all`);
+          }
+        }
+        const moved = structuredClone(source);
         if (op === 'move') result = remove(result, pointer(from), from);
         result = add(result, target, moved, path);
         break;

@@ -193,3 +193,13 @@ test('merge patch: objects merge, null removes, lists are replaced', () => {
     d: [2, 3],
   });
 });
+
+test('JSON patch: 40 copies, each doubling, are refused', () => {
+  const copies = Array.from({ length: 40 }, (_, i) => ({ op: 'copy', from: '', path: `/a${i}` }));
+  assert.throws(() => applyJsonPatch({ text: 'x'.repeat(100) }, copies), /copy operations may copy/);
+});
+
+test('JSON patch: more than 10,000 operations are refused', () => {
+  const operations = Array.from({ length: 10_001 }, () => ({ op: 'test', path: '/a', value: 1 }));
+  assert.throws(() => applyJsonPatch({ a: 1 }, operations), /maximum operations/);
+});

@@ -101,7 +101,8 @@ function mergeList(
     if (at >= 0) result[at] = merged;
     else result.push(merged);
   }
-  return result;
+  // What the patch names comes in its order, new items before those that it does not name (as upstream).
+  return reorder(result, patch, list, key);
 }
 
 /**
