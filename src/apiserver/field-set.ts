@@ -28,6 +28,9 @@ const UNMANAGED = new Set([
   'f:metadata/f:selfLink',
 ]);
 
+/** Whether a field belongs to the server or to identity. */
+export const isUnmanaged = (path: FieldPath): boolean => UNMANAGED.has(path.join('/'));
+
 /** How a list merges: by the key fields of its items, as a set of values, or not at all. */
 export function listMerge(schema: FieldSchema | null): readonly string[] | 'set' | null {
   if (schema?.kind !== 'list') return null;
@@ -35,7 +38,10 @@ export function listMerge(schema: FieldSchema | null): readonly string[] | 'set'
   return schema.listType === 'map' && schema.listKeys.length > 0 ? schema.listKeys : null;
 }
 
-/** The fields that an object names; lists and maps that are replaced whole are single fields. */
+/**
+ * The fields that an object names; lists and maps that are replaced whole are single fields. An empty map is a field of
+ * its own, an empty list whose items are owned one by one is none.
+ */
 export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: FieldPath = []): FieldSet {
   const set: FieldSet = {};
   for (const [field, child] of Object.entries(value)) {
@@ -43,18 +49,26 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
     const element = `f:${field}`;
     if (path.length < 2 && UNMANAGED.has([...path, element].join('/'))) continue;
     const below = subset(child, schema?.field(field) ?? null, [...path, element]);
-    // Metadata that only identifies is nobody's.
-    if (element !== 'f:metadata' || path.length > 0 || Object.keys(below).length > 0) set[element] = below;
+    // Metadata that only identifies belongs to no manager.
+    if (below && (element !== 'f:metadata' || path.length > 0 || Object.keys(below).length > 0)) {
+      set[element] = below;
+    }
   }
   return set;
 }
 
-function subset(value: Json, schema: FieldSchema | null, path: FieldPath): FieldSet {
-  if (isObject(value)) return schema?.atomic ? {} : fieldSetOf(value, schema, path);
+/** Null: nothing at or below the value is owned. */
+function subset(value: Json, schema: FieldSchema | null, path: FieldPath): FieldSet | null {
+  if (isObject(value)) {
+    if (schema?.atomic) return {};
+    const set = fieldSetOf(value, schema, path);
+    return Object.keys(set).length === 0 && Object.keys(value).length > 0 && path.length > 1 ? null : set;
+  }
   if (!Array.isArray(value)) return {};
   const keys = listMerge(schema);
-  if (keys === 'set') return Object.fromEntries(value.map((item) => [`v:${JSON.stringify(item)}`, {}]));
   if (keys === null) return {};
+  if (value.length === 0) return null;
+  if (keys === 'set') return Object.fromEntries(value.map((item) => [`v:${JSON.stringify(item)}`, {}]));
   return Object.fromEntries(
     value.filter(isObject).map((item) => {
       const id = keyElement(item, keys);
@@ -100,14 +114,33 @@ function nodeAt(set: FieldSet, path: FieldPath): FieldSet | undefined {
   return node;
 }
 
-/** Adds a field. */
+/** Adds a field: the node itself, whatever is below it. */
 export function insert(set: FieldSet, path: FieldPath): void {
   let node = set;
+  let existed = true;
   for (const element of path) {
+    // A member without anything below it is written as {}: what comes below must not hide that it is one.
+    if (node !== set && existed && Object.keys(node).length === 0) node['.'] = {};
+    existed = node[element] !== undefined;
     node[element] ??= {};
     node = node[element];
   }
-  if (path.at(-1)?.startsWith('k:')) node['.'] = {};
+  if (existed && Object.keys(node).length > 0) node['.'] = {};
+}
+
+/** Takes a field out and leaves what is below it. */
+export function dropMember(set: FieldSet, path: FieldPath): void {
+  const [element, ...rest] = path;
+  const child = element === undefined ? undefined : set[element];
+  if (element === undefined || !child) return;
+  if (rest.length > 0) {
+    const wasLeaf = Object.keys(child).length === 0;
+    dropMember(child, rest);
+    if (!wasLeaf && Object.keys(child).length === 0) delete set[element];
+  } else {
+    delete child['.'];
+    if (Object.keys(child).length === 0) delete set[element];
+  }
 }
 
 /** Takes a field out, and what is below it. */
@@ -163,4 +196,13 @@ export function pathText(path: FieldPath): string {
       return `[${keys.join(',')}]`;
     })
     .join('');
+}
+
+/** Writes members without anything below them as {}, as upstream does. */
+export function shortenMembers(set: FieldSet): void {
+  for (const child of Object.values(set)) {
+    const elements = Object.keys(child);
+    if (elements.length === 1 && elements[0] === '.') delete child['.'];
+    else shortenMembers(child);
+  }
 }

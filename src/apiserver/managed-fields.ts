@@ -1,6 +1,7 @@
 import { timestamp } from '../kube/timestamp.ts';
-import { type FieldSet, fieldSetOf, insert, members, remove, valueAt } from './field-set.ts';
-import { type ApiObject, equal, type JsonObject } from './object.ts';
+import { compareFields } from './field-comparison.ts';
+import { dropMember, type FieldSet, insert, isUnmanaged, members, shortenMembers } from './field-set.ts';
+import type { ApiObject, JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 
 /** meta/v1 ManagedFieldsEntry. */
@@ -23,39 +24,51 @@ export interface FieldManager {
 }
 
 /** Entries of updates beyond this number are united, oldest first (as upstream). */
-const MOST_UPDATERS = 10;
+const MAX_UPDATERS = 10;
 const ANCIENT = 'ancient-changes';
 
+/** The entries of an object; none where a client has cleared them. */
 export function managedFieldsOf(object: ApiObject): ManagedFields[] {
-  return structuredClone((object.metadata.managedFields ?? []) as unknown as ManagedFields[]);
+  const entries = structuredClone((object.metadata.managedFields ?? []) as unknown as ManagedFields[]);
+  return entries.filter((entry) => entry.fieldsV1 !== undefined);
+}
+
+/** What clients write to clear the entries: one that is empty. An empty list means "as they were". */
+export function isCleared(object: ApiObject): boolean {
+  const entries = object.metadata.managedFields ?? [];
+  return entries.length === 1 && Object.keys(entries[0] ?? {}).length === 0;
 }
 
 export function setManagedFields(object: ApiObject, entries: readonly ManagedFields[]): void {
   const kept = entries.filter((entry) => Object.keys(entry.fieldsV1).length > 0);
-  object.metadata.managedFields = kept as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
+  for (const entry of kept) shortenMembers(entry.fieldsV1);
+  // An empty list would be taken for one that the client left out.
+  const written = kept.length > 0 ? kept : [{}];
+  object.metadata.managedFields = written as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
 }
 
 /**
  * Records in `after` what an update (anything but an apply) changed: the fields become the manager's and cease to be
- * anybody else's. `before` is null for a creation.
+ * any other manager's. `before` is, for a creation, an object of the kind without any value.
  */
 export function recordUpdate(
-  before: ApiObject | null,
+  before: ApiObject,
   after: ApiObject,
   schema: FieldSchema | null,
   manager: FieldManager,
 ): void {
-  const now = fieldSetOf(after as JsonObject, schema);
-  const then = before ? fieldSetOf(before as JsonObject, schema) : {};
-  const paths = members(now);
-  const present = new Set(paths.map((path) => path.join('\n')));
-  const changed = paths.filter(
-    (path) => !equal(valueAt(after as JsonObject, path), valueAt(before as JsonObject | null, path)),
+  const { added, modified, removed } = compareFields(
+    before as JsonObject,
+    after as JsonObject,
+    schema,
+    isUnmanaged,
   );
-  const gone = members(then).filter((path) => !present.has(path.join('\n')));
-  if (changed.length === 0 && gone.length === 0) return;
-
-  const entries = managedFieldsOf(after);
+  const entries = managedFieldsOf(after.metadata.managedFields === undefined ? before : after);
+  const changed = [...added, ...modified];
+  if (changed.length === 0 && removed.length === 0) {
+    if (entries.length > 0) setManagedFields(after, entries);
+    return;
+  }
   const isOurs = (entry: ManagedFields) =>
     entry.manager === manager.name &&
     entry.operation === 'Update' &&
@@ -73,14 +86,11 @@ export function recordUpdate(
     };
     entries.push(own);
   }
-  // A key or a value is part of what it names: whoever has added an item does not lose it by a change inside.
-  const leaf = (path: readonly string[]) => path.at(-1)?.startsWith('f:') === true;
   for (const entry of entries) {
-    for (const path of gone) remove(entry.fieldsV1, path);
-    if (entry !== own) for (const path of changed.filter(leaf)) remove(entry.fieldsV1, path);
+    for (const path of removed) dropMember(entry.fieldsV1, path);
+    if (entry !== own) for (const path of changed) dropMember(entry.fieldsV1, path);
   }
-  for (const path of changed)
-    if (leaf(path) || !valueAt(before as JsonObject | null, path)) insert(own.fieldsV1, path);
+  for (const path of changed) insert(own.fieldsV1, path);
   own.time = timestamp(manager.now.getTime());
   setManagedFields(after, united(entries));
 }
@@ -89,7 +99,7 @@ function united(entries: ManagedFields[]): ManagedFields[] {
   const updates = entries
     .filter((entry) => entry.operation === 'Update')
     .sort((a, b) => ((a.time ?? '') < (b.time ?? '') ? -1 : 1));
-  const surplus = updates.slice(0, Math.max(0, updates.length - MOST_UPDATERS));
+  const surplus = updates.slice(0, Math.max(0, updates.length - MAX_UPDATERS));
   const [first] = surplus;
   if (!first) return entries;
   const ancient: ManagedFields = { ...first, manager: ANCIENT, fieldsV1: {} };

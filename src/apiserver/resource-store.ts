@@ -2,6 +2,7 @@ import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
 import { fieldMatcher } from './field-selectors.ts';
 import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
+import { isCleared } from './managed-fields.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
 import { limitToPart } from './parts.ts';
 import { type LabelMatcher, parseLabelSelector } from './selectors.ts';
@@ -52,7 +53,7 @@ export interface WriteOptions {
   readonly dryRun?: boolean;
   /** Default: "main". */
   readonly part?: Part;
-  /** Notes in the object, before it is stored, who changed what. */
+  /** Notes in a changed object, before it is stored, who changed what; for a new one, its creator calls it. */
   readonly record?: (before: ApiObject | null, after: ApiObject) => void;
 }
 
@@ -183,7 +184,7 @@ export class ResourceStore {
     if (kind.collection === 'services') checkAbsent();
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
-    options.record?.(null, object);
+    if (isCleared(object)) delete object.metadata.managedFields;
     const release = () => allocation?.release();
     return {
       object,
@@ -252,6 +253,7 @@ export class ResourceStore {
       kind.collection === 'services' && part === 'main' ? this.#services.allocate(object, current) : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
     options.record?.(current, object);
+    if (isCleared(object)) delete object.metadata.managedFields;
     const release = () => allocation?.release();
     return {
       object,

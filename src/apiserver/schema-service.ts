@@ -19,6 +19,8 @@ export interface SchemaService {
   prune(apiVersion: string, kind: string, object: object, json: string | null): string[];
   /** Brings an object into the form in which its Go type is written, with its defaults (SetDefaults of 1.36). */
   complete(object: object): void;
+  /** An object of a kind without any value, as its Go type writes it: the structs that are always there. */
+  empty(apiVersion: string, kind: string): object;
   /** What a decoder that knows the fields' types refuses: `json: cannot unmarshal string into …`; null when all fit. */
   typeError(apiVersion: string, kind: string, object: object): string | null;
   /** How patches treat a kind's fields; null for a kind without a schema. */

@@ -1,9 +1,12 @@
 import { timestamp } from '../kube/timestamp.ts';
+import { compareFields } from './field-comparison.ts';
 import {
   type FieldPath,
   type FieldSet,
   fieldSetOf,
   holds,
+  insert,
+  isUnmanaged,
   keyElement,
   listMerge,
   members,
@@ -26,6 +29,8 @@ import { StatusError } from './status-error.ts';
 export interface ApplyOptions {
   readonly manager: FieldManager;
   readonly force: boolean;
+  /** An object of the kind without any value. */
+  readonly empty: object;
   /** Status has a subresource of its own. */
   readonly hasStatus: boolean;
 }
@@ -69,14 +74,15 @@ export function applyServerSide(
     ? (structuredClone(current) as JsonObject)
     : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} };
   const previous = entries.find(isOurs);
+  const object = merge(start, config, schema) as ApiObject;
   if (previous) {
     // An item comes before its fields, so that its key fields still tell it apart.
     for (const path of members(previous.fieldsV1)) {
       const stillOwned = reaches(own, path) || others.some((entry) => reaches(entry.fieldsV1, path));
-      if (!stillOwned) removeValue(start, path);
+      if (!stillOwned) removeValue(object as JsonObject, path);
     }
   }
-  const object = merge(start, config, schema) as ApiObject;
+  renewLastApplied(object, applied, current, manager);
   const unchanged =
     previous &&
     current &&
@@ -121,8 +127,16 @@ function beforeFirstApply(
     apiVersion,
     time: timestamp(now.getTime()),
     fieldsType: 'FieldsV1',
-    fieldsV1: fieldSetOf(current as JsonObject, schema),
+    fieldsV1: fieldsSince(options.empty as JsonObject, current as JsonObject, schema),
   };
+}
+
+/** What an object has besides `before`. */
+function fieldsSince(before: JsonObject, after: JsonObject, schema: FieldSchema | null): FieldSet {
+  const set: FieldSet = {};
+  const { added, modified } = compareFields(before, after, schema, isUnmanaged);
+  for (const path of [...added, ...modified]) insert(set, path);
+  return set;
 }
 
 function findConflicts(
@@ -180,29 +194,102 @@ const withoutManagers = (object: ApiObject) => ({
   metadata: { ...object.metadata, managedFields: undefined },
 });
 
+/** Keeps the annotation of `kubectl apply` true when `kubectl apply --server-side` goes on from there. */
+function renewLastApplied(
+  object: ApiObject,
+  applied: ApiObject,
+  current: ApiObject | null,
+  manager: FieldManager,
+): void {
+  const old = current?.metadata.annotations as Record<string, string> | undefined;
+  if (manager.name !== 'kubectl' || old?.[LAST_APPLIED] === undefined) return;
+  const { managedFields: _entries, annotations, ...metadata } = applied.metadata;
+  const { [LAST_APPLIED]: _last, ...others } = annotations ?? {};
+  const written = Object.keys(others).length > 0 ? { ...metadata, annotations: others } : metadata;
+  const text = `${sortedJson({ ...applied, metadata: written })}\n`;
+  object.metadata.annotations = { ...object.metadata.annotations, [LAST_APPLIED]: text };
+}
+
+function sortedJson(value: unknown): string {
+  return JSON.stringify(value, (_key, one: unknown) =>
+    typeof one === 'object' && one !== null && !Array.isArray(one)
+      ? Object.fromEntries(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : one,
+  );
+}
+
 function merge(current: Json | undefined, applied: Json, schema: FieldSchema | null): Json {
   if (isObject(applied)) {
     if (schema?.atomic) return applied;
     const result: JsonObject = isObject(current) ? { ...current } : {};
     for (const [field, value] of Object.entries(applied)) {
-      if (value === null) delete result[field];
+      if (value === null) result[field] = null;
       else if (value !== undefined) result[field] = merge(result[field], value, schema?.field(field) ?? null);
     }
     return result;
   }
   const keys = Array.isArray(applied) ? listMerge(schema) : null;
   if (!Array.isArray(applied) || !keys || !Array.isArray(current)) return applied;
-  if (keys === 'set') {
-    return [...current, ...applied.filter((item) => !current.some((other) => equal(item, other)))];
-  }
-  const result = [...current];
-  for (const item of applied) {
-    if (!isObject(item)) continue;
-    const id = keyElement(item, keys);
-    const index = result.findIndex((other) => isObject(other) && keyElement(other, keys) === id);
-    const merged = merge(index < 0 ? undefined : result[index], item, schema?.items ?? null);
-    if (index >= 0) result[index] = merged;
-    else result.push(merged);
+  const identity = (item: Json) =>
+    keys === 'set' || !isObject(item) ? JSON.stringify(item) : keyElement(item, keys);
+  const both = (item: Json | undefined, other: Json) =>
+    keys === 'set' ? other : merge(item, other, schema?.items ?? null);
+  return mergeLists(current, applied, identity, both);
+}
+
+/**
+ * Merges two lists: items of both keep the order of `applied`, the others stay where they stood between them
+ * (structured-merge-diff's mergingWalker).
+ */
+function mergeLists(
+  current: readonly Json[],
+  applied: readonly Json[],
+  identity: (item: Json) => string,
+  both: (item: Json | undefined, other: Json) => Json,
+): Json[] {
+  const here = new Map(current.map((item) => [identity(item), item]));
+  const wanted = new Set(applied.map(identity));
+  const shared = applied.map(identity).filter((id) => here.has(id));
+  const merged = new Set<string>();
+  const result: Json[] = [];
+  let next = shared.shift();
+  let left = 0;
+  let right = 0;
+  const take = (item: Json, id: string) => {
+    merged.add(id);
+    result.push(both(here.get(id), item));
+    right++;
+    if (next === id) next = shared.shift();
+  };
+  while (left < current.length || right < applied.length) {
+    const ours = current[left];
+    const theirs = applied[right];
+    const leftId = ours === undefined ? undefined : identity(ours);
+    const rightId = theirs === undefined ? undefined : identity(theirs);
+    if (ours !== undefined && theirs !== undefined && leftId !== undefined && rightId !== undefined) {
+      if (leftId === rightId) {
+        take(theirs, rightId);
+        left++;
+        continue;
+      }
+      if (wanted.has(leftId) && next !== undefined && next !== leftId) {
+        // An item of both, but not the one whose turn it is.
+        left++;
+        continue;
+      }
+    }
+    if (ours !== undefined && leftId !== undefined) {
+      if (!wanted.has(leftId)) {
+        result.push(ours);
+        left++;
+        continue;
+      }
+      if (merged.has(leftId)) {
+        left++;
+        continue;
+      }
+    }
+    if (theirs !== undefined && rightId !== undefined) take(theirs, rightId);
   }
   return result;
 }

@@ -113,7 +113,8 @@ export function oracleVersion(assets: string): string {
   return execFileSync(join(assets, 'kube-apiserver'), ['--version'], { encoding: 'utf8' }).trim();
 }
 
-function sender(agent: Agent, port: number, token: string): ApiClient {
+/** A client of an API server on loopback; without a token, by the agent's certificate. */
+export function sender(agent: Agent, port: number, token?: string): ApiClient {
   return (method, path, body, contentType = 'application/json') =>
     new Promise((resolve, reject) => {
       const outgoing = request(
@@ -124,7 +125,7 @@ function sender(agent: Agent, port: number, token: string): ApiClient {
           method,
           path,
           headers: {
-            authorization: `Bearer ${token}`,
+            ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
             'content-type': contentType,
             accept: 'application/json',
           },

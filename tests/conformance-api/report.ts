@@ -1,5 +1,7 @@
 // Prints how the embedded API server and kube-apiserver differ: node tests/conformance-api/report.ts [KIND…]
 import { startOracle } from './oracle.ts';
+import { runSequences } from './sequence-tester.ts';
+import { SEQUENCES } from './sequences.ts';
 import { ourServer, runVariations } from './tester.ts';
 
 const assets = process.env['KUBEBUILDER_ASSETS'];
@@ -10,9 +12,20 @@ if (!assets) {
 const kinds = process.argv.slice(2);
 const oracle = await startOracle(assets);
 try {
+  if (kinds[0] === 'sequences') {
+    const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'default' } };
+    await oracle.send('POST', '/api/v1/namespaces/default/serviceaccounts', account);
+    const findings = await runSequences(oracle.send, await ourServer());
+    for (const one of findings) {
+      process.stdout.write(`${one.sequence}, step ${one.step}: ${one.difference}\n`);
+    }
+    process.stdout.write(`# ${findings.length} of ${SEQUENCES.length} sequences differ\n`);
+    oracle.stop();
+    process.exit(0);
+  }
   const { findings, counts } = await runVariations(
     oracle,
-    ourServer(),
+    await ourServer(),
     (kind) => kinds.length === 0 || kinds.includes(kind),
   );
   for (const one of findings) {

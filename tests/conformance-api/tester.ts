@@ -1,9 +1,10 @@
 import { readFileSync } from 'node:fs';
+import { Agent } from 'node:https';
 import { parseAllDocuments } from 'yaml';
 import { KINDS } from '../../src/apiserver/kinds.ts';
 import { startApi } from '../../src/apiserver/testing/api.ts';
 import { difference, sameMessage } from './compare.ts';
-import type { ApiClient, Oracle } from './oracle.ts';
+import { type ApiClient, type Oracle, sender } from './oracle.ts';
 import { variationsOf } from './variations.ts';
 
 export interface Finding {
@@ -37,13 +38,17 @@ export function baseObjects(): BaseObject[] {
   return parseAllDocuments(source).map((document) => document.toJS() as BaseObject);
 }
 
-/** Our server in this process, spoken to as the oracle is. */
-export function ourServer(): ApiClient {
+/** Our server in this process, spoken to over HTTPS by an administrator's certificate. */
+export async function ourServer(): Promise<ApiClient> {
   const api = startApi();
-  return async (method, path, body, contentType = 'application/json') => {
-    const { status, body: answer } = await api.request(method, path, body, { 'content-type': contentType });
-    return { status, body: answer };
-  };
+  const [port = 0] = await api.server.listen([{ host: '127.0.0.1', port: 0 }]);
+  const identity = api.authority.issue({
+    commonName: 'admin',
+    organizations: ['system:masters'],
+    names: [],
+    usage: 'client',
+  });
+  return sender(new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false, ...identity }), port);
 }
 
 function pathOf(object: BaseObject): string {

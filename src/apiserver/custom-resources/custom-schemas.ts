@@ -59,6 +59,7 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
       if (custom) custom.complete(object);
       else base.complete(object);
     },
+    empty: (apiVersion, kind) => base.empty(apiVersion, kind),
     typeError: (apiVersion, kind, object) =>
       find(apiVersion, kind) ? null : base.typeError(apiVersion, kind, object),
     patchSchema(apiVersion, kind) {

@@ -78,6 +78,12 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
       const type = types.kind(apiVersion ?? '', kind ?? '');
       if (type) canonicalise(types, type, object as Record<string, unknown>, DEFAULTS);
     },
+    empty(apiVersion, kind) {
+      const object: Record<string, unknown> = { apiVersion, kind };
+      const type = types.kind(apiVersion, kind);
+      if (type) canonicalise(types, type, object, {});
+      return { metadata: {}, ...object };
+    },
     typeError(apiVersion, kind, object) {
       const type = types.kind(apiVersion, kind);
       return type ? findTypeError(types, type, object) : null;

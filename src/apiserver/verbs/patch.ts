@@ -39,6 +39,7 @@ async function apply(services: ApiServices, context: ResourceContext, part: Part
     manager: fieldManager(services, kind, context, options),
     force: options.force,
     hasStatus: kind.status,
+    empty: services.schema.empty(apiVersionOf(kind), kind.kind),
   };
   const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
   if (!exists && part === 'main') {

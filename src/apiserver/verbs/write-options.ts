@@ -1,7 +1,7 @@
 import type { AdmissionOperation } from '../admission/plugin.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
-import { type FieldManager, recordUpdate } from '../managed-fields.ts';
-import { isObject, type JsonObject } from '../object.ts';
+import { type FieldManager, isCleared, recordUpdate } from '../managed-fields.ts';
+import { type ApiObject, isObject, type JsonObject } from '../object.ts';
 import { type RequestContext, warn } from '../requests/request-context.ts';
 import type { Part, WriteOptions } from '../resource-store.ts';
 import type { ApiServices } from '../services.ts';
@@ -114,11 +114,19 @@ export function storeOptions(
     dryRun: options.dryRun,
     part,
     record(before, after) {
-      const tracked = before ? (after.metadata.managedFields ?? []).length > 0 : !context.request.internal;
-      if (tracked) {
-        const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
-        recordUpdate(before, after, schema, manager);
+      const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
+      if (before) {
+        const entries = after.metadata.managedFields ?? before.metadata.managedFields ?? [];
+        if (entries.length > 0 && !isCleared(after)) recordUpdate(before, after, schema, manager);
+        return;
       }
+      if (context.request.internal) return;
+      // The status of a new object is not its creator's; metadata is the same object in both.
+      const { status, ...rest } = after;
+      const recorded: ApiObject = kind.status && status !== undefined ? rest : after;
+      const nothing = services.schema.empty(apiVersionOf(kind), kind.kind) as ApiObject;
+      if (recorded !== after) delete nothing['status'];
+      recordUpdate(nothing, recorded, schema, manager);
     },
   };
 }

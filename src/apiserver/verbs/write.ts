@@ -76,6 +76,8 @@ export async function createObject(
     });
   // Plugins and webhooks see the defaults, as upstream's.
   services.schema.complete(object);
+  // What admission adds is no client's.
+  options.record?.(null, object);
   await mutate(services.admission, attributes(object));
   const prepared = services.resources.prepareCreate(
     storageKind(kind),
