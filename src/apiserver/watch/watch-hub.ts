@@ -30,10 +30,10 @@ export interface WatchHub {
 }
 
 /**
- * A group writes at most once in this time for each of its watchers: a write costs some 20 µs, so that a burst of
+ * A group writes at most once in this time for each of its watchers: a write costs some 20 to 40 µs, so that a burst of
  * events to many watchers takes a bounded part of the processor. The first event after a pause goes out at once.
  */
-const MS_PER_WATCHER = 0.1;
+const MS_PER_WATCHER = 0.2;
 const MAX_DELAY_MS = 50;
 /** Held-back events are sent when they have grown to this size. */
 const MAX_HELD_BYTES = 256 * 1024;

@@ -104,6 +104,7 @@ async function serveChannels(
   dial: Dial,
 ): Promise<void> {
   const { closed } = channels;
+  const forwards: Promise<void>[] = [];
   for (const [index, port] of ports.entries()) {
     const greeting = Buffer.alloc(2);
     greeting.writeUInt16LE(port);
@@ -111,21 +112,28 @@ async function serveChannels(
     const error = channels.output(index * 2 + 1);
     data.on('error', () => {}).write(greeting);
     error.on('error', () => {}).write(greeting);
-    void forward(port, channels.input(index * 2), data, error, dial);
+    // These clients cannot end their way alone: the connection is over when the pod ends it.
+    forwards.push(forward(port, channels.input(index * 2), data, error, dial, true));
   }
-  await new Promise<void>((resolve) => {
+  const gone = new Promise<void>((resolve) => {
     if (closed.aborted) resolve();
     else closed.addEventListener('abort', () => resolve());
   });
+  await Promise.race([gone, Promise.all(forwards)]);
+  channels.close();
 }
 
-/** Joins the client's stream to the pod's port until both ways are done; an error is told on the error stream. */
+/**
+ * Joins the client's stream to the pod's port until both ways are done, or with `endsTogether` until the pod's is; an
+ * error is told on the error stream.
+ */
 async function forward(
   port: number,
   input: Readable,
   output: Writable,
   errors: Writable,
   dial: Dial,
+  endsTogether = false,
 ): Promise<void> {
   let target: Duplex;
   try {
@@ -136,6 +144,7 @@ async function forward(
     return;
   }
   const ways = [pipeline(input, target), pipeline(target, output)];
+  if (endsTogether) ways[1]?.finally(() => target.destroy()).catch(() => {});
   const [, back] = await Promise.allSettled(ways);
   if (back?.status === 'rejected' && !output.destroyed && !errors.writableEnded) {
     errors.write(`error forwarding port ${port} to pod: ${messageOf(back.reason)}`);

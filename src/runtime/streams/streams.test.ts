@@ -110,6 +110,16 @@ test('port-forward over WebSocket channels: two channels a port, each beginning 
   await closed;
 });
 
+test('port-forward over WebSocket channels ends when the pod ends its connection', async () => {
+  const brief = createServer((socket) => socket.end('bye'));
+  await new Promise<void>((resolve) => brief.listen(0, '127.0.0.1', resolve));
+  const { port } = brief.address() as AddressInfo;
+  const { channels, closed } = await open(`portforward?ports=${port}`, 'v4.channel.k8s.io');
+  await closed;
+  assert.equal((channels[0] ?? '').slice(2), 'bye');
+  brief.close();
+});
+
 test('what cannot be had is refused with a reason', async (t) => {
   const rows: [
     behaviour: string,
