@@ -2,6 +2,7 @@ import { eventView } from './event-view.ts';
 import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { MORE_KINDS } from './more-kinds.ts';
 import { type ApiObject, at, equal, isObject, listAt, textAt } from './object.ts';
+import { qosClass } from './pod-qos.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import { prepareClaim, prepareVolume } from './storage-admission.ts';
 
@@ -299,24 +300,4 @@ function mergeStringData(secret: ApiObject): void {
   for (const [key, value] of Object.entries(plain)) data[key] = Buffer.from(String(value)).toString('base64');
   secret['data'] = data;
   delete secret['stringData'];
-}
-
-/** Guaranteed, Burstable or BestEffort, by the containers' requests and limits of CPU and memory. */
-function qosClass(pod: ApiObject): string {
-  const spec = isObject(pod['spec']) ? pod['spec'] : {};
-  const containers = [spec['containers'], spec['initContainers']].flatMap((list) =>
-    Array.isArray(list) ? list : [],
-  );
-  let any = false;
-  let guaranteed = true;
-  for (const container of containers) {
-    const resources = isObject(container) && isObject(container['resources']) ? container['resources'] : {};
-    const requests = isObject(resources['requests']) ? resources['requests'] : {};
-    const limits = isObject(resources['limits']) ? resources['limits'] : {};
-    for (const name of ['cpu', 'memory']) {
-      if (requests[name] !== undefined || limits[name] !== undefined) any = true;
-      if (limits[name] === undefined || (requests[name] ?? limits[name]) !== limits[name]) guaranteed = false;
-    }
-  }
-  return !any ? 'BestEffort' : guaranteed ? 'Guaranteed' : 'Burstable';
 }

@@ -5,6 +5,7 @@ import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
 import { isCleared } from './managed-fields.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
 import { limitToPart } from './parts.ts';
+import { qosClass } from './pod-qos.ts';
 import { type LabelMatcher, parseLabelSelector } from './selectors.ts';
 import type { ServiceAllocator } from './service-allocator.ts';
 import {
@@ -22,6 +23,7 @@ import {
 import type { Store, StoredObject } from './store.ts';
 import { validateObject } from './validation/kinds.ts';
 import { objectNameProblems, validateMetadata } from './validation/metadata.ts';
+import { validateEphemeralContainers, validateResize } from './validation/pod-parts.ts';
 import type { PropagationPolicy } from './verbs/delete-options.ts';
 import { listPage, type Page } from './verbs/list-page.ts';
 
@@ -247,7 +249,7 @@ export class ResourceStore {
       const changed = kind.generationFields.some((field) => !equal(object[field], current[field]));
       if (changed) object.metadata.generation = (current.metadata.generation ?? 0) + 1;
     }
-    const errors = part === 'main' ? this.#validate(kind, object, current) : [];
+    const errors = this.#validatePart(kind, part, object, current);
     if (errors.length > 0) throw invalidObject(kind, name, errors);
     const allocation =
       kind.collection === 'services' && part === 'main' ? this.#services.allocate(object, current) : null;
@@ -371,6 +373,19 @@ export class ResourceStore {
     if (deletionTimestamp === undefined || (finalizers ?? []).length > 0) return false;
     if (object.kind === 'Namespace') return finalizersOf(object).length === 0;
     return (deletionGracePeriodSeconds ?? 0) === 0;
+  }
+
+  #validatePart(kind: Kind, part: Part, object: ApiObject, current: ApiObject): FieldError[] {
+    switch (part) {
+      case 'main':
+        return this.#validate(kind, object, current);
+      case 'ephemeralcontainers':
+        return validateEphemeralContainers(object, current);
+      case 'resize':
+        return validateResize(object, current, qosClass);
+      default:
+        return [];
+    }
   }
 
   #validate(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
