@@ -74,7 +74,6 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const allocator = new ServiceAllocator(store, options.serviceCidrs, options.nodePorts, random);
   const resources = new ResourceStore(store, allocator, clock, {
     randomUuid: randomUUID,
-    mountTokens: options.mountTokens ?? false,
     complete: (object) => schema.complete(object),
   });
   const tokens = createTokenIssuer(

@@ -11,8 +11,6 @@ export interface StrategyContext {
   list(collection: string): readonly ApiObject[];
   /** Five random characters, as generateName appends. */
   suffix(): string;
-  /** New pods get their service account's token as files. */
-  readonly mountTokens: boolean;
 }
 
 /** A kind of the API: everything that distinguishes it from another. */

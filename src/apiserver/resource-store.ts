@@ -83,7 +83,6 @@ export class ResourceStore {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #randomUuid: () => string;
-  readonly #mountTokens: boolean;
   readonly #services: ServiceAllocator;
   readonly #complete: (object: ApiObject) => void;
 
@@ -93,7 +92,6 @@ export class ResourceStore {
     clock: Clock,
     options: {
       readonly randomUuid: () => string;
-      readonly mountTokens: boolean;
       /** Brings an object into its type's form, with its defaults. */
       readonly complete: (object: ApiObject) => void;
     },
@@ -102,7 +100,6 @@ export class ResourceStore {
     this.#services = services;
     this.#clock = clock;
     this.#randomUuid = options.randomUuid;
-    this.#mountTokens = options.mountTokens;
     this.#complete = options.complete;
   }
 
@@ -458,7 +455,6 @@ export class ResourceStore {
   #context(): StrategyContext {
     return {
       suffix: () => this.suffix(),
-      mountTokens: this.#mountTokens,
       now: new Date(this.#clock.now()),
       get: (collection: string, key: string) => this.#store.get(collection, key)?.object,
       list: (collection: string) => this.#store.list(collection).map(({ object }) => object),
