@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createApiServer } from '../src/apiserver/api-server.ts';
 import { KINDS } from '../src/apiserver/kinds.ts';
-import { kubeconfigText } from '../src/apiserver/kubeconfig-text.ts';
+import { kubeconfigText } from '../src/kube/kubeconfig-text.ts';
 import { createAuthority, createSigningKey } from '../src/apiserver/pki.ts';
 import { createSchemaService } from '../src/apiserver/schema/service.ts';
 import { getLink, openRouteSocket, setLink } from '../src/kernel/rtnetlink/links.ts';

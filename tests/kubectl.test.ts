@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { kubeconfigText } from '../src/apiserver/kubeconfig-text.ts';
 import { APPS, CORE, startApi, type TestApi } from '../src/apiserver/testing/api.ts';
+import { kubeconfigText } from '../src/kube/kubeconfig-text.ts';
 
 const missing = spawnSync('kubectl', ['version', '--client']).error ? 'kubectl is not installed' : false;
 

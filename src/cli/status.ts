@@ -1,4 +1,5 @@
 import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
+import { addressProblems, announcedAddresses } from '../cluster/announced-addresses.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { isRunning } from '../cluster/process-identity.ts';
 import { podProblem } from '../cluster/readiness.ts';
@@ -9,7 +10,6 @@ import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balance
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
-import { addressProblems, announcedAddresses } from './announced-addresses.ts';
 import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
 import { flag } from './options.ts';
 import { processProblems, processTable, processViews } from './process-view.ts';

@@ -6,11 +6,12 @@ import {
   createSigningKey,
   openAuthority,
 } from '../apiserver/pki.ts';
+import { kubeconfigText } from '../kube/kubeconfig-text.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
-import { kubeconfigText } from './kubeconfig-text.ts';
+
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 
-/** Keys and certificates: the authority, the API server, the administrator, and each node. */
+/** Writes the keys and certificates of the authority, the API server, the administrator and each node. */
 export function writeCredentials(state: ClusterState): void {
   const paths = clusterPaths(state.name);
   mkdirSync(paths.pki, { recursive: true, mode: 0o700 });
@@ -40,7 +41,12 @@ export function writeCredentials(state: ClusterState): void {
   });
   write(
     paths.kubeconfig,
-    kubeconfigText(state.name, `https://127.0.0.1:${state.apiPort}`, authority.cert, admin),
+    kubeconfigText({
+      name: authorityName(state),
+      server: `https://127.0.0.1:${state.apiPort}`,
+      ca: authority.cert,
+      ...admin,
+    }),
   );
   for (const node of state.nodes) writeIdentity(state, node, authority);
 }
@@ -52,11 +58,12 @@ export function clusterAuthority(state: ClusterState): CertificateAuthority {
   return openAuthority(authorityName(state), { cert: read('ca.crt'), key: read('ca.key') }, new Date());
 }
 
-/** What a node that comes later needs. */
+/** Writes the keys and certificates of a node that is added later. */
 export function writeNodeCredentials(state: ClusterState, node: NodeState): void {
   writeIdentity(state, node, clusterAuthority(state));
 }
 
+/** The name of the cluster to other programs: in certificates and in kubeconfigs. */
 const authorityName = (state: ClusterState) => `fairlead-${state.name}`;
 const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
 
@@ -73,5 +80,8 @@ function writeIdentity(state: ClusterState, node: NodeState, authority: Certific
   });
   write(join(folder, 'node.crt'), identity.cert);
   write(join(folder, 'node.key'), identity.key);
-  write(join(folder, 'kubeconfig'), kubeconfigText(state.name, url, authority.cert, identity));
+  write(
+    join(folder, 'kubeconfig'),
+    kubeconfigText({ name: authorityName(state), server: url, ca: authority.cert, ...identity }),
+  );
 }

@@ -2,18 +2,19 @@ import type { Client } from '../kube/client.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
 import { type KubeObject, type Node, type Pod, RESOURCES, type Resource } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import type { ManifestObject } from './manifests.ts';
 
-/** Something that is waited for: null when it is there, else what is missing, in words. */
+/** Returns what is missing for something that is waited for; null: nothing. */
 export type Requirement = () => string | null;
 
-/** Local copies of what readiness depends on. */
+/** Local copies of the objects that readiness depends on. */
 export interface ClusterWatch {
   readonly nodes: Informer<Node>;
   readonly pods: Informer<Pod>;
   follow<T extends KubeObject>(resource: Resource<T>): Informer<T>;
-  /** Resolves when every requirement is met; rejects with what is missing when `deadline` (a signal) comes first. */
+  /** Resolves when every requirement is met; rejects with what is missing when `deadline` aborts first. */
   until(requirements: readonly Requirement[], deadline: AbortSignal): Promise<void>;
 }
 
@@ -53,7 +54,8 @@ export function watchCluster(client: Client, signal: AbortSignal): ClusterWatch 
         };
         const abort = () => {
           finish();
-          reject(new Error(missing().join('\n  ') || String(deadline.reason)));
+          const message = missing().join('\n  ') || messageOf(deadline.reason);
+          reject(new FairleadError(message, { op: 'wait for the cluster', code: 'not-ready' }));
         };
         const finish = () => {
           listeners.delete(look);
@@ -68,7 +70,7 @@ export function watchCluster(client: Client, signal: AbortSignal): ClusterWatch 
   };
 }
 
-/** A node is Ready. */
+/** Requires that a node is Ready. */
 export function nodeReady(watch: ClusterWatch, name: string): Requirement {
   return () => {
     const ready = watch.nodes.get(name)?.status?.conditions?.find((condition) => condition.type === 'Ready');
@@ -78,7 +80,7 @@ export function nodeReady(watch: ClusterWatch, name: string): Requirement {
   };
 }
 
-/** What a manifest's object promises is there: replicas available, pods ready, jobs complete. Null for kinds that promise nothing. */
+/** Returns when an object of a manifest is ready: replicas available, pods ready, jobs complete. Null: its kind is ready at once. */
 export function objectReady(watch: ClusterWatch, entry: ManifestObject): Requirement | null {
   const { namespace, name } = entry;
   const key = namespace ? `${namespace}/${name}` : name;
@@ -134,7 +136,7 @@ export function objectReady(watch: ClusterWatch, entry: ManifestObject): Require
         const ready = pod?.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True');
         return ready || pod?.status?.phase === 'Succeeded'
           ? null
-          : `Pod ${name}: ${pod ? podProblem(pod) : 'not there yet'}`;
+          : `Pod ${name}: ${pod ? podProblem(pod) : 'not created yet'}`;
       };
     default:
       return null;
@@ -155,7 +157,7 @@ function podTrouble(watch: ClusterWatch, namespace: string, labels: unknown): st
   return problems.size > 0 ? ` (${[...problems].join('; ')})` : '';
 }
 
-/** Why a pod is not ready, in a few words. */
+/** Describes why a pod is not ready; "ready" if it is. */
 export function podProblem(pod: Pod): string {
   const conditions = pod.status?.conditions ?? [];
   if (conditions.some((one) => one.type === 'Ready' && one.status === 'True')) return 'ready';
@@ -170,7 +172,7 @@ export function podProblem(pod: Pod): string {
       return `container ${status.name}: ${waiting.reason}${waiting.message ? `: ${waiting.message}` : ''}`;
     }
     if (terminated && terminated.exitCode !== 0)
-      return `container ${status.name} ended with code ${terminated.exitCode}`;
+      return `container ${status.name} exited with status ${terminated.exitCode}`;
   }
   return pod.status?.message ?? pod.status?.phase ?? 'pending';
 }

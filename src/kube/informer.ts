@@ -1,5 +1,5 @@
 import { type Clock, pause } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { type Client, hasReason } from './client.ts';
 import { type KubeObject, keyOf, type Resource } from './types.ts';
@@ -137,7 +137,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
 
   const listAll = async (): Promise<string> => {
     const late = new AbortController();
-    const cancel = clock.after(LIST_MS, () => late.abort(new Error('the list takes too long')));
+    const cancel = clock.after(LIST_MS, () => late.abort(tooSlow('list objects', 'the list takes too long')));
     const list = await client
       .list(resource, {
         ...scope(options),
@@ -171,7 +171,9 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     const heard = () => {
       lastContact = clock.now();
       cancelSilence();
-      cancelSilence = clock.after(SILENCE_MS, () => silent.abort(new Error('the watch has gone silent')));
+      cancelSilence = clock.after(SILENCE_MS, () =>
+        silent.abort(tooSlow('watch objects', 'the watch is silent')),
+      );
     };
     heard();
     try {
@@ -305,4 +307,8 @@ function scope(options: { namespace?: string; labelSelector?: string; fieldSelec
     ...(labelSelector === undefined ? {} : { labelSelector }),
     ...(fieldSelector === undefined ? {} : { fieldSelector }),
   };
+}
+
+function tooSlow(op: string, message: string): FairleadError {
+  return new FairleadError(message, { op, code: 'ETIMEDOUT' });
 }

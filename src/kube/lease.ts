@@ -1,5 +1,5 @@
 import { type Clock, pause } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { type Client, hasReason } from './client.ts';
 import { type Lease, type OwnerReference, RESOURCES } from './types.ts';
@@ -67,7 +67,7 @@ export async function holdLease(options: ElectionOptions): Promise<void> {
   const lose = () => {
     cancelDeadline();
     if (!held) return;
-    held.abort(new Error(`lost the lease ${namespace}/${name}`));
+    held.abort(new FairleadError(`lost the lease ${namespace}/${name}`, { op: 'hold lease', code: 'ended' }));
     held = null;
     options.onLost?.();
   };
@@ -107,13 +107,13 @@ export async function holdLease(options: ElectionOptions): Promise<void> {
   const mine = held !== null;
   lose();
   if (!mine) return;
-  // Given back, so that the next one need not wait. Without the signal: it has aborted already.
+  // Released, so that the next holder need not wait. Without the signal, which has aborted.
   try {
     const lease = await client.get(RESOURCES.leases, name, namespace);
     if (lease.spec?.holderIdentity !== identity) return;
-    await client.update(RESOURCES.leases, { ...lease, spec: { ...lease.spec, holderIdentity: '' } });
+    await client.update(RESOURCES.leases, releasedLease(lease));
   } catch (error) {
-    logger.debug({ lease: `${namespace}/${name}` }, `lease not given back: ${messageOf(error)}`);
+    logger.debug({ lease: `${namespace}/${name}` }, `failed to release the lease: ${messageOf(error)}`);
   }
 }
 
@@ -147,6 +147,12 @@ function write(
   if (current) return client.update(RESOURCES.leases, { ...current, spec }, { signal });
   const metadata = { name, namespace, ...(ownerReferences ? { ownerReferences } : {}) };
   return client.create(RESOURCES.leases, { metadata, spec }, { signal });
+}
+
+/** Returns a lease without its holder. The API server refuses an empty holderIdentity. */
+export function releasedLease(lease: Lease): Lease {
+  const { holderIdentity, ...spec } = lease.spec ?? {};
+  return { ...lease, spec };
 }
 
 /** meta/v1 MicroTime: leases count in microseconds. */

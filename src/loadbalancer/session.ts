@@ -1,4 +1,5 @@
 import { type Client, hasReason } from '../kube/client.ts';
+import { releasedLease } from '../kube/lease.ts';
 import { ANNOUNCEMENT_NAMESPACE, leaseDurationMs, sessionLeaseMetadata } from '../kube/load-balancer.ts';
 import { type Lease, RESOURCES } from '../kube/types.ts';
 import { type Clock, pause } from '../lib/clock.ts';
@@ -208,7 +209,7 @@ export function startSession(options: SessionOptions): Session {
       await Promise.race([running, pause(clock, CLOSE_MS)]);
       if (!session) return;
       try {
-        const lease = { ...session.lease, spec: { ...session.lease.spec, holderIdentity: '' } };
+        const lease = releasedLease(session.lease);
         await client.update(RESOURCES.leases, lease, { signal: AbortSignal.timeout(CLOSE_MS) });
       } catch (error) {
         logger.debug({}, `Lease ${name} not given back: ${messageOf(error)}`);

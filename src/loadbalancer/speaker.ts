@@ -1,5 +1,6 @@
 import { type Client, hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
+import { releasedLease } from '../kube/lease.ts';
 import {
   ANNOUNCEMENT_NAMESPACE,
   addressLeaseMetadata,
@@ -356,7 +357,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const lease = sessions.expired(() => 0).find((one) => nodeOfLease(one) === name);
     if (!lease || closed || lease.spec?.holderIdentity === session.identity) return;
     try {
-      const ended = { ...lease, spec: { ...lease.spec, holderIdentity: '' } };
+      const ended = releasedLease(lease);
       const written = await client.update(RESOURCES.leases, ended, limited());
       logger.warn({ session: lease.spec?.holderIdentity }, 'a node fell silent: its addresses are free');
       leases.record(written);

@@ -1,13 +1,13 @@
-import type { AgentConfiguration } from '../agent/configuration.ts';
 import { electPools } from '../controllers/elected-pools.ts';
 import { createClient } from '../kube/client.ts';
 import { inClusterCredentials, readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import type { AgentConfiguration } from './configuration.ts';
 
 /**
- * Takes part in the election of the agent that gives load-balancer addresses away, where the configuration has pools.
+ * Takes part in the election of the agent that allocates load-balancer addresses, where the configuration has pools.
  * Resolves after the signal aborts.
  */
 export async function allocateFromPools(

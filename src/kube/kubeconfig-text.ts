@@ -1,4 +1,4 @@
-/** A kubeconfig with one cluster and one user; all material is inside, so that the file can be copied. */
+/** Renders a kubeconfig with one cluster and one user; keys and certificates are inside, so that the file can be copied. */
 export function kubeconfigText(options: {
   readonly name: string;
   /** "https://127.0.0.1:6443" */
