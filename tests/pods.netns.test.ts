@@ -4,7 +4,6 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
-import { eventually } from '../src/lib/testing/eventually.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 
 let node: PodNode;
@@ -111,25 +110,25 @@ test('attach joins the streams of what runs', async () => {
 });
 
 test("port-forward reaches a server on the pod's loopback", async () => {
-  const server = "require('net').createServer(s=>s.end('served')).listen(8080,'127.0.0.1')";
+  const server =
+    "require('net').createServer(s=>s.end('served')).listen(8080,'127.0.0.1',()=>console.log('up'))";
   await node.createPod('forward', {
     containers: [sleeper({ image: 'node', command: ['test-node', '-e', server] })],
   });
-  await node.until('forward', (one) => one.status.phase === 'Running');
+  // The container runs before its server listens.
+  await node.until('forward', async () => (await node.logs('forward')) === 'up\n');
   const forward = node.startKubectl(['port-forward', 'forward', ':8080']);
   const said = await new Promise((resolve) => forward.stdout?.once('data', resolve));
   const local = Number(/:([0-9]+) -> 8080/.exec(String(said))?.[1]);
-  const ask = () =>
-    new Promise((resolve, reject) => {
-      const socket = connect({ host: '127.0.0.1', port: local });
-      let all = '';
-      socket.on('data', (data) => {
-        all += data;
-      });
-      socket.on('end', () => resolve(all)).on('error', reject);
+  const text = await new Promise((resolve, reject) => {
+    const socket = connect({ host: '127.0.0.1', port: local });
+    let all = '';
+    socket.on('data', (data) => {
+      all += data;
     });
-  // The container runs before its server listens.
-  await eventually(async () => (await ask()) === 'served');
+    socket.on('end', () => resolve(all)).on('error', reject);
+  });
+  assert.equal(text, 'served');
   forward.kill('SIGKILL');
 });
 

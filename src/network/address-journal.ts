@@ -3,10 +3,10 @@ import { dirname } from 'node:path';
 import { hasCode } from '../lib/errors.ts';
 import type { HostPort } from './host-ports.ts';
 
-/** Who has which addresses. */
+/** The addresses of a pod. */
 export interface AddressRecord {
   readonly uid: string;
-  /** "namespace/name", for people who read the file. */
+  /** "namespace/name", for people reading the file. */
   readonly pod: string;
   readonly ips: readonly string[];
   /** Ports of the node that lead to the pod; absent: none. */
@@ -16,7 +16,7 @@ export interface AddressRecord {
 /** What the file's lines say, in the order of events. */
 type Line = { readonly take: AddressRecord } | { readonly free: string };
 
-/** The file is written anew when it has this many lines more than records. */
+/** The file is rewritten when it has this many lines more than records. */
 const SLACK = 1000;
 
 /**
@@ -81,7 +81,7 @@ export class AddressJournal {
     }
   }
 
-  /** Writes the file anew, without what is over, and opens it for appending. */
+  /** Rewrites the file without ended records, and opens it for appending. */
   #rewrite(): number {
     const lines: Line[] = [...this.#records.values()].map((take) => ({ take }));
     const last = this.#last;

@@ -87,7 +87,7 @@ export class NodeNetwork {
   /** Largest packet that pods can send to pods of other nodes. */
   readonly mtu: number;
   readonly netns: NetnsRef | undefined;
-  /** For those who plug into the bridge. */
+  /** For attaching devices to the bridge. */
   readonly socket: NetlinkSocket;
   #options: NodeNetworkOptions;
   #tunnelFamily: IPFamily;
@@ -181,7 +181,7 @@ export class NodeNetwork {
     this.#tunnelFamily = tunnelFamilyOf(addresses);
     this.#tunnel = this.#ensureTunnel(uplink);
     this.#ensureServiceRoutes();
-    // Those of a tunnel that was made anew are gone, and others may name the address that this node had.
+    // A new tunnel has none yet, and others may name this node's earlier address.
     this.#routes = null;
   }
 
@@ -212,7 +212,7 @@ export class NodeNetwork {
     const found = findLink(socket, POD_BRIDGE);
     if (found && found.kind !== 'bridge') {
       throw new FairleadError(
-        `the network device ${POD_BRIDGE} is no bridge but ${found.kind ?? 'something else'}`,
+        `the network device ${POD_BRIDGE} is not a bridge but ${found.kind ?? 'something else'}`,
         {
           op: 'prepare node network',
           code: 'EEXIST',
@@ -252,7 +252,7 @@ export class NodeNetwork {
     return bridge.index;
   }
 
-  /** The VXLAN device, or null without one; one that differs in what cannot be changed is made anew. */
+  /** The VXLAN device, or null without one; one that differs in unchangeable attributes is made again. */
   #ensureTunnel(uplink: Link): number | null {
     const { socket } = this;
     const { overlay, vxlan, node, addresses } = this.#options;
@@ -454,7 +454,7 @@ function gatewayOf(text: string): PodGateway {
 }
 
 function badNetwork(field: string, text: string): FairleadError {
-  return new FairleadError(`${field}: ${JSON.stringify(text)} is no network such as 10.244.1.0/24`, {
+  return new FairleadError(`${field}: ${JSON.stringify(text)} is not a network such as 10.244.1.0/24`, {
     op: 'prepare node network',
     code: 'bad-cidr',
   });

@@ -41,16 +41,16 @@ export interface NetworkPod {
 export interface PodNetwork {
   /**
    * Gives the namespace of a pod's sandbox an `eth0` with an address of each of the node's pod networks, and returns
-   * the addresses, in the order of the networks. A pod that has addresses keeps them; done already is no error.
+   * the addresses, in the order of the networks. A pod that has addresses keeps them; attaching it again is not an error.
    * On an error nothing half-done is left. Throws "NodePorts" where another pod has one of its ports of the node.
    */
   attach(pod: NetworkPod, netns: NetnsRef): Promise<{ ips: string[] }>;
-  /** Unplugs a pod and frees its addresses; a pod that is not known is no error. */
+  /** Unplugs a pod and frees its addresses; an unknown pod is not an error. */
   detach(uid: string): Promise<void>;
   /** A pod's addresses, or null. */
   addresses(uid: string): string[] | null;
   /**
-   * Unplugs all but these pods, and removes devices of pods that nobody knows. Returns the uids. `among`: only pods
+   * Unplugs all but these pods, and removes devices of unknown pods. Returns the uids. `among`: only pods
    * whose uid begins so; default: those that the node's kubelet runs.
    */
   collect(keep: ReadonlySet<string>, among?: string): Promise<string[]>;
@@ -271,7 +271,7 @@ function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: reado
     } finally {
       closeSync(target);
     }
-    // A bridge's port speaks for nobody; link-local addresses of hundreds of ports would fill the tables.
+    // A bridge's port needs no address; link-local addresses of hundreds of ports would fill the tables.
     writeSysctls({ [`net/ipv6/conf/${name}/disable_ipv6`]: 1 }, network.netns);
   }
   setUpPort(network, getLink(socket, name), mac, ips);
@@ -279,7 +279,7 @@ function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: reado
   setUpInside(network, inside, device, ips);
 }
 
-/** Sets up the node's end, which the bridge may have lost: somebody took the bridge away, and it was made anew. */
+/** Sets up the node's end, which the bridge may have lost: another program removed the bridge, and it was made again. */
 function setUpPort({ socket, bridge }: NodeNetwork, port: Link, mac: string, ips: readonly string[]): void {
   if (port.master !== bridge) setLink(socket, port.index, { master: bridge });
   if (!port.up) setLink(socket, port.index, { up: true });

@@ -17,7 +17,7 @@ export interface WireHost {
   readonly addresses: readonly string[];
 }
 
-/** What a local cluster's wire looks like: networks, one per family, and who is on it. */
+/** A local cluster's wire: its networks, one per family, and its members. */
 export interface Topology {
   readonly cluster: string;
   /** "172.30.0.0/24", "fd00:172:30::/64" */
@@ -96,7 +96,7 @@ export function removeTopologyNode(cluster: string, node: string): boolean {
 }
 
 /**
- * Removes all of a cluster's namespaces, whatever of them is there, and returns their names. Devices go with them as
+ * Removes all of a cluster's namespaces, as far as they exist, and returns their names. Devices go with them as
  * soon as no process is left inside: stop those first.
  */
 export function removeTopology(cluster: string): string[] {
@@ -192,7 +192,7 @@ function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidr
       name: wirePort(host.name),
       master: getLink(wire, WIRE_BRIDGE).index,
       up: true,
-      // Whoever has this address next has the same MAC, so that nobody holds a stale one.
+      // The next owner of this address has the same MAC, so that no neighbour holds a stale one.
       peer: {
         name: UPLINK,
         mac: localMac(`wire ${cluster} ${host.addresses.join()}`),
@@ -210,7 +210,7 @@ function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidr
 }
 
 /**
- * Sets what devices made afterwards inherit, and the loopback up. Nobody here sends router advertisements or uses an
+ * Sets what devices made afterwards inherit, and the loopback up. No router advertisements are sent here, and none of its devices uses an
  * address twice; without detection, link-local addresses are usable at once.
  */
 function prepareNetns(netns: string): void {

@@ -99,7 +99,7 @@ function tellConmon(bundle: string, message: string): void {
     writeSync(pipe, message);
     closeSync(pipe);
   } catch (error) {
-    // Nobody reads any more: the container has ended.
+    // conmon no longer reads: the container has ended.
     if (!hasCode(error, 'ENOENT', 'ENXIO')) throw error;
   }
 }

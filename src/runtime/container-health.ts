@@ -4,14 +4,14 @@ import type { ProbeResult, ProbeTarget } from './probe.ts';
 import { startProber } from './prober.ts';
 
 export interface HealthEvents {
-  /** Whether it has started or is ready. */
+  /** It has started, or its readiness has changed. */
   changed(): void;
   /** It is to be ended. */
   unhealthy(kind: 'liveness' | 'startup', probe: Probe): void;
   failed(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
 
-/** What the probes say of a container, run by run. */
+/** The results of a container's probes, run by run. */
 export class ContainerHealth {
   #started = false;
   #ready = false;
@@ -28,12 +28,12 @@ export class ContainerHealth {
     return this.#ready;
   }
 
-  /** What the probe said that the run is ended for. */
+  /** The message of the probe that the run is ended for. */
   get complaint(): string | null {
     return this.#complaint;
   }
 
-  /** What was ready stays so until a probe says otherwise: a restart of the agent takes nobody out of service. */
+  /** Keeps a container ready until a probe says otherwise: a restart of the agent takes no endpoint out of service. */
   adopt(before: { readonly started?: boolean; readonly ready: boolean } | undefined): void {
     this.#started = before?.started ?? false;
     this.#ready = before?.ready ?? false;
@@ -81,7 +81,7 @@ export class ContainerHealth {
     this.#started = false;
   }
 
-  /** Asks no longer. */
+  /** Ends the probes. */
   release(): void {
     this.#probing?.abort();
   }

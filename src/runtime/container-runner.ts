@@ -239,7 +239,7 @@ export class ContainerRunner {
     this.#backoff.cancel();
     this.#notice();
     if (!this.isRunning) return Promise.resolve();
-    // Whether it lives is no longer a question; whether it is ready still is.
+    // Liveness no longer matters; readiness still does.
     this.#health.stopping();
     this.#stopping ??= this.#stopRunning(deadline, address).finally(() => {
       this.#stopping = null;

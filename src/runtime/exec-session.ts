@@ -93,7 +93,7 @@ function withoutTimes(messages: string): string {
     .join('');
 }
 
-/** A short command looks at its terminal's size at once: the client has this long to tell it. One without a terminal does not. */
+/** Short commands read their terminal's size at once: the client has this long to send it, if it has a terminal. */
 const SIZE_MS = 1000;
 const patience = () => new Promise<null>((resolve) => setTimeout(() => resolve(null), SIZE_MS).unref());
 

@@ -84,7 +84,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const finalized = new Set<string>();
 
   sweepSandboxes(podsDir);
-  // Sandboxes of an earlier agent are taken up before the API server is asked: their containers may end at any time.
+  // Sandboxes of an earlier agent are adopted before the API server is asked: their containers may end at any time.
   for (const uid of readdirSync(podsDir)) {
     const pod = readSavedPod(join(podsDir, uid));
     if (pod) workers.set(uid, new PodWorker(context, pod));

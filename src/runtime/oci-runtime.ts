@@ -48,7 +48,7 @@ exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root}
   return paths;
 }
 
-/** The path of a program, which conmon does not look for; its bare name where there is none, for an error to tell. */
+/** The path of a program, which conmon does not look for; its bare name where there is none, for an error to name. */
 function findProgram(name: string): string {
   const paths = (process.env['PATH'] ?? '').split(delimiter).map((folder) => join(folder, name));
   return paths.find(isExecutable) ?? name;
@@ -262,7 +262,7 @@ export async function execInContainer(
   timeoutMs: number,
 ): Promise<CommandResult> {
   const { args, pidFile, remove } = prepareExec(paths, container, command, false);
-  // The command is no child of crun's once it runs: that crun is killed does not end it.
+  // Once it runs, the command is not crun's child: killing crun does not end it.
   const onTimeout = () => {
     const process = readIdentity(pidFile);
     if (process) signalProcess(process, 'SIGKILL');

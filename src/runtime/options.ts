@@ -24,7 +24,7 @@ export interface KubeletOptions {
   readonly cgroupParent: string;
   readonly network: PodNetwork;
   readonly clusterDns: readonly string[];
-  /** Other nodes' name servers, for when this node's does not answer; read for each pod anew. */
+  /** Other nodes' name servers, for when this node's does not answer; read again for each pod. */
   readonly fallbackDns?: readonly string[];
   readonly clusterDomain: string;
   /** Where pods find the API server. */

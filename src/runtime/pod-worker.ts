@@ -112,7 +112,7 @@ export class PodWorker {
     if (this.#done) return;
     this.#dirty = true;
     for (const runner of this.#containers.values()) runner.nudge();
-    // While it is being stopped, what becomes unready or ends is reported at once.
+    // While the pod is being stopped, containers that become unready or end are reported at once.
     if (this.#terminating) this.#publish();
     // Not at once: a step's own events call this too, and must find that one is running.
     this.#running ??= Promise.resolve()

@@ -7,7 +7,7 @@ export interface ProcessIdentity {
   readonly startTime: string;
 }
 
-/** Who runs under a number now; null when nobody does (or only a zombie). proc(5): field 3 state, field 22 starttime. */
+/** The process that runs under a number now; null when there is none, or a zombie. proc(5): field 3 state, 22 starttime. */
 export function identify(pid: number): ProcessIdentity | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -11,7 +11,7 @@ interface Entry {
 }
 
 /**
- * Who the pod's imagePullSecrets say the node is for an image's registry: of the entries that fit the one with the
+ * The credentials for an image's registry that a pod's imagePullSecrets give: of the entries that fit, the one with the
  * longest path, the first secret's first. Secrets that are missing are passed over, as a kubelet does.
  */
 export async function pullCredentials(

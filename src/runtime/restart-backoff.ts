@@ -1,12 +1,12 @@
 import type { Clock } from '../lib/clock.ts';
 
 const FIRST_MS = 10_000;
-const MOST_MS = 300_000;
+const MAX_MS = 300_000;
 /** A container that ran this long has earned a fresh start. */
 const RESET_MS = 600_000;
 const FIRST_REFUSAL_MS = 1000;
 
-/** When a container may be started again, as kubelets have it: the later the more often it has ended. */
+/** When a container may be started again: the more often it has ended, the later (as upstream's kubelet). */
 export class RestartBackoff {
   readonly #clock: Clock;
   readonly #wake: () => void;
@@ -23,25 +23,25 @@ export class RestartBackoff {
   }
 
   /**
-   * A run of so many milliseconds has ended. Returns how long to wait: nothing at first, then 10 s, 20 s, … 5 min; a
-   * long run starts anew.
+   * Notes the end of a run of so many milliseconds and returns how long to wait: nothing at first, then 10 s, 20 s, … 5 min; a
+   * long run resets the back-off.
    */
   ended(ranMs: number): number {
     this.#failures = ranMs > RESET_MS ? 0 : this.#failures + 1;
-    const delay = this.#failures <= 1 ? 0 : Math.min(FIRST_MS * 2 ** (this.#failures - 2), MOST_MS);
+    const delay = this.#failures <= 1 ? 0 : Math.min(FIRST_MS * 2 ** (this.#failures - 2), MAX_MS);
     this.#notBefore = this.#clock.now() + delay;
     return delay;
   }
 
-  /** The run that ends was ended to be started anew: those before it no longer count. */
+  /** Forgets earlier failures: the run was ended to restart with a changed definition. */
   forget(): void {
     this.#failures = 0;
   }
 
-  /** It could not be started, and `wake` comes for the next try. Returns how often in a row. */
+  /** Notes a failed start, and plans `wake` for the next try. Returns how often in a row. */
   refused(): number {
     this.#refusals++;
-    this.#notBefore = this.#clock.now() + Math.min(FIRST_REFUSAL_MS * 2 ** (this.#refusals - 1), MOST_MS);
+    this.#notBefore = this.#clock.now() + Math.min(FIRST_REFUSAL_MS * 2 ** (this.#refusals - 1), MAX_MS);
     this.#wait();
     return this.#refusals;
   }

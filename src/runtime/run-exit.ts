@@ -1,23 +1,23 @@
 import type { Clock } from '../lib/clock.ts';
 
-/** The end of one run of a container, and those who wait for it. */
+/** The end of one run of a container, for its waiters. */
 export class RunExit {
   readonly #clock: Clock;
   readonly #look: () => boolean;
   readonly #ended = Promise.withResolvers<null>();
 
-  /** `look`: whether the container still runs; it may find out only then. */
+  /** `look`: whether the container still runs; it may notice the end only then. */
   constructor(clock: Clock, look: () => boolean) {
     this.#clock = clock;
     this.#look = look;
   }
 
-  /** The run has been seen to be over. */
+  /** Notes the run's end. */
   settle(): void {
     this.#ended.resolve(null);
   }
 
-  /** What comes of the work; null when the run or the time is over before. */
+  /** The result of the work; null when the run or the time ends first. */
   async during<T>(work: Promise<T>, ms: number): Promise<T | null> {
     let cancel = () => {};
     const late = new Promise<null>((resolve) => {
@@ -30,7 +30,7 @@ export class RunExit {
     }
   }
 
-  /** Resolves at the run's end, or after the time. `deadline` (the clock's milliseconds) may come nearer meanwhile. */
+  /** Resolves at the run's end, or after the time. `deadline` (the clock's milliseconds) may become earlier meanwhile. */
   async within(ms: number, deadline: () => number): Promise<void> {
     const until = this.#clock.now() + ms;
     while (this.#look()) {
@@ -40,7 +40,7 @@ export class RunExit {
     }
   }
 
-  /** Resolves at the run's end, which must be near. */
+  /** Resolves at the run's end, which must be imminent. */
   async seen(): Promise<void> {
     while (this.#look()) await this.#pause(20);
   }

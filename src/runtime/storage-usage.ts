@@ -5,10 +5,10 @@ import type { Container, Pod } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 
-/** Least time between two looks at what a pod keeps on disk; a look costs at most a twentieth of the time. */
+/** The least time between two measurements of a pod's files; measuring takes at most a twentieth of the time. */
 const LOOK_MS = 2000;
 
-/** Where a pod's files lie that count. */
+/** The folders of a pod's files that count. */
 export interface StorageFolders {
   /** Of a volume, by its name. */
   readonly volume: (name: string) => string;
@@ -32,12 +32,12 @@ const limitedVolumes = (pod: Pod) =>
       : [],
   );
 
-/** Whether anything limits what the pod may keep on disk. */
+/** Whether any limit applies to the pod's files on disk. */
 export function hasStorageLimits(pod: Pod): boolean {
   return limitedVolumes(pod).length > 0 || containersOf(pod).some((container) => limitOf(container) !== null);
 }
 
-/** Why the pod must go for what it keeps on disk, in a kubelet's words; null when it keeps to its limits. */
+/** The limit that the pod's files on disk exceed, in upstream's words; null when they exceed none. */
 export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<string | null> {
   for (const { name, text, bytes } of limitedVolumes(pod)) {
     if ((await usage(folders.volume(name))) > bytes) {
@@ -59,15 +59,15 @@ export interface StorageWatch {
   readonly clock: Clock;
   /** Calls once after so many milliseconds, unless the pod ends before. */
   readonly after: (ms: number, run: () => void) => void;
-  /** Whether the pod runs and is to go on. */
+  /** Whether the pod runs and is to continue. */
   readonly isActive: () => boolean;
-  /** The pod keeps more than it may: it is not looked at again. */
+  /** The pod exceeds a limit; it is not measured again. */
   readonly exceeded: (message: string) => void;
-  /** This look has failed. */
+  /** This measurement has failed. */
   readonly failed: (error: unknown) => void;
 }
 
-/** Looks now and then whether the pod keeps more on disk than it may. */
+/** Measures now and then whether the pod's files exceed their limits. */
 export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: StorageWatch): void {
   const look = async () => {
     const begun = watch.clock.now();

@@ -28,7 +28,7 @@ export interface CniServerOptions {
   readonly logger: Logger;
 }
 
-const MOST_REQUEST_BYTES = 4 << 20;
+const MAX_REQUEST_BYTES = 4 << 20;
 
 /** Carries out the calls of the CNI plugin on this node, those for one interface one after the other. */
 export function serveCni(options: CniServerOptions): { close(): void } {
@@ -37,18 +37,19 @@ export function serveCni(options: CniServerOptions): { close(): void } {
   // Left by a run that was killed; only one agent works on a state folder.
   rmSync(path, { force: true });
   const open = new Set<Socket>();
-  const turns = new Map<string, Promise<unknown>>();
-  const inTurn = async (key: string, work: () => Promise<CniAnswer>): Promise<CniAnswer> => {
-    const before = turns.get(key);
+  /** The last task of each attachment; the next one waits for it. */
+  const lastTasks = new Map<string, Promise<unknown>>();
+  const oneAtATime = async (key: string, work: () => Promise<CniAnswer>): Promise<CniAnswer> => {
+    const before = lastTasks.get(key);
     const mine = (async () => {
       await before;
       return await work();
     })();
-    turns.set(key, mine);
+    lastTasks.set(key, mine);
     try {
       return await mine;
     } finally {
-      if (turns.get(key) === mine) turns.delete(key);
+      if (lastTasks.get(key) === mine) lastTasks.delete(key);
     }
   };
   const server = createServer((socket) => {
@@ -58,7 +59,7 @@ export function serveCni(options: CniServerOptions): { close(): void } {
     let text = '';
     socket.setEncoding('utf8').on('data', (chunk: string) => {
       text += chunk;
-      if (text.length > MOST_REQUEST_BYTES) socket.destroy();
+      if (text.length > MAX_REQUEST_BYTES) socket.destroy();
       const end = text.indexOf('\n');
       if (end < 0) return;
       const line = text.slice(0, end);
@@ -76,8 +77,8 @@ export function serveCni(options: CniServerOptions): { close(): void } {
         });
         return;
       }
-      // GC looks at all: it waits for nobody, since what is being added now is on its list or younger than it.
-      inTurn(`${request.containerId} ${request.ifname}`, () => carryOut(options, request)).then(
+      // GC concerns all attachments and waits for none: one that is being added now is on its list, or newer than it.
+      oneAtATime(`${request.containerId} ${request.ifname}`, () => carryOut(options, request)).then(
         reply,
         (error) => {
           const failure = failureOf(error);

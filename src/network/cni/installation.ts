@@ -41,7 +41,7 @@ export function conflist(socket: string): object {
 
 /**
  * Puts the plugin on the node: a command, what it runs (`bundle`, by the Node.js `node`), and last the network
- * configuration, which tells the runtime that pods can start. Files are replaced whole; what is there already stays.
+ * configuration, which tells the runtime that pods can start. Files are replaced as a whole; equal ones stay.
  */
 export function installCni(
   { binDir, confDir, libDir, socket }: CniInstallation,

@@ -73,7 +73,7 @@ async function fetchRest(registry: Registry, blob: Descriptor, file: string): Pr
   }
 }
 
-/** A file for the download: one that a process which is no more has begun, or a new one. */
+/** Returns the file of a download: one that a dead process has begun, or a new one. */
 function takeUp(store: ImageStore, digest: string): string {
   const mine = store.temporary('blob');
   const named = join(dirname(mine), basename(mine).replace(/\.blob\..*$/, `.blob-${digest.slice(7)}`));
@@ -81,7 +81,7 @@ function takeUp(store: ImageStore, digest: string): string {
     const [pid = '', startTime, what] = entry.split('.');
     if (what !== `blob-${digest.slice(7)}` || identify(Number(pid))?.startTime === startTime) continue;
     try {
-      // The rename decides between several who want to go on with it.
+      // The rename decides between several processes that would continue it.
       renameSync(join(dirname(mine), entry), named);
       return named;
     } catch (error) {

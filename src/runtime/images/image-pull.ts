@@ -13,7 +13,7 @@ import { openRegistry, type RegistryOptions } from './registry.ts';
 
 const PARALLEL = 3;
 /** Lists that name lists. */
-const MOST_LISTS = 3;
+const MAX_LISTS = 3;
 
 /**
  * Brings an image from its registry into the store: of a list of manifests the one for this machine, then what of
@@ -32,7 +32,7 @@ export async function pullImage(
   const listDigest = digest;
   let manifest: ImageManifest | null = null;
   for (let depth = 0; !manifest; depth++) {
-    if (depth > MOST_LISTS) throw badImage(`image ${name} is a list of lists without end`);
+    if (depth > MAX_LISTS) throw badImage(`image ${name} is a list of too many nested lists`);
     const found = readManifest(text, `image ${name}`, machineArchitecture());
     if ('image' in found) manifest = found.image;
     else ({ text, digest } = await registry.manifest(found.entry.digest));

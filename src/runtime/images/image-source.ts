@@ -78,7 +78,7 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
       const reference = parseReference(container.image ?? '');
       const name = formatReference(reference);
       const identity = await credentials(reference);
-      // Who may not read it must not profit from somebody else's pull: one pull for each identity.
+      // A pod without access must not share another one's pull: one pull for each identity.
       const key = JSON.stringify([name, identity]);
       const pull = async (): Promise<Image> => {
         try {

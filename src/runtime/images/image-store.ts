@@ -226,7 +226,7 @@ export function decompressed(file: string): AsyncIterable<Uint8Array> {
         ? createZstdDecompress()
         : null;
   if (!unpacker) return source;
-  // An error of either reaches the one who reads.
+  // An error of either reaches the reader.
   return pipeline(source, unpacker, () => {});
 }
 
@@ -245,7 +245,7 @@ function sweep(folder: string): void {
   for (const entry of readdirSync(folder)) {
     const [pid = '', startTime] = entry.split('.');
     if (identify(Number(pid))?.startTime === startTime) continue;
-    // Downloads are taken up again by whoever needs the blob (see blob-download.ts).
+    // Downloads are continued by the next process that needs the blob (see blob-download.ts).
     if (!entry.includes('.blob-')) rmSync(join(folder, entry), { recursive: true, force: true });
   }
 }

@@ -27,7 +27,7 @@ export interface Registry {
   ): Promise<{ readonly body: AsyncIterable<Uint8Array>; readonly resumed: boolean }>;
 }
 
-const MOST_MANIFEST_BYTES = 4 << 20;
+const MAX_MANIFEST_BYTES = 4 << 20;
 const ANSWER_MS = 30_000;
 
 /** Opens a repository; nothing is sent before the first request. All throw FairleadError "ErrImagePull". */
@@ -123,7 +123,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       let size = 0;
       for await (const chunk of response.body ?? []) {
         size += chunk.length;
-        if (size > MOST_MANIFEST_BYTES) throw pullError(name, 'its manifest is too large');
+        if (size > MAX_MANIFEST_BYTES) throw pullError(name, 'its manifest is too large');
         chunks.push(chunk);
       }
       const data = Buffer.concat(chunks);

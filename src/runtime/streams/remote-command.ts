@@ -172,7 +172,7 @@ async function acceptSpdy(
       await flushed([stdout, stderr]);
       error.end(version >= 4 ? JSON.stringify(exitStatus(result)) : exitText(result));
       await flushed([error]);
-      // What the client still sends is for nobody, yet unread bytes would reset the connection under the last answer.
+      // Input that still arrives is discarded: unread bytes would reset the connection under the last answer.
       streams.get('stdin')?.resume();
       session.close();
       await within(LINGER_MS, session.closed, () => session.destroy());

@@ -17,7 +17,7 @@ const TAIL =
   'iso-8859-1,utf-,*,enq=0.';
 
 /** More than any header block of the protocols spoken here, which have three short headers. */
-const MOST_BYTES = 64 * 1024;
+const MAX_BYTES = 64 * 1024;
 
 /** The dictionary that SPDY/3 compresses headers with (draft-mbelshe-httpbis-spdy-00, 2.6.10.1). */
 function dictionary(): Buffer {
@@ -36,7 +36,7 @@ export class HeaderDecoder {
     this.#inflate.on('data', (chunk: Buffer) => {
       this.#chunks.push(chunk);
       this.#length += chunk.length;
-      if (this.#length <= MOST_BYTES) return;
+      if (this.#length <= MAX_BYTES) return;
       this.#fail(new Error('a SPDY header block is too long'));
       this.#inflate.destroy();
     });

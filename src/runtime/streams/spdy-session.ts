@@ -18,8 +18,8 @@ const PROTOCOL_ERROR = 1;
 const INVALID_STREAM = 2;
 const CANCEL = 5;
 
-/** Longer writes are cut, so that streams take turns. */
-const MOST_DATA_BYTES = 32 * 1024;
+/** Longer writes are cut, so that streams share the connection. */
+const MAX_DATA_BYTES = 32 * 1024;
 /** What one stream may hold unread before the connection is read no further. */
 const STREAM_BUFFER_BYTES = 256 * 1024;
 
@@ -99,9 +99,9 @@ export class SpdySession {
   }
 
   sendData(id: number, chunk: Buffer, callback: (error?: Error | null) => void): void {
-    for (let at = 0; at < chunk.length; at += MOST_DATA_BYTES) {
-      const part = chunk.subarray(at, at + MOST_DATA_BYTES);
-      const last = at + MOST_DATA_BYTES >= chunk.length;
+    for (let at = 0; at < chunk.length; at += MAX_DATA_BYTES) {
+      const part = chunk.subarray(at, at + MAX_DATA_BYTES);
+      const last = at + MAX_DATA_BYTES >= chunk.length;
       this.#send(dataFrame(id, 0, part), last ? callback : undefined);
     }
     if (chunk.length === 0) callback();
@@ -184,7 +184,7 @@ export class SpdySession {
         }
         this.#lastStream = id;
         const stream = new SpdyStream(this, id, headers);
-        // Whoever uses the stream hears of errors by its callbacks; without a user they concern nobody.
+        // A stream's user gets errors by its callbacks; without one they do not matter.
         stream.on('error', () => {});
         this.#streams.set(id, stream);
         this.#send(controlFrame(SYN_REPLY, 0, id, this.#encode(new Map())));

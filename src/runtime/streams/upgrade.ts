@@ -11,7 +11,7 @@ export function wantsWebSocket(request: IncomingMessage, socket: Duplex): boolea
   throw refuse(socket, 400, `unable to upgrade: "${upgrade}" is not known, ask for websocket or SPDY/3.1`);
 }
 
-/** Tells a client that it cannot have what it asked for, and returns the error to throw. */
+/** Refuses a client's request, and returns the error to throw. */
 export function refuse(socket: Duplex, status: number, message: string): FairleadError {
   const reason = status === 403 ? 'Forbidden' : 'Bad Request';
   socket.on('error', () => socket.destroy());

@@ -3,7 +3,7 @@ import type { RawData, WebSocket } from 'ws';
 
 /** Half-closes the channel that the second byte names (v5.channel.k8s.io). */
 const CLOSE_CHANNEL = 255;
-const MOST_DATA_BYTES = 32 * 1024;
+const MAX_DATA_BYTES = 32 * 1024;
 
 export interface ChannelOptions {
   /** Channels that the client writes to. */
@@ -50,7 +50,7 @@ export class WebSocketChannels {
     const output = new Writable({
       write: (chunk: Buffer, _encoding, callback) => this.send(channel, chunk, callback),
     });
-    // Whoever writes hears of errors by the callbacks; a client that has gone is no reason to fall.
+    // Writers get errors by their callbacks; a client that has gone must not end the process.
     return output.on('error', () => {});
   }
 
@@ -58,8 +58,8 @@ export class WebSocketChannels {
   send(channel: number, bytes: Buffer, callback: (error?: Error | null) => void): void {
     let at = 0;
     do {
-      const part = bytes.subarray(at, at + MOST_DATA_BYTES);
-      at += MOST_DATA_BYTES;
+      const part = bytes.subarray(at, at + MAX_DATA_BYTES);
+      at += MAX_DATA_BYTES;
       const last = at >= bytes.length;
       const message = this.#base64
         ? `${channel}${part.toString('base64')}`
