@@ -294,7 +294,12 @@ export class ResourceStore {
         `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`,
       );
     }
-    if (metadata.name && metadata.name !== name) {
+    if (!metadata.name) {
+      throw badRequest(
+        `the name of the object (${name} based on URL) was undeterminable: name must be provided`,
+      );
+    }
+    if (metadata.name !== name) {
       throw badRequest(
         `the name of the object (${metadata.name}) does not match the name on the URL (${name})`,
       );

@@ -18,7 +18,6 @@ import {
   isUnset,
   mustBeNamed,
   named,
-  needed,
   neededOneOf,
   oneOf,
   type Rule,
@@ -130,7 +129,6 @@ const RULES: readonly Rule[] = [
   ['restartPolicy', neededOneOf('Always', 'OnFailure', 'Never')],
   ['dnsPolicy', neededOneOf('ClusterFirstWithHostNet', 'ClusterFirst', 'Default', 'None')],
   ['nodeSelector', nodeSelector],
-  ['imagePullSecrets[].name', needed()],
   ['affinity', affinity],
   ['dnsConfig', dnsConfig],
   ['readinessGates[].conditionType', mustBeNamed('qualified')],
@@ -149,7 +147,7 @@ const RULES: readonly Rule[] = [
   ['runtimeClassName', runtimeClass],
   ['preemptionPolicy', someOfWhenSet('PreemptLowerPriority', 'Never')],
   ['overhead', overhead],
-  ['os.name', osName],
+  ['os', osName],
 ];
 
 function runtimeClass(value: unknown, path: string, errors: FieldError[]): void {
@@ -171,9 +169,13 @@ function overhead(value: unknown, path: string, errors: FieldError[]): void {
 }
 
 function osName(value: unknown, path: string, errors: FieldError[]): void {
-  if (isUnset(value)) errors.push(required(path));
-  else if (value !== 'linux' && value !== 'windows')
-    errors.push(notSupported(path, value, ['linux', 'windows']));
+  if (!isObject(value)) return;
+  const name = value['name'];
+  // Upstream names the object, not its field.
+  if (!name) errors.push(required(`${path}.name`));
+  else if (name !== 'linux' && name !== 'windows') {
+    errors.push(notSupported(path, name, ['linux', 'windows']));
+  }
 }
 
 /** Checks the spec of a pod, also inside a template. */

@@ -154,8 +154,10 @@ const DOWNWARD_VOLUME_FIELDS = [
   'metadata.uid',
 ];
 
-function downwardFile(value: unknown, path: string, errors: FieldError[]): void {
+function downwardFile(value: unknown, place: string, errors: FieldError[]): void {
   if (!isObject(value)) return;
+  // Upstream names no index here.
+  const path = place.replace(/\.items\[\d+\]$/, '');
   if (!value['path']) errors.push(required(`${path}.path`));
   localPath(value['path'], `${path}.path`, errors, value, value);
   const { fieldRef, resourceFieldRef } = value;
