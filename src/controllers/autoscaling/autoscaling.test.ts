@@ -218,6 +218,11 @@ describe('an autoscaler', () => {
     assert.equal(condition(plan, 'AbleToScale'), 'True SucceededRescale');
     assert.equal(condition(plan, 'ScalingActive'), 'True ValidMetricFound');
   });
+  test('keeps the number within a tolerance of its own', () => {
+    const behavior = { scaleUp: { tolerance: '500m' } };
+    assert.equal(reconcile(3, { a: 0.7, b: 0.7, c: 0.7 }, { behavior }).scaleTo, null);
+    assert.equal(reconcile(3, { a: 0.7, b: 0.7, c: 0.7 }).scaleTo, 5);
+  });
   test('leaves the number where nothing can be measured, and says why', () => {
     const plan = reconcile(3, new Error('no node answers'));
     assert.equal(plan.scaleTo, null);

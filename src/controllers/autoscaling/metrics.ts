@@ -16,6 +16,8 @@ export interface ResourceTarget {
   /** Per cent of what is requested, or an amount for each pod. */
   readonly utilization?: number;
   readonly average?: number;
+  /** How far from the target the usage may be without a change, by direction (KEP-4951). Default: a tenth. */
+  readonly tolerance?: { readonly up?: number; readonly down?: number };
 }
 
 export interface Recommendation {
@@ -74,7 +76,8 @@ export function recommendReplicas(
         }),
   };
   const ratio = ratioOf(ready);
-  const isClose = (value: number) => Math.abs(1 - value) <= TOLERANCE;
+  const { up = TOLERANCE, down = TOLERANCE } = target.tolerance ?? {};
+  const isClose = (value: number) => value <= 1 + up && value >= 1 - down;
   if (missing.length === 0 && (unready.length === 0 || ratio <= 1)) {
     return { ...figures, replicas: isClose(ratio) ? current : Math.ceil(ratio * ready.size) };
   }

@@ -129,8 +129,9 @@ interface Measured {
 
 function measureAll({ autoscaler, current, pods, usage, now }: AutoscalerView): Measured {
   const measured: Measured = { results: [], failures: [], statuses: [] };
+  const tolerance = toleranceOf(autoscaler);
   for (const metric of autoscaler.spec?.metrics ?? []) {
-    const target = targetOf(metric);
+    const target = targetOf(metric, tolerance);
     if (!target) {
       const reason = `FailedGet${metric.type}Metric`;
       const message = `metrics of type ${metric.type} are not available: this cluster measures cpu and memory only`;
@@ -154,13 +155,25 @@ function measureAll({ autoscaler, current, pods, usage, now }: AutoscalerView): 
   return measured;
 }
 
-function targetOf({ type, resource, containerResource }: MetricSpec): ResourceTarget | null {
+function toleranceOf({ spec }: HorizontalPodAutoscaler): NonNullable<ResourceTarget['tolerance']> {
+  const [up, down] = [spec?.behavior?.scaleUp?.tolerance, spec?.behavior?.scaleDown?.tolerance];
+  return {
+    ...(up === undefined ? {} : { up: parseQuantity(up) }),
+    ...(down === undefined ? {} : { down: parseQuantity(down) }),
+  };
+}
+
+function targetOf(
+  { type, resource, containerResource }: MetricSpec,
+  tolerance: NonNullable<ResourceTarget['tolerance']>,
+): ResourceTarget | null {
   const source =
     type === 'Resource' ? resource : type === 'ContainerResource' ? containerResource : undefined;
   if (!source) return null;
   const { averageUtilization, averageValue } = source.target;
   return {
     resource: source.name,
+    tolerance,
     ...(type === 'ContainerResource' && containerResource ? { container: containerResource.container } : {}),
     ...(averageUtilization === undefined
       ? { average: parseQuantity(averageValue ?? '0') || 0 }
