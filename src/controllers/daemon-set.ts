@@ -14,6 +14,7 @@ import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { resolvePercent } from './deployment-rollout.ts';
+import { createFailureBackoff } from './failure-backoff.ts';
 import { matchesNode } from './node-selection.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
@@ -39,6 +40,8 @@ export interface DaemonSetView {
   /** The label value of pods by the current template. */
   readonly hash: string;
   readonly now: number;
+  /** Milliseconds until a failed pod may be replaced. Absent: at once. */
+  readonly pauseOf?: (pod: Pod) => number;
 }
 
 export interface DaemonSetPlan {
@@ -67,6 +70,7 @@ export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
   const create: Pod[] = [];
   const remove: Pod[] = [];
   const kept = new Map<string, Pod[]>();
+  const waits: number[] = [];
   let desired = 0;
   let misscheduled = 0;
   for (const node of view.nodes) {
@@ -81,7 +85,12 @@ export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
       continue;
     }
     // A failed pod makes room for a new one; the one after the deletion comes with the next look.
-    remove.push(...here.filter(isFinished));
+    const finished = here.filter(isFinished);
+    for (const pod of finished) {
+      const pause = view.pauseOf?.(pod) ?? 0;
+      if (pause > 0) waits.push(pause);
+      else remove.push(pod);
+    }
     const alive = here.filter((pod) => !isFinished(pod));
     const going = (byNode.get(name) ?? []).some(
       (pod) => pod.metadata?.deletionTimestamp !== undefined && !isFinished(pod),
@@ -99,9 +108,10 @@ export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
   const alive = [...kept.values()].flat();
   const minReady = set.spec?.minReadySeconds ?? 0;
   const oneEach = [...kept.values()].flatMap((here) => here[0] ?? []);
-  const waits = alive
-    .map((pod) => availableIn(pod, minReady, now))
-    .filter((wait) => wait > 0 && Number.isFinite(wait));
+  for (const pod of alive) {
+    const wait = availableIn(pod, minReady, now);
+    if (wait > 0 && Number.isFinite(wait)) waits.push(wait);
+  }
   const available = oneEach.filter((pod) => availableIn(pod, minReady, now) === 0).length;
   const status = {
     currentNumberScheduled: oneEach.length,
@@ -227,6 +237,8 @@ export function startDaemonSets(context: ControllerContext): void {
   const { caches, clock } = context;
   const { daemonSets, pods, nodes, controllerRevisions } = caches;
   const events = recorderFor(context, 'daemonset-controller');
+  const backoff = createFailureBackoff(clock);
+  const placeOf = (set: DaemonSet, pod: Pod) => `${set.metadata?.uid} ${nodeOf(pod)}`;
 
   const revisionsOf = (set: DaemonSet): ControllerRevision[] =>
     controllerRevisions.controlledBy(set.metadata?.uid ?? '');
@@ -244,6 +256,7 @@ export function startDaemonSets(context: ControllerContext): void {
       ),
       hash,
       now: clock.now(),
+      pauseOf: (pod) => backoff.left(placeOf(set, pod), pod),
     };
   };
   const queue = controllerQueue(context, 'daemonset', async (key) => {
@@ -270,6 +283,7 @@ export function startDaemonSets(context: ControllerContext): void {
       ...plan.adopt.map((pod) => pods.patch(pod, 'merge', adoption(pod, set, RESOURCES.daemonSets))),
       ...plan.release.map((pod) => pods.patch(pod, 'merge', release(pod, set))),
       ...plan.delete.map(async (pod) => {
+        if (pod.status?.phase === 'Failed') backoff.replaced(placeOf(set, pod));
         await pods.delete(pod);
         const message = `Deleted pod: ${pod.metadata?.name}`;
         events.event(set, 'Normal', 'SuccessfulDelete', message, RESOURCES.daemonSets);

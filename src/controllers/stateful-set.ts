@@ -13,9 +13,10 @@ import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { resolvePercent } from './deployment-rollout.ts';
+import { createFailureBackoff } from './failure-backoff.ts';
 import { adoption, claim, controllerOf, controllerReference, release } from './ownership.ts';
 import { queueOwnersOfPods } from './pod-owners.ts';
-import { availableIn, isReady, podFrom } from './pods.ts';
+import { availableIn, isFinished, isReady, podFrom } from './pods.ts';
 import { REVISION_LABEL, revisionHistory, templateOf } from './revision-history.ts';
 import { claimNameAt, claimOwners, claimsAt, withClaimVolumes } from './storage/stateful-claims.ts';
 
@@ -28,6 +29,8 @@ export interface StatefulSetView {
   /** The revision of the set as it is. */
   readonly update: { readonly name: string; readonly template: PodTemplateSpec | undefined };
   readonly now: number;
+  /** Milliseconds until a failed pod may be replaced. Absent: at once. */
+  readonly pauseOf?: (pod: Pod) => number;
 }
 
 export interface StatefulSetPlan {
@@ -51,6 +54,10 @@ export function reconcileStatefulSet(view: StatefulSetView): StatefulSetPlan {
   const waits = mine
     .map((pod) => availableIn(pod, minReady, now))
     .filter((wait) => wait > 0 && Number.isFinite(wait));
+  for (const pod of mine) {
+    const pause = view.pauseOf?.(pod) ?? 0;
+    if (pause > 0) waits.push(pause);
+  }
   const steps =
     set.metadata?.deletionTimestamp === undefined ? stepsOf(view, mine) : { create: [], delete: [] };
   return {
@@ -83,8 +90,8 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
   for (let ordinal = start; ordinal < end; ordinal++) {
     const pod = byOrdinal.get(ordinal);
     if (!pod) plan.create.push(podAt(view, ordinal));
-    else if (!isGoing(pod) && (pod.status?.phase === 'Failed' || pod.status?.phase === 'Succeeded')) {
-      plan.delete.push(pod);
+    else if (!isGoing(pod) && isFinished(pod)) {
+      if ((view.pauseOf?.(pod) ?? 0) === 0) plan.delete.push(pod);
     } else if (isHealthy(pod)) continue;
     // The next one comes when this one is up.
     if (ordered) return plan;
@@ -183,6 +190,8 @@ export function startStatefulSets(context: ControllerContext): void {
   const { caches, clock } = context;
   const { statefulSets, pods, controllerRevisions, persistentVolumeClaims: claims } = caches;
   const events = recorderFor(context, 'statefulset-controller');
+  const backoff = createFailureBackoff(clock);
+  const placeOf = (set: StatefulSet, pod: Pod) => `${set.metadata?.uid} ${pod.metadata?.name}`;
 
   const podsOf = (set: StatefulSet): Pod[] => {
     const orphans = pods
@@ -261,6 +270,7 @@ export function startStatefulSets(context: ControllerContext): void {
       current,
       update,
       now: clock.now(),
+      pauseOf: (pod) => backoff.left(placeOf(object, pod), pod),
     });
     const plan = reconcileStatefulSet(viewOf(set));
     // Before pods go by scaling down: their claims may have to go with them.
@@ -271,6 +281,7 @@ export function startStatefulSets(context: ControllerContext): void {
         .map((pod) => pods.patch(pod, 'merge', adoption(pod, set, RESOURCES.statefulSets))),
       ...plan.release.map((pod) => pods.patch(pod, 'merge', release(pod, set))),
       ...plan.delete.map(async (pod) => {
+        if (pod.status?.phase === 'Failed') backoff.replaced(placeOf(set, pod));
         await pods.delete(pod);
         const message = `delete Pod ${pod.metadata?.name} in StatefulSet ${name} successful`;
         events.event(set, 'Normal', 'SuccessfulDelete', message, RESOURCES.statefulSets);
