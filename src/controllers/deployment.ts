@@ -76,7 +76,7 @@ export function reconcileDeployment(view: DeploymentView): DeploymentPlan {
   // A ReplicaSet to adopt may be the new one: not before the server agreed does anything else happen.
   if (deployment.metadata?.deletionTimestamp !== undefined || adopt.length > 0) return nothing;
 
-  const newest = old.map(revisionOf).reduce((max, one) => (one > max ? one : max), 0n);
+  const newest = old.map(revisionOf).reduce((max, one) => (max < one ? one : max), 0n);
   const revision = fresh && revisionOf(fresh) > newest ? revisionOf(fresh) : newest + 1n;
   const paused = deployment.spec?.paused === true;
   const oldPods = old.reduce((sum, set) => sum + (view.runningPods.get(set.metadata?.uid ?? '') ?? 0), 0);

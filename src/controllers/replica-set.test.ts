@@ -131,6 +131,13 @@ test('a refused creation shows as a condition until one succeeds', () => {
   const failing = reconcileReplicaSet({ set: set(1), pods: [], failure: 'no quota', now: NOW });
   assert.equal(failing.status?.conditions?.[0]?.message, 'no quota');
   const status = failing.status ?? undefined;
+  const again = reconcileReplicaSet({
+    set: { ...set(1), ...(status ? { status } : {}) },
+    pods: [],
+    failure: 'no quota for another pod',
+    now: NOW,
+  });
+  assert.equal(again.status, null);
   const cured = reconcileReplicaSet({
     set: { ...set(1), ...(status ? { status } : {}) },
     pods: [pod('a')],

@@ -105,7 +105,8 @@ function conditionsOf(set: ReplicaSet, failure: string | null, now: number) {
   const known = set.status?.conditions ?? [];
   const others = known.filter(({ type }) => type !== 'ReplicaFailure');
   if (failure === null) return others;
-  const before = known.find(({ type, message }) => type === 'ReplicaFailure' && message === failure);
+  // As upstream, the first failure stands: each message names another pod, and writing it anew would never end.
+  const before = known.find(({ type }) => type === 'ReplicaFailure');
   const condition = {
     type: 'ReplicaFailure',
     status: 'True',
