@@ -79,6 +79,12 @@ const strategic: Row[] = [
     result: { spec: { containers: [{ name: 'b' }, { name: 'a' }, { name: 'x' }] } },
   },
   {
+    what: 'a new item comes before those that the patch does not name',
+    document: { spec: { containers: [{ name: 'a' }, { name: 'b' }] } },
+    patch: { spec: { containers: [{ name: 'x' }] } },
+    result: { spec: { containers: [{ name: 'x' }, { name: 'a' }, { name: 'b' }] } },
+  },
+  {
     what: '$deleteFromPrimitiveList takes values out',
     document: { metadata: { finalizers: ['a', 'b'] } },
     patch: { metadata: { '$deleteFromPrimitiveList/finalizers': ['a'], finalizers: ['c'] } },

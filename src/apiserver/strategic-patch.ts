@@ -71,7 +71,10 @@ function mergeField(
   }
   if (!Array.isArray(value) || !schema?.patchStrategies.includes('merge')) return value;
   const list = Array.isArray(current) ? current : [];
-  if (schema.mergeKey !== null) return mergeList(list, value, schema.mergeKey, schema.items, path);
+  // Without $setElementOrder the order of the patch counts: what it adds comes first.
+  if (schema.mergeKey !== null) {
+    return reorder(mergeList(list, value, schema.mergeKey, schema.items, path), value, list, schema.mergeKey);
+  }
   return [...list, ...value.filter((item) => !list.some((other) => equal(item, other)))];
 }
 
