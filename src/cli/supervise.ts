@@ -94,7 +94,7 @@ async function supervise(
 async function createdCluster(name: string, signal: AbortSignal): Promise<ClusterState | null> {
   while (!signal.aborted) {
     const state = readCluster(name);
-    if (!state || state.isCreated) return state;
+    if (state?.isCreated !== false) return state;
     if (!isRunning(state.creator)) return null;
     await pause(systemClock, LOOK_FOR_STATE_MS, signal);
   }

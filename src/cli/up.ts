@@ -74,7 +74,7 @@ export const command = defineCommand({
     const lock = await lockCluster(name, 'fairlead up');
     let state = readCluster(name);
     // An `up` that was killed left it half made.
-    if (state && !state.isCreated) {
+    if (state?.isCreated === false) {
       await removeCluster(name);
       state = null;
     }
