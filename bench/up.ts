@@ -21,7 +21,7 @@ const CASES = [
 
 const median = (values: number[]) => values.sort((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
 
-// The first run builds the bundle and fills the page cache: it is nobody's second start.
+// The first run builds the bundle and fills the page cache: it does not stand for later starts.
 await measure({ nodes: '1', family: 'ipv4' });
 console.log(
   `${cpus().length} processors, ${runs} runs each, median, milliseconds since the command was typed\n`,

@@ -13,7 +13,7 @@ type Result = 'timeout' | 'reset' | 'success';
 
 interface Row {
   readonly name: string;
-  /** What becomes of the endpoint 10.244.1.2 of node-1. */
+  /** What happens to the endpoint 10.244.1.2 of node-1. */
   readonly change:
     | 'removed'
     | 'slice deleted'
@@ -28,8 +28,13 @@ interface Row {
 }
 
 const ROWS: readonly Row[] = [
-  { name: 'removed, and nobody answers', change: 'removed', dials: ['timeout'], ended: true },
-  { name: 'its slice deleted, and nobody answers', change: 'slice deleted', dials: ['timeout'], ended: true },
+  { name: 'removed, and it does not answer', change: 'removed', dials: ['timeout'], ended: true },
+  {
+    name: 'its slice deleted, and it does not answer',
+    change: 'slice deleted',
+    dials: ['timeout'],
+    ended: true,
+  },
   { name: 'removed, but the pod lives on', change: 'removed', dials: ['success'], ended: false },
   {
     name: 'removed, its port closed: its pod resets by itself',
@@ -43,7 +48,7 @@ const ROWS: readonly Row[] = [
   { name: 'not ready on a dead node', change: 'not ready on a dead node', dials: ['timeout'], ended: true },
   { name: 'draining', change: 'draining', dials: ['timeout'], ended: false },
   {
-    name: 'removed, but nobody is connected',
+    name: 'removed, but without connections',
     change: 'removed',
     dials: ['timeout'],
     connected: false,

@@ -369,7 +369,7 @@ function waitForLines(process: ChildProcess, awaited: readonly RegExp[]) {
     });
   const [first] = awaited;
   const all = until(awaited);
-  // Whoever waits for the first line hears of a failure there.
+  // A caller that waits for the first line hears of a failure there.
   all.catch(() => {});
   return { first: until(first ? [first] : []), all };
 }

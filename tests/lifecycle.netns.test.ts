@@ -168,11 +168,11 @@ describe('bad input of up is refused in words, and nothing is made', () => {
 
   test('not being root', (t) => {
     const bundle = join(import.meta.dirname, '..', 'dist', 'fairlead.mjs');
-    const nobody = ['--reuid=65534', '--regid=65534', '--clear-groups', '--'];
-    if (spawnSync('setpriv', [...nobody, 'test', '-r', bundle]).status !== 0) {
+    const unprivileged = ['--reuid=65534', '--regid=65534', '--clear-groups', '--'];
+    if (spawnSync('setpriv', [...unprivileged, 'test', '-r', bundle]).status !== 0) {
       return t.skip('the bundle lies in a folder that only root may read');
     }
-    const { status, stderr } = spawnSync('setpriv', [...nobody, process.execPath, bundle, 'up'], {
+    const { status, stderr } = spawnSync('setpriv', [...unprivileged, process.execPath, bundle, 'up'], {
       encoding: 'utf8',
     });
     assert.equal(status, 1, stderr);

@@ -198,7 +198,7 @@ describe('with externalTrafficPolicy Local', () => {
     }
   });
 
-  test('nobody announces while there is no endpoint at all', async () => {
+  test('no node announces without an endpoint', async () => {
     await cluster.ask('scale', 'deployment/near', '--replicas=0');
     await eventually(
       () => read('local'),
@@ -275,7 +275,7 @@ describe('the node that announces is lost under load from outside', () => {
         return Math.round((said[next]?.at ?? 0) - (said[next - 1]?.at ?? 0));
       });
       t.diagnostic(
-        `new connections after ${took} ms; nobody answered for ${silent.join(' and ')} ms (${addresses.join(', ')})`,
+        `new connections after ${took} ms; no answer for ${silent.join(' and ')} ms (${addresses.join(', ')})`,
       );
       await ownersOf('a', (owners) => ![...owners.values()].includes(node));
       await mend(node);

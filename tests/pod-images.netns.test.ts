@@ -141,9 +141,9 @@ describe('what the image says', () => {
     assert.equal(readFileSync(join(node.stateDir, 'signal'), 'utf8'), 'quit\n');
   });
   test('a user that the image does not know, and root where root is forbidden, are errors by name', async () => {
-    await load('nobody:1', image({ Entrypoint: ['/bin/id'], User: 'ghost' }));
+    await load('ghost:1', image({ Entrypoint: ['/bin/id'], User: 'ghost' }));
     await load('root:1', image({ Entrypoint: ['/bin/id'] }));
-    await node.createPod('ghost', once('nobody:1'));
+    await node.createPod('ghost', once('ghost:1'));
     await node.createPod('root', once('root:1', {}, { securityContext: { runAsNonRoot: true } }));
     const ghost = await waiting('ghost', /CreateContainerConfigError/);
     assert.match(
@@ -265,17 +265,17 @@ describe('how it comes to the node', () => {
     await done('secure');
     await secure.close();
     const other = createAuthority('somebody else', new Date());
-    const stranger = await startRegistry({
+    const untrusted = await startRegistry({
       ...other.issue({ commonName: 'registry', names: [address], usage: 'server' }),
       address,
     });
-    await node.createPod('stranger', once(`${stranger.host}/app:1`));
-    const { status } = await waiting('stranger', /^ErrImagePull$/);
+    await node.createPod('untrusted', once(`${untrusted.host}/app:1`));
+    const { status } = await waiting('untrusted', /^ErrImagePull$/);
     assert.match(
       status.containerStatuses[0].state.waiting.message,
       /cannot reach 172\.30\.9\.11:.*certificate/,
     );
-    await stranger.close();
+    await untrusted.close();
   });
   test('a pod can be deleted while its image is pulled', async () => {
     const name = publish('slow:1', says('slow'));

@@ -202,7 +202,7 @@ describe('probes', { concurrency: 4 }, () => {
 });
 
 describe('the order of containers, and restarts', { concurrency: 4 }, () => {
-  test('init containers run one after the other, before the others', async () => {
+  test('init containers run in turn, before the others', async () => {
     await node.createPod('init', {
       ...pod([shell('echo main >> /out/init; exec sleep 1000')]),
       initContainers: [

@@ -40,7 +40,7 @@ for (const mode of MODES) {
         .finally(() => {
           over = true;
         });
-      // Until the command is there, nobody looks.
+      // Until the command is there, no flow is watched.
       while (!over) await cluster.request('client', 'http://hello');
       const { status, out, error } = await flows;
       assert.equal(status, 0, error);
@@ -163,10 +163,10 @@ spec:
       try {
         return ask(cluster.state().nodes[0]?.addresses[0] ?? '');
       } catch {
-        return 'nobody listens';
+        return 'no listener';
       }
     },
-    (text) => text === 'nobody listens',
+    (text) => text === 'no listener',
   );
   await cluster.ask('scale', 'deployment/hello', '--replicas=3');
   await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');

@@ -5,12 +5,12 @@ import { messageOf } from '../lib/errors.ts';
 
 /** What is wrong with a text as an address, or null. */
 export function address(text: string): string | null {
-  return familyOf(text) ? null : 'is no IP address';
+  return familyOf(text) ? null : 'is not an IP address';
 }
 
 /** What is wrong with a text as a network, or null. */
 export function cidr(text: string): string | null {
-  return parseCidr(text) ? null : 'is no network such as 10.244.0.0/16';
+  return parseCidr(text) ? null : 'is not a network such as 10.244.0.0/16';
 }
 
 /** What is wrong with a text as addresses of a pool, or null. */

@@ -119,7 +119,7 @@ export function readConfiguration(document: unknown): AgentConfiguration {
   const kind = (document as { kind?: unknown } | null)?.kind;
   if (kind === 'KubeProxyConfiguration') return readKubeProxyConfiguration(document);
   if (kind !== 'AgentConfiguration') {
-    throw new FairleadError(`kind: ${JSON.stringify(kind)} is no configuration of an agent`, {
+    throw new FairleadError(`kind: ${JSON.stringify(kind)} is not a configuration of an agent`, {
       op: 'read configuration',
       code: 'bad-config',
       hint: `use kind: AgentConfiguration (apiVersion: ${API_VERSION}) or kind: KubeProxyConfiguration`,

@@ -26,7 +26,7 @@ export interface ControlSources {
 /** The path of an agent's control socket, by its state folder. */
 export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.sock');
 
-const MOST_BODY = 1 << 20;
+const MAX_BODY = 1 << 20;
 
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
@@ -184,13 +184,13 @@ async function readBody<T>(request: IncomingMessage): Promise<T> {
   let size = 0;
   for await (const chunk of request) {
     size += (chunk as Buffer).length;
-    if (size > MOST_BODY) throw badRequest('the request is too large');
+    if (size > MAX_BODY) throw badRequest('the request is too large');
     chunks.push(chunk as Buffer);
   }
   try {
     return JSON.parse(Buffer.concat(chunks).toString('utf8')) as T;
   } catch (error) {
-    throw badRequest(`the request is no JSON: ${messageOf(error)}`);
+    throw badRequest(`the request is not JSON: ${messageOf(error)}`);
   }
 }
 

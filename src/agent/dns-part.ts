@@ -151,7 +151,7 @@ function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
   return pods.synced;
 }
 
-/** Takes over what becomes of the node's name servers. */
+/** Follows changes of the node's name servers. */
 function followResolvConf(
   { clock, logger, signal }: AgentContext,
   forwarder: Forwarder,

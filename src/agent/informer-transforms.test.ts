@@ -94,9 +94,9 @@ describe('an EndpointSlice', () => {
   });
 
   const mistakes: Record<string, object> = {
-    'endpoints is no list': { endpoints: 'none' },
+    'endpoints is not a list': { endpoints: 'none' },
     'endpoints is null': { endpoints: null },
-    'an endpoint is no object': { endpoints: [null, 7, 'x', []] },
+    'an endpoint is not an object': { endpoints: [null, 7, 'x', []] },
     'fields of the wrong type': {
       endpoints: [{ addresses: 'a', conditions: 'ready', nodeName: 7, zone: {}, targetRef: 'pod', hints: 1 }],
     },

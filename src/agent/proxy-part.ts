@@ -373,7 +373,7 @@ function modeOf(node: Node): Mode | null {
 function checkMode(text: string): Mode {
   const mode = MODES.find((one) => one === text);
   if (mode) return mode;
-  throw new FairleadError(`annotation ${MODE_ANNOTATION}: ${JSON.stringify(text)} is no mode`, {
+  throw new FairleadError(`annotation ${MODE_ANNOTATION}: ${JSON.stringify(text)} is not a mode`, {
     op: 'switch mode',
     code: 'no-such-mode',
     hint: `use one of ${availableModes().join(', ')}`,

@@ -204,7 +204,7 @@ test('logs and upgrades reach the node, the API server showing its certificate',
 });
 
 test('a node that does not answer is named', async () => {
-  // Port 1 of the loopback: nobody listens there.
+  // Port 1 of the loopback: no process listens there.
   await podOn('n2', 1);
   const { status, body } = await call({ path: `${CORE}/pods/on-n2/log`, identity: admin });
   assert.equal(status, 502);

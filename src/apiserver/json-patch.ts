@@ -22,7 +22,7 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
   let result: Json = structuredClone(document);
   let copied = 0;
   for (const [i, operation] of patch.entries()) {
-    if (!isObject(operation)) throw badRequest(`json patch: operation ${i} is no object`);
+    if (!isObject(operation)) throw badRequest(`json patch: operation ${i} is not an object`);
     const { op, path, from, value } = operation;
     if (typeof op !== 'string' || typeof path !== 'string') {
       throw badRequest(`json patch: operation ${i} needs "op" and "path"`);
@@ -61,7 +61,7 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
         throw badRequest(`json patch: unknown operation ${JSON.stringify(op)}`);
     }
   }
-  if (!isObject(result)) throw doesNotApply('the result is no object');
+  if (!isObject(result)) throw doesNotApply('the result is not an object');
   return result;
 }
 

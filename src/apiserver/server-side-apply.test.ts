@@ -107,7 +107,7 @@ test('a Service’s ports are told apart by port and protocol', async () => {
   );
 });
 
-test('an object that nobody had applied belongs to before-first-apply', async () => {
+test('an object that was never applied belongs to before-first-apply', async () => {
   // A controller in the server's own process: its objects are not tracked.
   await api.request('POST', `${CORE}/configmaps`, map('h', { x: '1' }));
   const { status, body } = await apply(`${CORE}/configmaps/h`, map('h', { x: '2' }), 'one');

@@ -82,7 +82,7 @@ const refusals: Refusal[] = [
     message: /Pod in version "v1" cannot be handled as a ConfigMap/,
   },
   {
-    what: 'a body that is no JSON',
+    what: 'a body that is not JSON',
     send: () => request('POST', `${CORE}/configmaps`, '{'),
     status: 400,
     reason: 'BadRequest',

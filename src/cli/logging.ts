@@ -33,7 +33,7 @@ export function shutdownSignal(): AbortSignal {
   return controller.signal;
 }
 
-/** Ends the process with the error logged when something fails that nobody waits for. */
+/** Ends the process with the error logged when something fails that no code waits for. */
 export function exitOnUnhandled(logger: Logger): void {
   const fatal = (error: unknown) => {
     logger.error({ err: error }, 'unexpected failure');

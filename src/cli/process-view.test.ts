@@ -56,7 +56,7 @@ describe('status names the processes that do not run', () => {
       says: ['the control plane is not running (killed by SIGKILL); it is started again in 5 s'],
     },
     {
-      name: 'the supervisor, and what nobody restarts without it',
+      name: 'the supervisor, and what is not restarted without it',
       supervision: {
         supervisor: dead,
         processes: { [CONTROL_PLANE]: { ...running, identity: dead }, 'node-1': running },

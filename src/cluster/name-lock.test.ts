@@ -57,6 +57,6 @@ test('messages reach the holder; lines that are too long or not JSON do not', as
   role?.release();
 });
 
-test('nobody has a role that was never taken', async () => {
+test('no process has a role that was never taken', async () => {
   assert.equal(await connectToRole('up', unique()), null);
 });

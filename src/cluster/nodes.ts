@@ -80,7 +80,7 @@ async function drain(client: Client, node: NodeState, deadline: AbortSignal): Pr
     const { name = '', namespace = '' } = metadata ?? {};
     await ignoreMissing(client.delete(RESOURCES.pods, name, { namespace }));
   }
-  // Where no agent runs, nobody ends them.
+  // Where no agent runs, they are ended here.
   while (isRunning(node.agent) && !deadline.aborted && (await running()).length > 0)
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
 }

@@ -60,7 +60,7 @@ test('the wire avoids networks that are in use', () => {
 });
 
 const refused: [string, Partial<ClusterRequest>, RegExp][] = [
-  ['text that is no network', { podCidr: 'ten' }, /--pod-cidr: "ten" is no network/],
+  ['text that is not a network', { podCidr: 'ten' }, /--pod-cidr: "ten" is not a network/],
   ['host bits', { podCidr: '10.20.0.1/16' }, /did you mean 10\.20\.0\.0\/16/],
   [
     'a network of the machine',

@@ -167,7 +167,7 @@ function networks(
   const texts = given === null ? families.map((family) => defaults[family]) : given.split(',');
   const cidrs = texts.map((text) => {
     const cidr = parseCidr(text);
-    if (!cidr) throw refusal(option, `${JSON.stringify(text)} is no network such as 10.20.0.0/16`);
+    if (!cidr) throw refusal(option, `${JSON.stringify(text)} is not a network such as 10.20.0.0/16`);
     if (
       cidr.text !== text.toLowerCase() &&
       given !== null &&

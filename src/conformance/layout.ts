@@ -42,6 +42,6 @@ export interface Layout {
 /** The part of the proxies' configuration that changes what must happen. */
 export interface LayoutConfiguration {
   readonly masqueradeAll: boolean;
-  /** The proxies can tell the cluster's pods from strangers. */
+  /** The proxies can tell the cluster's pods from clients outside. */
   readonly localDetection: boolean;
 }

@@ -86,7 +86,7 @@ const EVICTIONS: readonly [
     [gone],
     -70,
   ],
-  ['tolerated for ever: never', [{ operator: 'Exists' }], [gone], null],
+  ['tolerated forever: never', [{ operator: 'Exists' }], [gone], null],
   ['another taint, not tolerated: at once', [], [{ key: 'own', effect: 'NoExecute' }], 0],
 ];
 for (const [name, tolerations, taints, expected] of EVICTIONS) {
@@ -100,7 +100,7 @@ const VERDICTS: readonly [name: string, owners: OwnerState[], dependents: boolea
   ['without owners', [], false, 'keep'],
   ['its owner is there', ['solid'], false, 'keep'],
   ['its owner is gone', ['absent'], false, 'delete Background'],
-  ['its owner is of a kind that nobody follows', ['unknown'], false, 'keep'],
+  ['its owner is of a kind that is not followed', ['unknown'], false, 'keep'],
   ['one owner is gone, one is there', ['absent', 'solid'], false, 'unlink 1'],
   ['its owner waits for it', ['waiting'], false, 'delete Background'],
   ['its owner waits, and it has dependents itself', ['waiting'], true, 'delete Foreground'],

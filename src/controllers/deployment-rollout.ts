@@ -73,7 +73,7 @@ export function rollingStep(deployment: Deployment, fresh: ReplicaSet, old: read
   if (removable <= 0) return sizes;
   const oldestFirst = [...old].sort(byAge);
   const left = new Map(oldestFirst.map((set) => [set, replicasOf(set)]));
-  // Pods of old ReplicaSets that are not available go first: they serve nobody.
+  // Pods of old ReplicaSets that are not available go first: they serve no client.
   for (const set of oldestFirst) {
     if (removable <= 0) break;
     const unhealthy = replicasOf(set) - (set.status?.availableReplicas ?? 0);

@@ -106,7 +106,7 @@ function putProgress(view: StatusView, counts: Status, put: Put, conditions: Dep
     put('Progressing', 'True', reason, `Created new replica set "${view.createdSet}"`, true);
     return deadline * 1000;
   }
-  // A complete rollout that loses pods later is no rollout: its condition stays.
+  // A complete rollout that loses pods later does not become one again: its condition stays.
   if (before?.reason === 'NewReplicaSetAvailable' && !changedTemplate(view)) {
     conditions.push(before);
     return null;

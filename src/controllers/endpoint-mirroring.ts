@@ -22,7 +22,7 @@ const MIRRORER = 'endpointslicemirroring-controller.k8s.io';
 const SKIP = 'endpointslice.kubernetes.io/skip-mirror';
 const LEADER = 'control-plane.alpha.kubernetes.io/leader';
 /** Upstream mirrors that many addresses of a subset. */
-const MOST_PER_SUBSET = 1000;
+const MAX_PER_SUBSET = 1000;
 
 /** True for Endpoints that somebody wrote by hand and that want to be mirrored. */
 export function isMirrored(
@@ -56,7 +56,7 @@ export function reconcileMirror(endpoints: Endpoints | null, slices: readonly En
         ...(port.appProtocol ? { appProtocol: port.appProtocol } : {}),
       }),
     );
-    let room = MOST_PER_SUBSET;
+    let room = MAX_PER_SUBSET;
     const add = (address: EndpointAddress, ready: boolean) => {
       const family = familyOf(address.ip);
       if (!family || room-- <= 0) return;

@@ -79,7 +79,7 @@ export function startEndpointSlices(context: ControllerContext): void {
     // Those of a deleted Service are the garbage collector's.
     if (!service) return void shown.delete(key);
     if (service.metadata?.deletionTimestamp !== undefined) return;
-    // Upstream leaves the slices of a Service that lost its selector to whoever writes them now.
+    // Upstream leaves the slices of a Service that lost its selector to the program that writes them now.
     if (!hasSelector(service)) {
       if (service.spec?.type === 'ExternalName')
         await all(slices.map((slice) => endpointSlices.delete(slice)));

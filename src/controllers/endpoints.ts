@@ -20,7 +20,7 @@ export const ENDPOINTS_MANAGED_BY = 'endpoints.kubernetes.io/managed-by';
 const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 const OVER_CAPACITY = 'endpoints.kubernetes.io/over-capacity';
 /** Upstream cuts the legacy object off here. */
-const MOST_ADDRESSES = 1000;
+const MAX_ADDRESSES = 1000;
 
 /** The legacy Endpoints' subsets of a Service: its primary family, without pods that are going. Pure. */
 export function endpointSubsets(
@@ -29,7 +29,7 @@ export function endpointSubsets(
   nodeOf: (name: string) => Node | undefined,
 ): { subsets: EndpointSubset[]; truncated: boolean } {
   const addressType = addressTypesOf(service)[0];
-  let room = MOST_ADDRESSES;
+  let room = MAX_ADDRESSES;
   let truncated = false;
   const subsets = serviceGroups(service, pods, nodeOf)
     .filter((group) => group.addressType === addressType)

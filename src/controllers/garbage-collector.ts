@@ -17,7 +17,7 @@ export type Verdict =
   | { readonly action: 'unlink'; readonly references: OwnerReference[] };
 
 /**
- * What becomes of an object by the state of its owners (upstream's attemptToDeleteItem): it lives while one is solid,
+ * The fate of an object by the state of its owners (upstream's attemptToDeleteItem): it lives while one is solid,
  * goes in the background when all are absent, in the foreground when one waits for its dependents to go. Pure.
  */
 export function verdictOf(

@@ -111,7 +111,7 @@ export function startNamespaces(context: ControllerContext): void {
     const conditions = namespaceConditions(namespace, rest, clock.now());
     const status = { ...namespace.status, phase: 'Terminating', conditions };
     if (!same(status, namespace.status)) await namespaces.updateStatus({ ...namespace, status });
-    // The last pod's end is heard of at once; what nobody here follows is looked at again.
+    // The last pod's end is heard of at once; what is not followed here is looked at again.
     queue.addAfter(name, 1000);
   });
   namespaces.informer.handle({

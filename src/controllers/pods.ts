@@ -109,7 +109,7 @@ function rankOf(pod: Pod, perNode: ReadonlyMap<string, number>): number[] {
   ];
 }
 
-/** KEP-2255; a value that is no 32-bit number counts as 0. */
+/** KEP-2255; a value that is not a 32-bit number counts as 0. */
 function deletionCost(pod: Pod): number {
   const text = pod.metadata?.annotations?.['controller.kubernetes.io/pod-deletion-cost'] ?? '0';
   return /^(0|-?[1-9][0-9]{0,9})$/.test(text) ? Number(text) : 0;

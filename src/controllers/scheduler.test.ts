@@ -204,7 +204,7 @@ const PREEMPTIONS: readonly [
   ],
   ['equals stay', priority(10, '2'), [[node('a'), pod('x', priority(10, '4'))]], null],
   [
-    'one that is going already makes room, and nobody else has to',
+    'one that is going already makes room, and no other pod has to',
     priority(10, '2'),
     [[node('a'), pod('x', { ...priority(0, '2'), deleting: true }), pod('y', priority(0, '2'))]],
     'a: ',

@@ -18,7 +18,7 @@ export const ZONE_LABEL = 'topology.kubernetes.io/zone';
 export function addressTypesOf(service: Service): ('IPv4' | 'IPv6')[] {
   const families = service.spec?.ipFamilies ?? [];
   if (families.length > 0) return families.map((family) => (family === 'IPv6' ? 'IPv6' : 'IPv4'));
-  // A server of before dual stack, or a headless Service that nobody defaulted.
+  // A server from before dual stack, or a headless Service without defaults.
   return [familyOf(service.spec?.clusterIP ?? '') === 'ipv6' ? 'IPv6' : 'IPv4'];
 }
 

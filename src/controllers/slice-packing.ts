@@ -21,7 +21,7 @@ export interface SliceWrites {
 }
 
 /** As upstream's default: watchers of a slice get all of it at each change. */
-export const MOST_ENDPOINTS = 100;
+export const MAX_ENDPOINTS = 100;
 
 /**
  * Brings existing slices to the wanted endpoints with few writes: an endpoint stays in its slice, room in slices that
@@ -31,7 +31,7 @@ export function packSlices(
   groups: readonly SliceGroup[],
   existing: readonly EndpointSlice[],
   metadata: SliceMetadata,
-  mostEndpoints = MOST_ENDPOINTS,
+  mostEndpoints = MAX_ENDPOINTS,
 ): SliceWrites {
   const writes: SliceWrites = { create: [], update: [], delete: [] };
   const byGroup = new Map<string, EndpointSlice[]>();

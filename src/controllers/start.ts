@@ -127,7 +127,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
   return { ready };
 }
 
-/** Half of an object's size, and nobody here reads it. A write without them leaves the server's as they are. */
+/** Half of an object's size, and it is not read here. A write without them leaves the server's as they are. */
 function dropManagedFields<T extends KubeObject>(object: T): T {
   const { managedFields: _dropped, ...metadata } = object.metadata ?? {};
   return { ...object, metadata };

@@ -35,7 +35,7 @@ export function nodeTaints(node: Node): Taint[] {
   const ready = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status;
   const taints = [...own];
   if (node.spec?.unschedulable) taints.push({ key: UNSCHEDULABLE, effect: 'NoSchedule' });
-  // A node that has said nothing yet takes no pods, but is no reason to evict one.
+  // A node that has said nothing yet takes no pods, but that does not evict one.
   if (ready === undefined) taints.push({ key: NOT_READY, effect: 'NoSchedule' });
   else if (ready !== 'True') {
     const key = ready === 'Unknown' ? UNREACHABLE : NOT_READY;

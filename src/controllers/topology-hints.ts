@@ -5,7 +5,7 @@ import type { SliceGroup } from './slice-packing.ts';
 const MODE = 'service.kubernetes.io/topology-mode';
 const MODE_BEFORE_1_27 = 'service.kubernetes.io/topology-aware-hints';
 /** Hints are given up when a zone's endpoints would carry this much more than their share (KEP-2433). */
-const MOST_OVERLOAD = 0.2;
+const MAX_OVERLOAD = 0.2;
 
 /** The share of the cluster's CPUs that stand in each zone, or null where zones say nothing: fewer than two, or unknown. */
 export function zoneShares(nodes: Iterable<Node>): Map<string, number> | null {
@@ -98,7 +98,7 @@ function allocateZones(
   const wanted = new Map<string, number>();
   for (const [zone, share] of shares) {
     // The least number that leaves no endpoint of the zone overloaded.
-    const least = Math.max(1, Math.ceil((share * count) / (1 + MOST_OVERLOAD)));
+    const least = Math.max(1, Math.ceil((share * count) / (1 + MAX_OVERLOAD)));
     wanted.set(zone, least);
   }
   const sum = [...wanted.values()].reduce((total, number) => total + number, 0);

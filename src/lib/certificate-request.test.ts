@@ -60,7 +60,7 @@ for (const text of [
   'nonsense',
   '-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----',
 ]) {
-  test(`${JSON.stringify(text.slice(0, 20))} is no request`, () => {
+  test(`${JSON.stringify(text.slice(0, 20))} is not a request`, () => {
     assert.throws(() => parseCertificateRequest(text));
   });
 }

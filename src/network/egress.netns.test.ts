@@ -69,12 +69,12 @@ for (const overlay of ['routes', 'vxlan'] as const) {
         assert.deepEqual(server.peers, [seen], what);
       }
     }
-    // Who was a node and is none any more is a stranger.
+    // An address that was a node's and is no longer one is outside the cluster.
     const [first] = networks;
-    const stranger = testNode(2).addresses[0] ?? '';
-    const server = await echoServer(undo, netnsOf(topology, 2), stranger);
+    const former = testNode(2).addresses[0] ?? '';
+    const server = await echoServer(undo, netnsOf(topology, 2), former);
     first?.syncRoutes([testPeer(1)]);
-    assert.ok(await echoBytes(await connectFrom(undo, a.netns, stranger, server.port), 10));
+    assert.ok(await echoBytes(await connectFrom(undo, a.netns, former, server.port), 10));
     assert.deepEqual(server.peers, [testNode(1).addresses[0]]);
     first?.remove();
     const tables = execFileSync('ip', ['netns', 'exec', netnsOf(topology, 1), 'nft', 'list', 'tables'], {

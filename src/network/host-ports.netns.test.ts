@@ -135,16 +135,16 @@ for (const [i, family] of (['ipv4', 'ipv6'] as const).entries()) {
     }
     const loopback = i === 0 ? '127.0.0.1' : '::1';
     assert.ok(await echoBytes(await connectFrom(undo, node, loopback, 8080), 1000), loopback);
-    // Other ports of the node are nobody's, and the port is not one of other addresses.
-    const nobody = async (address: string, at: number) =>
+    // Other ports of the node are closed, and so is the port on other addresses.
+    const refused = async (address: string, at: number) =>
       await assert.rejects(connectFrom(undo, outsideNetns(topology.cluster), address, at), {
         code: 'ECONNREFUSED',
       });
-    await nobody(nodeAddress, 8081);
-    await nobody(testNode(2).addresses[i] ?? '', 8080);
+    await refused(nodeAddress, 8081);
+    await refused(testNode(2).addresses[i] ?? '', 8080);
     assert.ok(ips[i]);
     await pods.detach('a');
-    await nobody(nodeAddress, 8080);
+    await refused(nodeAddress, 8080);
     assert.deepEqual(tables(), []);
   });
 }

@@ -169,7 +169,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     assert.deepEqual(again.syncRoutes([1, 2].map(testPeer)), []);
     assert.ok(await echoBytes(socket, 1 << 16));
     assert.deepEqual(seen, []);
-    // Routes of nodes that left while nobody looked go.
+    // Routes of nodes that left unnoticed go.
     assert.deepEqual(again.syncRoutes([testPeer(1)]), []);
     assert.deepEqual(shownRoutes(again), []);
   });

@@ -142,7 +142,7 @@ for (const bridgeRules of [0, 1]) {
   });
 }
 
-test('attaching again is no error and keeps everything; a new sandbox of the pod gets the same address', async () => {
+test('attaching again succeeds and keeps everything; a new sandbox of the pod gets the same address', async () => {
   const { network, pods } = open();
   const first = sandbox(undo);
   const { ips } = await pods.attach(pod('a'), first);
@@ -211,7 +211,7 @@ test('a sandbox that is not there is refused by the pod’s name, and its addres
   assert.deepEqual(ports(network), []);
 });
 
-test('what nobody keeps is collected, also devices without a record; many as fast as one', async () => {
+test('what is not kept is collected, also devices without a record; many as fast as one', async () => {
   const { network, pods } = open();
   for (let i = 0; i < 12; i++) await pods.attach(pod(String(i)), sandbox(undo));
   rmSync(join(stateDir, 'pod-addresses.jsonl'));

@@ -156,7 +156,7 @@ export function plugMachine(
 }
 
 /**
- * Lets the machine, which is plugged in, reach a network by a node: Services, whose addresses nobody else on the wire
+ * Lets the machine, which is plugged in, reach a network by a node: Services, whose addresses no other host on the wire
  * has. The route goes with the device. Throws EEXIST where the machine has one to that network already.
  */
 export function routeMachine(

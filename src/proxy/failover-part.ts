@@ -42,7 +42,7 @@ export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
     clock,
     logger,
     map,
-    // The userspace mode's flows lead to its own listeners; what becomes of them there, it reports itself.
+    // The userspace mode's flows lead to its own listeners; it reports their outcomes itself.
     tracked: () => mode() !== 'userspace',
     onEjected(endpoints) {
       metrics.ejectedNow(endpoints.size);

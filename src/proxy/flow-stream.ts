@@ -29,7 +29,7 @@ export interface FlowsLost {
 }
 
 /** What a reader may be behind. */
-const MOST_WAITING = 1 << 20;
+const MAX_WAITING = 1 << 20;
 
 /** Writes events to a response until its reader goes. */
 export function streamFlows(
@@ -43,7 +43,7 @@ export function streamFlows(
   response.writeHead(200, { 'content-type': 'application/x-ndjson' });
   response.flushHeaders();
   const watch = flows.watch((event) => {
-    if (response.writableLength > MOST_WAITING) {
+    if (response.writableLength > MAX_WAITING) {
       lost++;
       return;
     }

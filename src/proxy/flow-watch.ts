@@ -10,7 +10,7 @@ export interface FlowWatchOptions {
   readonly monotonic: () => bigint;
 }
 
-/** What happens to flows through Services on this node, in whatever mode; costs nothing while nobody watches. */
+/** What happens to flows through Services on this node, in whatever mode; costs nothing without watchers. */
 export interface FlowWatch {
   watch(onEvent: OnFlowEvent): { close(): void };
   /** The node has another mode now. */

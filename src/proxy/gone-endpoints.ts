@@ -27,10 +27,10 @@ export interface GoneEndpointsOptions {
 const SETTLE_MS = 500;
 const DIALS = 2;
 /** At once; a node's death takes a hundred endpoints with it. */
-const MOST_DIALS = 32;
+const MAX_DIALS = 32;
 
 /**
- * Ends connections to endpoints that are gone: no slice names them any more, or their node has died; and nobody
+ * Ends connections to endpoints that are gone: no slice names them any more, or their node has died; and none
  * answers at their address, not even with a refusal. An endpoint that drains is left alone, and so is a pod that
  * lives on without its Service.
  */
@@ -98,7 +98,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
         if (await isSilent(next)) silent.set(`${next.ip} ${next.port}`, next);
       }
     };
-    await Promise.all(Array.from({ length: Math.min(MOST_DIALS, queue.length) }, worker));
+    await Promise.all(Array.from({ length: Math.min(MAX_DIALS, queue.length) }, worker));
     const gone = [...withoutLiving(silent).values()];
     if (gone.length === 0 || closed) return;
     logger.info({ count: gone.length, first: gone[0] }, 'ending connections to endpoints that are gone');

@@ -62,7 +62,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
         options.onFailure(check, error);
       });
       server.listen({ host: address, port: check.port, ipv6Only: address.includes(':') });
-      // A health check is no reason for this process to go on.
+      // A health check does not keep this process running.
       server.unref();
       return server;
     });

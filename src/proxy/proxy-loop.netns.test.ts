@@ -14,7 +14,7 @@ import { createServiceTable, type ServiceTable } from '../service/service-table.
 import { testNode } from '../service/testing/test-node.ts';
 import { type Applied, type ServiceProxy, startProxy } from './proxy-loop.ts';
 
-/** What becomes of the proxy of a node when its kernel refuses, stalls and recovers: the real one, with faults put in. */
+/** Tests the proxy of a node when its kernel refuses, stalls and recovers: the real one, with faults put in. */
 
 let netns: string;
 let clock: ManualClock;
@@ -254,7 +254,7 @@ test('a Service that is deleted, and made anew, while it is being programmed', a
   assert.deepEqual(await real.verify(), []);
 });
 
-test('a mode that cannot be switched to: the one of before carries on, with what changed meanwhile', async () => {
+test('a mode that cannot be switched to: the previous one carries on, with what changed meanwhile', async () => {
   set(1, 3);
   await pass();
   const next: Dataplane = {

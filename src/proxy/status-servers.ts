@@ -140,7 +140,7 @@ function parseBindAddress(field: string, bind: string): { host: string; port: nu
   const match = /^(?:\[([^\]]+)\]|([^:]*)):([0-9]+)$/.exec(bind);
   const port = Number(match?.[3]);
   if (!match || port < 1 || port > 65535) {
-    throw new FairleadError(`${field}: ${JSON.stringify(bind)} is no address and port`, {
+    throw new FairleadError(`${field}: ${JSON.stringify(bind)} is not an address and port`, {
       op: 'read configuration',
       code: 'bad-config',
       hint: 'write it as 0.0.0.0:10256 or [::]:10256',

@@ -246,7 +246,7 @@ export async function deleteContainer(paths: RuntimePaths, id: string): Promise<
 const MONITOR_ROUNDS = 200;
 const MONITOR_ROUND_MS = 10;
 
-/** Waits until the monitor of a container that has been deleted has written its last word; not for ever. */
+/** Waits until the monitor of a container that has been deleted has written its last word; not forever. */
 export async function monitorEnded(bundle: string): Promise<void> {
   const monitor = readIdentity(join(bundle, 'conmon.pid'));
   for (let round = 0; monitor && isAlive(monitor) && round < MONITOR_ROUNDS; round++) {

@@ -23,7 +23,7 @@ const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
 
 /**
- * Carries out the steps of one pod (lifecycle.ts), one after the other: sandbox, network, volumes, init containers,
+ * Carries out the steps of one pod (lifecycle.ts), in turn: sandbox, network, volumes, init containers,
  * containers; at its end, hooks, signals, and the removal of everything. Continues where an earlier agent stopped.
  */
 export class PodWorker {

@@ -18,7 +18,7 @@ export function classify(node: NodeView, facts: SourceFacts): SourceClass {
   return isDetected(node, facts) ? 'pod' : facts.isNodeAddress ? 'node' : 'external';
 }
 
-/** True when this node can tell the cluster's own pods from strangers in this family. */
+/** True when this node can tell the cluster's own pods from clients outside in this family. */
 export function hasLocalDetection(node: NodeView, family: IPFamily): boolean {
   const detection = node.localDetection;
   switch (detection.mode) {

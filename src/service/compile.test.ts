@@ -184,7 +184,7 @@ const rows: Record<string, Row> = {
       [`${WEB} external`]: '10.244.2.2:8080',
     },
   },
-  'external policy Local without local endpoints drops strangers only': {
+  'external policy Local without local endpoints drops only clients outside the cluster': {
     services: [external({ externalTrafficPolicy: 'Local' }, [{ ip: '203.0.113.1' }])],
     slices: [webSlice(['10.244.2.2 @node-2'])],
     routes: {

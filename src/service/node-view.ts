@@ -129,7 +129,7 @@ function localDetection(
     if (first(family)) continue;
     warnings.push(
       `${field} names no ${LABEL[family]} network: over ${LABEL[family]} pods cannot be told from clients outside the cluster, so ` +
-        'strangers are not masqueraded to cluster IPs and pods get no short cut past externalTrafficPolicy',
+        'clients outside are not masqueraded to cluster IPs and externalTrafficPolicy applies to pods too',
     );
   }
   return { mode, ipv4: first('ipv4'), ipv6: first('ipv6') };

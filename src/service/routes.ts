@@ -21,8 +21,8 @@ export function internalRoutes(
 ): Frontend['routes'] {
   const route = (masquerade: boolean) =>
     internalLocal ? toLocal(sets, masquerade) : toCluster(sets, masquerade);
-  const strangers = node.masqueradeAll || hasLocalDetection(node, family);
-  return { pod: route(node.masqueradeAll), node: route(strangers), external: route(strangers) };
+  const outside = node.masqueradeAll || hasLocalDetection(node, family);
+  return { pod: route(node.masqueradeAll), node: route(outside), external: route(outside) };
 }
 
 /**

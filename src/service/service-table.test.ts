@@ -210,7 +210,7 @@ test('findings come and go with their cause', () => {
 
 test('deleting what was never there does nothing', () => {
   const { table } = webTable();
-  table.deleteService('default', 'nobody');
+  table.deleteService('default', 'absent');
   table.deleteSlice('default', 'nothing');
   assert.ok(isEmptyChange(table.commit().change));
 });

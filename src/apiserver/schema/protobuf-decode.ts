@@ -222,7 +222,7 @@ function timeText(scalar: '@Time' | '@MicroTime', seconds: number, nanos: number
   // The zero of Go's time, the year 1.
   if (seconds === -62135596800) return null;
   const date = new Date(seconds * 1000);
-  if (Number.isNaN(date.getTime())) throw new Error(`${seconds} seconds is no time`);
+  if (Number.isNaN(date.getTime())) throw new Error(`${seconds} seconds is not a time`);
   const text = date.toISOString().slice(0, 19);
   return scalar === '@Time' ? `${text}Z` : `${text}.${String(Math.trunc(nanos / 1000)).padStart(6, '0')}Z`;
 }

@@ -52,7 +52,7 @@ function encodeObject(types: TypeRegistry, type: ObjectType, object: Record<stri
   return writer.finish();
 }
 
-/** Slices of bytes are the one type that is no pointer and yet can be absent. */
+/** Slices of bytes are the one type that can be absent without being a pointer. */
 function isSlice(type: FieldType): boolean {
   return type.kind === 'scalar' && (type.scalar === 'bytes' || type.scalar === '@ExtraValue');
 }

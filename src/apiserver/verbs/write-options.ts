@@ -99,7 +99,7 @@ export function fieldManager(
 }
 
 /**
- * The options of a write that is no apply. Objects of this process's own controllers are not tracked: that would
+ * The options of a write other than an apply. Objects of this process's own controllers are not tracked: that would
  * double the size of every Pod and EndpointSlice, and no client asks for it.
  */
 export function storeOptions(

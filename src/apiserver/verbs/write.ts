@@ -76,7 +76,7 @@ export async function createObject(
     });
   // Plugins and webhooks see the defaults, as upstream's.
   services.schema.complete(object);
-  // What admission adds is no client's.
+  // What admission adds does not belong to the client.
   options.record?.(null, object);
   await mutate(services.admission, attributes(object));
   const prepared = services.resources.prepareCreate(

@@ -139,7 +139,7 @@ export function observed(
 
 type EncodingMemo = (encoding: EventEncoding, type: WatchEventType, stored: StoredObject) => Buffer;
 
-/** Remembers the encodings of the latest change, which all groups of its collection ask for one after the other. */
+/** Remembers the encodings of the latest change, which all groups of its collection ask for in turn. */
 function createEncodingMemo(): EncodingMemo {
   let latest: StoredObject | null = null;
   const encoded = new Map<string, Buffer>();

@@ -139,13 +139,13 @@ describe('eBPF mode', () => {
       assert.equal(asked.peer, `${address} ${TARGET}`);
     });
     test('connections of a process outside the control group are carried by nf_tables', async () => {
-      const stranger = await startClient(scene.topology.namespace('pod3'), null);
+      const other = await startClient(scene.topology.namespace('pod3'), null);
       try {
-        const asked = await stranger.ask('tcp', clusterIP('ipv4', 25), 80);
+        const asked = await other.ask('tcp', clusterIP('ipv4', 25), 80);
         assert.match(asked.answer, /^pod[12] /);
         assert.ok(wasTranslated(clusterIP('ipv4', 25)));
       } finally {
-        await stranger.close();
+        await other.close();
       }
     });
   });

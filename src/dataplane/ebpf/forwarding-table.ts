@@ -75,7 +75,7 @@ export class ForwardingTable {
   /** Ids of frontends that an earlier process assigned: affinity entries refer to them. */
   #adoptedIds = new Map<string, number>();
   #nextId = 1;
-  /** Distinguishes endpoints that have the same number one after the other, across restarts too. */
+  /** Distinguishes endpoints that have the same number in turn, across restarts too. */
   #generation: number;
   #operations = 0;
   /** Scratch: the key of one endpoint. */

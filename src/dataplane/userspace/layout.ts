@@ -84,7 +84,7 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
       name: 'output',
       base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
       // The proxy's own connections go to endpoints untranslated: where an endpoint has the address of a frontend, as
-      // a host's server behind a node port of the same number has, they would come back to the proxy for ever.
+      // a host's server behind a node port of the same number has, they would come back to the proxy forever.
       rules: [
         [hasAny('meta.mark', 1 << node.masqueradeBit), accept],
         rules.restricted,

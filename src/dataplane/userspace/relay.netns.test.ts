@@ -32,7 +32,7 @@ describe('the proxy of the userspace mode', () => {
   before(async () => {
     topology = createTopology();
     for (const place of ['pod1', 'pod2'] as const) await topology.serve(place, TARGET);
-    // Packets to these go out of the node's door and are heard by nobody.
+    // Packets to these leave the node and reach no host.
     topology.configure(
       'node',
       'route add 10.244.1.99/32 dev v3',

@@ -16,7 +16,7 @@ const BACKLOG = 4096;
 type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
 
 /**
- * A TCP listener that connects each client to an endpoint, one after the other until one answers, and then carries
+ * A TCP listener that connects each client to an endpoint, in turn until one answers, and then carries
  * bytes both ways: each side's end of data is passed on by itself (half-close), as fast as the slower side takes it
  * (back-pressure), and a reset of one side resets the other.
  */
@@ -146,7 +146,7 @@ export function createTcpProxy({
     ] as const) {
       one.on('error', () => reset(other));
       one.on('close', () => {
-        // Closed before it has taken all, or given its end: the other side would wait for ever.
+        // Closed before it has taken all, or given its end: the other side would wait forever.
         if (!one.readableEnded || !one.writableFinished) reset(other);
         if (!client.destroyed || !server.destroyed) return;
         if (others.delete(pair)) onClosed();

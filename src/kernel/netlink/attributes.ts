@@ -213,7 +213,7 @@ const textDecoder = new TextDecoder();
 /** The attributes of a message or a nest, by type. Views into the message, not copies. */
 export type Attributes = ReadonlyMap<number, Uint8Array>;
 
-/** Reads attributes one after the other; a list may repeat a type. Stops at a malformed one. */
+/** Reads attributes in turn; a list may repeat a type. Stops at a malformed one. */
 export function* eachAttribute(bytes: Uint8Array): Generator<[type: number, value: Uint8Array]> {
   let at = 0;
   while (at + 4 <= bytes.length) {

@@ -26,7 +26,7 @@ export type RuleVerdict =
 export const NESTED = 0x8000;
 
 /**
- * Attributes of nf_tables messages, one after the other in a buffer that grows. Everything in netlink is aligned to
+ * Attributes of nf_tables messages, in turn in a buffer that grows. Everything in netlink is aligned to
  * 32 bits, so that it is written word by word; numbers are in network order.
  */
 export class AttributeWriter {

@@ -105,7 +105,7 @@ function writeNewAddress(writer: MessageWriter, address: NewAddress): void {
   const flags =
     (bytes.length === 16 ? IFA_F_NODAD : 0) | (address.prefixRoute === false ? IFA_F_NOPREFIXROUTE : 0);
   writer.attributeU32(IFA_FLAGS, flags);
-  // struct ifa_cacheinfo: preferred for no time, valid for ever.
+  // struct ifa_cacheinfo: preferred for no time, valid forever.
   if (address.deprecated && bytes.length === 16) {
     writer.attribute(IFA_CACHEINFO, Uint8Array.of(0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0));
   }

@@ -30,7 +30,7 @@ export interface CniServerOptions {
 
 const MAX_REQUEST_BYTES = 4 << 20;
 
-/** Carries out the calls of the CNI plugin on this node, those for one interface one after the other. */
+/** Carries out the calls of the CNI plugin on this node, those for one interface in turn. */
 export function serveCni(options: CniServerOptions): { close(): void } {
   const { path, logger } = options;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });

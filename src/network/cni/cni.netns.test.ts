@@ -24,7 +24,7 @@ describe('calls that cannot be carried out', () => {
     ['no namespace', { CNI_NETNS: '' }, {}, 4],
     ['an interface’s name that is too long', { CNI_IFNAME: 'a234567890123456' }, {}, 4],
     ['a namespace that is not there', {}, {}, 3],
-    ['an input that is no JSON', {}, 'name: x', 6],
+    ['an input that is not JSON', {}, 'name: x', 6],
     ['a version that is not spoken', {}, { cniVersion: '0.2.0' }, 1],
     ['a version of the future', {}, { cniVersion: '9.0.0' }, 1],
     ['a network without a name', {}, { name: '' }, 7],
@@ -128,7 +128,7 @@ describe('CHECK finds', () => {
   test('a container that it does not know, and other addresses than it gave', async () => {
     const netns = sandbox(undo);
     const prevResult = await add(netns);
-    assert.match((await ours('CHECK', 'stranger', { prevResult }, netns)).answer.msg, /nothing is known/);
+    assert.match((await ours('CHECK', 'unknown', { prevResult }, netns)).answer.msg, /nothing is known/);
     const other = structuredClone(prevResult);
     other.ips[0].address = '10.244.1.77/24';
     assert.match(
@@ -184,7 +184,7 @@ test('many at once: every container has addresses of its own, and all of them go
   assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
-test('ADD and DEL of one container at once come one after the other', async () => {
+test('ADD and DEL of one container at once come in turn', async () => {
   const netns = sandbox(undo);
   const outcomes = await Promise.all(
     ['ADD', 'DEL', 'ADD', 'DEL', 'ADD'].map((command) => ours(command, netns)),
@@ -239,7 +239,7 @@ test('an agent that is started again is waited for, and knows what it gave', asy
   const result = await add(first);
   node.stopAgent();
   const waiting = [ours('ADD', second), ours('DEL', 'never'), ours('CHECK', first, { prevResult: result })];
-  // Whoever is asked while an agent ends gets no answer, and asks again.
+  // A request that meets an agent's end gets no answer, and is repeated.
   const brief = createServer((connection) => connection.destroy());
   await new Promise<void>((resolve) => brief.listen(node.socket, resolve));
   await new Promise((resolve) => setTimeout(resolve, 150));

@@ -81,7 +81,7 @@ function parse(input: string): unknown {
   } catch (error) {
     throw new CniError(
       CNI_CODE.undecodable,
-      'the network configuration on standard input is no JSON',
+      'the network configuration on standard input is not JSON',
       error instanceof Error ? error.message : undefined,
     );
   }

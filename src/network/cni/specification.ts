@@ -86,7 +86,7 @@ export class CniError extends Error {
 /** Reads a network configuration. Throws CniError by the specification's codes. */
 export function readConfig(document: unknown): CniConfig {
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
-    throw new CniError(CNI_CODE.undecodable, 'the network configuration is no JSON object');
+    throw new CniError(CNI_CODE.undecodable, 'the network configuration is not a JSON object');
   }
   const fields = document as Record<string, unknown>;
   const cniVersion = String(fields['cniVersion'] ?? '0.1.0');
@@ -100,7 +100,7 @@ export function readConfig(document: unknown): CniConfig {
   }
   const name = fields['name'];
   if (typeof name !== 'string' || !/^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(name)) {
-    throw new CniError(CNI_CODE.badConfiguration, `name: ${JSON.stringify(name)} is no name of a network`);
+    throw new CniError(CNI_CODE.badConfiguration, `name: ${JSON.stringify(name)} is not a name of a network`);
   }
   const ipam = fields['ipam'];
   if (typeof ipam === 'object' && ipam !== null && Object.keys(ipam).length > 0) {

@@ -68,7 +68,7 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
       /ENOENT/,
     ],
     [
-      'a size that is no number',
+      'a size that is not a number',
       withField(tarOf([file('a')]), SIZE, Buffer.from('zzzzzzzzzzz\0')),
       /header|size/i,
     ],
@@ -79,7 +79,7 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
       /size|end of data/,
     ],
     ['a size beyond the archive', withField(tarOf([file('a')]), SIZE, base256(1, 0, 0, 0, 0)), /end of data/],
-    ['a size in a pax header that is no number', tarOf([file('a', { pax: { size: 'many' } })]), /header/i],
+    ['a size in a pax header that is not a number', tarOf([file('a', { pax: { size: 'many' } })]), /header/i],
     [
       'a pax header larger than memory',
       withField(tarOf([file('a', { pax: { a: 'b' } })]), SIZE, base256(1, 0, 0, 0, 0)),
@@ -87,13 +87,13 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
     ],
     ['a sparse file of GNU tar', withField(tarOf([file('a')]), 156, Buffer.from('S')), /not supported/],
     ['a sparse file in pax', tarOf([file('a', { pax: { 'GNU.sparse.major': '1' } })]), /not supported/],
-    ['a type that nobody knows', withField(tarOf([file('a')]), 156, Buffer.from('Z')), /not supported/],
+    ['an unknown type', withField(tarOf([file('a')]), 156, Buffer.from('Z')), /not supported/],
     [
       'a user that the kernel does not have',
       tarOf([file('a', { pax: { uid: '4294967295' } })]),
       /invalid user/,
     ],
-    ['a group that is no number', tarOf([file('a', { pax: { gid: 'x' } })]), /invalid group/],
+    ['a group that is not a number', tarOf([file('a', { pax: { gid: 'x' } })]), /invalid group/],
     [
       'a device number that the kernel does not have',
       withField(tarOf([{ path: 'd', type: 'character' }]), 329, Buffer.from('7777777\0')),

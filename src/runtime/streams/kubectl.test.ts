@@ -135,7 +135,7 @@ for (const carrier of ['websocket', 'spdy/3.1'] as const) {
       }
     });
 
-    test('a port that nobody listens on is told to the user', async () => {
+    test('a closed port is reported to the user', async () => {
       const closed = createServer();
       await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
       const { port } = closed.address() as AddressInfo;

@@ -195,7 +195,7 @@ function swallow(): Writable {
   return new Writable({ write: (_chunk, _encoding, callback) => callback() });
 }
 
-/** Sizes come as JSON objects one after the other: {"Width":80,"Height":24}. */
+/** Sizes come as JSON objects in turn: {"Width":80,"Height":24}. */
 async function* terminalSizes(input: Readable): AsyncGenerator<TerminalSize> {
   let text = '';
   for await (const chunk of input) {

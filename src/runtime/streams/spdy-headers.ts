@@ -43,7 +43,7 @@ export class HeaderDecoder {
     this.#inflate.on('error', (error) => this.#fail(error));
   }
 
-  /** Names are in lower case. Blocks must be given one after the other. Rejects when the block is malformed. */
+  /** Names are in lower case. Blocks must be given in turn. Rejects when the block is malformed. */
   async decode(block: Buffer): Promise<Map<string, string>> {
     this.#chunks = [];
     this.#length = 0;

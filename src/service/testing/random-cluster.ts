@@ -214,14 +214,13 @@ function randomPacket(random: Random, map: ServiceMap, dual: boolean): Packet {
   const sourceClass = random.pick(['pod', 'node', 'external'] as const);
   const nodeAddress = map.node[family] ?? (family === 'ipv4' ? '192.168.0.1' : 'fd00:168::1');
   const pods = family === 'ipv4' ? '10.244.1.' : 'fd00:244:0:1::';
-  const strangers =
-    family === 'ipv4' ? ['198.51.100.7', '203.0.113.200'] : ['2001:db8:1::7', '2001:db8:ff::1'];
+  const outside = family === 'ipv4' ? ['198.51.100.7', '203.0.113.200'] : ['2001:db8:1::7', '2001:db8:ff::1'];
   const unallocated = family === 'ipv4' ? '10.96.200.1' : 'fd00:96::ff01';
   return {
     source: {
       pod: `${pods}${(random.integer(12) + 2).toString(family === 'ipv4' ? 10 : 16)}`,
       node: nodeAddress,
-      external: random.pick(strangers),
+      external: random.pick(outside),
     }[sourceClass],
     sourceClass,
     destination: frontend ? (frontend.address ?? nodeAddress) : random.pick([unallocated, nodeAddress]),

@@ -87,7 +87,7 @@ function matchedKinds(policy: ApiObject, registry: ResourceRegistry) {
 
 /** Fields that an expression reads from `object` or `oldObject` and that the schema does not have. */
 function unknownFields(expression: string, schema: FieldSchema): { column: number; name: string }[] {
-  // Text in quotes is no path; its length stays, so that columns do.
+  // Text in quotes is not a path; its length stays, so that columns do.
   const code = expression.replace(/'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/g, (text) => ' '.repeat(text.length));
   const found: { column: number; name: string }[] = [];
   for (const path of code.matchAll(/(?<![\w.])(?:object|oldObject)((?:\.[A-Za-z_]\w*)+)(\s*\()?/g)) {

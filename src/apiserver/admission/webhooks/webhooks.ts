@@ -43,7 +43,7 @@ const hooksIn = (view: ObjectView, attributes: AdmissionAttributes, type: Webhoo
   isExempt(attributes) ? [] : webhooksOf(view, type);
 
 /**
- * Calls the mutating webhooks one after the other, each with what the former made of the object. When a webhook has
+ * Calls the mutating webhooks in turn, each with what the former made of the object. When a webhook has
  * changed it, `rerun` runs the server's own plugins again, and webhooks with reinvocationPolicy IfNeeded are asked
  * again once.
  */
