@@ -1,6 +1,6 @@
 /** A reporter of Node's test runner that says in the end which files took longest. */
 const MOST = 12;
-const LEAST_MS = 2000;
+const MIN_MS = 2000;
 
 export default async function* slowFiles(source) {
   const files = new Map();
@@ -8,7 +8,7 @@ export default async function* slowFiles(source) {
     if ((type !== 'test:pass' && type !== 'test:fail') || data.nesting > 0 || !data.file) continue;
     files.set(data.file, (files.get(data.file) ?? 0) + (data.details?.duration_ms ?? 0));
   }
-  const slow = [...files].filter(([, ms]) => ms >= LEAST_MS).sort(([, a], [, b]) => b - a);
+  const slow = [...files].filter(([, ms]) => ms >= MIN_MS).sort(([, a], [, b]) => b - a);
   if (slow.length === 0) return;
   yield 'took longest:\n';
   for (const [file, ms] of slow.slice(0, MOST)) {
