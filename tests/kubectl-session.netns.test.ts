@@ -108,7 +108,7 @@ const STEPS: readonly Step[] = [
   { run: 'explain service.spec.externalTrafficPolicy', sees: /FIELD: externalTrafficPolicy <string>/ },
   { run: 'events --for pod/shell', sees: /Normal +Scheduled[\s\S]*Normal +Started/ },
   { run: 'get events', sees: /Normal +ScalingReplicaSet +deployment\/web/ },
-  { run: 'top node', fails: /Metrics API not available/ },
+  { run: 'top node', sees: /^node-1 +\d+m .*\nnode-2 +\d+m /m },
   { run: 'delete deploy,svc web', sees: /deployment\.apps "web" deleted/ },
   { run: 'delete pod shell --grace-period=0', sees: /pod "shell" (force )?deleted/ },
   { run: 'delete namespace shop', sees: /namespace "shop" deleted/ },

@@ -69,13 +69,14 @@ export const ERROR_CODES = {
   RunContainerError: 'a container cannot be started',
 } as const;
 
-/** Names of errno(3); ERESTART is missing in Node.js. */
-export type ErrnoName = keyof typeof constants.errno | 'ERESTART';
+/** Names of errno(3), where ERESTART is missing in Node.js, and numbers without a name, such as ipset's own. */
+export type ErrnoName = keyof typeof constants.errno | 'ERESTART' | `errno ${number}`;
 
 export type ErrorCode = keyof typeof ERROR_CODES | ErrnoName;
 
 /** Returns a code that came as text, such as the name of an errno or the code of another process; EIO if unknown. */
 export function errorCode(text: unknown): ErrorCode {
-  const isKnown = typeof text === 'string' && (Object.hasOwn(ERROR_CODES, text) || /^E[A-Z0-9]+$/.test(text));
+  const isKnown =
+    typeof text === 'string' && (Object.hasOwn(ERROR_CODES, text) || /^(E[A-Z0-9]+|errno \d+)$/.test(text));
   return isKnown ? (text as ErrorCode) : 'EIO';
 }

@@ -162,7 +162,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const after = sessions.lasting();
     // Renewals, several each second, change nothing.
     if (before.size !== after.size || [...after].some(([name, one]) => before.get(name) !== one)) look();
-    else if (lease.spec?.holderIdentity === '') look();
+    else if (!lease.spec?.holderIdentity) look();
   }
 
   function forget(lease: Lease): void {
@@ -263,7 +263,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     if (what === 'remove' || (what === 'release' && !wanted?.has(key))) {
       if (current) await remove(current);
     } else if (what === 'release') {
-      if (current) leases.record(await writeOwner(current, ''));
+      if (current) leases.record(await client.update(RESOURCES.leases, releasedLease(current), limited()));
     } else {
       // The others must know how soon to miss this node, before it matters.
       if (!session.mayAct() || !session.isBusy) return;
@@ -290,9 +290,9 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const spec = {
       ...lease.spec,
       holderIdentity: owner,
-      ...(owner === ''
-        ? {}
-        : { acquireTime: now, renewTime: now, leaseTransitions: (lease.spec?.leaseTransitions ?? -1) + 1 }),
+      acquireTime: now,
+      renewTime: now,
+      leaseTransitions: (lease.spec?.leaseTransitions ?? -1) + 1,
     };
     if (lease.metadata?.resourceVersion === undefined)
       return client.create(RESOURCES.leases, { ...lease, spec }, limited());

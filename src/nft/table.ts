@@ -351,7 +351,7 @@ export class Table {
           kernelMs: performance.now() - encoded + (read - started),
         };
       }
-      if (attempt < MAX_ATTEMPTS && hasCode(error, 'ERESTART', 'errno 85')) continue;
+      if (attempt < MAX_ATTEMPTS && hasCode(error, 'ERESTART')) continue;
       this.#spec = null;
       if (attempt >= MAX_ATTEMPTS + MAX_REFUSALS) throw error;
       if (!(error instanceof NftRefusal) || hasCode(error, 'EPERM')) throw error;

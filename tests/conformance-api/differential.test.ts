@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { startOracle } from './oracle.ts';
 import { runSequences } from './sequence-tester.ts';
-import { ourServer, runVariations } from './tester.ts';
+import { runVariations, startOurServer } from './tester.ts';
 
 const assets = process.env['KUBEBUILDER_ASSETS'];
 const skip = assets ? false : 'KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd';
@@ -19,7 +19,9 @@ const KNOWN_SEQUENCES = ['null for a value'];
 test('every kind answers variations of its objects as kube-apiserver does', { skip }, async (t) => {
   const oracle = await startOracle(assets ?? '');
   t.after(() => oracle.stop());
-  const { counts, findings } = await runVariations(oracle, await ourServer());
+  const ours = await startOurServer();
+  t.after(() => ours.stop());
+  const { counts, findings } = await runVariations(oracle, ours.send);
   for (const [key, count] of counts) {
     await t.test(key, () => {
       const shown = findings
@@ -38,7 +40,9 @@ test('sequences of applies, updates and patches leave the same objects and owner
   t.after(() => oracle.stop());
   const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'default' } };
   await oracle.send('POST', '/api/v1/namespaces/default/serviceaccounts', account);
-  const findings = await runSequences(oracle.send, await ourServer());
+  const ours = await startOurServer();
+  t.after(() => ours.stop());
+  const findings = await runSequences(oracle.send, ours.send);
   const others = findings.filter((one) => !KNOWN_SEQUENCES.includes(one.sequence));
   assert.deepEqual(others, []);
 });

@@ -24,10 +24,10 @@ export type ApiClient = (
 /** The status of an answer that never came: kube-apiserver panicked on the request. */
 export const CONNECTION_CLOSED = 0;
 
-/** The real kube-apiserver on an etcd of its own, on loopback. */
+/** An API server on loopback; the real kube-apiserver has an etcd of its own. */
 export interface Oracle {
   readonly send: ApiClient;
-  stop(): void;
+  stop(): void | Promise<void>;
 }
 
 /** Starts etcd and kube-apiserver from `assets` (KUBEBUILDER_ASSETS). Throws Error with the end of their logs. */

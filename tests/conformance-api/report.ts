@@ -2,7 +2,7 @@
 import { startOracle } from './oracle.ts';
 import { runSequences } from './sequence-tester.ts';
 import { SEQUENCES } from './sequences.ts';
-import { ourServer, runVariations } from './tester.ts';
+import { runVariations, startOurServer } from './tester.ts';
 
 const assets = process.env['KUBEBUILDER_ASSETS'];
 if (!assets) {
@@ -11,11 +11,12 @@ if (!assets) {
 }
 const kinds = process.argv.slice(2);
 const oracle = await startOracle(assets);
+const ours = await startOurServer();
 try {
   if (kinds[0] === 'sequences') {
     const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'default' } };
     await oracle.send('POST', '/api/v1/namespaces/default/serviceaccounts', account);
-    const findings = await runSequences(oracle.send, await ourServer());
+    const findings = await runSequences(oracle.send, ours.send);
     for (const one of findings) {
       process.stdout.write(`${one.sequence}, step ${one.step}: ${one.difference}\n`);
     }
@@ -25,7 +26,7 @@ try {
   }
   const { findings, counts } = await runVariations(
     oracle,
-    await ourServer(),
+    ours.send,
     (kind) => kinds.length === 0 || kinds.includes(kind),
   );
   for (const one of findings) {
@@ -44,6 +45,7 @@ try {
   }
   process.stdout.write(`# all: ${differ} of ${asked} differ, ${otherWords} in other words\n`);
 } finally {
-  oracle.stop();
+  await oracle.stop();
+  await ours.stop();
 }
 process.exit(0);

@@ -38,8 +38,8 @@ export function baseObjects(): BaseObject[] {
   return parseAllDocuments(source).map((document) => document.toJS() as BaseObject);
 }
 
-/** Our server in this process, spoken to over HTTPS by an administrator's certificate. */
-export async function ourServer(): Promise<ApiClient> {
+/** Starts our server in this process, spoken to over HTTPS by an administrator's certificate. */
+export async function startOurServer(): Promise<Oracle> {
   const api = startApi();
   const [port = 0] = await api.server.listen([{ host: '127.0.0.1', port: 0 }]);
   const identity = api.authority.issue({
@@ -48,7 +48,14 @@ export async function ourServer(): Promise<ApiClient> {
     names: [],
     usage: 'client',
   });
-  return sender(new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false, ...identity }), port);
+  const agent = new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false, ...identity });
+  return {
+    send: sender(agent, port),
+    async stop() {
+      agent.destroy();
+      await api.server.close();
+    },
+  };
 }
 
 function pathOf(object: BaseObject): string {

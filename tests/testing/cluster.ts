@@ -214,6 +214,7 @@ export async function startCluster(
       };
     },
     load(place, url, ...options) {
+      const concurrency = options.includes('--concurrency') ? [] : ['--concurrency', '4'];
       const total = {
         count: 0,
         answers: {} as Record<string, number>,
@@ -223,7 +224,7 @@ export async function startCluster(
       const running = (async () => {
         while (!stopping) {
           const { out, error } = await fairlead(
-            ...inPlace(place, url, ['--count', '300', '--concurrency', '4', ...options]),
+            ...inPlace(place, url, ['--count', '300', ...concurrency, ...options]),
           );
           if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
           const counts = JSON.parse(out) as Counts;

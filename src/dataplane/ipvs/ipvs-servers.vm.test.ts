@@ -220,6 +220,9 @@ describe('virtual servers', () => {
     assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:9000']);
     clock.advance(3_600_000);
     await dataplane.verify();
+    // The next look for drained servers.
+    clock.advance(2000);
+    await dataplane.verify();
     assert.equal(list().has(`TCP ${VIP}:80`), false);
     assert.deepEqual(await dataplane.verify(), []);
   });
