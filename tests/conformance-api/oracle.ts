@@ -21,12 +21,28 @@ export type ApiClient = (
   contentType?: string,
 ) => Promise<ApiAnswer>;
 
+/** One answer as its bytes. */
+export interface RawAnswer {
+  readonly status: number;
+  readonly contentType: string;
+  readonly body: Buffer;
+}
+
+/** Sends a request as it is to an API server as an administrator. */
+export type RawClient = (
+  method: string,
+  path: string,
+  headers: Readonly<Record<string, string>>,
+  body?: string,
+) => Promise<RawAnswer>;
+
 /** The status of an answer that never came: kube-apiserver panicked on the request. */
 export const CONNECTION_CLOSED = 0;
 
 /** An API server on loopback; the real kube-apiserver has an etcd of its own. */
 export interface Oracle {
   readonly send: ApiClient;
+  readonly sendRaw: RawClient;
   stop(): void | Promise<void>;
 }
 
@@ -99,7 +115,7 @@ export async function startOracle(assets: string): Promise<Oracle> {
   const deadline = Date.now() + 60_000;
   for (;;) {
     const ready = await send('GET', '/api/v1/namespaces/default').catch(() => null);
-    if (ready?.status === 200) return { send, stop };
+    if (ready?.status === 200) return { send, sendRaw: rawSender(agent, secure, token), stop };
     if (Date.now() > deadline || processes.some((child) => child.exitCode !== null)) {
       stop();
       throw new Error(`kube-apiserver did not become ready:\n${log}`);
@@ -115,7 +131,22 @@ export function oracleVersion(assets: string): string {
 
 /** A client of an API server on loopback; without a token, by the agent's certificate. */
 export function sender(agent: Agent, port: number, token?: string): ApiClient {
-  return (method, path, body, contentType = 'application/json') =>
+  const send = rawSender(agent, port, token);
+  return async (method, path, body, contentType = 'application/json') => {
+    const headers = { 'content-type': contentType, accept: 'application/json' };
+    const answer = await send(method, path, headers, body === undefined ? undefined : JSON.stringify(body));
+    const text = answer.body.toString();
+    try {
+      return { status: answer.status, body: text === '' ? null : JSON.parse(text) };
+    } catch {
+      return { status: answer.status, body: text };
+    }
+  };
+}
+
+/** As `sender`, with the request's own headers and the answer's bytes. */
+export function rawSender(agent: Agent, port: number, token?: string): RawClient {
+  return (method, path, headers, body) =>
     new Promise((resolve, reject) => {
       const outgoing = request(
         {
@@ -126,8 +157,8 @@ export function sender(agent: Agent, port: number, token?: string): ApiClient {
           path,
           headers: {
             ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-            'content-type': contentType,
-            accept: 'application/json',
+            ...headers,
+            ...(body === undefined ? {} : { 'content-length': Buffer.byteLength(body) }),
           },
         },
         (response) => {
@@ -135,17 +166,16 @@ export function sender(agent: Agent, port: number, token?: string): ApiClient {
           response.on('data', (chunk: Buffer) => chunks.push(chunk));
           response.on('error', reject);
           response.on('end', () => {
-            const text = Buffer.concat(chunks).toString();
-            try {
-              resolve({ status: response.statusCode ?? 0, body: text === '' ? null : JSON.parse(text) });
-            } catch {
-              resolve({ status: response.statusCode ?? 0, body: text });
-            }
+            resolve({
+              status: response.statusCode ?? 0,
+              contentType: response.headers['content-type'] ?? '',
+              body: Buffer.concat(chunks),
+            });
           });
         },
       );
       outgoing.on('error', reject);
-      outgoing.end(body === undefined ? undefined : JSON.stringify(body));
+      outgoing.end(body);
     });
 }
 

@@ -4,7 +4,7 @@ import { parseAllDocuments } from 'yaml';
 import { KINDS } from '../../src/apiserver/kinds.ts';
 import { startApi } from '../../src/apiserver/testing/api.ts';
 import { difference, sameMessage } from './compare.ts';
-import { type ApiClient, type Oracle, sender } from './oracle.ts';
+import { type ApiClient, type Oracle, rawSender, sender } from './oracle.ts';
 import { variationsOf } from './variations.ts';
 
 export interface Finding {
@@ -51,6 +51,7 @@ export async function startOurServer(): Promise<Oracle> {
   const agent = new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false, ...identity });
   return {
     send: sender(agent, port),
+    sendRaw: rawSender(agent, port),
     async stop() {
       agent.destroy();
       await api.server.close();

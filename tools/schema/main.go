@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -50,6 +51,7 @@ var groups = []struct {
 	{admissionregistrationv1.SchemeGroupVersion, "k8s.io/api/admissionregistration/v1", admissionregistrationv1.AddToScheme},
 	{apiextensionsv1.SchemeGroupVersion, apiextensionsPackage, apiextensionsv1.AddToScheme},
 	{apiregistrationv1.SchemeGroupVersion, "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1", apiregistrationv1.AddToScheme},
+	{apidiscoveryv2.SchemeGroupVersion, "k8s.io/api/apidiscovery/v2", apidiscoveryv2.AddToScheme},
 	{appsv1.SchemeGroupVersion, "k8s.io/api/apps/v1", appsv1.AddToScheme},
 	{authenticationv1.SchemeGroupVersion, "k8s.io/api/authentication/v1", authenticationv1.AddToScheme},
 	{authorizationv1.SchemeGroupVersion, "k8s.io/api/authorization/v1", authorizationv1.AddToScheme},

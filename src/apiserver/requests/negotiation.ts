@@ -8,6 +8,8 @@ export interface Representation {
   readonly format: Format;
   /** Rows for `kubectl get`, or metadata alone; null: the objects as they are. */
   readonly as: { readonly kind: TransformKind; readonly version: 'v1' | 'v1beta1' } | null;
+  /** All groups with their resources in one document (apidiscovery.k8s.io/v2). */
+  readonly aggregated: boolean;
   /** Indented. */
   readonly pretty: boolean;
 }
@@ -17,9 +19,14 @@ export type TransformKind = 'Table' | 'PartialObjectMetadata' | 'PartialObjectMe
 /** What an endpoint can answer with. */
 export interface Offer {
   readonly formats: readonly Format[];
-  /** Objects of a kind, which can come as tables and as metadata alone. */
-  readonly transforms: boolean;
+  /** The other shapes in which the object can come. */
+  readonly transforms: readonly TransformKind[];
+  /** The list of groups, which can come with all their resources. */
+  readonly aggregated?: boolean;
 }
+
+/** The form of answers that are not objects of a kind. */
+export const ANY_OBJECT: Offer = { formats: ['json', 'yaml', 'protobuf'], transforms: [] };
 
 export const MEDIA_TYPES: Readonly<Record<Format, string>> = {
   json: 'application/json',
@@ -68,18 +75,35 @@ export function negotiate(context: RequestContext, offer: Offer): Representation
   const header = context.request.headers['accept'] ?? '';
   const pretty = wantsPretty(context);
   const clauses = header === '' ? [{ type: '*', subtype: '*', q: 1, parameters: {} }] : parseAccept(header);
+  let isKnownType = false;
   for (const { type, subtype, parameters } of clauses) {
     for (const format of offer.formats) {
       const [, own] = MEDIA_TYPES[format].split('/');
       if (type !== '*' && type !== 'application') continue;
       if (subtype !== '*' && subtype !== own) continue;
+      isKnownType = true;
+      const form = { format, pretty: pretty || parameters['pretty'] === '1' };
+      if (offer.aggregated && isAggregatedDiscovery(parameters))
+        return { ...form, as: null, aggregated: true };
       const as = transformOf(parameters, format, offer);
       if (as === undefined) continue;
-      return { format, as, pretty: pretty || parameters['pretty'] === '1' };
+      return { ...form, as, aggregated: false };
     }
   }
   const accepted = offer.formats.map((format) => MEDIA_TYPES[format]).join(', ');
-  throw new StatusError(406, 'NotAcceptable', `only the following media types are accepted: ${accepted}`, {});
+  throw isKnownType
+    ? new StatusError(406, 'NotAcceptable', `only the following media types are accepted: ${accepted}`)
+    : noRepresentation(accepted);
+}
+
+/** The refusal of media types that an endpoint does not have, in upstream's words. */
+export function noRepresentation(accepted: string): StatusError {
+  const message = `406: Not Acceptable\n\nAvailable representations: ${accepted}`;
+  return new StatusError(406, 'NotAcceptable', message, {});
+}
+
+function isAggregatedDiscovery({ as, g, v }: Readonly<Record<string, string>>): boolean {
+  return as === 'APIGroupDiscoveryList' && g === 'apidiscovery.k8s.io' && v === 'v2';
 }
 
 /** Undefined: the transform is not on offer. */
@@ -90,9 +114,8 @@ function transformOf(
 ): Representation['as'] | undefined {
   const { as: kind, g: group, v: version } = parameters;
   if (kind === undefined && group === undefined && version === undefined) return null;
-  if (!offer.transforms || group !== 'meta.k8s.io' || (version !== 'v1' && version !== 'v1beta1')) {
-    return undefined;
-  }
+  if (group !== 'meta.k8s.io' || (version !== 'v1' && version !== 'v1beta1')) return undefined;
+  if (!offer.transforms.some((transform) => transform === kind)) return undefined;
   switch (kind) {
     case 'Table':
       return format === 'protobuf' ? undefined : { kind, version };

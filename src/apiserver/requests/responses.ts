@@ -1,11 +1,11 @@
 import type { SchemaService } from '../schema-service.ts';
 import type { StatusError } from '../status-error.ts';
 import { contentTypeOf, encode } from './encode.ts';
-import { ALL_FORMATS, negotiate, type Representation } from './negotiation.ts';
+import { ANY_OBJECT, negotiate, type Representation } from './negotiation.ts';
 import type { PlainResponse } from './request.ts';
 import type { RequestContext } from './request-context.ts';
 
-const PLAIN_JSON = { format: 'json', as: null, pretty: false } as const;
+const PLAIN_JSON = { format: 'json', as: null, aggregated: false, pretty: false } as const;
 
 /** The Status object of a refusal in the format that the client accepts, with the headers that belong to it. */
 export function statusResponse(
@@ -18,11 +18,11 @@ export function statusResponse(
   return respond(schema, statusForm(context), error.code, error.toJSON(), headers);
 }
 
-/** A client that accepts nothing that there is still learns why it was refused: in JSON. */
+/** A client that accepts no form of a Status still learns why it was refused: in JSON. */
 function statusForm(context: RequestContext | null): Representation {
   if (!context) return PLAIN_JSON;
   try {
-    return { ...negotiate(context, { formats: ALL_FORMATS, transforms: true }), as: null };
+    return negotiate(context, ANY_OBJECT);
   } catch {
     return PLAIN_JSON;
   }
@@ -43,14 +43,25 @@ export function respond(
   };
 }
 
-/** An object that is not one of a stored kind (Scale, reviews, Status), in the format that the client accepts. */
+/**
+ * An object that is not one of a stored kind (discovery, reviews, Status), in the form that the client accepts: one with
+ * metadata can also come as its metadata alone.
+ */
 export function respondNegotiated(
   schema: SchemaService,
   context: RequestContext,
   status: number,
   object: object,
 ): PlainResponse {
-  return respond(schema, negotiate(context, { formats: ALL_FORMATS, transforms: false }), status, object);
+  const hasMetadata = 'metadata' in object && !('status' in object && object.status === 'Success');
+  const form = negotiate(
+    context,
+    hasMetadata ? { ...ANY_OBJECT, transforms: ['PartialObjectMetadata'] } : ANY_OBJECT,
+  );
+  if (!form.as || !hasMetadata) return respond(schema, form, status, object);
+  const { metadata } = object;
+  const apiVersion = `meta.k8s.io/${form.as.version}`;
+  return respond(schema, form, status, { kind: 'PartialObjectMetadata', apiVersion, metadata });
 }
 
 export function jsonResponse(status: number, value: unknown): PlainResponse {

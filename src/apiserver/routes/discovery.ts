@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { apiVersionOf } from '../kind.ts';
-import type { Resource, ResourceVerb, Subresource } from './resource.ts';
+import type { GroupVersionKind, Resource, ResourceVerb, Subresource } from './resource.ts';
 import type { ResourceRegistry } from './resource-registry.ts';
 
 function verbsOf(resource: Resource): ResourceVerb[] {
@@ -17,13 +17,20 @@ export function storageVersionHash(group: string, version: string, kind: string)
   return digest.subarray(0, 8).toString('base64');
 }
 
+/** The kind of a resource's answers; a group and version that are the resource's own are left empty. */
+function discoveredKind({ kind }: Resource, answer: GroupVersionKind): GroupVersionKind {
+  const isOwn = answer.group === kind.group && answer.version === kind.version;
+  const { group, version } = isOwn ? { group: '', version: '' } : answer;
+  return { group, version, kind: answer.kind };
+}
+
 function responseKind(resource: Resource, subresource: Subresource) {
   const { group, version, kind } = resource.kind;
   return subresource.kind ?? { group, version, kind };
 }
 
 /** The answer to GET /api (core) or /apis, as apidiscovery.k8s.io APIGroupDiscoveryList. */
-export function aggregatedDiscovery(registry: ResourceRegistry, core: boolean, version: 'v2' | 'v2beta1') {
+export function aggregatedDiscovery(registry: ResourceRegistry, core: boolean) {
   const groups = new Map<string, object[]>();
   for (const found of registry.groupVersions()) {
     if ((found.group === '') !== core) continue;
@@ -37,10 +44,10 @@ export function aggregatedDiscovery(registry: ResourceRegistry, core: boolean, v
   }
   return {
     kind: 'APIGroupDiscoveryList',
-    apiVersion: `apidiscovery.k8s.io/${version}`,
+    apiVersion: 'apidiscovery.k8s.io/v2',
     metadata: {},
     items: [...groups].map(([name, versions]) => ({
-      metadata: { ...(name === '' ? {} : { name }), creationTimestamp: null },
+      metadata: name === '' ? {} : { name },
       versions,
     })),
   };
@@ -48,10 +55,9 @@ export function aggregatedDiscovery(registry: ResourceRegistry, core: boolean, v
 
 function discoveredResource(resource: Resource): object {
   const { kind } = resource;
-  const { group, version } = kind;
   return {
     resource: kind.plural,
-    responseKind: { group, version, kind: kind.kind },
+    responseKind: discoveredKind(resource, kind),
     scope: kind.namespaced ? 'Namespaced' : 'Cluster',
     singularResource: kind.singular,
     verbs: verbsOf(resource),
@@ -61,7 +67,7 @@ function discoveredResource(resource: Resource): object {
       ? {
           subresources: [...resource.subresources.values()].map((subresource) => ({
             subresource: subresource.name,
-            responseKind: responseKind(resource, subresource),
+            responseKind: discoveredKind(resource, responseKind(resource, subresource)),
             verbs: subresourceVerbs(subresource),
           })),
         }
@@ -105,7 +111,13 @@ export function resourceList(registry: ResourceRegistry, group: string, version:
       ...subresources,
     ];
   });
-  return { kind: 'APIResourceList', apiVersion: 'v1', groupVersion, resources };
+  // Upstream writes the core group's list without a version.
+  return {
+    kind: 'APIResourceList',
+    ...(group === '' ? {} : { apiVersion: 'v1' }),
+    groupVersion,
+    resources,
+  };
 }
 
 /** The answer to GET /apis in its plain form. */

@@ -69,7 +69,7 @@ function metricsResource(measured: MetricsKind): Resource {
   });
   // Its types have no Protobuf form here: clients that prefer that take JSON instead.
   const answer = (services: ApiServices, context: ResourceContext, object: object) => {
-    const form = negotiate(context, { formats: ['json', 'yaml'], transforms: false });
+    const form = negotiate(context, { formats: ['json', 'yaml'], transforms: [] });
     return respond(services.schema, form, 200, object);
   };
   return {

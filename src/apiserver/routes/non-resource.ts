@@ -1,28 +1,23 @@
 import { createHash } from 'node:crypto';
-import { ALL_FORMATS, negotiate } from '../requests/negotiation.ts';
+import { contentTypeOf, encode } from '../requests/encode.ts';
+import { ANY_OBJECT, negotiate, noRepresentation, parseAccept } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
 import type { RequestContext } from '../requests/request-context.ts';
-import { jsonResponse, respond } from '../requests/responses.ts';
+import { jsonResponse, respond, respondNegotiated } from '../requests/responses.ts';
 import type { ApiServices } from '../services.ts';
-import { methodNotAllowed } from '../status-error.ts';
+import { methodNotAllowed, StatusError } from '../status-error.ts';
 import { aggregatedDiscovery, groupDiscovery, groupList, resourceList } from './discovery.ts';
 import { healthResponse } from './health.ts';
 
-type Respond = (services: ApiServices, context: RequestContext) => PlainResponse | Promise<PlainResponse>;
+type Respond = (
+  services: ApiServices,
+  context: RequestContext,
+) => PlainResponse | null | Promise<PlainResponse | null>;
 
 /** Paths with one fixed answer each. */
 const PATHS: Readonly<Record<string, Respond>> = {
   '/': (services) => jsonResponse(200, { paths: paths(services) }),
-  '/version': (services) =>
-    jsonResponse(200, {
-      ...services.version,
-      platform: 'linux/amd64',
-      goVersion: '',
-      compiler: '',
-      gitCommit: '',
-      gitTreeState: 'clean',
-      buildDate: '1970-01-01T00:00:00Z',
-    }),
+  '/version': versionResponse,
   '/api': groupsResponse,
   '/apis': groupsResponse,
   '/metrics': async (services) => ({
@@ -54,37 +49,62 @@ export async function nonResource(
   const { info, request } = context;
   if (info.isResourceRequest) return null;
   const path = info.path.replace(/\/+$/, '') || '/';
-  const response = await answer(services, context, path);
-  const isHealth = /^\/(healthz|livez|readyz)(\/|$)/.test(path);
-  if (response && request.method !== 'GET' && !isHealth) {
-    throw methodNotAllowed('the server does not allow this method on the requested resource');
-  }
-  return response;
-}
-
-async function answer(
-  services: ApiServices,
-  context: RequestContext,
-  path: string,
-): Promise<PlainResponse | null> {
-  const fixed = Object.hasOwn(PATHS, path) ? PATHS[path] : undefined;
-  if (fixed) return fixed(services, context);
   const health = healthResponse(services, context);
   if (health) return health;
-  if (path.startsWith('/openapi/v3/')) return openapiV3(services, context, path.slice('/openapi/v3/'.length));
-  const [, root, first, second, ...rest] = path.split('/');
-  if (rest.length > 0) return null;
-  if (root === 'api' && first && second === undefined) {
-    return discoveryResponse(services, context, resourceList(services.registry, '', first));
+  const answer = find(services, path);
+  if (answer && request.method !== 'GET') {
+    throw methodNotAllowed('the server does not allow this method on the requested resource');
   }
-  if (root !== 'apis' || !first) return null;
-  return discoveryResponse(
-    services,
-    context,
-    second === undefined
-      ? groupDiscovery(services.registry, first)
-      : resourceList(services.registry, first, second),
-  );
+  return answer && answer(services, context);
+}
+
+/** What answers GET of a path; null: the path is not known. */
+function find(services: ApiServices, path: string): Respond | null {
+  if (Object.hasOwn(PATHS, path)) return PATHS[path] ?? null;
+  if (path.startsWith('/openapi/v3/')) {
+    const name = path.slice('/openapi/v3/'.length);
+    return (_services, context) => openapiV3(services, context, name);
+  }
+  const [, root, first, second, ...rest] = path.split('/');
+  if (rest.length > 0 || !first) return null;
+  const discovered = (object: object | null): Respond => {
+    return (_services, context) => {
+      if (object) return respondNegotiated(services.schema, context, 200, object);
+      throw new StatusError(404, 'NotFound', 'the server could not find the requested resource', {});
+    };
+  };
+  // A version that a known group does not have is answered with a Status, a group that is not known with a page.
+  if (root === 'api' && second === undefined) return discovered(resourceList(services.registry, '', first));
+  if (root !== 'apis') return null;
+  const group = groupDiscovery(services.registry, first);
+  if (!group) return null;
+  return discovered(second === undefined ? group : resourceList(services.registry, first, second));
+}
+
+/** The version as JSON, its one form. Throws StatusError 406 when the client does not accept that. */
+function versionResponse({ version }: ApiServices, context: RequestContext): PlainResponse {
+  const accepted = parseAccept(context.request.headers['accept'] || '*/*');
+  const isAccepted = ({ type, subtype }: (typeof accepted)[number]) =>
+    ['*/*', 'application/*', 'application/json'].includes(`${type}/${subtype}`);
+  if (!accepted.some(isAccepted)) {
+    throw noRepresentation('application/json');
+  }
+  const { major, minor, gitVersion } = version;
+  return jsonResponse(200, {
+    major,
+    minor,
+    emulationMajor: major,
+    emulationMinor: minor,
+    minCompatibilityMajor: major,
+    minCompatibilityMinor: String(Number(minor) - 1),
+    gitVersion,
+    gitCommit: '',
+    gitTreeState: 'clean',
+    buildDate: '1970-01-01T00:00:00Z',
+    goVersion: '',
+    compiler: '',
+    platform: `linux/${process.arch === 'x64' ? 'amd64' : process.arch}`,
+  });
 }
 
 /** A document of the token issuer, which verifiers may keep for an hour. */
@@ -94,37 +114,21 @@ const publicDocument = (contentType: string, value: object): PlainResponse => ({
   body: JSON.stringify(value),
 });
 
-function discoveryResponse(
-  services: ApiServices,
-  context: RequestContext,
-  object: object | null,
-): PlainResponse | null {
-  if (!object) return null;
-  return respond(
-    services.schema,
-    negotiate(context, { formats: ALL_FORMATS, transforms: false }),
-    200,
-    object,
-  );
-}
-
-/** The groups of the API: aggregated where the client accepts that first, else by name. */
+/** The groups of the API: with all their resources where the client accepts that first, else by name. */
 function groupsResponse(services: ApiServices, context: RequestContext): PlainResponse {
   const isCore = context.info.path.replace(/\/+$/, '') === '/api';
-  const accept = context.request.headers['accept'] ?? '';
-  const version = /as=APIGroupDiscoveryList/.test(accept) ? /v=(v2beta1|v2)\b/.exec(accept)?.[1] : undefined;
-  if (version === 'v2' || version === 'v2beta1') {
+  const form = negotiate(context, { ...ANY_OBJECT, aggregated: true });
+  if (form.aggregated) {
     return cacheable(
       context,
-      aggregatedDiscovery(services.registry, isCore, version),
-      `application/json;g=apidiscovery.k8s.io;v=${version};as=APIGroupDiscoveryList`,
+      encode(services.schema, form, aggregatedDiscovery(services.registry, isCore)),
+      `${contentTypeOf(form.format)};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`,
     );
   }
   const plain = isCore
     ? { kind: 'APIVersions', versions: ['v1'], serverAddressByClientCIDRs: [] }
     : groupList(services.registry);
-  const response = discoveryResponse(services, context, plain);
-  return response ?? jsonResponse(200, plain);
+  return respond(services.schema, form, 200, plain);
 }
 
 async function openapiV3(
@@ -149,8 +153,7 @@ async function openapiV3(
   return { status: 200, headers, body: gzip ? document.gzip : document.json };
 }
 
-function cacheable(context: RequestContext, value: object, contentType: string): PlainResponse {
-  const body = JSON.stringify(value);
+function cacheable(context: RequestContext, body: string | Buffer, contentType: string): PlainResponse {
   const etag = `"${createHash('sha256').update(body).digest('hex').slice(0, 32)}"`;
   const headers = { 'content-type': contentType, etag, vary: 'Accept', 'cache-control': 'public' };
   return context.request.headers['if-none-match'] === etag

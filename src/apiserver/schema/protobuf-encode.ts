@@ -9,12 +9,13 @@ import {
 } from './type-schema.ts';
 
 /**
- * Encodes an object as the Go client does: the same fields in the same order, zeros that are not pointers included.
+ * Encodes an object as the Go client does: the same fields in the same order, zeros that are not pointers included. An
+ * object without an apiVersion is one of meta/v1's unversioned kinds (APIVersions); its envelope names no version either.
  * Throws Error when the kind is not described.
  */
 export function encodeProtobuf(types: TypeRegistry, object: object): Buffer {
   const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
-  const type = types.kind(apiVersion ?? '', kind ?? '');
+  const type = types.kind(apiVersion ?? 'v1', kind ?? '');
   if (!type) throw new Error(`no kind "${kind}" is registered for version "${apiVersion}"`);
   const typeMeta = new WireWriter();
   typeMeta.delimited(1, Buffer.from(apiVersion ?? ''));

@@ -16,7 +16,7 @@ export function objectOffer(services: ApiServices, context: ResourceContext): Of
   const formats = services.schema.hasProtobuf(apiVersion, kind)
     ? ALL_FORMATS
     : ALL_FORMATS.filter((format) => format !== 'protobuf');
-  return { formats, transforms: true };
+  return { formats, transforms: ['Table', 'PartialObjectMetadata', 'PartialObjectMetadataList'] };
 }
 
 /** The form of the answer. Called before anything is changed: what cannot be answered is not done. */

@@ -87,6 +87,12 @@ export interface GroupVersionForDiscovery {
   version: string;
 }
 
+export interface GroupVersionKind {
+  group: string;
+  version: string;
+  kind: string;
+}
+
 export interface LabelSelector {
   matchLabels?: { [key: string]: string };
   matchExpressions?: LabelSelectorRequirement[];

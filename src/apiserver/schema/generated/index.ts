@@ -4,6 +4,7 @@ import * as coreV1 from './core-v1.ts';
 import * as admissionregistrationV1 from './admissionregistration-v1.ts';
 import * as apiextensionsV1 from './apiextensions-v1.ts';
 import * as apiregistrationV1 from './apiregistration-v1.ts';
+import * as apidiscoveryV2 from './apidiscovery-v2.ts';
 import * as appsV1 from './apps-v1.ts';
 import * as authenticationV1 from './authentication-v1.ts';
 import * as authorizationV1 from './authorization-v1.ts';
@@ -31,6 +32,7 @@ export const PACKAGES: readonly TypePackage[] = [
   { name: 'admissionregistration.v1', apiVersion: 'admissionregistration.k8s.io/v1', openapi: 'io.k8s.api.admissionregistration.v1', ...admissionregistrationV1 },
   { name: 'apiextensions.v1', apiVersion: 'apiextensions.k8s.io/v1', openapi: 'io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1', ...apiextensionsV1 },
   { name: 'apiregistration.v1', apiVersion: 'apiregistration.k8s.io/v1', openapi: 'io.k8s.kube-aggregator.pkg.apis.apiregistration.v1', ...apiregistrationV1 },
+  { name: 'apidiscovery.v2', apiVersion: 'apidiscovery.k8s.io/v2', openapi: 'io.k8s.api.apidiscovery.v2', ...apidiscoveryV2 },
   { name: 'apps.v1', apiVersion: 'apps/v1', openapi: 'io.k8s.api.apps.v1', ...appsV1 },
   { name: 'authentication.v1', apiVersion: 'authentication.k8s.io/v1', openapi: 'io.k8s.api.authentication.v1', ...authenticationV1 },
   { name: 'authorization.v1', apiVersion: 'authorization.k8s.io/v1', openapi: 'io.k8s.api.authorization.v1', ...authorizationV1 },
@@ -58,6 +60,7 @@ export const DESCRIPTIONS: Readonly<Record<string, () => Promise<{ readonly desc
   'admissionregistration.v1': () => import('./admissionregistration-v1.descriptions.ts'),
   'apiextensions.v1': () => import('./apiextensions-v1.descriptions.ts'),
   'apiregistration.v1': () => import('./apiregistration-v1.descriptions.ts'),
+  'apidiscovery.v2': () => import('./apidiscovery-v2.descriptions.ts'),
   'apps.v1': () => import('./apps-v1.descriptions.ts'),
   'authentication.v1': () => import('./authentication-v1.descriptions.ts'),
   'authorization.v1': () => import('./authorization-v1.descriptions.ts'),

@@ -14,6 +14,7 @@ export const types = `{
 "FieldSelectorRequirement":{"key":{"n":1,"t":"string","a":true,"r":true},"operator":{"n":2,"t":"string","a":true,"r":true},"values":{"n":3,"t":"[]string","lt":"atomic"}},
 "GetOptions":{"kind":{"t":"string"},"apiVersion":{"t":"string"},"resourceVersion":{"n":1,"t":"string"}},
 "GroupVersionForDiscovery":{"groupVersion":{"n":1,"t":"string","a":true,"r":true},"version":{"n":2,"t":"string","a":true,"r":true}},
+"GroupVersionKind":{"group":{"n":1,"t":"string","a":true,"r":true},"version":{"n":2,"t":"string","a":true,"r":true},"kind":{"n":3,"t":"string","a":true,"r":true}},
 "LabelSelector":{"+":"atomic","matchLabels":{"n":1,"t":"{}string"},"matchExpressions":{"n":2,"t":"[]LabelSelectorRequirement","lt":"atomic"}},
 "LabelSelectorRequirement":{"key":{"n":1,"t":"string","a":true,"r":true},"operator":{"n":2,"t":"string","a":true,"r":true},"values":{"n":3,"t":"[]string","lt":"atomic"}},
 "ListMeta":{"selfLink":{"n":1,"t":"string"},"resourceVersion":{"n":2,"t":"string"},"continue":{"n":3,"t":"string"},"remainingItemCount":{"n":4,"t":"int64","p":true},"shardInfo":{"n":5,"t":"ShardInfo","p":true}},
