@@ -1,14 +1,18 @@
-import { chmodSync, mkdirSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, mkdirSync, rmSync, type Stats, statfsSync, statSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { dirname } from 'node:path';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { netnsPath } from '../../kernel/netns.ts';
+import { listAddresses } from '../../kernel/rtnetlink/addresses.ts';
+import { getLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
+import { familyOf } from '../../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { HostPort } from '../host-ports.ts';
 import type { NodeNetwork } from '../node-network.ts';
 import type { PodNetwork } from '../pod-network.ts';
-import { addResult, addressesOf } from './result.ts';
+import { LOOPBACK_TYPE } from './installation.ts';
+import { addResult, addressesOf, loopbackResult } from './result.ts';
 import {
   CNI_CODE,
   type CniAnswer,
@@ -116,6 +120,7 @@ function parseRequest(line: string): CniRequest | null {
 async function carryOut(options: CniServerOptions, request: CniRequest): Promise<CniAnswer> {
   const { pods, network } = options;
   const config = readConfig(request.config);
+  if (config.type === LOOPBACK_TYPE) return loopback(request, config, network.netns);
   const uid = attachmentUid(config.name, request.containerId, request.ifname);
   switch (request.command) {
     case 'ADD': {
@@ -156,6 +161,26 @@ async function carryOut(options: CniServerOptions, request: CniRequest): Promise
   }
 }
 
+/** Carries out a call of the loopback plugin, which sets `lo` up (also asked of it by containerd for each sandbox). */
+function loopback(request: CniRequest, config: CniConfig, node: NetnsRef | undefined): CniAnswer {
+  if (request.command !== 'ADD' && request.command !== 'CHECK') return { result: null };
+  using inside = openRouteSocket(containerNetns(request.netns, node));
+  const lo = getLink(inside, 'lo');
+  if (request.command === 'CHECK') {
+    if (!lo.up) throw new CniError(CNI_CODE.broken, "the container's network is broken: lo is down");
+    return { result: null };
+  }
+  setLink(inside, lo.index, { up: true });
+  const addresses = listAddresses(inside, { device: lo.index });
+  return {
+    result: loopbackResult(
+      config.cniVersion,
+      addresses.map(({ address, prefix }) => `${address}/${prefix}`),
+      request.netns,
+    ),
+  };
+}
+
 function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfig, uid: string): void {
   if (config.prevResult === undefined) {
     throw new CniError(CNI_CODE.badConfiguration, 'CHECK needs prevResult');
@@ -178,14 +203,30 @@ const attachmentUid = (network: string, containerId: string, ifname: string) =>
 
 /** The container's namespace, which must be there and must not be the node's own. */
 function containerNetns(path: string, node: NetnsRef | undefined): { path: string } {
-  const found = statSync(path, { throwIfNoEntry: false });
+  let found: Stats | undefined;
+  try {
+    found = statSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    throw new CniError(CNI_CODE.badEnvironment, `CNI_NETNS: cannot reach ${path}: ${messageOf(error)}`);
+  }
   if (!found) throw new CniError(CNI_CODE.unknownContainer, `CNI_NETNS: there is no ${path}`);
+  if (!isNamespace(path)) {
+    throw new CniError(
+      CNI_CODE.badEnvironment,
+      `CNI_NETNS: ${path} is not a network namespace`,
+      'its mount is not visible where the agent runs: mount the folder with propagation HostToContainer',
+    );
+  }
   const own = statSync(node === undefined ? '/proc/thread-self/ns/net' : netnsPath(node));
   if (found.ino === own.ino && found.dev === own.dev) {
     throw new CniError(CNI_CODE.badEnvironment, `CNI_NETNS: ${path} is the node's own network namespace`);
   }
   return { path };
 }
+
+/** A namespace is a file of the nsfs (linux/magic.h: NSFS_MAGIC); what only bears its name is an empty file. */
+const isNamespace = (path: string) => statfsSync(path).type === NSFS_MAGIC;
+const NSFS_MAGIC = 0x6e736673;
 
 /** Whose pod it is, by CNI_ARGS as kubelets' runtimes give them. */
 function podOf({ args, containerId }: CniRequest): { namespace: string; name: string } {
@@ -196,18 +237,29 @@ function podOf({ args, containerId }: CniRequest): { namespace: string; name: st
   };
 }
 
-function hostPortOf({ hostPort, containerPort, protocol, hostIP = '' }: CniPortMapping): HostPort[] {
-  const name = (protocol ?? 'tcp').toUpperCase();
+function hostPortOf(mapping: CniPortMapping): HostPort[] {
+  const fields = new Map(Object.entries(mapping).map(([name, value]) => [name.toLowerCase(), value]));
+  const port = (name: string) => {
+    const value = fields.get(name.toLowerCase()) ?? 0;
+    if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value < 65_536) return value;
+    throw badMapping(`${name} ${JSON.stringify(value)} is not a port`);
+  };
+  const hostPort = port('hostPort');
   // Runtimes list ports that are not to be reached from the node with hostPort 0.
-  if (!hostPort) return [];
-  if (name !== 'TCP' && name !== 'UDP' && name !== 'SCTP') {
-    throw new CniError(
-      CNI_CODE.unsupportedField,
-      `runtimeConfig.portMappings: protocol ${protocol} is not supported`,
-    );
-  }
-  return [{ hostIP, protocol: name, hostPort, containerPort }];
+  if (hostPort === 0) return [];
+  const containerPort = port('containerPort');
+  if (containerPort === 0) throw badMapping('containerPort is missing');
+  const protocol = String(fields.get('protocol') || 'tcp').toUpperCase();
+  if (protocol !== 'TCP' && protocol !== 'UDP' && protocol !== 'SCTP')
+    throw badMapping(`protocol ${protocol} is not supported`);
+  const hostIP = String(fields.get('hostip') ?? '');
+  if (hostIP !== '' && familyOf(hostIP) === null)
+    throw badMapping(`hostIP ${JSON.stringify(hostIP)} is not an address`);
+  return [{ hostIP, protocol, hostPort, containerPort }];
 }
+
+const badMapping = (problem: string) =>
+  new CniError(CNI_CODE.unsupportedField, `runtimeConfig.portMappings: ${problem}`);
 
 function failureOf(error: unknown): CniFailure {
   if (error instanceof CniError) {

@@ -159,6 +159,34 @@ test('an interface’s name that is taken is an error that leaves nothing', asyn
   assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
+test('a version that is refused is told with those that are not', async () => {
+  const { answer } = await call(node.plugin, environment('ADD', 'c'), config({ cniVersion: '0.2.0' }));
+  assert.match(answer.msg, /"0\.2\.0" is not supported; this plugin supports 0\.3\.0, .*1\.1\.0/);
+});
+
+test('a file that is not a namespace is refused in words', async () => {
+  const path = join(node.folder, 'cni-1234');
+  writeFileSync(path, '');
+  const { answer } = await call(node.plugin, { ...environment('ADD', 'c'), CNI_NETNS: path }, config());
+  assert.deepEqual([answer.code, ports()], [4, []]);
+  assert.match(answer.msg, /cni-1234 is not a network namespace/);
+  assert.match(answer.details, /propagation/);
+});
+
+for (const [who, mapping] of [
+  ['libcni', { hostPort: 8080, containerPort: 0, protocol: 'tcp' }],
+  ['containerd', { HostPort: 8080, ContainerPort: 0, Protocol: 'TCP', HostIP: '' }],
+] as const)
+  test(`a port of the node as ${who} writes it leads to the container`, async () => {
+    const netns = sandbox(undo);
+    const server = await echoServer(undo, netns, '0.0.0.0');
+    const name = Object.keys(mapping).find((key) => /^containerPort$/i.test(key)) ?? '';
+    await add(netns, { runtimeConfig: { portMappings: [{ ...mapping, [name]: server.port }] } });
+    const address = testNode(1).addresses[0] ?? '';
+    const outside = outsideNetns(node.topology.cluster);
+    assert.ok(await echoBytes(await connectFrom(undo, outside, address, 8080), 1000));
+  });
+
 test('ports of the node by runtimeConfig.portMappings; one that is taken is an error', async () => {
   const netns = sandbox(undo);
   const server = await echoServer(undo, netns, '0.0.0.0');
@@ -254,6 +282,21 @@ test('an agent that is started again is waited for, and knows what it gave', asy
   assert.equal(existsSync(node.socket), true);
 });
 
+test('a loopback plugin of others stays', () => {
+  const folder = (name: string) => join(node.folder, name);
+  mkdirSync(folder('bin'));
+  writeFileSync(join(folder('bin'), 'loopback'), 'theirs');
+  const installation = {
+    binDir: folder('bin'),
+    confDir: folder('conf'),
+    libDir: folder('lib'),
+    socket: node.socket,
+  };
+  installCni(installation, { node: process.execPath, bundle: node.bundle });
+  uninstallCni(installation);
+  assert.equal(readFileSync(join(folder('bin'), 'loopback'), 'utf8'), 'theirs');
+});
+
 test('the plugin is installed with its configuration, and taken away with nothing else', async () => {
   const [binDir, confDir, libDir] = ['bin', 'conf', 'lib'].map((name) => join(node.folder, name)) as [
     string,
@@ -272,6 +315,28 @@ test('the plugin is installed with its configuration, and taken away with nothin
   const { status, answer } = await call([join(binDir, plugin.type)], environment('ADD', netns), input);
   assert.equal(status, 0, JSON.stringify(answer));
   assert.equal(answer.ips.length, 2);
+  const container = sandbox(undo);
+  const loopback = { cniVersion: '1.0.0', name: 'cni-loopback', type: 'loopback' };
+  const program = [join(binDir, 'loopback')] as const;
+  const variables = { ...environment('ADD', container), CNI_IFNAME: 'lo' };
+  const added = await call(program, variables, loopback);
+  assert.deepEqual(
+    [added.status, added.answer?.ips?.[0]?.address],
+    [0, '127.0.0.1/8'],
+    JSON.stringify(added),
+  );
+  assert.match(
+    execFileSync('ip', ['-n', container, 'link', 'show', 'lo'], { encoding: 'utf8' }),
+    /LOOPBACK,UP/,
+  );
+  for (const command of ['CHECK', 'DEL']) {
+    const outcome = await call(
+      program,
+      { ...variables, CNI_COMMAND: command },
+      { ...loopback, prevResult: added.answer },
+    );
+    assert.deepEqual(outcome, { status: 0, answer: null }, command);
+  }
   uninstallCni(installation);
   assert.deepEqual(
     [readdirSync(binDir), readdirSync(confDir), existsSync(libDir)],

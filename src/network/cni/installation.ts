@@ -11,6 +11,7 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import { SOCKET_VARIABLE } from './specification.ts';
 
 /** Where a container runtime looks for plugins and network configurations. */
 export interface CniInstallation {
@@ -26,6 +27,8 @@ export interface CniInstallation {
 
 /** The plugin's type: its command's name. */
 export const CNI_TYPE = 'fairlead';
+/** The plugin that containerd calls before the network's own, and that nothing else brings onto a bare node. */
+export const LOOPBACK_TYPE = 'loopback';
 /** Runtimes take the first configuration by name. */
 export const CONFLIST = '10-fairlead.conflist';
 
@@ -53,8 +56,16 @@ export function installCni(
     const bundle = join(libDir, 'cni.mjs');
     place(program.node, node);
     place(program.bundle, bundle);
-    const quoted = [node, bundle].map((path) => `'${path.replaceAll("'", "'\\''")}'`);
-    replace(join(binDir, CNI_TYPE), `#!/bin/sh\nexec ${quoted.join(' ')} "$@"\n`, 0o755);
+    const quote = (path: string) => `'${path.replaceAll("'", "'\\''")}'`;
+    const run = `exec ${quote(node)} ${quote(bundle)} "$@"\n`;
+    replace(join(binDir, CNI_TYPE), `#!/bin/sh\n${run}`, 0o755);
+    // Its configuration is the runtime's and has no field "socket".
+    if (isOursOrMissing(join(binDir, LOOPBACK_TYPE)))
+      replace(
+        join(binDir, LOOPBACK_TYPE),
+        `#!/bin/sh\n${LOOPBACK_MARK}\nexport ${SOCKET_VARIABLE}=${quote(socket)}\n${run}`,
+        0o755,
+      );
     replace(join(confDir, CONFLIST), `${JSON.stringify(conflist(socket), null, 2)}\n`, 0o644);
   } catch (error) {
     throw new FairleadError(`cannot install the CNI plugin: ${messageOf(error)}`, {
@@ -70,11 +81,25 @@ export function installCni(
 export function uninstallCni({ binDir, confDir, libDir }: Omit<CniInstallation, 'socket'>): void {
   rmSync(join(confDir, CONFLIST), { force: true });
   rmSync(join(binDir, CNI_TYPE), { force: true });
+  const loopback = join(binDir, LOOPBACK_TYPE);
+  if (isOursOrMissing(loopback)) rmSync(loopback, { force: true });
   for (const file of ['node', 'cni.mjs']) rmSync(join(libDir, file), { force: true });
   try {
     rmdirSync(libDir);
   } catch (error) {
     if (!hasCode(error, 'ENOENT', 'ENOTEMPTY')) throw error;
+  }
+}
+
+const LOOPBACK_MARK = '# Written by fairlead, where no other loopback plugin was.';
+
+/** The loopback plugin of the distribution or of containerd stays. */
+function isOursOrMissing(file: string): boolean {
+  try {
+    return readFileSync(file, 'latin1').slice(0, 200).includes(LOOPBACK_MARK);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return true;
+    throw error;
   }
 }
 

@@ -8,6 +8,7 @@ import {
   type CniRequest,
   NEWEST_CNI_VERSION,
   readConfig,
+  SOCKET_VARIABLE,
 } from './specification.ts';
 
 // The CNI plugin: what a container runtime starts for each call. It asks the node's agent, which does the work, and
@@ -54,7 +55,11 @@ export async function run(
       config: document,
     };
     const patience = command === 'STATUS' ? PATIENCE_STATUS_MS : PATIENCE_MS;
-    const answer = await ask(config.socket ?? DEFAULT_SOCKET, request, patience);
+    const answer = await ask(
+      config.socket ?? environment[SOCKET_VARIABLE] ?? DEFAULT_SOCKET,
+      request,
+      patience,
+    );
     if ('result' in answer) return success(answer.result);
     const { code, msg, details } = answer.error;
     throw new CniError(code, msg, details);

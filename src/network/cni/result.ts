@@ -2,7 +2,7 @@ import { familyOf } from '../../lib/address.ts';
 import type { NodeNetwork } from '../node-network.ts';
 import { POD_BRIDGE } from '../node-network.ts';
 import { podMac, podPort } from '../pod-network.ts';
-import { atLeast, type CniConfig } from './specification.ts';
+import { atLeast, type CniConfig, type CniVersion } from './specification.ts';
 
 /** The result of an ADD (SPEC.md, "Add Success"), in the shape of the configuration's version. */
 export function addResult(
@@ -44,6 +44,21 @@ export function addResult(
       gw: gateway,
     })),
     dns: config.dns ?? {},
+  };
+}
+
+/** The result of an ADD of the loopback plugin. `addresses`: "127.0.0.1/8". */
+export function loopbackResult(cniVersion: CniVersion, addresses: readonly string[], netns: string): object {
+  const old = !atLeast(cniVersion, '1.0.0');
+  return {
+    cniVersion,
+    interfaces: [{ name: 'lo', mac: '00:00:00:00:00:00', sandbox: netns }],
+    ips: addresses.map((address) => ({
+      ...(old ? { version: address.includes(':') ? '6' : '4' } : {}),
+      interface: 0,
+      address,
+    })),
+    dns: {},
   };
 }
 

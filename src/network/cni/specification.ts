@@ -6,6 +6,9 @@ export const CNI_VERSIONS = ['0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0'] as con
 export type CniVersion = (typeof CNI_VERSIONS)[number];
 export const NEWEST_CNI_VERSION: CniVersion = '1.1.0';
 
+/** The environment variable that names the agent's socket where the configuration does not. */
+export const SOCKET_VARIABLE = 'FAIRLEAD_CNI_SOCKET';
+
 /** Well-known error codes; 100 and above are a plugin's own. */
 export const CNI_CODE = {
   incompatibleVersion: 1,
@@ -64,12 +67,11 @@ export interface CniConfig {
   readonly validAttachments: readonly { readonly containerID: string; readonly ifname: string }[];
 }
 
-export interface CniPortMapping {
-  readonly hostPort: number;
-  readonly containerPort: number;
-  readonly protocol?: string;
-  readonly hostIP?: string;
-}
+/**
+ * A mapping as libcni writes it. containerd's go-cni writes its fields without JSON names, so in capitals: both are
+ * taken, as Go's decoder does, which does not compare case.
+ */
+export type CniPortMapping = Readonly<Record<string, unknown>>;
 
 /** Thrown where a call cannot be carried out; becomes the plugin's answer. */
 export class CniError extends Error {
@@ -94,8 +96,8 @@ export function readConfig(document: unknown): CniConfig {
   if (!known) {
     throw new CniError(
       CNI_CODE.incompatibleVersion,
-      `incompatible CNI version ${cniVersion}`,
-      `this plugin speaks ${CNI_VERSIONS.join(', ')}`,
+      `cniVersion ${JSON.stringify(cniVersion)} is not supported; this plugin supports ${CNI_VERSIONS.join(', ')}`,
+      'set cniVersion of the network configuration to one of these',
     );
   }
   const name = fields['name'];
