@@ -73,7 +73,8 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       (one) => addressesOf(one).length > 0 && (!network || (one.spec?.podCIDRs ?? []).length > 0),
       signal,
     );
-    const podNetwork = network ? startNetwork(context, node, nodes) : null;
+    const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
+    const podNetwork = network ? startNetwork(context, node, nodes, onProblem) : null;
     const parts: Promise<unknown>[] = [];
     if (dns && services && slices) {
       const gateways = podNetwork ? podGateways(node) : [];

@@ -4,16 +4,19 @@ import type { Node } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { serveCni } from '../network/cni/cni-server.ts';
 import { installCni } from '../network/cni/installation.ts';
-import { NodeNetwork, type RouteFailure } from '../network/node-network.ts';
+import { keepNetwork, reportRoutes } from '../network/network-keeper.ts';
+import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
 import { openPodNetwork, type PodNetwork } from '../network/pod-network.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
 
-/** How often routes are compared with the kernel's, in case others have changed them. */
-const REPAIR_MS = 60_000;
-
-/** Opens this node's pod network and keeps the routes to all other nodes' pods. */
-export function startNetwork(context: AgentContext, node: Node, nodes: Informer<Node>): PodNetwork {
+/** Opens this node's pod network, restores what others change of it, and keeps the routes to all other nodes' pods. `onProblem`: as in `keepNetwork`. */
+export function startNetwork(
+  context: AgentContext,
+  node: Node,
+  nodes: Informer<Node>,
+  onProblem: (problem: string | null) => void,
+): PodNetwork {
   const { configuration, logger, clock } = context;
   const network = new NodeNetwork({
     node: configuration.nodeName,
@@ -22,7 +25,12 @@ export function startNetwork(context: AgentContext, node: Node, nodes: Informer<
     overlay: configuration.network?.overlay ?? 'vxlan',
     masquerade: configuration.network?.masquerade ?? true,
     serviceCidrs: (configuration.proxy?.serviceCidrs ?? []).map((cidr) => cidr.text),
+    // The namespace of a local cluster's node is this program's.
+    ownsUplink: configuration.pods !== undefined && configuration.pods !== null,
+    clock,
+    logger: logger.child({ part: 'network' }),
   });
+  const pods = openPodNetwork({ network, stateDir: configuration.stateDir, clock, logger });
   const follow = () => {
     const own = nodes.get(configuration.nodeName);
     // Where this agent says what the node's addresses are, they do not change while it runs.
@@ -33,36 +41,27 @@ export function startNetwork(context: AgentContext, node: Node, nodes: Informer<
       logger.error({ err: error }, `the pod network stays at the node's old addresses: ${messageOf(error)}`);
     }
   };
-  const write = (failures: (peers: readonly PeerNode[]) => readonly RouteFailure[]) => {
-    follow();
-    const peers = nodes.list().filter((one) => one.metadata?.name !== configuration.nodeName);
-    for (const failure of failures(peers.map(peerNode))) {
-      logger.error(
-        { node: failure.node, err: failure.error },
-        `no route to ${failure.destination}: ${failure.error.message}`,
-      );
-    }
-  };
+  const peers = (): PeerNode[] =>
+    nodes
+      .list()
+      .filter((one) => one.metadata?.name !== configuration.nodeName)
+      .map(peerNode);
   let queued = false;
   const sync = () => {
     if (queued) return;
     queued = true;
     setImmediate(() => {
       queued = false;
-      write((peers) => network.syncRoutes(peers));
+      follow();
+      reportRoutes(network.syncRoutes(peers()), logger);
     });
   };
   nodes.handle({ onAdd: sync, onUpdate: sync, onDelete: sync });
-  const repair = () => {
-    write((peers) => network.repairRoutes(peers));
-    cancelRepair = clock.after(REPAIR_MS, repair);
-  };
-  let cancelRepair = clock.after(REPAIR_MS, repair);
+  const keeper = keepNetwork({ network, pods, peers, beforeCheck: follow, onProblem, clock, logger });
   context.onClose(() => {
-    cancelRepair();
+    keeper.close();
     network.close();
   });
-  const pods = openPodNetwork({ network, stateDir: configuration.stateDir });
   if (configuration.network?.cni) serveCniPlugin(context, configuration.network.cni, network, pods);
   return pods;
 }

@@ -29,6 +29,14 @@ const REFRESH_MS = 60_000;
 export interface Registration {
   /** Says that the node can run pods. */
   setReady(): Promise<void>;
+  /** Says what is wrong with the node's network (condition NetworkUnavailable); null: nothing. */
+  setNetworkProblem(problem: string | null): void;
+}
+
+interface NetworkState {
+  readonly problem: string | null;
+  /** When it began, or ended. */
+  readonly since: string;
 }
 
 /** Creates this node's object, or brings the one that is there up to date, and starts its Lease. */
@@ -36,6 +44,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   const { client, nodeName, clock, signal, logger } = options;
   let ready = false;
   let readySince = timestamp(clock);
+  let network: NetworkState = { problem: null, since: readySince };
   const labels = {
     'kubernetes.io/hostname': nodeName,
     'kubernetes.io/os': 'linux',
@@ -43,7 +52,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     'beta.kubernetes.io/os': 'linux',
     'beta.kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),
   };
-  const status = () => nodeStatus(options, ready, readySince);
+  const status = () => nodeStatus(options, ready, readySince, network);
   let uid = '';
   try {
     const created = await client.create<Node>(RESOURCES.nodes, { metadata: { name: nodeName, labels } });
@@ -87,10 +96,15 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
       ready = true;
       await write();
     },
+    setNetworkProblem(problem) {
+      const since = (problem === null) === (network.problem === null) ? network.since : timestamp(clock);
+      network = { problem, since };
+      write().catch((error: unknown) => logger.warn({}, `node status not written: ${messageOf(error)}`));
+    },
   };
 }
 
-function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: string) {
+function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: string, network: NetworkState) {
   const now = timestamp(options.clock);
   const healthy = (type: string, reason: string, message: string) => ({
     type,
@@ -112,6 +126,14 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
     allocatable: capacity,
     daemonEndpoints: { kubeletEndpoint: { Port: options.kubeletPort } },
     conditions: [
+      {
+        type: 'NetworkUnavailable',
+        status: network.problem === null ? 'False' : 'True',
+        reason: network.problem === null ? 'NetworkComplete' : 'NetworkIncomplete',
+        message: network.problem ?? 'the pod network is complete',
+        lastHeartbeatTime: now,
+        lastTransitionTime: network.since,
+      },
       healthy('MemoryPressure', 'KubeletHasSufficientMemory', 'there is enough memory'),
       healthy('DiskPressure', 'KubeletHasNoDiskPressure', 'there is enough disk'),
       healthy('PIDPressure', 'KubeletHasSufficientPID', 'there are enough process numbers'),

@@ -33,6 +33,8 @@ export const command = defineCommand({
       const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
       if (seen && ready?.status !== 'True')
         problems.push(`${node.name}: not ready: ${ready?.message ?? 'it has not reported'}`);
+      const network = object?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable');
+      if (network?.status === 'True') problems.push(`${node.name}: network: ${network.message}`);
       const pods = seen?.pods.filter((pod) => pod.spec?.nodeName === node.name).length ?? 0;
       return {
         name: node.name,

@@ -1,12 +1,14 @@
-import { isDeepStrictEqual } from 'node:util';
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { Cidr, IPFamily } from '../lib/address.ts';
 import { addressBytes } from '../lib/address.ts';
 import { addressFromNumber, parseAddressRange } from '../lib/address-range.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { type AddressRange, maskOf, mergeRanges } from '../nft/ranges.ts';
 import { addressFields, is, masquerade, notInSet, typesOf } from '../nft/rule.ts';
 import { group, rangeElements, type TableSpec } from '../nft/spec.ts';
-import { Tables } from '../nft/tables.ts';
+
 import type { PeerNode } from './peer-node.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -23,39 +25,42 @@ const CLUSTER = 'cluster';
 export interface Egress {
   /** Programs the networks of the cluster, unless they are programmed already. */
   write(nodes: readonly PeerNode[]): void;
+  /** Rewrites what others changed; returns what it was. */
+  check(): Promise<string[]>;
   close(): void;
 }
 
-/** `podCidrs`: this node's own. */
-export function openEgress(podCidrs: readonly Cidr[], netns?: NetnsRef): Egress {
-  const tables = openTables(netns);
-  const written = new Map<IPFamily, TableSpec | null>();
+export interface EgressOptions {
+  /** This node's own. */
+  readonly podCidrs: readonly Cidr[];
+  readonly netns?: NetnsRef | undefined;
+  readonly clock?: Clock | undefined;
+  readonly logger?: Logger | undefined;
+}
+
+export function openEgress({ podCidrs, ...options }: EgressOptions): Egress {
+  const tables = openTables(options);
   return {
     write(nodes) {
-      for (const table of tables) {
-        const spec = renderEgress(table.family, podCidrs, nodes);
-        if (written.has(table.family) && isDeepStrictEqual(written.get(table.family), spec)) continue;
-        if (spec) table.replaceSync(spec);
-        else table.removeSync();
-        written.set(table.family, spec);
-      }
+      for (const family of FAMILIES) tables.write(family, renderEgress(family, podCidrs, nodes));
     },
+    check: async () => (await tables.check()).map((family) => `${EGRESS_TABLE} (${family})`),
     close: () => tables.close(),
   };
 }
 
 /** Removes the rules from a node. */
 export function removeEgress(netns?: NetnsRef): void {
-  const tables = openTables(netns);
+  const tables = openTables({ netns });
   try {
-    for (const table of tables) table.removeSync();
+    for (const family of FAMILIES) tables.write(family, null);
   } finally {
     tables.close();
   }
 }
 
-const openTables = (netns: NetnsRef | undefined): Tables =>
-  new Tables({ families: FAMILIES, name: EGRESS_TABLE, netns, owned: false });
+const openTables = (options: Omit<EgressOptions, 'podCidrs'>): KeptTables =>
+  keepTables({ ...options, families: FAMILIES, name: EGRESS_TABLE });
 
 /** Renders one family's table; null for a node without pods of the family. */
 export function renderEgress(

@@ -5,7 +5,10 @@ import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { addLoopbackRoute } from '../kernel/rtnetlink/loopback-routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { addressBytes, familyOf, type IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
 import { be16Port, wordsOfAddress } from '../nft/encoding.ts';
+import { keepTables } from '../nft/kept-tables.ts';
 import {
   addressFields,
   destinationIsLocal,
@@ -21,7 +24,6 @@ import {
   typesOf,
 } from '../nft/rule.ts';
 import { type ElementGroup, elements, group, type TableSpec } from '../nft/spec.ts';
-import { Tables } from '../nft/tables.ts';
 
 /** A port of the node that leads to a port of a pod. */
 export interface HostPort {
@@ -64,22 +66,42 @@ export interface HostPorts {
    * Called after `write`, when a pod has got or lost them.
    */
   forgetFlows(ports: readonly HostPort[]): Promise<void>;
+  /** Rewrites what others changed; returns what it was. */
+  check(): Promise<string[]>;
   close(): void;
 }
 
-export function openHostPorts(bridge: string, netns?: NetnsRef): HostPorts {
-  const tables = new Tables({ families: FAMILIES, name: HOST_PORT_TABLE, netns, owned: false });
+export interface HostPortsOptions {
+  /** Name of the bridge that pods are plugged into. */
+  readonly bridge: string;
+  readonly netns?: NetnsRef | undefined;
+  readonly clock?: Clock | undefined;
+  readonly logger?: Logger | undefined;
+}
+
+export function openHostPorts({ bridge, ...options }: HostPortsOptions): HostPorts {
+  const { netns } = options;
+  const tables = keepTables({ ...options, families: FAMILIES, name: HOST_PORT_TABLE });
+  const active = new Set<IPFamily>();
+  /** Lets packets to and from loopback addresses pass the bridge. */
+  const openLoopback = (family: IPFamily) => {
+    if (family === 'ipv4') writeSysctls({ [`net/ipv4/conf/${bridge}/route_localnet`]: 1 }, netns);
+    else addLoopbackRoute(bridge, netns);
+  };
   return {
     write(pods) {
-      for (const table of tables) {
-        const spec = renderHostPorts(table.family, bridge, pods);
-        if (!spec) table.removeSync();
-        else {
-          if (table.family === 'ipv4') writeSysctls({ [`net/ipv4/conf/${bridge}/route_localnet`]: 1 }, netns);
-          else addLoopbackRoute(bridge, netns);
-          table.replaceSync(spec);
-        }
+      for (const family of FAMILIES) {
+        const spec = renderHostPorts(family, bridge, pods);
+        if (spec) {
+          openLoopback(family);
+          active.add(family);
+        } else active.delete(family);
+        tables.write(family, spec);
       }
+    },
+    async check() {
+      for (const family of active) openLoopback(family);
+      return (await tables.check()).map((family) => `${HOST_PORT_TABLE} (${family})`);
     },
     async forgetFlows(ports) {
       const udp = new Set(ports.filter(({ protocol }) => protocol === 'UDP').map(({ hostPort }) => hostPort));
@@ -103,7 +125,7 @@ export function openHostPorts(bridge: string, netns?: NetnsRef): HostPorts {
 
 /** Removes the tables from a node. */
 export function removeHostPorts(bridge: string, netns?: NetnsRef): void {
-  const ports = openHostPorts(bridge, netns);
+  const ports = openHostPorts({ bridge, netns });
   try {
     ports.write([]);
   } finally {

@@ -174,7 +174,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     assert.deepEqual(shownRoutes(again), []);
   });
 
-  test(`what others break (${overlay}) is repaired, and all is removed in the end`, async () => {
+  test(`what others remove of the routes (${overlay}) is repaired, and all is removed in the end`, async () => {
     const topology = testTopology(undo, 2);
     const links = () => {
       using socket = openRouteSocket(netnsOf(topology, 1));
@@ -193,7 +193,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     }
     if (overlay === 'vxlan')
       execFileSync('ip', ['-n', netnsOf(topology, 1), 'neigh', 'flush', 'dev', 'fl.vxlan', 'nud', 'all']);
-    assert.deepEqual(network.repairRoutes([1, 2].map(testPeer)), []);
+    assert.deepEqual((await network.repair([1, 2].map(testPeer))).failures, []);
     assert.deepEqual(shownRoutes(network), complete);
     assert.equal(entries(), forwarding);
     network.remove();

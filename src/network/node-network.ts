@@ -10,29 +10,26 @@ import {
   openRouteSocket,
   setLink,
 } from '../kernel/rtnetlink/links.ts';
-import {
-  deleteForwardingEntry,
-  deleteNeighbour,
-  listForwardingEntries,
-  listNeighbours,
-  replaceForwardingEntry,
-  replaceNeighbour,
-} from '../kernel/rtnetlink/neighbours.ts';
-import {
-  deleteRoute,
-  listRoutes,
-  ROUTE_PROTOCOL,
-  type Route,
-  replaceRoute,
-} from '../kernel/rtnetlink/routes.ts';
-import { readSysctl, writeSysctl, writeSysctls } from '../kernel/sysctl.ts';
+import { deleteRoute, listRoutes, ROUTE_PROTOCOL, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { addressAt, type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { KeptState } from './drift-watch.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
+import { type KernelRoutes, readPodRoutes, removePodRoute, writePodRoute } from './pod-route-writer.ts';
+import {
+  findUplink,
+  prepareForwarding,
+  recordUplink,
+  restoreUplink,
+  type Uplink,
+  writeDiffering,
+} from './uplink.ts';
 
 /** The bridge that a node's pods are plugged into. */
 export const POD_BRIDGE = 'fl0';
@@ -58,8 +55,12 @@ export interface NodeNetworkOptions {
   readonly masquerade?: boolean;
   /** VXLAN network identifier and UDP port; default 4242 and 4789 (RFC 7348). */
   readonly vxlan?: { readonly id?: number; readonly port?: number };
+  /** The device with the node's addresses is this program's: it is kept up, with its addresses. Default: false. */
+  readonly ownsUplink?: boolean;
   /** The node's namespace; default: that of this thread. */
   readonly netns?: NetnsRef;
+  readonly clock?: Clock;
+  readonly logger?: Logger;
 }
 
 /** A route that could not be written; the others were. */
@@ -80,8 +81,6 @@ export interface PodGateway {
  * this object is closed, and the next one adopts what it finds: nothing is flushed.
  */
 export class NodeNetwork {
-  /** Index of the bridge. */
-  readonly bridge: number;
   readonly bridgeMac: string;
   readonly gateways: readonly PodGateway[];
   /** Largest packet that pods can send to pods of other nodes. */
@@ -91,7 +90,11 @@ export class NodeNetwork {
   readonly socket: NetlinkSocket;
   #options: NodeNetworkOptions;
   #tunnelFamily: IPFamily;
+  #bridge: number;
   #tunnel: number | null;
+  #uplink: Uplink;
+  /** What was missing or changed, since it was last asked for. */
+  #repaired: string[] = [];
   readonly #egress: Egress | null;
   /** Routes as the kernel has them, by destination; null: to be read. */
   #routes: Map<string, PodRoute> | null = null;
@@ -106,17 +109,24 @@ export class NodeNetwork {
     this.socket = openRouteSocket(options.netns);
     try {
       const uplink = findUplink(this.socket, options.addresses);
-      enableForwarding(uplink, options);
+      this.#uplink = recordUplink(this.socket, uplink, options.addresses);
+      this.#prepareForwarding();
       this.mtu = uplink.mtu - (options.overlay === 'vxlan' ? TUNNEL_OVERHEAD[this.#tunnelFamily] : 0);
-      this.bridge = this.#ensureBridge();
+      this.#bridge = this.#ensureBridge();
       this.#tunnel = this.#ensureTunnel(uplink);
       this.#ensureServiceRoutes();
       const own = this.gateways.map(({ cidr }) => cidr);
-      this.#egress = options.masquerade ? openEgress(own, options.netns) : null;
+      this.#egress = options.masquerade ? openEgress({ ...options, podCidrs: own }) : null;
+      this.#repaired = [];
     } catch (error) {
       this.socket.close();
       throw error;
     }
+  }
+
+  /** Index of the bridge; another one after `repair`, where somebody removed it. */
+  get bridge(): number {
+    return this.#bridge;
   }
 
   /**
@@ -138,7 +148,8 @@ export class NodeNetwork {
       },
       nodes,
     );
-    const present = this.#routes ?? this.#readRoutes();
+    const kernel = this.#kernelRoutes();
+    const present = this.#routes ?? readPodRoutes(kernel);
     this.#routes = present;
     const failures: RouteFailure[] = [];
     const attempt = (route: PodRoute, work: () => void) => {
@@ -159,11 +170,13 @@ export class NodeNetwork {
     for (const [destination, route] of wanted) {
       const current = present.get(destination);
       if (current && sameRoute(current, route)) continue;
-      if (attempt(route, () => this.#writeRoute(route, current))) present.set(destination, route);
+      if (!attempt(route, () => writePodRoute(kernel, route, current))) continue;
+      present.set(destination, route);
+      this.#repaired.push(`route to ${destination}`);
     }
     for (const [destination, route] of present) {
       if (wanted.has(destination)) continue;
-      if (attempt(route, () => this.#removeRoute(route, wanted))) present.delete(destination);
+      if (attempt(route, () => removePodRoute(kernel, route, wanted))) present.delete(destination);
     }
     return failures;
   }
@@ -176,8 +189,9 @@ export class NodeNetwork {
     if (addresses.join() === this.#options.addresses.join()) return;
     const options = { ...this.#options, addresses };
     const uplink = findUplink(this.socket, addresses);
-    enableForwarding(uplink, options);
     this.#options = options;
+    this.#uplink = recordUplink(this.socket, uplink, addresses);
+    this.#prepareForwarding();
     this.#tunnelFamily = tunnelFamilyOf(addresses);
     this.#tunnel = this.#ensureTunnel(uplink);
     this.#ensureServiceRoutes();
@@ -185,14 +199,49 @@ export class NodeNetwork {
     this.#routes = null;
   }
 
-  /** As `syncRoutes`, after reading from the kernel what is there: repairs what others changed. */
-  repairRoutes(nodes: readonly PeerNode[]): RouteFailure[] {
+  /**
+   * As `syncRoutes`, after comparing all of the node's network with the kernel's state: restores what others changed or
+   * removed, and names it. Throws where the node's own address is gone and not this program's to restore.
+   */
+  async repair(nodes: readonly PeerNode[]): Promise<{ repaired: string[]; failures: RouteFailure[] }> {
+    this.#repaired = this.#options.ownsUplink ? restoreUplink(this.socket, this.#uplink) : [];
+    const uplink = findUplink(this.socket, this.#options.addresses);
+    this.#prepareForwarding();
+    this.#bridge = this.#ensureBridge();
+    this.#tunnel = this.#ensureTunnel(uplink);
+    this.#ensureServiceRoutes();
     this.#routes = null;
-    return this.syncRoutes(nodes);
+    const failures = this.syncRoutes(nodes);
+    const tables = (await this.#egress?.check()) ?? [];
+    return { repaired: [...this.#repaired, ...tables], failures };
+  }
+
+  /** What tells the events of this network from others; `podMac` returns the MAC of a pod's address. */
+  keptState(isPort: (name: string) => boolean, podMac: (address: string) => string | null): KeptState {
+    const isDevice = (index: number) =>
+      index === this.#bridge ||
+      index === this.#tunnel ||
+      index === findLink(this.socket, this.#uplink.name)?.index;
+    const network = this;
+    return {
+      isDevice,
+      isPort,
+      get bridge() {
+        return network.#bridge;
+      },
+      isDestination: (destination) =>
+        this.#routes?.has(destination) || this.#options.serviceCidrs?.includes(destination) || false,
+      neighbourMac: (address) =>
+        podMac(address) ??
+        [...(this.#routes?.values() ?? [])].find(({ via }) => via === address)?.tunnel?.mac ??
+        null,
+    };
   }
 
   /** Removes all that a node network is made of, and closes. Pods on the bridge lose their network. */
   remove(): void {
+    // The tables are this connection's: another one could not remove them.
+    this.#egress?.close();
     removeNodeNetwork(this.netns);
     this.close();
   }
@@ -231,22 +280,18 @@ export class NodeNetwork {
         stp: false,
         multicastSnooping: false,
       });
+      this.#repaired.push(`${POD_BRIDGE} was missing`);
     }
     const bridge = getLink(socket, POD_BRIDGE);
-    writeSysctls(
-      {
-        [`net/ipv4/conf/${POD_BRIDGE}/rp_filter`]: 2,
-        [`net/ipv4/conf/${POD_BRIDGE}/send_redirects`]: 0,
-        [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
-        [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
-      },
-      this.netns,
-    );
-    if (bridge.mtu !== this.mtu || bridge.mac !== this.bridgeMac || !bridge.up) {
-      setLink(socket, bridge.index, { mtu: this.mtu, mac: this.bridgeMac, up: true });
-    }
+    this.#ensureSettings({
+      [`net/ipv4/conf/${POD_BRIDGE}/rp_filter`]: 2,
+      [`net/ipv4/conf/${POD_BRIDGE}/send_redirects`]: 0,
+      [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
+      [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
+    });
+    this.#ensureState(bridge, this.bridgeMac);
     this.#ensureAddresses(
-      bridge.index,
+      bridge,
       this.gateways.map(({ address, cidr }) => ({ address, prefix: cidr.prefix })),
     );
     return bridge.index;
@@ -286,23 +331,19 @@ export class NodeNetwork {
         // The inner packets carry checksums of their own.
         outerChecksum: false,
       });
+      this.#repaired.push(`${TUNNEL} was missing or different`);
     }
     const tunnel = getLink(socket, TUNNEL);
-    writeSysctls(
-      {
-        [`net/ipv4/conf/${TUNNEL}/rp_filter`]: 2,
-        [`net/ipv6/conf/${TUNNEL}/accept_ra`]: 0,
-        [`net/ipv6/conf/${TUNNEL}/accept_dad`]: 0,
-      },
-      this.netns,
-    );
-    if (tunnel.mtu !== this.mtu || tunnel.mac !== mac || !tunnel.up) {
-      setLink(socket, tunnel.index, { mtu: this.mtu, mac, up: true });
-    }
+    this.#ensureSettings({
+      [`net/ipv4/conf/${TUNNEL}/rp_filter`]: 2,
+      [`net/ipv6/conf/${TUNNEL}/accept_ra`]: 0,
+      [`net/ipv6/conf/${TUNNEL}/accept_dad`]: 0,
+    });
+    this.#ensureState(tunnel, mac);
     // The tunnel's own end of the next hops that the others have. Needed by no packet, but the kernel's check of
     // sources, even a loose one, refuses everything that comes by a device without an IPv4 address.
     this.#ensureAddresses(
-      tunnel.index,
+      tunnel,
       this.gateways
         .filter(({ cidr }) => cidr.family === 'ipv4')
         .map(({ cidr }) => ({ address: addressAt(cidr, 0), prefix: 32 })),
@@ -310,31 +351,65 @@ export class NodeNetwork {
     return tunnel.index;
   }
 
+  #prepareForwarding(): void {
+    const { overlay, ownsUplink = false, netns } = this.#options;
+    const families = new Set(this.gateways.map(({ cidr }) => cidr.family));
+    const settings = { families, tunnelled: overlay === 'vxlan', owned: ownsUplink, netns };
+    this.#repaired.push(...prepareForwarding(this.#uplink.name, settings));
+  }
+
+  #ensureSettings(wanted: Readonly<Record<string, number>>): void {
+    this.#repaired.push(...writeDiffering(wanted, this.netns));
+  }
+
+  #ensureState(link: Link, mac: string): void {
+    const { mtu } = this;
+    const wrong = [
+      ...(link.up ? [] : ['was down']),
+      ...(link.mtu === mtu ? [] : [`had the MTU ${link.mtu}`]),
+      ...(link.mac === mac ? [] : [`had the MAC ${link.mac}`]),
+    ];
+    if (wrong.length === 0) return;
+    setLink(this.socket, link.index, { mtu, mac, up: true });
+    this.#repaired.push(...wrong.map((text) => `${link.name} ${text}`));
+  }
+
   /** Gives a device of ours these addresses and no others, but for link-local ones of IPv6. */
-  #ensureAddresses(device: number, wanted: readonly { address: string; prefix: number }[]): void {
+  #ensureAddresses(link: Link, wanted: readonly { address: string; prefix: number }[]): void {
+    const device = link.index;
     const present = new Map(
       listAddresses(this.socket, { device })
         .filter((entry) => !entry.address.startsWith('fe80:'))
         .map((entry) => [`${entry.address}/${entry.prefix}`, entry]),
     );
     for (const { address, prefix } of wanted) {
-      if (!present.delete(`${address}/${prefix}`)) addAddress(this.socket, { device, address, prefix });
+      if (present.delete(`${address}/${prefix}`)) continue;
+      addAddress(this.socket, { device, address, prefix });
+      this.#repaired.push(`address ${address} of ${link.name}`);
     }
     // Left by a pod network that this node had before.
-    for (const address of present.values()) deleteAddress(this.socket, address);
+    for (const address of present.values()) {
+      deleteAddress(this.socket, address);
+      this.#repaired.push(`${link.name} had the address ${address.address}`);
+    }
   }
 
   #ensureServiceRoutes(): void {
+    const device = this.#bridge;
+    const present = listRoutes(this.socket, { device, protocol: ROUTE_PROTOCOL.fairlead });
     for (const text of this.#options.serviceCidrs ?? []) {
       const cidr = parseCidr(text);
       if (!cidr) throw badNetwork('serviceCidrs', text);
       const source = this.#sourceAddress(cidr.family);
+      if (present.some((route) => route.destination === cidr.text && (route.source ?? null) === source))
+        continue;
       replaceRoute(this.socket, {
         destination: cidr.text,
-        device: this.bridge,
+        device,
         protocol: ROUTE_PROTOCOL.fairlead,
         ...(source === null ? {} : { source }),
       });
+      this.#repaired.push(`route to ${cidr.text}`);
     }
   }
 
@@ -349,75 +424,14 @@ export class NodeNetwork {
       : (addressOf(this.#options.addresses, family) ?? gateway);
   }
 
-  #kernelRoute(route: PodRoute): Route {
-    const cidr = parseCidr(route.destination);
-    const source = cidr && this.#sourceAddress(cidr.family);
-    return {
-      destination: route.destination,
-      via: route.via,
-      protocol: ROUTE_PROTOCOL.fairlead,
-      ...(source ? { source } : {}),
-      ...(this.#tunnel === null ? {} : { device: this.#tunnel }),
-      // An IPv6 next hop is link-local, which every device has a route to.
-      ...(this.#tunnel === null || cidr?.family === 'ipv6' ? {} : { onlink: true }),
-    };
-  }
-
-  #writeRoute(route: PodRoute, current: PodRoute | undefined): void {
-    if (route.tunnel && this.#tunnel !== null) {
-      const device = this.#tunnel;
-      // From the far end to the near: when the route is there, all that it needs is.
-      replaceForwardingEntry(this.socket, { device, mac: route.tunnel.mac, remote: route.tunnel.remote });
-      replaceNeighbour(this.socket, { device, address: route.via, mac: route.tunnel.mac });
-    }
-    if (current?.via !== route.via) replaceRoute(this.socket, this.#kernelRoute(route));
-  }
-
-  #removeRoute(route: PodRoute, wanted: ReadonlyMap<string, PodRoute>): void {
-    deleteRoute(this.socket, { destination: route.destination, protocol: ROUTE_PROTOCOL.fairlead });
-    if (!route.tunnel || this.#tunnel === null) return;
-    const { mac } = route.tunnel;
-    const others = [...wanted.values()];
-    if (!others.some((other) => other.via === route.via)) {
-      deleteNeighbour(this.socket, { device: this.#tunnel, address: route.via });
-    }
-    // A node has one entry for its device, however many networks it has.
-    if (others.some((other) => other.tunnel?.mac === mac)) return;
-    deleteForwardingEntry(this.socket, { device: this.#tunnel, mac, remote: route.tunnel.remote });
-  }
-
-  /** Reads which routes are there. One that is incomplete (no neighbour, no tunnel) is shown with what it lacks. */
-  #readRoutes(): Map<string, PodRoute> {
+  #kernelRoutes(): KernelRoutes {
     const { socket } = this;
-    const device = this.#tunnel;
-    const macs = new Map(
-      device === null
-        ? []
-        : listNeighbours(socket, { device }).map((entry) => [entry.address, entry.mac ?? '']),
-    );
-    const remotes = new Map(
-      device === null
-        ? []
-        : listForwardingEntries(socket, device).map((entry) => [entry.mac, entry.remote ?? '']),
-    );
-    const routes = new Map<string, PodRoute>();
-    for (const family of ['ipv4', 'ipv6'] as const) {
-      for (const route of listRoutes(socket, { family, protocol: ROUTE_PROTOCOL.fairlead })) {
-        if (route.device === this.bridge) continue;
-        const mac = macs.get(route.via ?? '') ?? '';
-        const inTunnel = device !== null && route.device === device;
-        const expected = this.#sourceAddress(family);
-        // A route that is in the wrong device, or with an address that this node had before, is to be written again.
-        const right = (device === null || inTunnel) && (expected === null || route.source === expected);
-        routes.set(route.destination, {
-          destination: route.destination,
-          via: right ? (route.via ?? '') : '',
-          node: '',
-          tunnel: inTunnel ? { mac, remote: remotes.get(mac) ?? '' } : null,
-        });
-      }
-    }
-    return routes;
+    return {
+      socket,
+      bridge: this.#bridge,
+      tunnel: this.#tunnel,
+      sourceAddress: (family) => this.#sourceAddress(family),
+    };
   }
 
   #routeError(route: PodRoute, error: unknown): FairleadError {
@@ -460,18 +474,6 @@ function badNetwork(field: string, text: string): FairleadError {
   });
 }
 
-/** The device that has the node's first address. */
-function findUplink(socket: NetlinkSocket, addresses: readonly string[]): Link {
-  const [first] = addresses;
-  const found = listAddresses(socket).find((entry) => entry.address === first);
-  if (found) return getLink(socket, found.device);
-  throw new FairleadError(`no network device has the node's address ${first ?? '(none given)'}`, {
-    op: 'prepare node network',
-    code: 'EADDRNOTAVAIL',
-    hint: 'give the node an address that this machine has',
-  });
-}
-
 /** Removes what node networks are made of, whichever agent made them. Pods on the bridge lose their network. */
 export function removeNodeNetwork(netns?: NetnsRef): void {
   using socket = openRouteSocket(netns);
@@ -484,34 +486,4 @@ export function removeNodeNetwork(netns?: NetnsRef): void {
   removeEgress(netns);
   deleteLink(socket, TUNNEL);
   deleteLink(socket, POD_BRIDGE);
-}
-
-/** Lets the node pass packets on, in the families of its pods. */
-function enableForwarding(uplink: Link, options: NodeNetworkOptions): void {
-  const families = new Set(options.podCidrs.map((text) => gatewayOf(text).cidr.family));
-  if (families.has('ipv4')) writeSysctl('net.ipv4.ip_forward', 1, options.netns);
-  // Pods of this node reach each other by the device that they came in by, and are not to be told of a shorter way;
-  // nor are clients outside whose way to a Service's address is this node, which has no other. Each redirect, sent or
-  // kept back, would also use up what the kernel grants a host of ICMP messages, and with it refusals of datagrams.
-  // The kernel sends redirects where this or the device's own switch is on, so other devices keep to their own.
-  if (families.has('ipv4')) {
-    writeSysctl('net.ipv4.conf.all.send_redirects', 0, options.netns);
-    writeSysctl(`net/ipv4/conf/${uplink.name}/send_redirects`, 0, options.netns);
-  }
-  if (families.has('ipv4') && options.overlay === 'vxlan') loosenSourceCheck(uplink.name, options.netns);
-  if (!families.has('ipv6')) return;
-  // A router ignores router advertisements unless told 2: a node that has its default route from them would lose it.
-  const acceptRa = `net/ipv6/conf/${uplink.name}/accept_ra`;
-  if (readSysctl(acceptRa, options.netns) === '1') writeSysctl(acceptRa, 2, options.netns);
-  writeSysctl('net.ipv6.conf.all.forwarding', 1, options.netns);
-}
-
-/**
- * A pod that speaks to this node's own address comes by the uplink, while the way back to it is the tunnel: a strict
- * check of sources would drop it. The kernel takes the stricter of "all" and the device's own, but 2 (loose) beats 1.
- */
-function loosenSourceCheck(device: string, netns: NetnsRef | undefined): void {
-  const own = `net/ipv4/conf/${device}/rp_filter`;
-  const values = [readSysctl(own, netns), readSysctl('net.ipv4.conf.all.rp_filter', netns)];
-  if (values.includes('1') && !values.includes('2')) writeSysctl(own, 2, netns);
 }

@@ -14,11 +14,19 @@ import {
   setBridgePort,
   setLink,
 } from '../kernel/rtnetlink/links.ts';
-import { deleteNeighbour, replaceForwardingEntry, replaceNeighbour } from '../kernel/rtnetlink/neighbours.ts';
+import {
+  deleteNeighbour,
+  listForwardingEntries,
+  listNeighbours,
+  replaceForwardingEntry,
+  replaceNeighbour,
+} from '../kernel/rtnetlink/neighbours.ts';
 import { listRoutes, type Route, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { cidrContains, familyOf } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import { AddressJournal } from './address-journal.ts';
 import { AddressPool } from './address-pool.ts';
 import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
@@ -58,6 +66,10 @@ export interface PodNetwork {
   uids(): string[];
   /** What is wrong with a pod's network, in words; null: nothing. */
   problem(uid: string, netns: NetnsRef, device?: string): string | null;
+  /** Restores what others changed of the node's ends of pods, and the ports of the node; returns what it was. */
+  repair(): Promise<string[]>;
+  /** Returns the MAC of the pod that has an address; null: none has. */
+  macOf(address: string): string | null;
   /** Stops; pods stay plugged in. */
   close(): void;
 }
@@ -66,11 +78,16 @@ export interface PodNetworkOptions {
   readonly network: NodeNetwork;
   /** A folder of the node's own, where "pod-addresses.jsonl" is kept. */
   readonly stateDir: string;
+  readonly clock?: Clock;
+  readonly logger?: Logger;
 }
 
 /** The device inside a pod. */
 export const POD_DEVICE = 'eth0';
 const PORT_PREFIX = 'flp';
+
+/** True for the name of a pod's device on the node. */
+export const isPodPort = (name: string) => name.startsWith(PORT_PREFIX);
 
 /** The name of a pod's device on the node. */
 export function podPort(uid: string): string {
@@ -78,25 +95,53 @@ export function podPort(uid: string): string {
 }
 
 /** Opens the pod network of a node, with the addresses that its pods have. */
-export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNetwork {
+export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOptions): PodNetwork {
   const journal = new AddressJournal(join(stateDir, 'pod-addresses.jsonl'));
   const removal = openPortRemoval(network.netns);
   const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
-  const hostPorts = openHostPorts(POD_BRIDGE, network.netns);
+  const hostPorts = openHostPorts({ ...options, bridge: POD_BRIDGE, netns: network.netns });
+  /** Unpluggings under way, by uid. */
+  const leaving = new Map<string, Promise<void>>();
   const poolOf = (address: string) => pools.find((pool) => cidrContains(pool.cidr, address));
   for (const record of journal.records.values()) for (const ip of record.ips) poolOf(ip)?.claim(ip);
   // Claimed last, so that the turn goes on behind what was given out last, and freed if it is not in use.
   for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
   if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
   writeHostPorts();
-  for (const { uid, ips } of journal.records.values()) {
-    const port = findLink(network.socket, podPort(uid));
-    if (port && port.master !== network.bridge) setUpPort(network, port, podMac(uid), ips);
-  }
+  repairPorts();
 
   function writeHostPorts(): void {
     const pods = [...journal.records.values()].filter((record) => (record.hostPorts ?? []).length > 0);
     hostPorts.write(pods.map(({ ips, hostPorts: ports = [] }) => ({ ips, hostPorts: ports })));
+  }
+
+  /** Returns what was wrong. */
+  function repairPorts(): string[] {
+    const { socket, bridge } = network;
+    const links = new Map(listLinks(socket).map((link) => [link.name, link]));
+    const macs = new Map(
+      listNeighbours(socket, { device: bridge })
+        .filter(({ permanent }) => permanent)
+        .map(({ address, mac }) => [address, mac]),
+    );
+    const repaired: string[] = [];
+    for (const { uid, ips } of journal.records.values()) {
+      const port = links.get(podPort(uid));
+      if (!port || leaving.has(uid)) continue;
+      const mac = podMac(uid);
+      const wrong = [
+        ...(port.master === bridge ? [] : [`${port.name} was not on the bridge`]),
+        ...(port.up ? [] : [`${port.name} was down`]),
+        ...ips.filter((ip) => macs.get(ip) !== mac).map((ip) => `neighbour ${ip}`),
+        ...(listForwardingEntries(socket, port.index).some((entry) => entry.mac === mac)
+          ? []
+          : [`forwarding entry ${mac} of ${port.name}`]),
+      ];
+      if (wrong.length === 0) continue;
+      setUpPort(network, port, mac, ips);
+      repaired.push(...wrong);
+    }
+    return repaired;
   }
 
   function checkHostPorts(pod: NetworkPod): void {
@@ -148,9 +193,6 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
     journal.free(uid);
     release(record.ips);
   }
-
-  /** Unpluggings under way, by uid. */
-  const leaving = new Map<string, Promise<void>>();
 
   function unplug(uid: string): Promise<void> {
     const started = leaving.get(uid);
@@ -207,7 +249,7 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
       const strays = listLinks(network.socket)
         .filter((link) => link.kind === 'veth' && link.master === network.bridge)
         .map((link) => link.name)
-        .filter((name) => name.startsWith(PORT_PREFIX) && !ports.has(name));
+        .filter((name) => isPodPort(name) && !ports.has(name));
       await Promise.all([...gone.map(unplug), ...strays.map((name) => removal.remove(name))]);
       return gone;
     },
@@ -231,6 +273,11 @@ export function openPodNetwork({ network, stateDir }: PodNetworkOptions): PodNet
           /^(0\.0\.0\.0|::)\/0$/.test(destination) && via === address;
         if (!routes.some(isDefault)) return `there is no default route by ${address}`;
       }
+      return null;
+    },
+    repair: async () => [...repairPorts(), ...(await hostPorts.check())],
+    macOf(address) {
+      for (const { uid, ips } of journal.records.values()) if (ips.includes(address)) return podMac(uid);
       return null;
     },
     close() {

@@ -220,6 +220,8 @@ function prepareNetns(netns: string): void {
       'net.ipv6.conf.default.accept_ra': 0,
       'net.ipv6.conf.all.accept_dad': 0,
       'net.ipv6.conf.default.accept_dad': 0,
+      // A device that is set down and up again has the addresses that it had.
+      'net.ipv6.conf.all.keep_addr_on_down': 1,
       // Where br_netfilter is loaded, its default is to show every bridged frame to the IP rules. The pod network does
       // not need it (see pod-network.ts), and a wire has no business with it.
       'net.bridge.bridge-nf-call-iptables': 0,

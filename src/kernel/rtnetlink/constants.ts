@@ -16,6 +16,7 @@ export const RTM_GETNEIGH = 30;
 export const RTM_NEWRULE = 32;
 export const RTM_DELRULE = 33;
 export const RTM_GETRULE = 34;
+export const RTM_NEWNETCONF = 80;
 
 export const AF_UNSPEC = 0;
 export const AF_INET = 2;
@@ -30,6 +31,8 @@ export const RTNLGRP = {
   ipv4Route: 7,
   ipv6Address: 9,
   ipv6Route: 11,
+  ipv4Netconf: 24,
+  ipv6Netconf: 25,
 } as const;
 
 export const IFF_UP = 0x1;

@@ -1,15 +1,20 @@
 import type { NetnsRef } from '../netns.ts';
 import { type InterfaceAddress, readAddress } from './addresses.ts';
 import {
+  AF_BRIDGE,
   RTM_DELADDR,
   RTM_DELLINK,
+  RTM_DELNEIGH,
   RTM_DELROUTE,
   RTM_NEWADDR,
   RTM_NEWLINK,
+  RTM_NEWNEIGH,
+  RTM_NEWNETCONF,
   RTM_NEWROUTE,
   RTNLGRP,
 } from './constants.ts';
 import { type Link, openRouteSocket, readLink } from './links.ts';
+import { type ForwardingEntry, type Neighbour, readForwardingEntry, readNeighbour } from './neighbours.ts';
 import { type Route, readRoute } from './routes.ts';
 
 /** A change of the network configuration; `overrun`: events were lost, list everything again. */
@@ -17,6 +22,10 @@ export type NetworkEvent =
   | { readonly kind: 'link'; readonly gone: boolean; readonly link: Link }
   | { readonly kind: 'address'; readonly gone: boolean; readonly address: InterfaceAddress }
   | { readonly kind: 'route'; readonly gone: boolean; readonly route: Route }
+  | { readonly kind: 'neighbour'; readonly gone: boolean; readonly neighbour: Neighbour }
+  | { readonly kind: 'forwarding'; readonly gone: boolean; readonly entry: ForwardingEntry }
+  /** A switch such as "forwarding" or "rp_filter" of a device or of all; the kernel tells a few of them only. */
+  | { readonly kind: 'setting' }
   | { readonly kind: 'overrun' };
 
 export type NetworkEventKind = Exclude<NetworkEvent['kind'], 'overrun'>;
@@ -25,10 +34,13 @@ const GROUPS: Readonly<Record<NetworkEventKind, readonly number[]>> = {
   link: [RTNLGRP.link],
   address: [RTNLGRP.ipv4Address, RTNLGRP.ipv6Address],
   route: [RTNLGRP.ipv4Route, RTNLGRP.ipv6Route],
+  neighbour: [RTNLGRP.neigh],
+  forwarding: [RTNLGRP.neigh],
+  setting: [RTNLGRP.ipv4Netconf, RTNLGRP.ipv6Netconf],
 };
 
 /**
- * Calls `onEvent` for each change of links, addresses or routes in a namespace (default: this thread's) until the
+ * Calls `onEvent` for each change of these kinds in a namespace (default: this thread's) until the
  * result is closed. A watch does not keep the process alive.
  */
 export function watchNetwork(
@@ -38,7 +50,7 @@ export function watchNetwork(
 ): Disposable & { close(): void } {
   const socket = openRouteSocket(netns);
   socket.subscribe(
-    kinds.flatMap((kind) => GROUPS[kind]),
+    [...new Set(kinds.flatMap((kind) => GROUPS[kind]))],
     (message) => {
       switch (message.type) {
         case RTM_NEWLINK:
@@ -53,7 +65,19 @@ export function watchNetwork(
         case RTM_DELROUTE: {
           const route = readRoute(message);
           if (route) onEvent({ kind: 'route', gone: message.type === RTM_DELROUTE, route });
+          return;
         }
+        case RTM_NEWNEIGH:
+        case RTM_DELNEIGH: {
+          const gone = message.type === RTM_DELNEIGH;
+          const isBridge = message.payload[0] === AF_BRIDGE;
+          if (!kinds.includes(isBridge ? 'forwarding' : 'neighbour')) return;
+          if (isBridge) onEvent({ kind: 'forwarding', gone, entry: readForwardingEntry(message) });
+          else onEvent({ kind: 'neighbour', gone, neighbour: readNeighbour(message) });
+          return;
+        }
+        case RTM_NEWNETCONF:
+          onEvent({ kind: 'setting' });
       }
     },
     () => onEvent({ kind: 'overrun' }),

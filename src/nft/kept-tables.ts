@@ -1,0 +1,102 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import { type Logger, silentLogger } from '../lib/log.ts';
+import type { TableSpec } from './spec.ts';
+import { Tables } from './tables.ts';
+
+export interface KeptTablesOptions {
+  readonly families: readonly IPFamily[];
+  readonly name: string;
+  /** Default: the namespace of this thread. */
+  readonly netns?: NetnsRef | undefined;
+  /** Whether the kernel is asked to refuse changes by others, where it can (6.9). Default: true. */
+  readonly owned?: boolean | undefined;
+  readonly clock?: Clock | undefined;
+  readonly logger?: Logger | undefined;
+}
+
+/**
+ * Small tables that are kept as they were written: where the kernel cannot keep other processes from changing them,
+ * they are watched, and rewritten when one does (`nft flush ruleset`, a firewall that is reloaded).
+ */
+export interface KeptTables {
+  /** Makes the kernel hold this table of the family; null: none. Writes nothing where it wrote the same before. */
+  write(family: IPFamily, spec: TableSpec | null): void;
+  /** Compares the tables with the kernel's and rewrites those that differ; returns the family of each. */
+  check(): Promise<IPFamily[]>;
+  close(): void;
+}
+
+/** A transaction of a firewall that is reloaded is often followed by others. */
+const REPAIR_MS = 50;
+/** After a failed repair. */
+const RETRY_MS = 1000;
+
+export function keepTables(options: KeptTablesOptions): KeptTables {
+  const { name, owned = true, clock = systemClock, logger = silentLogger } = options;
+  const tables = new Tables({ ...options, owned, clock, logger });
+  const written = new Map<IPFamily, TableSpec | null>();
+  let watch: { close(): void } | null = null;
+  let cancel: (() => void) | null = null;
+  let closed = false;
+
+  function repairLater(delay: number): void {
+    if (closed || cancel) return;
+    cancel = clock.after(delay, () => {
+      cancel = null;
+      check().catch((error: unknown) => {
+        if (closed) return;
+        logger.error({ table: name }, `failed to repair the nf_tables table ${name}: ${messageOf(error)}`);
+        repairLater(RETRY_MS);
+      });
+    });
+  }
+
+  function startWatch(): void {
+    if (watch || (owned && tables.connection.canOwnTables(NFPROTO[options.families[0] ?? 'ipv4']))) return;
+    watch = tables.watch(() => repairLater(REPAIR_MS));
+  }
+
+  async function check(): Promise<IPFamily[]> {
+    const repaired: IPFamily[] = [];
+    for (const table of tables) {
+      if (closed || !written.has(table.family)) continue;
+      const [difference] = await table.verify();
+      // A write may have come in between; it leaves nothing to repair.
+      const spec = written.get(table.family);
+      if (closed || !difference || spec === undefined) continue;
+      if (spec) table.replaceSync(spec);
+      else table.removeSync();
+      repaired.push(table.family);
+      logger.warn(
+        { table: name, family: table.family, ...difference },
+        `another process changed the nf_tables table ${name} (${difference.kind}: ${difference.object}); rewritten`,
+      );
+    }
+    return repaired;
+  }
+
+  return {
+    write(family, spec) {
+      const table = tables.get(family);
+      if (!table || (written.has(family) && isDeepStrictEqual(written.get(family), spec))) return;
+      written.delete(family);
+      if (spec) {
+        startWatch();
+        table.replaceSync(spec);
+      } else table.removeSync();
+      written.set(family, spec);
+    },
+    check,
+    close() {
+      closed = true;
+      cancel?.();
+      watch?.close();
+      tables.close();
+    },
+  };
+}
