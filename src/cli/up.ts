@@ -1,7 +1,7 @@
 import { availableModes } from '../agent/dataplanes.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
-import { type ManifestObject, readManifests } from '../cluster/manifests.ts';
+import { type ManifestObject, readManifests, refuseUndefinedKinds } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
 import { MAX_NODES, planCluster } from '../cluster/plan.ts';
@@ -99,6 +99,7 @@ async function startCluster(
   progress: Progress,
 ): Promise<ClusterState> {
   requireKernel();
+  refuseUndefinedKinds(manifests);
   refuseLeftovers(name);
   const request = {
     name,
@@ -242,9 +243,9 @@ function interruption(): { readonly promise: Promise<never>; readonly signal: Ab
 function advice(state: ClusterState, manifests: readonly ManifestObject[]): string {
   const program = process.env['FAIRLEAD_COMMAND'] ?? 'fairlead';
   const suffix = state.name === DEFAULT_CLUSTER ? '' : ` --name ${state.name}`;
-  const pod = manifests.find((entry) => entry.kind.kind === 'Pod');
+  const pod = manifests.find((entry) => entry.kind?.kind === 'Pod');
   const service = manifests.find(
-    (entry) => entry.kind.kind === 'Service' && entry.namespace === pod?.namespace,
+    (entry) => entry.kind?.kind === 'Service' && entry.namespace === pod?.namespace,
   );
   const inDefault = pod?.namespace === 'default';
   const lines = [

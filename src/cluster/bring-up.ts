@@ -61,7 +61,7 @@ export async function becomeReady(
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     // After all nodes are ready, or the first would get all the pods.
-    await applyManifests(client, manifests);
+    await applyManifests(client, manifests, deadline);
     progress.step(
       'nodes ready',
       state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { readManifests } from './manifests.ts';
+import { readManifests, refuseUndefinedKinds } from './manifests.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'flt-manifests-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -31,3 +31,28 @@ for (const [what, content, message] of rows) {
 test('refuses a folder by name', () => {
   assert.throws(() => readManifests([folder]), { message: `cannot read ${folder}: it is a folder` });
 });
+
+const DEFINITION = `
+kind: CustomResourceDefinition
+apiVersion: apiextensions.k8s.io/v1
+metadata: {name: pots.kitchen.example.com}
+spec: {group: kitchen.example.com, names: {kind: Pot}, versions: [{name: v1}]}
+`;
+const pot = (apiVersion: string) => `kind: Pot\napiVersion: ${apiVersion}\nmetadata: {name: a}\n`;
+for (const [what, content, refusal] of [
+  ['a kind that the manifests define', `${pot('kitchen.example.com/v1')}---${DEFINITION}`, null],
+  [
+    'another version of it',
+    `${DEFINITION}---\n${pot('kitchen.example.com/v2')}`,
+    /m\.yaml: Pot a: unknown kind Pot in kitchen\.example\.com\/v2$/,
+  ],
+  ['a kind of its group that nothing defines', pot('kitchen.example.com/v1'), /unknown kind Pot/],
+] as const) {
+  test(`for a new cluster, ${refusal ? 'refuses' : 'accepts'} ${what}`, () => {
+    const file = join(folder, 'm.yaml');
+    writeFileSync(file, content);
+    const check = () => refuseUndefinedKinds(readManifests([file]));
+    if (refusal) assert.throws(check, { code: 'bad-manifest', message: refusal });
+    else check();
+  });
+}

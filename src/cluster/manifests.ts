@@ -2,21 +2,27 @@ import { readFileSync } from 'node:fs';
 import { parseAllDocuments } from 'yaml';
 import { apiVersionOf, type Kind } from '../apiserver/kind.ts';
 import { KINDS } from '../apiserver/kinds.ts';
-import { type Client, pathOf } from '../kube/client.ts';
-import type { KubeObject } from '../kube/types.ts';
+import { type Client, hasReason, pathOf } from '../kube/client.ts';
+import type { KubeObject, Resource } from '../kube/types.ts';
+import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 
 /** An object of a manifest, with its place in the file. */
 export interface ManifestObject {
   readonly object: KubeObject & { readonly kind: string; readonly apiVersion: string };
-  readonly kind: Kind;
+  /** Null: a CustomResourceDefinition defines it, in the manifests or in the cluster. */
+  readonly kind: Kind | null;
+  /** Empty for a kind without namespaces; one of a CustomResourceDefinition is not known yet, and may have it here. */
   readonly namespace: string;
   readonly name: string;
   /** "hello.yaml: Deployment hello" */
   readonly source: string;
 }
 
-/** Reads manifests, before anything is started. Throws FairleadError for a file that cannot be read and a kind that is not served. */
+/**
+ * Reads manifests, before anything is started. Throws FairleadError "bad-manifest" for a file that cannot be read and an
+ * object without kind or name.
+ */
 export function readManifests(files: readonly string[]): ManifestObject[] {
   return files.flatMap((file) => {
     const refuse = (message: string) =>
@@ -39,40 +45,122 @@ export function readManifests(files: readonly string[]): ManifestObject[] {
       const object = value as ManifestObject['object'];
       const where = `${file}: document ${i + 1}`;
       if (!object.kind || !object.apiVersion) throw refuse(`${where}: missing kind or apiVersion`);
-      const kind = KINDS.find((one) => one.kind === object.kind && apiVersionOf(one) === object.apiVersion);
-      if (!kind) throw refuse(`${where}: unknown kind ${object.kind} in ${object.apiVersion}`);
+      const kind =
+        KINDS.find((one) => one.kind === object.kind && apiVersionOf(one) === object.apiVersion) ?? null;
+      // Kinds of users have a group of their own: a name below a domain.
+      if (!kind && !/^[^/]+\.[^/]+\/./.test(object.apiVersion))
+        throw refuse(`${where}: unknown kind ${object.kind} in ${object.apiVersion}`);
       const name = object.metadata?.name;
       if (!name) throw refuse(`${where}: missing metadata.name`);
       return {
         object,
         kind,
         name,
-        namespace: kind.namespaced ? (object.metadata?.namespace ?? 'default') : '',
+        namespace: kind?.namespaced === false ? '' : (object.metadata?.namespace ?? 'default'),
         source: `${file}: ${object.kind} ${name}`,
       };
     });
   });
 }
 
-/** Creates or updates the objects by server-side apply, in the order given. */
-export async function applyManifests(client: Client, objects: readonly ManifestObject[]): Promise<void> {
-  for (const { object, kind, namespace, name, source } of objects) {
-    const resource = { ...kind };
-    try {
-      await client.patch(resource, name, 'apply', object, {
-        namespace,
-        fieldManager: 'fairlead-up',
-        fieldValidation: 'Strict',
-        force: true,
-      });
-    } catch (error) {
-      throw new FairleadError(`${source}: ${messageOf(error)}`, {
-        op: 'apply manifest',
-        code: 'refused',
-        object: pathOf(resource, namespace, name),
-        hint: 'correct the manifest and run this again',
-        cause: error,
-      });
+/** Refuses objects of kinds that neither Kubernetes nor a CustomResourceDefinition of the manifests defines. */
+export function refuseUndefinedKinds(objects: readonly ManifestObject[]): void {
+  const defined = definedKinds(objects);
+  const unknown = objects.find(({ object, kind }) => !kind && !defined.has(kindKey(object)));
+  if (unknown) throw unknownKind(unknown);
+}
+
+/** How long an object is kept back before it is tried again, and a definition asked for again. */
+const RETRY_MS = 100;
+
+/**
+ * Creates or updates the objects by server-side apply, in the order given. What an admission webhook must answer that is
+ * not reached yet is tried again after the others, until `deadline` aborts: the webhook may be among them. Throws
+ * FairleadError "refused" for an object that the server refuses, and "bad-manifest" for an unknown kind.
+ */
+export async function applyManifests(
+  client: Client,
+  objects: readonly ManifestObject[],
+  deadline: AbortSignal,
+): Promise<void> {
+  const defined = definedKinds(objects);
+  for (let left = objects; left.length > 0; ) {
+    const kept: { readonly entry: ManifestObject; readonly error: FairleadError }[] = [];
+    for (const entry of left) {
+      const { object, namespace, name, source } = entry;
+      const resource = entry.kind ?? (await findResource(client, entry, defined, deadline));
+      try {
+        await client.patch({ ...resource }, name, 'apply', object, {
+          namespace,
+          fieldManager: 'fairlead-up',
+          fieldValidation: 'Strict',
+          force: true,
+        });
+      } catch (error) {
+        const failure = new FairleadError(`${source}: ${messageOf(error)}`, {
+          op: 'apply manifest',
+          code: 'refused',
+          object: pathOf(resource, namespace, name),
+          hint: 'correct the manifest and run this again',
+          cause: error,
+        });
+        if (!isWebhookUnreached(error)) throw failure;
+        kept.push({ entry, error: failure });
+      }
     }
+    if (kept[0] && deadline.aborted) throw kept[0].error;
+    left = kept.map(({ entry }) => entry);
+    if (left.length > 0) await pause(systemClock, RETRY_MS);
   }
+}
+
+const kindKey = ({ apiVersion, kind }: ManifestObject['object']) => `${apiVersion} ${kind}`;
+
+/** "GROUP/VERSION KIND" of every kind that a CustomResourceDefinition of the manifests defines. */
+function definedKinds(objects: readonly ManifestObject[]): ReadonlySet<string> {
+  return new Set(
+    objects.flatMap(({ object, kind }) => {
+      if (kind?.kind !== 'CustomResourceDefinition') return [];
+      const { spec } = object as {
+        spec?: { group?: string; names?: { kind?: string }; versions?: { name?: string }[] };
+      };
+      return (spec?.versions ?? []).map(({ name }) => `${spec?.group}/${name} ${spec?.names?.kind}`);
+    }),
+  );
+}
+
+/** Asks the server for a kind of a CustomResourceDefinition; waits for one that the manifests define. */
+async function findResource(
+  client: Client,
+  entry: ManifestObject,
+  defined: ReadonlySet<string>,
+  deadline: AbortSignal,
+): Promise<Resource> {
+  const [group = '', version = ''] = entry.object.apiVersion.split('/');
+  for (;;) {
+    const answer = client.request('GET', `/apis/${group}/${version}`).catch((error: unknown) => {
+      if (hasReason(error, 'NotFound')) return { resources: [] };
+      throw error;
+    });
+    const { resources } = (await answer) as {
+      resources: { name: string; kind: string; namespaced: boolean }[];
+    };
+    const found = resources.find(({ name, kind }) => kind === entry.object.kind && !name.includes('/'));
+    if (found) return { group, version, plural: found.name, kind: found.kind, namespaced: found.namespaced };
+    if (!defined.has(kindKey(entry.object)) || deadline.aborted) throw unknownKind(entry);
+    await pause(systemClock, RETRY_MS);
+  }
+}
+
+function unknownKind({ object, source }: ManifestObject): FairleadError {
+  return new FairleadError(`${source}: unknown kind ${object.kind} in ${object.apiVersion}`, {
+    op: 'read manifest',
+    code: 'bad-manifest',
+    hint: 'give the CustomResourceDefinition of the kind too, or apply it first',
+  });
+}
+
+/** A webhook with failurePolicy Fail could not be called: its pods may be about to start. */
+function isWebhookUnreached(error: unknown): boolean {
+  return hasReason(error, 'InternalError') && error.message.includes('failed calling webhook');
 }

@@ -84,7 +84,7 @@ export function nodeReady(watch: ClusterWatch, name: string): Requirement {
 export function objectReady(watch: ClusterWatch, entry: ManifestObject): Requirement | null {
   const { namespace, name } = entry;
   const key = namespace ? `${namespace}/${name}` : name;
-  switch (entry.kind.kind) {
+  switch (entry.kind?.kind) {
     case 'Deployment':
     case 'StatefulSet':
     case 'ReplicaSet': {
@@ -108,7 +108,7 @@ export function objectReady(watch: ClusterWatch, entry: ManifestObject): Require
         const current =
           object && (object.status?.observedGeneration ?? 0) >= (object.metadata?.generation ?? 0);
         if (current && available >= wanted) return null;
-        return `${entry.kind.kind} ${name}: ${available} of ${wanted} available${podTrouble(watch, namespace, object?.spec?.selector?.matchLabels)}`;
+        return `${entry.object.kind} ${name}: ${available} of ${wanted} available${podTrouble(watch, namespace, object?.spec?.selector?.matchLabels)}`;
       };
     }
     case 'DaemonSet': {

@@ -13,7 +13,7 @@ export async function servicesAnswer(
   manifests: readonly ManifestObject[],
   deadline: AbortSignal,
 ): Promise<string[]> {
-  const services = manifests.filter((entry) => entry.kind.kind === 'Service');
+  const services = manifests.filter((entry) => entry.kind?.kind === 'Service');
   const shown: string[] = [];
   await Promise.all(
     services.map(async (entry) => {
