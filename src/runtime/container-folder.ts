@@ -25,14 +25,17 @@ export interface ContainerRecord {
   readonly ended: Termination | null;
 }
 
-/** Where a container of a pod lives on disk: a folder for every run, their logs, and its record. */
+/** Where a container of a pod lives on disk: a folder for every run and its record; `logs` holds the log of every run. */
 export class ContainerFolder {
   readonly #path: string;
   readonly logs: string;
 
-  constructor(path: string) {
+  constructor(path: string, logs: string) {
     this.#path = path;
-    this.logs = join(path, 'logs');
+    // A container that an agent of an earlier version has started goes on writing there.
+    const earlier = join(path, 'logs');
+    this.logs = existsSync(earlier) ? earlier : logs;
+    mkdirSync(path, { recursive: true, mode: 0o700 });
     mkdirSync(this.logs, { recursive: true, mode: 0o700 });
   }
 

@@ -18,6 +18,7 @@ import {
   restartRules,
 } from './lifecycle.ts';
 import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
+import { containerLogFolder, linkLog } from './node-logs.ts';
 import {
   deleteContainer,
   execInContainer,
@@ -73,7 +74,11 @@ export class ContainerRunner {
     this.#context = context;
     this.#spec = container;
     this.name = container.name;
-    this.#folder = new ContainerFolder(join(podFolder, 'containers', container.name));
+    const { stateDir } = context.options;
+    this.#folder = new ContainerFolder(
+      join(podFolder, 'containers', container.name),
+      containerLogFolder(stateDir, context.pod(), container.name),
+    );
     this.#backoff = new RestartBackoff(context.options.clock, context.changed);
     this.#wanted = new WantedImage(context);
     this.#adopt();
@@ -319,6 +324,7 @@ export class ContainerRunner {
       log: this.#folder.log(this.#state.attempt),
     };
     try {
+      linkLog(options.stateDir, pod, this.name, this.#id, places.log);
       this.#image = container.image ?? '';
       this.#imageId = image.id;
       this.#stopSignal = stopSignal(container, image);

@@ -13,6 +13,7 @@ import { makeHostLayers } from './host-root.ts';
 import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
 import { nodeCapacity } from './node-capacity.ts';
+import { makeNodeLogs, removePodLogs } from './node-logs.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker } from './pod-worker.ts';
@@ -83,12 +84,16 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   };
   const finalized = new Set<string>();
 
+  makeNodeLogs(options.stateDir);
   sweepSandboxes(podsDir);
   // Sandboxes of an earlier agent are adopted before the API server is asked: their containers may end at any time.
   for (const uid of readdirSync(podsDir)) {
     const pod = readSavedPod(join(podsDir, uid));
     if (pod) workers.set(uid, new PodWorker(context, pod));
-    else rmSync(join(podsDir, uid), { recursive: true, force: true });
+    else {
+      removePodLogs(options.stateDir, uid);
+      rmSync(join(podsDir, uid), { recursive: true, force: true });
+    }
   }
   await options.network.collect(new Set(workers.keys()));
 

@@ -9,6 +9,7 @@ import type { Launch } from './container-config.ts';
 import type { EnvironmentSources } from './environment.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
+import { nodePath, removePodLogs } from './node-logs.ts';
 import { type PodSources, podSources } from './pod-sources.ts';
 import { pullCredentials } from './pull-secrets.ts';
 import { followsObjects, prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
@@ -99,6 +100,7 @@ export class PodFiles {
   /** Removes everything of the pod from the disk. */
   async remove(): Promise<void> {
     this.#isRemoved = true;
+    removePodLogs(this.#options.context.options.stateDir, this.#options.pod().metadata?.uid ?? '');
     await rm(this.#folder, { recursive: true, force: true });
   }
 
@@ -110,6 +112,7 @@ export class PodFiles {
     this.#sources = await this.#readSources();
     this.#volumes = await prepareVolumes(pod, this.volumesFolder, {
       ...this.#sources.volumes,
+      onMachine: (path) => nodePath(context.options.stateDir, path),
       image: (reference, pullPolicy) => this.#imageRoot(reference, pullPolicy),
     });
     const nodeResolvConf = readOptionalFile('/etc/resolv.conf') ?? '';

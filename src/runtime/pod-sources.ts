@@ -9,7 +9,7 @@ import type { VolumeSources } from './volumes.ts';
 /** The objects that a pod's environment and volumes are made from, read once. */
 export interface PodSources {
   readonly environment: EnvironmentSources;
-  readonly volumes: Omit<VolumeSources, 'image'>;
+  readonly volumes: Omit<VolumeSources, 'image' | 'onMachine'>;
 }
 
 export async function podSources(

@@ -25,6 +25,8 @@ import { VOLUME_KINDS } from './supported-fields.ts';
 export interface VolumeSources {
   configMap(name: string): ReadonlyMap<string, Uint8Array> | null;
   secret(name: string): ReadonlyMap<string, Uint8Array> | null;
+  /** The path on this machine of a path of the node. */
+  onMachine(path: string): string;
   /** The root of an image's file system on this machine. */
   image(reference: string, pullPolicy: string | undefined): Promise<string>;
   /** A token of the pod's service account. */
@@ -52,13 +54,14 @@ export async function prepareVolumes(
   for (const volume of pod.spec?.volumes ?? []) {
     const path = join(folder, volume.name);
     if (volume.hostPath) {
-      prepareHostPath(volume.hostPath);
-      paths.set(volume.name, volume.hostPath.path);
+      const hostPath = { ...volume.hostPath, path: sources.onMachine(volume.hostPath.path) };
+      prepareHostPath(hostPath);
+      paths.set(volume.name, hostPath.path);
       continue;
     }
     const claim = claimName(pod, volume);
     if (claim !== null) {
-      paths.set(volume.name, prepareClaimed(pod, await sources.claimed(claim)));
+      paths.set(volume.name, prepareClaimed(pod, await sources.claimed(claim), sources.onMachine));
       continue;
     }
     if (volume.image) {
@@ -86,7 +89,7 @@ export async function prepareVolumes(
 export async function refreshVolumes(
   pod: Pod,
   folder: string,
-  sources: Omit<VolumeSources, 'image'>,
+  sources: Omit<VolumeSources, 'image' | 'onMachine'>,
 ): Promise<void> {
   for (const volume of pod.spec?.volumes ?? []) {
     if (!followsObjects(volume)) continue;
@@ -107,15 +110,20 @@ export function followsObjects({
 }
 
 /** Prepares a claimed volume and returns its path on this machine. */
-function prepareClaimed(pod: Pod, { metadata, spec }: PersistentVolume): string {
+function prepareClaimed(
+  pod: Pod,
+  { metadata, spec }: PersistentVolume,
+  onMachine: VolumeSources['onMachine'],
+): string {
   if (spec?.volumeMode === 'Block') throw refusal(`persistentvolume ${metadata?.name} is a block device`);
   if (spec?.local) {
     prepareLocalVolume(pod, spec.local.path);
     return spec.local.path;
   }
   if (spec?.hostPath) {
-    prepareHostPath(spec.hostPath);
-    return spec.hostPath.path;
+    const path = onMachine(spec.hostPath.path);
+    prepareHostPath({ ...spec.hostPath, path });
+    return path;
   }
   throw refusal(
     `persistentvolume ${metadata?.name}: this kind of volume is not supported; use local or hostPath`,
@@ -221,7 +229,7 @@ interface VolumeFile {
 async function volumeFiles(
   pod: Pod,
   volume: Volume,
-  sources: Omit<VolumeSources, 'image'>,
+  sources: Omit<VolumeSources, 'image' | 'onMachine'>,
 ): Promise<VolumeFile[]> {
   const { configMap, secret, downwardAPI, projected } = volume;
   if (configMap) {
@@ -324,7 +332,7 @@ function downward(
   pod: Pod,
   items: readonly DownwardItem[],
   mode: number,
-  sources: Omit<VolumeSources, 'image'>,
+  sources: Omit<VolumeSources, 'image' | 'onMachine'>,
 ): VolumeFile[] {
   return items.map((item) => {
     const { initContainers = [], containers = [] } = pod.spec ?? {};
@@ -374,8 +382,9 @@ function prepareHostPath(volume: { path: string; type?: string }): void {
   const missing = (what: string) =>
     new KubeletError('FailedMount', `hostPath ${volume.path} is not a ${what}`, { op: 'mount volume' });
   switch (volume.type ?? '') {
+    // What is missing is made a folder, as by container runtimes: manifests name folders that few nodes have.
     case '':
-      if (!found) throw missing('file or folder');
+      if (!found) mkdirSync(volume.path, { recursive: true, mode: 0o755 });
       return;
     case 'DirectoryOrCreate':
       if (!found) mkdirSync(volume.path, { recursive: true, mode: 0o755 });
