@@ -127,7 +127,7 @@ const PROGRAMS: readonly { readonly name: string; readonly find: () => string | 
   {
     name: 'kubectl 1.33',
     find() {
-      const built = spawnSync('sh', [join(ROOT, 'tools', 'kubectl-1.33', 'build.sh')], {
+      const built = spawnSync('sh', [join(ROOT, 'tools', 'kubectl', 'build.sh')], {
         encoding: 'utf8',
         timeout: 600_000,
       });

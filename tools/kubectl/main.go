@@ -1,4 +1,4 @@
-// Command kubectl is kubectl 1.33, built from its own module, for tests that compare it with the machine's kubectl.
+// Command kubectl is kubectl of the version that build.sh builds, for tests that compare versions.
 package main
 
 import (
