@@ -45,6 +45,8 @@ export interface Kind {
   /** Brings a new object into its first state. */
   readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
+  /** The version is deprecated: the warning that answers every request for it. */
+  readonly deprecation?: string;
   /** Nothing carries its objects out: the warning that answers their creation, listed in docs/limits.md. */
   readonly notice?: string | ((object: ApiObject) => string | null);
   /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path", or an IP address. */

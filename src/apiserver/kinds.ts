@@ -33,7 +33,11 @@ const CORE_EVENT = defineKind('v1', 'Event', 'events', {
 /** Every kind that the server serves; discovery lists them in this order within their group. */
 export const KINDS: readonly Kind[] = [
   defineKind('v1', 'ConfigMap', 'configmaps', { shortNames: ['cm'] }),
-  defineKind('v1', 'Endpoints', 'endpoints', { shortNames: ['ep'], createOnUpdate: true }),
+  defineKind('v1', 'Endpoints', 'endpoints', {
+    shortNames: ['ep'],
+    createOnUpdate: true,
+    deprecation: 'v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice',
+  }),
   CORE_EVENT,
   defineKind('v1', 'LimitRange', 'limitranges', { shortNames: ['limits'] }),
   defineKind('v1', 'Namespace', 'namespaces', {

@@ -1,7 +1,8 @@
 import { defineKind, type Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
-import { type DefinitionVersion, specOf, statusOf } from './definition.ts';
+import { compareVersions } from '../version-order.ts';
+import { type DefinitionSpec, type DefinitionVersion, specOf, statusOf } from './definition.ts';
 import { parseJsonPath } from './json-path.ts';
 import { createColumnPrinter } from './printer-columns.ts';
 import { applyDefaults, dropNulls, pruneValue, type StructuralSchema } from './structural-schema.ts';
@@ -73,6 +74,7 @@ function customKind(
       }),
     ),
     printer: createColumnPrinter(version.additionalPrinterColumns),
+    ...(version.deprecated ? { deprecation: version.deprecationWarning ?? deprecation(spec, version) } : {}),
     isCustom: true,
     validate: (object: ApiObject, before: ApiObject | null): FieldError[] =>
       validateValue(schema, object, {
@@ -99,4 +101,14 @@ function customKind(
       : {}),
   });
   return { kind, version, schema, prune, complete };
+}
+
+/** The warning of a deprecated version that brings no text of its own: it names the best version to use instead. */
+function deprecation({ group, names, versions }: DefinitionSpec, { name }: DefinitionVersion): string {
+  const [better] = versions
+    .filter((one) => one.served && !one.deprecated && compareVersions(one.name, name) < 0)
+    .map((one) => one.name)
+    .sort(compareVersions);
+  const instead = better ? `; use ${group}/${better} ${names.kind}` : '';
+  return `${group}/${name} ${names.kind} is deprecated${instead}`;
 }

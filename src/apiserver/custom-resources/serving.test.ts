@@ -218,6 +218,36 @@ test('a definition with a conversion webhook is warned of, since it is not calle
   assert.match(headers['warning'] ?? '', /conversion webhooks are not called/);
 });
 
+test('versions are preferred by their stability and number; requests for deprecated ones are warned of', async () => {
+  const names = { plural: 'gears', kind: 'Gear' };
+  const versions = [
+    { ...version('v1beta1', true), deprecated: true },
+    { ...version('v1', false), deprecated: true, deprecationWarning: 'v1 goes away' },
+    version('v2', false),
+  ];
+  await request('POST', DEFINITIONS, {
+    ...definition,
+    metadata: { name: 'gears.gears.example.com' },
+    spec: { ...definition.spec, group: 'gears.example.com', names, versions },
+  });
+  const group = await eventually(
+    () => request('GET', '/apis/gears.example.com'),
+    ({ status }) => status === 200,
+  );
+  assert.deepEqual(
+    group.body.versions.map((one: { version: string }) => one.version),
+    ['v2', 'v1', 'v1beta1'],
+  );
+  for (const [name, warning] of [
+    ['v1beta1', '299 - "gears.example.com/v1beta1 Gear is deprecated; use gears.example.com/v2 Gear"'],
+    ['v1', '299 - "v1 goes away"'],
+    ['v2', undefined],
+  ] as const) {
+    const { headers } = await request('GET', `/apis/gears.example.com/${name}/gears`);
+    assert.equal(headers['warning'], warning);
+  }
+});
+
 test('a definition that is deleted takes its objects with it, and its kind is gone', async () => {
   await request('DELETE', `${DEFINITIONS}/widgets.example.com`);
   await eventually(

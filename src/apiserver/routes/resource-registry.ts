@@ -1,3 +1,4 @@
+import { compareVersions } from '../version-order.ts';
 import type { Resource } from './resource.ts';
 
 /** A group-version of the route table; `resources` in the order in which they were added. */
@@ -16,7 +17,7 @@ export interface ResourceRegistry {
   readonly revision: number;
   find(group: string, version: string, plural: string): Resource | undefined;
   all(): readonly Resource[];
-  /** In the order in which kubectl should prefer them. */
+  /** By group, and within it in the order in which clients should prefer the versions. */
   groupVersions(): readonly GroupVersion[];
   /** Adds a resource, or replaces the one of the same group, version and name. */
   add(resource: Resource): void;
@@ -60,15 +61,18 @@ export function createResourceRegistry(initial: readonly Resource[]): ResourceRe
     find: (group, version, plural) => resources.get(keyOf(group, version, plural)),
     all: () => [...resources.values()],
     groupVersions() {
-      const found = new Map<string, { group: string; version: string; resources: Resource[] }>();
+      const groups = new Map<string, Map<string, Resource[]>>();
       for (const resource of resources.values()) {
         const { group, version } = resource.kind;
-        const key = `${group}/${version}`;
-        const entry = found.get(key) ?? { group, version, resources: [] };
-        entry.resources.push(resource);
-        found.set(key, entry);
+        const versions = groups.get(group) ?? new Map<string, Resource[]>();
+        versions.set(version, [...(versions.get(version) ?? []), resource]);
+        groups.set(group, versions);
       }
-      return [...found.values()];
+      return [...groups].flatMap(([group, versions]) =>
+        [...versions]
+          .sort(([a], [b]) => compareVersions(a, b))
+          .map(([version, members]) => ({ group, version, resources: members })),
+      );
     },
     add(resource) {
       set(resource);

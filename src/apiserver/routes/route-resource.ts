@@ -1,5 +1,5 @@
 import type { OutgoingResponse } from '../requests/request.ts';
-import type { RequestContext } from '../requests/request-context.ts';
+import { type RequestContext, warn } from '../requests/request-context.ts';
 import type { ApiServices } from '../services.ts';
 import { methodNotAllowed } from '../status-error.ts';
 import type { ResourceContext, ResourceVerb } from './resource.ts';
@@ -14,6 +14,7 @@ export async function routeResource(
   const resource = services.registry.find(info.apiGroup, info.apiVersion, info.resource);
   if (!resource) return null;
   const { kind } = resource;
+  if (kind.deprecation) warn(context, kind.deprecation);
   const isCollection = info.verb === 'list' || info.verb === 'deletecollection';
   // A namespace in the path of a cluster's resource, or none in that of a namespaced object, names nothing.
   const isOwnNamespace = info.resource === 'namespaces' && info.apiGroup === '';
