@@ -31,7 +31,8 @@ export function createRequestMetrics(): RequestMetrics {
       };
     },
     async render(store, collections) {
-      const { Counter, Gauge, Registry } = await import('prom-client');
+      // In the bundle a CommonJS module that is imported late has a default export alone.
+      const { Counter, Gauge, Registry } = (await import('prom-client')).default;
       const registry = new Registry();
       const registers = [registry];
       const total = new Counter({
