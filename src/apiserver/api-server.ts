@@ -4,11 +4,13 @@ import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { installBuiltins } from './builtins.ts';
+import { ClusterAddresses, DEFAULT_SERVICE_CIDR, IP_ADDRESSES, SERVICE_CIDRS } from './cluster-addresses.ts';
 import { createClusterDialer } from './cluster-dialer.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
+import type { Kind } from './kind.ts';
 import { KINDS } from './kinds.ts';
 import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
@@ -71,8 +73,21 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger } = options;
   const store = new Store(options.dataFile);
   const schema = createCustomSchemas(options.schema);
-  const allocator = new ServiceAllocator(store, options.serviceCidrs, options.nodePorts, random);
-  const resources = new ResourceStore(store, allocator, clock, {
+  const addressKind = storedKind(IP_ADDRESSES);
+  const addresses = new ClusterAddresses({
+    store,
+    create: (object) => resources.create(addressKind, '', object),
+    remove: (name) => resources.delete(addressKind, '', name, {}),
+    random,
+  });
+  const allocator = new ServiceAllocator({
+    store,
+    addresses,
+    cidrs: options.serviceCidrs,
+    nodePorts: options.nodePorts,
+    random,
+  });
+  const resources: ResourceStore = new ResourceStore(store, allocator, clock, {
     randomUuid: randomUUID,
     complete: (object) => schema.complete(object),
   });
@@ -116,6 +131,22 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     swagger: createSwaggerService(),
   });
   installBuiltins(resources, store, KINDS, options);
+  addresses.repair();
+  const background = (task: () => void) => {
+    clock.after(0, () => {
+      if (closing.signal.aborted) return;
+      try {
+        task();
+      } catch (error) {
+        logger.error({ err: error }, 'failed to repair the objects of cluster addresses');
+      }
+    });
+  };
+  const endAddresses = addresses.follow(background);
+  const endServiceCidr = store.listen(SERVICE_CIDRS, ({ last, after }) => {
+    if (after !== null || last.object.metadata.name !== DEFAULT_SERVICE_CIDR) return;
+    background(() => installBuiltins(resources, store, KINDS, options));
+  });
   const definitions = serveDefinitions({
     store,
     resources,
@@ -168,6 +199,8 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     },
     async close() {
       closing.abort();
+      endAddresses();
+      endServiceCidr();
       definitions.close();
       await Promise.all(servers.map((server) => server.close()));
       nodes.close();
@@ -175,6 +208,13 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       store.close();
     },
   };
+}
+
+/** The kind whose objects are kept in a collection. Throws Error where there is none. */
+function storedKind(collection: string): Kind {
+  const found = KINDS.find((kind) => kind.collection === collection && !kind.view);
+  if (!found) throw new Error(`no kind is kept in ${collection}`);
+  return found;
 }
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {

@@ -200,6 +200,7 @@ export class ResourceStore {
           release();
           return this.#unstored(kind, key, object);
         }
+        allocation?.assign();
         return this.#store.put(kind.collection, key, object);
       },
     };
@@ -267,13 +268,17 @@ export class ResourceStore {
           throw modified(kind, name);
         }
         if (this.#isGone(object)) {
+          release();
+          const last = this.#store.remove(kind.collection, before.key);
           this.#services.forget(kind, current);
-          return this.#store.remove(kind.collection, before.key) ?? before;
+          return last ?? before;
         }
         // A write that changes nothing makes no new version (as upstream), so that no watcher wakes up for it.
         if (equal(object, current)) return before;
-        allocation?.commit();
-        return this.#store.put(kind.collection, before.key, object);
+        allocation?.assign();
+        const stored = this.#store.put(kind.collection, before.key, object);
+        allocation?.finish();
+        return stored;
       },
     };
   }
@@ -343,8 +348,8 @@ export class ResourceStore {
     const grace = gracePeriod(kind, current, request.gracePeriodSeconds);
     const pending = kind.collection === 'namespaces' && finalizersOf(current).length > 0;
     if (finalizers.size === 0 && grace === 0 && !pending) {
-      this.#services.forget(kind, current);
       const last = this.#store.remove(kind.collection, before.key);
+      this.#services.forget(kind, current);
       return { stored: last ?? before, gone: true };
     }
     const running = current.metadata.deletionTimestamp !== undefined;

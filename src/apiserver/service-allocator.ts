@@ -1,101 +1,110 @@
-import {
-  addressAt,
-  type Cidr,
-  canonicalAddress,
-  cidrContains,
-  cidrSize,
-  type IPFamily,
-  parseCidr,
-} from '../lib/address.ts';
+import { type Cidr, canonicalAddress, parseCidr } from '../lib/address.ts';
+import { type ClusterAddresses, clusterAddressesOf, searchFrom } from './cluster-addresses.ts';
 import type { Kind } from './kind.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from './object.ts';
-import { type FieldError, invalid } from './status-error.ts';
+import { type FieldError, invalid, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
 
 export interface Allocation {
   readonly errors: readonly FieldError[];
-  /** Gives back what was taken: the object will not be stored. */
+  /** Gives back what was reserved: the object will not be stored. */
   release(): void;
-  /** Frees what the object had before and no longer has. */
-  commit(): void;
+  /** Makes the addresses the object's, just before it is stored. Throws StatusError 409 when one was taken meanwhile. */
+  assign(): void;
+  /** Frees what the object had before and no longer has, once it is stored. */
+  finish(): void;
 }
+
+export interface ServiceAllocatorOptions {
+  readonly store: Store;
+  readonly addresses: ClusterAddresses;
+  /** The Services' networks, primary family first: their families are the cluster's. */
+  readonly cidrs: readonly string[];
+  readonly nodePorts: { readonly first: number; readonly last: number };
+  /** 0 ≤ n < 1 */
+  readonly random: () => number;
+}
+
+/** Reserves a port; false when another Service has it. */
+type TakePort = (port: string) => boolean;
 
 const NAMES = { ipv4: 'IPv4', ipv6: 'IPv6' } as const;
 
 /**
- * Gives Services their addresses, families and node ports (KEP-1860, KEP-2438, KEP-3070), and refuses what is
- * taken. What is in use is derived from the Services themselves at start, so it cannot drift.
+ * Gives Services their addresses, families and node ports (KEP-1860, KEP-1880, KEP-2438, KEP-3070), and refuses what
+ * is taken. Ports in use are derived from the Services themselves at start, so they cannot drift.
  */
 export class ServiceAllocator {
   readonly #cidrs: readonly Cidr[];
+  readonly #addresses: ClusterAddresses;
   readonly #nodePorts: { readonly first: number; readonly last: number };
   readonly #random: () => number;
-  /** Address → "namespace/name". */
-  readonly #addresses = new Map<string, string>();
   /** "30080" → "namespace/name". A port is one Service's for every protocol, as upstream. */
   readonly #ports = new Map<string, string>();
 
-  /** `cidrs`: the Services' networks, primary family first. `random`: 0 ≤ n < 1. */
-  constructor(
-    store: Store,
-    cidrs: readonly string[],
-    nodePorts: { readonly first: number; readonly last: number },
-    random: () => number,
-  ) {
+  constructor({ store, addresses, cidrs, nodePorts, random }: ServiceAllocatorOptions) {
     this.#cidrs = cidrs.flatMap((text) => parseCidr(text) ?? []);
+    this.#addresses = addresses;
     this.#nodePorts = nodePorts;
     this.#random = random;
-    for (const { object } of store.list('services')) this.#claim(object);
+    for (const { object } of store.list('services')) {
+      for (const port of portsOf(object)) this.#ports.set(port, ownerOf(object));
+    }
   }
 
-  /** Completes a Service that is about to be stored. */
+  /** Completes a Service that is about to be stored. Throws StatusError 500 when no address or port is left. */
   allocate(service: ApiObject, before: ApiObject | null): Allocation {
     const errors: FieldError[] = [];
     const owner = ownerOf(service);
-    const taken: { map: Map<string, string>; key: string }[] = [];
-    const take = (map: Map<string, string>, key: string): boolean => {
-      const holder = map.get(key);
+    const takenPorts: string[] = [];
+    const reserved: string[] = [];
+    const takePort: TakePort = (port) => {
+      const holder = this.#ports.get(port);
       if (holder !== undefined && holder !== owner) return false;
       if (holder === undefined) {
-        map.set(key, owner);
-        taken.push({ map, key });
+        this.#ports.set(port, owner);
+        takenPorts.push(port);
       }
       return true;
     };
-    const spec = isObject(service['spec']) ? service['spec'] : {};
-    if (spec['type'] === 'ExternalName') {
-      for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy']) delete spec[field];
-    } else {
-      this.#families(spec, errors);
-      if (errors.length === 0) this.#clusterIps(spec, take, errors);
-    }
-    this.#nodePortsOf(spec, take, errors);
     const release = () => {
-      for (const { map, key } of taken) map.delete(key);
+      for (const port of takenPorts) this.#ports.delete(port);
+      for (const address of reserved) this.#addresses.unreserve(address);
     };
+    const spec = isObject(service['spec']) ? service['spec'] : {};
+    const held = before ? clusterAddressesOf(before) : [];
+    try {
+      if (spec['type'] === 'ExternalName') {
+        for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy']) delete spec[field];
+      } else {
+        this.#families(spec, errors);
+        if (errors.length === 0) this.#clusterIps(service, spec, held, reserved, errors);
+      }
+      this.#nodePortsOf(spec, takePort, errors);
+    } catch (error) {
+      release();
+      throw error;
+    }
     if (errors.length > 0) release();
     return {
       errors,
       release,
-      commit: () => {
-        if (!before) return;
-        const kept = new Set([...addressesOf(service), ...portsOf(service)]);
-        for (const address of addressesOf(before)) if (!kept.has(address)) this.#addresses.delete(address);
-        for (const port of portsOf(before)) if (!kept.has(port)) this.#ports.delete(port);
+      assign: () => {
+        for (const address of reserved.splice(0)) this.#addresses.assign(address, service);
+      },
+      finish: () => {
+        const kept = new Set([...clusterAddressesOf(service), ...portsOf(service)]);
+        for (const address of held) if (!kept.has(address)) this.#addresses.free(address);
+        for (const port of before ? portsOf(before) : []) if (!kept.has(port)) this.#ports.delete(port);
       },
     };
   }
 
-  /** Frees what a deleted Service had. */
+  /** Frees what a deleted Service had, once it is gone. */
   forget(kind: Kind, service: ApiObject): void {
     if (kind.collection !== 'services') return;
-    for (const address of addressesOf(service)) this.#addresses.delete(address);
+    for (const address of clusterAddressesOf(service)) this.#addresses.free(address);
     for (const port of portsOf(service)) this.#ports.delete(port);
-  }
-
-  #claim(service: ApiObject): void {
-    for (const address of addressesOf(service)) this.#addresses.set(address, ownerOf(service));
-    for (const port of portsOf(service)) this.#ports.set(port, ownerOf(service));
   }
 
   /** ipFamilies and ipFamilyPolicy, from each other, from given addresses and from the cluster's networks. */
@@ -147,8 +156,10 @@ export class ServiceAllocator {
   }
 
   #clusterIps(
+    service: ApiObject,
     spec: JsonObject,
-    take: (map: Map<string, string>, key: string) => boolean,
+    held: readonly string[],
+    reserved: string[],
     errors: FieldError[],
   ): void {
     const ips = givenAddresses(spec);
@@ -157,70 +168,33 @@ export class ServiceAllocator {
       spec['clusterIPs'] = ['None'];
       return;
     }
-    const families = (spec['ipFamilies'] as string[]).map((name) => (name === 'IPv6' ? 'ipv6' : 'ipv4'));
     const result: string[] = [];
-    for (const [i, family] of families.entries()) {
-      const cidr = this.#cidrs.find((candidate) => candidate.family === family);
+    for (const [i, name] of (spec['ipFamilies'] as string[]).entries()) {
       const wanted = ips[i];
-      if (!cidr) continue;
-      if (wanted !== undefined && wanted !== '') {
-        const canonical = canonicalAddress(wanted);
-        if (!canonical) errors.push(invalid(`spec.clusterIPs[${i}]`, [wanted], 'must be a valid IP address'));
-        else if (!cidrContains(cidr, canonical)) {
-          errors.push(
-            invalid(
-              'spec.clusterIPs',
-              ips,
-              `failed to allocate IP ${wanted}: the provided IP (${wanted}) is not in the valid range. The range of valid IPs is ${cidr.text}`,
-            ),
-          );
-        } else if (!take(this.#addresses, canonical)) {
-          errors.push(
-            invalid(
-              'spec.clusterIPs',
-              ips,
-              `failed to allocate IP ${wanted}: provided IP is already allocated`,
-            ),
-          );
-        } else result.push(canonical);
-      } else {
-        const free = this.#freeAddress(cidr);
-        if (free === null) {
-          errors.push({
-            field: 'spec.clusterIPs',
-            reason: 'InternalError',
-            message: `Internal error: failed to allocate a serviceIP: range ${cidr.text} is full`,
-          });
-        } else {
-          take(this.#addresses, free);
-          result.push(free);
-        }
+      if (wanted === undefined || wanted === '') {
+        const free = this.#addresses.reserveAny(name === 'IPv6' ? 'ipv6' : 'ipv4');
+        if (free === null) throw full(`a serviceIP for Service ${JSON.stringify(service.metadata.name)}`);
+        reserved.push(free);
+        result.push(free);
+        continue;
       }
+      const canonical = canonicalAddress(wanted);
+      if (!canonical) {
+        errors.push(invalid(`spec.clusterIPs[${i}]`, [wanted], 'must be a valid IP address'));
+        continue;
+      }
+      result.push(canonical);
+      if (held.includes(canonical)) continue;
+      const problem = this.#addresses.reserve(canonical);
+      if (problem === null) reserved.push(canonical);
+      else errors.push(invalid('spec.clusterIPs', ips, `failed to allocate IP ${wanted}: ${problem}`));
     }
     if (errors.length > 0) return;
     spec['clusterIP'] = result[0] ?? '';
     spec['clusterIPs'] = result;
   }
 
-  /**
-   * A free address: at random from the upper band, so that addresses that people choose by hand, from the lower
-   * band, rarely clash (KEP-3070); from the lower band when the upper is full.
-   */
-  #freeAddress(cidr: Cidr): string | null {
-    const size = Number(cidrSize(cidr) > 65536n ? 65536n : cidrSize(cidr));
-    const band = size <= 16 ? 0 : Math.min(Math.max(16, Math.floor(size / 16)), 256);
-    const lastUsable = cidr.family === ('ipv4' satisfies IPFamily) ? size - 2 : size - 1;
-    const isFree = (index: number) => !this.#addresses.has(addressAt(cidr, index));
-    const index =
-      this.#search(band + 1, lastUsable, isFree) ?? this.#search(1, Math.min(band, lastUsable), isFree);
-    return index === null ? null : addressAt(cidr, index);
-  }
-
-  #nodePortsOf(
-    spec: JsonObject,
-    take: (map: Map<string, string>, key: string) => boolean,
-    errors: FieldError[],
-  ): void {
+  #nodePortsOf(spec: JsonObject, take: TakePort, errors: FieldError[]): void {
     const type = spec['type'];
     const wanted =
       type === 'NodePort' || (type === 'LoadBalancer' && spec['allocateLoadBalancerNodePorts'] !== false);
@@ -237,7 +211,7 @@ export class ServiceAllocator {
             `provided port is not in the valid range. The range of valid ports is ${this.#nodePorts.first}-${this.#nodePorts.last}`,
           ),
         );
-      } else if (!take(this.#ports, String(number))) {
+      } else if (!take(String(number))) {
         errors.push(invalid(`spec.ports[${i}].nodePort`, number, 'provided port is already allocated'));
       } else chosen.set(`${String(port['port'])}`, number);
     }
@@ -246,17 +220,9 @@ export class ServiceAllocator {
         if (typeof port['nodePort'] === 'number' && port['nodePort'] !== 0) continue;
         // The same port for TCP and UDP gets the same node port where that is free.
         const sibling = chosen.get(String(port['port']));
-        const number =
-          sibling !== undefined && take(this.#ports, String(sibling)) ? sibling : this.#freePort();
-        if (number === null) {
-          errors.push({
-            field: 'spec.ports',
-            reason: 'InternalError',
-            message: 'Internal error: failed to allocate a nodePort: range is full',
-          });
-          break;
-        }
-        take(this.#ports, String(number));
+        const number = sibling !== undefined && take(String(sibling)) ? sibling : this.#freePort();
+        if (number === null) throw full('a nodePort');
+        take(String(number));
         chosen.set(String(port['port']), number);
         port['nodePort'] = number;
       }
@@ -264,22 +230,14 @@ export class ServiceAllocator {
     this.#healthCheckPort(spec, take, errors);
   }
 
-  #healthCheckPort(
-    spec: JsonObject,
-    take: (map: Map<string, string>, key: string) => boolean,
-    errors: FieldError[],
-  ): void {
+  #healthCheckPort(spec: JsonObject, take: TakePort, errors: FieldError[]): void {
     if (spec['type'] !== 'LoadBalancer' || spec['externalTrafficPolicy'] !== 'Local') {
       delete spec['healthCheckNodePort'];
       return;
     }
     const given = spec['healthCheckNodePort'];
     if (typeof given === 'number' && given !== 0) {
-      if (
-        given < this.#nodePorts.first ||
-        given > this.#nodePorts.last ||
-        !take(this.#ports, String(given))
-      ) {
+      if (given < this.#nodePorts.first || given > this.#nodePorts.last || !take(String(given))) {
         errors.push(
           invalid(
             'spec.healthCheckNodePort',
@@ -292,7 +250,7 @@ export class ServiceAllocator {
     }
     const free = this.#freePort();
     if (free === null) return;
-    take(this.#ports, String(free));
+    take(String(free));
     spec['healthCheckNodePort'] = free;
   }
 
@@ -302,19 +260,10 @@ export class ServiceAllocator {
     const size = last - first + 1;
     const band = size <= 16 ? 0 : Math.min(Math.max(16, Math.floor(size / 32)), 128);
     const isFree = (port: number) => !this.#ports.has(String(port));
-    return this.#search(first + band, last, isFree) ?? this.#search(first, first + band - 1, isFree);
-  }
-
-  /** A number from first to last that is free, sought from a random one on; null when none is. */
-  #search(first: number, last: number, isFree: (number: number) => boolean): number | null {
-    const count = last - first + 1;
-    if (count <= 0) return null;
-    const start = Math.floor(this.#random() * count);
-    for (let i = 0; i < count; i++) {
-      const number = first + ((start + i) % count);
-      if (isFree(number)) return number;
-    }
-    return null;
+    return (
+      searchFrom(first + band, last, this.#random, isFree) ??
+      searchFrom(first, first + band - 1, this.#random, isFree)
+    );
   }
 }
 
@@ -329,12 +278,6 @@ function ownerOf(service: ApiObject): string {
   return `${service.metadata.namespace ?? ''}/${service.metadata.name ?? ''}`;
 }
 
-function addressesOf(service: ApiObject): string[] {
-  return listAt(service, 'spec', 'clusterIPs')
-    .map(String)
-    .filter((ip) => ip !== 'None' && ip !== '');
-}
-
 function portsOf(service: ApiObject): string[] {
   const ports = listAt(service, 'spec', 'ports').flatMap((port) =>
     typeof port['nodePort'] === 'number' && port['nodePort'] !== 0 ? [String(port['nodePort'])] : [],
@@ -342,4 +285,11 @@ function portsOf(service: ApiObject): string[] {
   const spec = isObject(service['spec']) ? service['spec'] : {};
   const health = spec['healthCheckNodePort'];
   return typeof health === 'number' && health !== 0 ? [...ports, String(health)] : ports;
+}
+
+/** The refusal of a Service for which nothing is left, as upstream's. */
+function full(what: string): StatusError {
+  const message = `Internal error occurred: failed to allocate ${what}: range is full`;
+  const cause = { message: message.slice('Internal error occurred: '.length) };
+  return new StatusError(500, 'InternalError', message, { causes: [cause] });
 }

@@ -15,6 +15,10 @@ const IP_ADDRESSES: Resource<IPAddress> = {
 /** Addresses go without a sign. */
 const RECHECK_MS = 1000;
 
+/** Addresses that the allocator of Services made; others do not keep a ServiceCIDR (upstream's canDeleteCIDR). */
+const isAllocated = ({ metadata }: IPAddress) =>
+  metadata?.labels?.['ipaddress.kubernetes.io/managed-by'] === 'ipallocator.k8s.io';
+
 export interface ServiceCidrPlan {
   readonly conditions: NonNullable<NonNullable<ServiceCidr['status']>['conditions']>;
   /** The finalizers that it should have. */
@@ -72,7 +76,7 @@ export function startServiceCidrs(context: ControllerContext): void {
     const plan = reconcileServiceCidr(
       cidr,
       others,
-      addresses.map(({ metadata }) => metadata?.name ?? ''),
+      addresses.filter(isAllocated).map(({ metadata }) => metadata?.name ?? ''),
       clock.now(),
     );
     const [condition] = plan.conditions;
