@@ -1,3 +1,4 @@
+import { autoscalerView } from './autoscaler-view.ts';
 import { eventView } from './event-view.ts';
 import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { MORE_KINDS } from './more-kinds.ts';
@@ -29,6 +30,19 @@ const CORE_EVENT = defineKind('v1', 'Event', 'events', {
   collection: 'events',
   createOnUpdate: true,
 });
+
+const autoscaler = {
+  shortNames: ['hpa'],
+  categories: ['all'],
+  status: true,
+  generationFields: [],
+};
+const AUTOSCALER = defineKind(
+  'autoscaling/v2',
+  'HorizontalPodAutoscaler',
+  'horizontalpodautoscalers',
+  autoscaler,
+);
 
 /** Every kind that the server serves; discovery lists them in this order within their group. */
 export const KINDS: readonly Kind[] = [
@@ -179,11 +193,10 @@ export const KINDS: readonly Kind[] = [
     fieldRefusal: (field) => `field label ${JSON.stringify(field)} not supported for Job`,
     prepareCreate: selectOwnPods,
   }),
-  defineKind('autoscaling/v2', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers', {
-    shortNames: ['hpa'],
-    categories: ['all'],
-    status: true,
-    generationFields: [],
+  AUTOSCALER,
+  defineKind('autoscaling/v1', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers', {
+    ...autoscaler,
+    view: autoscalerView(AUTOSCALER),
   }),
   defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { createOnUpdate: true, needsVersion: true }),
   defineKind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {

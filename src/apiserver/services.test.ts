@@ -81,7 +81,11 @@ const refusals: readonly [what: string, spec: object, message: RegExp][] = [
     { clusterIP: '10.96.0.1' },
     /failed to allocate IP 10\.96\.0\.1: provided IP is already allocated/,
   ],
-  ['an address outside the range', { clusterIP: '10.97.0.1' }, /the provided network does not match the current range/],
+  [
+    'an address outside the range',
+    { clusterIP: '10.97.0.1' },
+    /the provided network does not match the current range/,
+  ],
   [
     'a node port on a ClusterIP Service',
     { ports: [{ port: 80, nodePort: 30001 }] },

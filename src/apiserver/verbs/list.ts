@@ -66,8 +66,16 @@ export function listResponse(
   const { kind } = context;
   const { schema } = services;
   const transform = transformFor(context, form, services.tables, kind, new Date(services.clock.now()));
-  const objects = () => items.map((item) => presented(kind, item.object));
-  if (transform) return respond(schema, form, 200, transform.list(objects(), metadata));
+  if (transform)
+    return respond(
+      schema,
+      form,
+      200,
+      transform.list(
+        items.map(({ object }) => object),
+        metadata,
+      ),
+    );
   const headers = { 'content-type': contentTypeOf(form.format) };
   if (form.format === 'json' && !form.pretty) {
     const list = items.map((item) => presentedJson(kind, item)).join(',');
@@ -78,7 +86,7 @@ export function listResponse(
     kind: listKind(kind),
     apiVersion: apiVersionOf(kind),
     metadata,
-    items: objects(),
+    items: items.map(({ object }) => presented(kind, object)),
   });
 }
 

@@ -52,7 +52,7 @@ export function objectResponse(
   const now = new Date(services.clock.now());
   const transform = transformFor(context, form, services.tables, kind, now);
   if (transform) {
-    return respond(services.schema, form, status, transform.single(presented(kind, stored.object), true));
+    return respond(services.schema, form, status, transform.single(stored.object, true));
   }
   const isStoredForm = form.format === 'json' && !form.pretty;
   return {

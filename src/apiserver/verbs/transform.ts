@@ -1,3 +1,4 @@
+import { presented, storageKind } from '../conversion.ts';
 import type { Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { Representation } from '../requests/negotiation.ts';
@@ -5,7 +6,7 @@ import type { RequestContext } from '../requests/request-context.ts';
 import type { TableService } from '../schema-service.ts';
 import { badRequest } from '../status-error.ts';
 
-/** Renders objects as meta/v1 Table or PartialObjectMetadata, as one request asked for. */
+/** Renders stored objects as meta/v1 Table or PartialObjectMetadata, as one request asked for. */
 export interface Transform {
   list(objects: readonly ApiObject[], metadata: object): object;
   /** `first`: the first object of the answer; a watch sends a table's columns once. */
@@ -25,7 +26,7 @@ export function transformFor(
   const partial = (object: ApiObject) => ({
     kind: 'PartialObjectMetadata',
     apiVersion,
-    metadata: object.metadata,
+    metadata: presented(kind, object).metadata,
   });
   if (form.as.kind !== 'Table') {
     return {
@@ -38,6 +39,8 @@ export function transformFor(
       single: partial,
     };
   }
+  // Printers know the stored form.
+  const shown = storageKind(kind);
   const include = context.query.get('includeObject') || 'Metadata';
   const choices = ['', 'Metadata', 'None', 'Object'];
   if (!choices.includes(include)) {
@@ -46,14 +49,15 @@ export function transformFor(
     );
   }
   const row = (object: ApiObject) => ({
-    cells: kind.printer?.cells(object, now) ?? tables.cells(kind.group, kind.kind, object, now),
-    object: include === 'Object' ? object : include === 'None' ? null : partial(object),
+    cells:
+      kind.printer?.cells(presented(kind, object), now) ?? tables.cells(shown.group, shown.kind, object, now),
+    object: include === 'Object' ? presented(kind, object) : include === 'None' ? null : partial(object),
   });
   const table = (objects: readonly ApiObject[], metadata: object, columns: boolean) => ({
     kind: 'Table',
     apiVersion,
     metadata,
-    columnDefinitions: columns ? (kind.printer?.columns ?? tables.columns(kind.group, kind.kind)) : null,
+    columnDefinitions: columns ? (kind.printer?.columns ?? tables.columns(shown.group, shown.kind)) : null,
     rows: objects.map(row),
   });
   return {

@@ -28,8 +28,8 @@ export function eventEncoding(
 ): EventEncoding {
   // A watch sends the columns of its table once.
   let first = true;
-  const render = (object: ApiObject): object => {
-    const rendered = transform ? transform.single(object, first) : object;
+  const transformed = (object: ApiObject): object | null => {
+    const rendered = transform?.single(object, first) ?? null;
     first = false;
     return rendered;
   };
@@ -37,25 +37,24 @@ export function eventEncoding(
   const id = `${form.format} ${form.pretty} ${apiVersionOf(kind)}/${kind.kind} ${form.as?.kind ?? ''} ${form.as?.version ?? ''}`;
   const shared = isTable ? null : id;
   if (form.format === 'protobuf') {
-    const encode = (type: WatchEventType, object: ApiObject) =>
-      protobufFrame(type, schema.encodeProtobuf(render(object)));
+    const encode = (type: WatchEventType, object: object) =>
+      protobufFrame(type, schema.encodeProtobuf(object));
     return {
       contentType: 'application/vnd.kubernetes.protobuf;stream=watch',
       shared,
-      event: (type, stored) => encode(type, presented(kind, stored.object)),
-      bookmark: (object) => encode('BOOKMARK', object),
+      event: (type, { object }) => encode(type, transformed(object) ?? presented(kind, object)),
+      bookmark: (object) => encode('BOOKMARK', transformed(object) ?? object),
     };
   }
   const line = (type: WatchEventType, json: string) => Buffer.from(`{"type":"${type}","object":${json}}\n`);
   return {
     contentType: 'application/json',
     shared,
-    event: (type, stored) =>
-      line(
-        type,
-        transform ? JSON.stringify(render(presented(kind, stored.object))) : presentedJson(kind, stored),
-      ),
-    bookmark: (object) => line('BOOKMARK', JSON.stringify(render(object))),
+    event(type, stored) {
+      const shown = transformed(stored.object);
+      return line(type, shown ? JSON.stringify(shown) : presentedJson(kind, stored));
+    },
+    bookmark: (object) => line('BOOKMARK', JSON.stringify(transformed(object) ?? object)),
   };
 }
 
