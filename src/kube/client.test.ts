@@ -303,7 +303,7 @@ test('a token file is read again when it has changed', async () => {
       const tokenFile = join(folder, 'token');
       let now = 0;
       writeFileSync(tokenFile, 'first\n');
-      const transport = httpTransport({ server: url, tokenFile }, () => now);
+      const transport = httpTransport({ server: url, tokenFile }, { now: () => now });
       const client = createClient(transport, 'tests/1');
       await client.get(RESOURCES.nodes, 'a');
       writeFileSync(tokenFile, 'second\n');
@@ -365,7 +365,17 @@ const CONFIGS: readonly [name: string, text: string, expected: object | RegExp][
   ['a missing file', kubeconfig('{ client-certificate: none.pem }'), /client-certificate: .*none.pem/],
   ['an unknown context', kubeconfig('{}', 'other'), /there is no context "other"/],
   ['no server', kubeconfig('{}', 'main', 'certificate-authority: cert.pem'), /server is missing/],
-  ['an exec plugin', kubeconfig('{ exec: { command: aws } }'), /exec plugins are not supported/],
+  [
+    'an exec plugin',
+    kubeconfig('{ exec: { command: aws } }'),
+    /exec plugin, which this command does not run/,
+  ],
+  ['a password', kubeconfig('{ username: a, password: b }'), /user u: username, password is not supported/],
+  [
+    'a server whose certificate is not checked',
+    kubeconfig('{ token: abc }', 'main', 'server: https://10.0.0.1:6443\n    insecure-skip-tls-verify: true'),
+    { server: 'https://10.0.0.1:6443', insecure: true, token: 'abc' },
+  ],
   ['no YAML', '{', /kubeconfig .*: /],
 ];
 for (const [name, text, expected] of CONFIGS) {

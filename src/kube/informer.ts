@@ -1,7 +1,7 @@
 import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import { type Client, hasReason } from './client.ts';
+import { ApiError, type Client, hasReason } from './client.ts';
 import { type KubeObject, keyOf, type Resource } from './types.ts';
 
 export interface InformerOptions<T extends KubeObject> {
@@ -63,6 +63,8 @@ const PAGE = 200;
 const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 30_000;
+/** For a server that cannot be reached or is starting: agents are back soon after it is. */
+const MAX_UNREACHABLE_BACKOFF_MS = 5000;
 /** Between questions for an optional resource that is missing or forbidden. */
 const OPTIONAL_RETRY_MS = 600_000;
 
@@ -242,7 +244,11 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           await pause(clock, OPTIONAL_RETRY_MS, signal);
           continue;
         }
-        const delay = backoff * (0.5 + options.random() / 2);
+        const isRefused =
+          error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 401;
+        const delay =
+          Math.min(backoff, isRefused ? MAX_BACKOFF_MS : MAX_UNREACHABLE_BACKOFF_MS) *
+          (0.5 + options.random() / 2);
         logger.warn(
           { resource: resource.plural, delayMs: Math.round(delay) },
           `lost the API server: ${messageOf(error)}`,

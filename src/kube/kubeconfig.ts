@@ -2,6 +2,12 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { parse } from 'yaml';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import {
+  type CredentialSource,
+  type CredentialSourceOptions,
+  createCredentialSource,
+} from './credential-source.ts';
+import { runExecPlugin } from './exec-credentials.ts';
 import type { Credentials } from './transport.ts';
 
 interface Kubeconfig {
@@ -14,15 +20,58 @@ interface Kubeconfig {
 /** Where a pod finds its service account (KEP-1205). */
 const SERVICE_ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
 
+/** Fields of a user or cluster that change who we are or how the server is reached, and that are not carried out. */
+const UNSUPPORTED: Readonly<Record<'user' | 'cluster', readonly string[]>> = {
+  user: ['auth-provider', 'username', 'password', 'as', 'as-uid', 'as-groups', 'as-user-extra'],
+  cluster: ['proxy-url'],
+};
+
+interface ReadContext {
+  readonly credentials: Credentials;
+  readonly cluster: Readonly<Record<string, unknown>>;
+  /** The user's exec plugin. */
+  readonly exec: Readonly<Record<string, unknown>> | null;
+}
+
 /** Reads the credentials of a kubeconfig's context (default: the current one). Throws naming the field that is wrong. */
 export function readKubeconfig(file: string, contextName?: string): Credentials {
-  const refuse = (message: string, cause?: unknown) =>
-    new FairleadError(`kubeconfig ${file}: ${message}`, {
-      op: 'read kubeconfig',
-      code: 'bad-kubeconfig',
-      object: file,
-      ...(cause === undefined ? {} : { cause }),
-    });
+  const { credentials, exec } = readContext(file, contextName);
+  if (exec === null) return credentials;
+  throw refusal(file, 'the user has an exec plugin, which this command does not run');
+}
+
+/** Follows a kubeconfig's current context while a process runs. Throws where the kubeconfig is malformed now. */
+export function kubeconfigSource(file: string, options: FollowOptions): CredentialSource {
+  const { cluster, exec } = readContext(file);
+  return createCredentialSource({
+    ...options,
+    read: () => readContext(file).credentials,
+    execute: exec === null ? null : () => runExecPlugin(exec, dirname(file), cluster),
+  });
+}
+
+/** Follows the service account of the pod that this process runs in. */
+export function inClusterSource(options: FollowOptions): CredentialSource {
+  return createCredentialSource({
+    ...options,
+    read: () => inClusterCredentials(process.env, options.server),
+    execute: null,
+  });
+}
+
+export type FollowOptions = Pick<CredentialSourceOptions, 'server' | 'now' | 'onProblem'>;
+
+function refusal(file: string, message: string, cause?: unknown): FairleadError {
+  return new FairleadError(`kubeconfig ${file}: ${message}`, {
+    op: 'read kubeconfig',
+    code: 'bad-kubeconfig',
+    object: file,
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+function readContext(file: string, contextName?: string): ReadContext {
+  const refuse = (message: string, cause?: unknown) => refusal(file, message, cause);
   let config: Kubeconfig;
   try {
     config = (parse(readFileSync(file, 'utf8')) ?? {}) as Kubeconfig;
@@ -35,9 +84,13 @@ export function readKubeconfig(file: string, contextName?: string): Credentials 
   const cluster = config.clusters?.find((entry) => entry.name === context.cluster)?.cluster;
   if (!cluster) throw refuse(`context ${wanted}: there is no cluster ${JSON.stringify(context.cluster)}`);
   const user = config.users?.find((entry) => entry.name === context.user)?.user ?? {};
-  if (user['exec'] || user['auth-provider']) {
+  for (const [part, fields] of [
+    [`user ${context.user}`, UNSUPPORTED.user.filter((field) => user[field])],
+    [`cluster ${context.cluster}`, UNSUPPORTED.cluster.filter((field) => cluster[field])],
+  ] as const) {
+    if (fields.length === 0) continue;
     throw refuse(
-      `user ${context.user}: exec plugins are not supported; use a client certificate, a token or a token file`,
+      `${part}: ${fields.join(', ')} is not supported; use a client certificate, a token, a token file or an exec plugin`,
     );
   }
   // Data beats the file of the same name; a file's path counts from the kubeconfig's folder.
@@ -58,20 +111,35 @@ export function readKubeconfig(file: string, contextName?: string): Credentials 
   };
   const server = text(cluster, 'server');
   if (!server) throw refuse(`cluster ${context.cluster}: server is missing`);
-  return present({
-    server,
-    ca: pem(cluster, 'certificate-authority'),
-    serverName: text(cluster, 'tls-server-name'),
-    cert: pem(user, 'client-certificate'),
-    key: pem(user, 'client-key'),
-    token: text(user, 'token'),
-    tokenFile: text(user, 'tokenFile'),
-  });
+  const tokenFile = text(user, 'tokenFile');
+  const isInsecure = cluster['insecure-skip-tls-verify'] === true;
+  const ca = pem(cluster, 'certificate-authority');
+  if (isInsecure && ca !== undefined) {
+    throw refuse(`cluster ${context.cluster}: insecure-skip-tls-verify with a certificate-authority`);
+  }
+  const exec = user['exec'];
+  return {
+    cluster,
+    exec: typeof exec === 'object' && exec !== null ? (exec as Record<string, unknown>) : null,
+    credentials: present({
+      server,
+      ca,
+      insecure: isInsecure ? true : undefined,
+      serverName: text(cluster, 'tls-server-name'),
+      cert: pem(user, 'client-certificate'),
+      key: pem(user, 'client-key'),
+      token: text(user, 'token'),
+      tokenFile: tokenFile === undefined ? undefined : resolve(dirname(file), tokenFile),
+    }),
+  };
 }
 
-/** The credentials of the pod that this process runs in. Throws when it runs in none. */
-export function inClusterCredentials(env: NodeJS.ProcessEnv = process.env): Credentials {
-  const host = env['KUBERNETES_SERVICE_HOST'];
+/**
+ * The credentials of the pod that this process runs in. `server`: the API server's address where it is not the one in
+ * the pod's environment. Throws when it runs in none.
+ */
+function inClusterCredentials(env: NodeJS.ProcessEnv, server: string | null): Credentials {
+  const host = server ?? env['KUBERNETES_SERVICE_HOST'];
   const port = env['KUBERNETES_SERVICE_PORT'] ?? '443';
   if (!host || !existsSync(`${SERVICE_ACCOUNT}/token`)) {
     throw new FairleadError('there is no kubeconfig, and this is not a pod with a service account', {
@@ -81,7 +149,7 @@ export function inClusterCredentials(env: NodeJS.ProcessEnv = process.env): Cred
     });
   }
   return {
-    server: `https://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    server: server ?? `https://${host.includes(':') ? `[${host}]` : host}:${port}`,
     ca: readFileSync(`${SERVICE_ACCOUNT}/ca.crt`, 'utf8'),
     tokenFile: `${SERVICE_ACCOUNT}/token`,
   };

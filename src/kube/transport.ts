@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { FairleadError } from '../lib/errors.ts';
+import type { CredentialSource } from './credential-source.ts';
 
 /** A request to an API server. `path` begins with "/" and carries the query. */
 export interface ApiRequest {
@@ -32,49 +33,51 @@ export interface Credentials {
   /** A file that holds the token and changes: service accounts' tokens are renewed (KEP-1205). Read again each minute. */
   readonly tokenFile?: string;
   readonly serverName?: string;
+  /** The server's certificate is not checked. */
+  readonly insecure?: true;
+}
+
+export interface TransportOptions {
+  /** Milliseconds; for the age of a token. */
+  readonly now?: () => number;
+  /** Told of each answer: the HTTP status, or "<error>" where there was none. */
+  readonly onAnswer?: (request: { readonly method: string; readonly host: string }, code: string) => void;
 }
 
 const TOKEN_FILE_MS = 60_000;
 /** A server that has not begun to answer by then is taken for dead; watches answer at once and then last. */
 const ANSWER_MS = 30_000;
 
-/** A transport over HTTP or HTTPS with kept connections. */
+/**
+ * A transport over HTTP or HTTPS with kept connections. With a CredentialSource, connections that are opened after a
+ * change use the new certificates; those that carry a watch last until it ends.
+ */
 export function httpTransport(
-  credentials: Credentials,
-  now: () => number = Date.now,
+  source: Credentials | CredentialSource,
+  { now = Date.now, onAnswer }: TransportOptions = {},
 ): Transport & { close(): void } {
-  const base = URL.parse(credentials.server);
-  if (!base || !['http:', 'https:'].includes(base.protocol)) {
-    throw new FairleadError(`${JSON.stringify(credentials.server)} is not an address of an API server`, {
-      op: 'connect to API server',
-      code: 'bad-config',
-      hint: 'a kubeconfig names it as server: https://HOST:PORT',
-    });
-  }
-  const secure = base.protocol === 'https:';
-  const tls = {
-    ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
-    ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
-    ...(credentials.key === undefined ? {} : { key: credentials.key }),
-    ...(credentials.serverName === undefined ? {} : { servername: credentials.serverName }),
+  let connection: Connection | null = 'server' in source ? openConnection(source) : null;
+  const connect = async (): Promise<Connection> => {
+    const credentials = 'server' in source ? source : await source.current();
+    if (connection?.isOf(credentials)) return connection;
+    connection?.retire();
+    connection = openConnection(credentials);
+    return connection;
   };
-  const agent = secure
-    ? new HttpsAgent({ keepAlive: true, maxCachedSessions: 100, ...tls })
-    : new HttpAgent({ keepAlive: true });
-  const host = base.hostname.replace(/^\[|\]$/g, '');
-  const port = base.port || (secure ? '443' : '80');
-  const prefix = base.pathname.replace(/\/$/, '');
-  let token = { text: credentials.token, readAt: Number.NEGATIVE_INFINITY };
-  const currentToken = () => {
-    if (credentials.tokenFile !== undefined && now() - token.readAt > TOKEN_FILE_MS) {
+  let token = { text: '', readAt: Number.NEGATIVE_INFINITY };
+  const currentToken = (credentials: Credentials) => {
+    if (credentials.tokenFile === undefined) return credentials.token;
+    if (now() - token.readAt > TOKEN_FILE_MS) {
       token = { text: readFileSync(credentials.tokenFile, 'utf8').trim(), readAt: now() };
     }
     return token.text;
   };
 
-  const send = (request: ApiRequest): Promise<ApiResponse> =>
-    new Promise((resolve, reject) => {
-      const bearer = currentToken();
+  const send = async (request: ApiRequest): Promise<ApiResponse> => {
+    const { credentials, agent, secure, host, port, prefix } = await connect();
+    return await new Promise((resolve, reject) => {
+      const bearer = currentToken(credentials);
+      let isAnswered = false;
       const outgoing = (secure ? httpsRequest : httpRequest)(
         {
           agent,
@@ -90,6 +93,12 @@ export function httpTransport(
           ...(request.signal ? { signal: request.signal } : {}),
         },
         (response: IncomingMessage) => {
+          isAnswered = true;
+          onAnswer?.({ method: request.method, host: `${host}:${port}` }, String(response.statusCode ?? 0));
+          if (response.statusCode === 401) {
+            token = { text: '', readAt: Number.NEGATIVE_INFINITY };
+            if (!('server' in source)) source.refused();
+          }
           resolve({
             status: response.statusCode ?? 0,
             headers: response.headers as Record<string, string | undefined>,
@@ -108,8 +117,67 @@ export function httpTransport(
       }, ANSWER_MS);
       outgoing.on('response', () => clearTimeout(late));
       outgoing.on('close', () => clearTimeout(late));
-      outgoing.on('error', reject);
+      outgoing.on('error', (error) => {
+        if (!isAnswered) onAnswer?.({ method: request.method, host: `${host}:${port}` }, '<error>');
+        reject(error);
+      });
       outgoing.end(request.body);
     });
-  return Object.assign(send, { close: () => agent.destroy() });
+  };
+  return Object.assign(send, { close: () => connection?.agent.destroy() });
+}
+
+/** Kept connections to one server with one set of certificates. */
+interface Connection {
+  readonly credentials: Credentials;
+  readonly agent: HttpAgent;
+  readonly secure: boolean;
+  readonly host: string;
+  readonly port: string;
+  /** Of the path: "" or "/clusters/a". */
+  readonly prefix: string;
+  /** True where these credentials need no other connection. */
+  isOf(credentials: Credentials): boolean;
+  /** Closes idle connections now and the others when their requests end. */
+  retire(): void;
+}
+
+function openConnection(credentials: Credentials): Connection {
+  const base = URL.parse(credentials.server);
+  if (!base || !['http:', 'https:'].includes(base.protocol)) {
+    throw new FairleadError(`${JSON.stringify(credentials.server)} is not an address of an API server`, {
+      op: 'connect to API server',
+      code: 'bad-config',
+      hint: 'a kubeconfig names it as server: https://HOST:PORT',
+    });
+  }
+  const secure = base.protocol === 'https:';
+  const tls = {
+    ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
+    ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
+    ...(credentials.key === undefined ? {} : { key: credentials.key }),
+    ...(credentials.serverName === undefined ? {} : { servername: credentials.serverName }),
+    ...(credentials.insecure === undefined ? {} : { rejectUnauthorized: false }),
+  };
+  const agent = secure
+    ? new HttpsAgent({ keepAlive: true, maxCachedSessions: 100, ...tls })
+    : new HttpAgent({ keepAlive: true });
+  const identity = ({ server, ca, cert, key, serverName, token, tokenFile }: Credentials) =>
+    JSON.stringify([server, ca, cert, key, serverName, token, tokenFile]);
+  const own = identity(credentials);
+  return {
+    credentials,
+    agent,
+    secure,
+    host: base.hostname.replace(/^\[|\]$/g, ''),
+    port: base.port || (secure ? '443' : '80'),
+    prefix: base.pathname.replace(/\/$/, ''),
+    isOf: (other) => identity(other) === own,
+    retire() {
+      agent.maxFreeSockets = 0;
+      for (const sockets of Object.values(agent.freeSockets)) {
+        for (const socket of sockets ?? []) socket.destroy();
+      }
+    },
+  };
 }
