@@ -20,6 +20,15 @@ export function addressRange(text: string): string | null {
     : 'is neither a network, nor a range such as 10.0.0.1-10.0.0.9, nor an address';
 }
 
+/** What is wrong with a text as address and port to listen on ("0.0.0.0:10256", "[::]:10256"), or null. */
+export function bindProblem(text: string): string | null {
+  const match = /^(?:\[([^\]]+)\]|([^:]*)):([0-9]+)$/.exec(text);
+  if (!match) return 'is not ADDRESS:PORT';
+  if (familyOf(match[1] ?? match[2] ?? '') === null) return 'does not begin with an IP address';
+  const port = Number(match[3]);
+  return port >= 1 && port <= 65_535 ? null : 'does not end with a port from 1 to 65535';
+}
+
 /** What is wrong with an entry of nodePortAddresses, or null. */
 export function nodePortAddress(text: string): string | null {
   return ['primary', 'localhost', 'all'].includes(text) || parseCidr(text)
@@ -42,5 +51,5 @@ export function domain(text: string): string | null {
   const labels = text.replace(/\.$/, '').split('.');
   return text.length <= 254 && labels.every((label) => /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/i.test(label))
     ? null
-    : 'is the name of no domain';
+    : 'is not a domain name';
 }

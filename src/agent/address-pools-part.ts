@@ -1,9 +1,8 @@
 import { electPools } from '../controllers/elected-pools.ts';
 import { createClient } from '../kube/client.ts';
-import { inClusterCredentials, readKubeconfig } from '../kube/kubeconfig.ts';
-import { httpTransport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import { connectToApi } from './api-connection.ts';
 import type { AgentConfiguration } from './configuration.ts';
 
 /**
@@ -11,7 +10,7 @@ import type { AgentConfiguration } from './configuration.ts';
  * Resolves after the signal aborts.
  */
 export async function allocateFromPools(
-  { kubeconfig, loadBalancer, nodeName }: AgentConfiguration,
+  configuration: AgentConfiguration,
   options: {
     readonly clock: Clock;
     readonly random: () => number;
@@ -19,9 +18,10 @@ export async function allocateFromPools(
     readonly signal: AbortSignal;
   },
 ): Promise<void> {
+  const { loadBalancer, nodeName } = configuration;
   const pools = Object.entries(loadBalancer?.pools ?? {}).map(([name, ranges]) => ({ name, ranges }));
   if (pools.length === 0) return;
-  const transport = httpTransport(kubeconfig ? readKubeconfig(kubeconfig) : inClusterCredentials());
+  const transport = connectToApi(configuration, options);
   try {
     const client = createClient(transport, 'fairlead-load-balancer-pools');
     await electPools({ client, ...options }, nodeName, pools);

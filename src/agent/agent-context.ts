@@ -10,6 +10,8 @@ import type { AgentConfiguration } from './configuration.ts';
 export interface AgentOptions {
   readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
   readonly version: string;
+  /** The command line's flags by name, for /flagz. */
+  readonly flags: Readonly<Record<string, string>>;
   readonly clock: Clock;
   /** 0 ≤ n < 1 */
   readonly random: () => number;

@@ -2,11 +2,11 @@ import { mkdirSync } from 'node:fs';
 import { Registry } from 'prom-client';
 import { createClient } from '../kube/client.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
-import { inClusterCredentials, readKubeconfig } from '../kube/kubeconfig.ts';
-import { httpTransport } from '../kube/transport.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
+import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { startStatusServers } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf } from './agent-context.ts';
+import { connectToApi } from './api-connection.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDns } from './dns-part.ts';
@@ -15,6 +15,7 @@ import { startLoadBalancer } from './load-balancer-part.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
+import { nodeWhen, ownNodeOrStandIn } from './own-node.ts';
 import { startPods } from './pods-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
 
@@ -30,17 +31,17 @@ export interface Agent {
 /** Starts what the configuration switches on, for the node whose network namespace this process is in. */
 export async function startAgent(configuration: AgentConfiguration, options: AgentOptions): Promise<Agent> {
   const { clock, random, logger, signal } = options;
-  const credentials = configuration.kubeconfig
-    ? readKubeconfig(configuration.kubeconfig)
-    : inClusterCredentials();
-  const transport = httpTransport(credentials);
+  for (const warning of configuration.warnings) logger.warn({}, warning);
+  const registry = new Registry();
+  const { onAnswer } = createProcessMetrics(registry, options.version);
+  const transport = connectToApi(configuration, { ...options, onAnswer });
   const client = createClient(transport, `fairlead-agent/${options.version}`);
   const closers: (() => Promise<void> | void)[] = [() => transport.close()];
   const context: AgentContext = {
     ...options,
     configuration,
     client,
-    registry: new Registry(),
+    registry,
     follow: (resource, settings = {}) =>
       startInformer({ client, resource, clock, random, logger, signal, ...settings }),
     onClose: (close) => closers.push(close),
@@ -51,6 +52,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
     const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
+    if (proxied) watch(nodes);
     const wanted = dns || proxied || loadBalancer;
     const services = wanted ? context.follow(RESOURCES.services, { transform: trimService }) : null;
     const slices = wanted
@@ -67,12 +69,13 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
           stateDir: configuration.stateDir,
         })
       : null;
-    const node = await nodeWhen(
-      nodes,
-      nodeName,
-      (one) => addressesOf(one).length > 0 && (!network || (one.spec?.podCIDRs ?? []).length > 0),
-      signal,
-    );
+    const own = { nodes, name: nodeName, signal };
+    const isReady = (one: Node) =>
+      addressesOf(one).length > 0 && (!network || (one.spec?.podCIDRs ?? []).length > 0);
+    const isAlone = proxied !== null && !network && !pods && !dns && !loadBalancer;
+    const node = isAlone
+      ? await ownNodeOrStandIn({ ...own, address: configuration.nodeAddress, clock, logger })
+      : await nodeWhen(own, isReady);
     const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
     const podNetwork = network ? startNetwork(context, node, nodes, onProblem) : null;
     const parts: Promise<unknown>[] = [];
@@ -84,7 +87,6 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       parts.push(
         startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs }).then((started) => {
           proxy = started;
-          watch(started, nodes);
           const socket = startControlSocket(context, { part: started, nodes, services, slices });
           context.onClose(() => socket.close());
           return started.proxy.programmed;
@@ -98,22 +100,36 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     await registration?.setReady();
     logger.info({ node: nodeName }, 'node is ready');
   };
-  const watch = (part: ProxyPart, nodes: Informer<Node>) => {
+  const startedAt = clock.now();
+  const watch = (nodes: Informer<Node>) => {
     const servers = startStatusServers({
       healthz: configuration.healthzBindAddress,
       metrics: configuration.metricsBindAddress,
-      registry: context.registry,
+      registry,
       clock,
       logger,
-      health: part.health,
+      // Load balancers are told to wait while the agent has no objects yet.
+      health: () =>
+        proxy?.health() ?? {
+          healthy: false,
+          lastUpdated: startedAt,
+          families: [],
+          problem: 'the agent is starting',
+        },
       node: () => nodes.get(configuration.nodeName),
-      mode: () => part.mode,
-      configuration,
-      count: part.metrics.answered,
+      mode: () => proxy?.mode ?? configuration.proxy?.mode ?? '',
+      configz: configuration.configz,
+      flags: options.flags,
+      version: options.version,
+      startedAt,
+      onBindFailure: configuration.bindFailureEnds ? bindFailure.reject : null,
+      count: (server, code) => proxy?.metrics.answered(server, code),
     });
     context.onClose(() => servers.close());
   };
-  const ready = start();
+  const bindFailure = Promise.withResolvers<never>();
+  bindFailure.promise.catch(() => {});
+  const ready = Promise.race([start(), bindFailure.promise]);
   ready.catch(() => {});
   return {
     ready,
@@ -124,23 +140,4 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       for (const close of closers.reverse()) await close();
     },
   };
-}
-
-/** The node's object as soon as it satisfies `wanted`. */
-function nodeWhen(
-  nodes: Informer<Node>,
-  name: string,
-  wanted: (node: Node) => boolean,
-  signal: AbortSignal,
-): Promise<Node> {
-  return new Promise((resolve, reject) => {
-    const look = (node: Node) => {
-      if (node.metadata?.name === name && wanted(node)) resolve(node);
-    };
-    const stop = nodes.handle({ onAdd: look, onUpdate: look });
-    signal.addEventListener('abort', () => {
-      stop();
-      reject(signal.reason);
-    });
-  });
 }

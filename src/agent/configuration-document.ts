@@ -5,8 +5,13 @@ import { recordFields } from './field-recorder.ts';
 export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   apiVersion: 'The version of this format.',
   kind: 'The kind of the document; KubeProxyConfiguration is read too.',
-  nodeName: 'The Node object of this machine. The default is the host name.',
+  nodeName: 'The Node object of this machine. Absent: the variable NODE_NAME, else the host name.',
+  nodeAddress: "The node's primary address, where it is not the first InternalIP of its Node object.",
   kubeconfig: "How the API server is reached. Absent: the pod's service account.",
+  server:
+    'https://HOST:PORT of the API server, instead of the one that the kubeconfig or the pod names. An agent in a pod needs it: the Service address of the API server works only once an agent has programmed it.',
+  oomScoreAdj: 'How readily the kernel ends the agent when memory is short. Absent: as it was started.',
+  verbose: 'The log says what is programmed.',
   clusterDomain: "The DNS domain of the cluster's names.",
   stateDir: 'A folder for what must survive a restart of the agent.',
   proxy: 'Carries Services, in place of kube-proxy.',
@@ -70,14 +75,15 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'loadBalancer.pools':
     'Addresses for Services by name of the pool: networks, ranges, single addresses. All agents must have the same. Empty: another program assigns them.',
   healthzBindAddress: 'ADDRESS:PORT of /healthz and /livez. Absent: not served.',
-  metricsBindAddress: 'ADDRESS:PORT of /metrics. Absent: not served.',
+  metricsBindAddress:
+    'ADDRESS:PORT of /metrics, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
+  bindFailureEnds: 'An address that is in use ends the agent; else it is tried again.',
 };
 
 /** Renders docs/configuration.md. */
 export function configurationDocument(): string {
   const rows = recordFields(readAgent).map(({ path, type, fallback }) => {
-    // The default of nodeName is this machine's name.
-    const shown = path === 'nodeName' || fallback === null ? '' : `\`${fallback}\``;
+    const shown = fallback === null || fallback === '""' ? '' : `\`${fallback}\``;
     return `| \`${path}\` | ${type} | ${shown} | ${FIELD_MEANINGS[path] ?? ''} |`;
   });
   return `${[
@@ -86,8 +92,8 @@ export function configurationDocument(): string {
     'Generated from `src/agent/configuration-document.ts` by `node tools/configuration-document.mjs`; do not edit.',
     '',
     '`fairlead agent --config FILE` reads one YAML document: kind AgentConfiguration, below, or KubeProxyConfiguration',
-    '(kubeproxy.config.k8s.io/v1alpha1), which turns on the proxy alone. Unknown fields and wrong values are refused at',
-    'the start, all at once.',
+    '(kubeproxy.config.k8s.io/v1alpha1), which turns on the proxy alone. Wrong values are refused at the start, all at',
+    'once; so are unknown fields of an AgentConfiguration. [install.md](install.md) tells how to install the agent.',
     '',
     '| field | type | default | meaning |',
     '| --- | --- | --- | --- |',

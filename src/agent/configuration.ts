@@ -1,25 +1,41 @@
-import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
-import { type Cidr, parseCidr } from '../lib/address.ts';
+import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
-import { address, addressRange, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
+import {
+  address,
+  addressRange,
+  bindProblem,
+  cidr,
+  domain,
+  nameServer,
+  nodePortAddress,
+} from './address-fields.ts';
 import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
-import { readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
+import { nodeNameOf, readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
+import { HEALTHZ_PORT, METRICS_PORT } from './kube-proxy-defaults.ts';
 
 export const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 
 /** What one node's agent does. Each part has its own switch, so that it can stand beside others' software. */
 export interface AgentConfiguration {
   readonly nodeName: string;
+  /** The node's primary address, whatever its Node object says; null: the Node object's. */
+  readonly nodeAddress: string | null;
   /** Null: the pod's service account (in-cluster). */
   readonly kubeconfig: string | null;
+  /** "https://10.0.0.1:6443": the API server, whatever kubeconfig or the pod's environment say; null: theirs. */
+  readonly server: string | null;
   readonly clusterDomain: string;
   /** Folder for what must survive a restart of the agent. */
   readonly stateDir: string;
+  /** How readily the kernel ends this process when memory is short (-1000 … 1000); null: as it was started. */
+  readonly oomScoreAdj: number | null;
+  /** The log says what is programmed. */
+  readonly verbose: boolean;
   readonly proxy: ProxyConfiguration | null;
   readonly network: NetworkConfiguration | null;
   readonly pods: PodsConfiguration | null;
@@ -28,6 +44,12 @@ export interface AgentConfiguration {
   /** "address:port" of the health and metrics servers; null: not served. */
   readonly healthzBindAddress: string | null;
   readonly metricsBindAddress: string | null;
+  /** An address of the health or metrics server that is in use ends the agent; else it is tried again. */
+  readonly bindFailureEnds: boolean;
+  /** Sentences for the log: what the document asks for and has no effect. */
+  readonly warnings: readonly string[];
+  /** What /configz answers: the document with its defaults, by the name of its API group. */
+  readonly configz: Readonly<Record<string, unknown>>;
 }
 
 export interface ProxyConfiguration {
@@ -58,7 +80,7 @@ export interface NetworkConfiguration {
   readonly overlay: 'routes' | 'vxlan';
   /** The interface that leads to the other nodes. */
   readonly uplink: string;
-  /** Whether pods reach what is not of the cluster by their node's own address; else others need routes to them. */
+  /** Whether pods reach addresses outside the cluster with their node's address as source; else others need routes to them. */
   readonly masquerade: boolean;
   /** Where container runtimes find plugins and network configurations; null: no CNI plugin is served. */
   readonly cni: { readonly binDir: string; readonly confDir: string } | null;
@@ -101,7 +123,7 @@ export interface LoadBalancerConfiguration {
   readonly leaseDurationMs: number;
   /**
    * Addresses for Services, by the pool's name: networks, ranges, single addresses. One of the agents with pools gives
-   * them away, so all must have the same. Empty: somebody else does.
+   * them away, so all must have the same. Empty: another program assigns them.
    */
   readonly pools: Readonly<Record<string, readonly string[]>>;
 }
@@ -115,9 +137,12 @@ export const API_VERSION = 'fairlead.dev/v1alpha1';
  * Reads an agent's configuration: Fairlead's own kind, or kube-proxy's (kubeproxy.config.k8s.io/v1alpha1), which
  * turns on the proxy alone. Throws FairleadError that lists every field that is wrong, with what it should be.
  */
-export function readConfiguration(document: unknown): AgentConfiguration {
+export function readConfiguration(
+  document: unknown,
+  environment: NodeJS.ProcessEnv = process.env,
+): AgentConfiguration {
   const kind = (document as { kind?: unknown } | null)?.kind;
-  if (kind === 'KubeProxyConfiguration') return readKubeProxyConfiguration(document);
+  if (kind === 'KubeProxyConfiguration') return readKubeProxyConfiguration(document, environment);
   if (kind !== 'AgentConfiguration') {
     throw new FairleadError(`kind: ${JSON.stringify(kind)} is not a configuration of an agent`, {
       op: 'read configuration',
@@ -126,20 +151,28 @@ export function readConfiguration(document: unknown): AgentConfiguration {
     });
   }
   const root = fieldReader(document);
-  const configuration = readAgent(root);
+  const configuration = readAgent(root, environment);
   root.finish('read configuration');
-  return configuration;
+  const { warnings: _, configz: __, ...fields } = configuration;
+  return { ...configuration, configz: { 'fairlead.dev': fields } };
 }
 
 /** Reads the fields of an AgentConfiguration; problems stay with the reader. */
-export function readAgent(root: FieldReader): AgentConfiguration {
+export function readAgent(
+  root: FieldReader,
+  environment: NodeJS.ProcessEnv = process.env,
+): AgentConfiguration {
   root.choice('apiVersion', [API_VERSION], API_VERSION);
   root.text('kind', 'AgentConfiguration');
   return {
-    nodeName: root.text('nodeName', hostname().toLowerCase()),
+    nodeName: nodeNameOf(root.text('nodeName', ''), environment),
+    nodeAddress: optionalAddress(root, 'nodeAddress'),
     kubeconfig: root.optionalText('kubeconfig'),
+    server: root.optionalText('server'),
     clusterDomain: root.text('clusterDomain', 'cluster.local'),
     stateDir: root.text('stateDir', '/var/lib/fairlead/agent'),
+    oomScoreAdj: root.optionalNumber('oomScoreAdj', -1000, 1000),
+    verbose: root.flag('verbose', false),
     proxy: root.optionalObject('proxy', readProxy),
     network: root.optionalObject('network', (reader) => ({
       overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
@@ -164,8 +197,11 @@ export function readAgent(root: FieldReader): AgentConfiguration {
       leaseDurationMs: reader.number('leaseDurationMs', 750, 300, 60_000),
       pools: reader.listsByName('pools', () => null, addressRange),
     })),
-    healthzBindAddress: root.optionalText('healthzBindAddress'),
-    metricsBindAddress: root.optionalText('metricsBindAddress'),
+    healthzBindAddress: bindAddress(root, 'healthzBindAddress', HEALTHZ_PORT),
+    metricsBindAddress: bindAddress(root, 'metricsBindAddress', METRICS_PORT),
+    bindFailureEnds: root.flag('bindFailureEnds', false),
+    warnings: [],
+    configz: {},
   };
 }
 
@@ -212,6 +248,24 @@ function readPods(reader: FieldReader): PodsConfiguration {
     imagesDir: reader.optionalText('imagesDir'),
     plainHttpRegistries: reader.texts('plainHttpRegistries', []),
   };
+}
+
+function optionalAddress(reader: FieldReader, field: string): string | null {
+  const text = reader.optionalText(field);
+  const wrong = text === null ? null : address(text);
+  if (wrong !== null) reader.problem(field, `${JSON.stringify(text)} ${wrong}`);
+  return text;
+}
+
+/** An address without a port gets the usual one. */
+function bindAddress(reader: FieldReader, field: string, port: number): string | null {
+  const text = reader.optionalText(field);
+  if (text === null) return null;
+  const family = familyOf(text);
+  if (family !== null) return family === 'ipv6' ? `[${text}]:${port}` : `${text}:${port}`;
+  const wrong = bindProblem(text);
+  if (wrong !== null) reader.problem(field, `${JSON.stringify(text)} ${wrong}`);
+  return text;
 }
 
 function cidrs(reader: FieldReader, field: string): Cidr[] {

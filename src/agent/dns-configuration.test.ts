@@ -34,7 +34,7 @@ const refused: { name: string; dns: object; says: RegExp }[] = [
   {
     name: 'a domain that is none',
     dns: { stubDomains: { 'corp..example': [] } },
-    says: /corp\.\.example: is the name of no domain/,
+    says: /corp\.\.example: is not a domain name/,
   },
   { name: 'no object', dns: { stubDomains: ['corp.example'] }, says: /dns\.stubDomains: must be an object/ },
   {

@@ -9,7 +9,8 @@ export interface FieldReader {
   text(field: string, fallback: string): string;
   optionalText(field: string): string | null;
   flag(field: string, fallback: boolean): boolean;
-  number(field: string, fallback: number, least: number, most: number): number;
+  number(field: string, fallback: number, min: number, max: number): number;
+  optionalNumber(field: string, min: number, max: number): number | null;
   choice<T extends string>(field: string, choices: readonly T[], fallback: T): T;
   /** `check` says what is wrong with an item, or null. */
   texts(field: string, fallback: readonly string[], check?: (item: string) => string | null): string[];
@@ -25,6 +26,10 @@ export interface FieldReader {
   duration(field: string, fallbackMs: number): number;
   /** Marks fields as known, whatever they hold. */
   ignore(...fields: string[]): void;
+  /** The fields that were neither read nor ignored, nested ones too: "iptables.foo". */
+  unknownFields(): string[];
+  /** Unknown fields are no problem of `finish`. */
+  ignoreUnknown(): void;
   /** Says that a field is wrong. */
   problem(field: string, message: string): void;
   /** Throws FairleadError "bad-config" with every problem found, unknown fields among them. */
@@ -33,11 +38,16 @@ export interface FieldReader {
 
 export function fieldReader(document: unknown): FieldReader {
   const problems: string[] = [];
-  const { reader, unknownFields } = nested(document, '', problems);
+  const reader = nested(document, '', problems);
+  let isLenient = false;
   return {
     ...reader,
+    ignoreUnknown() {
+      isLenient = true;
+    },
     finish(op) {
-      const all = [...problems, ...unknownFields()];
+      const unknown = isLenient ? [] : reader.unknownFields().map((field) => `${field}: unknown field`);
+      const all = [...problems, ...unknown];
       if (all.length === 0) return;
       throw new FairleadError(all.join('; '), {
         op,
@@ -48,7 +58,7 @@ export function fieldReader(document: unknown): FieldReader {
   };
 }
 
-function nested(document: unknown, path: string, problems: string[]) {
+function nested(document: unknown, path: string, problems: string[]): FieldReader {
   const isObject = typeof document === 'object' && document !== null && !Array.isArray(document);
   if (!isObject) problems.push(`${path === '' ? 'the document' : path}: must be an object`);
   const fields = (isObject ? document : {}) as Record<string, unknown>;
@@ -63,8 +73,8 @@ function nested(document: unknown, path: string, problems: string[]) {
     return fields[field] ?? undefined;
   };
   const child = <T>(field: string, value: unknown, read: (reader: FieldReader) => T): T => {
-    const { reader, unknownFields } = nested(value, name(field), problems);
-    children.push(unknownFields);
+    const reader = nested(value, name(field), problems);
+    children.push(reader.unknownFields);
     return read(reader);
   };
 
@@ -87,13 +97,15 @@ function nested(document: unknown, path: string, problems: string[]) {
       problem(field, `must be true or false, not ${JSON.stringify(value)}`);
       return fallback;
     },
-    number(field, fallback, least, most) {
+    number(field, fallback, min, max) {
+      return reader.optionalNumber(field, min, max) ?? fallback;
+    },
+    optionalNumber(field, min, max) {
       const value = get(field);
-      if (value === undefined) return fallback;
-      if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most)
-        return value;
-      problem(field, `must be a whole number from ${least} to ${most}, not ${JSON.stringify(value)}`);
-      return fallback;
+      if (value === undefined) return null;
+      if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) return value;
+      problem(field, `must be a whole number from ${min} to ${max}, not ${JSON.stringify(value)}`);
+      return null;
     },
     choice(field, choices, fallback) {
       const value = get(field);
@@ -149,26 +161,35 @@ function nested(document: unknown, path: string, problems: string[]) {
     ignore(...names) {
       for (const field of names) known.add(field);
     },
+    unknownFields: () => [
+      ...Object.keys(fields)
+        .filter((field) => !known.has(field))
+        .map(name),
+      ...children.flatMap((unknown) => unknown()),
+    ],
+    ignoreUnknown() {},
     problem,
     finish() {},
   };
-  const unknownFields = (): string[] => [
-    ...Object.keys(fields)
-      .filter((field) => !known.has(field))
-      .map((field) => `${name(field)}: unknown field`),
-    ...children.flatMap((unknown) => unknown()),
-  ];
-  return { reader, unknownFields };
+  return reader;
 }
 
-const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+const UNITS: Readonly<Record<string, number>> = {
+  ns: 1e-6,
+  us: 1e-3,
+  µs: 1e-3,
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+};
 
 /** Milliseconds of a duration in Go's notation ("1h2m3.5s"), or null. */
 export function parseDuration(text: string): number | null {
   if (text === '0') return 0;
-  if (!/^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$/.test(text)) return null;
+  if (!/^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) return null;
   let total = 0;
-  for (const [, amount = '', , unit = ''] of text.matchAll(/([0-9]+(\.[0-9]+)?)(ms|s|m|h)/g)) {
+  for (const [, amount = '', , unit = ''] of text.matchAll(/([0-9]+(\.[0-9]+)?)(ns|us|µs|ms|s|m|h)/g)) {
     total += Number(amount) * (UNITS[unit] ?? 0);
   }
   return total;

@@ -37,9 +37,13 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
       add(field, 'true or false', `${fallback}`);
       return fallback;
     },
-    number(field, fallback, least, most) {
-      add(field, `whole number from ${least} to ${most}`, `${fallback}`);
+    number(field, fallback, min, max) {
+      add(field, `whole number from ${min} to ${max}`, `${fallback}`);
       return fallback;
+    },
+    optionalNumber(field, min, max) {
+      add(field, `whole number from ${min} to ${max}`, null);
+      return null;
     },
     choice(field, choices, fallback) {
       add(field, `one of ${choices.join(', ')}`, fallback);
@@ -60,6 +64,8 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
     object: (field, read) => nested(field, 'object', read),
     optionalObject: (field, read) => nested(field, 'object; absent: this part is off', read),
     ignore() {},
+    unknownFields: () => [],
+    ignoreUnknown() {},
     problem() {},
     finish() {},
   };

@@ -2,96 +2,95 @@ import { hostname } from 'node:os';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import { parseCidr } from '../lib/address.ts';
-import { cidr, nodePortAddress } from './address-fields.ts';
+import { bindProblem, cidr } from './address-fields.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
+import { changedFields, withKubeProxyDefaults } from './kube-proxy-defaults.ts';
 
-/** kube-proxy's word for a mode → ours. Its default on Linux is iptables. */
-const MODE_NAMES: Readonly<Record<string, Mode>> = {
-  '': 'iptables',
-  iptables: 'iptables',
-  ipvs: 'ipvs',
-  nftables: 'nftables',
-  userspace: 'userspace',
-  ebpf: 'ebpf',
-};
+/** kube-proxy's modes on Linux, and the two that only Fairlead has. */
+const MODE_NAMES: readonly Mode[] = ['iptables', 'ipvs', 'nftables', 'userspace', 'ebpf'];
+const DETECT_LOCAL = ['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'] as const;
+/** int32, for sections that are not in use: kube-proxy does not check their bounds. */
+const MAX_INT32 = 2 ** 31 - 1;
+/** From this verbosity on, the log says what is programmed. */
+export const DEBUG_VERBOSITY = 4;
 
 /**
- * Reads kube-proxy's own configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration) so that a node's
- * existing file works: the proxy is on, everything else off. Bounds are upstream's. Fields that concern Windows or
- * only the upstream process are accepted and unused.
+ * Reads kube-proxy's own configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration), so that a node's
+ * existing file works: the proxy is on, everything else off. Defaults and bounds are those of Kubernetes 1.36. As in
+ * kube-proxy an unknown field is a warning; so is a field that has no effect here. `environment` may have NODE_NAME.
+ * Throws FairleadError that names every wrong field.
  */
-export function readKubeProxyConfiguration(document: unknown): AgentConfiguration {
-  const root = fieldReader(document);
+export function readKubeProxyConfiguration(
+  document: unknown,
+  environment: NodeJS.ProcessEnv = process.env,
+): AgentConfiguration {
+  const full = withKubeProxyDefaults(document as Readonly<Record<string, unknown>>);
+  const root = fieldReader(full);
   root.text('kind', '');
   root.choice('apiVersion', ['kubeproxy.config.k8s.io/v1alpha1'], 'kubeproxy.config.k8s.io/v1alpha1');
-  root.ignore('featureGates', 'logging', 'winkernel', 'windowsRunAsService', 'portRange', 'enableProfiling');
-  root.ignore(
-    'showHiddenMetricsForVersion',
-    'oomScoreAdj',
-    'configSyncPeriod',
-    'bindAddress',
-    'bindAddressHardFail',
-  );
-  root.ignore('detectLocal');
+  root.ignore('featureGates', 'winkernel', 'windowsRunAsService', 'portRange', 'configSyncPeriod');
+  if (root.duration('configSyncPeriod', 0) <= 0) root.problem('configSyncPeriod', 'must be greater than 0');
+  root.choice('showHiddenMetricsForVersion', ['', '1.35'], '');
+  const withoutEffect = [
+    ...['portRange', 'configSyncPeriod', 'enableProfiling', 'winkernel'].flatMap((field) =>
+      changedFields(full, field),
+    ),
+    ...changedFields(full, 'clientConnection').filter((field) => field !== 'clientConnection.kubeconfig'),
+    ...Object.keys((full['featureGates'] ?? {}) as object).map((gate) => `featureGates.${gate}`),
+    ...(full['windowsRunAsService'] === true ? ['windowsRunAsService'] : []),
+  ];
+  root.flag('enableProfiling', false);
   const kubeconfig = root.object('clientConnection', (reader) => {
     reader.ignore('acceptContentTypes', 'contentType', 'qps', 'burst');
     return reader.optionalText('kubeconfig');
   });
-  const mode = MODE_NAMES[root.choice('mode', Object.keys(MODE_NAMES), '')] ?? 'iptables';
-  const rules = (field: string) =>
-    root.object(field, (reader) => {
-      // Virtual servers of others are never touched, and addresses of Services never answered for by ARP.
-      reader.ignore('localhostNodePorts', 'excludeCIDRs', 'strictARP');
-      return {
-        scheduler: reader.choice('scheduler', ['', ...Object.keys(SCHEDULERS)], '') || 'rr',
-        timeouts: {
-          tcp: seconds(reader, 'tcpTimeout'),
-          tcpFin: seconds(reader, 'tcpFinTimeout'),
-          udp: seconds(reader, 'udpTimeout'),
-        },
-        masqueradeBit: reader.number('masqueradeBit', 14, 0, 31),
-        masqueradeAll: reader.flag('masqueradeAll', false),
-        syncPeriodMs: reader.duration('syncPeriod', 30_000) || 30_000,
-        minSyncPeriodMs: reader.duration('minSyncPeriod', mode === 'ipvs' ? 0 : 1000),
-      };
-    });
-  const sections = { iptables: rules('iptables'), nftables: rules('nftables'), ipvs: rules('ipvs') };
-  // IPVS takes what is masqueraded from the section iptables (cmd/kube-proxy/app/server_linux.go).
-  const section = mode === 'nftables' ? sections.nftables : sections.iptables;
-  const { minSyncPeriodMs, syncPeriodMs } = mode === 'ipvs' ? sections.ipvs : section;
-  if (minSyncPeriodMs > syncPeriodMs) {
-    root.problem(`${mode}.minSyncPeriod`, 'must not be longer than syncPeriod');
-  }
-  const raw = document as { iptables?: { localhostNodePorts?: unknown } };
-  const detectLocal = ((document as { detectLocal?: unknown }).detectLocal ?? {}) as Record<string, unknown>;
-  const clusterCidr = root.optionalText('clusterCIDR');
-  const clusterCidrs = (clusterCidr === null ? [] : clusterCidr.split(',')).flatMap((text) => {
-    const wrong = cidr(text);
-    if (wrong) root.problem('clusterCIDR', `${JSON.stringify(text)} ${wrong}`);
-    return parseCidr(text) ?? [];
+  const verbosity = root.object('logging', (reader) => {
+    reader.ignore('flushFrequency', 'options', 'vmodule');
+    reader.choice('format', ['text', 'json'], 'text');
+    return reader.number('verbosity', 0, 0, MAX_INT32);
   });
+  const mode = root.choice('mode', MODE_NAMES, 'iptables');
+  const sections = {
+    iptables: readSection(root, 'iptables', mode === 'iptables' || mode === 'ipvs'),
+    nftables: readSection(root, 'nftables', mode === 'nftables'),
+    ipvs: readSection(root, 'ipvs', mode === 'ipvs'),
+  };
+  // IPVS takes what is masqueraded from the section iptables (cmd/kube-proxy/app/server_linux.go).
+  const masquerade = mode === 'nftables' ? sections.nftables : sections.iptables;
+  const { minSyncPeriodMs, syncPeriodMs } = mode === 'ipvs' ? sections.ipvs : masquerade;
+  const bindAddress = root.text('bindAddress', '0.0.0.0');
+  if (bindProblem(`[${bindAddress}]:1`) !== null) {
+    root.problem('bindAddress', `${JSON.stringify(bindAddress)} is not an IP address`);
+  }
+  const detectLocalMode = root.choice('detectLocalMode', DETECT_LOCAL, 'ClusterCIDR');
+  const detectLocal = root.object('detectLocal', (reader) => ({
+    bridgeInterface: readDetection(reader, 'bridgeInterface', detectLocalMode === 'BridgeInterface'),
+    interfaceNamePrefix: readDetection(
+      reader,
+      'interfaceNamePrefix',
+      detectLocalMode === 'InterfaceNamePrefix',
+    ),
+  }));
   const configuration: AgentConfiguration = {
-    nodeName: (root.text('hostnameOverride', '').trim() || hostname()).toLowerCase(),
+    nodeName: nodeNameOf(root.text('hostnameOverride', ''), environment),
+    nodeAddress: ['0.0.0.0', '::'].includes(bindAddress) ? null : bindAddress,
     kubeconfig,
+    server: null,
     clusterDomain: 'cluster.local',
     stateDir: '/var/lib/fairlead/agent',
+    oomScoreAdj: root.number('oomScoreAdj', -999, -1000, 1000),
+    verbose: verbosity >= DEBUG_VERBOSITY,
     proxy: {
       mode,
-      nodePortAddresses: root.texts('nodePortAddresses', [], nodePortAddress),
-      detectLocalMode:
-        root.choice(
-          'detectLocalMode',
-          ['', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'],
-          '',
-        ) || 'ClusterCIDR',
-      clusterCidrs,
-      bridgeInterface: text(detectLocal['bridgeInterface']),
-      interfaceNamePrefix: text(detectLocal['interfaceNamePrefix']),
-      masqueradeAll: section.masqueradeAll,
-      masqueradeBit: section.masqueradeBit,
-      localhostNodePorts: raw.iptables?.localhostNodePorts !== false,
+      nodePortAddresses: readNodePortAddresses(root),
+      detectLocalMode,
+      clusterCidrs: readClusterCidrs(root),
+      ...detectLocal,
+      masqueradeAll: masquerade.masqueradeAll,
+      masqueradeBit: masquerade.masqueradeBit,
+      localhostNodePorts: sections.iptables.localhostNodePorts,
       serviceCidrs: [],
       ipvsScheduler: sections.ipvs.scheduler,
       ipvsTimeouts: sections.ipvs.timeouts,
@@ -103,16 +102,94 @@ export function readKubeProxyConfiguration(document: unknown): AgentConfiguratio
     pods: null,
     dns: null,
     loadBalancer: null,
-    healthzBindAddress: root.text('healthzBindAddress', '0.0.0.0:10256') || null,
-    metricsBindAddress: root.text('metricsBindAddress', '127.0.0.1:10249') || null,
+    healthzBindAddress: readBindAddress(root, 'healthzBindAddress'),
+    metricsBindAddress: readBindAddress(root, 'metricsBindAddress'),
+    bindFailureEnds: root.flag('bindAddressHardFail', false),
+    warnings: [],
+    configz: { 'kubeproxy.config.k8s.io': full },
   };
+  const unknown = root.unknownFields();
+  root.ignoreUnknown();
   root.finish('read configuration');
-  return configuration;
+  return {
+    ...configuration,
+    warnings: [
+      ...(withoutEffect.length > 0
+        ? [`configuration fields without effect here: ${withoutEffect.join(', ')}`]
+        : []),
+      ...(unknown.length > 0 ? [`unknown configuration fields: ${unknown.join(', ')}`] : []),
+    ],
+  };
 }
 
-/** IPVS counts whole seconds; 0: as the system has it. */
+/** The name of this machine's Node object: what is configured, else the variable NODE_NAME, else the host name. */
+export function nodeNameOf(configured: string, environment: NodeJS.ProcessEnv): string {
+  return (configured.trim() || environment['NODE_NAME']?.trim() || hostname()).toLowerCase();
+}
+
+function readSection(root: FieldReader, field: 'iptables' | 'nftables' | 'ipvs', isActive: boolean) {
+  return root.object(field, (reader) => {
+    const isIpvs = field === 'ipvs';
+    const syncPeriodMs = reader.duration('syncPeriod', 30_000);
+    const minSyncPeriodMs = reader.duration('minSyncPeriod', 0);
+    if (isActive && minSyncPeriodMs > syncPeriodMs)
+      reader.problem('syncPeriod', 'must be greater than or equal to minSyncPeriod');
+    // Virtual servers of others are never touched, and addresses of Services never answered for by ARP.
+    if (isIpvs) {
+      reader.flag('strictARP', false);
+      reader.texts('excludeCIDRs', [], isActive ? cidr : undefined);
+    }
+    return {
+      scheduler: isIpvs ? reader.choice('scheduler', ['', ...Object.keys(SCHEDULERS)], '') || 'rr' : 'rr',
+      timeouts: {
+        tcp: isIpvs ? seconds(reader, 'tcpTimeout') : 0,
+        tcpFin: isIpvs ? seconds(reader, 'tcpFinTimeout') : 0,
+        udp: isIpvs ? seconds(reader, 'udpTimeout') : 0,
+      },
+      masqueradeBit: isIpvs
+        ? 14
+        : reader.number('masqueradeBit', 14, isActive ? 0 : -MAX_INT32, isActive ? 31 : MAX_INT32),
+      masqueradeAll: isIpvs ? false : reader.flag('masqueradeAll', false),
+      localhostNodePorts: field === 'iptables' ? reader.flag('localhostNodePorts', true) : true,
+      syncPeriodMs: syncPeriodMs || 30_000,
+      minSyncPeriodMs,
+    };
+  });
+}
+
+function readDetection(reader: FieldReader, field: string, isNeeded: boolean): string {
+  const value = reader.text(field, '');
+  if (isNeeded && value === '') reader.problem(field, 'must not be empty');
+  return value;
+}
+
+function readNodePortAddresses(root: FieldReader): string[] {
+  const entries = root.texts('nodePortAddresses', [], (item) => (item === 'primary' ? null : cidr(item)));
+  if (entries.length > 1 && entries.includes('primary')) {
+    root.problem('nodePortAddresses', 'must be "primary" alone or networks');
+  }
+  return entries;
+}
+
+function readClusterCidrs(root: FieldReader) {
+  const text = root.text('clusterCIDR', '');
+  const cidrs = (text === '' ? [] : text.split(',')).flatMap((part) => {
+    const wrong = cidr(part);
+    if (wrong) root.problem('clusterCIDR', `${JSON.stringify(part)} ${wrong}`);
+    return parseCidr(part) ?? [];
+  });
+  if (cidrs.length > 2 || (cidrs.length === 2 && cidrs[0]?.family === cidrs[1]?.family)) {
+    root.problem('clusterCIDR', 'must be one network, or two networks of different families');
+  }
+  return cidrs;
+}
+
+function readBindAddress(root: FieldReader, field: string): string {
+  const bind = root.text(field, '');
+  const wrong = bindProblem(bind);
+  if (wrong) root.problem(field, `${JSON.stringify(bind)} ${wrong}`);
+  return bind;
+}
+
+/** IPVS counts whole seconds; 0 leaves the kernel's value. */
 const seconds = (reader: FieldReader, field: string): number => Math.ceil(reader.duration(field, 0) / 1000);
-
-function text(value: unknown): string {
-  return typeof value === 'string' ? value : '';
-}

@@ -17,7 +17,6 @@ import {
   type ServiceCidr,
 } from '../kube/types.ts';
 
-import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
@@ -30,9 +29,10 @@ import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { Finding } from '../service/model.ts';
 import { type NodeSettings, readNodeView } from '../service/node-view.ts';
 import { createServiceTable, type ServiceTable } from '../service/service-table.ts';
-import { type AgentContext, addressesOf } from './agent-context.ts';
+import type { AgentContext } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
+import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
 import { serviceNetworks } from './service-networks.ts';
 
 /** The proxy of one node at work, with what stands around it: findings as events, health checks, connection tracking. */
@@ -95,7 +95,7 @@ export async function startProxyPart(
   const { view, warnings } = readView();
   for (const warning of warnings) logger.warn({}, warning);
   const table = createServiceTable(view);
-  const metrics = createProxyMetrics(registry, () => mode, clock);
+  const metrics = createProxyMetrics({ registry, clock, families, mode: () => mode, map: () => proxy.map });
   /** `ipvsScheduler` null: a mode that is only to be removed. */
   const open = (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) =>
     openDataplane(wanted, {
@@ -118,9 +118,17 @@ export async function startProxyPart(
   context.onClose(() => conntrack.close());
   const health = (): ProxyHealth => {
     const since = proxy.pendingSince;
+    const problem = nodeProblem(
+      nodes.get(configuration.nodeName),
+      configuration.nodeName,
+      configuration.nodeAddress,
+    );
+    const isProgrammed = since === null || clock.now() - since < 2 * proxied.syncPeriodMs;
     return {
-      healthy: since === null || clock.now() - since < 2 * proxied.syncPeriodMs,
+      healthy: isProgrammed && problem === null,
       lastUpdated: proxy.lastAppliedAt ?? startedAt,
+      families,
+      problem,
     };
   };
   const checks = createHealthCheckServers({
@@ -151,7 +159,7 @@ export async function startProxyPart(
     onDrained() {
       if (proxy.map) conntrack.sync(proxy.map);
     },
-    onFailed: () => metrics.failed(),
+    onFailed: (whole) => metrics.failed(whole),
     onRefused(refused, map) {
       for (const { key, error } of refused) {
         const owner = map.frontends.get(key)?.owner;
@@ -237,28 +245,27 @@ export async function startProxyPart(
   serviceCidrs.handle({ onAdd: followNetworks, onUpdate: followNetworks, onDelete: followNetworks });
   // One switch at a time; a newer wish waits for the one under way.
   let switching: Promise<void> = Promise.resolve();
-  nodes.handle({
-    onUpdate(changed) {
-      if (changed.metadata?.name !== configuration.nodeName) return;
-      self = changed;
+  const followNode = (changed: Node) => {
+    if (changed.metadata?.name !== configuration.nodeName) return;
+    self = withAddress(changed, configuration.nodeAddress);
+    try {
+      table.setNode(readView().view);
+      proxy.notify();
+    } catch (error) {
+      logger.error({ err: error }, `the node's view stays as it was: ${messageOf(error)}`);
+    }
+    const wanted = changed.metadata.annotations?.[MODE_ANNOTATION];
+    if (wanted === undefined || wanted === mode) return;
+    switching = switching.then(async () => {
       try {
-        table.setNode(readView().view);
-        proxy.notify();
+        await switchMode(checkMode(wanted));
       } catch (error) {
-        logger.error({ err: error }, `the node's view stays as it was: ${messageOf(error)}`);
+        logger.error({ err: error, wanted }, `mode stays ${mode}: ${messageOf(error)}`);
+        events.event(self, 'Warning', 'ModeNotSwitched', messageOf(error), RESOURCES.nodes);
       }
-      const wanted = changed.metadata.annotations?.[MODE_ANNOTATION];
-      if (wanted === undefined || wanted === mode) return;
-      switching = switching.then(async () => {
-        try {
-          await switchMode(checkMode(wanted));
-        } catch (error) {
-          logger.error({ err: error, wanted }, `mode stays ${mode}: ${messageOf(error)}`);
-          events.event(self, 'Warning', 'ModeNotSwitched', messageOf(error), RESOURCES.nodes);
-        }
-      });
-    },
-  });
+    });
+  };
+  nodes.handle({ onAdd: followNode, onUpdate: followNode });
   void proxy.programmed.then(async () => {
     try {
       await removeEarlierMode(configuration.stateDir, mode, (earlier) => open(earlier, null));
@@ -397,18 +404,6 @@ async function removeEarlierMode(
     }
   }
   writeFileSync(file, mode);
-}
-
-function familiesOf(node: Node): IPFamily[] {
-  const families = new Set(addressesOf(node).flatMap((address) => familyOf(address) ?? []));
-  if (families.size === 0) {
-    throw new FairleadError(`node ${node.metadata?.name} has no InternalIP`, {
-      op: 'start proxy',
-      code: 'bad-config',
-      hint: 'give the node an address',
-    });
-  }
-  return [...families];
 }
 
 function readOptional(file: string): string {

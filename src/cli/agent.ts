@@ -1,18 +1,26 @@
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
-import { parse } from 'yaml';
+import { parse, stringify } from 'yaml';
 import { allocateFromPools } from '../agent/address-pools-part.ts';
 import { startAgent } from '../agent/agent.ts';
+import { removeAll } from '../agent/cleanup.ts';
 import { type AgentConfiguration, readConfiguration } from '../agent/configuration.ts';
+import { DEBUG_VERBOSITY } from '../agent/kube-proxy-configuration.ts';
+import { requireRoot } from '../cluster/requirements.ts';
 import { markReady } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
+import { printSteps } from './cleanup.ts';
 import { defineCommand } from './command.ts';
+import { hasKubeProxyFlag, KUBE_PROXY_OPTIONS, readKubeProxyFlags } from './kube-proxy-flags.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
-import { text, usageError } from './options.ts';
-import { KUBERNETES_VERSION } from './version.ts';
+import { choice, text, usageError } from './options.ts';
+import { KUBERNETES_VERSION, version } from './version.ts';
 
 export const command = defineCommand({
   name: 'agent',
@@ -29,16 +37,62 @@ export const command = defineCommand({
         main: true,
       },
     ),
+    'hostname-override': text('NAME', 'the Node object of this machine, whatever --config says'),
+    master: text('URL', 'the API server, whatever the kubeconfig says'),
+    v: text('N', 'verbosity: from 4 on, the log says what is programmed', { short: 'v' }),
+    version: choice('BOOL', ['true', 'false', 'raw'], 'false', 'print the version and end', {
+      implied: 'true',
+    }),
+    cleanup: choice('BOOL', ['true', 'false'], 'false', 'run the command cleanup and end', {
+      implied: 'true',
+    }),
+    'init-only': choice(
+      'BOOL',
+      ['true', 'false'],
+      'false',
+      'set what connection tracking is configured to and end',
+      { implied: 'true' },
+    ),
+    'write-config-to': text('FILE', 'write the configuration with its defaults and end'),
+    ...KUBE_PROXY_OPTIONS,
   },
-  async run({ options }) {
-    if (options.config === null) throw usageError('agent', 'missing --config FILE');
-    const configuration = readConfigurationFile(options.config);
-    const logger = createLogger('agent').child({ node: configuration.nodeName });
+  async run({ options, given }, output) {
+    if (options.version !== 'false') {
+      output.out(`fairlead ${version} (Kubernetes ${KUBERNETES_VERSION})\n`);
+      return 0;
+    }
+    const configuration = readCommandLine(options, given);
+    if (configuration === null) {
+      throw usageError('agent', "missing --config FILE, or kube-proxy's flags such as --kubeconfig FILE");
+    }
+    const target = options['write-config-to'];
+    if (typeof target === 'string') {
+      writeFileSync(target, stringify(Object.values(configuration.configz)[0]));
+      return 0;
+    }
+    const logger = createLogger('agent', configuration).child({ node: configuration.nodeName });
+    if (options['init-only'] === 'true') {
+      for (const warning of configuration.warnings) logger.warn({}, warning);
+      if (configuration.proxy) {
+        applyConntrackSettings(configuration.proxy.conntrack, availableParallelism(), logger);
+      }
+      return 0;
+    }
+    if (options.cleanup === 'true') {
+      requireRoot('agent --cleanup');
+      return printSteps(await removeAll(configuration, logger), output);
+    }
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
+    setOomScore(configuration.oomScoreAdj, logger);
     const agent = await startAgent(configuration, {
       builtinImages: builtinImages(configuration.stateDir),
       version: KUBERNETES_VERSION,
+      flags: Object.fromEntries(
+        Object.entries(options)
+          .filter(([name]) => !name.endsWith('password'))
+          .map(([name, value]) => [name, String(value ?? '')]),
+      ),
       clock: systemClock,
       random: Math.random,
       logger,
@@ -63,6 +117,39 @@ export const command = defineCommand({
     return 0;
   },
 });
+
+/** The configuration that --config and kube-proxy's flags make; null: neither was given. */
+function readCommandLine(
+  options: Readonly<Record<string, unknown>>,
+  given: ReadonlySet<string>,
+): AgentConfiguration | null {
+  const file = typeof options['config'] === 'string' ? options['config'] : null;
+  const isKubeProxy = hasKubeProxyFlag(given) || given.has('master') || given.has('hostname-override');
+  if (file === null && !isKubeProxy) return null;
+  const flags = readKubeProxyFlags(options, given, file !== null);
+  const configuration = file === null ? readConfiguration(flags.document) : readConfigurationFile(file);
+  const nodeName =
+    typeof options['hostname-override'] === 'string' ? options['hostname-override'].trim() : '';
+  const verbosity = typeof options['v'] === 'string' ? options['v'] : '0';
+  if (!/^[0-9]+$/.test(verbosity)) throw usageError('agent', `-v takes a whole number, not ${verbosity}`);
+  return {
+    ...configuration,
+    ...(nodeName === '' ? {} : { nodeName: nodeName.toLowerCase() }),
+    ...(typeof options['master'] === 'string' ? { server: options['master'] } : {}),
+    verbose: configuration.verbose || Number(verbosity) >= DEBUG_VERBOSITY,
+    warnings: [...flags.warnings, ...configuration.warnings],
+  };
+}
+
+/** Protects the agent when memory is short, as kube-proxy's oomScoreAdj does; null: as it was started. */
+function setOomScore(score: number | null, logger: Logger): void {
+  if (score === null) return;
+  try {
+    writeFileSync('/proc/self/oom_score_adj', String(score));
+  } catch (error) {
+    logger.warn({}, `oomScoreAdj: ${score} could not be set: ${messageOf(error)}`);
+  }
+}
 
 /** The configuration in a file. Throws FairleadError that names the file, or the field and what it must be. */
 export function readConfigurationFile(file: string): AgentConfiguration {

@@ -1,8 +1,8 @@
-import { removeAll } from '../agent/cleanup.ts';
+import { type CleanupStep, removeAll } from '../agent/cleanup.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { silentLogger } from '../lib/log.ts';
 import { readConfigurationFile } from './agent.ts';
-import { defineCommand } from './command.ts';
+import { defineCommand, type Output } from './command.ts';
 import { flag, text } from './options.ts';
 
 export const command = defineCommand({
@@ -21,12 +21,16 @@ export const command = defineCommand({
     const configuration = options.config === null ? null : readConfigurationFile(options.config);
     const steps = await removeAll(configuration, silentLogger);
     if (options.json) output.out(`${JSON.stringify({ steps })}\n`);
-    else {
-      for (const { what, error } of steps) {
-        if (error === null) output.out(`✓ ${what}\n`);
-        else output.err(`✗ ${what}: ${error}\n`);
-      }
-    }
+    else return printSteps(steps, output);
     return steps.every(({ error }) => error === null) ? 0 : 1;
   },
 });
+
+/** Prints what was removed and what could not be. Returns the exit status. */
+export function printSteps(steps: readonly CleanupStep[], output: Output): number {
+  for (const { what, error } of steps) {
+    if (error === null) output.out(`✓ ${what}\n`);
+    else output.err(`✗ ${what}: ${error}\n`);
+  }
+  return steps.every(({ error }) => error === null) ? 0 : 1;
+}

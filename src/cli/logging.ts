@@ -1,11 +1,11 @@
 import { type Logger as PinoLogger, pino } from 'pino';
 import type { Logger } from '../lib/log.ts';
 
-/** JSON lines on standard output; FAIRLEAD_LOG sets the level (default: info). */
-export function createLogger(name: string): Logger {
+/** JSON lines on standard output; FAIRLEAD_LOG sets the level (default: info, or debug with `verbose`). */
+export function createLogger(name: string, { verbose = false } = {}): Logger {
   const log: PinoLogger = pino({
     name,
-    level: process.env['FAIRLEAD_LOG'] ?? 'info',
+    level: process.env['FAIRLEAD_LOG'] ?? (verbose ? 'debug' : 'info'),
     base: { pid: process.pid },
   });
   return wrap(log);

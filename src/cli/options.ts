@@ -169,7 +169,11 @@ function findOption(
   const isLong = word.startsWith('--');
   const equals = isLong ? word.indexOf('=') : -1;
   const typed = isLong ? word.slice(2, equals < 0 ? undefined : equals) : word.slice(1, 2);
-  const attached = isLong ? (equals < 0 ? undefined : word.slice(equals + 1)) : word.slice(2) || undefined;
+  const attached = isLong
+    ? equals < 0
+      ? undefined
+      : word.slice(equals + 1)
+    : word.slice(2).replace(/^=/, '') || undefined;
   const found = Object.entries(options).find(([name, { short }]) => (isLong ? name : short) === typed);
   if (!found) {
     const known = isLong ? suggestion(typed, Object.keys(options), '--') : '';

@@ -10,6 +10,13 @@ export interface ApplyReport {
   readonly kernelMs: number;
   /** Messages, elements or lines written: the mode's unit of work. */
   readonly operations: number;
+  /** In iptables mode: rules written now, and all of them where everything was programmed (else null). */
+  readonly rules?: readonly {
+    readonly family: IPFamily;
+    readonly table: 'nat' | 'filter';
+    readonly written: number;
+    readonly total: number | null;
+  }[];
   /** Frontends that could not be programmed, with the reason; the rest is programmed. */
   readonly failed: readonly { readonly key: string; readonly error: Error }[];
 }

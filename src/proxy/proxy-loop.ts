@@ -18,7 +18,7 @@ export interface ProxyOptions {
   /** Called after each programming; its change and map are valid during the call only. */
   readonly onApplied?: (applied: Applied) => void;
   /** Called when programming failed, and when everything was programmed and some of it refused. */
-  readonly onFailed?: () => void;
+  readonly onFailed?: (whole: boolean) => void;
   /** Called with the frontends that are refused for the first time, or for another reason than last time. */
   readonly onRefused?: (refused: ApplyReport['failed'], map: ServiceMap) => void;
   readonly onFindings?: (added: readonly Finding[]) => void;
@@ -139,8 +139,9 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     afterWork();
   }
   function fail(error: unknown): void {
+    const whole = state.phase === 'unsynced';
     send({ kind: 'failed' });
-    options.onFailed?.();
+    options.onFailed?.(whole);
     const retryMs = (state.retryAt ?? 0) - clock.now();
     logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
   }
@@ -163,7 +164,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     reportRefused(report, whole, map);
     // What a mode does not support, it does not support the next time either.
     const isRetryWorthwhile = report.failed.some(({ error }) => !hasCode(error, 'unsupported'));
-    if (isRetryWorthwhile && whole) options.onFailed?.();
+    if (isRetryWorthwhile && whole) options.onFailed?.(true);
     send({ kind: 'programmed', whole, refused: isRetryWorthwhile, dirty: table.dirty });
     first.resolve();
     const seconds = (clock.now() - started) / 1000;

@@ -1,17 +1,20 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import type { ApplyReport, Drift } from '../dataplane/dataplane.ts';
+import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
+import type { ServiceMap } from '../service/model.ts';
+import { portsWithoutLocalEndpoints } from './local-policies.ts';
 
 /** What the proxy reports. Names are kube-proxy's where it has one, so that its dashboards and alerts work. */
 export interface ProxyMetrics {
   serviceChanged(): void;
   /** `triggeredAt`: when the cause happened (annotation of the slice), in milliseconds; null: unknown. */
   endpointsChanged(triggeredAt: number | null): void;
-  queued(): void;
   programmed(report: ApplyReport, whole: boolean, seconds: number): void;
-  failed(): void;
+  /** `whole`: everything was to be programmed, not a change. */
+  failed(whole: boolean): void;
   drifted(drifts: readonly Drift[]): void;
-  conntrackPass(family: string, seconds: number, deleted: number): void;
+  conntrackPass(family: IPFamily, seconds: number, deleted: number): void;
   answered(server: 'healthz' | 'livez', code: number): void;
   /** An endpoint was taken out of use, or came back. */
   endpointVerdict(kind: 'ejected' | 'returned', cause: string): void;
@@ -27,21 +30,48 @@ export interface ProxyMetrics {
 const SYNC_BUCKETS = Array.from({ length: 15 }, (_, index) => 0.001 * 2 ** index);
 const PROGRAMMING_BUCKETS = [0.25, 0.5, ...range(1, 59, 1), ...range(60, 115, 5), ...range(120, 300, 30)];
 
-export function createProxyMetrics(registry: Registry, mode: () => string, clock: Clock): ProxyMetrics {
+export interface ProxyMetricsOptions {
+  readonly registry: Registry;
+  readonly clock: Clock;
+  readonly families: readonly IPFamily[];
+  readonly mode: () => string;
+  /** What is programmed; null: nothing yet. */
+  readonly map: () => ServiceMap | null;
+}
+
+const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
+
+/** Both families are programmed together: where kube-proxy's metrics have the label ip_family, their values are equal. */
+export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
+  const { registry, clock, families, mode } = options;
+  const labels = families.map((family) => ({ ip_family: FAMILY_LABELS[family] }));
   const registers = [registry];
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
     new Histogram({ name: `kubeproxy_${name}`, help, buckets, labelNames, registers });
   const counter = (name: string, help: string, labelNames: string[] = []) =>
     new Counter({ name, help, labelNames, registers });
   const durations = {
-    all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a programming', SYNC_BUCKETS),
-    full: histogram('sync_full_proxy_rules_duration_seconds', 'Of everything', SYNC_BUCKETS),
-    partial: histogram('sync_partial_proxy_rules_duration_seconds', 'Of what changed', SYNC_BUCKETS),
+    all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a programming', SYNC_BUCKETS, [
+      'ip_family',
+    ]),
+    full: histogram(
+      'sync_full_proxy_rules_duration_seconds',
+      'Duration of a programming of everything',
+      SYNC_BUCKETS,
+      ['ip_family'],
+    ),
+    partial: histogram(
+      'sync_partial_proxy_rules_duration_seconds',
+      'Duration of a programming of what changed',
+      SYNC_BUCKETS,
+      ['ip_family'],
+    ),
   };
   const network = histogram(
     'network_programming_duration_seconds',
     "From an endpoint's change to rules in the kernel",
     PROGRAMMING_BUCKETS,
+    ['ip_family'],
   );
   const reconciled = histogram(
     'conntrack_reconciler_sync_duration_seconds',
@@ -49,13 +79,57 @@ export function createProxyMetrics(registry: Registry, mode: () => string, clock
     SYNC_BUCKETS,
     ['ip_family'],
   );
-  const gauge = (name: string, help: string) =>
-    new Gauge({ name: `kubeproxy_${name}`, help, registers: [registry] });
-  const lastDone = gauge('sync_proxy_rules_last_timestamp_seconds', 'When rules were last programmed');
+  const gauge = (name: string, help: string, labelNames: string[] = []) =>
+    new Gauge({ name: `kubeproxy_${name}`, help, labelNames, registers });
+  const lastDone = gauge('sync_proxy_rules_last_timestamp_seconds', 'When rules were last programmed', [
+    'ip_family',
+  ]);
   const lastQueued = gauge(
     'sync_proxy_rules_last_queued_timestamp_seconds',
     'When programming was last asked for',
+    ['ip_family'],
   );
+  new Gauge({
+    name: 'kubeproxy_sync_proxy_rules_no_local_endpoints_total',
+    help: 'Service ports with a Local traffic policy and no endpoint on this node',
+    labelNames: ['ip_family', 'traffic_policy'],
+    registers,
+    collect() {
+      const map = options.map();
+      for (const family of map ? families : []) {
+        const counts = portsWithoutLocalEndpoints(map as ServiceMap, family);
+        for (const policy of ['internal', 'external'] as const) {
+          this.set({ ip_family: FAMILY_LABELS[family], traffic_policy: policy }, counts[policy]);
+        }
+      }
+    },
+  });
+  const rulesTotal = gauge(
+    'sync_proxy_rules_iptables_total',
+    'Rules of iptables mode at the last programming of everything',
+    ['ip_family', 'table'],
+  );
+  const rulesLast = gauge('sync_proxy_rules_iptables_last', 'Rules that the last programming wrote', [
+    'ip_family',
+    'table',
+  ]);
+  const failuresByMode = {
+    iptables: counter(
+      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
+      'Programmings of everything that failed in iptables mode',
+    ),
+    iptablesPartial: counter(
+      'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
+      'Programmings of a change that failed in iptables mode',
+    ),
+    nftables: counter(
+      'kubeproxy_sync_proxy_rules_nftables_sync_failures_total',
+      'Programmings that failed in nftables mode',
+    ),
+  };
+  const queued = () => {
+    for (const label of labels) lastQueued.set(label, clock.now() / 1000);
+  };
   const endpointsPending = gauge(
     'sync_proxy_rules_endpoint_changes_pending',
     'Endpoint changes not yet programmed',
@@ -107,35 +181,46 @@ export function createProxyMetrics(registry: Registry, mode: () => string, clock
     unanswered: (count) => unanswered.inc(count),
     attemptsLost: () => lost.inc(),
     serviceChanged() {
+      queued();
       services.inc();
       servicesPending.inc();
     },
     endpointsChanged(triggeredAt) {
+      queued();
       endpoints.inc();
       endpointsPending.inc();
       if (triggeredAt !== null) triggers.push(triggeredAt);
     },
-    queued: () => lastQueued.set(clock.now() / 1000),
     programmed(report, whole, seconds) {
-      durations.all.observe(seconds);
-      (whole ? durations.full : durations.partial).observe(seconds);
+      for (const label of labels) {
+        durations.all.observe(label, seconds);
+        (whole ? durations.full : durations.partial).observe(label, seconds);
+        lastDone.set(label, clock.now() / 1000);
+        for (const at of triggers) network.observe(label, Math.max(0, clock.now() - at) / 1000);
+      }
+      for (const { family, table, written, total } of report.rules ?? []) {
+        const label = { ip_family: FAMILY_LABELS[family], table };
+        rulesLast.set(label, written);
+        if (total !== null) rulesTotal.set(label, total);
+      }
       operations.inc({ mode: mode() }, report.operations);
       kernelSeconds.inc({ mode: mode() }, report.kernelMs / 1000);
-      lastDone.set(clock.now() / 1000);
       endpointsPending.set(0);
       servicesPending.set(0);
-      for (const at of triggers) network.observe(Math.max(0, clock.now() - at) / 1000);
       triggers = [];
     },
-    failed() {
-      failures.inc({ mode: mode() });
+    failed(whole) {
+      const name = mode();
+      failures.inc({ mode: name });
+      if (name === 'iptables') failuresByMode[whole ? 'iptables' : 'iptablesPartial'].inc();
+      if (name === 'nftables') failuresByMode.nftables.inc();
     },
     drifted(drifts) {
       for (const { kind } of drifts) drift.inc({ mode: mode(), kind });
     },
     conntrackPass(family, seconds, count) {
-      reconciled.observe({ ip_family: family === 'ipv6' ? 'IPv6' : 'IPv4' }, seconds);
-      deleted.inc({ ip_family: family === 'ipv6' ? 'IPv6' : 'IPv4' }, count);
+      reconciled.observe({ ip_family: FAMILY_LABELS[family] }, seconds);
+      deleted.inc({ ip_family: FAMILY_LABELS[family] }, count);
     },
     answered: (server, code) => answers[server].inc({ code: String(code) }),
   };

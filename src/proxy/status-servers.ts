@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Registry } from 'prom-client';
 import type { Node } from '../kube/types.ts';
+import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -16,7 +17,15 @@ export interface StatusOptions {
   readonly health: () => ProxyHealth;
   readonly node: () => Node | undefined;
   readonly mode: () => string;
-  readonly configuration: unknown;
+  /** The configuration with its defaults, by API group, as /configz answers it. */
+  readonly configz: Readonly<Record<string, unknown>>;
+  /** The command line's flags by name, as /flagz answers them. */
+  readonly flags: Readonly<Record<string, string>>;
+  readonly version: string;
+  /** Milliseconds of the clock. */
+  readonly startedAt: number;
+  /** Told of an address that cannot be listened on; null: it is tried again for ever. */
+  readonly onBindFailure: ((error: Error) => void) | null;
   readonly count?: ProxyMetrics['answered'];
 }
 
@@ -25,14 +34,19 @@ export interface ProxyHealth {
   readonly healthy: boolean;
   /** Until when everything that was known is programmed. */
   readonly lastUpdated: number;
+  readonly families: readonly IPFamily[];
+  /** What is wrong besides programming that is late, or null. */
+  readonly problem: string | null;
 }
+
+const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 const RETRY_MS = 5000;
 const DELETION_TAINT = 'ToBeDeletedByClusterAutoscaler';
 
 /**
  * The servers by which load balancers, probes and Prometheus look at a proxy: /healthz and /livez on one address,
- * /metrics, /proxyMode and /configz on another, as kube-proxy's. An address that is in use is tried again.
+ * /metrics, /proxyMode, /configz, /statusz and /flagz on another, as kube-proxy's. An address that is in use is tried again.
  */
 export function startStatusServers(options: StatusOptions): { close(): void } {
   const closers: (() => void)[] = [];
@@ -63,21 +77,31 @@ const text = (code: number, body: string): Answer => ({ code, type: 'text/plain;
 
 function healthAnswer(options: StatusOptions, path: string): Answer {
   const now = options.clock.now();
-  const { healthy, lastUpdated } = options.health();
+  const { healthy, lastUpdated, families, problem } = options.health();
   const times = {
     lastUpdated: new Date(healthy ? now : lastUpdated).toISOString(),
     currentTime: new Date(now).toISOString(),
+  };
+  const detail = {
+    healthy,
+    status: Object.fromEntries(
+      families.map((family) => [
+        FAMILY_LABELS[family],
+        { lastUpdated: new Date(lastUpdated).toISOString(), healthy },
+      ]),
+    ),
+    ...(problem === null ? {} : { problem }),
   };
   if (path === '/healthz') {
     const eligible = isEligible(options.node());
     const code = healthy && eligible ? 200 : 503;
     options.count?.('healthz', code);
-    return json(code, { ...times, nodeEligible: eligible });
+    return json(code, { ...times, nodeEligible: eligible, ...detail });
   }
   if (path === '/livez') {
     const code = healthy ? 200 : 503;
     options.count?.('livez', code);
-    return json(code, times);
+    return json(code, { ...times, ...detail });
   }
   return text(404, 'there are /healthz and /livez\n');
 }
@@ -98,10 +122,40 @@ async function metricsAnswer(options: StatusOptions, path: string): Promise<Answ
     case '/proxyMode':
       return text(200, options.mode());
     case '/configz':
-      return json(200, options.configuration);
+      return json(200, options.configz);
+    case '/statusz':
+      return text(200, statusz(options));
+    case '/flagz':
+      return text(200, flagz(options.flags));
     default:
-      return text(404, 'there are /metrics, /healthz, /proxyMode and /configz\n');
+      return text(404, `there are ${PATHS.join(', ')}\n`);
   }
+}
+
+const PATHS = ['/configz', '/flagz', '/healthz', '/metrics', '/proxyMode', '/statusz'];
+const WARNING =
+  'Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.';
+
+function statusz({ clock, startedAt, version }: StatusOptions): string {
+  const seconds = Math.floor((clock.now() - startedAt) / 1000);
+  const two = (number: number) => String(number).padStart(2, '0');
+  return [
+    '\nfairlead statusz',
+    `${WARNING}\n`,
+    `Started  ${new Date(startedAt).toUTCString()}`,
+    `Up  ${Math.floor(seconds / 3600)} hr ${two(Math.floor(seconds / 60) % 60)} min ${two(seconds % 60)} sec`,
+    `Node.js version  ${process.version}`,
+    `Binary version  ${version}`,
+    `Emulation version  ${/[0-9]+\.[0-9]+/.exec(version)?.[0] ?? ''}`,
+    `Paths  ${PATHS.join(' ')}\n`,
+  ].join('\n');
+}
+
+function flagz(flags: Readonly<Record<string, string>>): string {
+  const lines = Object.entries(flags)
+    .map(([name, value]) => `${name} ${value}`)
+    .sort();
+  return `\nfairlead flagz\n${WARNING}\n${lines.join('\n')}\n`;
 }
 
 function keepListening(options: StatusOptions, field: string, bind: string, answer: Answerer): () => void {
@@ -122,6 +176,10 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
   const open = () => {
     server = createServer(respond);
     server.on('error', (error) => {
+      if (options.onBindFailure) {
+        options.onBindFailure(new Error(`${field}: ${messageOf(error)}`, { cause: error }));
+        return;
+      }
       options.logger.warn({ address: bind }, `${field}: ${messageOf(error)}; trying again`);
       cancelRetry = options.clock.after(RETRY_MS, open);
     });

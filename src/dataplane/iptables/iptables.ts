@@ -171,6 +171,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     const dropInvalid = readSysctl('net.netfilter.nf_conntrack_tcp_be_liberal', netns) !== '1';
     let kernelMs = 0;
     let operations = 0;
+    const rules: RuleCount[] = [];
     const before = sets?.list() ?? [];
     const perFamily = async ([family, tool]: [IPFamily, Tool]) => {
       const ruleset = createRuleset(map, family, { dropInvalid, affinity });
@@ -179,10 +180,11 @@ export function createIptables(options: IptablesOptions): Dataplane {
       const live = await readTables(tool);
       kernelMs += performance.now() - reading;
       const rendered = ruleset.render(map);
-      const staged = (table: Table) =>
-        divided(keeping(difference(table, rendered[table], live[table]), live[table]), (chain) =>
-          live[table].chains.has(chain),
-        );
+      const staged = (table: Table) => {
+        const changed = difference(table, rendered[table], live[table]);
+        rules.push({ family, table, written: count(changed.written), total: count(rendered[table]) });
+        return divided(keeping(changed, live[table]), (chain) => live[table].chains.has(chain));
+      };
       const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
       const writing = performance.now();
       sets?.create(missingSets(ruleset.sets, before));
@@ -198,6 +200,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       encodeMs: Math.max(0, performance.now() - started - kernelMs),
       kernelMs,
       operations,
+      rules,
       failed,
     };
   }
@@ -253,6 +256,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
       encodeMs: encoded - started,
       kernelMs: performance.now() - encoded,
       operations: inputs.reduce((sum, { lines }) => sum + lines, 0),
+      rules: changes.flatMap(([{ family }, { written }]) =>
+        TABLES.map((table): RuleCount => ({ family, table, written: count(written[table]), total: null })),
+      ),
       failed,
     };
   }
@@ -343,6 +349,11 @@ export function createIptables(options: IptablesOptions): Dataplane {
     },
   };
 }
+
+type RuleCount = NonNullable<ApplyReport['rules']>[number];
+
+const count = (chains: ReadonlyMap<string, readonly Rule[]>): number =>
+  chains.values().reduce((sum, rules) => sum + rules.length, 0);
 
 const EMPTY: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
 

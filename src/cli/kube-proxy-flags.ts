@@ -1,0 +1,281 @@
+import { FairleadError } from '../lib/errors.ts';
+import { choice, type Option, type OptionTable, text } from './options.ts';
+
+/** One flag of kube-proxy 1.36. */
+interface KubeProxyFlag {
+  /** The placeholder of its value; null: true or false. */
+  readonly value: string | null;
+  readonly help: string;
+  /** The fields of KubeProxyConfiguration that it sets: "iptables.masqueradeBit". */
+  readonly fields?: readonly string[];
+  /** How its text is read; absent: as it is. */
+  readonly read?: (text: string) => unknown;
+  /** Why it cannot be carried out: it is refused, unless it is given as false or empty. */
+  readonly refused?: string;
+  /** Accepted with a warning, as it has no effect. */
+  readonly hasNoEffect?: true;
+}
+
+const number = (text: string): unknown => (/^-?[0-9]+(\.[0-9]+)?$/.test(text) ? Number(text) : text);
+const list = (text: string): unknown => (text === '' ? [] : text.split(','));
+/** As a flag 0 means no pause; in a file it means the default. */
+const pause = (text: string): unknown => (text === '0' || text === '0s' ? '0ms' : text);
+const isTrue = (text: string): unknown => (text === 'true' ? true : text === 'false' ? false : text);
+
+const field = (value: string | null, help: string, ...fields: string[]): KubeProxyFlag => ({
+  value,
+  help,
+  fields,
+  ...(value === null
+    ? { read: isTrue }
+    : value === 'N'
+      ? { read: number }
+      : value === 'LIST'
+        ? { read: list }
+        : {}),
+});
+const withoutEffect = (value: string | null): KubeProxyFlag => ({
+  value,
+  help: 'accepted without effect, as in kube-proxy',
+  hasNoEffect: true,
+});
+const refused = (value: string | null, reason: string): KubeProxyFlag => ({
+  value,
+  help: `refused: ${reason}`,
+  refused: reason,
+});
+
+const ONE_STREAM = 'the log is one stream of JSON lines, written at once';
+
+/** Flags whose names and values are kube-proxy's; those that the command `agent` reads by itself are not among them. */
+const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
+  'bind-address': field('ADDRESS', "the node's primary address", 'bindAddress'),
+  'bind-address-hard-fail': field(
+    null,
+    'end when the address of the health or metrics server is in use',
+    'bindAddressHardFail',
+  ),
+  'cluster-cidr': field(
+    'CIDR[,CIDR]',
+    'networks of pods, with --detect-local-mode ClusterCIDR',
+    'clusterCIDR',
+  ),
+  'config-sync-period': field('DURATION', 'accepted; changes are followed at once', 'configSyncPeriod'),
+  'conntrack-max-per-core': field('N', 'tracked connections for each processor', 'conntrack.maxPerCore'),
+  'conntrack-min': field('N', 'the minimum of tracked connections', 'conntrack.min'),
+  'conntrack-tcp-be-liberal': field(null, 'accept TCP segments outside the window', 'conntrack.tcpBeLiberal'),
+  'conntrack-tcp-timeout-close-wait': field(
+    'DURATION',
+    'how long a half-closed TCP connection is remembered',
+    'conntrack.tcpCloseWaitTimeout',
+  ),
+  'conntrack-tcp-timeout-established': field(
+    'DURATION',
+    'how long an idle TCP connection is remembered',
+    'conntrack.tcpEstablishedTimeout',
+  ),
+  'conntrack-udp-timeout': field(
+    'DURATION',
+    'how long a UDP flow without an answer is remembered',
+    'conntrack.udpTimeout',
+  ),
+  'conntrack-udp-timeout-stream': field(
+    'DURATION',
+    'how long a UDP flow that was answered is remembered',
+    'conntrack.udpStreamTimeout',
+  ),
+  'detect-local-mode': field('MODE', 'how packets of pods are told from others', 'detectLocalMode'),
+  'feature-gates': {
+    value: 'GATE=BOOL,…',
+    help: 'accepted with a warning: there are no feature gates',
+    fields: ['featureGates'],
+    read: (gates) => Object.fromEntries(gates.split(',').map((gate) => gate.split('=', 2))),
+  },
+  'healthz-bind-address': field('ADDRESS:PORT', 'where /healthz and /livez are served', 'healthzBindAddress'),
+  'healthz-port': {
+    ...field('PORT', 'the port of --healthz-bind-address', 'healthzBindAddress'),
+    read: (port) => `0.0.0.0:${port}`,
+  },
+  'iptables-localhost-nodeports': field(
+    null,
+    'node ports answer on 127.0.0.1 in iptables mode',
+    'iptables.localhostNodePorts',
+  ),
+  'iptables-masquerade-bit': field(
+    'N',
+    'the bit of the packet mark that asks for masquerading',
+    'iptables.masqueradeBit',
+  ),
+  'iptables-min-sync-period': {
+    ...field(
+      'DURATION',
+      'the minimum time between two programmings in iptables mode',
+      'iptables.minSyncPeriod',
+    ),
+    read: pause,
+  },
+  'iptables-sync-period': field(
+    'DURATION',
+    'how often rules are compared in iptables mode',
+    'iptables.syncPeriod',
+  ),
+  'ipvs-exclude-cidrs': field(
+    'LIST',
+    'accepted: virtual servers of other programs are never touched',
+    'ipvs.excludeCIDRs',
+  ),
+  'ipvs-min-sync-period': {
+    ...field('DURATION', 'the minimum time between two programmings in IPVS mode', 'ipvs.minSyncPeriod'),
+    read: pause,
+  },
+  'ipvs-scheduler': field('NAME', 'the scheduler of Services that name none', 'ipvs.scheduler'),
+  'ipvs-strict-arp': field(
+    null,
+    'accepted: addresses of Services are never answered for by ARP',
+    'ipvs.strictARP',
+  ),
+  'ipvs-sync-period': field(
+    'DURATION',
+    'how often virtual servers are compared in IPVS mode',
+    'ipvs.syncPeriod',
+  ),
+  'ipvs-tcp-timeout': field('DURATION', 'when IPVS forgets idle TCP connections', 'ipvs.tcpTimeout'),
+  'ipvs-tcpfin-timeout': field('DURATION', 'when IPVS forgets closed TCP connections', 'ipvs.tcpFinTimeout'),
+  'ipvs-udp-timeout': field('DURATION', 'when IPVS forgets UDP flows', 'ipvs.udpTimeout'),
+  'kube-api-burst': field('N', 'accepted with a warning: requests are few', 'clientConnection.burst'),
+  'kube-api-content-type': field(
+    'TYPE',
+    'accepted with a warning: the agent speaks JSON',
+    'clientConnection.contentType',
+  ),
+  'kube-api-qps': field('N', 'accepted with a warning: requests are few', 'clientConnection.qps'),
+  kubeconfig: field('FILE', 'how the API server is reached', 'clientConnection.kubeconfig'),
+  'log-flush-frequency': field('DURATION', 'accepted: lines are written at once', 'logging.flushFrequency'),
+  'log-json-info-buffer-size': refused('SIZE', ONE_STREAM),
+  'log-json-split-stream': refused(null, ONE_STREAM),
+  'log-text-info-buffer-size': refused('SIZE', ONE_STREAM),
+  'log-text-split-stream': refused(null, ONE_STREAM),
+  'logging-format': field('FORMAT', 'accepted: the log is JSON lines', 'logging.format'),
+  'masquerade-all': field(
+    null,
+    'masquerade everything that is sent to cluster IPs',
+    'iptables.masqueradeAll',
+    'nftables.masqueradeAll',
+  ),
+  'metrics-bind-address': field('ADDRESS:PORT', 'where /metrics is served', 'metricsBindAddress'),
+  'metrics-port': {
+    ...field('PORT', 'the port of --metrics-bind-address', 'metricsBindAddress'),
+    read: (port) => `127.0.0.1:${port}`,
+  },
+  'nodeport-addresses': field('LIST', 'where node ports answer: CIDRs, or primary', 'nodePortAddresses'),
+  'oom-score-adj': field('N', 'how readily the kernel ends the agent when memory is short', 'oomScoreAdj'),
+  'pod-bridge-interface': field(
+    'NAME',
+    'the bridge of pods, with --detect-local-mode BridgeInterface',
+    'detectLocal.bridgeInterface',
+  ),
+  'pod-interface-name-prefix': field(
+    'PREFIX',
+    "what pods' interfaces begin with, with --detect-local-mode InterfaceNamePrefix",
+    'detectLocal.interfaceNamePrefix',
+  ),
+  profiling: field(null, 'accepted with a warning: profiles are not served', 'enableProfiling'),
+  'proxy-mode': field('MODE', 'iptables, ipvs, nftables, ebpf or userspace', 'mode'),
+  'show-hidden-metrics-for-version': field(
+    'VERSION',
+    'accepted for 1.35: no metric is hidden',
+    'showHiddenMetricsForVersion',
+  ),
+  vmodule: refused('PATTERN=N,…', 'log levels are for the whole agent: use --v'),
+  // cAdvisor's flags are in kube-proxy's binary without effect.
+  ...Object.fromEntries(
+    ['allow-dynamic-housekeeping', 'disable-root-cgroup-stats', 'docker-only', 'enable-load-reader']
+      .concat(['log-cadvisor-usage', 'storage-driver-secure'])
+      .map((name) => [name, withoutEffect(null)]),
+  ),
+  ...Object.fromEntries(
+    ['application-metrics-count-limit', 'boot-id-file', 'container-hints', 'containerd']
+      .concat(['containerd-env-metadata-whitelist', 'containerd-namespace', 'crio-client-timeout'])
+      .concat(['event-storage-age-limit', 'event-storage-event-limit', 'global-housekeeping-interval'])
+      .concat(['housekeeping-interval', 'machine-id-file', 'max-housekeeping-interval'])
+      .concat(['referenced-reset-interval', 'storage-driver-buffer-duration', 'storage-driver-db'])
+      .concat(['storage-driver-host', 'storage-driver-password', 'storage-driver-table'])
+      .concat(['storage-driver-user', 'update-machine-info-interval'])
+      .map((name) => [name, withoutEffect('VALUE')]),
+  ),
+};
+
+/** Flags that count beside --config, as in kube-proxy; all others are then ignored. */
+const BESIDE_CONFIG: readonly string[] = ['logging-format', 'log-flush-frequency'];
+
+/** kube-proxy's flags as options of a command. */
+export const KUBE_PROXY_OPTIONS: OptionTable = Object.fromEntries(
+  Object.entries(FLAGS).map(([name, { value, help }]): [string, Option] => [
+    name,
+    value === null
+      ? choice('BOOL', ['true', 'false'], 'false', help, { implied: 'true' })
+      : text(value, help),
+  ]),
+);
+
+export interface ReadFlags {
+  /** A KubeProxyConfiguration that says what the flags say. */
+  readonly document: Record<string, unknown>;
+  /** Sentences for the log. */
+  readonly warnings: readonly string[];
+}
+
+/**
+ * Turns kube-proxy's flags among the options that were `given` into a KubeProxyConfiguration. With a configuration file
+ * they are ignored, with a warning. Throws FairleadError "usage" for a flag that cannot be carried out, with the reason.
+ */
+export function readKubeProxyFlags(
+  values: Readonly<Record<string, unknown>>,
+  given: ReadonlySet<string>,
+  hasConfigurationFile: boolean,
+): ReadFlags {
+  const document: Record<string, unknown> = {
+    apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
+    kind: 'KubeProxyConfiguration',
+  };
+  const used = Object.entries(FLAGS).filter(([name]) => given.has(name));
+  for (const [name, { fields = [], read, refused: reason }] of used) {
+    const typed = String(values[name] ?? '');
+    if (reason !== undefined && !['', 'false', '0'].includes(typed)) {
+      throw new FairleadError(`--${name}: ${reason}`, {
+        op: 'fairlead agent',
+        code: 'usage',
+        hint: `leave --${name} out`,
+      });
+    }
+    for (const path of fields) set(document, path.split('.'), read ? read(typed) : typed);
+  }
+  const names = (wanted: (name: string, flag: KubeProxyFlag) => boolean) =>
+    used.filter(([name, flag]) => wanted(name, flag)).map(([name]) => `--${name}`);
+  const idle = names((_, flag) => flag.hasNoEffect === true);
+  const ignored = hasConfigurationFile
+    ? names((name, flag) => flag.fields !== undefined && !BESIDE_CONFIG.includes(name))
+    : [];
+  return {
+    document,
+    warnings: [
+      ...(idle.length > 0 ? [`flags without effect: ${idle.join(', ')}`] : []),
+      ...(ignored.length > 0 ? [`flags ignored because --config is given: ${ignored.join(', ')}`] : []),
+    ],
+  };
+}
+
+/** True where one of kube-proxy's flags was given. */
+export function hasKubeProxyFlag(given: ReadonlySet<string>): boolean {
+  return Object.keys(FLAGS).some((name) => given.has(name));
+}
+
+function set(object: Record<string, unknown>, path: readonly string[], value: unknown): void {
+  const [first = '', ...rest] = path;
+  if (rest.length === 0) object[first] = value;
+  else {
+    const inner = (object[first] ?? {}) as Record<string, unknown>;
+    object[first] = inner;
+    set(inner, rest, value);
+  }
+}
