@@ -17,6 +17,7 @@ import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
 import { nodeWhen, ownNodeOrStandIn } from './own-node.ts';
 import { startPods } from './pods-part.ts';
+import { mayReadPolicies, type PolicyPart, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
 
 /** One node's agent at work. */
@@ -77,7 +78,8 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       ? await ownNodeOrStandIn({ ...own, address: configuration.nodeAddress, clock, logger })
       : await nodeWhen(own, isReady);
     const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
-    const podNetwork = network ? startNetwork(context, node, nodes, onProblem) : null;
+    const policies = await startPolicyPart(context, () => proxy?.mode === 'userspace');
+    const podNetwork = network ? startNetwork(context, node, nodes, policies, onProblem) : null;
     const parts: Promise<unknown>[] = [];
     if (dns && services && slices) {
       const gateways = podNetwork ? podGateways(node) : [];
@@ -140,4 +142,11 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       for (const close of closers.reverse()) await close();
     },
   };
+}
+
+async function startPolicyPart(context: AgentContext, isProxied: () => boolean): Promise<PolicyPart | null> {
+  const { policy } = context.configuration;
+  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context, isProxied) : null;
+  if (policy) await removeLeftPolicies();
+  return null;
 }

@@ -6,6 +6,7 @@ import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { uninstallCni } from '../network/cni/installation.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
+import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { MODE_FILE } from './proxy-part.ts';
@@ -20,7 +21,7 @@ export interface CleanupStep {
 
 /**
  * Removes what agents wrote on this node and nothing else: the rules, virtual servers, programs, maps and devices of
- * every mode, the pod network's devices and routes, and the CNI plugin. Each step is done whatever became of those
+ * every mode, the rules of network policies, the pod network's devices and routes, and the CNI plugin. Each step is done whatever became of those
  * before. `configuration` of the agent that ran here: what it does not do is left alone; null: everything.
  */
 export async function removeAll(
@@ -40,6 +41,7 @@ export async function removeAll(
   for (const mode of availableModes()) {
     await step(`mode ${mode}`, () => removeMode(mode, cgroupParent, logger));
   }
+  if (configuration === null || configuration.policy) await step('network policies', () => removePolicies());
   const cni = configuration?.network?.cni;
   if (cni) {
     await step('CNI plugin', () => uninstallCni({ ...cni, libDir: join(configuration.stateDir, 'cni') }));

@@ -49,6 +49,9 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'network.cni': 'Serves the CNI plugin to the container runtime.',
   'network.cni.binDir': 'Where the container runtime finds plugins.',
   'network.cni.confDir': 'Where the container runtime finds network configurations.',
+  policy:
+    'Enforces NetworkPolicies on this node, beside any proxy and pod network; on by default where network is set.',
+  'policy.enforce': 'Whether they are enforced; false removes what an earlier agent enforced.',
   pods: 'Runs pods, in place of a kubelet and its container runtime.',
   'pods.cgroupParent': 'The control group below which pods run.',
   'pods.port': "The port of the kubelet's HTTPS server.",

@@ -38,6 +38,7 @@ export interface AgentConfiguration {
   readonly verbose: boolean;
   readonly proxy: ProxyConfiguration | null;
   readonly network: NetworkConfiguration | null;
+  readonly policy: PolicyConfiguration | null;
   readonly pods: PodsConfiguration | null;
   readonly dns: DnsConfiguration | null;
   readonly loadBalancer: LoadBalancerConfiguration | null;
@@ -84,6 +85,11 @@ export interface NetworkConfiguration {
   readonly masquerade: boolean;
   /** Where container runtimes find plugins and network configurations; null: no CNI plugin is served. */
   readonly cni: { readonly binDir: string; readonly confDir: string } | null;
+}
+
+export interface PolicyConfiguration {
+  /** Whether NetworkPolicies are enforced; false: what an earlier agent enforced is removed. */
+  readonly enforce: boolean;
 }
 
 export interface PodsConfiguration {
@@ -164,7 +170,7 @@ export function readAgent(
 ): AgentConfiguration {
   root.choice('apiVersion', [API_VERSION], API_VERSION);
   root.text('kind', 'AgentConfiguration');
-  return {
+  const common = {
     nodeName: nodeNameOf(root.text('nodeName', ''), environment),
     nodeAddress: optionalAddress(root, 'nodeAddress'),
     kubeconfig: root.optionalText('kubeconfig'),
@@ -174,15 +180,14 @@ export function readAgent(
     oomScoreAdj: root.optionalNumber('oomScoreAdj', -1000, 1000),
     verbose: root.flag('verbose', false),
     proxy: root.optionalObject('proxy', readProxy),
-    network: root.optionalObject('network', (reader) => ({
-      overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
-      uplink: reader.text('uplink', 'eth0'),
-      masquerade: reader.flag('masquerade', true),
-      cni: reader.optionalObject('cni', (fields) => ({
-        binDir: fields.text('binDir', '/opt/cni/bin'),
-        confDir: fields.text('confDir', '/etc/cni/net.d'),
-      })),
-    })),
+  };
+  const network = root.optionalObject('network', readNetwork);
+  const policy = root.optionalObject('policy', (reader) => ({ enforce: reader.flag('enforce', true) }));
+  return {
+    ...common,
+    network,
+    // Where the agent connects the pods, it enforces their policies, unless it is told not to.
+    policy: policy ?? (network ? { enforce: true } : null),
     pods: root.optionalObject('pods', readPods),
     dns: root.optionalObject('dns', (reader) => ({
       addresses: reader.texts('addresses', [], address),
@@ -230,6 +235,18 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
     conntrack: readConntrack(reader),
     minSyncPeriodMs: reader.number('minSyncPeriodMs', 0, 0, 3_600_000),
     syncPeriodMs: reader.number('syncPeriodMs', 30_000, 100, 86_400_000),
+  };
+}
+
+function readNetwork(reader: FieldReader): NetworkConfiguration {
+  return {
+    overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
+    uplink: reader.text('uplink', 'eth0'),
+    masquerade: reader.flag('masquerade', true),
+    cni: reader.optionalObject('cni', (fields) => ({
+      binDir: fields.text('binDir', '/opt/cni/bin'),
+      confDir: fields.text('confDir', '/etc/cni/net.d'),
+    })),
   };
 }
 

@@ -100,6 +100,7 @@ export function readKubeProxyConfiguration(
     },
     network: null,
     pods: null,
+    policy: null,
     dns: null,
     loadBalancer: null,
     healthzBindAddress: readBindAddress(root, 'healthzBindAddress'),

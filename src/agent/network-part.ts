@@ -9,12 +9,17 @@ import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
 import { openPodNetwork, type PodNetwork } from '../network/pod-network.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
+import type { PolicyPart } from './policy-part.ts';
 
-/** Opens this node's pod network, restores what others change of it, and keeps the routes to all other nodes' pods. `onProblem`: as in `keepNetwork`. */
+/**
+ * Opens this node's pod network, restores what others change of it, and keeps the routes to all other nodes' pods.
+ * `policies`: pods start when these are in force for them. `onProblem`: as in `keepNetwork`.
+ */
 export function startNetwork(
   context: AgentContext,
   node: Node,
   nodes: Informer<Node>,
+  policies: PolicyPart | null,
   onProblem: (problem: string | null) => void,
 ): PodNetwork {
   const { configuration, logger, clock } = context;
@@ -30,7 +35,8 @@ export function startNetwork(
     clock,
     logger: logger.child({ part: 'network' }),
   });
-  const pods = openPodNetwork({ network, stateDir: configuration.stateDir, clock, logger });
+  const opened = openPodNetwork({ network, stateDir: configuration.stateDir, clock, logger });
+  const pods = policies ? policies.guard(opened) : opened;
   const follow = () => {
     const own = nodes.get(configuration.nodeName);
     // Where this agent says what the node's addresses are, they do not change while it runs.

@@ -237,7 +237,6 @@ export const KINDS: readonly Kind[] = [
   defineKind('networking.k8s.io/v1', 'NetworkPolicy', 'networkpolicies', {
     shortNames: ['netpol'],
     generationFields: ['spec'],
-    notice: 'NetworkPolicies are not enforced here: all traffic is allowed',
   }),
   defineKind('networking.k8s.io/v1', 'ServiceCIDR', 'servicecidrs', {
     namespaced: false,

@@ -25,7 +25,7 @@ import type {
 } from './generated/core-v1.ts';
 import type * as discovery from './generated/discovery-v1.ts';
 import type { ObjectMeta } from './generated/meta-v1.ts';
-import type { ServiceCIDR } from './generated/networking-v1.ts';
+import type { NetworkPolicy, ServiceCIDR } from './generated/networking-v1.ts';
 import type { PodDisruptionBudget } from './generated/policy-v1.ts';
 import type { StorageClass } from './generated/storage-v1.ts';
 
@@ -160,6 +160,7 @@ export const RESOURCES = {
     'PodDisruptionBudget',
   ),
   leases: resource<Lease>('coordination.k8s.io/v1', 'leases', 'Lease'),
+  networkPolicies: resource<NetworkPolicy>('networking.k8s.io/v1', 'networkpolicies', 'NetworkPolicy'),
   serviceCidrs: resource<ServiceCIDR>('networking.k8s.io/v1', 'servicecidrs', 'ServiceCIDR', false),
 } as const;
 

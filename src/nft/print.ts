@@ -2,7 +2,14 @@ import type { ElementVerdict } from '../kernel/nftables/batch.ts';
 import { DATA_TYPE, type DataType } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { formatAddress, type IPFamily } from '../lib/address.ts';
-import { destinationIsLocal, FIELDS, type KeyPart, type Rule, type Statement } from './rule.ts';
+import {
+  destinationIsLocal,
+  FIELDS,
+  type KeyPart,
+  type Rule,
+  type Statement,
+  sourceIsLocal,
+} from './rule.ts';
 import { type ChainSpec, type Elements, type SetSpec, type Shape, shapeOf, type TableSpec } from './spec.ts';
 
 const TYPE_NAMES = new Map<DataType, string>([
@@ -111,7 +118,7 @@ function printStatement(statement: Statement): string {
       const sign = operation === '==' ? '' : '!= ';
       const prefix = mask && ADDRESS_TYPES.has(type) ? prefixOf(mask) : null;
       if (prefix !== null) return `${text} ${sign}${formatField(type, value)}/${prefix}`;
-      if (statement === destinationIsLocal) return `${text} local`;
+      if (statement === destinationIsLocal || statement === sourceIsLocal) return `${text} local`;
       const bits = mask ? ` & ${formatField(type, mask)}` : '';
       return `${text}${bits} ${sign}${formatField(type, value)}`;
     }

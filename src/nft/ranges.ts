@@ -37,7 +37,8 @@ export function outermost(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange
   return kept;
 }
 
-function rangeOf(cidr: Cidr): AddressRange {
+/** All addresses of a network. */
+export function rangeOf(cidr: Cidr): AddressRange {
   const first = new Uint8Array(cidr.bytes.length);
   const last = new Uint8Array(cidr.bytes.length);
   const mask = maskOf(cidr);

@@ -20,6 +20,7 @@ import {
   rejectPort,
   rejectWithReset,
   setMeta,
+  sourceType,
   updateMap,
   verdict as verdictExpression,
   verdictMap,
@@ -65,6 +66,7 @@ export const FIELDS = {
   ),
   'ct.original.proto-dst': field(port, 'ct original proto-dst', (to) => ct(CT.protocolDestination, to, true)),
   'fib.daddr.type': field(number, 'fib daddr type', destinationType),
+  'fib.saddr.type': field(number, 'fib saddr type', sourceType),
 } as const satisfies Record<string, FieldSource>;
 
 export type Field = keyof typeof FIELDS;
@@ -160,6 +162,7 @@ export const resetTcp: Statement = { kind: 'reject', with: 'tcp-reset' };
 export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable' };
 /** The destination is an address of this node (RTN_LOCAL). */
 export const destinationIsLocal: Statement = is('fib.daddr.type', 2);
+export const sourceIsLocal: Statement = is('fib.saddr.type', 2);
 /** Linux: IPS_DST_NAT, NF_CT_STATE_BIT(IP_CT_NEW). */
 export const IPS_DST_NAT = 0x20;
 export const CT_NEW = 8;

@@ -147,6 +147,13 @@ export class Table {
     return this.#chains;
   }
 
+  /** Elements that were written; a range is one. */
+  get elementCount(): number {
+    let sum = 0;
+    for (const { count } of this.#sets.values()) sum += count;
+    return sum;
+  }
+
   /** The kernel has a table of this name, of any process. */
   exists(): boolean {
     return this.#options.connection.tables(this.#protocol).some(({ name }) => name === this.name);

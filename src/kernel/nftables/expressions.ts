@@ -27,6 +27,7 @@ const NAT_DESTINATION = 1;
 const REJECT_ICMP = 0;
 const REJECT_TCP_RESET = 1;
 const FIB_ADDRESS_TYPE = 3;
+const FIB_SOURCE = 1;
 const FIB_DESTINATION = 2;
 const DYNSET_UPDATE = 1;
 
@@ -175,15 +176,20 @@ export const rejectPort =
       b.u8(NFTA.reject.icmpCode, code);
     });
 
-/** Type of the destination's route in the tables of this node (RTN_LOCAL: an address of this node). */
-export const destinationType =
-  (to: number): Expression =>
+const addressType =
+  (to: number, flags: number): Expression =>
   (b) =>
     b.expression('fib', () => {
       b.be32(NFTA.fib.destination, register(to));
       b.be32(NFTA.fib.result, FIB_ADDRESS_TYPE);
-      b.be32(NFTA.fib.flags, FIB_DESTINATION);
+      b.be32(NFTA.fib.flags, flags);
     });
+
+/** Type of the destination's route in the tables of this node (RTN_LOCAL: an address of this node). */
+export const destinationType = (to: number): Expression => addressType(to, FIB_DESTINATION);
+
+/** Type of the source's route in the tables of this node (RTN_LOCAL: an address of this node). */
+export const sourceType = (to: number): Expression => addressType(to, FIB_SOURCE);
 
 const RTN_LOCAL = 2;
 

@@ -1,0 +1,283 @@
+import { Counter, Gauge, Histogram } from 'prom-client';
+import { hasReason } from '../kube/client.ts';
+import { keyOf, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
+import { type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
+import { trimPod } from '../policy/pod-reader.ts';
+import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
+import type { AgentContext } from './agent-context.ts';
+
+/** A pod waits for its policies for at most this long; then its start fails, and is tried again. */
+const ADMISSION_MS = 10_000;
+/** The labels of the pods that answer DNS in other clusters, which policies name to allow it. */
+const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app': 'kube-dns' } } as const;
+
+/** Enforces the NetworkPolicies that concern a node's pods. */
+export interface PolicyPart {
+  readonly table: PolicyTable;
+  /** The pod network, whose pods start when their policies are in the kernel. */
+  guard(network: PodNetwork): PodNetwork;
+  /** Tells that packets to Services go to a proxy on this node or no longer do. */
+  modeChanged(): void;
+}
+
+/** `isProxied`: packets to Services go to a proxy on this node. */
+export function startPolicies(context: AgentContext, isProxied: () => boolean): PolicyPart {
+  const { configuration, logger: parent, clock, registry } = context;
+  const logger = parent.child({ part: 'policy' });
+  const table = createPolicyTable(configuration.nodeName);
+  const metrics = createMetrics(registry, table, () => enforcement?.elements() ?? 0);
+  let enforcement: Enforcement | null = null;
+  const changed = () => enforcement?.changed();
+  /** All that is needed has been read once; rejects when the agent ends. */
+  let objects: Promise<unknown> | null = null;
+
+  const policies = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
+    transform: ({ metadata, spec, ...rest }) => {
+      const { managedFields, annotations, ...kept } = metadata ?? {};
+      return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
+    },
+  });
+  policies.handle({
+    onAdd(policy) {
+      table.setPolicy(policy);
+      objects ??= followObjects();
+      changed();
+    },
+    onUpdate(policy) {
+      table.setPolicy(policy);
+      changed();
+    },
+    onDelete(policy) {
+      table.deletePolicy(keyOf(policy));
+      changed();
+    },
+  });
+
+  /** Pods and namespaces of the whole cluster are read as soon as there is a policy. */
+  function followObjects(): Promise<unknown> {
+    if (configuration.dns) table.setPod(dnsPod(configuration.dns.addresses));
+    const namespaces = context.follow(RESOURCES.namespaces, {
+      transform: ({ metadata }) => {
+        const { name = '', resourceVersion = '', labels = {} } = metadata ?? {};
+        return { metadata: { name, resourceVersion, labels } };
+      },
+    });
+    namespaces.handle({
+      onAdd: (one) => set(() => table.setNamespace(one)),
+      onUpdate: (one) => set(() => table.setNamespace(one)),
+      onDelete: (one) => set(() => table.deleteNamespace(keyOf(one))),
+    });
+    const pods = context.follow(RESOURCES.pods, { transform: trimPod });
+    pods.handle({
+      onAdd: (pod) => set(() => table.setPod(pod), pod),
+      onUpdate: (pod) => set(() => table.setPod(pod), pod),
+      onDelete(pod) {
+        if (known.get(keyOf(pod)) === pod.metadata?.uid) known.delete(keyOf(pod));
+        set(() => table.deletePod(keyOf(pod)));
+      },
+    });
+    return Promise.all([namespaces.synced, pods.synced]);
+  }
+
+  /** Pods that are known, for those that wait for one. */
+  const arrivals = new Set<(pod: Pod) => void>();
+  const known = new Map<string, string | undefined>();
+  function set(change: () => void, pod?: Pod): void {
+    change();
+    if (pod?.spec?.nodeName === configuration.nodeName) {
+      known.set(keyOf(pod), pod.metadata?.uid);
+      for (const arrived of arrivals) arrived(pod);
+    }
+    changed();
+  }
+
+  // Until everything is read, what an earlier agent wrote stays in force.
+  const started = policies.synced
+    .then(() => objects)
+    .then(() => {
+      enforcement = startEnforcement({
+        policies: table,
+        clock,
+        logger,
+        isProxied,
+        onProgrammed: metrics.programmed,
+        onFailure: metrics.failed,
+      });
+      enforcement.rewrite();
+    });
+  started.catch((error: unknown) => {
+    if (!context.signal.aborted)
+      logger.error({ err: error }, `network policies are not enforced: ${messageOf(error)}`);
+  });
+  context.onClose(async () => {
+    await enforcement?.close();
+  });
+
+  /** Resolves when the kernel has the policies of a pod that was plugged in. */
+  async function programmed(pod: NetworkPod): Promise<void> {
+    await started;
+    if (!objects) return;
+    await objects;
+    await podKnown(`${pod.namespace}/${pod.name}`, pod.uid);
+    await enforcement?.programmed();
+  }
+
+  function podKnown(key: string, uid: string): Promise<void> {
+    // Attachments of container runtimes have identifiers of their own.
+    const isIt = (other: string | undefined) => uid.includes('/') || other === undefined || other === uid;
+    if (known.has(key) && isIt(known.get(key))) return Promise.resolve();
+    return new Promise((resolve) => {
+      const arrived = (pod: Pod) => {
+        if (keyOf(pod) !== key || !isIt(pod.metadata?.uid)) return;
+        arrivals.delete(arrived);
+        resolve();
+      };
+      arrivals.add(arrived);
+    });
+  }
+
+  async function admit(pod: NetworkPod): Promise<void> {
+    let cancel = () => {};
+    const late = new Promise<never>((_, reject) => {
+      cancel = clock.after(ADMISSION_MS, () =>
+        reject(
+          new FairleadError(
+            `the network policies of pod ${pod.namespace}/${pod.name} are not programmed after ${ADMISSION_MS / 1000} s`,
+            {
+              op: 'attach pod',
+              code: 'ETIMEDOUT',
+              object: `${pod.namespace}/${pod.name}`,
+              hint: "look at the agent's log for what keeps it from reading or programming NetworkPolicies",
+            },
+          ),
+        ),
+      );
+    });
+    try {
+      await Promise.race([programmed(pod), late]);
+    } finally {
+      cancel();
+    }
+  }
+
+  /** The pod that each attachment is of. */
+  const attached = new Map<string, string>();
+  const forget = (uid: string) => {
+    const key = attached.get(uid);
+    if (key === undefined) return;
+    attached.delete(uid);
+    known.delete(key);
+    table.unplug(key, uid);
+    changed();
+  };
+  return {
+    table,
+    modeChanged: () => enforcement?.rewrite(),
+    guard: (network) => ({
+      ...network,
+      async attach(pod, netns) {
+        const result = await network.attach(pod, netns);
+        const key = `${pod.namespace}/${pod.name}`;
+        attached.set(pod.uid, key);
+        table.plugIn(key, pod.uid, result.ips);
+        changed();
+        try {
+          await admit(pod);
+        } catch (error) {
+          await network.detach(pod.uid);
+          forget(pod.uid);
+          throw error;
+        }
+        return result;
+      },
+      async detach(uid) {
+        await network.detach(uid);
+        forget(uid);
+      },
+      async collect(keep, among) {
+        const gone = await network.collect(keep, among);
+        for (const uid of gone) forget(uid);
+        return gone;
+      },
+    }),
+  };
+}
+
+/** Removes what an earlier agent enforced, where this one is not to enforce anything. */
+export const removeLeftPolicies = (): Promise<void> => removePolicies();
+
+/** Says whether this agent may read policies: an older cluster role may not allow it. */
+export async function mayReadPolicies({ client, logger }: AgentContext): Promise<boolean> {
+  try {
+    await client.list(RESOURCES.networkPolicies, { limit: 1 });
+    return true;
+  } catch (error) {
+    if (!hasReason(error, 'Forbidden', 'NotFound')) return true;
+    logger.error(
+      { part: 'policy' },
+      `network policies are not enforced: ${messageOf(error)}; allow the agent to list and watch networkpolicies, namespaces and pods`,
+    );
+    return false;
+  }
+}
+
+/** The node's DNS server as a pod, so that policies that allow DNS by the usual labels allow it here. */
+function dnsPod(addresses: readonly string[]): Pod {
+  const { labels, ...names } = DNS_POD;
+  return {
+    metadata: { ...names, labels: { ...labels } },
+    spec: {
+      containers: [
+        {
+          name: 'dns',
+          ports: [
+            { name: 'dns', protocol: 'UDP', containerPort: 53 },
+            { name: 'dns-tcp', protocol: 'TCP', containerPort: 53 },
+          ],
+        },
+      ],
+    },
+    status: { podIPs: addresses.map((ip) => ({ ip })) },
+  };
+}
+
+function createMetrics(
+  registry: AgentContext['registry'],
+  table: PolicyTable,
+  elements: () => number,
+): { programmed: (done: { readonly latencyMs: number }) => void; failed: () => void } {
+  const registers = [registry];
+  new Gauge({
+    name: 'fairlead_policy_active',
+    help: 'NetworkPolicies that isolate pods of this node.',
+    registers,
+    collect() {
+      this.set(table.all().policies.size);
+    },
+  });
+  new Gauge({
+    name: 'fairlead_policy_elements',
+    help: 'Elements of the nf_tables sets of network policies, of both families.',
+    registers,
+    collect() {
+      this.set(elements());
+    },
+  });
+  const latency = new Histogram({
+    name: 'fairlead_policy_programming_duration_seconds',
+    help: 'Time from a change of a policy, pod or namespace until the kernel has it.',
+    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
+    registers,
+  });
+  const failures = new Counter({
+    name: 'fairlead_policy_programming_failures_total',
+    help: 'Programmings of network policies that the kernel refused.',
+    registers,
+  });
+  return {
+    programmed: ({ latencyMs }) => latency.observe(latencyMs / 1000),
+    failed: () => failures.inc(),
+  };
+}

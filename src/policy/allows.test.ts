@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { allows, type PolicyPacket } from './allows.ts';
+import { createPolicyTable, type PolicyTable } from './policy-table.ts';
+import { ALL, fill, namespace, pod, policy, withLabels } from './testing/policy-objects.ts';
+import { NAMESPACES, PODS, POLICY_ROWS, rowPacket } from './testing/policy-rows.ts';
+
+/** Addresses of what is no pod, by family. */
+const PLACES: Readonly<Record<string, readonly string[]>> = {
+  'node-1': ['172.30.9.11', 'fd00:172:30:9::11'],
+  'node-2': ['172.30.9.12', 'fd00:172:30:9::12'],
+  outside: ['172.30.9.2', 'fd00:172:30:9::2'],
+};
+
+function packet(text: string, family: 0 | 1): PolicyPacket {
+  const { from, to, port, protocol } = rowPacket(text);
+  const addressOf = (name: string) =>
+    (PLACES[name] ?? PODS.find(({ key }) => key === name)?.ips)?.[family] ?? '';
+  const isNode = from.startsWith('node-');
+  return {
+    source: addressOf(from),
+    destination: addressOf(to),
+    protocol,
+    port,
+    ...(isNode ? { fromNode: from } : {}),
+  };
+}
+
+describe('policies allow and deny', () => {
+  for (const { name, policies, allowed = [], denied = [] } of POLICY_ROWS) {
+    test(name, () => {
+      const table = createPolicyTable('node-1');
+      fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies });
+      for (const family of [0, 1] as const) {
+        for (const text of allowed) assert.ok(allows(table, packet(text, family)).isAllowed, text);
+        for (const text of denied) assert.ok(!allows(table, packet(text, family)).isAllowed, text);
+      }
+    });
+  }
+});
+
+describe('pods that policies know', () => {
+  const deny = policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] });
+  const rows: [name: string, extra: Partial<Parameters<typeof pod>[0]>, isAllowed: boolean][] = [
+    ['a running pod is isolated', {}, false],
+    ['a pod that is being deleted is still isolated', { deleted: true }, false],
+    ['a pod of its node’s network is not isolated', { hostNetwork: true }, true],
+    ['a pod that has ended has given its address back', { phase: 'Succeeded' }, true],
+  ];
+  for (const [name, extra, isAllowed] of rows) {
+    test(name, () => {
+      const table = createPolicyTable('node-1');
+      const ips = ['10.244.1.12'];
+      fill(table, { namespaces: NAMESPACES, pods: [pod({ key: 'x/b', ips, ...extra })], policies: [deny] });
+      const sent = { source: '10.0.0.1', destination: '10.244.1.12', protocol: 'TCP', port: 80 } as const;
+      assert.equal(allows(table, sent).isAllowed, isAllowed);
+    });
+  }
+});
+
+test('a verdict names the policy, the rule and the peer', () => {
+  const table = createPolicyTable('node-1');
+  const rules = [
+    { from: [{ podSelector: withLabels('app=z') }] },
+    { from: [{ podSelector: withLabels('app=z') }, { podSelector: withLabels('app=a') }] },
+  ];
+  const policies = [policy('p', { podSelector: withLabels('app=b'), ingress: rules })];
+  fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies });
+  assert.deepEqual(allows(table, packet('x/a → x/b:80/TCP', 0)).ingress, {
+    direction: 'ingress',
+    pod: 'x/b',
+    isAllowed: true,
+    reason: { kind: 'rule', policy: 'x/p', rule: 1, peer: 1 },
+  });
+  assert.deepEqual(allows(table, packet('y/a → x/b:80/TCP', 0)).ingress.reason, {
+    kind: 'no-rule',
+    policies: ['x/p'],
+  });
+});
+
+describe('changes reach the verdict', () => {
+  const only = policy('p', {
+    podSelector: withLabels('app=b'),
+    ingress: [{ from: [{ namespaceSelector: withLabels('team=green') }] }],
+  });
+  const sent = packet('y/a → x/b:80/TCP', 0);
+  const rows: [name: string, change: (table: PolicyTable) => void, isAllowed: boolean][] = [
+    ['a namespace gets a label', (table) => table.setNamespace(namespace('y', 'team=green')), true],
+    ['the policy goes', (table) => table.deletePolicy('x/p'), true],
+    [
+      'the pod loses the label that selects it',
+      (table) => table.setPod(pod({ key: 'x/b', ips: ['10.244.1.12'] })),
+      true,
+    ],
+    [
+      'a later pod has the address',
+      (table) => table.setPod(pod({ key: 'z/d', labels: 'app=d', ips: ['10.244.1.12'] })),
+      true,
+    ],
+    ['nothing changes', () => {}, false],
+  ];
+  for (const [name, change, isAllowed] of rows) {
+    test(name, () => {
+      const table = createPolicyTable('node-1');
+      fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies: [only] });
+      change(table);
+      assert.equal(allows(table, sent).isAllowed, isAllowed);
+    });
+  }
+});

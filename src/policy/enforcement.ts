@@ -1,0 +1,231 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import type { IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import type { ElementGroup } from '../nft/spec.ts';
+import type { Table } from '../nft/table.ts';
+import { Tables } from '../nft/tables.ts';
+import type { PolicyChange, PolicyTable } from './policy-table.ts';
+import {
+  createPolicyRendering,
+  POLICY_TABLE,
+  type PolicyRendering,
+  podOwner,
+  policyOwner,
+} from './render.ts';
+
+const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+const FIRST_RETRY_MS = 200;
+const MAX_RETRY_MS = 30_000;
+/** How often the kernel is compared with what it should hold. */
+const VERIFY_MS = 60_000;
+/** Chains that nothing leads to any more stay until the table has twice its chains and these; then it is written anew. */
+const SPARE_CHAINS = 64;
+
+/** What one programming did. */
+export interface PolicyProgramming {
+  /** Messages and elements. */
+  readonly operations: number;
+  /** From the first change that it carries out until the kernel has it. */
+  readonly latencyMs: number;
+}
+
+export interface EnforcementOptions {
+  readonly policies: PolicyTable;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly netns?: NetnsRef;
+  /** See `PolicyRenderOptions.proxied`. */
+  readonly isProxied?: () => boolean;
+  readonly onProgrammed?: (done: PolicyProgramming) => void;
+  readonly onFailure?: (error: unknown) => void;
+}
+
+/** Keeps a node's nf_tables equal to its policies. The tables stay when it is closed, and the next one adopts them. */
+export interface Enforcement {
+  /** The table of policies may have changes. */
+  changed(): void;
+  /** Something that is not in the table of policies has changed: all is written again. */
+  rewrite(): void;
+  /** Resolves when the kernel has everything that was in the table of policies when it was called. */
+  programmed(): Promise<void>;
+  /** Elements in the kernel's sets. */
+  elements(): number;
+  /** Ends the work; what is being written is finished first. */
+  close(): Promise<void>;
+}
+
+export function startEnforcement(options: EnforcementOptions): Enforcement {
+  const { policies, clock, logger, netns, isProxied, onProgrammed, onFailure } = options;
+  const tables = new Tables({
+    families: FAMILIES,
+    name: POLICY_TABLE,
+    netns,
+    clock,
+    logger,
+    onForeignChange: () => {
+      logger.warn({}, 'another program changed the rules of the network policies; writing them again');
+      rewrite();
+    },
+  });
+  let renderings = renderAll();
+  const chainsWritten = new Map<Table, number>();
+  let isWhole = true;
+  let changedAt: number | null = null;
+  let running: Promise<void> | null = null;
+  let isClosed = false;
+  let retryMs = FIRST_RETRY_MS;
+  let cancelRetry = () => {};
+  /** Work that has been asked for, and that has been done. */
+  let [asked, done] = [0, 0];
+  const waiting: { readonly until: number; readonly resolve: () => void }[] = [];
+
+  function renderAll(): ReadonlyMap<IPFamily, PolicyRendering> {
+    const proxied = isProxied?.() ?? false;
+    return new Map(FAMILIES.map((family) => [family, createPolicyRendering(policies, { family, proxied })]));
+  }
+
+  function ask(): void {
+    asked++;
+    changedAt ??= performance.now();
+    start();
+  }
+
+  function rewrite(): void {
+    isWhole = true;
+    ask();
+  }
+
+  function start(): void {
+    if (isClosed || running) return;
+    // Changes that come together are written together.
+    running = new Promise<void>((resolve) => setImmediate(resolve)).then(work).finally(() => {
+      running = null;
+      if (asked > done && retryMs === FIRST_RETRY_MS) start();
+    });
+  }
+
+  async function work(): Promise<void> {
+    if (isClosed) return;
+    cancelRetry();
+    const [target, started, whole] = [asked, changedAt ?? performance.now(), isWhole];
+    changedAt = null;
+    isWhole = false;
+    const change = policies.commit();
+    try {
+      let operations = 0;
+      if (whole) renderings = renderAll();
+      for (const table of tables) operations += await write(table, change, whole);
+      retryMs = FIRST_RETRY_MS;
+      done = target;
+      if (operations > 0) onProgrammed?.({ operations, latencyMs: performance.now() - started });
+      for (let i = waiting.length - 1; i >= 0; i--) {
+        const one = waiting[i];
+        if (one && one.until <= done) {
+          waiting.splice(i, 1);
+          one.resolve();
+        }
+      }
+    } catch (error) {
+      // The change is lost: the next attempt writes everything.
+      isWhole = true;
+      changedAt ??= started;
+      onFailure?.(error);
+      logger.error({ err: error, retryMs }, `failed to program network policies: ${messageOf(error)}`);
+      cancelRetry = clock.after(retryMs, () => {
+        asked++;
+        start();
+      });
+      retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
+    }
+  }
+
+  /** Returns the number of messages and elements. */
+  async function write(table: Table, change: PolicyChange, whole: boolean): Promise<number> {
+    const rendering = renderings.get(table.family);
+    if (!rendering) return 0;
+    if (!policies.isolatesPods) {
+      if (!whole && !table.isWritten) return 0;
+      rendering.reset();
+      const isThere = table.exists();
+      await table.remove();
+      return isThere ? 1 : 0;
+    }
+    if (!whole && table.isWritten) {
+      const groups = new Map<string, ElementGroup | null>();
+      for (const key of change.policies) groups.set(policyOwner(key), rendering.policy(key));
+      for (const key of change.pods) groups.set(podOwner(key), rendering.pod(key));
+      const { operations } = groups.size > 0 ? await table.change(groups) : { operations: 0 };
+      report(table);
+      if (table.chains.size <= 2 * (chainsWritten.get(table) ?? 0) + SPARE_CHAINS) return operations;
+    }
+    rendering.reset();
+    const spec = rendering.table();
+    if (!spec) return 0;
+    const { operations } = await table.replace(spec);
+    chainsWritten.set(table, table.chains.size);
+    report(table);
+    return operations;
+  }
+
+  function report(table: Table): void {
+    const [first] = table.refused;
+    if (first) throw first[1];
+  }
+
+  let cancelVerify = clock.after(VERIFY_MS, verify);
+  function verify(): void {
+    if (!tables.areWritten || running) {
+      cancelVerify = clock.after(VERIFY_MS, verify);
+      return;
+    }
+    tables
+      .verify()
+      .then((differences) => {
+        if (differences.length === 0 || running) return;
+        logger.warn(
+          { differences: differences.slice(0, 5) },
+          'the rules of the network policies differ; repairing',
+        );
+        rewrite();
+      })
+      .catch((error: unknown) => {
+        logger.warn({ err: error }, `cannot compare the rules of the network policies: ${messageOf(error)}`);
+      })
+      .finally(() => {
+        if (!isClosed) cancelVerify = clock.after(VERIFY_MS, verify);
+      });
+  }
+
+  return {
+    changed() {
+      if (policies.hasChanges || isWhole) ask();
+    },
+    rewrite,
+    programmed() {
+      if (policies.hasChanges) ask();
+      if (done >= asked) return Promise.resolve();
+      const until = asked;
+      return new Promise((resolve) => waiting.push({ until, resolve }));
+    },
+    elements: () => [...tables].reduce((sum, table) => sum + table.elementCount, 0),
+    async close() {
+      isClosed = true;
+      cancelVerify();
+      cancelRetry();
+      await running;
+      tables.close();
+    },
+  };
+}
+
+/** Removes the tables from a node, also those that an earlier agent left. */
+export async function removePolicies(netns?: NetnsRef): Promise<void> {
+  const tables = new Tables({ families: FAMILIES, name: POLICY_TABLE, netns });
+  try {
+    await tables.remove();
+  } finally {
+    tables.close();
+  }
+}

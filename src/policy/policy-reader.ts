@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto';
+import type { LabelSelector, NetworkPolicy } from '../kube/types.ts';
+import { keyOf } from '../kube/types.ts';
+import { readAddressBlock } from './address-block.ts';
+import type { PodGroup, Policy, PolicyPeer, PolicyPort, PolicyRule, Protocol } from './model.ts';
+
+interface ApiPeer {
+  podSelector?: LabelSelector;
+  namespaceSelector?: LabelSelector;
+  ipBlock?: { cidr?: string; except?: string[] };
+}
+interface ApiPort {
+  protocol?: string;
+  port?: number | string;
+  endPort?: number;
+}
+
+const MAX_PORT = 65535;
+
+/**
+ * Reads a networking.k8s.io/v1 NetworkPolicy. A peer or port that is malformed allows nothing. Without policyTypes a
+ * policy isolates for ingress, and for egress where it has egress rules.
+ */
+export function readPolicy(object: NetworkPolicy): Policy {
+  const { namespace = '', name = '' } = object.metadata ?? {};
+  const { podSelector = {}, ingress = [], egress = [], policyTypes = [] } = object.spec ?? {};
+  const types = policyTypes.length > 0 ? policyTypes : ['Ingress', ...(egress.length > 0 ? ['Egress'] : [])];
+  const rule = (peers: ApiPeer[] | undefined, ports: ApiPort[] | undefined): PolicyRule => ({
+    peers: peers && peers.length > 0 ? peers.flatMap((peer) => readPeer(peer, namespace)) : null,
+    ports: ports && ports.length > 0 ? ports.flatMap(readPort) : null,
+  });
+  const content = {
+    selector: podSelector,
+    ingress: types.includes('Ingress') ? ingress.map(({ from, ports }) => rule(from, ports)) : null,
+    egress: types.includes('Egress') ? egress.map(({ to, ports }) => rule(to, ports)) : null,
+  };
+  const key = keyOf(object);
+  const source = [key, podSelector, content.ingress && ingress, content.egress && egress];
+  return { key, namespace, name, ...content, hash: hashOf(source) };
+}
+
+function readPeer(peer: ApiPeer, namespace: string): PolicyPeer[] {
+  const { podSelector, namespaceSelector, ipBlock } = peer;
+  if (ipBlock) {
+    const block = readAddressBlock(ipBlock.cidr ?? '', ipBlock.except ?? []);
+    return block ? [{ kind: 'block', block }] : [];
+  }
+  if (!podSelector && !namespaceSelector) return [];
+  return [{ kind: 'pods', group: podGroup(podSelector ?? {}, namespaceSelector ?? namespace) }];
+}
+
+/** Makes the group of the pods that both selectors select; `namespaces`: one namespace, or a selector. */
+export function podGroup(pods: LabelSelector, namespaces: string | LabelSelector): PodGroup {
+  return { id: hashOf([pods, namespaces]), pods, namespaces };
+}
+
+function readPort({ protocol = 'TCP', port, endPort }: ApiPort): PolicyPort[] {
+  if (protocol !== 'TCP' && protocol !== 'UDP' && protocol !== 'SCTP') return [];
+  if (port === undefined) return [range(protocol, 0, MAX_PORT)];
+  if (typeof port === 'string') return [{ kind: 'name', protocol, name: port }];
+  const last = endPort ?? port;
+  return last < port ? [] : [range(protocol, port, last)];
+}
+
+const range = (protocol: Protocol, first: number, last: number): PolicyPort => ({
+  kind: 'range',
+  protocol,
+  first,
+  last,
+});
+
+/** A short text that differs for different values; the order of an object's fields does not count. */
+export function hashOf(value: unknown): string {
+  return createHash('sha256').update(canonical(value)).digest('hex').slice(0, 12);
+}
+
+const canonical = (value: unknown): string =>
+  JSON.stringify(value, (_, field: unknown) =>
+    field && typeof field === 'object' && !Array.isArray(field)
+      ? Object.fromEntries(Object.entries(field).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : field,
+  );

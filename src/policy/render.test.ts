@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { printTable } from '../nft/print.ts';
+import { createPolicyTable } from './policy-table.ts';
+import { createPolicyRendering } from './render.ts';
+import { ALL, fill, pod, policy, withLabels } from './testing/policy-objects.ts';
+import { NAMESPACES, PODS } from './testing/policy-rows.ts';
+
+const POLICIES = [
+  policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] }),
+  policy('web', {
+    podSelector: withLabels('app=b'),
+    policyTypes: ['Ingress', 'Egress'],
+    ingress: [
+      { from: [{ podSelector: withLabels('app=a') }], ports: [{ port: 80 }] },
+      {
+        from: [
+          { ipBlock: { cidr: '10.0.0.0/8', except: ['10.1.0.0/16'] } },
+          { ipBlock: { cidr: 'fd00::/8' } },
+        ],
+        ports: [
+          { port: 8000, endPort: 8100 },
+          { protocol: 'UDP', port: 53 },
+        ],
+      },
+    ],
+    egress: [{ to: [{ namespaceSelector: withLabels('team=blue') }], ports: [{ port: 'http' }] }],
+  }),
+  // It selects no pod of this node: nothing of it is rendered.
+  policy('elsewhere', { podSelector: ALL, ingress: [{ from: [{ podSelector: ALL }] }] }, 'z'),
+];
+
+function table(policies = POLICIES) {
+  const made = createPolicyTable('node-1');
+  fill(made, { namespaces: NAMESPACES, pods: PODS.map(pod), policies });
+  return made;
+}
+
+/** `node --test --test-update-snapshots FILE` writes the texts anew. */
+for (const family of ['ipv4', 'ipv6'] as const) {
+  test(`the ${family} table is as golden/${family}.nft shows`, (t) => {
+    const spec = createPolicyRendering(table(), { family }).table();
+    const file = join(import.meta.dirname, 'golden', `${family}.nft`);
+    t.assert.fileSnapshot(spec && printTable(spec), file, { serializers: [String] });
+  });
+}
+
+test('without a policy that isolates a pod of the node there is no table', () => {
+  const of = (policies: typeof POLICIES) =>
+    createPolicyRendering(table(policies), { family: 'ipv4' }).table();
+  assert.equal(of([]), null);
+  assert.equal(of(POLICIES.slice(2)), null);
+});
+
+describe('a change concerns no more than it must', () => {
+  const rows: [
+    what: string,
+    change: (one: ReturnType<typeof table>) => void,
+    pods: string[],
+    policies: string[],
+  ][] = [
+    [
+      'a pod that a peer selects comes',
+      (one) => one.setPod(pod({ key: 'x/new', labels: 'app=a', node: 'node-2', ips: ['10.244.2.50'] })),
+      ['x/new'],
+      [],
+    ],
+    [
+      'a pod gets a label that nothing selects',
+      (one) =>
+        one.setPod(pod({ key: 'x/a', labels: 'app=a,extra=1', ips: PODS[0]?.ips ?? [], ports: ['http=80'] })),
+      [],
+      [],
+    ],
+    ['a pod goes', (one) => one.deletePod('z/c'), ['z/c'], []],
+    ['a policy goes', (one) => one.deletePolicy('x/deny'), ['x/a', 'x/b'], ['x/deny']],
+    [
+      'a policy comes that selects pods of other nodes alone',
+      (one) => one.setPolicy(policy('more', { podSelector: ALL }, 'z')),
+      [],
+      [],
+    ],
+  ];
+  for (const [what, change, pods, policies] of rows) {
+    test(what, () => {
+      const one = table();
+      one.commit();
+      change(one);
+      const dirty = one.commit();
+      assert.deepEqual([[...dirty.pods].sort(), [...dirty.policies].sort()], [pods, policies]);
+    });
+  }
+});

@@ -1,0 +1,347 @@
+import { DATA_TYPE } from '../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { familyOf } from '../lib/address.ts';
+import { be16Port, wordsOfAddress } from '../nft/encoding.ts';
+import {
+  accept,
+  addressFields,
+  drop,
+  type Field,
+  goto,
+  hasAny,
+  IPS_DST_NAT,
+  inSet,
+  is,
+  jump,
+  type Rule,
+  type Statement,
+  sourceIsLocal,
+  typesOf,
+  vmap,
+} from '../nft/rule.ts';
+import {
+  type ChainSpec,
+  type ElementGroup,
+  type Elements,
+  elements,
+  type Fragment,
+  group,
+  rangeElements,
+  type SetSpec,
+  type TableSpec,
+} from '../nft/spec.ts';
+import { blockRanges } from './address-block.ts';
+import {
+  type AddressBlock,
+  DIRECTIONS,
+  type Direction,
+  type Policy,
+  type PolicyPeer,
+  type PolicyPort,
+  type PolicyRule,
+} from './model.ts';
+import { hashOf } from './policy-reader.ts';
+import { type PolicyTable, portKey } from './policy-table.ts';
+
+/** The table of each family (`ip` and `ip6`); there is one while some pod of the node is isolated. */
+export const POLICY_TABLE = 'fairlead-policy';
+
+const FILTER = 0;
+/** ip_vs takes packets to Services off the input hook at 98 and 99 (ip_vs_core.c), and the input chain is behind it. */
+const BEHIND_IPVS = 110;
+/** NF_CT_STATE_BIT: established, related. */
+const KNOWN_FLOW = 2 | 4;
+/** Neighbour discovery and multicast listeners are not tracked (nf_conntrack_proto_icmpv6.c). */
+const UNTRACKED = 64;
+const ICMPV6 = 58;
+/** Names of chains and sets have at most 255 bytes (NFT_NAME_MAXLEN). */
+const MAX_LABEL = 200;
+
+export interface PolicyRenderOptions {
+  readonly family: IPFamily;
+  /**
+   * Packets to Services go to a proxy on the node, which asks the policies itself (userspace mode). Default: false.
+   */
+  readonly proxied?: boolean;
+}
+
+/** Renders what one node enforces for one family. Fragments are kept, so that equal ones are the same object. */
+export interface PolicyRendering {
+  /** Null: no pod of this node is isolated. */
+  table(): TableSpec | null;
+  /** The elements of a pod; null: none. */
+  pod(key: string): ElementGroup | null;
+  /** The elements of a policy, which its chains need; null: it isolates no pod of this node. */
+  policy(key: string): ElementGroup | null;
+  /** Forgets fragments; the whole table has to be written next. */
+  reset(): void;
+}
+
+export const podOwner = (key: string): string => `pod ${key}`;
+export const policyOwner = (key: string): string => `policy ${key}`;
+
+const MAP_OF: Readonly<Record<Direction, string>> = {
+  ingress: 'isolated-ingress',
+  egress: 'isolated-egress',
+};
+
+export function createPolicyRendering(
+  policies: PolicyTable,
+  { family, proxied = false }: PolicyRenderOptions,
+): PolicyRendering {
+  const { source, destination } = addressFields(family);
+  const key: readonly Field[] = [destination, 'meta.l4proto', 'th.dport'];
+  const fragments = new Map<string, Fragment>();
+
+  /** One object for each name: what is named alike is alike. */
+  const fragment = (name: string, make: () => Pick<Fragment, 'chains' | 'sets'>): Fragment => {
+    const known = fragments.get(name);
+    if (known) return known;
+    const made = { ...make(), rules: [] };
+    fragments.set(name, made);
+    return made;
+  };
+  const setFragment = (set: SetSpec) => fragment(`set ${set.name}`, () => ({ chains: [], sets: [set] }));
+  const groupSet = (id: string): SetSpec => ({ name: `pods-${id}`, key: typesOf(source) });
+  const portSet = (port: string): SetSpec => ({ name: `port-${port}`, key: typesOf(...key) });
+  const blockSet = (rule: string): SetSpec => ({
+    name: `${rule}-blocks`,
+    key: typesOf(source),
+    interval: true,
+  });
+  const rangeSet = (rule: string): SetSpec => ({
+    name: `${rule}-ports`,
+    key: [DATA_TYPE.protocol, DATA_TYPE.port],
+    interval: true,
+  });
+
+  const policyFragment = (policy: Policy): Fragment =>
+    fragment(`policy ${policy.key} ${policy.hash}`, () => {
+      const sets: SetSpec[] = [];
+      const chains = DIRECTIONS.flatMap((direction): ChainSpec[] => {
+        const rules = policy[direction];
+        if (!rules) return [];
+        return [
+          {
+            name: chainOf(policy, direction),
+            rules: rules.flatMap((rule, i) => {
+              const name = ruleName(policy, direction, i);
+              sets.push(...setsOf(rule, name));
+              const peers = rule.peers ? peerMatches(rule.peers, direction, name) : [[]];
+              const ports = rule.ports ? portMatches(rule.ports, name) : [[]];
+              const end = direction === 'egress' ? goto('ingress') : accept;
+              return peers.flatMap((peer) => ports.map((port): Rule => [...peer, ...port, end]));
+            }),
+          },
+        ];
+      });
+      return { chains, sets };
+    });
+
+  function setsOf({ peers, ports }: PolicyRule, name: string): SetSpec[] {
+    return [
+      ...(peers ?? []).flatMap((peer) => (peer.kind === 'pods' ? [groupSet(peer.group.id)] : [])),
+      ...(blocksOf(peers).length > 0 ? [blockSet(name)] : []),
+      ...(ports && needsRangeSet(ports) ? [rangeSet(name)] : []),
+      ...(ports ?? []).flatMap((port) =>
+        port.kind === 'name' ? [portSet(portKey(port.name, port.protocol))] : [],
+      ),
+    ];
+  }
+
+  /** What a packet's other end is compared with: one of these holds. */
+  function peerMatches(peers: readonly PolicyPeer[], direction: Direction, name: string): Statement[][] {
+    const field = direction === 'ingress' ? source : destination;
+    const ids = new Set(peers.flatMap((peer) => (peer.kind === 'pods' ? [peer.group.id] : [])));
+    return [
+      ...[...ids].map((id) => [inSet(groupSet(id).name, field)]),
+      ...(blocksOf(peers).length > 0 ? [[inSet(blockSet(name).name, field)]] : []),
+    ];
+  }
+
+  function portMatches(ports: readonly PolicyPort[], name: string): Statement[][] {
+    const names = new Set(
+      ports.flatMap((port) => (port.kind === 'name' ? [portKey(port.name, port.protocol)] : [])),
+    );
+    const [first] = ranges(ports);
+    return [
+      ...(needsRangeSet(ports)
+        ? [[inSet(rangeSet(name).name, 'meta.l4proto', 'th.dport')]]
+        : first
+          ? [[is('meta.l4proto', PROTOCOL_NUMBER[first.protocol]), is('th.dport', portBytes(first.first))]]
+          : []),
+      ...[...names].map((port) => [inSet(portSet(port).name, ...key)]),
+    ];
+  }
+
+  /** The chain of pods that these policies isolate: what none of them allows is dropped. */
+  const isolation = (direction: Direction, list: readonly Policy[]): { name: string; needs: Fragment[] } => {
+    const name = `${direction}-of-${hashOf(list.map((policy) => [policy.key, policy.hash]))}`;
+    const rules: Rule[] = [...list.map((policy) => [jump(chainOf(policy, direction))]), [drop]];
+    const own = fragment(`chain ${name}`, () => ({ chains: [{ name, rules }], sets: [] }));
+    return { name, needs: [...list.map(policyFragment), own] };
+  };
+
+  const rendering: PolicyRendering = {
+    table() {
+      if (!policies.isolatesPods) return null;
+      const { pods, policies: active } = policies.all();
+      const groups = new Map<string, ElementGroup>();
+      const put = (owner: string, rendered: ElementGroup | null) => rendered && groups.set(owner, rendered);
+      for (const one of active) put(policyOwner(one), rendering.policy(one));
+      for (const one of pods) put(podOwner(one), rendering.pod(one));
+      return {
+        family,
+        name: POLICY_TABLE,
+        chains: baseChains(family, proxied),
+        sets: [
+          { name: MAP_OF.egress, key: typesOf(source), data: 'verdict' },
+          { name: MAP_OF.ingress, key: typesOf(destination), data: 'verdict' },
+          { name: 'itself', key: typesOf(source, destination) },
+        ],
+        groups,
+      };
+    },
+    pod(podKey) {
+      const programmed = policies.programmed(podKey);
+      if (!programmed) return null;
+      const { pod, groups, isolatedBy } = programmed;
+      const needs: Fragment[] = [];
+      const list: Elements[] = [];
+      // Several containers of a pod may use a name, for several ports or the same.
+      const named = new Map(
+        pod.ports
+          .filter(({ name, protocol }) => policies.usesPortName(portKey(name, protocol)))
+          .map((port) => [`${portKey(port.name, port.protocol)} ${port.port}`, port]),
+      );
+      for (const address of programmed.addresses) {
+        if (familyOf(address) !== family) continue;
+        const words = wordsOfAddress(address, family);
+        const own = Uint32Array.from(words);
+        for (const id of groups) {
+          needs.push(setFragment(groupSet(id)));
+          list.push(elements(groupSet(id).name, own));
+        }
+        for (const { name, protocol, port } of named.values()) {
+          const set = portSet(portKey(name, protocol));
+          needs.push(setFragment(set));
+          const element = Uint32Array.from([...words, PROTOCOL_NUMBER[protocol], be16Port(port)]);
+          list.push(elements(set.name, element));
+        }
+        for (const direction of DIRECTIONS) {
+          const isolating = isolatedBy[direction].flatMap((one) => policies.activePolicy(one) ?? []);
+          if (isolating.length === 0) continue;
+          const chain = isolation(direction, isolating);
+          needs.push(...chain.needs);
+          list.push(
+            elements(MAP_OF[direction], own, {
+              verdict: { goto: chain.name },
+              comment: podKey.slice(0, 120),
+            }),
+          );
+        }
+        if (isolatedBy.ingress.length + isolatedBy.egress.length > 0)
+          list.push(elements('itself', Uint32Array.from([...words, ...words])));
+      }
+      return list.length === 0 ? null : group(list, needs);
+    },
+    policy(policyKey) {
+      const policy = policies.activePolicy(policyKey);
+      if (!policy) return null;
+      const list = DIRECTIONS.flatMap((direction) =>
+        (policy[direction] ?? []).flatMap((rule, i) => {
+          const name = ruleName(policy, direction, i);
+          const blocks = blockRanges(blocksOf(rule.peers), family);
+          return [
+            ...(blocks.length > 0 ? [rangeElements(blockSet(name).name, blocks)] : []),
+            ...(rule.ports && needsRangeSet(rule.ports)
+              ? [portElements(rangeSet(name).name, rule.ports)]
+              : []),
+          ];
+        }),
+      );
+      return group(list, [policyFragment(policy)]);
+    },
+    reset: () => fragments.clear(),
+  };
+  return rendering;
+}
+
+/** Every packet that a pod of the node sends or receives passes one of the three hooks, with the pod's own address. */
+function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
+  const { source, destination } = addressFields(family);
+  const known: Rule = [hasAny('ct.state', KNOWN_FLOW), accept];
+  const base = (hook: 'forward' | 'input' | 'output', priority: number) =>
+    ({ type: 'filter', hook, priority }) as const;
+  return [
+    { name: 'forward', base: base('forward', FILTER), rules: [known, [goto('egress')]] },
+    // To processes of the node. Nothing but a pod's own egress is decided here.
+    {
+      name: 'input',
+      base: base('input', BEHIND_IPVS),
+      rules: [
+        known,
+        ...(family === 'ipv6' ? [[is('meta.l4proto', ICMPV6), hasAny('ct.state', UNTRACKED), accept]] : []),
+        ...(proxied ? [[hasAny('ct.status', IPS_DST_NAT), accept]] : []),
+        [goto('egress')],
+      ],
+    },
+    // A node reaches its pods (probes); ip_vs sends packets of others from here.
+    {
+      name: 'output',
+      base: base('output', FILTER),
+      rules: [known, [sourceIsLocal, accept], [goto('egress')]],
+    },
+    {
+      name: 'egress',
+      rules: [
+        [inSet('itself', source, destination), accept],
+        [vmap(MAP_OF.egress, source)],
+        [goto('ingress')],
+      ],
+    },
+    { name: 'ingress', rules: [[vmap(MAP_OF.ingress, destination)], [accept]] },
+  ];
+}
+
+const label = ({ key }: Policy) => key.slice(0, MAX_LABEL);
+/** `explain` and `nft list` show it. */
+export const chainOf = (policy: Policy, direction: Direction): string =>
+  `${direction}-${label(policy)}-${policy.hash}`;
+const ruleName = (policy: Policy, direction: Direction, rule: number) =>
+  `${chainOf(policy, direction)}-${rule}`;
+
+const blocksOf = (peers: readonly PolicyPeer[] | null): AddressBlock[] =>
+  (peers ?? []).flatMap((peer) => (peer.kind === 'block' ? [peer.block] : []));
+
+const ranges = (ports: readonly PolicyPort[]) => ports.filter((port) => port.kind === 'range');
+
+/** One port is compared; more need a set. */
+function needsRangeSet(ports: readonly PolicyPort[]): boolean {
+  const [first, second] = ranges(ports);
+  return second !== undefined || (first !== undefined && first.first !== first.last);
+}
+
+const portBytes = (port: number): Uint8Array => Uint8Array.of(port >> 8, port & 0xff);
+
+/** Ranges of each protocol, joined: intervals of a set must not overlap. */
+function portElements(set: string, ports: readonly PolicyPort[]): Elements {
+  const merged: { protocol: number; first: number; last: number }[] = [];
+  const sorted = ranges(ports)
+    .map(({ protocol, first, last }) => ({ protocol: PROTOCOL_NUMBER[protocol], first, last }))
+    .sort((a, b) => a.protocol - b.protocol || a.first - b.first);
+  for (const range of sorted) {
+    const previous = merged.at(-1);
+    if (previous?.protocol === range.protocol && range.first <= previous.last + 1)
+      previous.last = Math.max(previous.last, range.last);
+    else merged.push({ ...range });
+  }
+  const words = merged.flatMap(({ protocol, first, last }) => [
+    protocol,
+    be16Port(first),
+    protocol,
+    be16Port(last),
+  ]);
+  return elements(set, Uint32Array.from(words), { count: merged.length });
+}

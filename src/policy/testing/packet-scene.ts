@@ -1,0 +1,104 @@
+import { execFileSync } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { createServer, Socket } from 'node:net';
+import { bindUdpIn, listenTcpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
+import type { RowPacket } from './policy-rows.ts';
+
+/** Ports that every pod and place listens on. */
+const TCP_PORTS = [80, 81, 82];
+const UDP_PORTS = [53, 80];
+/** A packet that has not arrived after this time was dropped. */
+const DROPPED_MS = 400;
+
+/** Something that sends and receives packets: a pod, a node, a host outside. */
+export interface Place {
+  readonly netns: NetnsRef;
+  /** Of IPv4 and of IPv6. */
+  readonly ips: readonly string[];
+}
+
+/** Runs echo servers in all places; the result closes them. */
+export async function listenEverywhere(places: Iterable<Place>): Promise<() => void> {
+  const closers: (() => void)[] = [];
+  for (const { netns, ips } of places) {
+    for (const ip of ips) {
+      for (const port of TCP_PORTS) {
+        const server = createServer((socket) => {
+          socket.on('error', () => socket.destroy());
+          socket.pipe(socket);
+        });
+        server.listen({ fd: listenTcpIn(netns, ip, port) });
+        await once(server, 'listening');
+        closers.push(() => server.close());
+      }
+      for (const port of UDP_PORTS) {
+        const socket = createSocket(ip.includes(':') ? 'udp6' : 'udp4');
+        const listening = once(socket, 'listening');
+        socket.bind({ fd: bindUdpIn(netns, ip, port) });
+        await listening;
+        socket.on('message', (data, remote) => socket.send(data, remote.port, remote.address));
+        closers.push(() => socket.close());
+      }
+    }
+  }
+  return () => {
+    for (const close of closers) close();
+  };
+}
+
+/** Sends the first packet of a flow, and tells whether it is answered. */
+export function arrives(
+  places: ReadonlyMap<string, Place>,
+  { from, to, port, protocol }: RowPacket,
+  family: 0 | 1,
+): Promise<boolean> {
+  const [client, server] = [places.get(from), places.get(to)];
+  const source = client?.ips[family];
+  const destination = server?.ips[family];
+  if (!client || source === undefined || destination === undefined)
+    throw new Error(`no such place: ${from}, ${to}`);
+  return protocol === 'TCP'
+    ? connects(client.netns, destination, port)
+    : answers(client.netns, source, destination, port);
+}
+
+async function connects(netns: NetnsRef, address: string, port: number): Promise<boolean> {
+  const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
+  socket.connect(port, address);
+  try {
+    return await Promise.race([
+      once(socket, 'connect').then(() => true),
+      new Promise<false>((resolve) => setTimeout(() => resolve(false), DROPPED_MS)),
+    ]);
+  } finally {
+    socket.on('error', () => {});
+    socket.destroy();
+  }
+}
+
+async function answers(netns: NetnsRef, source: string, address: string, port: number): Promise<boolean> {
+  const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
+  const listening = once(socket, 'listening');
+  socket.bind({ fd: bindUdpIn(netns, source, 0) });
+  await listening;
+  try {
+    const answer = once(socket, 'message').then(() => true);
+    socket.send('?', port, address);
+    return await Promise.race([
+      answer,
+      new Promise<false>((resolve) => setTimeout(() => resolve(false), DROPPED_MS)),
+    ]);
+  } finally {
+    socket.close();
+  }
+}
+
+/** Routes from a namespace to networks by way of a node. */
+export function routeBy(netns: string, networks: readonly string[], gateways: readonly string[]): void {
+  for (const network of networks) {
+    const isV6 = network.includes(':');
+    const gateway = gateways.find((one) => one.includes(':') === isV6) ?? '';
+    execFileSync('ip', ['-n', netns, 'route', 'replace', network, 'via', gateway]);
+  }
+}

@@ -1,0 +1,280 @@
+import type { NetworkPolicy } from '../../kube/types.ts';
+import type { Protocol } from '../model.ts';
+import { ALL, namespace, policy, type TestPod, withLabels } from './policy-objects.ts';
+
+/** The pods of the rows. x/a and y/a run on node-1 with x/b; z/c runs on node-2. */
+export const NAMESPACES = [
+  namespace('x', 'team=blue'),
+  namespace('y', 'team=red'),
+  namespace('z', 'team=blue'),
+];
+
+export interface PolicyRow {
+  readonly name: string;
+  readonly policies: readonly NetworkPolicy[];
+  /** "x/a → x/b:80/TCP"; a row holds for both families. */
+  readonly allowed?: readonly string[];
+  readonly denied?: readonly string[];
+}
+
+type Spec = NonNullable<NetworkPolicy['spec']>;
+const isolate = (types: string[]): Spec => ({ podSelector: ALL, policyTypes: types });
+const ingressTo = (app: string, ingress: Spec['ingress'] & object): Spec => ({
+  podSelector: withLabels(`app=${app}`),
+  policyTypes: ['Ingress'],
+  ingress,
+});
+const egressFrom = (app: string, egress: Spec['egress'] & object): Spec => ({
+  podSelector: withLabels(`app=${app}`),
+  policyTypes: ['Egress'],
+  egress,
+});
+
+export const PODS: readonly TestPod[] = [
+  { key: 'x/a', labels: 'app=a', ips: ['10.244.1.11', 'fd00:10:244:1::11'], ports: ['http=80/TCP'] },
+  {
+    key: 'x/b',
+    labels: 'app=b,tier=web',
+    ips: ['10.244.1.12', 'fd00:10:244:1::12'],
+    ports: ['http=80/TCP', 'alt=81/TCP', 'dns=53/UDP'],
+  },
+  { key: 'y/a', labels: 'app=a', ips: ['10.244.1.13', 'fd00:10:244:1::13'], ports: ['http=81/TCP'] },
+  {
+    key: 'z/c',
+    labels: 'app=c,tier=web',
+    node: 'node-2',
+    ips: ['10.244.2.14', 'fd00:10:244:2::14'],
+    ports: ['http=81/TCP'],
+  },
+];
+
+/** What each policy allows and denies. A client is a pod, "node-1" or "node-2" (a process there), or "outside". */
+export const POLICY_ROWS: readonly PolicyRow[] = [
+  {
+    name: 'without a policy all is allowed',
+    policies: [],
+    allowed: ['x/a → x/b:80/TCP', 'outside → x/b:80/TCP', 'x/b → z/c:53/UDP'],
+  },
+  {
+    name: 'an ingress policy without rules denies all but the own node and the pod itself',
+    policies: [policy('deny', isolate(['Ingress']))],
+    allowed: ['x/a → y/a:80/TCP', 'node-1 → x/b:80/TCP', 'x/b → x/b:80/TCP'],
+    denied: [
+      'x/a → x/b:80/TCP',
+      'y/a → x/b:80/TCP',
+      'z/c → x/b:53/UDP',
+      'outside → x/b:80/TCP',
+      'node-2 → x/b:80/TCP',
+    ],
+  },
+  {
+    name: 'an egress policy without rules denies all that its pods send',
+    policies: [policy('deny', isolate(['Egress']))],
+    allowed: ['y/a → x/b:80/TCP', 'outside → x/a:80/TCP', 'x/a → x/a:80/TCP'],
+    denied: [
+      'x/a → x/b:80/TCP',
+      'x/a → z/c:80/TCP',
+      'x/b → y/a:53/UDP',
+      'x/a → node-1:80/TCP',
+      'x/a → outside:80/TCP',
+    ],
+  },
+  {
+    name: 'an empty rule allows everything',
+    policies: [policy('open', { ...isolate(['Ingress', 'Egress']), ingress: [{}], egress: [{}] })],
+    allowed: ['x/a → x/b:80/TCP', 'outside → x/b:81/TCP', 'x/a → outside:80/TCP', 'x/b → z/c:53/UDP'],
+  },
+  {
+    name: 'a podSelector selects pods of the own namespace',
+    policies: [policy('p', ingressTo('b', [{ from: [{ podSelector: withLabels('app=a') }] }]))],
+    allowed: ['x/a → x/b:80/TCP', 'x/a → x/b:53/UDP'],
+    denied: ['y/a → x/b:80/TCP', 'z/c → x/b:80/TCP'],
+  },
+  {
+    name: 'a namespaceSelector selects all pods of namespaces',
+    policies: [policy('p', ingressTo('b', [{ from: [{ namespaceSelector: withLabels('team=blue') }] }]))],
+    allowed: ['x/a → x/b:80/TCP', 'z/c → x/b:80/TCP'],
+    denied: ['y/a → x/b:80/TCP'],
+  },
+  {
+    name: 'both selectors in one peer must hold',
+    policies: [
+      policy(
+        'p',
+        ingressTo('b', [
+          { from: [{ namespaceSelector: withLabels('team=blue'), podSelector: withLabels('tier=web') }] },
+        ]),
+      ),
+    ],
+    allowed: ['z/c → x/b:80/TCP'],
+    denied: ['x/a → x/b:80/TCP', 'y/a → x/b:80/TCP'],
+  },
+  {
+    name: 'two peers add up',
+    policies: [
+      policy(
+        'p',
+        ingressTo('b', [
+          { from: [{ namespaceSelector: withLabels('team=red') }, { podSelector: withLabels('app=a') }] },
+        ]),
+      ),
+    ],
+    allowed: ['x/a → x/b:80/TCP', 'y/a → x/b:80/TCP'],
+    denied: ['z/c → x/b:80/TCP'],
+  },
+  {
+    name: 'expressions of selectors count',
+    policies: [
+      policy(
+        'p',
+        ingressTo('b', [
+          {
+            from: [
+              {
+                namespaceSelector: {
+                  matchExpressions: [{ key: 'team', operator: 'In', values: ['red', 'green'] }],
+                },
+              },
+            ],
+          },
+        ]),
+      ),
+    ],
+    allowed: ['y/a → x/b:80/TCP'],
+    denied: ['x/a → x/b:80/TCP', 'z/c → x/b:80/TCP'],
+  },
+  {
+    name: 'an ipBlock allows its addresses except those excepted',
+    policies: [
+      policy(
+        'p',
+        ingressTo('b', [
+          {
+            from: [
+              { ipBlock: { cidr: '10.244.0.0/16', except: ['10.244.2.0/24'] } },
+              { ipBlock: { cidr: 'fd00:10:244::/48', except: ['fd00:10:244:2::/64'] } },
+            ],
+          },
+        ]),
+      ),
+    ],
+    allowed: ['x/a → x/b:80/TCP', 'y/a → x/b:80/TCP'],
+    denied: ['z/c → x/b:80/TCP', 'outside → x/b:80/TCP'],
+  },
+  {
+    name: 'an ipBlock for egress reaches what is outside',
+    policies: [
+      policy(
+        'p',
+        egressFrom('a', [
+          { to: [{ ipBlock: { cidr: '172.30.9.2/32' } }, { ipBlock: { cidr: 'fd00:172:30:9::2/128' } }] },
+        ]),
+      ),
+    ],
+    allowed: ['x/a → outside:80/TCP'],
+    denied: ['x/a → x/b:80/TCP', 'x/a → z/c:80/TCP', 'x/a → node-1:80/TCP'],
+  },
+  {
+    name: 'a port allows its protocol alone',
+    policies: [policy('p', ingressTo('b', [{ ports: [{ protocol: 'TCP', port: 80 }] }]))],
+    allowed: ['x/a → x/b:80/TCP', 'outside → x/b:80/TCP'],
+    denied: ['x/a → x/b:81/TCP', 'x/a → x/b:80/UDP'],
+  },
+  {
+    name: 'a protocol without a port allows all its ports',
+    policies: [policy('p', ingressTo('b', [{ ports: [{ protocol: 'UDP' }] }]))],
+    allowed: ['x/a → x/b:53/UDP', 'x/a → x/b:80/UDP'],
+    denied: ['x/a → x/b:80/TCP'],
+  },
+  {
+    name: 'endPort makes a range, and ports add up',
+    policies: [
+      policy(
+        'p',
+        ingressTo('b', [
+          {
+            ports: [
+              { protocol: 'TCP', port: 80, endPort: 81 },
+              { protocol: 'UDP', port: 53 },
+            ],
+          },
+        ]),
+      ),
+    ],
+    allowed: ['x/a → x/b:80/TCP', 'x/a → x/b:81/TCP', 'x/a → x/b:53/UDP'],
+    denied: ['x/a → x/b:82/TCP', 'x/a → x/b:80/UDP'],
+  },
+  {
+    name: 'a port by name is the port that the selected pod calls so',
+    policies: [policy('p', { ...isolate(['Ingress']), ingress: [{ ports: [{ port: 'alt' }] }] })],
+    allowed: ['y/a → x/b:81/TCP'],
+    denied: ['y/a → x/b:80/TCP', 'y/a → x/a:81/TCP', 'y/a → x/a:80/TCP'],
+  },
+  {
+    name: 'for egress, a port by name is the port that the receiver calls so',
+    policies: [
+      policy('p', egressFrom('a', [{ to: [{ namespaceSelector: ALL }], ports: [{ port: 'http' }] }])),
+    ],
+    allowed: ['x/a → x/b:80/TCP', 'x/a → y/a:81/TCP', 'x/a → z/c:81/TCP'],
+    denied: ['x/a → x/b:81/TCP', 'x/a → y/a:80/TCP', 'x/a → z/c:80/TCP', 'x/a → outside:80/TCP'],
+  },
+  {
+    name: 'a rule with ports and peers needs both',
+    policies: [
+      policy('p', ingressTo('b', [{ from: [{ podSelector: withLabels('app=a') }], ports: [{ port: 80 }] }])),
+    ],
+    allowed: ['x/a → x/b:80/TCP'],
+    denied: ['x/a → x/b:81/TCP', 'y/a → x/b:80/TCP'],
+  },
+  {
+    name: 'policies add up',
+    policies: [
+      policy('deny', isolate(['Ingress'])),
+      policy('p1', ingressTo('b', [{ from: [{ podSelector: withLabels('app=a') }] }])),
+      policy('p2', ingressTo('b', [{ from: [{ namespaceSelector: withLabels('team=red') }] }])),
+    ],
+    allowed: ['x/a → x/b:80/TCP', 'y/a → x/b:80/TCP'],
+    denied: ['z/c → x/b:80/TCP', 'y/a → x/a:80/TCP'],
+  },
+  {
+    name: 'both ends must allow a packet',
+    policies: [
+      policy('out', egressFrom('a', [{ to: [{ namespaceSelector: withLabels('team=blue') }] }])),
+      policy('in', ingressTo('c', [{ from: [{ podSelector: ALL }] }]), 'z'),
+    ],
+    allowed: ['x/a → x/b:80/TCP', 'y/a → x/b:80/TCP'],
+    denied: ['x/a → z/c:80/TCP', 'x/a → y/a:80/TCP', 'y/a → z/c:80/TCP'],
+  },
+  {
+    name: 'without policyTypes, egress rules isolate for egress too',
+    policies: [
+      policy('p', {
+        podSelector: withLabels('app=a'),
+        egress: [{ to: [{ podSelector: withLabels('app=b') }] }],
+      }),
+    ],
+    allowed: ['x/a → x/b:80/TCP'],
+    denied: ['x/a → y/a:80/TCP', 'y/a → x/a:80/TCP'],
+  },
+  {
+    name: 'policies of another namespace do not concern a pod',
+    policies: [policy('deny', isolate(['Ingress', 'Egress']), 'y')],
+    allowed: ['x/a → x/b:80/TCP', 'z/c → x/a:80/TCP'],
+    denied: ['x/a → y/a:80/TCP', 'y/a → x/a:80/TCP'],
+  },
+];
+
+export interface RowPacket {
+  readonly from: string;
+  readonly to: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+}
+
+/** Reads "x/a → x/b:80/TCP". */
+export function rowPacket(text: string): RowPacket {
+  const [, from = '', to = '', port = '', protocol = ''] = /^(\S+) → (\S+):(\d+)\/(\w+)$/.exec(text) ?? [];
+  if (protocol !== 'TCP' && protocol !== 'UDP' && protocol !== 'SCTP')
+    throw new Error(`not a packet: ${text}`);
+  return { from, to, port: Number(port), protocol };
+}

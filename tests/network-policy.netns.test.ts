@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { NetworkPolicy } from '../src/kube/types.ts';
+import { keyOf } from '../src/kube/types.ts';
+import { systemClock } from '../src/lib/clock.ts';
+import { silentLogger } from '../src/lib/log.ts';
+import { NodeNetwork } from '../src/network/node-network.ts';
+import { openPodNetwork } from '../src/network/pod-network.ts';
+import {
+  connectFrom,
+  echoBytes,
+  netnsOf,
+  sandbox,
+  testNode,
+  testPeer,
+  testPodCidrs,
+  testTopology,
+  Undo,
+} from '../src/network/testing/packets.ts';
+import { outsideNetns } from '../src/network/topology.ts';
+import { allows } from '../src/policy/allows.ts';
+import { type Enforcement, removePolicies, startEnforcement } from '../src/policy/enforcement.ts';
+import { createPolicyTable, type PolicyTable } from '../src/policy/policy-table.ts';
+import { POLICY_TABLE } from '../src/policy/render.ts';
+import { arrives, listenEverywhere, type Place, routeBy } from '../src/policy/testing/packet-scene.ts';
+import { ALL, pod, policy } from '../src/policy/testing/policy-objects.ts';
+import {
+  NAMESPACES,
+  PODS,
+  POLICY_ROWS,
+  type RowPacket,
+  rowPacket,
+} from '../src/policy/testing/policy-rows.ts';
+import { randomPolicies } from '../src/policy/testing/random-policies.ts';
+
+const RANDOM_ROUNDS = 12;
+const FAMILIES = [0, 1] as const;
+
+interface NodeUnderTest {
+  readonly name: string;
+  readonly netns: string;
+  readonly table: PolicyTable;
+  enforcement: Enforcement;
+}
+
+const undo = new Undo();
+const places = new Map<string, Place>();
+const nodes: NodeUnderTest[] = [];
+let present: readonly NetworkPolicy[] = [];
+
+before(async () => {
+  const topology = testTopology(undo, 2);
+  const outside = outsideNetns(topology.cluster);
+  places.set('outside', { netns: outside, ips: topology.outsideAddresses });
+  for (const number of [1, 2]) {
+    const [name, netns] = [`node-${number}`, netnsOf(topology, number)];
+    const network = new NodeNetwork({
+      ...testNode(number),
+      node: name,
+      podCidrs: testPodCidrs(number),
+      overlay: 'vxlan',
+      masquerade: true,
+      netns,
+    });
+    undo.add(() => network.close());
+    network.syncRoutes([1, 2].map(testPeer));
+    routeBy(outside, testPodCidrs(number), testNode(number).addresses);
+    places.set(name, { netns, ips: testNode(number).addresses });
+    const stateDir = mkdtempSync(join(tmpdir(), 'flt-'));
+    undo.add(() => rmSync(stateDir, { recursive: true }));
+    const pods = openPodNetwork({ network, stateDir });
+    undo.add(() => pods.close());
+    for (const { key, node = 'node-1' } of PODS) {
+      if (node !== name) continue;
+      const inside = sandbox(undo);
+      const { ips } = await pods.attach({ uid: key, namespace: 'x', name: key }, inside);
+      places.set(key, { netns: inside, ips });
+    }
+    const table = createPolicyTable(name);
+    nodes.push({ name, netns, table, enforcement: enforce(table, netns) });
+  }
+  undo.add(() => Promise.all(nodes.map(({ enforcement }) => enforcement.close())));
+  for (const { table } of nodes) {
+    for (const one of NAMESPACES) table.setNamespace(one);
+    for (const one of PODS) table.setPod(pod({ ...one, ips: places.get(one.key)?.ips ?? [] }));
+  }
+  undo.add(await listenEverywhere(places.values()));
+});
+after(() => undo.run());
+
+const enforce = (policies: PolicyTable, netns: string): Enforcement => {
+  const enforcement = startEnforcement({ policies, clock: systemClock, logger: silentLogger, netns });
+  enforcement.rewrite();
+  return enforcement;
+};
+
+async function apply(policies: readonly NetworkPolicy[]): Promise<void> {
+  for (const { table } of nodes) {
+    for (const one of present) if (!policies.includes(one)) table.deletePolicy(keyOf(one));
+    for (const one of policies) table.setPolicy(one);
+  }
+  present = policies;
+  for (const { enforcement } of nodes) enforcement.changed();
+  await Promise.all(nodes.map(({ enforcement }) => enforcement.programmed()));
+}
+
+const tablesOf = (netns: string) =>
+  execFileSync('ip', ['netns', 'exec', netns, 'nft', 'list', 'tables'], { encoding: 'utf8' })
+    .split('\n')
+    .filter((line) => line.includes(POLICY_TABLE));
+
+/** Sends packets of both families at once, and compares what arrives with what is expected. */
+async function check(packets: readonly { readonly text: string; readonly isAllowed: boolean }[]) {
+  const outcomes = packets.flatMap(({ text, isAllowed }) =>
+    FAMILIES.map(async (family) => {
+      const arrived = await arrives(places, rowPacket(text), family);
+      return arrived === isAllowed ? [] : [`${text} IPv${family === 0 ? 4 : 6}: ${arrived}`];
+    }),
+  );
+  assert.deepEqual((await Promise.all(outcomes)).flat(), []);
+}
+
+describe('packets pass as policies say', () => {
+  for (const { name, policies, allowed = [], denied = [] } of POLICY_ROWS) {
+    test(name, async () => {
+      await apply(policies);
+      await check([
+        ...allowed.map((text) => ({ text, isAllowed: true })),
+        ...denied.map((text) => ({ text, isAllowed: false })),
+      ]);
+    });
+  }
+});
+
+test('packets of random policies pass as the oracle says', async () => {
+  const seen = { true: 0, false: 0 };
+  for (let seed = 1; seed <= RANDOM_ROUNDS; seed++) {
+    // Which of its addresses a process of another node sends from is the routes' affair.
+    const senders = [...places.keys()].filter((name) => name !== 'node-2');
+    const { policies, packets } = randomPolicies(seed, senders);
+    await apply(policies);
+    const [first] = nodes;
+    assert.ok(first);
+    const expected = packets.map((text) => {
+      const isAllowed = allowedBy(first.table, rowPacket(text));
+      seen[`${isAllowed}`]++;
+      return { text, isAllowed };
+    });
+    await check(expected);
+  }
+  assert.ok(seen.true > 30 && seen.false > 30, JSON.stringify(seen));
+});
+
+/** Both families agree, since each pod and place has an address of both. */
+function allowedBy(table: PolicyTable, { from, to, port, protocol }: RowPacket): boolean {
+  const [source = '', destination = ''] = [places.get(from)?.ips[0], places.get(to)?.ips[0]];
+  const isNode = from.startsWith('node-');
+  return allows(table, { source, destination, port, protocol, ...(isNode ? { fromNode: from } : {}) })
+    .isAllowed;
+}
+
+test('open connections go on when a policy arrives, new ones are denied', async () => {
+  await apply([]);
+  const server = places.get('x/b');
+  const client = places.get('x/a');
+  assert.ok(server && client);
+  const socket = await connectFrom(undo, client.netns, server.ips[0] ?? '', 80);
+  await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress', 'Egress'] })]);
+  assert.ok(await echoBytes(socket, 5000));
+  await check([{ text: 'x/a → x/b:80/TCP', isAllowed: false }]);
+});
+
+test('rules stay while no agent runs, the next one adopts them, and they go with the last policy', async () => {
+  await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
+  const denied = { text: 'y/a → x/b:80/TCP', isAllowed: false };
+  await Promise.all(nodes.map(({ enforcement }) => enforcement.close()));
+  await check([denied]);
+  for (const node of nodes) node.enforcement = enforce(node.table, node.netns);
+  await Promise.all(nodes.map(({ enforcement }) => enforcement.programmed()));
+  await check([denied]);
+  await apply([]);
+  await check([{ ...denied, isAllowed: true }]);
+  for (const { netns } of nodes) assert.deepEqual(tablesOf(netns), []);
+});
+
+test('cleanup removes the rules of an agent that does not run', async () => {
+  await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
+  const [node] = nodes;
+  assert.ok(node);
+  await node.enforcement.close();
+  assert.equal(tablesOf(node.netns).length, 2);
+  await removePolicies(node.netns);
+  assert.deepEqual(tablesOf(node.netns), []);
+});
