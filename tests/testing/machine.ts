@@ -19,7 +19,10 @@ export function machineState(cluster: string, stateRoot: string): string[] {
     ...lines('ls /run/netns 2>/dev/null || true').map((line) => `netns ${line}`),
     ...lines('cut -d" " -f5 /proc/self/mountinfo').map((line) => `mount ${line}`),
     ...lines('nft list ruleset').map((line) => `nft ${line}`),
-    ...lines('find /sys/fs/cgroup -type d -name "fairlead*"').map((line) => `cgroup ${line}`),
+    // Other clusters come and go: the control groups are the whole machine's.
+    ...lines(`find /sys/fs/cgroup -type d -name "fairlead-${cluster}*" 2>/dev/null || true`).map(
+      (line) => `cgroup ${line}`,
+    ),
     ...lines('sysctl -a --pattern "net.ipv[46].(conf.all|ip_forward)" 2>/dev/null || true').map(
       (line) => `sysctl ${line}`,
     ),
