@@ -43,6 +43,8 @@ export interface Load {
 }
 
 export interface Connection {
+  /** How many requests have been answered. */
+  answered(): number;
   /** Closes it; throws where it broke. */
   stop(): Promise<{ readonly requests: number; readonly answers: ReadonlySet<string> }>;
 }
@@ -204,6 +206,7 @@ export async function startCluster(
       });
       const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
       return {
+        answered: () => out.split('\n').length - 1,
         async stop() {
           child.stdin.end();
           const status = await ended;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
-import type { Cluster } from './cluster.ts';
+import { eventually } from '../../src/lib/testing/eventually.ts';
+import type { Cluster, Connection } from './cluster.ts';
 
 /** A walk that takes every ordered pair of modes once. */
 export function walkThroughPairs(modes: readonly string[]): string[] {
@@ -47,18 +48,16 @@ export async function walkUnderLoad(
   for (const [index, mode] of path.entries()) {
     if (index === 0) continue;
     await t.test(`${path[index - 1]} → ${mode}`, async () => {
+      // They begin in the mode that is left, and go on in the next.
+      for (const connection of connections) await moreAnswers(connection);
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);
-      await new Promise((resolve) => setTimeout(resolve, 300));
       const earlier = connections;
       connections = open();
       for (const connection of earlier) {
-        const { requests, answers } = await connection.stop();
-        assert.ok(requests > 3, `${requests} requests`);
-        assert.equal(answers.size, 1);
+        await moreAnswers(connection);
+        assert.equal((await connection.stop()).answers.size, 1);
       }
-      // The next connections have begun in this mode before it is left.
-      await new Promise((resolve) => setTimeout(resolve, 500));
       for (const { name, load } of loads) assert.deepEqual(load.failures, {}, name);
     });
   }
@@ -68,4 +67,10 @@ export async function walkUnderLoad(
     assert.deepEqual(failures, {}, name);
     assert.ok(count >= 300, `${count} requests`);
   }
+}
+
+/** Waits until a connection has been answered twice more: at least one of the requests was sent after the call. */
+async function moreAnswers(connection: Connection): Promise<void> {
+  const before = connection.answered();
+  await eventually(connection.answered, (count) => count >= before + 2);
 }
