@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
@@ -235,6 +236,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   /** Clients of UDP that go on sending reach the other mode before the listener closes. */
   async function endLingering(listener: PoolListener): Promise<void> {
     const { proxy, protocol, at } = listener;
+    // Where this process waited for a processor, the timer is served before the connections that came meanwhile: they
+    // are accepted first, since closing the listener resets what it has not accepted.
+    await setImmediate();
     if (protocol === 'TCP') proxy.closeListener();
     else {
       await forget([at]);
