@@ -1,4 +1,4 @@
-// Runs packet test files two at a time, each in network and mount namespaces of its own (tools/private-node):
+// Runs packet test files two at a time, each in namespaces of its own (tools/private-node):
 // node tools/run-private-tests.mjs TIMEOUT_MS FILE…
 import { compose } from 'node:stream';
 import { run } from 'node:test';
