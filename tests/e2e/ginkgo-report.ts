@@ -39,7 +39,10 @@ export function readReport(text: string): SpecResult[] {
   return results.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
 }
 
-/** A spec that skipped itself says why; one that was filtered out has no message. */
+/**
+ * Tells how a spec ended, or null when it was not run to its end. A spec that skipped itself says why; one that was
+ * filtered out has no message; one that ran when the time of the whole run was over proves nothing.
+ */
 function stateOf(state: string, message: string): SpecState | null {
   switch (state) {
     case 'passed':
@@ -47,12 +50,17 @@ function stateOf(state: string, message: string): SpecState | null {
     case 'skipped':
     case 'pending':
       return message === '' ? null : 'skipped';
+    case 'interrupted':
+      return null;
+    case 'timedout':
+      return message.startsWith('A suite timeout occurred') ? null : 'failed';
     default:
       return 'failed';
   }
 }
 
+/** Specs print what servers answered, Protobuf too: characters that are not text become spaces. */
 function firstLine(message: string): string {
-  const line = message.replace(/\s+/g, ' ').trim();
+  const line = message.replace(/[\s\p{Cc}\uFFFD]+/gu, ' ').trim();
   return line.length > MAX_REASON ? `${line.slice(0, MAX_REASON - 1)}…` : line;
 }

@@ -21,6 +21,9 @@ const states: readonly [what: string, state: string, message: string | undefined
     ['a spec that panicked', 'panicked', 'nil map', 'failed'],
     ['a spec that skipped itself, with its reason', 'skipped', 'needs SCTP', 'skipped'],
     ['a spec that the focus left out', 'skipped', undefined, null],
+    ['a spec whose own time was over', 'timedout', 'A node timeout occurred', 'failed'],
+    ['a spec that ran when the time of the run was over', 'timedout', 'A suite timeout occurred', null],
+    ['a spec that was interrupted', 'interrupted', 'Interrupted by User', null],
   ];
 for (const [what, state, message, expected] of states) {
   test(`${what} is ${expected ?? 'not reported'}`, () => {
@@ -28,6 +31,11 @@ for (const [what, state, message, expected] of states) {
     assert.equal(result?.state ?? null, expected);
   });
 }
+
+test('the reason of a failed spec is one line of text', () => {
+  const [result] = readReport(JSON.stringify([{ SpecReports: [spec('x', 'failed', 'k8s\0\n\u0002 refused\uFFFD')] }]));
+  assert.equal(result?.reason, 'k8s refused');
+});
 
 test('set-up steps are not specs', () => {
   const before = { ...spec('', 'passed'), LeafNodeType: 'SynchronizedBeforeSuite' };

@@ -11,7 +11,7 @@ import { loadResults, saveResults } from './results.ts';
 const ROOT = resolve(import.meta.dirname, '..', '..');
 const FAIRLEAD = join(ROOT, 'fairlead');
 const DOCUMENT = join(ROOT, 'docs', 'conformance.md');
-const USAGE = `usage: node tests/e2e/run.ts GROUP [--mode M] [--ip-family F] [--focus REGEXP] [--procs N] [--timeout 60m] [--keep] [--no-save]
+const USAGE = `usage: node tests/e2e/run.ts GROUP [--mode M] [--ip-family F] [--focus REGEXP] [--resume] [--procs N] [--timeout 60m] [--keep] [--no-save]
        node tests/e2e/run.ts --document
 groups: ${GROUPS.map(({ name }) => name).join(', ')}`;
 
@@ -23,6 +23,7 @@ function main(): number {
       mode: { type: 'string', default: 'nftables' },
       'ip-family': { type: 'string', default: 'ipv4' },
       focus: { type: 'string' },
+      resume: { type: 'boolean', default: false },
       procs: { type: 'string', default: '4' },
       timeout: { type: 'string', default: '60m' },
       name: { type: 'string', default: 'e2e' },
@@ -41,6 +42,7 @@ function main(): number {
   }
   const group = groupNamed(positionals[0] ?? '');
   const { mode, 'ip-family': family, name } = values;
+  const done = values.resume ? finishedSpecs(group.name, mode, family) : [];
   const output = mkdtempSync(join(tmpdir(), 'fairlead-e2e-'));
   const fairlead = (...args: string[]) =>
     execFileSync(FAIRLEAD, [...args, '--name', name], { cwd: ROOT, encoding: 'utf8' }).trim();
@@ -57,7 +59,7 @@ function main(): number {
         'run',
         `--procs=${values.procs}`,
         `--focus=${values.focus ?? group.focus}`,
-        `--skip=${group.skip}`,
+        ...[group.skip, ...done.map(exactly)].map((pattern) => `--skip=${pattern}`),
         `--timeout=${values.timeout}`,
         '--no-color',
         '--poll-progress-after=0',
@@ -92,6 +94,17 @@ function main(): number {
     if (!values.keep) fairlead('down');
   }
 }
+
+/** Lists the specs of a group that passed or skipped themselves in a mode and IP family. */
+function finishedSpecs(group: string, mode: string, family: string): string[] {
+  const set = loadResults().find(
+    (one) => one.group === group && one.mode === mode && one.family === family,
+  );
+  return Object.entries(set?.specs ?? {}).flatMap(([name, { state }]) => (state === 'failed' ? [] : [name]));
+}
+
+/** A regular expression for one spec name; ginkgo matches it against the names of the suite and the spec. */
+const exactly = (name: string) => `${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
 
 function writeDocument(): number {
   writeFileSync(DOCUMENT, conformanceDocument(loadResults()));
