@@ -6,6 +6,8 @@ export interface Group {
   readonly focus: string;
   readonly skip: string;
   readonly nodes: number;
+  /** Over how many zones the nodes are spread, by their label. None where left out. */
+  readonly zones?: number;
   /** A few minutes' worth that CI runs. */
   readonly quick?: boolean;
 }
@@ -20,6 +22,7 @@ export const GROUPS: readonly Group[] = [
     focus: '\\[sig-network\\]',
     skip: NOT_DEFAULT,
     nodes: 3,
+    zones: 3,
   },
   {
     name: 'dual-stack',
@@ -41,6 +44,7 @@ export const GROUPS: readonly Group[] = [
     focus: 'Traffic Distribution|Topology Hints',
     skip: '\\[Disruptive\\]|\\[Flaky\\]',
     nodes: 6,
+    zones: 3,
   },
   {
     name: 'conformance',

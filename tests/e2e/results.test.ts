@@ -33,7 +33,9 @@ for (const [what, state, message, expected] of states) {
 }
 
 test('the reason of a failed spec is one line of text', () => {
-  const [result] = readReport(JSON.stringify([{ SpecReports: [spec('x', 'failed', 'k8s\0\n\u0002 refused\uFFFD')] }]));
+  const [result] = readReport(
+    JSON.stringify([{ SpecReports: [spec('x', 'failed', 'k8s\0\n\u0002 refused\uFFFD')] }]),
+  );
   assert.equal(result?.reason, 'k8s refused');
 });
 

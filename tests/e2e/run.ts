@@ -51,6 +51,11 @@ function main(): number {
   try {
     fairlead('image', 'load', join(assets, 'images'));
     const kubeconfig = fairlead('kubeconfig');
+    const kubectl = join(assets, 'kubectl');
+    for (let node = 1; group.zones !== undefined && node <= group.nodes; node++) {
+      const zone = `topology.kubernetes.io/zone=zone-${((node - 1) % group.zones) + 1}`;
+      execFileSync(kubectl, [`--kubeconfig=${kubeconfig}`, 'label', 'node', `node-${node}`, zone]);
+    }
     const log = openSync(join(output, 'log.txt'), 'w');
     const report = join(output, 'report.json');
     const { status } = spawnSync(
@@ -69,7 +74,7 @@ function main(): number {
         '--',
         `--kubeconfig=${kubeconfig}`,
         '--provider=local',
-        `--kubectl-path=${join(assets, 'kubectl')}`,
+        `--kubectl-path=${kubectl}`,
         `--num-nodes=${group.nodes}`,
         '--allowed-not-ready-nodes=0',
         '--disable-log-dump',
@@ -97,9 +102,7 @@ function main(): number {
 
 /** Lists the specs of a group that passed or skipped themselves in a mode and IP family. */
 function finishedSpecs(group: string, mode: string, family: string): string[] {
-  const set = loadResults().find(
-    (one) => one.group === group && one.mode === mode && one.family === family,
-  );
+  const set = loadResults().find((one) => one.group === group && one.mode === mode && one.family === family);
   return Object.entries(set?.specs ?? {}).flatMap(([name, { state }]) => (state === 'failed' ? [] : [name]));
 }
 
