@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { on, once } from 'node:events';
 import { createServer, request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
+import { WebSocket } from 'ws';
 import { CORE, configMap, pod, startApi } from './testing/api.ts';
 
 const api = startApi();
@@ -197,6 +198,47 @@ test('logs and upgrades reach the node, the API server showing its certificate',
       '/containerLogs/default/on-n1/c?tailLines=2',
       '/exec/default/on-n1/c?command=ls&input=1&output=1',
     ]);
+  } finally {
+    node.closeAllConnections();
+    node.close();
+  }
+});
+
+const socketMessages = async (path: string, protocols: string[], count: number) => {
+  const client = new WebSocket(`wss://127.0.0.1:${port}${path}`, protocols, {
+    ca: api.authority.cert,
+    ...admin,
+  });
+  const messages: string[] = [];
+  for await (const [data, isBinary] of on(client, 'message')) {
+    messages.push(`${isBinary ? 'bytes' : 'text'} ${data}`);
+    if (messages.length === count) break;
+  }
+  client.terminate();
+  return messages;
+};
+
+test('logs and watches come over a WebSocket to clients that ask for one', async () => {
+  const own = api.authority.issue({ commonName: 'system:node:n3', names: ['127.0.0.1'], usage: 'both' });
+  const node = createServer(
+    { ...own, ca: api.authority.cert, requestCert: true, rejectUnauthorized: true },
+    (_request, response) => response.end('alive\n'),
+  );
+  node.listen(0, '127.0.0.1');
+  await once(node, 'listening');
+  try {
+    await podOn('n3', (node.address() as AddressInfo).port);
+    const log = `${CORE}/pods/on-n3/log`;
+    assert.deepEqual(await socketMessages(log, [], 1), ['bytes alive\n']);
+    assert.deepEqual(await socketMessages(log, ['binary.k8s.io'], 1), ['bytes alive\n']);
+    assert.deepEqual(await socketMessages(log, ['base64.binary.k8s.io'], 1), ['text YWxpdmUK']);
+    await assert.rejects(socketMessages(log, ['v5.channel.k8s.io'], 1), /Unexpected server response: 400/);
+    const [event] = await socketMessages(
+      `${CORE}/pods?watch=true&fieldSelector=metadata.name%3Don-n3`,
+      [],
+      1,
+    );
+    assert.match(event ?? '', /^text \{"type":"ADDED",.*"name":"on-n3".*\}$/);
   } finally {
     node.closeAllConnections();
     node.close();

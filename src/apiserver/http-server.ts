@@ -14,6 +14,7 @@ import {
   sendOnSocket,
 } from './requests/http-exchange.ts';
 import type { IncomingRequest, OutgoingResponse, PlainResponse, Upgrade } from './requests/request.ts';
+import { isStreamOverWebSocket, sendOverWebSocket } from './requests/websocket-response.ts';
 import { StatusError } from './status-error.ts';
 
 export interface TlsMaterial {
@@ -171,7 +172,9 @@ function answerUpgrade(options: HttpServerOptions, upgrade: Upgrade): void {
   socket.on('close', () => gone.abort());
   respondTo(options, message, upgrade, gone.signal).then(
     (outgoing) => {
-      if (outgoing !== 'upgraded') sendOnSocket(socket, outgoing);
+      if (outgoing === 'upgraded') return;
+      if (isStreamOverWebSocket(message, outgoing)) sendOverWebSocket(upgrade, outgoing);
+      else sendOnSocket(socket, outgoing);
     },
     (error: unknown) => {
       options.logger.error({ url: message.url, err: error }, 'upgrade could not be answered');

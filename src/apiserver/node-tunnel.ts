@@ -102,7 +102,9 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
 
   return {
     async podStream(context, subresource) {
-      return upgraded(context, podTarget(options.store, context, subresource));
+      const target = podTarget(options.store, context, subresource);
+      // A log that is asked for over a WebSocket is sent so by this server: nodes answer it plainly.
+      return subresource === 'log' ? plain(context, target) : upgraded(context, target);
     },
     async nodeProxy(context) {
       const path = `${context.info.subpath || '/'}${queryText(context.query)}`;
