@@ -86,7 +86,7 @@ const dnsConfig: Check = (value, path, errors, spec) => {
   });
 };
 
-const SYSCTL = /^([a-z0-9][-_a-z0-9]*[a-z0-9]?[./])*[a-z0-9][-_a-z0-9]*[a-z0-9]?$/;
+const SYSCTL = /^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$/;
 
 const sysctls: Check = (value, path, errors) => {
   const names = new Set<string>();
