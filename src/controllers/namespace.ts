@@ -4,7 +4,7 @@ import { type Namespace, RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
-import { servedKinds } from './discovery.ts';
+import { type ServedKind, servedKinds } from './discovery.ts';
 
 const FINALIZER = 'kubernetes';
 
@@ -60,6 +60,8 @@ export function namespaceConditions(namespace: Namespace, rest: NamespaceRest, n
   });
 }
 
+const isPods = ({ group, plural }: ServedKind) => group === '' && plural === 'pods';
+
 /** Empties namespaces that are being deleted, then lets them go. */
 export function startNamespaces(context: ControllerContext): void {
   const { client, caches, clock, signal } = context;
@@ -72,27 +74,29 @@ export function startNamespaces(context: ControllerContext): void {
     const resources = (await servedKinds(client, signal)).filter(
       ({ namespaced, verbs }) => namespaced && verbs.includes('list') && verbs.includes('deletecollection'),
     );
-    await all(
-      resources.map(async (resource) => {
-        const kind = resource.group ? `${resource.plural}.${resource.group}` : resource.plural;
-        try {
-          let { items } = await client.list(resource, { namespace, signal });
-          if (items.length === 0) return;
-          await client.deleteCollection(resource, { namespace, propagationPolicy: 'Background', signal });
-          items = (await client.list(resource, { namespace, signal })).items;
-          if (items.length > 0) counts.set(`${kind}.`, items.length);
-          for (const item of items) {
-            for (const finalizer of item.metadata?.finalizers ?? []) {
-              finalizers.set(finalizer, (finalizers.get(finalizer) ?? 0) + 1);
-            }
+    const emptyOf = async (resource: ServedKind): Promise<void> => {
+      const kind = resource.group ? `${resource.plural}.${resource.group}` : resource.plural;
+      try {
+        let { items } = await client.list(resource, { namespace, signal });
+        if (items.length === 0) return;
+        await client.deleteCollection(resource, { namespace, propagationPolicy: 'Background', signal });
+        items = (await client.list(resource, { namespace, signal })).items;
+        if (items.length > 0) counts.set(`${kind}.`, items.length);
+        for (const item of items) {
+          for (const finalizer of item.metadata?.finalizers ?? []) {
+            finalizers.set(finalizer, (finalizers.get(finalizer) ?? 0) + 1);
           }
-        } catch (error) {
-          // Kinds that a server lists but does not serve.
-          if (hasReason(error, 'NotFound', 'MethodNotAllowed')) return;
-          failures.push(`${kind}: ${messageOf(error)}`);
         }
-      }),
-    );
+      } catch (error) {
+        // Kinds that a server lists but does not serve.
+        if (hasReason(error, 'NotFound', 'MethodNotAllowed')) return;
+        failures.push(`${kind}: ${messageOf(error)}`);
+      }
+    };
+    // Pods end first: until then they may need what protects and configures them, such as NetworkPolicies (KEP-5080).
+    const [podKinds, others] = [resources.filter(isPods), resources.filter((one) => !isPods(one))];
+    await all(podKinds.map(emptyOf));
+    if (counts.size === 0 && failures.length === 0) await all(others.map(emptyOf));
     return { counts, finalizers, failure: failures.length > 0 ? failures.sort().join('; ') : null };
   };
 

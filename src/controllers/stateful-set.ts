@@ -100,8 +100,11 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
     .filter(([ordinal]) => ordinal < start || ordinal >= end)
     .sort(([a], [b]) => b - a)
     .map(([, pod]) => pod);
+  // In order, an unhealthy pod holds up the scaling down, except when the ones before it are all healthy: those that
+  // stay are, or this point would not have been reached.
+  const firstUnhealthy = condemned.findLast((pod) => !isHealthy(pod));
   for (const pod of condemned) {
-    if (!isGoing(pod)) plan.delete.push(pod);
+    if (!isGoing(pod) && (!ordered || isHealthy(pod) || pod === firstUnhealthy)) plan.delete.push(pod);
     if (ordered) return plan;
   }
   if (set.spec?.updateStrategy?.type === 'OnDelete' || plan.create.length + plan.delete.length > 0)

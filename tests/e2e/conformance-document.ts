@@ -62,7 +62,7 @@ function verdictOf(set: ResultSet, name: string): { verdict: Verdict | null; rea
   const spec = set.specs[name];
   if (!spec) return { verdict: null, reason: '' };
   if (spec.state === 'passed') return { verdict: 'passed', reason: '' };
-  const why = notApplicable(name, set.mode);
+  const why = notApplicable(name, set.mode, spec.reason ?? '');
   if (why !== null) return { verdict: 'not applicable', reason: why };
   return { verdict: spec.state === 'skipped' ? 'not applicable' : 'failed', reason: spec.reason ?? '' };
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { conformanceDocument } from './conformance-document.ts';
 import { readReport } from './ginkgo-report.ts';
+import { notApplicable } from './not-applicable.ts';
 import { loadResults } from './results.ts';
 
 const spec = (text: string, State: string, Message?: string) => ({
@@ -42,6 +43,13 @@ test('the reason of a failed spec is one line of text', () => {
 test('set-up steps are not specs', () => {
   const before = { ...spec('', 'passed'), LeafNodeType: 'SynchronizedBeforeSuite' };
   assert.deepEqual(readReport(JSON.stringify([{ SpecReports: [before] }])), []);
+});
+
+test('a spec that cannot pass for one reason has failed when it fails for another', () => {
+  const spec = '[sig-node] Pod InPlace Resize Container resize pod via the replace endpoint';
+  const reason = notApplicable(spec, 'nftables', 'Timed out: failed to read cgroup value "/sys/fs/cgroup/x"');
+  assert.match(reason ?? '', /cgroup v1/);
+  assert.equal(notApplicable(spec, 'nftables', 'timed out waiting for the condition'), null);
 });
 
 test('docs/conformance.md is what the results render to', () => {
