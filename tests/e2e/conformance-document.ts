@@ -2,9 +2,14 @@ import { GROUPS } from './groups.ts';
 import { notApplicable } from './not-applicable.ts';
 import type { ResultSet } from './results.ts';
 
-type Verdict = 'passed' | 'failed' | 'not applicable';
+type Verdict = 'passed' | 'failed' | 'not applicable' | 'not run';
 
-const SIGN: Readonly<Record<Verdict, string>> = { passed: '✓', failed: '✗', 'not applicable': '–' };
+const SIGN: Readonly<Record<Verdict, string>> = {
+  passed: '✓',
+  failed: '✗',
+  'not applicable': '–',
+  'not run': ' ',
+};
 
 /** Renders docs/conformance.md: counts of each run, then every spec with its result in each run. */
 export function conformanceDocument(sets: readonly ResultSet[]): string {
@@ -13,17 +18,17 @@ export function conformanceDocument(sets: readonly ResultSet[]): string {
     '',
     'Generated from `tests/e2e/results` by `node tests/e2e/run.ts --document`; do not edit. How to run them:',
     '[tests/e2e/README.md](../tests/e2e/README.md). A spec that skips itself, or that cannot apply to a cluster of',
-    'network namespaces, counts as not applicable, with its reason.',
+    'network namespaces, counts as not applicable, with its reason: ✓ passed, ✗ failed, – not applicable, empty not run.',
     '',
-    '| specs | mode | IP family | Kubernetes | passed | failed | not applicable |',
-    '| --- | --- | --- | --- | --- | --- | --- |',
+    '| specs | mode | IP family | Kubernetes | passed | failed | not applicable | not run |',
+    '| --- | --- | --- | --- | --- | --- | --- | --- |',
   ];
   for (const group of GROUPS) {
     for (const set of sets.filter((one) => one.group === group.name)) {
       const verdicts = Object.keys(set.specs).map((name) => verdictOf(set, name).verdict);
       const count = (verdict: Verdict) => verdicts.filter((one) => one === verdict).length;
       lines.push(
-        `| ${group.title} | ${set.mode} | ${set.family} | ${set.version} | ${count('passed')} | ${count('failed')} | ${count('not applicable')} |`,
+        `| ${group.title} | ${set.mode} | ${set.family} | ${set.version} | ${count('passed')} | ${count('failed')} | ${count('not applicable')} | ${count('not run')} |`,
       );
     }
   }
@@ -41,10 +46,10 @@ function groupSection(title: string, sets: readonly ResultSet[]): string[] {
   const rows = names.map((name) => {
     const cells = sets.map((set) => {
       const { verdict, reason } = verdictOf(set, name);
-      if (verdict && verdict !== 'passed') {
+      if (verdict === 'failed' || verdict === 'not applicable') {
         reasons.push(`* ${SIGN[verdict]} ${set.mode}, ${set.family}: ${text(name)}: ${text(reason)}`);
       }
-      return verdict ? SIGN[verdict] : ' ';
+      return SIGN[verdict];
     });
     return `| ${text(name)} | ${cells.join(' | ')} |`;
   });
@@ -58,9 +63,9 @@ function groupSection(title: string, sets: readonly ResultSet[]): string[] {
   ];
 }
 
-function verdictOf(set: ResultSet, name: string): { verdict: Verdict | null; reason: string } {
+function verdictOf(set: ResultSet, name: string): { verdict: Verdict; reason: string } {
   const spec = set.specs[name];
-  if (!spec) return { verdict: null, reason: '' };
+  if (!spec || spec.state === 'not run') return { verdict: 'not run', reason: '' };
   if (spec.state === 'passed') return { verdict: 'passed', reason: '' };
   const why = notApplicable(name, set.mode, spec.reason ?? '');
   if (why !== null) return { verdict: 'not applicable', reason: why };

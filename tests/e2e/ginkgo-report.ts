@@ -32,12 +32,20 @@ export function readReport(text: string): SpecResult[] {
       const message = spec.Failure?.Message ?? '';
       const state = stateOf(spec.State, message);
       if (!state) continue;
-      const name = [...(spec.ContainerHierarchyTexts ?? []), spec.LeafNodeText].join(' ');
-      results.push({ name, state, reason: state === 'passed' ? '' : firstLine(message) });
+      results.push({ name: nameOf(spec), state, reason: state === 'passed' ? '' : firstLine(message) });
     }
   }
   return results.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
 }
+
+/** Lists the names of all specs of the suites, also of those that did not run. */
+export function specNames(text: string): string[] {
+  return (JSON.parse(text) as Report[]).flatMap((suite) =>
+    (suite.SpecReports ?? []).filter(({ LeafNodeType }) => LeafNodeType === 'It').map(nameOf),
+  );
+}
+
+const nameOf = (spec: SpecReport) => [...(spec.ContainerHierarchyTexts ?? []), spec.LeafNodeText].join(' ');
 
 /**
  * Tells how a spec ended, or null when it was not run to its end. A spec that skipped itself says why; one that was

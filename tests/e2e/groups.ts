@@ -64,6 +64,11 @@ export const GROUPS: readonly Group[] = [
   },
 ];
 
+/** True for a spec that a whole run of the group runs. */
+export function isOfGroup({ focus, skip }: Group, spec: string): boolean {
+  return new RegExp(focus).test(spec) && !new RegExp(skip).test(spec);
+}
+
 /** Finds a group by name. Throws with the known names when there is none. */
 export function groupNamed(name: string): Group {
   const group = GROUPS.find((one) => one.name === name);

@@ -9,7 +9,12 @@ export interface ResultSet {
   readonly family: string;
   /** The version of Kubernetes that the specs are from. */
   readonly version: string;
-  readonly specs: Readonly<Record<string, { readonly state: SpecState; readonly reason?: string }>>;
+  readonly specs: Readonly<Record<string, SavedSpec>>;
+}
+
+export interface SavedSpec {
+  readonly state: SpecState | 'not run';
+  readonly reason?: string;
 }
 
 export const RESULTS = join(import.meta.dirname, 'results');
@@ -17,11 +22,17 @@ export const RESULTS = join(import.meta.dirname, 'results');
 const fileOf = (group: string, mode: string, family: string) =>
   join(RESULTS, `${group}.${mode}.${family}.json`);
 
-/** Replaces the results of the specs that ran and keeps those of the others. */
-export function saveResults(set: Omit<ResultSet, 'specs'>, ran: readonly SpecResult[]): ResultSet {
+/** Replaces the results of the specs that ran and keeps those of the others; `all`: the names of the group's specs. */
+export function saveResults(
+  set: Omit<ResultSet, 'specs'>,
+  ran: readonly SpecResult[],
+  all: readonly string[],
+): ResultSet {
   const file = fileOf(set.group, set.mode, set.family);
   const before = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as ResultSet).specs : {};
-  const specs: Record<string, { state: SpecState; reason?: string }> = { ...before };
+  const specs: Record<string, SavedSpec> = {};
+  for (const name of all) specs[name] = { state: 'not run' };
+  Object.assign(specs, before);
   for (const { name, state, reason } of ran) specs[name] = reason === '' ? { state } : { state, reason };
   const sorted = Object.fromEntries(Object.entries(specs).sort(([a], [b]) => (a < b ? -1 : 1)));
   const next: ResultSet = { ...set, specs: sorted };
