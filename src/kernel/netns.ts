@@ -221,9 +221,12 @@ export function bindUdpIn(ref: NetnsRef | null, address: string, port: number): 
   return boundSocket(ref, SOCK_DGRAM, address, port, () => 0);
 }
 
-/** An unconnected TCP socket inside a namespace; `new net.Socket({ fd }).connect(port, address)` uses it. */
-export function openTcpIn(ref: NetnsRef, family: 'ipv4' | 'ipv6'): number {
-  return inNetns(ref, () => {
+/**
+ * An unconnected TCP socket inside a namespace (null: this thread's); `new net.Socket({ fd }).connect(port, address)`
+ * uses it.
+ */
+export function openTcpIn(ref: NetnsRef | null, family: 'ipv4' | 'ipv6'): number {
+  const open = () => {
     const fd = libc().socket(
       family === 'ipv4' ? AF_INET : AF_INET6,
       SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
@@ -231,7 +234,8 @@ export function openTcpIn(ref: NetnsRef, family: 'ipv4' | 'ipv6'): number {
     );
     if (fd < 0) throw systemError('open socket');
     return fd;
-  });
+  };
+  return ref === null ? open() : inNetns(ref, open);
 }
 
 function boundSocket(

@@ -81,6 +81,16 @@ export function localEndpoints(candidates: readonly Candidate[]): readonly Endpo
   return (ready.length > 0 ? ready : local).map((candidate) => candidate.endpoint);
 }
 
+/** What may serve and is not in a set. */
+export function sparedEndpoints(
+  candidates: readonly Candidate[],
+  chosen: readonly Endpoint[],
+): readonly Endpoint[] {
+  if (candidates.length === chosen.length) return [];
+  const taken = new Set(chosen);
+  return candidates.map(({ endpoint }) => endpoint).filter((endpoint) => !taken.has(endpoint));
+}
+
 /** How many endpoints of a set failover may leave out: at most half of it, never the last. */
 export const mostEjected = (endpoints: number): number => Math.floor(endpoints / 2);
 

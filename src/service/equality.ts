@@ -9,7 +9,8 @@ export function samePool(a: Pool, b: Pool): boolean {
     a === b ||
     (a.id === b.id &&
       sameList(a.endpoints, b.endpoints, sameEndpoint) &&
-      sameList(a.ejected ?? NONE, b.ejected ?? NONE, sameEndpoint))
+      sameList(a.ejected ?? NONE, b.ejected ?? NONE, sameEndpoint) &&
+      sameList(a.spared ?? NONE, b.spared ?? NONE, sameEndpoint))
   );
 }
 

@@ -46,6 +46,11 @@ export interface Pool {
   readonly endpoints: readonly Endpoint[];
   /** What would serve as well, but failed lately and is left out by failover; absent: nothing. */
   readonly ejected?: readonly Endpoint[];
+  /**
+   * UDP: what serves still but gets no new flows (it terminates, or hints and policies choose others): its flows stay, as
+   * with kube-proxy; absent: nothing.
+   */
+  readonly spared?: readonly Endpoint[];
 }
 
 export type Route =

@@ -7,6 +7,7 @@ import {
   clusterEndpoints,
   localEndpoints,
   mergeEndpoints,
+  sparedEndpoints,
   withoutEjected,
 } from './endpoint-selection.ts';
 import { sameFrontend, samePool } from './equality.ts';
@@ -135,7 +136,8 @@ function endpointSets(
     const left = service.options.failover
       ? withoutEjected(endpoints, protocol, context.ejected)
       : { endpoints };
-    const fresh: Pool = { id: `${id}/${scope}`, ...left };
+    const spared = protocol === 'UDP' ? sparedEndpoints(candidates, endpoints) : [];
+    const fresh: Pool = { id: `${id}/${scope}`, ...left, ...(spared.length > 0 ? { spared } : {}) };
     return before && samePool(before, fresh) ? before : fresh;
   };
   const needsLocal = service.externalLocal || service.internalLocal;

@@ -10,7 +10,7 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 
-/** "address port" of the endpoints that any source class may reach; only of UDP, whose flows are compared. */
+/** "address port" of the endpoints to which flows may lead; only of UDP, whose flows are compared. */
 type Serving = ReadonlySet<string>;
 const NOT_COMPARED: Serving = new Set();
 
@@ -43,7 +43,8 @@ export function createServingIndex(): ServingIndex {
     for (const source of SOURCE_CLASSES) {
       const route = frontend.routes[source];
       if (route.action !== 'forward') continue;
-      for (const { ip, port } of route.pool.endpoints) endpoints.add(`${ip} ${port}`);
+      const { endpoints: chosen, spared = [] } = route.pool;
+      for (const { ip, port } of [...chosen, ...spared]) endpoints.add(`${ip} ${port}`);
     }
     serving.set(key, endpoints);
   }

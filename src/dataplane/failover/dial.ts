@@ -1,11 +1,18 @@
-import { connect, Socket } from 'node:net';
+import { Socket } from 'node:net';
 import { type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
+import { tcpInfo } from '../../kernel/tcp-info.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { hasCode } from '../../lib/errors.ts';
 import type { AddressAndPort, Outcome } from './outcome.ts';
 
 /** How long to wait for a late answer. */
 const MAX_LATE_MS = 3000;
+
+/**
+ * An answer after the timeout: `slow` where the endpoint took that long to answer, `healed` where earlier packets were
+ * lost and a later one was answered in time.
+ */
+export type LateAnswer = 'slow' | 'healed';
 
 /**
  * Connects to an endpoint by TCP and closes the connection. Everything but an answer or a refusal is a timeout. Null: this
@@ -16,16 +23,15 @@ export function dial(
   timeoutMs: number,
   clock: Clock,
   netns?: NetnsRef,
-  onLate: () => void = () => {},
+  onLate: (answer: LateAnswer) => void = () => {},
 ): Promise<Outcome['kind'] | null> {
   return new Promise((resolve) => {
     const { ip, port } = endpoint;
     let socket: Socket;
+    let fd: number;
     try {
-      socket =
-        netns === undefined
-          ? connect({ host: ip, port })
-          : new Socket({ fd: openTcpIn(netns, ip.includes(':') ? 'ipv6' : 'ipv4') }).connect(port, ip);
+      fd = openTcpIn(netns ?? null, ip.includes(':') ? 'ipv6' : 'ipv4');
+      socket = new Socket({ fd }).connect(port, ip);
     } catch {
       resolve(null);
       return;
@@ -41,7 +47,8 @@ export function dial(
       if (ended) return;
       resolve('timeout');
       cancel = clock.after(MAX_LATE_MS - timeoutMs, () => finish('timeout'));
-      socket.once('connect', onLate);
+      // Before the listener that closes the socket.
+      socket.prependOnceListener('connect', () => onLate(lateAnswer(fd, timeoutMs)));
     };
     // An answer that arrived while this process was busy is read after the timer has run.
     let cancel = clock.after(timeoutMs, () => setImmediate(giveUp));
@@ -51,4 +58,10 @@ export function dial(
       else finish(hasCode(error, 'ECONNREFUSED') ? 'reset' : 'timeout');
     });
   });
+}
+
+/** Asks the kernel which of the connection's first packets was answered, and how long that took. */
+function lateAnswer(fd: number, timeoutMs: number): LateAnswer {
+  const { rtt, retransmits } = tcpInfo(fd);
+  return retransmits === 0 || rtt >= timeoutMs * 1000 ? 'slow' : 'healed';
 }

@@ -12,7 +12,7 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 import { frontendKey } from '../../service/service-compiler.ts';
-import { dial } from './dial.ts';
+import { dial, type LateAnswer } from './dial.ts';
 import { createEjectionPolicy, type Decision, type EjectionSettings } from './ejection-policy.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
 import type { AddressAndPort, Outcome } from './outcome.ts';
@@ -113,16 +113,20 @@ export function startFailover(options: FailoverOptions): Failover {
     return (slow.get(endpointKey(endpoint.ip, endpoint.port, protocol)) ?? 0) > clock.now();
   }
 
-  function answersLate(key: EndpointKey): void {
+  function answeredLate(key: EndpointKey, answer: LateAnswer): void {
     if (closed) return;
     for (const [other, until] of slow) if (until <= clock.now()) slow.delete(other);
-    slow.set(key, clock.now() + SLOW_FOR_MS);
-    logger.info({ endpoint: key }, 'endpoint answers late: its pending connections are not deleted');
+    if (answer === 'slow') {
+      slow.set(key, clock.now() + SLOW_FOR_MS);
+      logger.info({ endpoint: key }, 'endpoint answers late: its pending connections are not deleted');
+    }
     carryOut(policy.observe(clock.now(), key, { kind: 'success', client: '' }, []));
   }
 
   async function check(key: EndpointKey, endpoint: AddressAndPort): Promise<void> {
-    const result = await dial(endpoint, EJECTION_RULES.agentCheckMs, clock, netns, () => answersLate(key));
+    const result = await dial(endpoint, EJECTION_RULES.agentCheckMs, clock, netns, (answer) =>
+      answeredLate(key, answer),
+    );
     if (!closed) carryOut(policy.checked(clock.now(), key, result));
   }
 

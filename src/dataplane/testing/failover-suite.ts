@@ -209,7 +209,7 @@ export function testFailover(
       assert.deepEqual([...seen].sort(), ['pod1', 'pod2']);
     });
 
-    test('an endpoint that answers late is left alone', async () => {
+    test('an endpoint that loses first packets and then answers keeps failover', async () => {
       const made = await begin(['pod1', 'pod2']);
       // Only the second SYN of a connection arrives, a second later.
       topology.run('pod1', 'nft', LOSE_FIRST_SYN);
@@ -223,9 +223,7 @@ export function testFailover(
           answers.filter(({ failure }) => failure),
           [],
         );
-        assert.ok(answers.some(({ place }) => place === 'pod1'));
-        assert.equal(made.unanswered, before);
-        assert.equal(made.failover?.ejected.size, 0);
+        assert.ok(made.unanswered > before, 'no connection was sent elsewhere');
       } finally {
         topology.run('pod1', 'nft', 'delete table ip late');
       }

@@ -169,7 +169,7 @@ export function createPoolListeners({
     entry.settings = next;
     entry.balancer.configure(next);
     if (!moved) return;
-    const serving = new Set(next.endpoints.map(hostPort));
+    const serving = new Set([...next.endpoints, ...(pool.spared ?? [])].map(hostPort));
     entry.proxy.poolChanged((endpoint) => serving.has(endpoint));
   }
 

@@ -1,0 +1,29 @@
+import { libc, systemError } from './libc.ts';
+
+const IPPROTO_TCP = 6;
+const TCP_INFO = 11;
+// Offsets in struct tcp_info (linux/tcp.h).
+const RTT_AT = 68;
+const TOTAL_RETRANSMITS_AT = 100;
+const LENGTH = 104;
+
+/** What the kernel knows of a connection. */
+export interface TcpInfo {
+  /** Smoothed round-trip time in microseconds; 0: not measured. By timestamps, also where packets were sent again. */
+  readonly rtt: number;
+  /** Segments sent again, the first one (SYN) included. */
+  readonly retransmits: number;
+}
+
+/** Reads TCP_INFO of a socket. Throws FairleadError with the kernel's errno. */
+export function tcpInfo(fd: number): TcpInfo {
+  const bytes = new Uint8Array(LENGTH);
+  const length = Uint8Array.of(LENGTH, 0, 0, 0);
+  if (libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, bytes, length) !== 0) throw systemError('read TCP_INFO');
+  const view = new DataView(bytes.buffer);
+  const isLittleEndian = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
+  return {
+    rtt: view.getUint32(RTT_AT, isLittleEndian),
+    retransmits: view.getUint32(TOTAL_RETRANSMITS_AT, isLittleEndian),
+  };
+}
