@@ -3,6 +3,8 @@ import { Readable } from 'node:stream';
 import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import { createServiceResolver } from './admission/webhooks/service-resolver.ts';
+import { createWebhookClient } from './admission/webhooks/webhook-client.ts';
 import { installBuiltins } from './builtins.ts';
 import { ClusterAddresses, DEFAULT_SERVICE_CIDR, IP_ADDRESSES, SERVICE_CIDRS } from './cluster-addresses.ts';
 import { createClusterDialer } from './cluster-dialer.ts';
@@ -147,12 +149,22 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     if (after !== null || last.object.metadata.name !== DEFAULT_SERVICE_CIDR) return;
     background(() => installBuiltins(resources, store, KINDS, options));
   });
+  const conversionWebhooks = createWebhookClient(
+    createServiceResolver(
+      {
+        get: (collection, key) => store.get(collection, key)?.object,
+        list: (collection, namespace) => store.list(collection, namespace).map(({ object }) => object),
+      },
+      random,
+    ),
+  );
   const definitions = serveDefinitions({
     store,
     resources,
     registry,
     schemas: schema,
     evaluateRule: createRuleEvaluator(),
+    webhooks: conversionWebhooks,
     clock,
     logger,
   });
@@ -202,6 +214,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       endAddresses();
       endServiceCidr();
       definitions.close();
+      conversionWebhooks.close();
       await Promise.all(servers.map((server) => server.close()));
       nodes.close();
       defaults.close();

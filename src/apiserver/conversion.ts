@@ -7,19 +7,41 @@ export function storageKind(kind: Kind): Kind {
   return kind.view?.of ?? kind;
 }
 
-/** An object that a client sent, as it is kept. */
-export function toStorage(kind: Kind, object: ApiObject): ApiObject {
-  return kind.view ? kind.view.toStorage(object) : object;
+/**
+ * Makes `presented` possible for stored objects, which is to be called for each of them before: some are converted by a
+ * webhook. Throws StatusError 500 when that fails.
+ */
+export async function preparePresented(kind: Kind, objects: readonly ApiObject[]): Promise<void> {
+  await kind.converter?.prepare(objects, apiVersionOf(kind));
+}
+
+/** An object that a client sent, as it is kept. Throws StatusError 500 when its webhook does not convert it. */
+export async function toStorage(kind: Kind, object: ApiObject): Promise<ApiObject> {
+  if (!kind.view) return object;
+  const { converter } = kind;
+  if (!converter) return kind.view.toStorage(object);
+  const apiVersion = apiVersionOf(kind.view.of);
+  await converter.prepare([object], apiVersion);
+  return kind.view.toStorage(converter.converted(object, apiVersion));
 }
 
 /** A kept object under the kind by which a client asks for it. */
 export function presented(kind: Kind, object: ApiObject): ApiObject {
   const apiVersion = apiVersionOf(kind);
+  const { converter } = kind;
+  const isOther = object.apiVersion !== apiVersion;
+  const source = converter && isOther ? converter.converted(object, apiVersion) : object;
   if (!kind.view) {
     // Kept before the custom resource's storage version became this one.
-    return object.apiVersion === apiVersion ? object : { ...object, apiVersion };
+    return isOther ? { ...source, apiVersion } : source;
   }
-  return { ...kind.view.fromStorage(object), apiVersion, kind: kind.kind };
+  return { ...kind.view.fromStorage(source), apiVersion, kind: kind.kind };
+}
+
+/** As `presented`, for one object. Throws StatusError 500 when its webhook does not convert it. */
+export async function present(kind: Kind, object: ApiObject): Promise<ApiObject> {
+  await preparePresented(kind, [object]);
+  return presented(kind, object);
 }
 
 export function presentedJson(kind: Kind, stored: StoredObject): string {

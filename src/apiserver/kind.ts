@@ -67,12 +67,22 @@ export interface Kind {
   readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
   /** PUT of an object that is not there creates it. */
   readonly createOnUpdate?: boolean;
+  /** Changes objects from one version into another, where that takes more than a function of them. */
+  readonly converter?: Converter;
   /** It is another kind's objects, seen under other names. */
   readonly view?: {
     readonly of: Kind;
     toStorage(object: ApiObject): ApiObject;
     fromStorage(object: ApiObject): ApiObject;
   };
+}
+
+/** Converts objects by asking somebody (a webhook): first `prepare`, then `converted` gives the results at once. */
+export interface Converter {
+  /** Throws StatusError 500 when the objects cannot be converted. */
+  prepare(objects: readonly ApiObject[], apiVersion: string): Promise<void>;
+  /** A copy of the object in another version. Throws Error when it was not prepared. */
+  converted(object: ApiObject, apiVersion: string): ApiObject;
 }
 
 export interface KindOptions extends Partial<Omit<Kind, 'group' | 'version' | 'kind' | 'plural'>> {}

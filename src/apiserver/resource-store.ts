@@ -53,6 +53,8 @@ export type Part = 'main' | 'status' | 'finalize' | 'binding' | 'ephemeralcontai
 export interface WriteOptions {
   /** Checks and answers, but stores nothing. */
   readonly dryRun?: boolean;
+  /** The object as it is, where it is kept in an older version than its kind's. */
+  readonly current?: ApiObject;
   /** Default: "main". */
   readonly part?: Part;
   /** Notes in a changed object, before it is stored, who changed what; for a new one, its creator calls it. */
@@ -228,7 +230,7 @@ export class ResourceStore {
     object: ApiObject,
     options: WriteOptions = {},
   ): PreparedWrite {
-    const current = before.object;
+    const current = options.current ?? before.object;
     const name = current.metadata.name ?? '';
     const part = options.part ?? 'main';
     this.#checkPreconditions(kind, current, object);

@@ -1,7 +1,9 @@
-import { defineKind, type Kind } from '../kind.ts';
+import type { WebhookClient } from '../admission/webhooks/webhook-client.ts';
+import { type Converter, defineKind, type Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
 import { compareVersions } from '../version-order.ts';
+import { createWebhookConverter } from './conversion-webhook.ts';
 import { type DefinitionSpec, type DefinitionVersion, specOf, statusOf } from './definition.ts';
 import { parseJsonPath } from './json-path.ts';
 import { createColumnPrinter } from './printer-columns.ts';
@@ -23,15 +25,23 @@ const ANYTHING: StructuralSchema = { type: 'object', 'x-kubernetes-preserve-unkn
 
 /**
  * The kinds of a definition, one for each version that it serves. Objects are kept in the storage version; other
- * versions differ by their apiVersion, their schema's pruning and its defaults (conversion strategy None).
+ * versions differ by their apiVersion, their schema's pruning and its defaults, and by what the definition's webhook
+ * makes of them where there is one. `client`: null where objects are not converted.
  */
-export function customKinds(definition: ApiObject, evaluateRule: EvaluateRule): CustomKind[] {
+export function customKinds(
+  definition: ApiObject,
+  evaluateRule: EvaluateRule,
+  client: Pick<WebhookClient, 'post'> | null,
+): CustomKind[] {
   const spec = specOf(definition);
   const versions = [...spec.versions].sort((a, b) => Number(b.storage) - Number(a.storage));
   const kinds: CustomKind[] = [];
+  const { strategy, webhook } = spec.conversion ?? {};
+  const converter =
+    strategy === 'Webhook' && webhook && client ? createWebhookConverter(webhook, client) : null;
   let storage: CustomKind | null = null;
   for (const version of versions) {
-    const made: CustomKind = customKind(definition, version, storage, evaluateRule);
+    const made: CustomKind = customKind(definition, version, storage, evaluateRule, converter);
     storage ??= made;
     if (version.served) kinds.push(made);
   }
@@ -43,6 +53,7 @@ function customKind(
   version: DefinitionVersion,
   storage: CustomKind | null,
   evaluateRule: EvaluateRule,
+  converter: Converter | null,
 ): CustomKind {
   const spec = specOf(definition);
   const names = statusOf(definition).acceptedNames ?? spec.names;
@@ -76,6 +87,7 @@ function customKind(
     printer: createColumnPrinter(version.additionalPrinterColumns),
     ...(version.deprecated ? { deprecation: version.deprecationWarning ?? deprecation(spec, version) } : {}),
     isCustom: true,
+    ...(converter ? { converter } : {}),
     validate: (object: ApiObject, before: ApiObject | null): FieldError[] =>
       validateValue(schema, object, {
         evaluateRule,

@@ -1,4 +1,4 @@
-import { presented, storageKind } from '../conversion.ts';
+import { present, storageKind } from '../conversion.ts';
 import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
 import { contentType, readBody } from '../requests/body.ts';
 import { respondNegotiated } from '../requests/responses.ts';
@@ -82,16 +82,18 @@ export function customScale(paths: ScalePaths): Subresource {
       options,
       storeOptions(services, context.kind, context, options),
     );
-    return respondNegotiated(services.schema, context, 200, scaleOf(presented(context.kind, stored.object)));
+    const object = await present(context.kind, stored.object);
+    return respondNegotiated(services.schema, context, 200, scaleOf(object));
   }
 
   return {
     name: 'scale',
     kind: SCALE,
     handlers: {
-      get(context, services) {
+      async get(context, services) {
         const { object } = services.resources.get(storageKind(context.kind), context.namespace, context.name);
-        return respondNegotiated(services.schema, context, 200, scaleOf(presented(context.kind, object)));
+        const shown = await present(context.kind, object);
+        return respondNegotiated(services.schema, context, 200, scaleOf(shown));
       },
       async update(context, services) {
         const options = readRequestOptions(context.query, 'UpdateOptions');

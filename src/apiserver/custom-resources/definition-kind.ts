@@ -1,5 +1,4 @@
 import { defineKind } from '../kind.ts';
-import { at } from '../object.ts';
 import { CLEANUP_FINALIZER } from './definition.ts';
 
 /** The kind whose objects define other kinds. */
@@ -12,10 +11,6 @@ export const DEFINITION_KIND = defineKind(
     shortNames: ['crd', 'crds'],
     categories: ['api-extensions'],
     status: true,
-    notice: (definition) =>
-      at(definition, 'spec', 'conversion', 'strategy') === 'Webhook'
-        ? 'conversion webhooks are not called: versions differ by their apiVersion alone, as with strategy None'
-        : null,
     // A definition stays until its objects are deleted.
     deletionFinalizers: [CLEANUP_FINALIZER],
     prepareCreate(definition) {

@@ -1,6 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
+import type { WebhookClient } from '../admission/webhooks/webhook-client.ts';
 import { type ApiObject, equal } from '../object.ts';
 import type { ResourceStore } from '../resource-store.ts';
 import { storedResource } from '../routes/builtin-resources.ts';
@@ -20,6 +21,8 @@ export interface DefinitionsOptions {
   readonly registry: ResourceRegistry;
   readonly schemas: CustomSchemas;
   readonly evaluateRule: EvaluateRule;
+  /** Asks conversion webhooks. */
+  readonly webhooks: Pick<WebhookClient, 'post'>;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -110,7 +113,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
       definition.metadata.deletionTimestamp !== undefined,
     ]);
     if (before?.resourceVersion === identity) return false;
-    const kinds = customKinds(definition, options.evaluateRule);
+    const kinds = customKinds(definition, options.evaluateRule, options.webhooks);
     const isTerminating = definition.metadata.deletionTimestamp !== undefined;
     for (const { kind, version } of kinds) {
       const scale = version.subresources?.scale;
@@ -131,7 +134,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
   function cleanUp(definition: ApiObject): void {
     const name = definition.metadata.name ?? '';
     const objects = `${specOf(definition).names.plural}.${specOf(definition).group}`;
-    const [custom] = customKinds(definition, options.evaluateRule);
+    const [custom] = customKinds(definition, options.evaluateRule, null);
     if (custom) {
       const kind = custom.kind.view?.of ?? custom.kind;
       for (const { object } of store.list(objects)) {

@@ -205,19 +205,6 @@ test('OpenAPI describes the kind', async () => {
   assert.equal(body.components.schemas['com.example.v1.Widget'].properties.spec.required[0], 'size');
 });
 
-test('a definition with a conversion webhook is warned of, since it is not called', async () => {
-  const clientConfig = { url: 'https://127.0.0.1:9/convert' };
-  const conversion = { strategy: 'Webhook', webhook: { clientConfig, conversionReviewVersions: ['v1'] } };
-  const names = { plural: 'gadgets', kind: 'Gadget' };
-  const { status, headers } = await request('POST', DEFINITIONS, {
-    ...definition,
-    metadata: { name: 'gadgets.example.com' },
-    spec: { ...definition.spec, names, conversion },
-  });
-  assert.equal(status, 201);
-  assert.match(headers['warning'] ?? '', /conversion webhooks are not called/);
-});
-
 test('versions are preferred by their stability and number; requests for deprecated ones are warned of', async () => {
   const names = { plural: 'gears', kind: 'Gear' };
   const versions = [

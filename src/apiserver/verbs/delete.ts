@@ -1,5 +1,5 @@
 import { mutate, release, validate } from '../admission/run.ts';
-import { presented, storageKind } from '../conversion.ts';
+import { present, storageKind } from '../conversion.ts';
 import type { JsonObject } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respond, success } from '../requests/responses.ts';
@@ -56,7 +56,7 @@ export async function deleteAdmitted(
   const attributes = admissionAttributes(context, {
     operation: 'DELETE',
     object: null,
-    oldObject: presented(kind, before.object),
+    oldObject: await present(kind, before.object),
     options: deleteOptionsObject(options),
     dryRun: options.dryRun === true,
     name,

@@ -1,4 +1,4 @@
-import { presented, presentedJson } from '../conversion.ts';
+import { preparePresented, presented, presentedJson } from '../conversion.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import { contentTypeOf } from '../requests/encode.ts';
 import type { Representation } from '../requests/negotiation.ts';
@@ -55,16 +55,20 @@ export const listObjects: ResourceHandler = async (context, services) => {
   return listResponse(services, context, form, page.items, metadata);
 };
 
-/** A list in the form that the client asked for. */
-export function listResponse(
+/** A list in the form that the client asked for. Throws StatusError 500 when objects cannot be converted. */
+export async function listResponse(
   services: ApiServices,
   context: ResourceContext,
   form: Representation,
   items: readonly StoredObject[],
   metadata: object,
-): PlainResponse {
+): Promise<PlainResponse> {
   const { kind } = context;
   const { schema } = services;
+  await preparePresented(
+    kind,
+    items.map(({ object }) => object),
+  );
   const transform = transformFor(context, form, services.tables, kind, new Date(services.clock.now()));
   if (transform)
     return respond(

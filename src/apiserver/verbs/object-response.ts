@@ -1,4 +1,4 @@
-import { presented, presentedJson } from '../conversion.ts';
+import { preparePresented, presented, presentedJson } from '../conversion.ts';
 import { contentTypeOf, encode } from '../requests/encode.ts';
 import { ALL_FORMATS, negotiate, type Offer, type Representation } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
@@ -40,15 +40,16 @@ function checkShape({ info, kind }: ResourceContext, form: Representation): void
   throw new StatusError(406, 'NotAcceptable', message);
 }
 
-/** An object of the request's kind as the answer. */
-export function objectResponse(
+/** An object of the request's kind as the answer. Throws StatusError 500 when it cannot be converted. */
+export async function objectResponse(
   services: ApiServices,
   context: ResourceContext,
   form: Representation,
   status: number,
   stored: StoredObject,
-): PlainResponse {
+): Promise<PlainResponse> {
   const { kind } = context;
+  await preparePresented(kind, [stored.object]);
   const now = new Date(services.clock.now());
   const transform = transformFor(context, form, services.tables, kind, now);
   if (transform) {

@@ -1,6 +1,7 @@
 import type { AdmissionAttributes, AdmissionOperation } from '../admission/plugin.ts';
 import { mutate, release, validate } from '../admission/run.ts';
-import { presented, storageKind, toStorage } from '../conversion.ts';
+import { present, storageKind, toStorage } from '../conversion.ts';
+import type { Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import { warn } from '../requests/request-context.ts';
 import { modified, type PreparedWrite, type WriteOptions } from '../resource-store.ts';
@@ -82,10 +83,10 @@ export async function createObject(
   const prepared = services.resources.prepareCreate(
     storageKind(kind),
     namespace,
-    toStorage(kind, object),
+    await toStorage(kind, object),
     options,
   );
-  return admitted(services, prepared, attributes(presented(kind, prepared.object)), request);
+  return admitted(services, prepared, kind, attributes, request);
 }
 
 /**
@@ -102,7 +103,7 @@ export async function updateObject(
   const { kind, namespace, name } = context;
   for (let attempt = 1; ; attempt++) {
     const before = services.resources.get(storageKind(kind), namespace, name);
-    const old = presented(kind, before.object);
+    const old = await present(kind, before.object);
     const object = change(structuredClone(old));
     const isBased = object.metadata.resourceVersion !== undefined && object.metadata.resourceVersion !== '';
     const attributes = (of: ApiObject) =>
@@ -119,10 +120,10 @@ export async function updateObject(
       const prepared = services.resources.prepareUpdate(
         storageKind(kind),
         before,
-        toStorage(kind, object),
-        options,
+        await toStorage(kind, object),
+        kind.converter ? { ...options, current: await present(storageKind(kind), before.object) } : options,
       );
-      return await admitted(services, prepared, attributes(presented(kind, prepared.object)), request);
+      return await admitted(services, prepared, kind, attributes, request);
     } catch (error) {
       const raced =
         error instanceof StatusError &&
@@ -140,10 +141,13 @@ export async function updateObject(
 async function admitted(
   services: ApiServices,
   prepared: PreparedWrite,
-  attributes: AdmissionAttributes,
+  kind: Kind,
+  attributesOf: (object: ApiObject) => AdmissionAttributes,
   request: RequestOptions,
 ): Promise<StoredObject> {
+  let attributes: AdmissionAttributes;
   try {
+    attributes = attributesOf(await present(kind, prepared.object));
     await validate(services.admission, attributes);
   } catch (error) {
     prepared.release();

@@ -1,9 +1,10 @@
-import { presented, presentedJson } from '../conversion.ts';
+import { preparePresented, presented, presentedJson } from '../conversion.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { Representation } from '../requests/negotiation.ts';
 import { WireWriter } from '../schema/protobuf-wire.ts';
 import type { SchemaService } from '../schema-service.ts';
+import type { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import type { Transform } from '../verbs/transform.ts';
 
@@ -17,6 +18,10 @@ export interface EventEncoding {
   event(type: WatchEventType, stored: StoredObject): Buffer;
   /** An object that is not stored: a bookmark. */
   bookmark(object: ApiObject): Buffer;
+  /** Why the watch ends. */
+  failure(status: StatusError): Buffer;
+  /** Called before `event` for these objects: a webhook converts them. Throws StatusError 500 when it does not. */
+  readonly prepare?: (objects: readonly ApiObject[]) => Promise<void>;
 }
 
 /** Chooses the encoding of a watch's events. `form` is JSON or Protobuf. */
@@ -35,7 +40,9 @@ export function eventEncoding(
   };
   const isTable = form.as?.kind === 'Table';
   const id = `${form.format} ${form.pretty} ${apiVersionOf(kind)}/${kind.kind} ${form.as?.kind ?? ''} ${form.as?.version ?? ''}`;
-  const shared = isTable ? null : id;
+  const prepare = kind.converter ? (objects: readonly ApiObject[]) => preparePresented(kind, objects) : null;
+  const shared = isTable || prepare ? null : id;
+  const preparing = prepare ? { prepare } : {};
   if (form.format === 'protobuf') {
     const encode = (type: WatchEventType, object: object) =>
       protobufFrame(type, schema.encodeProtobuf(object));
@@ -44,6 +51,8 @@ export function eventEncoding(
       shared,
       event: (type, { object }) => encode(type, transformed(object) ?? presented(kind, object)),
       bookmark: (object) => encode('BOOKMARK', transformed(object) ?? object),
+      failure: (status) => encode('ERROR', status.toJSON()),
+      ...preparing,
     };
   }
   const line = (type: WatchEventType, json: string) => Buffer.from(`{"type":"${type}","object":${json}}\n`);
@@ -55,6 +64,8 @@ export function eventEncoding(
       return line(type, shown ? JSON.stringify(shown) : presentedJson(kind, stored));
     },
     bookmark: (object) => line('BOOKMARK', JSON.stringify(transformed(object) ?? object)),
+    failure: (status) => line('ERROR', JSON.stringify(status)),
+    ...preparing,
   };
 }
 

@@ -22,6 +22,7 @@ function counting(): { encoding: EventEncoding; count: () => number } {
       return Buffer.from(`${type} ${stored.object.metadata.name}\n`);
     },
     bookmark: () => Buffer.alloc(0),
+    failure: () => Buffer.alloc(0),
   };
   return { encoding, count: () => count };
 }

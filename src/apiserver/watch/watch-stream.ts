@@ -6,7 +6,8 @@ import type { Filter } from '../resource-store.ts';
 import { badRequest, expired } from '../status-error.ts';
 import type { Store } from '../store.ts';
 import type { EventEncoding } from './event-encoding.ts';
-import { observed, type WatchHub } from './watch-hub.ts';
+import { convertingSink, directSink, type EventSink } from './event-sink.ts';
+import { observed, type WatchGroup, type WatchHub } from './watch-hub.ts';
 
 export interface WatchRequest {
   readonly filter: Filter;
@@ -56,33 +57,47 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
     };
     // creationTimestamp is null as in Go's zero value: a bookmark has no other metadata.
     const object = { kind: kind.kind, apiVersion: apiVersionOf(kind), metadata } as unknown as ApiObject;
-    receive(encoding.bookmark(object));
+    sink.bookmark(object);
   };
+  const end = () => {
+    stop();
+    stream.push(null);
+  };
+  const { prepare } = encoding;
+  const sink = prepare
+    ? convertingSink(encoding, prepare, receive, (bytes) => {
+        receive(bytes);
+        end();
+      })
+    : directSink(encoding, receive);
 
   if (initial) {
     const parts: Buffer[] = [];
     for (const stored of store.list(kind.collection, filter.namespace)) {
       if (!filter.matches(stored.object)) continue;
-      parts.push(encoding.event('ADDED', stored));
+      if (prepare) sink.event('ADDED', stored);
+      else parts.push(encoding.event('ADDED', stored));
     }
     if (parts.length > 0) receive(Buffer.concat(parts));
     if (request.sendInitialEvents && request.bookmarks) bookmark({ [INITIAL_EVENTS_END]: 'true' });
   }
   for (const event of missed) {
     const seen = observed(filter, event);
-    if (seen) receive(encoding.event(seen.type, seen.stored));
+    if (seen) sink.event(seen.type, seen.stored);
   }
 
   const watcher = { receive };
-  const group = hub.join(
-    {
-      collection: kind.collection,
-      filter,
-      selector: filter === request.filter ? request.selector : `${request.selector} after ${start}`,
-      encoding,
-    },
-    watcher,
-  );
+  const group = prepare
+    ? listenAlone(store, kind, filter, sink)
+    : hub.join(
+        {
+          collection: kind.collection,
+          filter,
+          selector: filter === request.filter ? request.selector : `${request.selector} after ${start}`,
+          encoding,
+        },
+        watcher,
+      );
   let cancelBookmark = () => {};
   const scheduleBookmark = () => {
     cancelBookmark = clock.after(BOOKMARK_MS, () => {
@@ -95,8 +110,7 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   const cancelTimeout = clock.after(request.timeoutMs, () => {
     group.flush();
     if (request.bookmarks) bookmark();
-    stop();
-    stream.push(null);
+    sink.afterwards(end);
   });
   const stop = () => {
     group.remove(watcher);
@@ -109,6 +123,15 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   request.signal.addEventListener('abort', abort);
   stream.on('close', stop);
   return stream;
+}
+
+/** Follows changes that are converted for this watch alone. */
+function listenAlone(store: Store, kind: Kind, filter: Filter, sink: EventSink): Omit<WatchGroup, 'add'> {
+  const stop = store.listen(kind.collection, (event) => {
+    const seen = observed(filter, event);
+    if (seen) sink.event(seen.type, seen.stored);
+  });
+  return { remove: stop, flush() {} };
 }
 
 /** The filter without objects of a version that the client has seen already, though this server has not. */

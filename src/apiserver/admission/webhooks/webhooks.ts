@@ -2,7 +2,7 @@ import { messageOf } from '../../../lib/errors.ts';
 import type { Logger } from '../../../lib/log.ts';
 import type { Authorizer } from '../../authorization/authorizer.ts';
 import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
-import { presented, toStorage } from '../../conversion.ts';
+import { present, toStorage } from '../../conversion.ts';
 import { applyJsonPatch } from '../../json-patch.ts';
 import { type ApiObject, equal, type JsonObject } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
@@ -63,7 +63,11 @@ export function createMutatingWebhooks(
         const resource = await matches(options, hook, attributes);
         if (!resource) return;
         const response = await call(options, hook, attributes, resource);
-        if (response?.patch && object && applyPatch(options, hook, attributes, resource, response.patch))
+        if (
+          response?.patch &&
+          object &&
+          (await applyPatch(options, hook, attributes, resource, response.patch))
+        )
           changed = true;
         seen.set(hook, structuredClone(object));
       };
@@ -135,7 +139,7 @@ async function call(
   const uid = options.randomUuid();
   let response: ReviewResponse;
   try {
-    const review = reviewRequest(uid, attributes, reviewedAs(options.registry, attributes, resource));
+    const review = reviewRequest(uid, attributes, await reviewedAs(options.registry, attributes, resource));
     response = readResponse(await options.client.post(hook, review), uid, hook.type === 'Mutating');
   } catch (error) {
     const message = `failed calling webhook ${JSON.stringify(hook.name)}: ${messageOf(error)}`;
@@ -153,11 +157,11 @@ async function call(
 }
 
 /** The objects of a write in the group and version that a webhook has asked for. */
-function reviewedAs(
+async function reviewedAs(
   registry: ResourceRegistry,
   attributes: AdmissionAttributes,
   wanted: GroupVersionResource,
-): ReviewedAs {
+): Promise<ReviewedAs> {
   const { resource, kind, object, oldObject } = attributes;
   if (wanted.group === resource.group && wanted.version === resource.version) {
     return { resource, kind, object, oldObject };
@@ -165,23 +169,24 @@ function reviewedAs(
   const from = registry.find(resource.group, resource.version, resource.resource)?.kind;
   const to = registry.find(wanted.group, wanted.version, wanted.resource)?.kind;
   if (!from || !to) return { resource, kind, object, oldObject };
-  const convert = (one: ApiObject | null) => one && presented(to, toStorage(from, structuredClone(one)));
+  const convert = async (one: ApiObject | null) =>
+    one && (await present(to, await toStorage(from, structuredClone(one))));
   return {
     resource: wanted,
     kind: { group: to.group, version: to.version, kind: to.kind },
-    object: convert(object),
-    oldObject: convert(oldObject),
+    object: await convert(object),
+    oldObject: await convert(oldObject),
   };
 }
 
 /** Changes the object of a write as a webhook's patch says; true when that made a difference. */
-function applyPatch(
+async function applyPatch(
   { registry, complete }: WebhookOptions,
   hook: Webhook,
   attributes: AdmissionAttributes,
   wanted: GroupVersionResource,
   patch: unknown[],
-): boolean {
+): Promise<boolean> {
   const { object, resource } = attributes;
   if (!object) {
     throw new StatusError(
@@ -190,7 +195,7 @@ function applyPatch(
       `Internal error occurred: admission webhook ${JSON.stringify(hook.name)} attempted to modify the object, which is not supported for this operation`,
     );
   }
-  const shown = reviewedAs(registry, attributes, wanted).object ?? object;
+  const shown = (await reviewedAs(registry, attributes, wanted)).object ?? object;
   let patched: JsonObject;
   try {
     patched = applyJsonPatch(shown as unknown as JsonObject, patch);
@@ -206,7 +211,7 @@ function applyPatch(
   const isOther = wanted.group !== resource.group || wanted.version !== resource.version;
   const next =
     isOther && from && to
-      ? presented(to, toStorage(from, patched as unknown as ApiObject))
+      ? await present(to, await toStorage(from, patched as unknown as ApiObject))
       : (patched as unknown as ApiObject);
   complete(next);
   if (equal(next, object)) return false;
