@@ -6,25 +6,28 @@ import { connectToApi } from './api-connection.ts';
 import type { AgentConfiguration } from './configuration.ts';
 
 /**
- * Takes part in the election of the agent that allocates load-balancer addresses, where the configuration has pools.
- * Resolves after the signal aborts.
+ * Allocates load-balancer addresses out of the configuration's pools while this process holds the Lease. Resolves after
+ * the signal aborts.
  */
 export async function allocateFromPools(
   configuration: AgentConfiguration,
   options: {
+    /** The name of this process, of all that compete for the Lease. */
+    readonly identity: string;
     readonly clock: Clock;
     readonly random: () => number;
     readonly logger: Logger;
     readonly signal: AbortSignal;
   },
 ): Promise<void> {
-  const { loadBalancer, nodeName } = configuration;
-  const pools = Object.entries(loadBalancer?.pools ?? {}).map(([name, ranges]) => ({ name, ranges }));
-  if (pools.length === 0) return;
+  const pools = Object.entries(configuration.loadBalancer?.pools ?? {}).map(([name, ranges]) => ({
+    name,
+    ranges,
+  }));
   const transport = connectToApi(configuration, options);
   try {
     const client = createClient(transport, 'fairlead-load-balancer-pools');
-    await electPools({ client, ...options }, nodeName, pools);
+    await electPools({ client, ...options }, options.identity, pools);
   } finally {
     transport.close();
   }

@@ -76,7 +76,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     "The interface that leads to the clients. Absent: the one with the node's address.",
   'loadBalancer.leaseDurationMs': 'How long other nodes wait before they take over, in milliseconds.',
   'loadBalancer.pools':
-    'Addresses for Services by name of the pool: networks, ranges, single addresses. All agents must have the same. Empty: another program assigns them.',
+    'Addresses for Services by name of the pool: networks, ranges, single addresses; `fairlead address-controller` gives them. Empty: another program assigns addresses.',
   healthzBindAddress: 'ADDRESS:PORT of /healthz and /livez. Absent: not served.',
   metricsBindAddress:
     'ADDRESS:PORT of /metrics, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',

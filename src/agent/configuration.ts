@@ -128,8 +128,8 @@ export interface LoadBalancerConfiguration {
   /** How long the other nodes wait for one that announces addresses before they take over. */
   readonly leaseDurationMs: number;
   /**
-   * Addresses for Services, by the pool's name: networks, ranges, single addresses. One of the agents with pools gives
-   * them away, so all must have the same. Empty: another program assigns them.
+   * Addresses for Services, by the pool's name: networks, ranges, single addresses. `address-controller` gives them.
+   * Empty: another program assigns addresses.
    */
   readonly pools: Readonly<Record<string, readonly string[]>>;
 }

@@ -3,7 +3,6 @@ import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import { parse, stringify } from 'yaml';
-import { allocateFromPools } from '../agent/address-pools-part.ts';
 import { startAgent } from '../agent/agent.ts';
 import { removeAll } from '../agent/cleanup.ts';
 import { type AgentConfiguration, readConfiguration } from '../agent/configuration.ts';
@@ -84,6 +83,12 @@ export const command = defineCommand({
     }
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
+    if (Object.keys(configuration.loadBalancer?.pools ?? {}).length > 0) {
+      logger.info(
+        {},
+        'loadBalancer.pools: addresses are given by `fairlead address-controller`; the agent announces them',
+      );
+    }
     setOomScore(configuration.oomScoreAdj, logger);
     const agent = await startAgent(configuration, {
       builtinImages: builtinImages(configuration.stateDir),
@@ -105,14 +110,7 @@ export const command = defineCommand({
         logger.error({ err: error }, `failed to start the node: ${messageOf(error)}`);
         process.exit(1);
       });
-    const pools = allocateFromPools(configuration, {
-      clock: systemClock,
-      random: Math.random,
-      logger,
-      signal,
-    });
     if (!signal.aborted) await once(signal, 'abort');
-    await pools;
     await agent.close();
     return 0;
   },

@@ -47,6 +47,16 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: 'image', summary: 'load, pull, list and remove images of pods', load: () => import('./image.ts') },
   { name: 'agent', summary: 'run the node agent of a real cluster', load: () => import('./agent.ts') },
   {
+    name: 'address-controller',
+    summary: 'give load-balancer addresses to the Services of a real cluster',
+    load: () => import('./address-controller.ts'),
+  },
+  {
+    name: 'manifests',
+    summary: 'print what installs Fairlead on a real cluster',
+    load: () => import('./manifests.ts'),
+  },
+  {
     name: 'cleanup',
     summary: 'remove everything that an agent wrote on this node',
     load: () => import('./cleanup.ts'),

@@ -26,7 +26,8 @@ const UNSUPPORTED: Readonly<Record<'user' | 'cluster', readonly string[]>> = {
   cluster: ['proxy-url'],
 };
 
-interface ReadContext {
+/** A context of a kubeconfig. */
+export interface ReadContext {
   readonly credentials: Credentials;
   readonly cluster: Readonly<Record<string, unknown>>;
   /** The user's exec plugin. */
@@ -70,7 +71,8 @@ function refusal(file: string, message: string, cause?: unknown): FairleadError 
   });
 }
 
-function readContext(file: string, contextName?: string): ReadContext {
+/** Reads a context (default: the current one) without running its exec plugin. Throws naming the field that is wrong. */
+export function readContext(file: string, contextName?: string): ReadContext {
   const refuse = (message: string, cause?: unknown) => refusal(file, message, cause);
   let config: Kubeconfig;
   try {

@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { parse, parseAllDocuments } from 'yaml';
+import { readConfiguration } from '../agent/configuration.ts';
+import { deploymentFiles } from './deployment-files.ts';
+import { INSTALLATIONS, type Installation, installationObjects } from './installation-objects.ts';
+
+const deploy = join(import.meta.dirname, '..', '..', 'deploy');
+const kubectl = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kubectl');
+
+interface Role {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  readonly rules?: { readonly resources: string[]; readonly verbs: string[] }[];
+  readonly roleRef?: { readonly name: string };
+  readonly data?: Record<string, string>;
+}
+
+const objects = (parts: Installation, pool: readonly string[] = []) =>
+  installationObjects({
+    parts,
+    namespace: 'kube-system',
+    image: 'fairlead:1',
+    mode: 'nftables',
+    server: 'https://192.0.2.1:6443',
+    clusterCidr: '10.244.0.0/16',
+    dnsAddress: '10.96.0.10',
+    clusterDomain: 'cluster.local',
+    uplink: 'eth0',
+    pool,
+  }) as unknown as Role[];
+
+test('the files below deploy/ are those of the generator (node tools/deployment-files.mjs)', () => {
+  for (const [path, text] of deploymentFiles())
+    assert.equal(readFileSync(join(deploy, path), 'utf8'), text, path);
+});
+
+for (const parts of INSTALLATIONS) {
+  test(`${parts}: the agent accepts its configuration, and its nodes get kube-proxy's role alone`, () => {
+    const all = objects(parts);
+    const text = all.find(({ kind }) => kind === 'ConfigMap')?.data?.['agent.yaml'] ?? '';
+    const configuration = readConfiguration(parse(text), { NODE_NAME: 'node-1' });
+    assert.equal(configuration.server, 'https://192.0.2.1:6443');
+    assert.deepEqual(
+      [configuration.proxy !== null, configuration.dns !== null, configuration.network !== null],
+      [true, parts !== 'proxy', parts === 'all'],
+    );
+    assert.deepEqual(
+      all.flatMap(({ roleRef }) => roleRef?.name ?? []),
+      ['system:node-proxier'],
+    );
+  });
+}
+
+test('with a pool only the address controller may write Services; nodes get Leases of one namespace', () => {
+  const all = objects('proxy', ['192.0.2.10-192.0.2.20']);
+  const writers = all.filter(({ rules }) =>
+    rules?.some(
+      ({ resources, verbs }) =>
+        resources.some((one) => one.startsWith('services')) &&
+        verbs.some((verb) => !['list', 'watch'].includes(verb)),
+    ),
+  );
+  assert.deepEqual(
+    writers.map(({ kind, metadata }) => [kind, metadata.name]),
+    [['ClusterRole', 'fairlead-addresses']],
+  );
+  assert.deepEqual(
+    all.filter(({ kind }) => kind === 'Role').map(({ metadata }) => metadata),
+    ['fairlead', 'fairlead-addresses'].map((name) => ({
+      name,
+      namespace: 'kube-system',
+      labels: { 'app.kubernetes.io/name': name },
+    })),
+  );
+});
+
+test('each placeholder of the chart has a value, and each template is YAML', () => {
+  const files = deploymentFiles();
+  const values = parse(files.get('helm/fairlead/values.yaml') ?? '') as Record<string, string>;
+  for (const parts of INSTALLATIONS) {
+    const template = files.get(`helm/fairlead/templates/${parts}.yaml`) ?? '';
+    const used = [...template.matchAll(/\.Values\.([A-Za-z]+)/g)].map(([, name = '']) => name);
+    assert.deepEqual(
+      used.filter((name) => !(name in values)),
+      [],
+    );
+    const branch = /\{\{- else \}\}\n([\s\S]*?)\{\{- end \}\}/.exec(template)?.[1] ?? '';
+    const documents = parseAllDocuments(branch.replace(/\{\{ *required "[^"]*" [^}]*\}\}/g, 'https://x:1'));
+    assert.deepEqual(
+      documents.flatMap((document) => document.errors),
+      [],
+    );
+    assert.equal(documents.length, objects(parts).length);
+  }
+});
+
+test('kubectl kustomize renders each overlay', {
+  skip: existsSync(kubectl) ? false : 'KUBEBUILDER_ASSETS names no folder with kubectl',
+}, () => {
+  for (const parts of INSTALLATIONS) {
+    const out = execFileSync(kubectl, ['kustomize', join(deploy, 'kustomize', parts)]).toString();
+    const kinds = parseAllDocuments(out).map((document) => (document.toJS() as { kind: string }).kind);
+    assert.deepEqual(
+      kinds.toSorted(),
+      objects(parts)
+        .map(({ kind }) => kind)
+        .toSorted(),
+    );
+  }
+});

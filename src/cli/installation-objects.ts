@@ -1,0 +1,277 @@
+import { stringify } from 'yaml';
+
+/** Which parts the agents of a cluster carry. */
+export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all'] as const;
+export type Installation = (typeof INSTALLATIONS)[number];
+
+/** Texts may be placeholders of a template language, such as "{{ .Values.image }}". */
+export interface InstallationOptions {
+  readonly parts: Installation;
+  readonly namespace: string;
+  readonly image: string;
+  readonly mode: string;
+  /** "https://10.0.0.1:6443": what agents reach before any of them has programmed the API server's Service. */
+  readonly server: string;
+  /** "10.244.0.0/16,fd00:10:244::/56"; empty: pods are told from others by their Node's podCIDRs. */
+  readonly clusterCidr: string;
+  /** The cluster IP of DNS, where the agents answer it. */
+  readonly dnsAddress: string;
+  readonly clusterDomain: string;
+  /** The interface that leads to the other nodes, with pod networks. */
+  readonly uplink: string;
+  /** Ranges of load-balancer addresses; empty: another program assigns and announces them. */
+  readonly pool: readonly string[];
+}
+
+type KubeObject = Record<string, unknown>;
+
+const NAME = 'fairlead';
+const CONTROLLER = 'fairlead-addresses';
+const LABEL = 'app.kubernetes.io/name';
+const RBAC = 'rbac.authorization.k8s.io';
+
+/** The objects that install Fairlead on a cluster, in the order in which they are to be created. */
+export function installationObjects(options: InstallationOptions): KubeObject[] {
+  const hasPool = options.pool.length > 0;
+  return [
+    serviceAccount(options, NAME),
+    // The role of kube-proxy, which every cluster has, is all that a node's agent needs.
+    clusterRoleBinding(options, NAME, 'system:node-proxier'),
+    ...(hasPool ? announcementRights(options) : []),
+    configMap(options),
+    daemonSet(options),
+    ...(options.parts === 'proxy' ? [] : [dnsService(options)]),
+    ...(hasPool ? addressController(options) : []),
+  ];
+}
+
+/** The objects as YAML documents. */
+export function installationYaml(options: InstallationOptions): string {
+  return installationObjects(options)
+    .map((object) => stringify(object, { lineWidth: 0 }))
+    .join('---\n');
+}
+
+function meta({ namespace }: InstallationOptions, name: string, isNamespaced = true): KubeObject {
+  return { name, ...(isNamespaced ? { namespace } : {}), labels: { [LABEL]: name } };
+}
+
+function serviceAccount(options: InstallationOptions, name: string): KubeObject {
+  return { apiVersion: 'v1', kind: 'ServiceAccount', metadata: meta(options, name) };
+}
+
+function clusterRoleBinding(options: InstallationOptions, name: string, role: string): KubeObject {
+  return {
+    apiVersion: `${RBAC}/v1`,
+    kind: 'ClusterRoleBinding',
+    metadata: meta(options, name, false),
+    roleRef: { apiGroup: RBAC, kind: 'ClusterRole', name: role },
+    subjects: [{ kind: 'ServiceAccount', name, namespace: options.namespace }],
+  };
+}
+
+/** The Leases that say which node announces which address are in kube-system. */
+function leaseRights(options: InstallationOptions, name: string, verbs: readonly string[]): KubeObject[] {
+  const metadata = { ...meta(options, name), namespace: 'kube-system' };
+  return [
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'Role',
+      metadata,
+      rules: [{ apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs }],
+    },
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'RoleBinding',
+      metadata,
+      roleRef: { apiGroup: RBAC, kind: 'Role', name },
+      subjects: [{ kind: 'ServiceAccount', name, namespace: options.namespace }],
+    },
+  ];
+}
+
+const announcementRights = (options: InstallationOptions) =>
+  leaseRights(options, NAME, ['get', 'list', 'watch', 'create', 'update', 'delete']);
+
+function agentConfiguration(options: InstallationOptions): KubeObject {
+  const { parts, clusterCidr } = options;
+  return {
+    apiVersion: 'fairlead.dev/v1alpha1',
+    kind: 'AgentConfiguration',
+    server: options.server,
+    clusterDomain: options.clusterDomain,
+    proxy: {
+      mode: options.mode,
+      ...(clusterCidr === ''
+        ? { detectLocalMode: 'NodeCIDR' }
+        : { detectLocalMode: 'ClusterCIDR', clusterCIDRs: clusterCidr.split(',') }),
+    },
+    ...(parts === 'all' ? { network: { overlay: 'vxlan', uplink: options.uplink, cni: {} } } : {}),
+    ...(parts === 'proxy' ? {} : { dns: { addresses: [options.dnsAddress] } }),
+    ...(options.pool.length > 0 ? { loadBalancer: { pools: { default: options.pool } } } : {}),
+    healthzBindAddress: '0.0.0.0:10256',
+    metricsBindAddress: '127.0.0.1:10249',
+  };
+}
+
+function configMap(options: InstallationOptions): KubeObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: meta(options, NAME),
+    data: { 'agent.yaml': stringify(agentConfiguration(options), { lineWidth: 0 }) },
+  };
+}
+
+/** A folder of the node, mounted at the same path. */
+interface Mount {
+  readonly name: string;
+  readonly path: string;
+  readonly type?: string;
+  readonly readOnly?: true;
+  readonly mountPropagation?: string;
+}
+
+function mounts(parts: Installation): Mount[] {
+  return [
+    { name: 'state', path: '/var/lib/fairlead' },
+    { name: 'run', path: '/run/fairlead' },
+    { name: 'xtables-lock', path: '/run/xtables.lock', type: 'FileOrCreate' },
+    { name: 'modules', path: '/lib/modules', readOnly: true },
+    { name: 'bpf', path: '/sys/fs/bpf', mountPropagation: 'Bidirectional' },
+    ...(parts === 'all'
+      ? [
+          { name: 'cni-bin', path: '/opt/cni/bin' },
+          { name: 'cni-conf', path: '/etc/cni/net.d' },
+          { name: 'netns', path: '/run/netns', mountPropagation: 'HostToContainer' },
+        ]
+      : []),
+  ];
+}
+
+function daemonSet(options: InstallationOptions): KubeObject {
+  const folders = mounts(options.parts);
+  const probe = (path: string) => ({ httpGet: { host: '127.0.0.1', path, port: 10256 } });
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'DaemonSet',
+    metadata: meta(options, NAME),
+    spec: {
+      selector: { matchLabels: { [LABEL]: NAME } },
+      updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '10%' } },
+      template: {
+        metadata: { labels: { [LABEL]: NAME } },
+        spec: {
+          serviceAccountName: NAME,
+          hostNetwork: true,
+          dnsPolicy: 'Default',
+          priorityClassName: 'system-node-critical',
+          nodeSelector: { 'kubernetes.io/os': 'linux' },
+          tolerations: [{ operator: 'Exists' }],
+          terminationGracePeriodSeconds: 15,
+          containers: [
+            {
+              name: 'agent',
+              image: options.image,
+              args: ['agent', '--config', '/etc/fairlead/agent.yaml'],
+              env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
+              resources: { requests: { cpu: '50m', memory: '150Mi' } },
+              // It writes rules of the node's network and sysctls, as kube-proxy does.
+              securityContext: { privileged: true, readOnlyRootFilesystem: true },
+              readinessProbe: { ...probe('/healthz'), periodSeconds: 2, timeoutSeconds: 5 },
+              livenessProbe: {
+                ...probe('/livez'),
+                initialDelaySeconds: 30,
+                periodSeconds: 10,
+                timeoutSeconds: 10,
+                failureThreshold: 6,
+              },
+              volumeMounts: [
+                { name: 'config', mountPath: '/etc/fairlead', readOnly: true },
+                ...folders.map(({ name, path, type: _, ...rest }) => ({ name, mountPath: path, ...rest })),
+              ],
+            },
+          ],
+          volumes: [
+            { name: 'config', configMap: { name: NAME } },
+            ...folders.map(({ name, path, type = 'DirectoryOrCreate' }) => ({
+              name,
+              hostPath: { path, type },
+            })),
+          ],
+        },
+      },
+    },
+  };
+}
+
+function dnsService({ dnsAddress }: InstallationOptions): KubeObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'kube-dns', namespace: 'kube-system', labels: { 'k8s-app': 'kube-dns' } },
+    spec: {
+      clusterIP: dnsAddress,
+      ports: [
+        { name: 'dns', port: 53, protocol: 'UDP' },
+        { name: 'dns-tcp', port: 53, protocol: 'TCP' },
+      ],
+    },
+  };
+}
+
+/** The program that gives Services addresses out of the pool: one, so that nodes need no right to write Services. */
+function addressController(options: InstallationOptions): KubeObject[] {
+  return [
+    serviceAccount(options, CONTROLLER),
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'ClusterRole',
+      metadata: meta(options, CONTROLLER, false),
+      rules: [
+        { apiGroups: [''], resources: ['services', 'nodes', 'namespaces'], verbs: ['list', 'watch'] },
+        { apiGroups: [''], resources: ['services'], verbs: ['patch'] },
+        { apiGroups: [''], resources: ['services/status'], verbs: ['update', 'patch'] },
+        { apiGroups: [''], resources: ['events'], verbs: ['create', 'patch'] },
+      ],
+    },
+    clusterRoleBinding(options, CONTROLLER, CONTROLLER),
+    ...leaseRights(options, CONTROLLER, ['get', 'list', 'watch', 'create', 'update']),
+    {
+      apiVersion: 'apps/v1',
+      kind: 'Deployment',
+      metadata: meta(options, CONTROLLER),
+      spec: {
+        replicas: 1,
+        selector: { matchLabels: { [LABEL]: CONTROLLER } },
+        template: {
+          metadata: { labels: { [LABEL]: CONTROLLER } },
+          spec: {
+            serviceAccountName: CONTROLLER,
+            priorityClassName: 'system-cluster-critical',
+            tolerations: [{ key: 'node-role.kubernetes.io/control-plane', operator: 'Exists' }],
+            containers: [
+              {
+                name: 'address-controller',
+                image: options.image,
+                args: ['address-controller', '--config', '/etc/fairlead/agent.yaml'],
+                env: [{ name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } }],
+                resources: { requests: { cpu: '10m', memory: '100Mi' } },
+                securityContext: {
+                  allowPrivilegeEscalation: false,
+                  capabilities: { drop: ['ALL'] },
+                  readOnlyRootFilesystem: true,
+                  runAsNonRoot: true,
+                  runAsUser: 65534,
+                  seccompProfile: { type: 'RuntimeDefault' },
+                },
+                volumeMounts: [{ name: 'config', mountPath: '/etc/fairlead', readOnly: true }],
+              },
+            ],
+            volumes: [{ name: 'config', configMap: { name: NAME } }],
+          },
+        },
+      },
+    },
+  ];
+}
