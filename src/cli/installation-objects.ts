@@ -135,7 +135,6 @@ interface Mount {
 function mounts(parts: Installation): Mount[] {
   return [
     { name: 'state', path: '/var/lib/fairlead' },
-    { name: 'run', path: '/run/fairlead' },
     { name: 'xtables-lock', path: '/run/xtables.lock', type: 'FileOrCreate' },
     { name: 'modules', path: '/lib/modules', readOnly: true },
     { name: 'bpf', path: '/sys/fs/bpf', mountPropagation: 'Bidirectional' },
