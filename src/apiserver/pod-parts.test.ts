@@ -107,3 +107,27 @@ test('an answer comes in the form that the client accepts', async () => {
     assert.match(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body), body);
   }
 });
+
+test('an evicted pod ends with the condition DisruptionTarget; a dry run and a wrong version change nothing', async () => {
+  await request('POST', `${CORE}/pods`, pod('moved'));
+  const target = { kind: 'Node', name: 'n1' };
+  const binding = { apiVersion: 'v1', kind: 'Binding', metadata: { name: 'moved' }, target };
+  await request('POST', `${CORE}/pods/moved/binding`, binding);
+  const evict = (deleteOptions: object) =>
+    request('POST', `${CORE}/pods/moved/eviction`, {
+      apiVersion: 'policy/v1',
+      kind: 'Eviction',
+      metadata: { name: 'moved' },
+      deleteOptions,
+    });
+  const reasons = async () => {
+    const { body } = await request('GET', `${CORE}/pods/moved`);
+    const conditions = body.status.conditions as { type: string; reason?: string }[];
+    return conditions.map(({ type, reason }) => (reason ? `${type}: ${reason}` : type));
+  };
+  assert.equal((await evict({ dryRun: ['All'] })).status, 201);
+  assert.equal((await evict({ preconditions: { resourceVersion: '1' } })).status, 409);
+  assert.deepEqual(await reasons(), ['PodScheduled']);
+  assert.equal((await evict({})).status, 201);
+  assert.deepEqual(await reasons(), ['PodScheduled', 'DisruptionTarget: EvictionByEvictionAPI']);
+});

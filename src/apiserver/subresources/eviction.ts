@@ -1,4 +1,5 @@
-import { type ApiObject, isObject } from '../object.ts';
+import { timestamp } from '../../kube/timestamp.ts';
+import { type ApiObject, isObject, listAt } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respondNegotiated, success } from '../requests/responses.ts';
 import type { ResourceHandler, Subresource } from '../routes/resource.ts';
@@ -27,9 +28,35 @@ const evict: ResourceHandler = async (context, services) => {
   checkEviction(services.resources.get(kind, namespace, name).object, (collection, where) =>
     services.store.list(collection, where).map(({ object }) => object),
   );
-  services.resources.delete(kind, namespace, name, deletion);
+  const { resources } = services;
+  // Checks the preconditions, also that of the version, which the condition renews.
+  resources.delete(kind, namespace, name, { ...deletion, dryRun: true });
+  if (!options.dryRun && deletion.dryRun !== true) {
+    const now = timestamp(services.clock.now());
+    resources.update(kind, namespace, name, (pod) => withDisruption(pod, now), { part: 'status' });
+    const { resourceVersion: _, ...rest } = deletion;
+    resources.delete(kind, namespace, name, rest);
+  }
   return respondNegotiated(services.schema, context, 201, success());
 };
+
+/** Notes that the pod ends by an eviction: Jobs tell disruptions from failures by it (KEP-3329). */
+function withDisruption(pod: ApiObject, now: string): ApiObject {
+  const conditions = listAt(pod, 'status', 'conditions');
+  const before = conditions.find(({ type }) => type === 'DisruptionTarget');
+  const condition = {
+    type: 'DisruptionTarget',
+    status: 'True',
+    reason: 'EvictionByEvictionAPI',
+    message: 'Eviction API: evicting',
+    lastTransitionTime: before?.['status'] === 'True' ? (before['lastTransitionTime'] ?? now) : now,
+  };
+  const status = isObject(pod['status']) ? pod['status'] : {};
+  return {
+    ...pod,
+    status: { ...status, conditions: [...conditions.filter((one) => one !== before), condition] },
+  };
+}
 
 export const EVICTION_SUBRESOURCE: Subresource = {
   name: 'eviction',
