@@ -51,7 +51,10 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
     prune(apiVersion, kind, object, json) {
       const custom = find(apiVersion, kind);
       if (!custom) return base.prune(apiVersion, kind, object, json);
-      return custom.prune(object).map((path) => `unknown field "${path}"`);
+      const { metadata } = object as { metadata?: unknown };
+      // Every kind's metadata has the fields of ConfigMap's.
+      const problems = metadata ? base.prune('v1', 'ConfigMap', { metadata }, null) : [];
+      return [...problems, ...custom.prune(object).map((path) => `unknown field "${path}"`)];
     },
     complete(object) {
       const { apiVersion = '', kind = '' } = object as { apiVersion?: string; kind?: string };

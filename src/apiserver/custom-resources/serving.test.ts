@@ -127,6 +127,42 @@ for (const [what, spec, query, status, message] of refusals) {
   });
 }
 
+const applied: readonly [what: string, body: string, query: string, status: number, message: RegExp][] = [
+  [
+    'an unknown member',
+    'spec: {size: 1, extra: 1}',
+    '',
+    500,
+    /^failed to create typed patch object \(default\/bad; example\.com\/v1, Kind=Widget\): \.spec\.extra: field not declared in schema$/,
+  ],
+  [
+    'unknown metadata',
+    'metadata: {name: bad, odd: 1}\nspec: {size: 1}',
+    '',
+    500,
+    /\.metadata\.odd: field not declared in schema/,
+  ],
+  [
+    'a key that is there twice, when asked to be strict',
+    'spec:\n  size: 1\n  size: 2',
+    '&fieldValidation=Strict',
+    400,
+    /line 5: key "size" already set in map/,
+  ],
+];
+for (const [what, body, query, status, message] of applied) {
+  test(`${what} is refused in an apply`, async () => {
+    const answer = await request(
+      'PATCH',
+      `${WIDGETS}/bad?fieldManager=me${query}`,
+      `apiVersion: example.com/v1\nkind: Widget\n${body}\n`,
+      { 'content-type': 'application/apply-patch+yaml' },
+    );
+    assert.equal(answer.status, status);
+    assert.match(answer.body.message, message);
+  });
+}
+
 test('another version shows the same object', async () => {
   const { body } = await request('GET', '/apis/example.com/v2/namespaces/default/widgets/plain');
   assert.equal(body.apiVersion, 'example.com/v2');

@@ -1,13 +1,16 @@
-import { CORE_SCHEMA, load as parseYaml } from 'js-yaml';
+import { CORE_SCHEMA, load as parseYaml, YAMLException } from 'js-yaml';
 import { messageOf } from '../../lib/errors.ts';
 import type { SchemaService } from '../schema-service.ts';
 import { badRequest, StatusError } from '../status-error.ts';
 import type { RequestContext } from './request-context.ts';
 
-/** A request's body as an object; `json` is its text, where it came as JSON (duplicate fields show there alone). */
+/** A request's body as an object. */
 export interface Body {
   readonly object: unknown;
+  /** Its text, where it came as JSON: duplicate fields show there alone. */
   readonly json: string | null;
+  /** The first key that a YAML text has twice in one mapping, in upstream's words; its last value counts. */
+  readonly duplicateKey?: string;
 }
 
 /** Deeper bodies are refused: code that walks them recurses. */
@@ -59,9 +62,24 @@ function fromJson(source: string): Body {
 }
 
 function fromYaml(source: string): Body {
-  const object = parseYaml(source, { schema: CORE_SCHEMA, maxDepth: MAX_DEPTH });
-  checkSize(object);
-  return { object, json: null };
+  const options = { schema: CORE_SCHEMA, maxDepth: MAX_DEPTH };
+  try {
+    const object = parseYaml(source, options);
+    checkSize(object);
+    return { object, json: null };
+  } catch (error) {
+    if (!(error instanceof YAMLException) || error.reason !== 'duplicated mapping key') throw error;
+    const { line = 0, position = 0 } = error.mark ?? {};
+    const key = source.slice(position).match(/^["']?(.*?)["']?\s*:/)?.[1] ?? '';
+    // `json`: the last of several equal keys wins, as in JSON.
+    const object = parseYaml(source, { ...options, json: true });
+    checkSize(object);
+    return {
+      object,
+      json: null,
+      duplicateKey: `line ${line + 1}: key ${JSON.stringify(key)} already set in map`,
+    };
+  }
 }
 
 /** Counts brackets outside of strings: cheaper than walking the value, and before it is built. */

@@ -12,7 +12,13 @@ import { StatusError } from '../status-error.ts';
 import { applyStrategicPatch } from '../strategic-patch.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';
-import { checkFields, fieldManager, readRequestOptions, storeOptions } from './write-options.ts';
+import {
+  checkAppliedFields,
+  checkFields,
+  fieldManager,
+  readRequestOptions,
+  storeOptions,
+} from './write-options.ts';
 
 const APPLY = 'application/apply-patch+yaml';
 const STRATEGIC = 'application/strategic-merge-patch+json';
@@ -32,7 +38,7 @@ async function apply(services: ApiServices, context: ResourceContext, part: Part
   const form = negotiateObject(services, context);
   const options = readRequestOptions(context.query, 'PatchOptions', true);
   const body = await readBody(context, services.schema);
-  checkFields(services, kind, body, context, options.fieldValidation);
+  checkAppliedFields(services, kind, body, context, options.fieldValidation);
   const applied = checkBody(kind, namespace, body.object);
   const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
   const settings = {

@@ -2,10 +2,19 @@ import type { AdmissionOperation } from '../admission/plugin.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import { type FieldManager, isCleared, recordUpdate } from '../managed-fields.ts';
 import { type ApiObject, isObject, type JsonObject } from '../object.ts';
+import type { Body } from '../requests/body.ts';
 import { type RequestContext, warn } from '../requests/request-context.ts';
 import type { Part, WriteOptions } from '../resource-store.ts';
+import type { ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
-import { badRequest, type FieldError, invalid, invalidObject, notSupported } from '../status-error.ts';
+import {
+  badRequest,
+  type FieldError,
+  invalid,
+  invalidObject,
+  notSupported,
+  StatusError,
+} from '../status-error.ts';
 
 export type FieldValidation = 'Ignore' | 'Warn' | 'Strict';
 
@@ -131,21 +140,69 @@ export function storeOptions(
   };
 }
 
+interface WrittenKind {
+  readonly kind: string;
+  readonly group: string;
+  readonly version: string;
+}
+
 /** Unknown and duplicate fields: refused, warned of or passed over, as `fieldValidation` asks. Throws StatusError 400. */
 export function checkFields(
   services: ApiServices,
-  kind: { readonly kind: string; readonly group: string; readonly version: string },
-  body: { readonly object: unknown; readonly json: string | null },
+  kind: WrittenKind,
+  body: Body,
   context: RequestContext,
   mode: FieldValidation,
 ): void {
-  if (!isObject(body.object)) return;
-  const apiVersion = kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
-  const handled = `${kind.kind} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`;
-  const wrong = services.schema.typeError(apiVersion, kind.kind, body.object);
-  if (wrong !== null) throw badRequest(`${handled}: ${wrong}`);
-  const problems = services.schema.prune(apiVersion, kind.kind, body.object, body.json);
+  const problems = fieldProblems(services, kind, body);
+  if (body.duplicateKey !== undefined) problems.push(body.duplicateKey);
   if (problems.length === 0 || mode === 'Ignore') return;
-  if (mode === 'Strict') throw badRequest(`${handled}: strict decoding error: ${problems.join(', ')}`);
+  if (mode === 'Strict')
+    throw badRequest(`${handledAs(kind)}: strict decoding error: ${problems.join(', ')}`);
   for (const problem of problems) warn(context, problem);
+}
+
+/**
+ * Checks the body of an apply. Unknown fields are refused in every mode, since no manager can own them; duplicate ones
+ * as `fieldValidation` asks. Throws StatusError 400, or 500 as upstream.
+ */
+export function checkAppliedFields(
+  services: ApiServices,
+  kind: WrittenKind,
+  body: Body,
+  context: ResourceContext,
+  mode: FieldValidation,
+): void {
+  const { duplicateKey } = body;
+  if (duplicateKey !== undefined && mode === 'Strict') {
+    throw badRequest(`error strict decoding YAML: yaml: unmarshal errors:\n  ${duplicateKey}`);
+  }
+  if (duplicateKey !== undefined && mode === 'Warn') warn(context, duplicateKey);
+  const problems = fieldProblems(services, kind, body);
+  const undeclared: string[] = [];
+  for (const problem of problems) {
+    const path = UNKNOWN_FIELD.exec(problem)?.[1];
+    if (path !== undefined) undeclared.push(`.${path}: field not declared in schema`);
+    else if (mode === 'Strict') throw badRequest(`${handledAs(kind)}: strict decoding error: ${problem}`);
+    else if (mode === 'Warn') warn(context, problem);
+  }
+  if (undeclared.length === 0) return;
+  const { namespace, name } = context;
+  const what = `${namespace}/${name}; ${kind.group}/${kind.version}, Kind=${kind.kind}`;
+  const errors = undeclared.length === 1 ? undeclared[0] : `errors:\n  ${undeclared.join('\n  ')}`;
+  throw new StatusError(500, '', `failed to create typed patch object (${what}): ${errors}`);
+}
+
+const UNKNOWN_FIELD = /^unknown field "(.*)"$/;
+
+const handledAs = ({ kind, version }: WrittenKind) =>
+  `${kind} in version ${JSON.stringify(version)} cannot be handled as a ${kind}`;
+
+/** Takes unknown fields out of a body and lists them and duplicate ones. Throws StatusError 400 for a wrong type. */
+function fieldProblems(services: ApiServices, kind: WrittenKind, body: Body): string[] {
+  if (!isObject(body.object)) return [];
+  const apiVersion = kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
+  const wrong = services.schema.typeError(apiVersion, kind.kind, body.object);
+  if (wrong !== null) throw badRequest(`${handledAs(kind)}: ${wrong}`);
+  return services.schema.prune(apiVersion, kind.kind, body.object, body.json);
 }
