@@ -78,7 +78,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       ? await ownNodeOrStandIn({ ...own, address: configuration.nodeAddress, clock, logger })
       : await nodeWhen(own, isReady);
     const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
-    const policies = await startPolicyPart(context, () => proxy?.mode === 'userspace');
+    const policies = await startPolicyPart(context);
     const podNetwork = network ? startNetwork(context, node, nodes, policies, onProblem) : null;
     const parts: Promise<unknown>[] = [];
     if (dns && services && slices) {
@@ -87,12 +87,14 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     }
     if (proxied && services && slices && serviceCidrs) {
       parts.push(
-        startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs }).then((started) => {
-          proxy = started;
-          const socket = startControlSocket(context, { part: started, nodes, services, slices });
-          context.onClose(() => socket.close());
-          return started.proxy.programmed;
-        }),
+        startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs, policies }).then(
+          (started) => {
+            proxy = started;
+            const socket = startControlSocket(context, { part: started, nodes, services, slices });
+            context.onClose(() => socket.close());
+            return started.proxy.programmed;
+          },
+        ),
       );
     }
     if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes));
@@ -144,9 +146,9 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   };
 }
 
-async function startPolicyPart(context: AgentContext, isProxied: () => boolean): Promise<PolicyPart | null> {
+async function startPolicyPart(context: AgentContext): Promise<PolicyPart | null> {
   const { policy } = context.configuration;
-  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context, isProxied) : null;
+  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context) : null;
   if (policy) await removeLeftPolicies();
   return null;
 }

@@ -16,6 +16,12 @@ export interface DataplaneSettings {
   readonly onForeignChange: () => void;
   /** A mode that sees by itself how connections to endpoints go says so. */
   readonly onOutcome: (outcome: Outcome) => void;
+  /** Whether network policies let a client connect to an endpoint, in a mode that opens connections itself. */
+  readonly admits?: (
+    client: string,
+    endpoint: { readonly ip: string; readonly port: number },
+    protocol: 'TCP' | 'UDP',
+  ) => boolean;
   /** Control group below which this node's pods are ("/fairlead-default/node-1"); null: the whole machine is the node. */
   readonly cgroupParent: string | null;
   /** Of Services that name none; the kernel has to have it. Null: nothing is to be carried, only removed. */

@@ -1,8 +1,10 @@
+import { networkInterfaces } from 'node:os';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { hasReason } from '../kube/client.ts';
 import { keyOf, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
+import { allows } from '../policy/allows.ts';
 import { type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
@@ -18,17 +20,25 @@ export interface PolicyPart {
   readonly table: PolicyTable;
   /** The pod network, whose pods start when their policies are in the kernel. */
   guard(network: PodNetwork): PodNetwork;
-  /** Tells that packets to Services go to a proxy on this node or no longer do. */
-  modeChanged(): void;
+  /** Resolves when the policies that there are at the start are known, or the agent ends. */
+  readonly ready: Promise<void>;
+  /** Whether packets to Services go to a proxy on this node, which asks `admits`. Default: false. */
+  setProxied(isProxied: boolean): void;
+  /** Whether policies let a client's address connect to an endpoint. */
+  admits(
+    client: string,
+    endpoint: { readonly ip: string; readonly port: number },
+    protocol: 'TCP' | 'UDP',
+  ): boolean;
 }
 
-/** `isProxied`: packets to Services go to a proxy on this node. */
-export function startPolicies(context: AgentContext, isProxied: () => boolean): PolicyPart {
+export function startPolicies(context: AgentContext): PolicyPart {
   const { configuration, logger: parent, clock, registry } = context;
   const logger = parent.child({ part: 'policy' });
   const table = createPolicyTable(configuration.nodeName);
   const metrics = createMetrics(registry, table, () => enforcement?.elements() ?? 0);
   let enforcement: Enforcement | null = null;
+  let isProxied = false;
   const changed = () => enforcement?.changed();
   /** All that is needed has been read once; rejects when the agent ends. */
   let objects: Promise<unknown> | null = null;
@@ -94,18 +104,18 @@ export function startPolicies(context: AgentContext, isProxied: () => boolean): 
   }
 
   // Until everything is read, what an earlier agent wrote stays in force.
-  const started = policies.synced
-    .then(() => objects)
-    .then(() => {
+  const read = policies.synced.then(() => objects);
+  const started = read.then(async () => {
       enforcement = startEnforcement({
         policies: table,
         clock,
         logger,
-        isProxied,
+        isProxied: () => isProxied,
         onProgrammed: metrics.programmed,
         onFailure: metrics.failed,
       });
       enforcement.rewrite();
+      await enforcement.programmed();
     });
   started.catch((error: unknown) => {
     if (!context.signal.aborted)
@@ -174,7 +184,23 @@ export function startPolicies(context: AgentContext, isProxied: () => boolean): 
   };
   return {
     table,
-    modeChanged: () => enforcement?.rewrite(),
+    ready: read.then(
+      () => {},
+      () => {},
+    ),
+    setProxied(wanted) {
+      if (wanted === isProxied) return;
+      isProxied = wanted;
+      enforcement?.rewrite();
+    },
+    admits(client, { ip, port }, protocol) {
+      if (table.policyCount === 0) return true;
+      const packet = { source: client, destination: ip, port, protocol };
+      if (allows(table, packet).isAllowed) return true;
+      // What comes from this node itself reaches its pods.
+      if (table.podAt(client) || !isOwnAddress(client)) return false;
+      return allows(table, { ...packet, fromNode: configuration.nodeName }).isAllowed;
+    },
     guard: (network) => ({
       ...network,
       async attach(pod, netns) {
@@ -204,6 +230,9 @@ export function startPolicies(context: AgentContext, isProxied: () => boolean): 
     }),
   };
 }
+
+const isOwnAddress = (address: string): boolean =>
+  Object.values(networkInterfaces()).some((list) => list?.some((one) => one.address === address));
 
 /** Removes what an earlier agent enforced, where this one is not to enforce anything. */
 export const removeLeftPolicies = (): Promise<void> => removePolicies();

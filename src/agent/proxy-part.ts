@@ -33,6 +33,7 @@ import type { AgentContext } from './agent-context.ts';
 import { MODES, type ProxyConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
+import type { PolicyPart } from './policy-part.ts';
 import { serviceNetworks } from './service-networks.ts';
 
 /** The proxy of one node at work, with what stands around it: findings as events, health checks, connection tracking. */
@@ -62,6 +63,7 @@ export interface ProxySources {
   readonly slices: Informer<EndpointSlice>;
   /** Networks of cluster IPs (KEP-1880); without any, the configuration's are used. */
   readonly serviceCidrs: Informer<ServiceCidr>;
+  readonly policies: PolicyPart | null;
 }
 
 /** Carries this node's Services. Resolves when the objects are known; `proxy.programmed` says when the kernel has them. */
@@ -71,7 +73,7 @@ export async function startProxyPart(
   sources: ProxySources,
 ): Promise<ProxyPart> {
   const { configuration, clock, registry } = context;
-  const { node, nodes, services, slices, serviceCidrs } = sources;
+  const { node, nodes, services, slices, serviceCidrs, policies } = sources;
   const logger = context.logger.child({ part: 'proxy' });
   const events = createEventRecorder({
     ...context,
@@ -103,6 +105,7 @@ export async function startProxyPart(
       logger,
       onForeignChange: () => proxy.check(),
       onOutcome: (outcome) => failover.report(outcome),
+      ...(policies ? { admits: policies.admits } : {}),
       cgroupParent: configuration.pods?.cgroupParent ?? null,
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
@@ -218,6 +221,11 @@ export async function startProxyPart(
   feed(table, services, slices, metrics, () => proxy.notify());
   proxy.notify();
 
+  if (policies && isProxy(mode)) {
+    policies.setProxied(true);
+    // Before that, nothing could be refused.
+    await policies.ready;
+  }
   const switchMode = async (wanted: Mode) => {
     if (wanted === mode) return;
     const before = mode;
@@ -227,6 +235,7 @@ export async function startProxyPart(
     try {
       await proxy.switchTo(next);
       flows.modeChanged();
+      policies?.setProxied(isProxy(mode));
     } catch (error) {
       mode = before;
       table.setNode(readView().view);
@@ -370,6 +379,9 @@ function isOurs(service: Service): boolean {
   const labels = (service.metadata?.labels ?? {}) as Record<string, string>;
   return !NOT_OURS.some((label) => label in labels);
 }
+
+/** Whether this node's proxy takes packets to Services and opens connections to endpoints itself. */
+const isProxy = (mode: Mode): boolean => mode === 'userspace';
 
 /** The mode that a node's annotation asks for; null: none, or none that there is. */
 function modeOf(node: Node): Mode | null {

@@ -39,6 +39,13 @@ export const GROUPS: readonly Group[] = [
     nodes: 3,
   },
   {
+    name: 'network-policy',
+    title: 'NetworkPolicy ([Feature:NetworkPolicy])',
+    focus: '\\[sig-network\\] Netpol',
+    skip: '\\[Disruptive\\]|\\[Flaky\\]',
+    nodes: 3,
+  },
+  {
     name: 'topology',
     title: 'traffic distribution and topology hints',
     focus: 'Traffic Distribution|Topology Hints',

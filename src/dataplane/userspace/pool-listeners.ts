@@ -15,11 +15,20 @@ import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
 import { createUdpProxy } from './udp-proxy.ts';
 
+/** Whether network policies let a client's address connect to an endpoint. */
+export type UserspaceAdmission = (
+  client: string,
+  endpoint: { readonly ip: string; readonly port: number },
+  protocol: 'TCP' | 'UDP',
+) => boolean;
+
 export interface PoolListenersOptions {
   readonly netns: NetnsRef | undefined;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
+  /** See `UserspaceOptions.admits`. */
+  readonly admits: UserspaceAdmission | undefined;
   /** How connections to endpoints went: failures, and the first answer after one. */
   readonly onOutcome: ((outcome: Outcome) => void) | undefined;
   readonly onFlow: OnFlowEvent;
@@ -57,6 +66,7 @@ export function createPoolListeners({
   clock,
   random,
   logger,
+  admits,
   onOutcome,
   onFlow,
 }: PoolListenersOptions): PoolListeners {
@@ -105,6 +115,9 @@ export function createPoolListeners({
       balancer,
       open: () => (protocol === 'TCP' ? openTcp : openUdp)(family, { netns, mark }),
       clock,
+      ...(admits
+        ? { admits: (client: string, endpoint: Endpoint) => admits(client, endpoint, protocol) }
+        : {}),
       logger: logger.child({
         service: commentOf(frontend),
         listener: `${hostPort({ ip: address, port: at.port })}`,

@@ -20,6 +20,8 @@ export interface ProxyOptions {
   readonly logger: Logger;
   /** Told of each client's connection, or conversation of datagrams; `micros` since it began. */
   readonly onFlow?: (kind: FlowEventKind, endpoint: Endpoint, client: SocketAddress, micros: number) => void;
+  /** Whether network policies let this client connect to the endpoint; another one is taken where they do not. */
+  readonly admits?: (client: string, endpoint: Endpoint) => boolean;
   /** An endpoint failed a client, or answers again after that. */
   readonly onOutcome?: (kind: Outcome['kind'], endpoint: Endpoint, client: string) => void;
 }

@@ -27,6 +27,7 @@ export function createTcpProxy({
   open,
   clock,
   logger,
+  admits,
   onOutcome,
   onFlow,
 }: ProxyOptions): PoolProxy {
@@ -80,9 +81,14 @@ export function createTcpProxy({
   ): Promise<{ socket: Socket; endpoint: Endpoint } | null> {
     const tried: string[] = [];
     let waits = 0;
+    let denied = 0;
     do {
       const waitsBefore = waits;
       for (const endpoint of balancer.candidates(source)) {
+        if (admits && !admits(source, endpoint)) {
+          denied++;
+          continue;
+        }
         const socket = await dialOne(endpoint, DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0, client);
         if (socket === 'gone') return null;
         if (typeof socket !== 'string') {
@@ -99,7 +105,9 @@ export function createTcpProxy({
       }
       if (waits === waitsBefore) break;
     } while (waits < DIAL_TIMEOUTS_MS.length);
-    logger.debug({ client: source, tried }, 'no endpoint answered: the client is reset');
+    const why =
+      denied > 0 && tried.length === 0 ? 'network policies admit no endpoint' : 'no endpoint answered';
+    logger.debug({ client: source, tried, denied }, `${why}: the client is reset`);
     return null;
   }
 

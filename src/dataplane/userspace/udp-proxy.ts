@@ -45,6 +45,7 @@ export function createUdpProxy({
   open,
   clock,
   logger,
+  admits,
   onFlow,
 }: ProxyOptions): PoolProxy {
   const type = family === 'ipv4' ? 'udp4' : 'udp6';
@@ -117,7 +118,9 @@ export function createUdpProxy({
 
   /** Connects to the next endpoint and sends it the unanswered datagrams; without one, the client is forgotten. */
   function tryNext(key: string, session: Session): void {
-    const { done, value: endpoint } = session.candidates.next();
+    let { done, value: endpoint } = session.candidates.next();
+    while (!done && endpoint && admits && !admits(session.client.address, endpoint))
+      ({ done, value: endpoint } = session.candidates.next());
     if (done || !endpoint) {
       logger.debug({ client: session.client.address }, 'no endpoint takes the datagram: it is lost');
       end(key);

@@ -25,7 +25,12 @@ import { hostPort } from './balancer.ts';
 import { LISTENERS, TABLE } from './layout.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
-import { createPoolListeners, type PoolListener, placeOf } from './pool-listeners.ts';
+import {
+  createPoolListeners,
+  type PoolListener,
+  placeOf,
+  type UserspaceAdmission,
+} from './pool-listeners.ts';
 import {
   type ListenAddress,
   listenerOwner,
@@ -48,6 +53,8 @@ export interface UserspaceOptions {
   readonly random?: () => number;
   /** Called when another process has changed our tables: call `verify`, then `sync`. Cannot happen to owned tables. */
   readonly onForeignChange?: () => void;
+  /** Whether network policies let a client connect to an endpoint: servers see the node, so nothing else can tell. */
+  readonly admits?: UserspaceAdmission;
   /** How connections to endpoints went: failures, and the first answer after one. */
   readonly onOutcome?: (outcome: Outcome) => void;
   /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
@@ -90,6 +97,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     clock,
     random,
     logger,
+    admits: options.admits,
     onOutcome: options.onOutcome,
     onFlow: (event) => {
       for (const watcher of flowWatchers) watcher(event);
