@@ -90,7 +90,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs, policies }).then(
           (started) => {
             proxy = started;
-            const socket = startControlSocket(context, { part: started, nodes, services, slices });
+            const socket = startControlSocket(context, { part: started, nodes, services, slices, policies });
             context.onClose(() => socket.close());
             return started.proxy.programmed;
           },

@@ -14,6 +14,7 @@ import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
+import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
 export interface ControlSources {
@@ -21,6 +22,7 @@ export interface ControlSources {
   readonly nodes: Informer<Node>;
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
+  readonly policies: PolicyPart | null;
 }
 
 /** The path of an agent's control socket, by its state folder. */
@@ -126,7 +128,7 @@ function state(context: AgentContext, part: ProxyPart): AgentState {
 
 async function explainView(
   context: AgentContext,
-  { part, nodes, services, slices }: ControlSources,
+  { part, nodes, services, slices, policies }: ControlSources,
   outsideAddresses: readonly string[],
 ): Promise<ExplainView> {
   const { configuration, client } = context;
@@ -148,6 +150,7 @@ async function explainView(
     locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
     lookup: (name, origin) => lookUp(context, name, origin),
     outsideAddresses,
+    policies: () => policies?.table ?? null,
     entryNode: (address) => announcingNode(leases, address),
   };
 }

@@ -106,17 +106,17 @@ export function startPolicies(context: AgentContext): PolicyPart {
   // Until everything is read, what an earlier agent wrote stays in force.
   const read = policies.synced.then(() => objects);
   const started = read.then(async () => {
-      enforcement = startEnforcement({
-        policies: table,
-        clock,
-        logger,
-        isProxied: () => isProxied,
-        onProgrammed: metrics.programmed,
-        onFailure: metrics.failed,
-      });
-      enforcement.rewrite();
-      await enforcement.programmed();
+    enforcement = startEnforcement({
+      policies: table,
+      clock,
+      logger,
+      isProxied: () => isProxied,
+      onProgrammed: metrics.programmed,
+      onFailure: metrics.failed,
     });
+    enforcement.rewrite();
+    await enforcement.programmed();
+  });
   started.catch((error: unknown) => {
     if (!context.signal.aborted)
       logger.error({ err: error }, `network policies are not enforced: ${messageOf(error)}`);

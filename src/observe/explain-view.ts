@@ -1,5 +1,6 @@
 import type { KernelStep, Mode } from '../dataplane/dataplane.ts';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import type { PolicyMap } from '../policy/model.ts';
 import type { Frontend, Packet, Protocol, ServiceMap, SourceClass } from '../service/model.ts';
 
 /** Where a flow begins. */
@@ -28,6 +29,8 @@ export interface ExplainView {
   /** What a name resolves to where the flow begins, search path included; empty: it does not exist. */
   lookup(name: string, origin: Origin): Promise<readonly string[]> | readonly string[];
   readonly outsideAddresses: readonly string[];
+  /** What network policies decide by; null: they are not enforced. */
+  policies?(): PolicyMap | null;
   /** The node by which packets to an address enter the cluster (who announces it); null: unknown. */
   entryNode?(address: string): string | null;
 }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
-import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import type { EndpointSlice, NetworkPolicy, Node, Pod, Service } from '../kube/types.ts';
+import { createPolicyTable } from '../policy/policy-table.ts';
 import { compile } from '../service/compile.ts';
 import type { ServiceMap } from '../service/model.ts';
 import { testNode } from '../service/testing/test-node.ts';
@@ -417,6 +418,56 @@ for (const [what, mode, from, says] of perMode) {
     assert.match(explanation.steps.map(({ text }) => text).join('\n'), says);
   });
 }
+
+describe('network policies', () => {
+  const rules = (from: object) => [{ from: [{ podSelector: from }], ports: [{ port: 8080 }] }];
+  const admits = (from: object): NetworkPolicy => ({
+    metadata: { namespace: 'shop', name: 'web-only' },
+    spec: { podSelector: { matchLabels: { app: 'web' } }, policyTypes: ['Ingress'], ingress: rules(from) },
+  });
+  const silent: NetworkPolicy = {
+    metadata: { namespace: 'shop', name: 'silent' },
+    spec: { podSelector: {}, policyTypes: ['Egress'] },
+  };
+  const policyRows: [what: string, policies: NetworkPolicy[], verdict: string, ...says: RegExp[]][] = [
+    [
+      'the rule that allows it is named',
+      [admits({})],
+      'delivered',
+      /NetworkPolicy shop\/web-only allows what comes to shop\/web-1 on port 8080\/TCP/,
+      /spec\.ingress\[0\]\.from\[0\]/,
+    ],
+    [
+      'the policy that denies it is named, with the rule that would allow it',
+      [admits({ matchLabels: { app: 'other' } })],
+      'dropped',
+      /no rule of NetworkPolicy shop\/web-only allows what comes to shop\/web-1/,
+      /network policies do not allow it/,
+      /fix add a rule to one of them: from namespaceSelector \{kubernetes\.io\/metadata\.name: shop\}, podSelector/,
+    ],
+    [
+      'what is not sent is not received',
+      [admits({}), silent],
+      'dropped',
+      /no rule of NetworkPolicy shop\/silent allows what shop\/client-1 sends/,
+      /isolated for egress/,
+    ],
+  ];
+  for (const [what, policies, verdict, ...says] of policyRows) {
+    test(what, async () => {
+      const table = createPolicyTable('node-1');
+      for (const one of PODS) table.setPod(one);
+      for (const one of policies) table.setPolicy(one);
+      const explanation = await explain(view({ policies: () => table }), 'shop/client-1', 'svc/shop/web:80');
+      assert.equal(explanation.verdict, verdict);
+      let text = renderExplanation(explanation);
+      for (const pattern of says) {
+        assert.match(text, pattern);
+        text = text.slice(text.search(pattern));
+      }
+    });
+  }
+});
 
 test('a node whose table is not known is said to be so', async () => {
   const explanation = await explain(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');

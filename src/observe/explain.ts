@@ -8,6 +8,7 @@ import { findDestination } from './explain-destination.ts';
 import { entryStep, silenceCauses } from './explain-entry.ts';
 import { endpointStep, kernelSteps, sourceStep } from './explain-forwarding.ts';
 import { findNode, findOrigin, nameOf, nodeAddresses, nodeAt, podAt } from './explain-places.ts';
+import { explainPolicies } from './explain-policies.ts';
 import { parseTarget } from './explain-target.ts';
 import type {
   Cause,
@@ -100,6 +101,13 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
     steps.push(endpointStep(view, map, packet, verdict), sourceStep(mode, map, packet, verdict));
   }
   const causes = verdict.action === 'forward' ? [] : findCauses(view, map, packet, verdict);
+  const policies = explainPolicies(view, origin, map, packet, verdict);
+  steps.push(...policies.steps);
+  if (policies.isDenied) {
+    const info = { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node };
+    const reason = 'network policies do not allow it: dropped without an answer';
+    return { ...base, packet: info, steps, endpoints, verdict: 'dropped', reason, causes: policies.causes };
+  }
   return {
     ...base,
     packet: { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node },

@@ -19,6 +19,8 @@ export interface PolicyPacket {
   /** Another protocol, such as ICMP: no rule with ports allows it. */
   readonly protocol: Protocol | 'other';
   readonly port: number;
+  /** The source that the receiver's node sees, where another one rewrites it on the way. Default: `source`. */
+  readonly seenFrom?: string;
   /** The node whose own process sent the packet; absent: it comes from a pod or from outside. */
   readonly fromNode?: string;
 }
@@ -62,7 +64,8 @@ export function allows(map: PolicyMap, packet: PolicyPacket): PolicyVerdict {
 }
 
 function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): EndVerdict {
-  const source = packet.fromNode === undefined ? podAt(map, packet.source) : null;
+  const sender = direction === 'ingress' ? (packet.seenFrom ?? packet.source) : packet.source;
+  const source = packet.fromNode === undefined ? podAt(map, sender) : null;
   const destination = podAt(map, packet.destination);
   const pod = direction === 'egress' ? source : destination;
   const verdict = (isAllowed: boolean, reason: PolicyReason): EndVerdict => ({
@@ -77,7 +80,7 @@ function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): 
   const policies = isolating(map, pod, direction);
   if (policies.length === 0) return verdict(true, { kind: 'not-isolated' });
   const other = direction === 'egress' ? destination : source;
-  const address = direction === 'egress' ? packet.destination : packet.source;
+  const address = direction === 'egress' ? packet.destination : sender;
   for (const policy of policies) {
     for (const [index, rule] of (policy[direction] ?? []).entries()) {
       if (rule.ports && !rule.ports.some((port) => matchesPort(port, packet, destination))) continue;
