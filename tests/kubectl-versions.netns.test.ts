@@ -45,6 +45,20 @@ items:
     spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `;
 
+// kubectl gives up at the first connection that the pod refuses: it is ready once it listens.
+const SERVER = `
+apiVersion: v1
+kind: Pod
+metadata: {name: server, namespace: NAMESPACE}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: echo
+      image: fairlead
+      command: [fairlead, echo]
+      readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
+`;
+
 /** A command line (words with spaces in single quotes), and what it answers: output, or exit status and output. */
 interface Step {
   readonly run: string;
@@ -70,7 +84,7 @@ const STEPS: readonly Step[] = [
   { run: 'diff -f -', input: configMap('two'), sees: /^$/ },
   { run: 'diff -f -', input: configMap('three'), status: 1, sees: /^- +key: two\n\+ +key: three$/m },
   {
-    run: 'diff --server-side --field-manager=kubectl-client-side-apply -f -',
+    run: 'diff --server-side --force-conflicts -f -',
     input: configMap('four'),
     status: 1,
     sees: /^\+ +key: four$/m,
@@ -144,17 +158,7 @@ describe('versions of kubectl', { skip: versions.length === 0 && 'KUBECTL_VERSIO
       }
 
       test('port-forward reaches a pod', async () => {
-        await cluster.ask(
-          '-n',
-          namespace,
-          'run',
-          'server',
-          '--image=fairlead',
-          '--command',
-          '--',
-          'fairlead',
-          'echo',
-        );
+        await cluster.apply(SERVER.replace('NAMESPACE', namespace));
         await cluster.ask('-n', namespace, 'wait', '--for=condition=Ready', 'pod/server', '--timeout=60s');
         const forward = spawn(program, ['-n', namespace, 'port-forward', 'pod/server', ':8080'], {
           env: environment(),
@@ -169,13 +173,9 @@ describe('versions of kubectl', { skip: versions.length === 0 && 'KUBECTL_VERSIO
             (out) => /127\.0\.0\.1:\d+ -> 8080/.test(out),
           );
           const port = /127\.0\.0\.1:(\d+)/.exec(text)?.[1];
-          // The server may not listen yet, and each connection of its own is forwarded anew.
-          const answers = await eventually(async () => {
-            const all = [1, 2, 3].map(() =>
-              fetch(`http://127.0.0.1:${port}/hostname`).then((one) => one.text()),
-            );
-            return Promise.all(all).catch(() => null);
-          });
+          const answers = await Promise.all(
+            [1, 2, 3].map(() => fetch(`http://127.0.0.1:${port}/hostname`).then((one) => one.text())),
+          );
           assert.deepEqual(answers, ['server\n', 'server\n', 'server\n']);
         } finally {
           forward.kill();

@@ -58,7 +58,7 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
         if (!equal(read(result, target, path), value ?? null)) throw doesNotApply(`test of ${path} failed`);
         break;
       default:
-        throw badRequest(`json patch: unknown operation ${JSON.stringify(op)}`);
+        throw doesNotApply(`unknown operation ${JSON.stringify(op)}`);
     }
   }
   if (!isObject(result)) throw doesNotApply('the result is not an object');

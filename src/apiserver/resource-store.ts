@@ -330,16 +330,18 @@ export class ResourceStore {
         { name, kind: 'namespaces' },
       );
     }
-    if (request.uid && request.uid !== current.metadata.uid) {
-      throw conflict(
-        kind,
+    const { uid, resourceVersion } = current.metadata;
+    // Upstream names the kind here, not the resource.
+    const preconditionFailed = (field: string, wanted: string, record: unknown, since: string) =>
+      conflict(
+        { ...kind, plural: kind.kind },
         name,
-        `Precondition failed: UID in precondition: ${request.uid}, UID in object meta: ${current.metadata.uid}`,
+        `the ${field} in the precondition (${wanted}) does not match the ${field} in record (${record}). The object might have been ${since}`,
       );
-    }
-    if (request.resourceVersion && request.resourceVersion !== current.metadata.resourceVersion) {
-      throw conflict(kind, name, 'Precondition failed: ResourceVersion in precondition does not match');
-    }
+    if (request.uid && request.uid !== uid)
+      throw preconditionFailed('UID', request.uid, uid, 'deleted and then recreated');
+    if (request.resourceVersion && request.resourceVersion !== resourceVersion)
+      throw preconditionFailed('ResourceVersion', request.resourceVersion, resourceVersion, 'modified');
     if (request.dryRun) return { stored: before, gone: true };
     const finalizers = new Set(current.metadata.finalizers ?? []);
     if (request.propagationPolicy === 'Foreground') finalizers.add('foregroundDeletion');

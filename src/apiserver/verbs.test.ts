@@ -390,7 +390,10 @@ test('deletion checks its preconditions', async () => {
   await request('POST', `${CORE}/configmaps`, configMap('guarded'));
   const wrong = await request('DELETE', `${CORE}/configmaps/guarded`, { preconditions: { uid: 'other' } });
   assert.equal(wrong.status, 409);
-  assert.match(wrong.body.message, /Precondition failed: UID in precondition: other/);
+  assert.match(
+    wrong.body.message,
+    /ConfigMap "guarded": the UID in the precondition \(other\) does not match the UID in record/,
+  );
 });
 
 test('a namespace lingers as Terminating until it is finalised, and takes nothing new', async () => {

@@ -16,7 +16,7 @@ export async function waitForVersion(
   throw new StatusError(
     504,
     'Timeout',
-    `Too large resource version: ${wanted}, current: ${services.store.version}`,
+    `Timeout: Too large resource version: ${wanted}, current: ${services.store.version}`,
     {
       causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }],
       retryAfterSeconds: 1,
