@@ -112,7 +112,7 @@ test('redis: a pod that is deleted comes back with its name and its volume', asy
   assert.equal(await jsonpath('redis', 'pdb/redis', '{.status.disruptionsAllowed}'), '1');
 });
 
-test("chart: its test pod's request succeeds; budget and autoscaler know the pods", async () => {
+test("chart: its test pod's request succeeds, others' do not; budget and autoscaler know the pods", async () => {
   await rolledOut('chart', 'deployment/shop-storefront');
   await cluster.ask(
     ...['-n', 'chart', 'wait', '--for=jsonpath={.status.phase}=Succeeded', '--timeout=60s'],
@@ -121,6 +121,11 @@ test("chart: its test pod's request succeeds; budget and autoscaler know the pod
   assert.match(
     await cluster.ask('-n', 'chart', 'logs', 'shop-storefront-test-connection'),
     /^shop-storefront-\S+\n$/,
+  );
+  // Its NetworkPolicy admits clients with a label alone.
+  await assert.rejects(
+    curl('redis/redis-0', 'http://shop-storefront.chart', '--max-time', '2'),
+    /timed out|refused/i,
   );
   // The autoscaler brings the Deployment to its minimum.
   await eventually(
