@@ -3,6 +3,7 @@ import { Agent, request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
+import { forwardedHeaders, upgradeHeaders } from './requests/forwarded-headers.ts';
 import type { OutgoingResponse } from './requests/request.ts';
 import type { RequestContext } from './requests/request-context.ts';
 import type { ResourceContext } from './routes/resource.ts';
@@ -53,7 +54,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     const { request } = context;
     const hasBody = request.method !== 'GET' && request.method !== 'HEAD';
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      const outgoing = open(target, request.method, hasBody ? forwarded(request.headers) : {});
+      const outgoing = open(target, request.method, hasBody ? forwardedHeaders(request.headers) : {});
       outgoing.on('response', resolve);
       outgoing.on('error', (error) => reject(unreachable(target, error)));
       context.signal.addEventListener('abort', () => outgoing.destroy());
@@ -82,7 +83,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     if (!upgrade) return plain(context, target);
     const { socket, head } = upgrade;
     return new Promise((resolve, reject) => {
-      const outgoing = open(target, request.method, forwarded(request.headers));
+      const outgoing = open(target, request.method, upgradeHeaders(request.headers));
       outgoing.on('upgrade', (response: IncomingMessage, nodeSocket: Duplex, nodeHead: Buffer) => {
         resolve('upgraded');
         joinSockets(socket, head, response, nodeSocket, nodeHead);
@@ -158,17 +159,6 @@ function unreachable(target: NodeTarget, error: unknown): StatusError {
     'BadGateway',
     `node ${target.node} does not answer at ${target.host}:${target.port}: ${messageOf(error)}; is its agent running?`,
   );
-}
-
-/** The client's headers without those that are between it and this server. */
-function forwarded(from: Readonly<Record<string, string | undefined>>): Record<string, string> {
-  const headers: Record<string, string> = {};
-  for (const [name, value] of Object.entries(from)) {
-    if (value === undefined || name === 'host' || name === 'authorization' || name.startsWith('impersonate-'))
-      continue;
-    headers[name] = value;
-  }
-  return headers;
 }
 
 function responseHead(response: IncomingMessage): string {

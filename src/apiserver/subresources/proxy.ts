@@ -4,6 +4,7 @@ import { connect as tlsConnect } from 'node:tls';
 import { gunzipSync } from 'node:zlib';
 import { messageOf } from '../../lib/errors.ts';
 import { joinSockets } from '../node-tunnel.ts';
+import { forwardedHeaders, isConnectionHeader, upgradeHeaders } from '../requests/forwarded-headers.ts';
 import type { OutgoingResponse, PlainResponse } from '../requests/request.ts';
 import type { ResourceContext, ResourceVerb, Subresource } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
@@ -13,19 +14,6 @@ import { admitConnect } from './node-streams.ts';
 import { nodeLocation, type ProxyLocation, podLocation, serviceLocation } from './proxy-location.ts';
 
 const PROXY_VERBS: readonly ResourceVerb[] = ['create', 'delete', 'get', 'patch', 'update'];
-/** Headers of one connection (RFC 9110, section 7.6.1), and those of the client towards this server alone. */
-const OWN_HEADERS = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-connection',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'authorization',
-]);
 /** Longer HTML is passed on as it is. */
 const MAX_REWRITTEN_BYTES = 8 * 1024 * 1024;
 
@@ -76,7 +64,7 @@ export async function proxy(
     createConnection: () => connection as never,
     method: request.method,
     path: `${info.subpath || '/'}${queryOf(context)}`,
-    headers: forwardedHeaders(context, location),
+    headers: proxiedHeaders(context, location),
     setHost: false,
   });
   context.signal.addEventListener('abort', () => outgoing.destroy());
@@ -116,22 +104,12 @@ function hostOf({ host, port }: ProxyLocation): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-function forwardedHeaders(context: ResourceContext, location: ProxyLocation): Record<string, string> {
-  const { headers, upgrade } = context.request;
-  const result: Record<string, string> = {};
-  for (const [name, value] of Object.entries(headers)) {
-    if (value === undefined || name.startsWith(':') || name.startsWith('impersonate-')) continue;
-    if (OWN_HEADERS.has(name) || name === 'host') continue;
-    result[name] = value;
-  }
-  if (upgrade) {
-    result['connection'] = headers['connection'] ?? 'Upgrade';
-    result['upgrade'] = headers['upgrade'] ?? '';
-  }
+function proxiedHeaders({ request, info }: ResourceContext, location: ProxyLocation): Record<string, string> {
+  const { headers, upgrade } = request;
   return {
-    ...result,
+    ...(upgrade ? upgradeHeaders(headers) : forwardedHeaders(headers)),
     host: hostOf(location),
-    'x-forwarded-uri': context.info.path,
+    'x-forwarded-uri': info.path,
     'x-forwarded-host': headers['host'] ?? headers[':authority'] ?? '',
     'x-forwarded-proto': 'https',
   };
@@ -157,7 +135,7 @@ async function plain(
   });
   const headers: Record<string, string | readonly string[]> = {};
   for (const [name, value] of Object.entries(response.headers)) {
-    if (value !== undefined && !OWN_HEADERS.has(name)) headers[name] = value;
+    if (value !== undefined && !isConnectionHeader(name)) headers[name] = value;
   }
   const prefix = info.path.slice(0, info.path.length - subpath.length) || info.path;
   const own = request.headers['host'] ?? '';
