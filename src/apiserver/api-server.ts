@@ -5,6 +5,10 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { createServiceResolver } from './admission/webhooks/service-resolver.ts';
 import { createWebhookClient } from './admission/webhooks/webhook-client.ts';
+import { createAggregator } from './aggregation/aggregator.ts';
+import { registerOwnApis } from './aggregation/auto-registration.ts';
+import { createFrontProxy, publishFrontProxy } from './aggregation/front-proxy.ts';
+import { createRemoteClient } from './aggregation/remote-client.ts';
 import { installBuiltins } from './builtins.ts';
 import { ClusterAddresses, DEFAULT_SERVICE_CIDR, IP_ADDRESSES, SERVICE_CIDRS } from './cluster-addresses.ts';
 import { createClusterDialer } from './cluster-dialer.ts';
@@ -120,6 +124,22 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     authority: options.nodeTls.ca,
   });
   const security = { ...defaults, ...options.security?.(parts, defaults) };
+  const resolveService = createServiceResolver(
+    {
+      get: (collection, key) => store.get(collection, key)?.object,
+      list: (collection, namespace) => store.list(collection, namespace).map(({ object }) => object),
+    },
+    random,
+  );
+  const conversionWebhooks = createWebhookClient(resolveService);
+  const frontProxy = createFrontProxy(new Date(clock.now()));
+  const aggregator = createAggregator({
+    store,
+    resources,
+    client: createRemoteClient(resolveService, frontProxy),
+    clock,
+    logger,
+  });
   const handle = createApiHandler({
     ...parts,
     ...security,
@@ -128,12 +148,17 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
     nodes,
+    aggregator,
     dialer: createClusterDialer({ store, tls: options.nodeTls }),
     hub: createWatchHub(store, clock),
     swagger: createSwaggerService(),
   });
   installBuiltins(resources, store, KINDS, options);
   addresses.repair();
+  publishFrontProxy(store, resources, storedKind('configmaps'), {
+    clientAuthority: options.tls.clientCa,
+    frontProxy,
+  });
   const background = (task: () => void) => {
     clock.after(0, () => {
       if (closing.signal.aborted) return;
@@ -149,15 +174,6 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     if (after !== null || last.object.metadata.name !== DEFAULT_SERVICE_CIDR) return;
     background(() => installBuiltins(resources, store, KINDS, options));
   });
-  const conversionWebhooks = createWebhookClient(
-    createServiceResolver(
-      {
-        get: (collection, key) => store.get(collection, key)?.object,
-        list: (collection, namespace) => store.list(collection, namespace).map(({ object }) => object),
-      },
-      random,
-    ),
-  );
   const definitions = serveDefinitions({
     store,
     resources,
@@ -169,6 +185,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     logger,
   });
   defaults.start();
+  const endRegistration = registerOwnApis({ store, resources, registry, clock, logger });
   const servers: { close(): Promise<void> }[] = [];
   return {
     async transport(request) {
@@ -215,6 +232,8 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       endServiceCidr();
       definitions.close();
       conversionWebhooks.close();
+      endRegistration();
+      aggregator.close();
       await Promise.all(servers.map((server) => server.close()));
       nodes.close();
       defaults.close();

@@ -1,3 +1,4 @@
+import { API_SERVICE_KIND } from './aggregation/api-service.ts';
 import { DEFINITION_KIND } from './custom-resources/definition-kind.ts';
 import { defineKind, type Kind, pathFields } from './kind.ts';
 import { protectAttributes } from './storage-admission.ts';
@@ -10,6 +11,7 @@ const NO_DEVICES = 'no device driver runs here: nothing allocates devices, and n
 /** The kinds of upstream's other groups, as its discovery lists them. */
 export const MORE_KINDS: readonly Kind[] = [
   DEFINITION_KIND,
+  API_SERVICE_KIND,
   defineKind('node.k8s.io/v1', 'RuntimeClass', 'runtimeclasses', {
     ...cluster,
     notice: 'nodes have one runtime, runc: its handler and overhead are ignored',

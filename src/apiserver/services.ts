@@ -1,6 +1,7 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
+import type { Aggregator } from './aggregation/aggregator.ts';
 import type { Authenticator, Impersonator } from './authentication/authenticator.ts';
 import type { Authorizer } from './authorization/authorizer.ts';
 import type { ClusterDialer } from './cluster-dialer.ts';
@@ -45,6 +46,7 @@ export interface ApiServices extends ServerParts, Security {
   readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;
+  readonly aggregator: Aggregator;
   readonly dialer: ClusterDialer;
   readonly hub: WatchHub;
   readonly swagger: SwaggerService;

@@ -1,4 +1,4 @@
-import type { Client } from '../kube/client.ts';
+import { ApiError, type Client } from '../kube/client.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 
 interface ApiResourceList {
@@ -15,8 +15,15 @@ export interface ServedKind extends Resource<KubeObject> {
   readonly verbs: readonly string[];
 }
 
-/** Every kind that the server serves, in its preferred version. One group that cannot be asked fails the call. */
-export async function servedKinds(client: Client, signal: AbortSignal): Promise<ServedKind[]> {
+/**
+ * Every kind that the server serves, in its preferred version. `unavailable`: what a group whose own API server does not
+ * answer (503) does to the call; any other failure fails it.
+ */
+export async function servedKinds(
+  client: Client,
+  signal: AbortSignal,
+  unavailable: 'fail' | 'skip',
+): Promise<ServedKind[]> {
   const groups = (await client.request('GET', '/apis', undefined, { signal })) as {
     groups?: { name: string; preferredVersion?: { version: string } }[];
   };
@@ -29,7 +36,13 @@ export async function servedKinds(client: Client, signal: AbortSignal): Promise<
   ];
   const lists = await Promise.all(
     versions.map(async ({ group, version, path }) => {
-      const list = (await client.request('GET', path, undefined, { signal })) as ApiResourceList;
+      const list = await client.request('GET', path, undefined, { signal }).then(
+        (answer) => answer as ApiResourceList,
+        (error: unknown): ApiResourceList => {
+          if (unavailable === 'skip' && error instanceof ApiError && error.status === 503) return {};
+          throw error;
+        },
+      );
       return (
         (list.resources ?? [])
           .filter(({ name }) => !name.includes('/'))

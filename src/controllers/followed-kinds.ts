@@ -52,7 +52,7 @@ export function followKinds(
   };
   const queue = controllerQueue(context, 'followed-kinds', async () => {
     queue.addAfter('all', REDISCOVER_MS);
-    const served = (await servedKinds(client, signal)).filter(
+    const served = (await servedKinds(client, signal, 'skip')).filter(
       ({ plural, verbs }) =>
         !LEFT_OUT.has(plural) && ['list', 'watch', 'delete'].every((verb) => verbs.includes(verb)),
     );

@@ -71,7 +71,7 @@ export function startNamespaces(context: ControllerContext): void {
     const counts = new Map<string, number>();
     const finalizers = new Map<string, number>();
     const failures: string[] = [];
-    const resources = (await servedKinds(client, signal)).filter(
+    const resources = (await servedKinds(client, signal, 'fail')).filter(
       ({ namespaced, verbs }) => namespaced && verbs.includes('list') && verbs.includes('deletecollection'),
     );
     const emptyOf = async (resource: ServedKind): Promise<void> => {

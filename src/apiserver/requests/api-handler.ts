@@ -32,6 +32,7 @@ export function createApiHandler(services: ApiServices): Handler {
       context = await impersonated(services, context);
       await authorize(services, context);
       response =
+        (await services.aggregator.handle(context)) ??
         (await nonResource(services, context)) ??
         (await routeResource(context, services)) ??
         (context.info.isResourceRequest ? null : PAGE_NOT_FOUND) ??

@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
-import { apiVersionOf } from '../kind.ts';
+import type { RemoteVersion } from '../aggregation/aggregator.ts';
+import { groupPriority } from '../aggregation/group-priorities.ts';
+import type { JsonObject } from '../object.ts';
 import type { GroupVersionKind, Resource, ResourceVerb, Subresource } from './resource.ts';
 import type { ResourceRegistry } from './resource-registry.ts';
 
@@ -30,27 +32,77 @@ function responseKind(resource: Resource, subresource: Subresource) {
 }
 
 /** The answer to GET /api (core) or /apis, as apidiscovery.k8s.io APIGroupDiscoveryList. */
-export function aggregatedDiscovery(registry: ResourceRegistry, core: boolean) {
-  const groups = new Map<string, object[]>();
-  for (const found of registry.groupVersions()) {
-    if ((found.group === '') !== core) continue;
-    const versions = groups.get(found.group) ?? [];
-    versions.push({
-      version: found.version,
-      resources: found.resources.map(discoveredResource),
-      freshness: 'Current',
-    });
-    groups.set(found.group, versions);
+export function aggregatedDiscovery(
+  registry: ResourceRegistry,
+  core: boolean,
+  remote: readonly RemoteVersion[],
+) {
+  const groups = new Map<string, Map<string, object>>();
+  const add = (group: string, version: string, described: object) => {
+    const versions = groups.get(group) ?? new Map<string, object>();
+    versions.set(version, described);
+    groups.set(group, versions);
+  };
+  for (const { group, version, resources } of registry.groupVersions()) {
+    if ((group === '') !== core) continue;
+    add(group, version, { version, resources: resources.map(discoveredResource), freshness: 'Current' });
+  }
+  for (const { group, version, resources, isAvailable } of core ? [] : remote) {
+    const freshness = isAvailable ? 'Current' : 'Stale';
+    add(group, version, { version, resources: discoveredRemotely(resources), freshness });
   }
   return {
     kind: 'APIGroupDiscoveryList',
     apiVersion: 'apidiscovery.k8s.io/v2',
     metadata: {},
-    items: [...groups].map(([name, versions]) => ({
+    items: byPriority([...groups], remote).map(([name, versions]) => ({
       metadata: name === '' ? {} : { name },
-      versions,
+      versions: [...versions.values()],
     })),
   };
+}
+
+/** Groups in the order in which clients should prefer them. */
+function byPriority<T>(groups: [string, T][], remote: readonly RemoteVersion[]): [string, T][] {
+  const priority = (group: string) =>
+    Math.max(
+      groupPriority(group),
+      ...remote.filter((one) => one.group === group).map((one) => one.groupPriority),
+    );
+  return groups.sort(([a], [b]) => priority(b) - priority(a));
+}
+
+/** The resources of another server, from its meta/v1 APIResourceList. */
+function discoveredRemotely(resources: readonly JsonObject[]): object[] {
+  const kindOf = ({ group, version, kind }: JsonObject) => ({
+    group: group ?? '',
+    version: version ?? '',
+    kind,
+  });
+  return resources
+    .filter(({ name }) => !String(name).includes('/'))
+    .map((resource) => {
+      const { name, namespaced, singularName, verbs, shortNames, categories } = resource;
+      const below = resources.filter((one) => String(one['name']).startsWith(`${String(name)}/`));
+      return {
+        resource: name,
+        responseKind: kindOf(resource),
+        scope: namespaced ? 'Namespaced' : 'Cluster',
+        singularResource: singularName,
+        verbs,
+        ...(shortNames ? { shortNames } : {}),
+        ...(categories ? { categories } : {}),
+        ...(below.length > 0
+          ? {
+              subresources: below.map((one) => ({
+                subresource: String(one['name']).slice(String(name).length + 1),
+                responseKind: kindOf(one),
+                verbs: one['verbs'],
+              })),
+            }
+          : {}),
+      };
+    });
 }
 
 function discoveredResource(resource: Resource): object {
@@ -121,23 +173,30 @@ export function resourceList(registry: ResourceRegistry, group: string, version:
 }
 
 /** The answer to GET /apis in its plain form. */
-export function groupList(registry: ResourceRegistry) {
-  return { kind: 'APIGroupList', apiVersion: 'v1', groups: groups(registry) };
+export function groupList(registry: ResourceRegistry, remote: readonly RemoteVersion[]) {
+  return { kind: 'APIGroupList', apiVersion: 'v1', groups: groups(registry, remote) };
 }
 
 /** The answer to GET /apis/GROUP; null when there is no such group. */
-export function groupDiscovery(registry: ResourceRegistry, name: string) {
-  const group = groups(registry).find((candidate) => candidate.name === name);
+export function groupDiscovery(registry: ResourceRegistry, name: string, remote: readonly RemoteVersion[]) {
+  const group = groups(registry, remote).find((candidate) => candidate.name === name);
   return group ? { kind: 'APIGroup', apiVersion: 'v1', ...group } : null;
 }
 
-function groups(registry: ResourceRegistry) {
+function groups(registry: ResourceRegistry, remote: readonly RemoteVersion[]) {
   const found = new Map<string, { groupVersion: string; version: string }[]>();
-  for (const { group, version, resources } of registry.groupVersions()) {
-    const [first] = resources;
-    if (group === '' || !first) continue;
-    const entry = { groupVersion: apiVersionOf(first.kind), version };
-    found.set(group, [...(found.get(group) ?? []), entry]);
+  const add = (group: string, version: string) => {
+    const versions = found.get(group) ?? [];
+    if (versions.some((one) => one.version === version)) return;
+    found.set(group, [...versions, { groupVersion: `${group}/${version}`, version }]);
+  };
+  for (const { group, version } of registry.groupVersions()) if (group !== '') add(group, version);
+  for (const { group, version } of [...remote].sort((a, b) => b.versionPriority - a.versionPriority)) {
+    add(group, version);
   }
-  return [...found].map(([name, versions]) => ({ name, versions, preferredVersion: versions[0] }));
+  return byPriority([...found], remote).map(([name, versions]) => ({
+    name,
+    versions,
+    preferredVersion: versions[0],
+  }));
 }

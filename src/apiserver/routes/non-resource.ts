@@ -38,7 +38,10 @@ const PATHS: Readonly<Record<string, Respond>> = {
     }),
   '/openid/v1/jwks': ({ tokens }) => publicDocument('application/jwk-set+json', tokens.keySet),
   '/openapi/v2': (services, context) => services.swagger(services, context),
-  '/openapi/v3': async (services) => jsonResponse(200, await services.schema.openapiIndex()),
+  '/openapi/v3': async ({ schema, aggregator }) => {
+    const index = (await schema.openapiIndex()) as { paths: object };
+    return jsonResponse(200, { ...index, paths: { ...index.paths, ...(await aggregator.openapiPaths()) } });
+  },
 };
 
 /** Version, health, metrics, discovery and OpenAPI; null for everything else. Throws StatusError 405 for writes. */
@@ -76,7 +79,7 @@ function find(services: ApiServices, path: string): Respond | null {
   // A version that a known group does not have is answered with a Status, a group that is not known with a page.
   if (root === 'api' && second === undefined) return discovered(resourceList(services.registry, '', first));
   if (root !== 'apis') return null;
-  const group = groupDiscovery(services.registry, first);
+  const group = groupDiscovery(services.registry, first, services.aggregator.versions());
   if (!group) return null;
   return discovered(second === undefined ? group : resourceList(services.registry, first, second));
 }
@@ -121,13 +124,17 @@ function groupsResponse(services: ApiServices, context: RequestContext): PlainRe
   if (form.aggregated) {
     return cacheable(
       context,
-      encode(services.schema, form, aggregatedDiscovery(services.registry, isCore)),
+      encode(
+        services.schema,
+        form,
+        aggregatedDiscovery(services.registry, isCore, services.aggregator.versions()),
+      ),
       `${contentTypeOf(form.format)};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`,
     );
   }
   const plain = isCore
     ? { kind: 'APIVersions', versions: ['v1'], serverAddressByClientCIDRs: [] }
-    : groupList(services.registry);
+    : groupList(services.registry, services.aggregator.versions());
   return respond(services.schema, form, 200, plain);
 }
 

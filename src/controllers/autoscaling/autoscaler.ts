@@ -39,7 +39,9 @@ export function startAutoscalers(context: ControllerContext): void {
   const scalePath = async ({ metadata, spec }: HorizontalPodAutoscaler): Promise<string> => {
     const { apiVersion = 'v1', kind = '', name = '' } = spec?.scaleTargetRef ?? {};
     const [group, version] = apiVersion.includes('/') ? apiVersion.split('/') : ['', apiVersion];
-    const found = (await servedKinds(client, signal)).find((one) => one.group === group && one.kind === kind);
+    const found = (await servedKinds(client, signal, 'skip')).find(
+      (one) => one.group === group && one.kind === kind,
+    );
     if (!found) throw new Error(`no matches for kind "${kind}" in group "${group}"`);
     const root = group === '' ? `/api/${version}` : `/apis/${group}/${version}`;
     return `${root}/namespaces/${metadata?.namespace}/${found.plural}/${name}/scale`;
