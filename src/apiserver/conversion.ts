@@ -33,7 +33,8 @@ export function presented(kind: Kind, object: ApiObject): ApiObject {
   const source = converter && isOther ? converter.converted(object, apiVersion) : object;
   if (!kind.view) {
     // Kept before the custom resource's storage version became this one.
-    return isOther ? { ...source, apiVersion } : source;
+    const named = isOther ? { ...source, apiVersion } : source;
+    return kind.shown ? kind.shown(named) : named;
   }
   return { ...kind.view.fromStorage(source), apiVersion, kind: kind.kind };
 }
@@ -45,6 +46,6 @@ export async function present(kind: Kind, object: ApiObject): Promise<ApiObject>
 }
 
 export function presentedJson(kind: Kind, stored: StoredObject): string {
-  const asKept = !kind.view && stored.object.apiVersion === apiVersionOf(kind);
+  const asKept = !kind.view && !kind.shown && stored.object.apiVersion === apiVersionOf(kind);
   return asKept ? stored.json : JSON.stringify(presented(kind, stored.object));
 }

@@ -69,6 +69,8 @@ export interface Kind {
   readonly createOnUpdate?: boolean;
   /** Changes objects from one version into another, where that takes more than a function of them. */
   readonly converter?: Converter;
+  /** What clients see of an object that is kept under this kind, where that is more: defaults that came later. */
+  readonly shown?: (object: ApiObject) => ApiObject;
   /** It is another kind's objects, seen under other names. */
   readonly view?: {
     readonly of: Kind;

@@ -7,7 +7,13 @@ import { createWebhookConverter } from './conversion-webhook.ts';
 import { type DefinitionSpec, type DefinitionVersion, specOf, statusOf } from './definition.ts';
 import { parseJsonPath } from './json-path.ts';
 import { createColumnPrinter } from './printer-columns.ts';
-import { applyDefaults, dropNulls, pruneValue, type StructuralSchema } from './structural-schema.ts';
+import {
+  applyDefaults,
+  dropNulls,
+  hasDefaults,
+  pruneValue,
+  type StructuralSchema,
+} from './structural-schema.ts';
 import { type EvaluateRule, validateValue } from './validate-value.ts';
 
 /** A version of a definition as a kind, with what its schema does to objects. */
@@ -93,6 +99,16 @@ function customKind(
         evaluateRule,
         ...(before ? { old: before } : {}),
       }),
+    // Objects that were kept before their schema had its defaults show them when they are read.
+    ...(!of && hasDefaults(schema)
+      ? {
+          shown(object: ApiObject) {
+            const shown = structuredClone(object);
+            applyDefaults(schema, shown);
+            return shown;
+          },
+        }
+      : {}),
     ...(of
       ? {
           view: {

@@ -5,41 +5,23 @@ type Schema = Record<string, unknown>;
 const META = 'io.k8s.apimachinery.pkg.apis.meta.v1';
 const ref = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
 
-const OBJECT_META: Schema = {
-  description: 'ObjectMeta is metadata that all persisted resources must have.',
-  type: 'object',
-  properties: {
-    annotations: { type: 'object', additionalProperties: { type: 'string' } },
-    creationTimestamp: { type: 'string', format: 'date-time' },
-    deletionGracePeriodSeconds: { type: 'integer', format: 'int64' },
-    deletionTimestamp: { type: 'string', format: 'date-time' },
-    finalizers: { type: 'array', items: { type: 'string' }, 'x-kubernetes-list-type': 'set' },
-    generateName: { type: 'string' },
-    generation: { type: 'integer', format: 'int64' },
-    labels: { type: 'object', additionalProperties: { type: 'string' } },
-    managedFields: { type: 'array', items: { type: 'object' }, 'x-kubernetes-list-type': 'atomic' },
-    name: { type: 'string' },
-    namespace: { type: 'string' },
-    ownerReferences: {
-      type: 'array',
-      items: { type: 'object' },
-      'x-kubernetes-list-type': 'map',
-      'x-kubernetes-list-map-keys': ['uid'],
-    },
-    resourceVersion: { type: 'string' },
-    selfLink: { type: 'string' },
-    uid: { type: 'string' },
-  },
-};
+const METADATA =
+  "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-const LIST_META: Schema = {
-  type: 'object',
-  properties: {
-    continue: { type: 'string' },
-    remainingItemCount: { type: 'integer', format: 'int64' },
-    resourceVersion: { type: 'string' },
-  },
-};
+/** The schemas that every document of custom kinds refers to, taken from one of the server's own documents. */
+export function metadataSchemas(document: unknown): Schema {
+  const { components } = document as { components: { schemas: Schema } };
+  const taken: Schema = {};
+  const take = (name: string): void => {
+    if (taken[name] !== undefined || components.schemas[name] === undefined) return;
+    taken[name] = components.schemas[name];
+    const text = JSON.stringify(components.schemas[name]);
+    for (const [, other = ''] of text.matchAll(/"#\/components\/schemas\/([^"]+)"/g)) take(other);
+  };
+  take(`${META}.ObjectMeta`);
+  take(`${META}.ListMeta`);
+  return taken;
+}
 
 /** The name of a custom kind's schema: its group reversed, its version and kind (com.example.v1.Widget). */
 export function customOpenapiName({ kind }: CustomKind): string {
@@ -63,15 +45,19 @@ export function customOpenapiSchema(custom: CustomKind, metadata: Schema): Schem
   };
 }
 
-/** The OpenAPI v3 document of a group-version of custom kinds. */
-export function customOpenapi(kinds: readonly CustomKind[], apiVersion: string): Schema {
-  const schemas: Schema = { [`${META}.ObjectMeta`]: OBJECT_META, [`${META}.ListMeta`]: LIST_META };
+/** The OpenAPI v3 document of a group-version of custom kinds; `metadata`: see metadataSchemas. */
+export function customOpenapi(kinds: readonly CustomKind[], apiVersion: string, metadata: Schema): Schema {
+  const schemas: Schema = { ...metadata };
   const paths: Schema = {};
   for (const custom of kinds) {
     const { kind } = custom;
     const name = customOpenapiName(custom);
     const gvk = { group: kind.group, version: kind.version, kind: kind.kind };
-    schemas[name] = customOpenapiSchema(custom, { allOf: [ref(`${META}.ObjectMeta`)] });
+    schemas[name] = customOpenapiSchema(custom, {
+      description: METADATA,
+      default: {},
+      allOf: [ref(`${META}.ObjectMeta`)],
+    });
     schemas[`${name}List`] = {
       type: 'object',
       required: ['items'],

@@ -5,7 +5,7 @@ import type { FieldSchema } from '../schema/patch-schema.ts';
 import type { OpenapiDocument, SchemaService } from '../schema-service.ts';
 import { customFieldSchema } from './custom-field-schema.ts';
 import type { CustomKind } from './custom-kind.ts';
-import { customOpenapi } from './custom-openapi.ts';
+import { customOpenapi, metadataSchemas } from './custom-openapi.ts';
 
 /** The schema service of the server: the kinds that come with it, and those that definitions add. */
 export interface CustomSchemas extends SchemaService {
@@ -17,18 +17,27 @@ export interface CustomSchemas extends SchemaService {
 export function createCustomSchemas(base: SchemaService): CustomSchemas {
   let kinds = new Map<string, CustomKind>();
   let documents = new Map<string, OpenapiDocument>();
+  let metadata: Promise<Record<string, unknown>> | null = null;
   const patchSchemas = new WeakMap<CustomKind, FieldSchema>();
   const find = (apiVersion: string, kind: string) => kinds.get(`${apiVersion}/${kind}`);
   const metadataSchema = () => base.patchSchema('v1', 'ConfigMap')?.field('metadata') ?? null;
 
-  function document(path: string): OpenapiDocument | null {
+  /** From the smallest document of the server that has them. */
+  async function readMetadata(): Promise<Record<string, unknown>> {
+    const own = await base.openapiDocument('apis/scheduling.k8s.io/v1');
+    return own ? metadataSchemas(JSON.parse(own.json.toString('utf8'))) : {};
+  }
+
+  async function document(path: string): Promise<OpenapiDocument | null> {
     const known = documents.get(path);
     if (known) return known;
     const own = [...kinds.values()].filter(({ kind }) => path === `apis/${apiVersionOf(kind)}`);
     const [first] = own;
     if (!first) return null;
-    const made = serialised(customOpenapi(own, apiVersionOf(first.kind)));
-    documents.set(path, made);
+    const current = documents;
+    metadata ??= readMetadata();
+    const made = serialised(customOpenapi(own, apiVersionOf(first.kind), await metadata));
+    current.set(path, made);
     return made;
   }
 
@@ -43,7 +52,7 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
       for (const { kind } of kinds.values()) {
         const path = `apis/${apiVersionOf(kind)}`;
         if (paths[path]) continue;
-        paths[path] = { serverRelativeURL: `/openapi/v3/${path}?hash=${document(path)?.hash}` };
+        paths[path] = { serverRelativeURL: `/openapi/v3/${path}?hash=${(await document(path))?.hash}` };
       }
       return { ...index, paths };
     },

@@ -241,6 +241,79 @@ test('OpenAPI describes the kind', async () => {
   assert.equal(body.components.schemas['com.example.v1.Widget'].properties.spec.required[0], 'size');
 });
 
+test('metadata is described as that of every kind', async () => {
+  const { body } = await request('GET', '/openapi/v3/apis/example.com/v1');
+  const { schemas } = body.components;
+  assert.match(
+    schemas['com.example.v1.Widget'].properties.metadata.description,
+    /^Standard object's metadata/,
+  );
+  const { properties } = schemas['io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta'];
+  assert.match(properties.creationTimestamp.description, /^CreationTimestamp is a timestamp/);
+});
+
+test('OpenAPI 2 shows a kind that keeps unknown fields as any object', async () => {
+  const names = { plural: 'blobs', kind: 'Blob' };
+  const open = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true };
+  await request('POST', DEFINITIONS, {
+    ...definition,
+    metadata: { name: 'blobs.open.example.com' },
+    spec: {
+      ...definition.spec,
+      group: 'open.example.com',
+      names,
+      versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: open } }],
+    },
+  });
+  const shown = await eventually(
+    async () => (await request('GET', '/openapi/v2')).body.definitions['com.example.open.v1.Blob'],
+    (found) => found !== undefined,
+  );
+  assert.deepEqual(shown, {
+    type: 'object',
+    'x-kubernetes-group-version-kind': [{ group: 'open.example.com', version: 'v1', kind: 'Blob' }],
+  });
+});
+
+test('a default that comes later shows in objects that were kept before', async () => {
+  const names = { plural: 'lamps', kind: 'Lamp' };
+  const withSchema = (spec: object) => ({
+    ...definition,
+    metadata: { name: 'lamps.light.example.com' },
+    spec: {
+      ...definition.spec,
+      group: 'light.example.com',
+      names,
+      versions: [
+        {
+          name: 'v1',
+          served: true,
+          storage: true,
+          schema: { openAPIV3Schema: { type: 'object', properties: { spec } } },
+        },
+      ],
+    },
+  });
+  const plain = { type: 'object', properties: { color: { type: 'string' } } };
+  await request('POST', DEFINITIONS, withSchema(plain));
+  const lamps = '/apis/light.example.com/v1/namespaces/default/lamps';
+  const lamp = { apiVersion: 'light.example.com/v1', kind: 'Lamp', metadata: { name: 'desk' }, spec: {} };
+  await eventually(
+    () => request('POST', lamps, lamp),
+    ({ status }) => status === 201,
+  );
+  const defaulted = { type: 'object', properties: { color: { type: 'string', default: 'warm' } } };
+  const merge = { 'content-type': 'application/merge-patch+json' };
+  await request('PATCH', `${DEFINITIONS}/lamps.light.example.com`, withSchema(defaulted), merge);
+  const { body } = await eventually(
+    () => request('GET', `${lamps}/desk`),
+    (answer) => answer.body.spec.color !== undefined,
+  );
+  assert.equal(body.spec.color, 'warm');
+  const list = await request('GET', lamps);
+  assert.equal(list.body.items[0].spec.color, 'warm');
+});
+
 test('versions are preferred by their stability and number; requests for deprecated ones are warned of', async () => {
   const names = { plural: 'gears', kind: 'Gear' };
   const versions = [

@@ -126,6 +126,14 @@ export function applyDefaults(schema: StructuralSchema, value: unknown, isResour
   }
 }
 
+/** Tells whether a schema has a default somewhere. */
+export function hasDefaults(schema: StructuralSchema): boolean {
+  const { items, properties = {}, additionalProperties } = schema;
+  const below = [...Object.values(properties), ...(items ? [items] : [])];
+  if (typeof additionalProperties === 'object') below.push(additionalProperties);
+  return below.some((one) => one.default !== undefined || hasDefaults(one));
+}
+
 /** Takes nulls out of members that are not nullable, as upstream does before it checks an object. */
 export function dropNulls(schema: StructuralSchema, value: unknown): void {
   if (Array.isArray(value)) {

@@ -41,7 +41,7 @@ export function swaggerDocument(documents: readonly Json[], version: string): Js
     const schemas = isObject(components) && isObject(components['schemas']) ? components['schemas'] : {};
     for (const [name, schema] of Object.entries(schemas)) {
       // Shared types (ObjectMeta) stand in many documents; a kind's own carries its group, version and kind.
-      const converted = swaggerSchema(schema as Json);
+      const converted = definition(schema as Json);
       definitions[name] = mergedDefinition(definitions[name] as Json | undefined, converted);
     }
   }
@@ -53,13 +53,23 @@ export function swaggerDocument(documents: readonly Json[], version: string): Js
   };
 }
 
+const KINDS = 'x-kubernetes-group-version-kind';
+
+/**
+ * A schema as a definition. A custom kind that keeps unknown fields is published as any object, as upstream does: old
+ * clients take named properties for the only ones.
+ */
+function definition(schema: Json): Json {
+  const isOpen = schema['x-kubernetes-preserve-unknown-fields'] === true && schema[KINDS] !== undefined;
+  return isOpen ? { type: 'object', [KINDS]: schema[KINDS] } : swaggerSchema(schema);
+}
+
 /** A definition with the kinds of both: DeleteOptions, for example, belongs to every group. */
 function mergedDefinition(one: Json | undefined, other: Json): Json {
-  const key = 'x-kubernetes-group-version-kind';
-  const kinds = [one?.[key], other[key]].flatMap((list) => (Array.isArray(list) ? list : []));
+  const kinds = [one?.[KINDS], other[KINDS]].flatMap((list) => (Array.isArray(list) ? list : []));
   if (kinds.length === 0) return one ?? other;
   const unique = [...new Map(kinds.map((kind) => [JSON.stringify(kind), kind])).values()];
-  return { ...(one ?? other), [key]: unique };
+  return { ...(one ?? other), [KINDS]: unique };
 }
 
 function sorted(object: Json): Json {
