@@ -3,6 +3,7 @@ import { selects } from '../kube/selector.ts';
 import type { Namespace, NetworkPolicy, Pod } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
 import { coversNamespace, inGroup } from './allows.ts';
+import { createLabelIndex, labelOf } from './label-index.ts';
 import {
   DIRECTIONS,
   type Direction,
@@ -85,12 +86,17 @@ export function createPolicyTable(node: string): PolicyTable {
   const leaving = new Set<string>();
   const plugged = new Map<string, { readonly owner: string; readonly addresses: readonly string[] }>();
   const pods = new Map<string, PodEntry>();
-  const podsOf = new Map<string, Set<string>>();
+  /** Keys of pods, under '' and under each of their labels. */
+  const podIndex = createLabelIndex<string>();
+  /** Keys of this node's pods, by namespace. */
+  const ownPods = new Map<string, Set<string>>();
   /** Who claims an address; the latest has it. */
   const claims = new Map<string, string[]>();
   const groups = new Map<string, GroupEntry>();
-  /** The groups in use that cover a namespace; made when a pod of it is looked at. */
-  const groupsOf = new Map<string, Set<GroupEntry>>();
+  /** The groups in use that cover a namespace, under a label that their pods have. */
+  const groupIndex = createLabelIndex<GroupEntry>();
+  /** Namespaces that `groupIndex` knows: those of which a pod was looked at. */
+  const indexed = new Set<string>();
   const portNames = new Map<string, number>();
   let dirtyPods = new Set<string>();
   let dirtyPolicies = new Set<string>();
@@ -107,15 +113,17 @@ export function createPolicyTable(node: string): PolicyTable {
   };
   const ownerOf = (address: string): string | null => claims.get(address)?.at(-1) ?? null;
 
-  function covering(namespace: string): ReadonlySet<GroupEntry> {
-    const known = groupsOf.get(namespace);
-    if (known) return known;
-    const labels = labelsOf(namespace);
-    const found = new Set(
-      [...groups.values()].filter(({ group }) => coversNamespace(group, namespace, labels)),
-    );
-    groupsOf.set(namespace, found);
-    return found;
+  /** The groups that may select a pod: all others do not. */
+  function candidates({ namespace, labels }: PolicyPod): Iterable<GroupEntry> {
+    if (!indexed.has(namespace)) {
+      indexed.add(namespace);
+      const namespaceLabels = labelsOf(namespace);
+      for (const entry of groups.values()) {
+        if (coversNamespace(entry.group, namespace, namespaceLabels))
+          groupIndex.add(namespace, labelOf(entry.group.pods), entry);
+      }
+    }
+    return groupIndex.of(namespace, labels);
   }
 
   function retainGroup(group: PodGroup): void {
@@ -126,13 +134,14 @@ export function createPolicyTable(node: string): PolicyTable {
     }
     const entry: GroupEntry = { group, users: 1, members: new Set() };
     groups.set(group.id, entry);
-    for (const [namespace, list] of groupsOf) {
-      if (coversNamespace(group, namespace, labelsOf(namespace))) list.add(entry);
+    const label = labelOf(group.pods);
+    for (const namespace of indexed) {
+      if (coversNamespace(group, namespace, labelsOf(namespace))) groupIndex.add(namespace, label, entry);
     }
     const names = typeof group.namespaces === 'string' ? [group.namespaces] : [...namespaces.keys()];
     for (const name of names) {
       if (!coversNamespace(group, name, labelsOf(name))) continue;
-      for (const key of podsOf.get(name) ?? []) {
+      for (const key of podIndex.get(name, label)) {
         const member = pods.get(key);
         if (!member || !selects(group.pods, member.pod.labels)) continue;
         entry.members.add(key);
@@ -146,7 +155,7 @@ export function createPolicyTable(node: string): PolicyTable {
     const entry = groups.get(id);
     if (!entry || --entry.users > 0) return;
     groups.delete(id);
-    for (const list of groupsOf.values()) list.delete(entry);
+    for (const namespace of indexed) groupIndex.delete(namespace, labelOf(entry.group.pods), entry);
     for (const key of entry.members) {
       pods.get(key)?.groups.delete(id);
       dirtyPods.add(key);
@@ -180,16 +189,19 @@ export function createPolicyTable(node: string): PolicyTable {
 
   /** Makes the policies of a pod equal to those that select it. */
   function refreshPolicies(key: string, entry: PodEntry): void {
-    const isHere = entry.pod.node === node;
-    const selecting = isHere
-      ? policiesIn(entry.pod.namespace).filter(({ selector }) => selects(selector, entry.pod.labels))
-      : [];
-    const next = {
+    const selecting =
+      entry.pod.node === node
+        ? policiesIn(entry.pod.namespace).filter(({ selector }) => selects(selector, entry.pod.labels))
+        : [];
+    isolate(key, entry, {
       ingress: selecting.filter(({ ingress }) => ingress !== null).map((policy) => policy.key),
       egress: selecting.filter(({ egress }) => egress !== null).map((policy) => policy.key),
-    };
-    if (DIRECTIONS.every((one) => next[one].join() === entry.isolatedBy[one].join())) return;
+    });
+  }
+
+  function isolate(key: string, entry: PodEntry, next: PodEntry['isolatedBy']): void {
     const before = entry.isolatedBy;
+    if (DIRECTIONS.every((one) => next[one].join() === before[one].join())) return;
     entry.isolatedBy = next;
     dirtyPods.add(key);
     for (const policy of union(next)) if (!union(before).has(policy)) countIsolated(policy, 1);
@@ -205,7 +217,7 @@ export function createPolicyTable(node: string): PolicyTable {
       group?.members.delete(key);
       dirtyPods.add(key);
     }
-    for (const group of covering(entry.pod.namespace)) {
+    for (const group of candidates(entry.pod)) {
       const { id, pods: selector } = group.group;
       if (entry.groups.has(id) || !selects(selector, entry.pod.labels)) continue;
       entry.groups.add(id);
@@ -254,11 +266,20 @@ export function createPolicyTable(node: string): PolicyTable {
       isolatedBy: before?.isolatedBy ?? { ingress: [], egress: [] },
     };
     pods.set(key, entry);
-    const siblings = podsOf.get(next.namespace);
-    if (siblings) siblings.add(key);
-    else podsOf.set(next.namespace, new Set([key]));
+    if (before) unindex(key, before.pod);
+    for (const label of ['', ...labelsIn(next)]) podIndex.add(next.namespace, label, key);
+    if (next.node === node) {
+      const own = ownPods.get(next.namespace);
+      if (own) own.add(key);
+      else ownPods.set(next.namespace, new Set([key]));
+    }
     refreshGroups(key, entry);
     refreshPolicies(key, entry);
+  }
+
+  function unindex(key: string, pod: PolicyPod): void {
+    for (const label of ['', ...labelsIn(pod)]) podIndex.delete(pod.namespace, label, key);
+    ownPods.get(pod.namespace)?.delete(key);
   }
 
   function remove(key: string, entry: PodEntry): void {
@@ -266,15 +287,21 @@ export function createPolicyTable(node: string): PolicyTable {
     for (const id of entry.groups) groups.get(id)?.members.delete(key);
     for (const address of entry.pod.addresses) disclaim(address, key);
     pods.delete(key);
-    podsOf.get(entry.pod.namespace)?.delete(key);
+    unindex(key, entry.pod);
     dirtyPods.add(key);
   }
 
-  /** Looks at the pods of a namespace again, after its policies have changed. */
-  function refreshIsolation(namespace: string): void {
-    for (const key of podsOf.get(namespace) ?? []) {
+  /** Looks at this node's pods in a namespace again, after one of its policies has changed; null: it is gone. */
+  function refreshIsolation(namespace: string, policyKey: string, policy: Policy | null): void {
+    for (const key of ownPods.get(namespace) ?? []) {
       const entry = pods.get(key);
-      if (entry?.pod.node === node) refreshPolicies(key, entry);
+      if (!entry) continue;
+      const isSelected = policy !== null && selects(policy.selector, entry.pod.labels);
+      const listed = (direction: Direction): string[] => {
+        const others = entry.isolatedBy[direction].filter((one) => one !== policyKey);
+        return isSelected && policy[direction] !== null ? [...others, policyKey].sort() : others;
+      };
+      isolate(key, entry, { ingress: listed('ingress'), egress: listed('egress') });
     }
   }
 
@@ -292,30 +319,28 @@ export function createPolicyTable(node: string): PolicyTable {
       for (const group of old.pods) releaseGroup(group);
       for (const port of old.ports) countPortName(port, -1);
       dirtyPolicies.add(key);
-      for (const pod of podsOf.get(namespace) ?? []) {
+      for (const pod of ownPods.get(namespace) ?? []) {
         const by = pods.get(pod)?.isolatedBy;
         if (by && union(by).has(key)) dirtyPods.add(pod);
       }
     } else if (next) policies.set(key, next);
     sorted.delete(namespace);
-    if (next) refreshIsolation(namespace);
-    else {
-      // Its mentions are released while it is still known.
-      const list = policiesIn(namespace).filter((policy) => policy.key !== key);
-      sorted.set(namespace, list);
-      refreshIsolation(namespace);
-      policies.delete(key);
-      isolated.delete(key);
-      if (wasActive) dirtyPolicies.add(key);
-    }
+    refreshIsolation(namespace, key, next);
+    if (next) return;
+    // Until here it was known, so that its mentions were released.
+    policies.delete(key);
+    sorted.delete(namespace);
+    isolated.delete(key);
+    if (wasActive) dirtyPolicies.add(key);
   }
 
   function putNamespace(name: string, labels: Readonly<Record<string, string>> | null): void {
     if (isDeepStrictEqual(labelsOf(name), labels)) return;
     if (labels) namespaces.set(name, labels);
     else namespaces.delete(name);
-    groupsOf.delete(name);
-    for (const key of podsOf.get(name) ?? []) {
+    indexed.delete(name);
+    groupIndex.deleteNamespace(name);
+    for (const key of podIndex.get(name, '')) {
       const entry = pods.get(key);
       if (entry) refreshGroups(key, entry);
     }
@@ -390,6 +415,9 @@ export function createPolicyTable(node: string): PolicyTable {
     },
   };
 }
+
+const labelsIn = ({ labels }: PolicyPod): string[] =>
+  Object.entries(labels).map(([key, value]) => `${key}=${value}`);
 
 /** "name/protocol" */
 export const portKey = (name: string, protocol: string): string => `${name}/${protocol}`;

@@ -102,6 +102,15 @@ export function createPolicyRendering(
     fragments.set(name, made);
     return made;
   };
+  /** The sets of groups, which hold most elements. */
+  const groupSets = new Map<string, Fragment>();
+  const groupFragment = (id: string): Fragment => {
+    const known = groupSets.get(id);
+    if (known) return known;
+    const made = setFragment(groupSet(id));
+    groupSets.set(id, made);
+    return made;
+  };
   const setFragment = (set: SetSpec) => fragment(`set ${set.name}`, () => ({ chains: [], sets: [set] }));
   const groupSet = (id: string): SetSpec => ({ name: `pods-${id}`, key: typesOf(source) });
   const portSet = (port: string): SetSpec => ({ name: `port-${port}`, key: typesOf(...key) });
@@ -220,8 +229,9 @@ export function createPolicyRendering(
         const words = wordsOfAddress(address, family);
         const own = Uint32Array.from(words);
         for (const id of groups) {
-          needs.push(setFragment(groupSet(id)));
-          list.push(elements(groupSet(id).name, own));
+          const need = groupFragment(id);
+          needs.push(need);
+          list.push(elements(need.sets[0]?.name ?? '', own));
         }
         for (const { name, protocol, port } of named.values()) {
           const set = portSet(portKey(name, protocol));
@@ -263,7 +273,10 @@ export function createPolicyRendering(
       );
       return group(list, [policyFragment(policy)]);
     },
-    reset: () => fragments.clear(),
+    reset() {
+      fragments.clear();
+      groupSets.clear();
+    },
   };
   return rendering;
 }

@@ -81,7 +81,7 @@ export function randomPolicies(
 }
 
 /** Mulberry32: numbers from 0 up to below 1, the same for the same seed. */
-function generator(seed: number): () => number {
+export function generator(seed: number): () => number {
   let state = seed;
   return () => {
     state = (state + 0x6d2b79f5) | 0;
