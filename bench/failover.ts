@@ -16,9 +16,9 @@ import { constants, cpus, loadavg, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
-import type { Outcome } from '../src/dataplane/failover/outcome.ts';
 import { CLUSTER_IP, createFailoverScene, PORT } from '../src/dataplane/testing/failover-scene.ts';
 import { createTopology, type Place } from '../src/dataplane/testing/topology.ts';
+import type { Outcome } from '../src/failover/outcome.ts';
 import { listenTcpIn, openTcpIn } from '../src/kernel/netns.ts';
 import type { IPFamily } from '../src/lib/address.ts';
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Written by tools/build-bpf.mjs from src/dataplane/failover/ejection-rules.ts; do not edit. */
+/* Written by tools/build-bpf.mjs from src/failover/ejection-rules.ts; do not edit. */
 #pragma once
 
 #define FAILURE_WINDOW_MS 10000

@@ -2,7 +2,7 @@
 /*
  * Outlier ejection: new connections avoid an endpoint that refused one, or that left several sockets without an answer
  * some time apart with no answer to any in between. A machine that pauses causes many timeouts at once, followed by
- * answers: that is not a reason. src/dataplane/failover/ejection-rules.ts has the whole policy, the agent's part too.
+ * answers: that is not a reason. src/failover/ejection-rules.ts has the whole policy, the agent's part too.
  */
 #pragma once
 #include "ejection-rules.h"

@@ -1,7 +1,7 @@
 // Writes what the BPF programs and the agent share, so that neither repeats it by hand:
 //   src/dataplane/ebpf/generated/*.ts       bpf/*.bpf.c compiled, as text: only who changes the C sources needs a compiler
 //   src/dataplane/ebpf/generated/layout.ts  the maps: kinds, sizes, offsets of fields, enums, from the objects' BTF
-//   bpf/ejection-rules.h                    the constants of src/dataplane/failover/ejection-rules.ts
+//   bpf/ejection-rules.h                    the constants of src/failover/ejection-rules.ts
 //
 //   node tools/build-bpf.mjs           write them
 //   node tools/build-bpf.mjs --check   compare them with their sources; with clang, compare a rebuild too
@@ -11,7 +11,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { EJECTION_RULES } from '../src/dataplane/failover/ejection-rules.ts';
+import { EJECTION_RULES } from '../src/failover/ejection-rules.ts';
 import { readMapTypes } from './bpf-types.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -91,7 +91,7 @@ function rulesText() {
     return `#define ${constant} ${EJECTION_RULES[name]}`;
   });
   return `/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Written by tools/build-bpf.mjs from src/dataplane/failover/ejection-rules.ts; do not edit. */
+/* Written by tools/build-bpf.mjs from src/failover/ejection-rules.ts; do not edit. */
 #pragma once
 
 ${lines.join('\n')}

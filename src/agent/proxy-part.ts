@@ -3,9 +3,9 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { type ConntrackReconciler, createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
-import { dial } from '../dataplane/failover/dial.ts';
-import { EJECTION_RULES } from '../dataplane/failover/ejection-rules.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
+import { dial } from '../failover/dial.ts';
+import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import {

@@ -9,6 +9,7 @@ import { FLOW_EVENT_KINDS } from '../dataplane/flow-event.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
+import { hostPort } from '../lib/address.ts';
 import { silentLogger } from '../lib/log.ts';
 import type { FlowLine, FlowsLost } from '../proxy/flow-stream.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
@@ -87,10 +88,8 @@ function withNames(line: FlowLine, node: string, names: FlowNames): NamedFlow {
 }
 
 function textOf({ time, node, kind, protocol, client, service, endpoint, micros }: NamedFlow): string {
-  const place = ({ ip, port }: { ip: string; port: number }) =>
-    ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
-  const end = (one: NamedEnd) => (one.name ? `${one.name} ${place(one)}` : place(one));
-  const asked = service.name ? `${service.name} ${place(service)}` : place(service);
+  const end = (one: NamedEnd) => (one.name ? `${one.name} ${hostPort(one)}` : hostPort(one));
+  const asked = service.name ? `${service.name} ${hostPort(service)}` : hostPort(service);
   const took = micros > 0 ? `  ${(micros / 1000).toFixed(micros < 10_000 ? 2 : 0)} ms` : '';
   const words = [time.slice(11, 23), node, kind.padEnd(11), protocol];
   return `${words.join('  ')}  ${end(client)} → ${asked} → ${end(endpoint)}${took}\n`;

@@ -1,4 +1,8 @@
-import type { IPFamily } from '../lib/address.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import type { IPFamily, SocketAddress } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import type { Change, Frontend, Packet, ServiceMap } from '../service/model.ts';
 import type { OnFlowEvent } from './flow-event.ts';
 
@@ -21,6 +25,19 @@ export interface ApplyReport {
   readonly failed: readonly { readonly key: string; readonly error: Error }[];
 }
 
+/** Completes a report with the frontends that could not be programmed, and logs each. */
+export function withFailures(
+  report: Omit<ApplyReport, 'failed'>,
+  failures: Iterable<readonly [key: string, error: Error]>,
+  logger: Logger,
+): ApplyReport {
+  const failed = [...failures].map(([key, error]) => ({ key, error }));
+  for (const { key, error } of failed) {
+    logger.error({ frontend: key, error: messageOf(error) }, 'failed to program a frontend');
+  }
+  return { ...report, failed };
+}
+
 /** A difference between the kernel and the map, found by `verify`. */
 export interface Drift {
   /** The kernel object, as a user would look it up: "table ip fairlead map svc element …". */
@@ -28,10 +45,20 @@ export interface Drift {
   readonly kind: 'missing' | 'unexpected' | 'different';
 }
 
-/** An address and port in this node's or a pod's network. */
-export interface SocketAddress {
-  readonly ip: string;
-  readonly port: number;
+/** What every mode is created with. */
+export interface DataplaneOptions {
+  readonly families: readonly IPFamily[];
+  /** Where to program; default: the namespace of this process. */
+  readonly netns?: NetnsRef | undefined;
+  readonly logger?: Logger | undefined;
+  readonly clock?: Clock | undefined;
+  /** Called when another program changed what the mode wrote: call `verify`, then `sync`. */
+  readonly onForeignChange?: (() => void) | undefined;
+  /**
+   * The mode's nf_tables tables belong to this process, which others cannot change, and survive it, where the kernel can
+   * (6.9). Default: true.
+   */
+  readonly owned?: boolean | undefined;
 }
 
 /** One step of a packet's path in the kernel, for `explain`. */

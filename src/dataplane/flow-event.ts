@@ -1,5 +1,5 @@
+import type { SocketAddress } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
-import type { SocketAddress } from './dataplane.ts';
 
 /** What can happen to a flow through a Service. */
 export const FLOW_EVENT_KINDS = [

@@ -6,7 +6,7 @@ import { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
-import { familyOf, type IPFamily } from '../lib/address.ts';
+import { familyOf, hostPort, type IPFamily } from '../lib/address.ts';
 import { manualClock } from '../lib/clock.ts';
 import { hexOf } from '../nft/encoding.ts';
 import { decide } from '../service/decide.ts';
@@ -17,7 +17,6 @@ import { applyEdit, randomCluster } from '../service/testing/random-cluster.ts';
 import { type KernelTable, readKernelTable } from './testing/kernel-table.ts';
 import { inInterface, isConsistent, isForNode } from './testing/packet-class.ts';
 import { createWalk, UNTOUCHED } from './testing/rules-interpreter.ts';
-import { hostPort } from './userspace/balancer.ts';
 import { LISTENERS, TABLE } from './userspace/layout.ts';
 import { readListenerKey } from './userspace/render.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace/userspace.ts';
@@ -115,25 +114,26 @@ function elementsOf(
   family: IPFamily,
   dataplane: UserspaceDataplane,
 ): Map<string, string> {
-  const pools = new Map(dataplane.listeners().map(({ at, pool }) => [nameOf(at), pool]));
+  const pools = new Map(dataplane.listeners().map(({ at, pool }) => [hostPort(at), pool]));
   const elements = new Map<string, string>();
   for (const [set, content] of table.sets) {
     for (const [key, { verdict, data, keyEnd, intervalEnd }] of content) {
       const value = verdict ?? (data && hexOf(data)) ?? (keyEnd && hexOf(keyEnd)) ?? String(intervalEnd);
       if (set === LISTENERS) {
-        elements.set(`${set} ${pools.get(nameOf(readListenerKey(Buffer.from(key, 'hex'), family)))}`, value);
+        elements.set(
+          `${set} ${pools.get(hostPort(readListenerKey(Buffer.from(key, 'hex'), family)))}`,
+          value,
+        );
       } else if (/^(services|nodeports)-(pod|node|external)$/.test(set)) {
         const bytes = Buffer.from(value, 'hex');
         // Data have no protocol between address and port: as a listener's key has.
         const at = Buffer.concat([bytes.subarray(0, -4), Buffer.alloc(4), bytes.subarray(-4)]);
-        elements.set(`${set} ${key}`, pools.get(nameOf(readListenerKey(at, family))) ?? 'none');
+        elements.set(`${set} ${key}`, pools.get(hostPort(readListenerKey(at, family))) ?? 'none');
       } else elements.set(`${set} ${key}`, value);
     }
   }
   return sorted(elements);
 }
-
-const nameOf = ({ address, port }: { address: string; port: number }) => hostPort({ ip: address, port });
 
 /**
  * The listener that the rules send a packet to has the endpoints that the oracle names, or none takes it. Returns what
@@ -161,10 +161,10 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: 
   }
   assert.equal(verdict.action, 'forward', context);
   const key = Buffer.from([...target.address, 0, 0, 0, 0, target.port >> 8, target.port & 255, 0, 0]);
-  const at = nameOf(readListenerKey(key, familyOf(packet.destination) ?? 'ipv4'));
+  const at = hostPort(readListenerKey(key, familyOf(packet.destination) ?? 'ipv4'));
   const listener = dataplane
     .listeners()
-    .find((one) => nameOf(one.at) === at && one.protocol === packet.protocol);
+    .find((one) => hostPort(one.at) === at && one.protocol === packet.protocol);
   assert.ok(listener, `${context}: no listener at ${at}`);
   const reached = listener.endpoints.map(hostPort).sort();
   assert.deepEqual(reached, verdict.candidates.map(({ endpoint }) => hostPort(endpoint)).sort(), context);

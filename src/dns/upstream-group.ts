@@ -1,3 +1,4 @@
+import { hostPort } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -44,7 +45,7 @@ export function createUpstreamGroup(addresses: readonly string[], context: Group
   const { clock, random, logger, metrics } = context;
   const upstreams: Upstream[] = addresses.map((text) => {
     const { address, port } = parseUpstream(text);
-    const label = address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+    const label = hostPort({ ip: address, port });
     return { address, port, label, failures: 0, cancelProbe: null };
   });
   let closed = false;

@@ -33,7 +33,7 @@ export interface PacketSocketOptions {
   /** Runs in the kernel on whole Ethernet frames; those for which it returns 0 do not reach this process. */
   readonly filter?: readonly FilterInstruction[];
   /** Default: the namespace of this thread. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   /** A whole Ethernet frame, free to keep. */
   readonly onFrame: (frame: Uint8Array) => void;
   /** Reading failed: ENETDOWN while the device is down (it goes on afterwards), ENODEV and the like when it has gone. */

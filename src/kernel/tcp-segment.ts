@@ -1,4 +1,4 @@
-import { addressBytes } from '../lib/address.ts';
+import { addressBytes, type SocketAddress } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { libc, systemError } from './libc.ts';
 import { inNetns, type NetnsRef, socketAddress } from './netns.ts';
@@ -12,12 +12,6 @@ const IPPROTO_RAW = 255;
 const TCP = 6;
 const SYN_ACK = 0x12;
 const HOPS = 64;
-
-export interface SocketAddress {
-  /** Canonical. */
-  readonly ip: string;
-  readonly port: number;
-}
 
 /**
  * Sends a SYN-ACK outside of a handshake, from any address. If the other side has such a connection, it answers with an

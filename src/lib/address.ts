@@ -9,6 +9,17 @@ export interface Cidr {
   readonly text: string;
 }
 
+/** An address in canonical text, and a port. */
+export interface SocketAddress {
+  readonly ip: string;
+  readonly port: number;
+}
+
+/** "10.0.0.1:80", "[fd00::1]:80". */
+export function hostPort({ ip, port }: SocketAddress): string {
+  return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
+}
+
 /** The bytes of an address in network order (4 or 16), or null when `text` is none. Zones ("%eth0") are refused. */
 export function addressBytes(text: string): Uint8Array | null {
   return text.includes(':') ? ipv6Bytes(text) : ipv4Bytes(text, false);

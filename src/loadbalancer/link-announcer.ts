@@ -30,7 +30,7 @@ const SETTLE_MS = 1000;
 export interface LinkAnnouncerOptions {
   readonly device: { readonly index: number; readonly name: string; readonly mac: string | null };
   /** Default: the namespace of this thread. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
   /** Asked right before each frame that goes out: false keeps this node silent. */
   readonly mayAnnounce: (address: string) => boolean;
@@ -64,7 +64,7 @@ export function openLinkAnnouncer(options: LinkAnnouncerOptions): LinkAnnouncer 
     });
   }
   const announced = new Map<string, { readonly since: number; cancel: () => void }>();
-  const place = { device: device.index, ...(options.netns === undefined ? {} : { netns: options.netns }) };
+  const place = { device: device.index, netns: options.netns };
   const heardFrom = (address: string, other: Mac) => {
     const entry = announced.get(address);
     if (!entry || sameBytes(other, mac) || clock.now() - entry.since < SETTLE_MS) return;

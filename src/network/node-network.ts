@@ -58,7 +58,7 @@ export interface NodeNetworkOptions {
   /** The device with the node's addresses is this program's: it is kept up, with its addresses. Default: false. */
   readonly ownsUplink?: boolean;
   /** The node's namespace; default: that of this thread. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   readonly clock?: Clock;
   readonly logger?: Logger;
 }

@@ -142,6 +142,10 @@ export class Tables {
     this.connection.close();
   }
 
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
   #startWatch(): void {
     const { families, owned = true, onForeignChange } = this.#options;
     if (!onForeignChange || this.#watch) return;

@@ -1,5 +1,6 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
+import { hostPort } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
@@ -80,7 +81,7 @@ export function endpointStep(
     why.push(`of ${ready} ready ones: topology hints${zone} leave these`);
   }
   if (ejected.length > 0) {
-    const names = ejected.map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`));
+    const names = ejected.map(hostPort);
     why.push(`without ${names.join(', ')}: ejected by failover after recent failures`);
   }
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };

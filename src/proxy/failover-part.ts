@@ -1,6 +1,6 @@
 import type { Mode } from '../dataplane/dataplane.ts';
-import { type FailoverVerdict, startFailover } from '../dataplane/failover/failover.ts';
-import type { Outcome } from '../dataplane/failover/outcome.ts';
+import { type FailoverVerdict, startFailover } from '../failover/failover.ts';
+import type { Outcome } from '../failover/outcome.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { RESOURCES, type Service } from '../kube/types.ts';

@@ -1,4 +1,4 @@
-import type { Outcome } from '../dataplane/failover/outcome.ts';
+import type { Outcome } from '../failover/outcome.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node, SliceEndpoint } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';

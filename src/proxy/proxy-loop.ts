@@ -1,4 +1,5 @@
-import type { ApplyReport, Dataplane, Drift, SocketAddress } from '../dataplane/dataplane.ts';
+import type { ApplyReport, Dataplane, Drift } from '../dataplane/dataplane.ts';
+import type { SocketAddress } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';

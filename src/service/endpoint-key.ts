@@ -1,3 +1,4 @@
+import { hostPort } from '../lib/address.ts';
 import type { Protocol } from './model.ts';
 
 /** An endpoint as failure detection names it: "10.1.2.3:80/TCP", "[fd00::1]:80/TCP". */
@@ -5,5 +6,5 @@ export type EndpointKey = string;
 
 /** The key of an endpoint; `ip` is canonical text. */
 export function endpointKey(ip: string, port: number, protocol: Protocol): EndpointKey {
-  return ip.includes(':') ? `[${ip}]:${port}/${protocol}` : `${ip}:${port}/${protocol}`;
+  return `${hostPort({ ip, port })}/${protocol}`;
 }

@@ -7,7 +7,7 @@ import type { FlowEvent, FlowEventKind, OnFlowEvent } from '../flow-event.ts';
 
 export interface TrackedFlowsOptions {
   /** Default: the namespace of this process. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   /** Nanoseconds of the monotonic clock. */
   readonly monotonic: () => bigint;
   readonly onEvent: OnFlowEvent;
@@ -77,7 +77,7 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun }: Trac
     },
     () => onOverrun?.(),
     {
-      ...(netns === undefined ? {} : { netns }),
+      netns,
       // IPVS sets no status bit for translated flows: compare the addresses.
       wanted: ({ original, reply }) =>
         original.destination !== reply.source || original.destinationPort !== reply.sourcePort,

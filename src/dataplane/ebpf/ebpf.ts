@@ -1,18 +1,16 @@
+import { EJECTION_RULES } from '../../failover/ejection-rules.ts';
+import type { Outcome } from '../../failover/outcome.ts';
 import { jiffies } from '../../kernel/bpf/jiffies.ts';
 import type { BpfLink } from '../../kernel/bpf/link.ts';
 import { netnsCookie } from '../../kernel/bpf/netns-cookie.ts';
 import type { AttachPoint } from '../../kernel/bpf/program.ts';
 import { type RingReader, readRing } from '../../kernel/bpf/ring-buffer.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import type { IPFamily } from '../../lib/address.ts';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
-import { type Logger, silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import type { ServiceMap } from '../../service/model.ts';
-import type { ApplyReport, Dataplane } from '../dataplane.ts';
-import { EJECTION_RULES } from '../failover/ejection-rules.ts';
-import type { Outcome } from '../failover/outcome.ts';
+import type { ApplyReport, Dataplane, DataplaneOptions } from '../dataplane.ts';
 import type { FlowEvent } from '../flow-event.ts';
 import { abortConnections } from './abort-connections.ts';
 import { DeviceAttachments } from './device-programs.ts';
@@ -60,26 +58,14 @@ import { clsactAttachment, isDeviceLink, removeFilters, tcxAttachment } from './
 import { compareWithMaps } from './verify.ts';
 
 /** What the dataplane behind the eBPF mode is opened with. */
-export interface FallbackOptions {
-  readonly families: readonly IPFamily[];
-  readonly netns?: NetnsRef;
-  readonly logger: Logger;
-  readonly clock: Clock;
-  readonly onForeignChange?: () => void;
+export interface FallbackOptions extends DataplaneOptions {
   /** Name of its tables, which differs from that of the same mode alone: while a node changes modes it has both. */
   readonly table: string;
 }
 
-export interface EbpfOptions {
+export interface EbpfOptions extends Omit<DataplaneOptions, 'owned'> {
   /** Opens the dataplane that carries the traffic that does not pass a socket of this node: the nftables mode. */
   readonly fallback: (options: FallbackOptions) => Dataplane;
-  readonly families: readonly IPFamily[];
-  /** The node's network namespace; default: the namespace of this process. */
-  readonly netns?: NetnsRef;
-  readonly logger?: Logger;
-  readonly clock?: Clock;
-  /** Called when another program changed what this mode wrote: call `verify`, then `sync`. */
-  readonly onForeignChange?: () => void;
   /**
    * Directory of the cgroup v2 hierarchy whose processes, and those of groups below, are load-balanced at their sockets;
    * created if missing. Default: the hierarchy's root, which is every process of this machine.
@@ -125,11 +111,11 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   const { failover = true, onOutcome, pinPath = DEFAULT_PIN_PATH } = options;
   const fallback = options.fallback({
     families,
+    netns,
     logger,
     clock,
+    onForeignChange,
     table: FALLBACK_TABLE,
-    ...(netns === undefined ? {} : { netns }),
-    ...(onForeignChange === undefined ? {} : { onForeignChange }),
   });
   let cgroup = options.cgroup ?? null;
   let loaded: Loaded | null = null;
@@ -290,8 +276,8 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   }
 
   function report(below: ApplyReport, fallbackMs: number, ownMs: number): ApplyReport {
-    const failed = [...(loaded?.table.failed ?? [])].map(([key, error]) => ({ key, error }));
     const keys = new Set(below.failed.map(({ key }) => key));
+    const failed = [...(loaded?.table.failed ?? [])].map(([key, error]) => ({ key, error }));
     for (const { key, error } of failed) {
       logger.warn({ frontend: key, error: messageOf(error) }, 'frontend is left to nf_tables');
     }

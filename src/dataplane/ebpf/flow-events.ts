@@ -1,6 +1,6 @@
+import type { Outcome } from '../../failover/outcome.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
-import type { SocketAddress } from '../dataplane.ts';
-import type { Outcome } from '../failover/outcome.ts';
+import type { SocketAddress } from '../../lib/address.ts';
 import type { FlowEvent, FlowEventKind } from '../flow-event.ts';
 import { formatMapped, type MappedEndpoint, readEvent } from './entries.ts';
 import { EVENT_KIND } from './generated/layout.ts';

@@ -1,9 +1,8 @@
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
+import { namedEndpoints } from '../rules/steps.ts';
 import type { ForwardingTable } from './forwarding-table.ts';
 import { ACTION } from './generated/layout.ts';
-
-const SHOWN_ENDPOINTS = 8;
 
 /** What the programs do with a socket that opens such a flow; nothing where they leave it to nf_tables. */
 export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: Packet): KernelStep[] {
@@ -17,10 +16,6 @@ export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: 
     return protocol === 'TCP' ? [{ object, effect: 'the call fails with ECONNREFUSED' }] : [];
   if (route.action !== ACTION.FORWARD) return [];
   const endpoints = placed?.endpoints ?? [];
-  const shown = endpoints
-    .slice(0, SHOWN_ENDPOINTS)
-    .map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`));
-  if (endpoints.length > SHOWN_ENDPOINTS) shown.push('…');
   return [
     { object, effect: `${route.count} slots from ${route.first}, before any packet is sent` },
     ...(affinitySeconds === null
@@ -33,7 +28,7 @@ export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: 
         ]),
     {
       object: `bpf: map fl_endpoints, slots ${route.first} to ${route.first + route.count - 1}`,
-      effect: `one of ${endpoints.length} (${options.balance}): ${shown.join(', ')}; the node's nftables see a flow to the endpoint itself`,
+      effect: `one of ${endpoints.length} (${options.balance}): ${namedEndpoints(endpoints)}; the node's nftables see a flow to the endpoint itself`,
     },
   ];
 }

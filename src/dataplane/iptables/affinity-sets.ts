@@ -51,7 +51,7 @@ export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
     protocol: NETLINK_NETFILTER,
     sendBuffer: 1 << 18,
     receiveBuffer: 1 << 22,
-    ...(netns === undefined ? {} : { netns }),
+    netns,
   });
   const type = (command: number) => (NFNL_SUBSYS_IPSET << 8) | command;
 

@@ -1,5 +1,5 @@
 import { hash as digestOf } from 'node:crypto';
-import type { Endpoint, PortRef } from '../../service/model.ts';
+import type { PortRef } from '../../service/model.ts';
 
 /**
  * Names of chains. Those of Services, their endpoints and the fixed chains equal kube-proxy's including the hash, so that
@@ -53,10 +53,6 @@ export const portName = (owner: PortRef): string =>
   owner.portName === ''
     ? `${owner.namespace}/${owner.name}`
     : `${owner.namespace}/${owner.name}:${owner.portName}`;
-
-/** "10.0.0.1:80", "[fd00::1]:80". */
-export const hostPort = (endpoint: Pick<Endpoint, 'ip' | 'port'>): string =>
-  endpoint.ip.includes(':') ? `[${endpoint.ip}]:${endpoint.port}` : `${endpoint.ip}:${endpoint.port}`;
 
 /** kube-proxy's chain name: a prefix, and 16 characters of base32(sha256(port name, protocol, rest)). */
 export function serviceChain(

@@ -44,7 +44,7 @@ export function watchNftEvents(options: DriftWatchOptions): DriftWatch {
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,
     receiveBuffer: 8 << 20,
-    ...(netns === undefined ? {} : { netns }),
+    netns,
   });
   const own: number[] = [];
   let changing = 0;

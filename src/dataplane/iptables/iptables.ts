@@ -1,20 +1,15 @@
 import { execFile } from 'node:child_process';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import {
-  keepLoopbackRoutes,
-  type LoopbackRoutes,
-  removeLoopbackRoutes,
-} from '../../kernel/rtnetlink/loopback-routes.ts';
-import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
+import { readSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
-import { type Logger, silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/log.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
-import type { ApplyReport, Dataplane, Drift } from '../dataplane.ts';
+import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
+import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { type AffinitySets, openAffinitySets } from './affinity-sets.ts';
-import { guardsLoopback, HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
+import { HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
 import { portName } from './chain-names.ts';
 import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
 import { locateSteps } from './locate.ts';
@@ -35,18 +30,11 @@ import { createRuleset, type Ruleset, type RulesetChange } from './ruleset.ts';
 import type { AffinitySet } from './service-chains.ts';
 import { stages } from './staging.ts';
 
-export interface IptablesOptions {
-  readonly families: readonly IPFamily[];
+export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock'> {
   /** Default "auto": the variant of the machine's `iptables`. */
   readonly variant?: Variant;
-  /** Where to program; default: the namespace of this process. */
-  readonly netns?: NetnsRef;
-  readonly logger?: Logger;
-  /** Called when another program changed the tables `nat` or `filter`: call `verify`, then `sync`. */
-  readonly onForeignChange?: () => void;
 }
 
-const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
 /** How long to wait before removing sets again that were in use. */
 const SETS_MS = 20;
 /** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
@@ -70,7 +58,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
   let sets: AffinitySets | null = null;
   let setsMissing = false;
   let watch: DriftWatch | null = null;
-  let loopback: LoopbackRoutes | null = null;
+  const loopback = createLoopbackAccess(families, netns);
   let nft: boolean | null = null;
 
   function openSets(): AffinitySets | null {
@@ -195,7 +183,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     await Promise.all([...tools].map(perFamily));
     const wanted = new Set([...rulesets.values()].flatMap((ruleset) => [...ruleset.sets.keys()]));
     const failed = await destroySets(before.filter((name) => !wanted.has(name)));
-    allowLocalnet(map);
+    loopback.allow(map.node.localhostNodePorts);
     return {
       encodeMs: Math.max(0, performance.now() - started - kernelMs),
       kernelMs,
@@ -203,13 +191,6 @@ export function createIptables(options: IptablesOptions): Dataplane {
       rules,
       failed,
     };
-  }
-
-  /** Makes node ports answer on loopback addresses; for IPv4 only with the guard against packets from outside. */
-  function allowLocalnet(map: ServiceMap): void {
-    if (!map.node.localhostNodePorts) return;
-    if (families.includes('ipv6')) loopback ??= keepLoopbackRoutes(netns);
-    if (families.includes('ipv4') && guardsLoopback(map.node, 'ipv4')) writeSysctl(ROUTE_LOCALNET, 1, netns);
   }
 
   /** Finds the service port that caused a failed restore, by the line that iptables names. */
@@ -315,8 +296,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     async close() {
       watch?.close();
       watch = null;
-      loopback?.close();
-      loopback = null;
+      loopback.close();
       sets?.close();
       sets = null;
     },
@@ -339,10 +319,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
           }
         }
         if (openSets()) await destroySets(sets?.list() ?? []);
-        if (guarded && !succeeded) writeSysctl(ROUTE_LOCALNET, 0, netns);
-        loopback?.close();
-        loopback = null;
-        if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
+        loopback.remove({ succeeded, guarded });
         rulesets.clear();
         current = null;
       });

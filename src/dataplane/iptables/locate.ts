@@ -1,6 +1,7 @@
+import { hostPort } from '../../lib/address.ts';
 import type { Frontend, Packet, ServiceMap } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
-import { CHAIN, hostPort, portName, serviceChain } from './chain-names.ts';
+import { CHAIN, portName, serviceChain } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import type { Ruleset } from './ruleset.ts';
 

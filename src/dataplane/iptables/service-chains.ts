@@ -1,6 +1,6 @@
-import type { IPFamily } from '../../lib/address.ts';
+import { hostPort, type IPFamily } from '../../lib/address.ts';
 import type { Endpoint, Frontend, NodeView, Pool, PortRef, Route, SourceClass } from '../../service/model.ts';
-import { CHAIN, hostPort, portName, SET_PREFIX, serviceChain } from './chain-names.ts';
+import { CHAIN, portName, SET_PREFIX, serviceChain } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import {
   chance,

@@ -1,17 +1,13 @@
 import type { ServerId } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import {
-  keepLoopbackRoutes,
-  type LoopbackRoutes,
-  removeLoopbackRoutes,
-} from '../../kernel/rtnetlink/loopback-routes.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import { Tables } from '../../nft/tables.ts';
 import type { ServiceMap } from '../../service/model.ts';
-import type { ApplyReport } from '../dataplane.ts';
+import { type ApplyReport, withFailures } from '../dataplane.ts';
+import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { DRAIN_MS, drain } from './drain.ts';
 import { TABLE } from './layout.ts';
 import { locateSteps } from './locate.ts';
@@ -40,7 +36,11 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   const probe = createSchedulerProbe(ipvs, families, probeMark);
   const kernel = { families, netns, ipvs, tables, probe, clock, options };
   let state: Programmed | null = null;
-  let loopback: LoopbackRoutes | null = null;
+  // For IPv4 `applySettings` allows it, device by device.
+  const loopback = createLoopbackAccess(
+    families.filter((family) => family === 'ipv6'),
+    netns,
+  );
   let watch: { close(): void } | null = null;
   let cancelPoll: (() => void) | null = null;
   let closed = false;
@@ -52,31 +52,16 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
     try {
       const { programmed, report } = await applyMap(kernel, map, state);
       state = programmed;
-      answerOnLoopback(map);
-      return finish(report);
+      loopback.allow(map.node.localhostNodePorts);
+      return finish(report, programmed);
     } finally {
       startWatching();
     }
   }
 
-  function finish(report: ApplyReport): ApplyReport {
-    for (const { key, error } of report.failed) {
-      logger.error(
-        { frontend: key, error: messageOf(error) },
-        'a frontend cannot be programmed as it is wanted',
-      );
-    }
+  function finish(report: Omit<ApplyReport, 'failed'>, { failed }: Programmed): ApplyReport {
     pollLater();
-    return report;
-  }
-
-  function answerOnLoopback(map: ServiceMap): void {
-    if (!families.includes('ipv6')) return;
-    if (map.node.localhostNodePorts) loopback ??= keepLoopbackRoutes(netns);
-    else {
-      loopback?.close();
-      loopback = null;
-    }
+    return withFailures(report, [...failed, ...tables.refused], logger);
   }
 
   function pollLater(): void {
@@ -133,7 +118,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
       calls.run(async () => {
         if (change.node || !state || state.isStale) return await sync(map);
         try {
-          return finish(await applyChange(kernel, state, change));
+          return finish(await applyChange(kernel, state, change), state);
         } catch (error) {
           logger.warn({ error: messageOf(error) }, 'failed to apply a change; programming all of IPVS again');
           return await sync(map);
@@ -180,7 +165,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
       cancelPoll = null;
       unwatch();
       await calls.run(async () => {
-        loopback?.close();
+        loopback.close();
         ipvs.close();
         tables.close();
       });
@@ -191,8 +176,6 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         cancelPoll?.();
         cancelPoll = null;
         unwatch();
-        loopback?.close();
-        loopback = null;
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
         const { plans = null, node = null, foreign = new Set<string>() } = state ?? {};
         state = null;
@@ -200,10 +183,8 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         if (succeeded) {
           await prepareDrain(removal, plans, node);
           drain({ families, netns, scheme, foreign, clock, logger, drainMs });
-          return;
-        }
-        await removeAll(removal);
-        if (families.includes('ipv6')) removeLoopbackRoutes(netns);
+        } else await removeAll(removal);
+        loopback.remove({ succeeded, guarded: false });
       }),
   };
 }

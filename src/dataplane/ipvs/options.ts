@@ -1,20 +1,7 @@
 import type { IpvsTimeouts } from '../../kernel/ipvs/codec.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import type { IPFamily } from '../../lib/address.ts';
-import type { Clock } from '../../lib/clock.ts';
-import type { Logger } from '../../lib/log.ts';
-import type { Dataplane } from '../dataplane.ts';
+import type { Dataplane, DataplaneOptions } from '../dataplane.ts';
 
-export interface IpvsOptions {
-  readonly families: readonly IPFamily[];
-  /** Where to program; default: the namespace of this process. */
-  readonly netns?: NetnsRef;
-  readonly logger?: Logger;
-  readonly clock?: Clock;
-  /** Called when another program has changed our tables or addresses: call `verify`, then `sync`. */
-  readonly onForeignChange?: () => void;
-  /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
-  readonly owned?: boolean;
+export interface IpvsOptions extends DataplaneOptions {
   /** Scheduler of Services that name none; default: the node view's. */
   readonly scheduler?: string;
   /** Seconds after which idle connections are forgotten; 0 and what is left out stay as the system has them. */

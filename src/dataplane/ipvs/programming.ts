@@ -5,6 +5,7 @@ import { addressBytes, cidrContains, type IPFamily } from '../../lib/address.ts'
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
+import type { CommitReport } from '../../nft/table.ts';
 import type { Tables } from '../../nft/tables.ts';
 import {
   type Change,
@@ -15,7 +16,6 @@ import {
   type ServiceMap,
   SOURCE_CLASSES,
 } from '../../service/model.ts';
-import type { ApplyReport } from '../dataplane.ts';
 import { changeAddressSet, HAIRPIN } from '../rules/address-elements.ts';
 import { endDraining } from './drain.ts';
 import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend } from './frontend-plan.ts';
@@ -75,7 +75,7 @@ export async function applyMap(
   kernel: Kernel,
   map: ServiceMap,
   before: Programmed | null,
-): Promise<{ programmed: Programmed; report: ApplyReport }> {
+): Promise<{ programmed: Programmed; report: CommitReport }> {
   const { families, netns, ipvs, clock, options } = kernel;
   const { node } = map;
   const started = performance.now();
@@ -171,13 +171,12 @@ export async function applyMap(
       operations: commands + written.operations + missing.length + extra.length,
       encodeMs: encoded - read,
       kernelMs: read - started + performance.now() - encoded,
-      failed: failures(kernel, state),
     },
   };
 }
 
 /** Applies a change to what was programmed. */
-export async function applyChange(kernel: Kernel, state: Programmed, change: Change): Promise<ApplyReport> {
+export async function applyChange(kernel: Kernel, state: Programmed, change: Change): Promise<CommitReport> {
   const { ipvs, netns, clock } = kernel;
   const started = performance.now();
   const now = clock.now();
@@ -243,7 +242,6 @@ export async function applyChange(kernel: Kernel, state: Programmed, change: Cha
     operations,
     encodeMs: encoded - started,
     kernelMs: performance.now() - encoded,
-    failed: failures(kernel, state),
   };
 }
 
@@ -424,6 +422,3 @@ function reporter(state: Programmed): (owner: FrontendKey | null, error: Fairlea
     state.failed.set(owner ?? error.object ?? 'ipvs', error);
   };
 }
-
-const failures = ({ tables }: Kernel, state: Programmed) =>
-  [...state.failed, ...tables.refused].map(([key, error]) => ({ key, error }));

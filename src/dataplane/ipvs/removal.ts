@@ -96,13 +96,9 @@ async function forgetUdp(
       redirected.has(`${family} ${original.destinationPort}`)
     );
   };
-  const conntrack = new ConntrackConnection(netns);
-  try {
-    for (const family of families) {
-      await conntrack.delete(conntrack.list(family, { protocol: UDP }).filter(isOurs));
-    }
-  } finally {
-    conntrack.close();
+  using conntrack = new ConntrackConnection(netns);
+  for (const family of families) {
+    await conntrack.delete(conntrack.list(family, { protocol: UDP }).filter(isOurs));
   }
 }
 

@@ -65,15 +65,11 @@ export function sourcesInUse(
   netns?: NetnsRef,
 ): Set<string> {
   const used = new Set<string>();
-  const conntrack = new ConntrackConnection(netns);
-  try {
-    for (const family of families) {
-      for (const { original, tcpState } of conntrack.list(family, { protocol: PROTOCOL_NUMBER.TCP })) {
-        if (addresses.has(original.source) && !OVER.has(tcpState)) used.add(original.source);
-      }
+  using conntrack = new ConntrackConnection(netns);
+  for (const family of families) {
+    for (const { original, tcpState } of conntrack.list(family, { protocol: PROTOCOL_NUMBER.TCP })) {
+      if (addresses.has(original.source) && !OVER.has(tcpState)) used.add(original.source);
     }
-  } finally {
-    conntrack.close();
   }
   return used;
 }

@@ -1,37 +1,20 @@
-import type { NetnsRef } from '../../kernel/netns.ts';
-import {
-  keepLoopbackRoutes,
-  type LoopbackRoutes,
-  removeLoopbackRoutes,
-} from '../../kernel/rtnetlink/loopback-routes.ts';
-import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
-import type { Clock } from '../../lib/clock.ts';
-import { messageOf } from '../../lib/errors.ts';
-import { type Logger, silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
 import { Tables } from '../../nft/tables.ts';
 import type { Change, FrontendKey, ServiceMap } from '../../service/model.ts';
-import type { ApplyReport, Dataplane } from '../dataplane.ts';
+import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import { CLUSTER_IPS, changeAddressSet, HAIRPIN } from '../rules/address-elements.ts';
 import { EndpointWords } from '../rules/endpoint-words.ts';
+import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { createLayout, type Layout } from './layout.ts';
 import { locateSteps } from './locate.ts';
 import { renderOrFail, renderTable, TABLE } from './render.ts';
 import { type Forgotten, forgetClients, noteForgotten, restoredClients } from './restored-affinity.ts';
 
-export interface NftablesOptions {
-  readonly families: readonly IPFamily[];
-  /** Where to program; default: the namespace of this process. */
-  readonly netns?: NetnsRef;
-  readonly logger?: Logger;
-  readonly clock?: Clock;
-  /** Called when another process has changed our tables: call `verify`, then `sync`. Cannot happen to owned tables. */
-  readonly onForeignChange?: () => void;
-  /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
-  readonly owned?: boolean;
+export interface NftablesOptions extends DataplaneOptions {
   /**
    * Name of the tables; default "fairlead". Another mode that uses these tables for what it leaves out names its own,
    * so that both modes can be there at once while a node goes from one to the other.
@@ -43,8 +26,6 @@ export interface NftablesDataplane extends Dataplane {
   /** Calls back when another process has changed our tables. */
   watchDrift(onDrift: () => void): { close(): void };
 }
-
-const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
 
 /**
  * The nftables mode, over netlink: one table `fairlead` in `ip` and `ip6`, whose chains are shared by all Services;
@@ -63,7 +44,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   /** Frontends that cannot be written. */
   const failed = new Map<FrontendKey, Error>();
   let current: ServiceMap | null = null;
-  let loopback: LoopbackRoutes | null = null;
+  const loopback = createLoopbackAccess(families, netns);
   const calls = createMutex();
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
@@ -74,7 +55,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
       layouts.set(family, layout);
       return renderTable(name, layout, map, failed);
     });
-    allowLoopback(map);
+    loopback.allow(map.node.localhostNodePorts);
     return report(committed);
   }
 
@@ -124,24 +105,8 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
     return groups;
   }
 
-  /** Node ports on loopback addresses; IPv4's after its guard is in place. */
-  function allowLoopback(map: ServiceMap): void {
-    if (!map.node.localhostNodePorts) {
-      loopback?.close();
-      loopback = null;
-      return;
-    }
-    if (families.includes('ipv4')) writeSysctl(ROUTE_LOCALNET, 1, netns);
-    if (families.includes('ipv6')) loopback ??= keepLoopbackRoutes(netns);
-  }
-
-  function report(committed: CommitReport): ApplyReport {
-    const all = [...failed, ...tables.refused].map(([key, error]) => ({ key, error }));
-    for (const { key, error } of all) {
-      logger.error({ frontend: key, error: messageOf(error) }, 'a frontend cannot be programmed');
-    }
-    return { ...committed, failed: all };
-  }
+  const report = (committed: CommitReport): ApplyReport =>
+    withFailures(committed, [...failed, ...tables.refused], logger);
 
   return {
     mode: 'nftables',
@@ -159,25 +124,16 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
 
     async close() {
       tables.close();
-      loopback?.close();
+      loopback.close();
     },
 
     remove: ({ succeeded } = { succeeded: false }) =>
       calls.run(async () => {
-        loopback?.close();
-        loopback = null;
         current = null;
         layouts.clear();
-        if (!succeeded && isGuarded() && readSysctl(ROUTE_LOCALNET, netns) === '1') {
-          writeSysctl(ROUTE_LOCALNET, 0, netns);
-        }
+        const guarded = tables.get('ipv4')?.readChains().includes('guard-loopback') ?? false;
+        loopback.remove({ succeeded, guarded });
         await tables.remove();
-        if (!succeeded && families.includes('ipv6')) removeLoopbackRoutes(netns);
       }),
   };
-
-  /** The kernel has a table of ours that guards what route_localnet lets in. */
-  function isGuarded(): boolean {
-    return tables.get('ipv4')?.readChains().includes('guard-loopback') ?? false;
-  }
 }

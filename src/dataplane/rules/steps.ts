@@ -1,4 +1,5 @@
-import type { Endpoint, Frontend } from '../../service/model.ts';
+import { hostPort, type SocketAddress } from '../../lib/address.ts';
+import type { Frontend } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText } from './frontend-keys.ts';
 
@@ -21,9 +22,7 @@ export function sourceRangeSteps(frontend: Frontend, at: (what: string) => strin
 }
 
 /** "10.0.0.1:80, [fd00::1]:80, …". */
-export function namedEndpoints(endpoints: readonly Pick<Endpoint, 'ip' | 'port'>[]): string {
-  const names = endpoints
-    .slice(0, MAX_NAMED)
-    .map(({ ip, port }) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`));
+export function namedEndpoints(endpoints: readonly SocketAddress[]): string {
+  const names = endpoints.slice(0, MAX_NAMED).map(hostPort);
   return `${names.join(', ')}${endpoints.length > MAX_NAMED ? ', …' : ''}`;
 }

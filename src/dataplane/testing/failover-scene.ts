@@ -1,4 +1,7 @@
 import { createServer, Socket } from 'node:net';
+import { dial } from '../../failover/dial.ts';
+import type { EjectionSettings } from '../../failover/ejection-policy.ts';
+import { type Failover, type FailoverVerdict, startFailover } from '../../failover/failover.ts';
 import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
@@ -7,9 +10,6 @@ import type { ServiceMap } from '../../service/model.ts';
 import type { ServiceObject, SliceEndpoint } from '../../service/objects.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import type { Dataplane } from '../dataplane.ts';
-import { dial } from '../failover/dial.ts';
-import type { EjectionSettings } from '../failover/ejection-policy.ts';
-import { type Failover, type FailoverVerdict, startFailover } from '../failover/failover.ts';
 import { NODE } from './service-map.ts';
 import type { Place, Topology } from './topology.ts';
 

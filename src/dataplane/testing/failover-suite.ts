@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
+import { EJECTION_RULES } from '../../failover/ejection-rules.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import type { Dataplane } from '../dataplane.ts';
-import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import {
   CLUSTER_IP,
   createFailoverScene,

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { hostPort } from '../../lib/address.ts';
 import { manualClock } from '../../lib/clock.ts';
 import { endpoint } from '../testing/service-map.ts';
-import { createBalancer, hostPort } from './balancer.ts';
+import { createBalancer } from './balancer.ts';
 
 const [A, B, C] = [endpoint('10.0.0.1', 80), endpoint('10.0.0.2', 80), endpoint('fd00::3', 80)];
 

@@ -1,3 +1,4 @@
+import { hostPort } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { Endpoint } from '../../service/model.ts';
 
@@ -33,9 +34,6 @@ export interface Balancer {
 const SHUN_MS = 5000;
 /** Clients that are remembered per pool, the latest; about 150 bytes each. */
 const MAX_CLIENTS = 1 << 18;
-
-export const hostPort = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string =>
-  ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
 
 export function createBalancer({ clock, random }: BalancerOptions): Balancer {
   let endpoints: readonly Endpoint[] = [];

@@ -1,9 +1,9 @@
+import { hostPort } from '../../lib/address.ts';
 import { tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
-import { hostPort } from './balancer.ts';
 import { listenerMap, refusalMap, TABLE } from './layout.ts';
 import type { PoolListener } from './pool-listeners.ts';
 import type { ProgrammedFrontend } from './render.ts';
@@ -27,7 +27,7 @@ export function locateSteps(
     steps.push({ object: at(`${chain}, map ${refusalMap(keying, source)}, element ${key}`), effect });
     return steps;
   }
-  const where = hostPort({ ip: target.address, port: target.port });
+  const where = hostPort(target);
   steps.push({
     object: at(`${chain}, map ${listenerMap(keying, source)}, element ${key}`),
     effect: `redirected to ${where}`,

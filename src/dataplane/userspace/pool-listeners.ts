@@ -1,16 +1,15 @@
+import type { Outcome } from '../../failover/outcome.ts';
 import { bindUdpIn, listenTcpIn, localPort, type NetnsRef } from '../../kernel/netns.ts';
-import { familyOf, type IPFamily } from '../../lib/address.ts';
+import { familyOf, hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts';
-import type { SocketAddress } from '../dataplane.ts';
-import type { Outcome } from '../failover/outcome.ts';
 import type { FlowEventKind, OnFlowEvent } from '../flow-event.ts';
 import { commentOf } from '../rules/frontend-keys.ts';
-import { type Balancer, createBalancer, hostPort, type PoolSettings } from './balancer.ts';
+import { type Balancer, createBalancer, type PoolSettings } from './balancer.ts';
 import type { PoolProxy } from './pool-proxy.ts';
-import type { ListenAddress, ProgrammedListener } from './render.ts';
+import type { ProgrammedListener } from './render.ts';
 import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
 import { createUdpProxy } from './udp-proxy.ts';
@@ -49,7 +48,7 @@ interface Entry extends PoolListener {
 /** The listeners of a node. A change takes what it needs, releases what it had, and then sweeps. */
 export interface PoolListeners extends Iterable<PoolListener> {
   /** Listeners are going to be taken anew, at this node's addresses, and where they were before if possible. */
-  restart(node: NodeView, earlier: ReadonlyMap<string, ListenAddress>): void;
+  restart(node: NodeView, earlier: ReadonlyMap<string, SocketAddress>): void;
   /** The listener of a frontend's pool. Throws FairleadError when there can be none. */
   take(pool: Pool, frontend: Frontend): PoolListener;
   release(pool: string): void;
@@ -77,7 +76,7 @@ export function createPoolListeners({
   let opened: PoolListener[] = [];
   let unused: PoolListener[] = [];
   let addresses: Readonly<Record<IPFamily, string | null>> = { ipv4: null, ipv6: null };
-  let earlierPorts: ReadonlyMap<string, ListenAddress> = new Map();
+  let earlierPorts: ReadonlyMap<string, SocketAddress> = new Map();
   let mark = 0;
 
   function open(pool: Pool, frontend: Frontend): Entry {
@@ -104,7 +103,7 @@ export function createPoolListeners({
     }
     const settings = settingsOf(pool, frontend);
     const fd = bind(protocol, address, earlierPorts.get(pool.id));
-    const at = { address, port: localPort(fd) };
+    const at = { ip: address, port: localPort(fd) };
     const balancer = createBalancer({ clock, random });
     balancer.configure(settings);
     // Any frontend of the pool names the Service.
@@ -118,22 +117,13 @@ export function createPoolListeners({
       ...(admits
         ? { admits: (client: string, endpoint: Endpoint) => admits(client, endpoint, protocol) }
         : {}),
-      logger: logger.child({
-        service: commentOf(frontend),
-        listener: `${hostPort({ ip: address, port: at.port })}`,
-      }),
+      logger: logger.child({ service: commentOf(frontend), listener: hostPort(at) }),
       onFlow(kind: FlowEventKind, { ip, port }: Endpoint, client: SocketAddress, micros: number) {
-        const at = process.hrtime.bigint();
-        onFlow({ kind, protocol, client, service: destination, endpoint: { ip, port }, micros, at });
+        const now = process.hrtime.bigint();
+        onFlow({ kind, protocol, client, service: destination, endpoint: { ip, port }, micros, at: now });
       },
-      onOutcome(kind: Outcome['kind'], endpoint: Endpoint, client: string) {
-        onOutcome?.({
-          kind,
-          protocol,
-          destination,
-          endpoint: { ip: endpoint.ip, port: endpoint.port },
-          client,
-        });
+      onOutcome(kind: Outcome['kind'], { ip, port }: Endpoint, client: string) {
+        onOutcome?.({ kind, protocol, destination, endpoint: { ip, port }, client });
       },
     };
     return {
@@ -152,10 +142,10 @@ export function createPoolListeners({
   }
 
   /** At the port of an earlier run, so that clients whose datagrams the kernel still sends there are served. */
-  function bind(protocol: 'TCP' | 'UDP', address: string, earlier: ListenAddress | undefined): number {
+  function bind(protocol: 'TCP' | 'UDP', address: string, earlier: SocketAddress | undefined): number {
     const listen = protocol === 'TCP' ? listenTcpIn : bindUdpIn;
     try {
-      if (earlier?.address === address) return listen(netns ?? null, address, earlier.port);
+      if (earlier?.ip === address) return listen(netns ?? null, address, earlier.port);
     } catch (error) {
       if (!hasCode(error, 'EADDRINUSE')) throw error;
     }
@@ -188,7 +178,7 @@ export function createPoolListeners({
 
   function discard(entry: Entry): void {
     entries.delete(entry.pool);
-    if (entry.protocol === 'UDP') udpPlaces.delete(placeOf(entry));
+    if (entry.protocol === 'UDP') udpPlaces.delete(hostPort(entry.at));
     opened = opened.filter((other) => other !== entry);
     unused.push(entry);
   }
@@ -198,10 +188,9 @@ export function createPoolListeners({
       addresses = node;
       mark = (1 << node.masqueradeBit) >>> 0;
       earlierPorts = earlier;
+      this.releaseAll();
       for (const entry of [...entries.values()]) {
-        entry.uses = 0;
-        idle.add(entry);
-        if (entry.at.address !== addresses[entry.family]) discard(entry);
+        if (entry.at.ip !== addresses[entry.family]) discard(entry);
       }
     },
 
@@ -215,7 +204,7 @@ export function createPoolListeners({
       else {
         entry = open(pool, frontend);
         entries.set(pool.id, entry);
-        if (entry.protocol === 'UDP') udpPlaces.set(placeOf(entry), entry);
+        if (entry.protocol === 'UDP') udpPlaces.set(hostPort(entry.at), entry);
         opened.push(entry);
       }
       entry.uses++;
@@ -251,10 +240,6 @@ export function createPoolListeners({
     [Symbol.iterator]: () => entries.values(),
   };
 }
-
-/** "address:port" of a listener; one of TCP and one of UDP may have the same. */
-export const placeOf = ({ at }: Pick<PoolListener, 'at'>): string =>
-  hostPort({ ip: at.address, port: at.port });
 
 /** Throws on an endpoint that is not an address of the family: sockets would ask the resolver for it. */
 function settingsOf(pool: Pool, frontend: Frontend): PoolSettings {

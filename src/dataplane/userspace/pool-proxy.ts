@@ -1,9 +1,8 @@
-import type { IPFamily } from '../../lib/address.ts';
+import type { Outcome } from '../../failover/outcome.ts';
+import type { IPFamily, SocketAddress } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint } from '../../service/model.ts';
-import type { SocketAddress } from '../dataplane.ts';
-import type { Outcome } from '../failover/outcome.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { Balancer } from './balancer.ts';
 

@@ -12,7 +12,7 @@ test('the ruleset is as golden/table.nft shows', (t) => {
   const target = (frontend: Frontend, source: SourceClass): Target => {
     const route = frontend.routes[source];
     if (route.action !== 'forward') return route.action;
-    return { address: '192.0.2.10', port: 40_000 + frontends.indexOf(frontend) };
+    return { ip: '192.0.2.10', port: 40_000 + frontends.indexOf(frontend) };
   };
   const spec = renderTable('ipv4', map.node, {
     frontends: frontends.map((frontend) => ({
@@ -30,7 +30,7 @@ test('the ruleset is as golden/table.nft shows', (t) => {
         pool: 'shop/plain:p/TCP/ipv4/cluster',
         family: 'ipv4',
         protocol: 'TCP',
-        at: { address: '192.0.2.10', port: 40_000 },
+        at: { ip: '192.0.2.10', port: 40_000 },
       },
     ],
     clusterIPs: map.clusterIPs.keys(),

@@ -1,4 +1,4 @@
-import { formatAddress, type IPFamily } from '../../lib/address.ts';
+import { formatAddress, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import { addressWords } from '../../nft/encoding.ts';
 import { type ElementGroup, elements, group, type TableSpec } from '../../nft/spec.ts';
 import { type Frontend, type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
@@ -12,14 +12,8 @@ import {
 import { addressAndPort, commentOf, frontendKey, keyingOf } from '../rules/frontend-keys.ts';
 import { createLayout, LISTENERS, listenerMap, refusalMap, TABLE } from './layout.ts';
 
-/** Where a listener listens. */
-export interface ListenAddress {
-  readonly address: string;
-  readonly port: number;
-}
-
 /** What the rules do with a packet to a frontend: redirect it to a listener, or refuse it. */
-export type Target = ListenAddress | 'reject' | 'drop';
+export type Target = SocketAddress | 'reject' | 'drop';
 
 /** A frontend with the listeners that it was given. */
 export interface ProgrammedFrontend {
@@ -34,7 +28,7 @@ export interface ProgrammedListener {
   readonly pool: string;
   readonly family: IPFamily;
   readonly protocol: 'TCP' | 'UDP';
-  readonly at: ListenAddress;
+  readonly at: SocketAddress;
 }
 
 /** Renders one family's table. */
@@ -69,7 +63,7 @@ export function renderFrontend({ frontend, targets }: ProgrammedFrontend): Eleme
         const verdict = target === 'drop' ? target : { goto: 'reject' };
         return elements(refusalMap(keying, source), key, { verdict, comment });
       }
-      const data = addressAndPort(target.address, target.port, family);
+      const data = addressAndPort(target.ip, target.port, family);
       return elements(listenerMap(keying, source), Uint32Array.from([...key, ...data]), { comment });
     }),
     ...sourceRangeElements(frontend, key, comment),
@@ -78,17 +72,17 @@ export function renderFrontend({ frontend, targets }: ProgrammedFrontend): Eleme
 
 /** A listener's own address, which only translated packets may be sent to; the comment is the pool that it serves. */
 export function renderListener({ pool, family, protocol, at }: ProgrammedListener): ElementGroup {
-  const key = frontendKey({ address: at.address, port: at.port, protocol, family });
+  const key = frontendKey({ address: at.ip, port: at.port, protocol, family });
   return group([elements(LISTENERS, key, { comment: pool })]);
 }
 
 export const listenerOwner = ({ pool }: Pick<ProgrammedListener, 'pool'>): string => `listener ${pool}`;
 
 /** Where a listener's element says that it listens. */
-export function readListenerKey(key: Uint8Array, family: IPFamily): ListenAddress {
+export function readListenerKey(key: Uint8Array, family: IPFamily): SocketAddress {
   const length = addressWords(family) * 4;
   return {
-    address: formatAddress(key.subarray(0, length)),
+    ip: formatAddress(key.subarray(0, length)),
     port: ((key[length + 4] ?? 0) << 8) | (key[length + 5] ?? 0),
   };
 }

@@ -1,8 +1,8 @@
 import { createServer, Socket } from 'node:net';
+import { hostPort } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
-import { hostPort } from './balancer.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 
 /** How long an endpoint may take to answer before the next one is tried: the first, the second, … of a connection. */

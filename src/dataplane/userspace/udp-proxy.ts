@@ -1,8 +1,8 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
+import { hostPort } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
-import { hostPort } from './balancer.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 
 /**

@@ -57,8 +57,8 @@ describe('userspace mode', () => {
     test('a listener’s own port is closed to everybody who goes there directly', async () => {
       for (const { at: listener, protocol } of scene.dataplane.listeners()) {
         for (const from of ['pod3', 'node', 'outside'] as const) {
-          const answer = await scene.ask(from, protocol, listener.address, listener.port);
-          assert.equal(answer, 'refused', `${from} → ${listener.address}:${listener.port}/${protocol}`);
+          const answer = await scene.ask(from, protocol, listener.ip, listener.port);
+          assert.equal(answer, 'refused', `${from} → ${listener.ip}:${listener.port}/${protocol}`);
         }
       }
     });

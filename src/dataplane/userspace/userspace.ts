@@ -1,9 +1,9 @@
 import { setImmediate } from 'node:timers/promises';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import type { IPFamily } from '../../lib/address.ts';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import type { Outcome } from '../../failover/outcome.ts';
+import { hostPort, type SocketAddress } from '../../lib/address.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { type Logger, silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
@@ -17,22 +17,14 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
-import type { ApplyReport, Dataplane, SocketAddress } from '../dataplane.ts';
-import type { Outcome } from '../failover/outcome.ts';
+import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
 import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
-import { hostPort } from './balancer.ts';
 import { LISTENERS, TABLE } from './layout.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
+import { createPoolListeners, type PoolListener, type UserspaceAdmission } from './pool-listeners.ts';
 import {
-  createPoolListeners,
-  type PoolListener,
-  placeOf,
-  type UserspaceAdmission,
-} from './pool-listeners.ts';
-import {
-  type ListenAddress,
   listenerOwner,
   type ProgrammedFrontend,
   readListenerKey,
@@ -43,22 +35,13 @@ import {
 } from './render.ts';
 import { compareListeners } from './verify.ts';
 
-export interface UserspaceOptions {
-  readonly families: readonly IPFamily[];
-  /** Where to listen and to program; default: the namespace of this process. */
-  readonly netns?: NetnsRef;
-  readonly logger?: Logger;
-  readonly clock?: Clock;
+export interface UserspaceOptions extends DataplaneOptions {
   /** 0 to 1; where each pool's turns begin. */
   readonly random?: () => number;
-  /** Called when another process has changed our tables: call `verify`, then `sync`. Cannot happen to owned tables. */
-  readonly onForeignChange?: () => void;
   /** Whether network policies let a client connect to an endpoint: servers see the node, so nothing else can tell. */
   readonly admits?: UserspaceAdmission;
   /** How connections to endpoints went: failures, and the first answer after one. */
   readonly onOutcome?: (outcome: Outcome) => void;
-  /** The tables are this process's own, and survive it, where the kernel can (6.9). Default: true. */
-  readonly owned?: boolean;
 }
 
 export interface UserspaceDataplane extends Dataplane {
@@ -66,7 +49,7 @@ export interface UserspaceDataplane extends Dataplane {
   listeners(): readonly {
     readonly pool: string;
     readonly protocol: 'TCP' | 'UDP';
-    readonly at: ListenAddress;
+    readonly at: SocketAddress;
     readonly endpoints: readonly Endpoint[];
   }[];
   /** Connections that are carried at this moment, and clients of UDP. */
@@ -119,8 +102,8 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const calls = createMutex();
 
   /** The listeners of an earlier process. */
-  function earlierListeners(): Map<string, ListenAddress> {
-    const earlier = new Map<string, ListenAddress>();
+  function earlierListeners(): Map<string, SocketAddress> {
+    const earlier = new Map<string, SocketAddress>();
     for (const table of tables) {
       for (const { key, comment } of table.read(LISTENERS)) {
         earlier.set(comment ?? `${earlier.size}`, readListenerKey(key, table.family));
@@ -162,7 +145,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     const started = performance.now();
-    const earlier = tables.areWritten ? new Map<string, ListenAddress>() : earlierListeners();
+    const earlier = tables.areWritten ? new Map<string, SocketAddress>() : earlierListeners();
     removed = false;
     current = map;
     failures.clear();
@@ -225,7 +208,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   function retire(): void {
     for (const [listener] of retired)
       if (listener.proxy.active === 0 && !listener.proxy.listening) retired.delete(listener);
-    const gone: ListenAddress[] = [];
+    const gone: SocketAddress[] = [];
     for (const listener of unused) {
       const { proxy, protocol, at } = listener;
       if (protocol === 'UDP' && !succeeded) {
@@ -256,7 +239,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     if (lingering.size === 0) lingered?.resolve();
   }
 
-  function forget(gone: readonly ListenAddress[]): Promise<void> {
+  function forget(gone: readonly SocketAddress[]): Promise<void> {
     forgetting = forgetting.then(async () => {
       try {
         await deleteListenerFlows(gone, netns);
@@ -267,18 +250,13 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return forgetting;
   }
 
-  function listening({ ip, port }: SocketAddress): boolean {
-    const place = hostPort({ ip, port });
+  function listening(at: SocketAddress): boolean {
+    const place = hostPort(at);
     return (listeners.udpAt(place) ?? lingering.get(place))?.proxy.listening ?? false;
   }
 
-  function report(committed: CommitReport): ApplyReport {
-    const failed = [...failures, ...tables.refused].map(([key, error]) => ({ key, error }));
-    for (const { key, error } of failed) {
-      logger.error({ frontend: key, error: messageOf(error) }, 'a frontend cannot be programmed');
-    }
-    return { ...committed, failed };
-  }
+  const report = (committed: CommitReport): ApplyReport =>
+    withFailures(committed, [...failures, ...tables.refused], logger);
 
   return {
     mode: 'userspace',
@@ -356,4 +334,4 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 
 /** UDP's are found by their place alone: connection tracking is compared for these only. */
 const lingeringName = (listener: PoolListener): string =>
-  listener.protocol === 'UDP' ? placeOf(listener) : `TCP ${placeOf(listener)}`;
+  listener.protocol === 'UDP' ? hostPort(listener.at) : `TCP ${hostPort(listener.at)}`;

@@ -1,8 +1,8 @@
 import { NetlinkSocket } from '../../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { listSockets, TCP_STATE } from '../../kernel/sock-diag.ts';
+import { hostPort } from '../../lib/address.ts';
 import type { Drift } from '../dataplane.ts';
-import { hostPort } from './balancer.ts';
 import type { PoolListener } from './pool-listeners.ts';
 
 const NETLINK_SOCK_DIAG = 4;
@@ -13,7 +13,7 @@ export function compareListeners(listeners: Iterable<PoolListener>, netns: Netns
   if (wanted.length === 0) return [];
   using socket = new NetlinkSocket({
     protocol: NETLINK_SOCK_DIAG,
-    ...(netns === undefined ? {} : { netns }),
+    netns,
   });
   const there = new Set<string>();
   for (const family of ['ipv4', 'ipv6'] as const) {
@@ -28,7 +28,7 @@ export function compareListeners(listeners: Iterable<PoolListener>, netns: Netns
   }
   return wanted
     .map(({ protocol, at, pool }) => ({
-      name: `${protocol.toLowerCase()} ${hostPort({ ip: at.address, port: at.port })}`,
+      name: `${protocol.toLowerCase()} ${hostPort(at)}`,
       pool,
     }))
     .filter(({ name }) => !there.has(name))

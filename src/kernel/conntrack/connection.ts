@@ -38,7 +38,7 @@ export class ConntrackConnection {
   constructor(netns?: NetnsRef) {
     this.#socket = new NetlinkSocket({
       protocol: NETLINK_NETFILTER,
-      ...(netns === undefined ? {} : { netns }),
+      netns,
     });
   }
 
@@ -97,6 +97,10 @@ export class ConntrackConnection {
 
   close(): void {
     this.#socket.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
   }
 }
 

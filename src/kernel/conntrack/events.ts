@@ -14,11 +14,11 @@ export function watchFlows(
   kinds: readonly FlowEventKind[],
   onFlow: (kind: FlowEventKind, flow: Flow) => void,
   onOverrun: () => void,
-  options: { readonly netns?: NetnsRef; readonly wanted?: (flow: Flow) => boolean } = {},
+  options: { readonly netns?: NetnsRef | undefined; readonly wanted?: (flow: Flow) => boolean } = {},
 ): { close(): void } {
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,
-    ...(options.netns === undefined ? {} : { netns: options.netns }),
+    netns: options.netns,
   });
   const groups = kinds.map((kind) => CONNTRACK_GROUP[kind]);
   socket.subscribe(

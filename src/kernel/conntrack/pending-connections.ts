@@ -42,7 +42,7 @@ export function watchPendingConnections(handlers: PendingHandlers, netns?: Netns
     protocol: NETLINK_NETFILTER,
     receiveBuffer: RECEIVE_BUFFER,
     filter: pendingFilter(0),
-    ...(netns === undefined ? {} : { netns }),
+    netns,
   });
   socket.subscribe(
     [CONNTRACK_GROUP.new, CONNTRACK_GROUP.update, CONNTRACK_GROUP.destroy],

@@ -190,7 +190,7 @@ export class IpvsConnection {
   constructor(netns?: NetnsRef) {
     this.#socket = new NetlinkSocket({
       protocol: NETLINK_GENERIC,
-      ...(netns === undefined ? {} : { netns }),
+      netns,
     });
     try {
       this.#family = resolveGenericFamily(this.#socket, IPVS_FAMILY);
@@ -271,6 +271,10 @@ export class IpvsConnection {
 
   close(): void {
     this.#socket.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
   }
 
   #message(command: number): MessageWriter {

@@ -81,7 +81,7 @@ interface Replies {
 export interface NetlinkOptions {
   readonly protocol: number;
   /** Where to open the socket; it stays there. Default: the namespace of this thread. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   /** Buffer sizes in bytes, beyond the system's limits (needs CAP_NET_ADMIN). */
   readonly sendBuffer?: number;
   readonly receiveBuffer?: number;

@@ -51,7 +51,7 @@ export class NftConnection {
   constructor(netns?: NetnsRef) {
     this.#socket = new NetlinkSocket({
       protocol: NETLINK_NETFILTER,
-      ...(netns === undefined ? {} : { netns }),
+      netns,
     });
   }
 

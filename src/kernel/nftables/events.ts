@@ -29,7 +29,7 @@ export function watchNftables(
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,
     receiveBuffer: 16 << 20,
-    ...(netns === undefined ? {} : { netns }),
+    netns,
   });
   let tables = new Set<string>();
   let structural = false;

@@ -64,7 +64,7 @@ import {
 
 /** A netlink socket for links, addresses, routes, rules and neighbours of a namespace (default: this thread's). */
 export function openRouteSocket(netns?: NetnsRef): NetlinkSocket {
-  return new NetlinkSocket({ protocol: NETLINK_ROUTE, ...(netns === undefined ? {} : { netns }) });
+  return new NetlinkSocket({ protocol: NETLINK_ROUTE, netns });
 }
 
 /** A network device, as the kernel describes it. */

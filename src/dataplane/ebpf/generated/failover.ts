@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/failover.bpf.c; do not edit.
-export const SOURCE_HASH = 'b4772e16175efff395418c400e986eb555cb80c998479d278be901d24ebe97e8';
+export const SOURCE_HASH = '3909023e1dd6f15e38e71f330cd15d419dfc0bc74e9b12178f23dc5da802042b';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAGAYAQAAAAAAAAAAAEAAAAAAAEAAEAABAL8YAAAAAAAAYYEA' +

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = '1c2054a5ed16bb1f6b0779d18b7aff5389d2e60f74706d861aa5c688ddbe07f0';
+export const SOURCE_HASH = 'f1231ad4e50f1dd6a43308346733e305565b873e71686282c1136c4968e3fa92';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAACiKAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
+import { hostPort } from '../../../lib/address.ts';
 import { decide } from '../../../service/decide.ts';
 import type { Packet, ServiceMap } from '../../../service/model.ts';
 import { isForNode } from '../../testing/packet-class.ts';
-import { hostPort } from '../chain-names.ts';
 import { interpret, type Outcome, type Tables } from './interpreter.ts';
 
 /** Asserts that the oracle and the rules do the same with a packet. */

@@ -1,5 +1,5 @@
-import type { EndpointKey } from '../../service/endpoint-key.ts';
-import { mostEjected } from '../../service/endpoint-selection.ts';
+import type { EndpointKey } from '../service/endpoint-key.ts';
+import { mostEjected } from '../service/endpoint-selection.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
 import type { Outcome } from './outcome.ts';
 

@@ -1,8 +1,8 @@
-import type { NetnsRef } from '../../kernel/netns.ts';
-import { familyOf, type IPFamily } from '../../lib/address.ts';
-import type { Clock } from '../../lib/clock.ts';
-import type { Logger } from '../../lib/log.ts';
-import { type EndpointKey, endpointKey } from '../../service/endpoint-key.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { familyOf, type IPFamily, type SocketAddress } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import { type EndpointKey, endpointKey } from '../service/endpoint-key.ts';
 import {
   type Change,
   type Frontend,
@@ -10,18 +10,18 @@ import {
   type PortRef,
   type ServiceMap,
   SOURCE_CLASSES,
-} from '../../service/model.ts';
-import { frontendKey } from '../../service/service-compiler.ts';
+} from '../service/model.ts';
+import { frontendKey } from '../service/service-compiler.ts';
 import { dial, type LateAnswer } from './dial.ts';
 import { createEjectionPolicy, type Decision, type EjectionSettings } from './ejection-policy.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
-import type { AddressAndPort, Outcome } from './outcome.ts';
+import type { Outcome } from './outcome.ts';
 import { type PendingConnection, startPendingWatch } from './pending-watch.ts';
 
 export interface FailoverOptions {
   readonly families: readonly IPFamily[];
   /** Default: the namespace of this process. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
   /** The programmed Service map; null: none yet. */
@@ -63,7 +63,7 @@ export function startFailover(options: FailoverOptions): Failover {
   const { families, netns, clock, logger, map, tracked, settings = EJECTION_RULES } = options;
   const policy = createEjectionPolicy(settings);
   /** Details of the endpoints that the policy tracks. */
-  const known = new Map<EndpointKey, { readonly endpoint: AddressAndPort; readonly owner: PortRef }>();
+  const known = new Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>();
   /** Endpoints that answer late, and until when they are left alone. */
   const slow = new Map<EndpointKey, number>();
   let cancel: (() => void) | null = null;
@@ -123,7 +123,7 @@ export function startFailover(options: FailoverOptions): Failover {
     carryOut(policy.observe(clock.now(), key, { kind: 'success', client: '' }, []));
   }
 
-  async function check(key: EndpointKey, endpoint: AddressAndPort): Promise<void> {
+  async function check(key: EndpointKey, endpoint: SocketAddress): Promise<void> {
     const result = await dial(endpoint, EJECTION_RULES.agentCheckMs, clock, netns, (answer) =>
       answeredLate(key, answer),
     );
@@ -154,7 +154,7 @@ export function startFailover(options: FailoverOptions): Failover {
   const startWatch = () =>
     startPendingWatch({
       families,
-      ...(netns === undefined ? {} : { netns }),
+      netns,
       clock,
       logger,
       wanted: (connection) => !isSlow(connection) && frontendOf(connection) !== null,

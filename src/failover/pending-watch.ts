@@ -1,12 +1,12 @@
-import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
-import { FLOW_STATUS, type Flow, readFlow } from '../../kernel/conntrack/flow.ts';
-import { watchPendingConnections } from '../../kernel/conntrack/pending-connections.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import { readSysctl } from '../../kernel/sysctl.ts';
-import type { IPFamily } from '../../lib/address.ts';
-import type { Clock } from '../../lib/clock.ts';
-import { messageOf } from '../../lib/errors.ts';
-import type { Logger } from '../../lib/log.ts';
+import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
+import { FLOW_STATUS, type Flow, readFlow } from '../kernel/conntrack/flow.ts';
+import { watchPendingConnections } from '../kernel/conntrack/pending-connections.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { readSysctl } from '../kernel/sysctl.ts';
+import type { IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
 import type { Outcome } from './outcome.ts';
 import { createPendingTable } from './pending-table.ts';
@@ -14,7 +14,7 @@ import { createPendingTable } from './pending-table.ts';
 export interface PendingWatchOptions {
   readonly families: readonly IPFamily[];
   /** Default: the namespace of this process. */
-  readonly netns?: NetnsRef;
+  readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
   /** True for connections to a Service with failover; others are ignored. */

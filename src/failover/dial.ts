@@ -1,9 +1,10 @@
 import { Socket } from 'node:net';
-import { type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
-import { tcpInfo } from '../../kernel/tcp-info.ts';
-import type { Clock } from '../../lib/clock.ts';
-import { hasCode } from '../../lib/errors.ts';
-import type { AddressAndPort, Outcome } from './outcome.ts';
+import { type NetnsRef, openTcpIn } from '../kernel/netns.ts';
+import { tcpInfo } from '../kernel/tcp-info.ts';
+import type { SocketAddress } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import { hasCode } from '../lib/errors.ts';
+import type { Outcome } from './outcome.ts';
 
 /** How long to wait for a late answer. */
 const MAX_LATE_MS = 3000;
@@ -19,7 +20,7 @@ export type LateAnswer = 'slow' | 'healed';
  * process could not open a socket. `onLate` is called when the answer arrives after the timeout.
  */
 export function dial(
-  endpoint: AddressAndPort,
+  endpoint: SocketAddress,
   timeoutMs: number,
   clock: Clock,
   netns?: NetnsRef,

@@ -1,4 +1,5 @@
-import type { Protocol } from '../../service/model.ts';
+import type { SocketAddress } from '../lib/address.ts';
+import type { Protocol } from '../service/model.ts';
 
 /**
  * How a connection to a Service's endpoint began, as connection tracking, a BPF program or a proxy saw it.
@@ -9,14 +10,8 @@ export interface Outcome {
   readonly kind: 'reset' | 'timeout' | 'success';
   readonly protocol: Protocol;
   /** The address, of the Service or the node, and port that the client connected to. */
-  readonly destination: AddressAndPort;
-  readonly endpoint: AddressAndPort;
+  readonly destination: SocketAddress;
+  readonly endpoint: SocketAddress;
   /** The client's address (not its port): different clients are different addresses. */
   readonly client: string;
-}
-
-/** `ip` is canonical text. */
-export interface AddressAndPort {
-  readonly ip: string;
-  readonly port: number;
 }

@@ -3,9 +3,9 @@ import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:net';
 import { after, afterEach, before, test } from 'node:test';
-import { createNetns, listenTcpIn, localPort, removeNetns } from '../../kernel/netns.ts';
-import { systemClock } from '../../lib/clock.ts';
-import { eventually } from '../../lib/testing/eventually.ts';
+import { createNetns, listenTcpIn, localPort, removeNetns } from '../kernel/netns.ts';
+import { systemClock } from '../lib/clock.ts';
+import { eventually } from '../lib/testing/eventually.ts';
 import { dial, type LateAnswer } from './dial.ts';
 
 const netns = `flt-${randomBytes(4).toString('hex')}`;

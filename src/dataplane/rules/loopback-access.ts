@@ -1,0 +1,45 @@
+import type { NetnsRef } from '../../kernel/netns.ts';
+import {
+  keepLoopbackRoutes,
+  type LoopbackRoutes,
+  removeLoopbackRoutes,
+} from '../../kernel/rtnetlink/loopback-routes.ts';
+import { readSysctl, writeSysctl } from '../../kernel/sysctl.ts';
+import type { IPFamily } from '../../lib/address.ts';
+
+const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
+
+/** Lets node ports answer on loopback addresses: by `route_localnet` for IPv4, by routes to ::1 for IPv6. */
+export interface LoopbackAccess {
+  /** Call it after the rules that guard 127.0.0.0/8 are in place. */
+  allow(wanted: boolean): void;
+  /** Stops following the devices; the kernel's state stays. */
+  close(): void;
+  /** Removes what `allow` set, unless another mode succeeded this one. `guarded`: the kernel has a guard of ours. */
+  remove(state: { readonly succeeded: boolean; readonly guarded: boolean }): void;
+}
+
+export function createLoopbackAccess(
+  families: readonly IPFamily[],
+  netns: NetnsRef | undefined,
+): LoopbackAccess {
+  let routes: LoopbackRoutes | null = null;
+  function close(): void {
+    routes?.close();
+    routes = null;
+  }
+  return {
+    allow(wanted) {
+      if (!wanted) return close();
+      if (families.includes('ipv4')) writeSysctl(ROUTE_LOCALNET, 1, netns);
+      if (families.includes('ipv6')) routes ??= keepLoopbackRoutes(netns);
+    },
+    close,
+    remove({ succeeded, guarded }) {
+      close();
+      if (succeeded) return;
+      if (guarded && readSysctl(ROUTE_LOCALNET, netns) === '1') writeSysctl(ROUTE_LOCALNET, 0, netns);
+      if (families.includes('ipv6')) removeLoopbackRoutes(netns);
+    },
+  };
+}
