@@ -75,6 +75,11 @@ export class Tables {
     return [...this].every(({ isWritten }) => isWritten);
   }
 
+  /** Whether the kernel has one of the tables. */
+  get exist(): boolean {
+    return [...this].some((table) => table.exists());
+  }
+
   /** Owners that the kernel refused, in any family. */
   get refused(): [owner: string, error: Error][] {
     return [...this].flatMap(({ refused }) => [...refused]);

@@ -1,8 +1,10 @@
 import { libc } from '../../kernel/libc.ts';
-import { readAttributes, readBe32, readText, readU32 } from '../../kernel/netlink/attributes.ts';
-import { NETLINK_NETFILTER, type NetlinkMessage, NetlinkSocket } from '../../kernel/netlink/socket.ts';
+import { readU32 } from '../../kernel/netlink/attributes.ts';
 import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
+import { NFPROTO } from '../../kernel/nftables/constants.ts';
+import { watchNftables } from '../../kernel/nftables/events.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { TABLES } from './base-chains.ts';
 
 /** Detects changes of the tables by other programs. */
 export interface DriftWatch {
@@ -20,57 +22,28 @@ export interface DriftWatchOptions {
   readonly onChange: () => void;
 }
 
-// linux/netfilter/nfnetlink.h, nf_tables.h
-const NFNLGRP_NFTABLES = 7;
-const NFNL_SUBSYS_NFTABLES = 10;
-const NFT_MSG_NEWGEN = 15;
-const NFTA_GEN_PROC_PID = 2;
-const NFTA_OBJECT_TABLE = 1;
-const NFPROTO_IPV4 = 2;
-const NFPROTO_IPV6 = 10;
-
 /** How many of our processes are remembered: their events arrive before or soon after they end. */
 const REMEMBERED_PROCESSES = 64;
 
 /**
- * Watches the nft variant: the kernel announces each transaction's objects, and at its end the process that made it. One
- * that touched the tables `nat` or `filter` and was not made by us is a foreign change.
+ * Watches the nft variant: a transaction that touched the tables `nat` or `filter` and was not made by one of our
+ * processes is a foreign change.
  */
-export function watchNftEvents(options: DriftWatchOptions): DriftWatch {
-  const { families, netns, onChange } = options;
-  const protocols = new Set<number>(
-    families.map((family) => (family === 'ipv4' ? NFPROTO_IPV4 : NFPROTO_IPV6)),
-  );
-  const socket = new NetlinkSocket({
-    protocol: NETLINK_NETFILTER,
-    receiveBuffer: 8 << 20,
-    netns,
-  });
+export function watchNftEvents({ families, netns, onChange }: DriftWatchOptions): DriftWatch {
+  const watched = new Set(families.flatMap((family) => TABLES.map((table) => `${NFPROTO[family]} ${table}`)));
   const own: number[] = [];
   let changing = 0;
-  let touched = false;
-
-  function onMessage({ type, payload }: NetlinkMessage): void {
-    if (type >> 8 !== NFNL_SUBSYS_NFTABLES) return;
-    if ((type & 0xff) !== NFT_MSG_NEWGEN) {
-      if (touched || !protocols.has(payload[0] ?? 0)) return;
-      const table = readAttributes(payload.subarray(4)).get(NFTA_OBJECT_TABLE);
-      const name = table ? readText(table) : '';
-      touched = name === 'nat' || name === 'filter';
-      return;
-    }
-    const pid = readAttributes(payload.subarray(4)).get(NFTA_GEN_PROC_PID);
-    const foreign = touched && !(pid && own.includes(readBe32(pid)));
-    touched = false;
-    // In another PID namespace process ids do not match: during our own changes all count as ours.
-    if (foreign && changing === 0) onChange();
-  }
-
-  socket.subscribe([NFNLGRP_NFTABLES], onMessage, () => {
-    touched = false;
+  // In another PID namespace process ids do not match: during our own changes all count as ours.
+  const report = () => {
     if (changing === 0) onChange();
-  });
-  socket.unref();
+  };
+  const watch = watchNftables(
+    ({ tables, pid }) => {
+      if (!own.includes(pid) && [...tables].some((table) => watched.has(table))) report();
+    },
+    report,
+    netns,
+  );
   return {
     begin: () => changing++,
     ownProcess(pid) {
@@ -78,7 +51,7 @@ export function watchNftEvents(options: DriftWatchOptions): DriftWatch {
       if (own.length > REMEMBERED_PROCESSES) own.shift();
     },
     end: () => changing--,
-    close: () => socket.close(),
+    close: () => watch.close(),
   };
 }
 
@@ -108,15 +81,13 @@ export function watchLegacyTables(options: DriftWatchOptions, intervalMs = 500):
       level: family === 'ipv4' ? SOL_IP : SOL_IPV6,
     };
   });
-  const look = (): string =>
-    sockets
-      .flatMap(({ fd, level }) => ['nat', 'filter'].map((table) => tableInfo(fd, level, table)))
-      .join(' ');
+  const readState = (): string =>
+    sockets.flatMap(({ fd, level }) => TABLES.map((table) => tableInfo(fd, level, table))).join(' ');
   let changing = 0;
-  let last = look();
+  let last = readState();
   const timer = setInterval(() => {
     if (changing > 0) return;
-    const now = look();
+    const now = readState();
     if (now === last) return;
     last = now;
     onChange();
@@ -127,7 +98,7 @@ export function watchLegacyTables(options: DriftWatchOptions, intervalMs = 500):
     ownProcess() {},
     end() {
       changing--;
-      last = look();
+      last = readState();
     },
     close() {
       clearInterval(timer);

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { type Ipsets, openIpsets } from '../../kernel/ipset.ts';
 import { readSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
@@ -8,9 +9,8 @@ import { silentLogger } from '../../lib/log.ts';
 import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
-import { type AffinitySets, openAffinitySets } from './affinity-sets.ts';
 import { HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
-import { portName } from './chain-names.ts';
+import { portName, SET_PREFIX } from './chain-names.ts';
 import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
 import { locateSteps } from './locate.ts';
 import {
@@ -55,16 +55,16 @@ export function createIptables(options: IptablesOptions): Dataplane {
   /** Chains that the last complete programming could not delete because foreign rules jump to them. */
   const undeletable = new Map<string, Error>();
   let current: ServiceMap | null = null;
-  let sets: AffinitySets | null = null;
+  let sets: Ipsets | null = null;
   let setsMissing = false;
   let watch: DriftWatch | null = null;
   const loopback = createLoopbackAccess(families, netns);
   let nft: boolean | null = null;
 
-  function openSets(): AffinitySets | null {
+  function openSets(): Ipsets | null {
     if (sets || setsMissing) return sets;
     try {
-      const opened = openAffinitySets(netns);
+      const opened = openIpsets(netns);
       opened.list();
       sets = opened;
     } catch (error) {
@@ -76,6 +76,8 @@ export function createIptables(options: IptablesOptions): Dataplane {
     }
     return sets;
   }
+
+  const ownSets = (): string[] => (sets?.list() ?? []).filter((name) => name.startsWith(SET_PREFIX));
 
   function divided(input: TableInput, isLive: (chain: string) => boolean): TableInput[] {
     return nft ? stages(input, isLive) : [input];
@@ -160,7 +162,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     let kernelMs = 0;
     let operations = 0;
     const rules: RuleCount[] = [];
-    const before = sets?.list() ?? [];
+    const before = ownSets();
     const perFamily = async ([family, tool]: [IPFamily, Tool]) => {
       const ruleset = createRuleset(map, family, { dropInvalid, affinity });
       rulesets.set(family, ruleset);
@@ -281,7 +283,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
         if (!ruleset) continue;
         drifts.push(...(await driftsOf(tool, ruleset, map, undeletable)));
       }
-      const present = new Set(sets?.list());
+      const present = new Set(ownSets());
       for (const ruleset of rulesets.values()) {
         for (const name of ruleset.sets.keys()) {
           if (!present.has(name)) drifts.push({ object: `ipset ${name}`, kind: 'missing' });
@@ -318,7 +320,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
             }
           }
         }
-        if (openSets()) await destroySets(sets?.list() ?? []);
+        if (openSets()) await destroySets(ownSets());
         loopback.remove({ succeeded, guarded });
         rulesets.clear();
         current = null;

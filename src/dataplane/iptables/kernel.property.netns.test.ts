@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { test } from 'node:test';
+import { openIpsets } from '../../kernel/ipset.ts';
 import { createNetns, removeNetns } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { familyOf } from '../../lib/address.ts';
@@ -9,7 +10,6 @@ import { snapshot } from '../../service/diff.ts';
 import { createServiceTable } from '../../service/service-table.ts';
 import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
 import { isConsistent } from '../testing/packet-class.ts';
-import { openAffinitySets } from './affinity-sets.ts';
 import { TABLES } from './base-chains.ts';
 import { createIptables } from './iptables.ts';
 import { type LiveTable, readTables } from './restore.ts';
@@ -76,7 +76,7 @@ for (const variant of ['nft', 'legacy'] as const) {
 }
 
 function setsIn(netns: string): string[] {
-  const sets = openAffinitySets(netns);
+  const sets = openIpsets(netns);
   try {
     return sets.list().toSorted();
   } finally {

@@ -1,3 +1,4 @@
+import type { AddressSet } from '../../kernel/ipset.ts';
 import { hostPort, type IPFamily } from '../../lib/address.ts';
 import type { Endpoint, Frontend, NodeView, Pool, PortRef, Route, SourceClass } from '../../service/model.ts';
 import { CHAIN, portName, SET_PREFIX, serviceChain } from './chain-names.ts';
@@ -25,12 +26,11 @@ export type TreeName =
   | 'rejectNodePort'
   | 'firewall';
 
-/** The clients with affinity to an endpoint. */
-export interface AffinitySet {
-  readonly name: string;
-  readonly family: IPFamily;
-  readonly seconds: number;
-}
+/**
+ * The clients with affinity to an endpoint. xt_recent, which kube-proxy uses, forgets all but 100 clients of an endpoint,
+ * and its limit is fixed when the module is loaded.
+ */
+export type AffinitySet = AddressSet;
 
 /** The chains, sets and tree entries of one service port in one family. */
 export interface ServiceChains {

@@ -1,4 +1,3 @@
-import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -9,55 +8,49 @@ import { Tables } from '../../nft/tables.ts';
 import { readConnected } from './connections.ts';
 import { DRAIN_TABLE } from './drain-table.ts';
 import { restoreSettings } from './kernel-settings.ts';
-import { DEFAULT_MASQUERADE_BIT, type MarkScheme, markScheme } from './marks.ts';
-import { ownership } from './ownership.ts';
-import { serverKey, serverOrder } from './server-table.ts';
+import { DEFAULT_MASQUERADE_BIT, markScheme } from './marks.ts';
+import { type Owner, ownServers } from './ownership.ts';
 import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { sourcesInUse } from './source-addresses.ts';
 
 const POLL_MS = 2000;
-/** How long connections to endpoints that no longer serve may stay open by default. */
+/** How long connections to removed endpoints may stay open by default. */
 export const DRAIN_MS = 3_600_000;
 
-export interface DrainOptions {
-  readonly families: readonly IPFamily[];
-  readonly netns: NetnsRef | undefined;
-  readonly scheme: MarkScheme;
+export interface DrainOptions extends Owner {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Servers of other programs on addresses of ours, by `serverKey`, as far as they are known. */
-  readonly foreign: ReadonlySet<string>;
-  /** Connections that are still open after so many milliseconds end. */
+  /** Connections that are still open after so many milliseconds are ended. */
   readonly drainMs: number;
 }
 
 /**
- * Removes virtual servers once their connections have ended, then all that is left of the mode. Does not keep a process
- * alive for that: the next one goes on (`resumeDrain`).
+ * Removes virtual servers once their connections have ended, then the rest of the mode. Does not keep the process alive:
+ * the next one continues (`resumeDrain`).
  */
 export function drain(options: DrainOptions): void {
   const { netns, clock, logger, drainMs } = options;
   const until = clock.now() + drainMs;
-  const look = async (): Promise<boolean> => {
+  const poll = async (): Promise<boolean> => {
     try {
       return await endIdle(options, clock.now() >= until);
     } catch (error) {
-      // The node's namespace is gone, and all of it with it.
+      // The node's namespace was removed, and everything in it.
       if (netns !== undefined && hasCode(error, 'ENOENT')) return true;
       logger.warn({ error: messageOf(error) }, 'failed to drain IPVS connections; trying again');
       return false;
     }
   };
-  // Not at once: an answer to a datagram that was sent from one of the addresses may be on its way.
+  // Not at once: a reply to a datagram that was sent from one of the addresses may be in flight.
   const timer = setInterval(() => {
-    void look().then((done) => {
+    void poll().then((done) => {
       if (done) clearInterval(timer);
     });
   }, POLL_MS);
   timer.unref();
 }
 
-/** Goes on with a drain that an earlier process began, if there is one. */
+/** Continues a drain that an earlier process began, if there is one. */
 export async function resumeDrain(
   options: Pick<DrainOptions, 'families' | 'clock' | 'logger'> & { readonly netns?: NetnsRef },
 ): Promise<void> {
@@ -72,73 +65,55 @@ export async function resumeDrain(
 }
 
 /** True: nothing is left, or the mode is in use again. */
-async function endIdle({ families, netns, scheme, foreign }: DrainOptions, all: boolean): Promise<boolean> {
-  const tables = new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
-  const ipvs = new IpvsConnection(netns);
-  try {
-    if (![...tables].some((table) => table.exists())) return true;
-    const device = findInterface(netns);
-    const { ours } = readAddresses(device, netns);
-    const isOurs = ownership(scheme, ours, families);
-    const connected = all ? new Set<string>() : readConnected(netns);
-    const batch = ipvs.batch();
-    const kept = new Set<string>();
-    const others: VirtualServer[] = [];
-    let left = 0;
-    for (const server of ipvs.servers().sort((a, b) => serverOrder(b.id, a.id))) {
-      const { id } = server;
-      if (!isOurs(id) || foreign.has(serverKey(id))) {
-        others.push(server);
-        continue;
-      }
-      const reals = ipvs.realServers(id);
-      // Behind a mark, clients have asked for any address of the node.
-      const asked = 'address' in id ? `${id.address} ${id.port} ` : '';
-      const idle = reals.filter(({ address, port }) => !connected.has(`${asked}${address} ${port}`));
-      if (idle.length === reals.length) {
-        batch.deleteServer(id);
-        continue;
-      }
-      for (const real of idle) batch.deleteRealServer(id, real);
-      left++;
-      if ('address' in id) kept.add(id.address);
+async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
+  const { families, netns } = options;
+  using tables = openDrainTables(families, netns);
+  if (!tables.exist) return true;
+  using ipvs = new IpvsConnection(netns);
+  const device = findInterface(netns);
+  const { ours } = readAddresses(device, netns);
+  const { own, shared } = ownServers(ipvs, options, ours);
+  const connected = all ? new Set<string>() : readConnected(netns);
+  const batch = ipvs.batch();
+  const kept = new Set<string>();
+  let left = 0;
+  for (const { id } of own) {
+    const reals = ipvs.realServers(id);
+    // Behind a mark, clients may have connected to any address of the node.
+    const asked = 'address' in id ? `${id.address} ${id.port} ` : '';
+    const idle = reals.filter(({ address, port }) => !connected.has(`${asked}${address} ${port}`));
+    if (idle.length === reals.length) {
+      batch.deleteServer(id);
+      continue;
     }
-    await ipvs.commit(batch);
-    if (!all) for (const address of sourcesInUse(ours, families, netns)) kept.add(address);
-    if (left > 0 || kept.size > 0) {
-      const gone = [...ours].filter((address) => !kept.has(address));
-      if (device !== null) await changeAddresses(device, [], gone, netns);
-      return false;
-    }
-    removeInterface(netns);
-    await tables.remove();
-    restoreSettings({ shared: others.length > 0 }, netns);
-    return true;
-  } finally {
-    ipvs.close();
-    tables.close();
+    for (const real of idle) batch.deleteRealServer(id, real);
+    left++;
+    if ('address' in id) kept.add(id.address);
   }
+  await ipvs.commit(batch);
+  if (!all) for (const address of sourcesInUse(ours, families, netns)) kept.add(address);
+  if (left > 0 || kept.size > 0) {
+    const gone = [...ours].filter((address) => !kept.has(address));
+    if (device !== null) await changeAddresses(device, [], gone, netns);
+    return false;
+  }
+  removeInterface(netns);
+  await tables.remove();
+  restoreSettings({ shared }, netns);
+  return true;
 }
 
-/** Opens the drain tables for as long as `use` takes. */
-export async function drainTables<T>(
+/** The tables that mark a drain, on a connection of their own. */
+export const openDrainTables = (families: readonly IPFamily[], netns: NetnsRef | undefined): Tables =>
+  new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
+
+/** Ends the drain of this or another process; true if there was one. */
+export async function endDraining(
   families: readonly IPFamily[],
   netns: NetnsRef | undefined,
-  use: (tables: Tables) => Promise<T>,
-): Promise<T> {
-  const tables = new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
-  try {
-    return await use(tables);
-  } finally {
-    tables.close();
-  }
-}
-
-/** Ends the drain of this or another process, if there is one; true when there was. */
-export function endDraining(families: readonly IPFamily[], netns: NetnsRef | undefined): Promise<boolean> {
-  return drainTables(families, netns, async (tables) => {
-    const wasDraining = [...tables].some((table) => table.exists());
-    if (wasDraining) await tables.remove();
-    return wasDraining;
-  });
+): Promise<boolean> {
+  using tables = openDrainTables(families, netns);
+  const wasDraining = tables.exist;
+  if (wasDraining) await tables.remove();
+  return wasDraining;
 }

@@ -17,8 +17,7 @@ import { ownership } from './ownership.ts';
 import { applyChange, applyMap, collectDrained, type Programmed } from './programming.ts';
 import { prepareDrain, removeAll } from './removal.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
-import { findInterface, readAddresses, watchAddresses } from './service-interface.ts';
-import { compareAddresses } from './verify.ts';
+import { compareAddresses, findInterface, readAddresses, watchAddresses } from './service-interface.ts';
 
 /** How often it is looked whether the connections to endpoints that are gone have been closed. */
 const DRAIN_POLL_MS = 2000;
@@ -130,9 +129,10 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         if (!state) return [];
         const device = findInterface(netns);
         const { ours, others } = readAddresses(device, netns);
-        const ofOurs = ownership(state.scheme, ours, families);
-        // One that came to an address of ours is another program's: only what this one has made is compared.
-        const isOurs = (id: ServerId) => 'mark' in id && ofOurs(id);
+        const { scheme, foreign } = state;
+        const isOwn = ownership({ families, scheme, foreign }, ours);
+        // A server that appeared on one of our addresses is another program's: only servers that this process made count.
+        const isOurs = (id: ServerId) => 'mark' in id && isOwn(id);
         return [
           ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
           ...compareAddresses(state.bound, ours, others),

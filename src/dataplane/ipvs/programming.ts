@@ -89,7 +89,7 @@ export async function applyMap(
   const { ours, others } = readAddresses(device, netns);
   if (wasDraining) restoreSources(device, ours, netns);
   const scheme = markScheme(node.masqueradeBit);
-  const isOurs = ownership(scheme, ours, families);
+  const isOurs = ownership({ families, scheme, foreign: new Set() }, ours);
   const standing = ipvs.servers();
   // From the first time on, this process knows its own servers.
   const isForeign = ({ id }: VirtualServer) => !isOurs(id) || (before !== null && !isKnown(before, id));

@@ -1,50 +1,36 @@
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
-import type { VirtualServer } from '../../kernel/ipvs/codec.ts';
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
-import type { IPFamily } from '../../lib/address.ts';
 import type { Tables } from '../../nft/tables.ts';
 import type { Frontend, NodeView } from '../../service/model.ts';
-import { drainTables, endDraining } from './drain.ts';
+import { endDraining, openDrainTables } from './drain.ts';
 import { renderDrainTable } from './drain-table.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
 import { restoreSettings } from './kernel-settings.ts';
-import type { MarkScheme } from './marks.ts';
-import { ownership } from './ownership.ts';
-import { serverKey, serverOrder } from './server-table.ts';
+import { type Owner, ownServers } from './ownership.ts';
 import { findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { preferSources } from './source-addresses.ts';
 
 const { UDP } = PROTOCOL_NUMBER;
 
-export interface Removal {
-  readonly families: readonly IPFamily[];
-  readonly netns: NetnsRef | undefined;
+export interface Removal extends Owner {
   readonly ipvs: IpvsConnection;
   readonly tables: Tables;
-  readonly scheme: MarkScheme;
-  /** Servers of other programs on addresses of ours, by `serverKey`, as far as they are known. */
-  readonly foreign: ReadonlySet<string>;
 }
 
-/** Removes all that the mode has in the kernel. */
-export async function removeAll({ families, netns, ipvs, tables, scheme, foreign }: Removal): Promise<void> {
-  const { ours } = readAddresses(findInterface(netns), netns);
-  const isOurs = ownership(scheme, ours, families);
+/** Removes everything that the mode has in the kernel. */
+export async function removeAll(removal: Removal): Promise<void> {
+  const { families, netns, ipvs, tables } = removal;
+  const { own, shared } = ownServers(ipvs, removal, readAddresses(findInterface(netns), netns).ours);
   const batch = ipvs.batch();
-  const others: VirtualServer[] = [];
-  for (const server of ipvs.servers().sort((a, b) => serverOrder(b.id, a.id))) {
-    if (isOurs(server.id) && !foreign.has(serverKey(server.id))) batch.deleteServer(server.id);
-    else others.push(server);
-  }
+  for (const { id } of own) batch.deleteServer(id);
   await ipvs.commit(batch);
   removeInterface(netns);
-  const wasThere = [...tables].some((table) => table.exists());
+  const wasThere = tables.exist;
   await tables.remove();
   const wasDraining = await endDraining(families, netns);
-  if (wasThere || wasDraining) restoreSettings({ shared: others.length > 0 }, netns);
+  if (wasThere || wasDraining) restoreSettings({ shared }, netns);
 }
 
 /**
@@ -57,22 +43,20 @@ export async function prepareDrain(
   plans: ReadonlyMap<string, FrontendPlan> | null,
   node: NodeView | null,
 ): Promise<void> {
-  const { families, netns, ipvs, tables, scheme } = removal;
+  const { families, netns, ipvs, tables } = removal;
   const device = findInterface(netns);
   if (device === null) return;
   const { ours } = readAddresses(device, netns);
   if (node) preferSources(device, ours, node, netns);
-  await drainTables(families, netns, async (draining) => {
-    for (const table of draining) {
-      if (!table.exists()) await table.replace(renderDrainTable(table.family, ours));
-    }
-  });
+  using draining = openDrainTables(families, netns);
+  for (const table of draining) {
+    if (!table.exists()) await table.replace(renderDrainTable(table.family, ours));
+  }
   await tables.remove();
-  const isOurs = ownership(scheme, ours, families);
   const reals = new Set<string>();
-  for (const { id } of ipvs.servers()) {
-    // A mark does not tell the protocol.
-    if (!isOurs(id) || ('protocol' in id && id.protocol !== UDP)) continue;
+  for (const { id } of ownServers(ipvs, removal, ours).own) {
+    // The protocol behind a mark is not known.
+    if ('protocol' in id && id.protocol !== UDP) continue;
     for (const { address, port } of ipvs.realServers(id)) reals.add(`${address} ${port}`);
   }
   if (reals.size > 0) await forgetUdp(removal, reals, plans);
@@ -85,7 +69,7 @@ async function forgetUdp(
 ): Promise<void> {
   const redirected =
     plans && new Set([...plans.values()].filter(isRedirected).map(({ frontend }) => nameOf(frontend)));
-  /** IPVS sets no status bit for what it translates: the addresses tell. */
+  /** IPVS sets no status bit for translated flows: compare the addresses. */
   const isOurs = ({ family, original, reply, status }: Flow): boolean => {
     if (!reals.has(`${reply.source} ${reply.sourcePort}`)) return false;
     if ((status & FLOW_STATUS.destinationNat) === 0) return original.destination !== reply.source;

@@ -5,6 +5,7 @@ import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { addLink, deleteLink, findLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
 import { findRoute } from '../../kernel/rtnetlink/routes.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
+import type { Drift } from '../dataplane.ts';
 import { forgetSource } from './source-addresses.ts';
 
 /** The device that carries Services' addresses, so that packets for them are for this node and meet IPVS. */
@@ -128,4 +129,23 @@ export function watchAddresses(
     },
     netns,
   );
+}
+
+/** Compares the addresses of our interface; `wanted` are those that it must have. */
+export function compareAddresses(
+  wanted: ReadonlySet<string>,
+  shown: ReadonlySet<string>,
+  others: ReadonlySet<string>,
+): Drift[] {
+  const drifts: Drift[] = [];
+  for (const address of wanted) {
+    const object = `address ${address} of ${INTERFACE}`;
+    if (!shown.has(address)) drifts.push({ object, kind: 'missing' });
+    else if (others.has(address)) drifts.push({ object, kind: 'unexpected' });
+  }
+  for (const address of shown) {
+    if (!wanted.has(address))
+      drifts.push({ object: `address ${address} of ${INTERFACE}`, kind: 'unexpected' });
+  }
+  return drifts;
 }

@@ -1,15 +1,8 @@
-import { MessageWriter, readAttributes, readText } from '../../kernel/netlink/attributes.ts';
-import { NETLINK_NETFILTER, NetlinkSocket, NLM_F_CREATE } from '../../kernel/netlink/socket.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import { FairleadError, hasCode } from '../../lib/errors.ts';
-import { SET_PREFIX } from './chain-names.ts';
-import type { AffinitySet } from './service-chains.ts';
-
-/**
- * ipset's netlink interface, as far as affinity needs it: one set of client addresses, with a timeout, for each
- * endpoint. xt_recent, which kube-proxy uses, forgets all but 100 clients for each endpoint, and its limit is fixed
- * when the module is loaded.
- */
+import type { IPFamily } from '../lib/address.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { MessageWriter, readAttributes, readText } from './netlink/attributes.ts';
+import { NETLINK_NETFILTER, NetlinkSocket, NLM_F_CREATE } from './netlink/socket.ts';
+import type { NetnsRef } from './netns.ts';
 
 // linux/netfilter/nfnetlink.h, linux/netfilter/ipset/ip_set.h
 const NFNL_SUBSYS_IPSET = 6;
@@ -33,20 +26,29 @@ const IPSET_ERR_BUSY = 'errno 4100';
 const AF_INET = 2;
 const AF_INET6 = 10;
 
-/** Maximum number of clients of an endpoint; a set's memory grows with its size. */
-const MAX_CLIENTS = 1_000_000;
+/** Maximum number of addresses in a set, whose memory grows with its size. */
+const MAX_ADDRESSES = 1_000_000;
 
-export interface AffinitySets {
-  /** Creates missing sets. */
-  create(sets: Iterable<AffinitySet>): void;
+/** A set of addresses, each of which is forgotten after a time (hash:ip). */
+export interface AddressSet {
+  readonly name: string;
+  readonly family: IPFamily;
+  readonly seconds: number;
+}
+
+/** The sets of ipset(8) in a network namespace. */
+export interface Ipsets {
+  /** Creates missing sets. Throws FairleadError EEXIST where one has other settings. */
+  create(sets: Iterable<AddressSet>): void;
   /** Removes sets. Returns those that rules still use, with an error for each. */
   destroy(names: Iterable<string>): Map<string, Error>;
-  /** Our sets in the kernel. */
+  /** Names of all sets. */
   list(): string[];
   close(): void;
 }
 
-export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
+/** `netns`: default the namespace of this thread. */
+export function openIpsets(netns: NetnsRef | undefined): Ipsets {
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,
     sendBuffer: 1 << 18,
@@ -74,7 +76,7 @@ export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
           writer.attribute(IPSET_ATTR_FAMILY, Uint8Array.of(af));
           writer.nested(IPSET_ATTR_DATA, () => {
             writer.attribute(IPSET_ATTR_TIMEOUT | NLA_F_NET_BYTEORDER, be32(seconds));
-            writer.attribute(IPSET_ATTR_MAXELEM | NLA_F_NET_BYTEORDER, be32(MAX_CLIENTS));
+            writer.attribute(IPSET_ATTR_MAXELEM | NLA_F_NET_BYTEORDER, be32(MAX_ADDRESSES));
           });
         });
         // Without NLM_F_EXCL: an equal set that an earlier run left is adopted with its clients.
@@ -100,8 +102,7 @@ export function openAffinitySets(netns: NetnsRef | undefined): AffinitySets {
       );
       return socket.dump(type(IPSET_CMD_LIST), message, 'ipsets').flatMap(({ payload: bytes }) => {
         const name = readAttributes(bytes.subarray(4)).get(IPSET_ATTR_SETNAME);
-        const text = name ? readText(name) : '';
-        return text.startsWith(SET_PREFIX) ? [text] : [];
+        return name ? [readText(name)] : [];
       });
     },
     close: () => socket.close(),
