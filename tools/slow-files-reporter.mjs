@@ -1,5 +1,5 @@
 /** A reporter of Node's test runner that says in the end which files took longest. */
-const MOST = 12;
+const MAX_FILES = 12;
 const MIN_MS = 2000;
 
 export default async function* slowFiles(source) {
@@ -11,7 +11,7 @@ export default async function* slowFiles(source) {
   const slow = [...files].filter(([, ms]) => ms >= MIN_MS).sort(([, a], [, b]) => b - a);
   if (slow.length === 0) return;
   yield 'took longest:\n';
-  for (const [file, ms] of slow.slice(0, MOST)) {
+  for (const [file, ms] of slow.slice(0, MAX_FILES)) {
     yield `${(ms / 1000).toFixed(1).padStart(8)} s  ${file.replace(`${process.cwd()}/`, '')}\n`;
   }
 }

@@ -3,7 +3,7 @@ import type { Node } from '../kube/types.ts';
 import { addressAt, familyOf, parseCidr } from '../lib/address.ts';
 
 /** Together with the node's own they fill resolv.conf (resolv.conf(5), MAXNS). */
-const MOST = 2;
+const MAX_SERVERS = 2;
 
 /** The first addresses of a node's pod networks, which the pods' gateway has. */
 export function podGateways(node: Node): string[] {
@@ -30,6 +30,6 @@ export function fallbackNameServers(own: readonly string[], here: string, nodes:
       return address === undefined ? [] : [{ address, rank: rank(node.metadata?.name ?? '') }];
     })
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
-    .slice(0, MOST)
+    .slice(0, MAX_SERVERS)
     .map(({ address }) => address);
 }

@@ -15,7 +15,7 @@ export interface WorkQueueOptions {
   /** First pause after a rejection; each further one doubles it. Default 5 ms. */
   readonly firstBackoffMs?: number;
   /** Longest pause. Default 30 s. */
-  readonly mostBackoffMs?: number;
+  readonly maxBackoffMs?: number;
 }
 
 /**
@@ -34,7 +34,7 @@ export interface WorkQueue {
 
 export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   const { clock, random, signal, concurrency = 16 } = options;
-  const { firstBackoffMs = 5, mostBackoffMs = 30_000 } = options;
+  const { firstBackoffMs = 5, maxBackoffMs = 30_000 } = options;
   const waiting = new Set<string>();
   const active = new Set<string>();
   /** Added again while being worked on. */
@@ -59,7 +59,7 @@ export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
       failures.set(key, attempt);
       if (!signal.aborted) {
         options.onError?.(key, error, attempt);
-        const delay = Math.min(firstBackoffMs * 2 ** (attempt - 1), mostBackoffMs);
+        const delay = Math.min(firstBackoffMs * 2 ** (attempt - 1), maxBackoffMs);
         addAfter(key, delay * (0.5 + random() / 2));
       }
     } finally {

@@ -2,7 +2,7 @@ import { addressAt, type Cidr, cidrSize, indexInCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 
 /** Of an IPv6 network, this many addresses are given out before they begin to repeat. */
-const MOST = 1n << 32n;
+const MAX_SIZE = 1n << 32n;
 
 /**
  * Addresses of one network, given out in turn: one that was returned comes again only after all others, so that
@@ -19,7 +19,7 @@ export class AddressPool {
   constructor(cidr: Cidr) {
     this.cidr = cidr;
     const size = cidrSize(cidr) - (cidr.family === 'ipv4' ? 1n : 0n);
-    this.#end = size < MOST ? size : MOST;
+    this.#end = size < MAX_SIZE ? size : MAX_SIZE;
   }
 
   /** How many addresses the pool can give out. */

@@ -98,7 +98,7 @@ export class NetlinkSocket {
   readonly #buffer = new Uint8Array(256 * 1024);
   #sequence: number;
   #poll: Poll | null = null;
-  #read: (most: number) => void = () => {};
+  #read: (max: number) => void = () => {};
   #closed = false;
   /** A thread is sending a batch; its replies would be mixed with a request's. */
   #sending: Promise<unknown> | null = null;
@@ -224,7 +224,7 @@ export class NetlinkSocket {
         throw systemError('join netlink group', String(group));
       }
     }
-    this.#read = (most) => this.#drain(most, onMessage, onOverrun);
+    this.#read = (max) => this.#drain(max, onMessage, onOverrun);
     // Bounded, so that a flood of events does not block the event loop, which calls again for the rest.
     this.#poll ??= libc().poll(this.#fd, () => this.#read(64));
   }
@@ -251,8 +251,8 @@ export class NetlinkSocket {
     this.close();
   }
 
-  #drain(most: number, onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
-    for (let reads = 0; reads < most && !this.#closed; reads++) {
+  #drain(max: number, onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
+    for (let reads = 0; reads < max && !this.#closed; reads++) {
       const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_DONTWAIT);
       if (length < 0) {
         const code = errnoName(libc().errno());
