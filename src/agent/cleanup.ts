@@ -9,7 +9,7 @@ import { removeNodeNetwork } from '../network/node-network.ts';
 import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
-import { MODE_FILE } from './proxy-part.ts';
+import { MODE_FILE } from './mode-switch.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 

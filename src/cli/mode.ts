@@ -1,6 +1,6 @@
 import type { AgentState } from '../agent/control-socket.ts';
 import { availableModes } from '../agent/dataplanes.ts';
-import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
+import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { askAgent } from '../cluster/agent-client.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster, writeCluster } from '../cluster/state.ts';

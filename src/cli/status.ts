@@ -1,4 +1,4 @@
-import { MODE_ANNOTATION } from '../agent/proxy-part.ts';
+import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { addressProblems, announcedAddresses } from '../cluster/announced-addresses.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { isRunning } from '../cluster/process-identity.ts';

@@ -1,5 +1,6 @@
 import { createPublicKey, verify } from 'node:crypto';
 import { formatAddress } from './address.ts';
+import { FairleadError } from './errors.ts';
 
 /** A request for a certificate (PKCS #10, RFC 2986) whose signature was checked. */
 export interface ParsedCertificateRequest {
@@ -16,6 +17,9 @@ export interface ParsedCertificateRequest {
   /** Mail addresses and URIs. */
   readonly otherNames: readonly string[];
 }
+
+const malformed = (message: string): FairleadError =>
+  new FairleadError(message, { op: 'parse certificate request', code: 'EINVAL' });
 
 const OID_COMMON_NAME = '550403';
 const OID_ORGANIZATION = '55040a';
@@ -43,16 +47,16 @@ interface Element {
 /** Reads a PEM "CERTIFICATE REQUEST". Throws Error where it is malformed or its signature is not of its key. */
 export function parseCertificateRequest(pem: string): ParsedCertificateRequest {
   const block = /-----BEGIN (?:NEW )?CERTIFICATE REQUEST-----([\s\S]+?)-----END/.exec(pem);
-  if (!block) throw new Error('PEM block type must be CERTIFICATE REQUEST');
+  if (!block) throw malformed('PEM block type must be CERTIFICATE REQUEST');
   const [request] = elements(Buffer.from(block[1] ?? '', 'base64'));
   const [info, algorithm, signature] = children(request);
   const [, subject, publicKey, attributes] = children(info);
-  if (!info || !subject || !publicKey || !signature) throw new Error('the certificate request is incomplete');
+  if (!info || !subject || !publicKey || !signature) throw malformed('the certificate request is incomplete');
   const oid = hex(children(algorithm)[0]);
-  if (!(oid in HASHES)) throw new Error(`unknown signature algorithm ${oid}`);
+  if (!(oid in HASHES)) throw malformed(`unknown signature algorithm ${oid}`);
   const key = createPublicKey({ key: publicKey.bytes, format: 'der', type: 'spki' });
   if (!verify(HASHES[oid], info.bytes, key, signature.content.subarray(1)))
-    throw new Error('the signature of the certificate request is not of its key');
+    throw malformed('the signature of the certificate request is not of its key');
   const names = alternativeNames(attributes);
   const ofNames = (tag: number) => children(names).filter((name) => name.tag === tag);
   const text = ({ content }: Element) => content.toString('utf8');
@@ -102,12 +106,12 @@ function elements(der: Buffer): Element[] {
     let start = at + 2;
     if (length & 0x80) {
       const count = length & 0x7f;
-      if (count === 0 || count > 4) throw new Error('malformed length in the certificate request');
+      if (count === 0 || count > 4) throw malformed('malformed length in the certificate request');
       length = der.subarray(start, start + count).reduce((sum, byte) => sum * 256 + byte, 0);
       start += count;
     }
     const end = start + length;
-    if (end > der.length) throw new Error('the certificate request is cut off');
+    if (end > der.length) throw malformed('the certificate request is cut off');
     found.push({ tag, content: der.subarray(start, end), bytes: der.subarray(at, end) });
     at = end;
   }

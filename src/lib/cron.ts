@@ -1,3 +1,4 @@
+import { FairleadError } from './errors.ts';
 /** The times of a cron expression. */
 export interface CronSchedule {
   /** The first time after `after`; both in milliseconds since 1970. Null: none within five years. */
@@ -32,6 +33,10 @@ const DESCRIPTORS: Readonly<Record<string, string>> = {
   '@midnight': '0 0 * * *',
   '@hourly': '0 * * * *',
 };
+/** Messages are those of Kubernetes. */
+const invalid = (message: string): FairleadError =>
+  new FairleadError(message, { op: 'parse cron schedule', code: 'EINVAL' });
+
 const DAY_MS = 86_400_000;
 const MAX_DAYS = 5 * 366;
 
@@ -42,19 +47,19 @@ const MAX_DAYS = 5 * 366;
  */
 export function parseCron(text: string, zone = 'UTC'): CronSchedule {
   const expression = text.trim();
-  if (expression === '') throw new Error('empty spec string');
+  if (expression === '') throw invalid('empty spec string');
   if (expression.startsWith('@every ')) return everyInterval(expression.slice('@every '.length));
   if (expression.startsWith('@') && DESCRIPTORS[expression] === undefined) {
-    throw new Error(`unrecognized descriptor: ${expression}`);
+    throw invalid(`unrecognized descriptor: ${expression}`);
   }
   const words = (DESCRIPTORS[expression] ?? expression).split(/\s+/);
   if (words.length !== FIELDS.length) {
-    throw new Error(`expected exactly ${FIELDS.length} fields, found ${words.length}: [${words.join(' ')}]`);
+    throw invalid(`expected exactly ${FIELDS.length} fields, found ${words.length}: [${words.join(' ')}]`);
   }
   const [minutes, hours, days, months, weekdays] = FIELDS.map((field, i) =>
     parseField(words[i] ?? '', field),
   );
-  if (!minutes || !hours || !days || !months || !weekdays) throw new Error(`invalid schedule: ${text}`);
+  if (!minutes || !hours || !days || !months || !weekdays) throw invalid(`invalid schedule: ${text}`);
   const offsetAt = zoneOffset(zone);
   const isDay = (day: Date) => {
     if (!months.values.has(day.getUTCMonth() + 1)) return false;
@@ -103,22 +108,22 @@ function parseField(text: string, field: Field): { values: Set<number>; any: boo
   let any = false;
   for (const part of text.split(',')) {
     const [range = '', step, ...rest] = part.split('/');
-    if (rest.length > 0) throw new Error(`too many slashes: ${part}`);
+    if (rest.length > 0) throw invalid(`too many slashes: ${part}`);
     const every = step === undefined ? 1 : number(step, part);
-    if (every === 0) throw new Error(`step of range should be a positive number: ${part}`);
+    if (every === 0) throw invalid(`step of range should be a positive number: ${part}`);
     let [first, last] = [field.min, field.max];
     if (range === '*' || range === '?') any ||= every === 1;
     else {
       const [from = '', to, ...more] = range.split('-');
-      if (more.length > 0) throw new Error(`too many hyphens: ${part}`);
+      if (more.length > 0) throw invalid(`too many hyphens: ${part}`);
       first = value(from, field);
       // "5/15" is "5-59/15".
       last = to !== undefined ? value(to, field) : step === undefined ? first : field.max;
     }
     if (first < field.min)
-      throw new Error(`beginning of range (${first}) below minimum (${field.min}): ${part}`);
-    if (last > field.max) throw new Error(`end of range (${last}) above maximum (${field.max}): ${part}`);
-    if (first > last) throw new Error(`beginning of range (${first}) beyond end of range (${last}): ${part}`);
+      throw invalid(`beginning of range (${first}) below minimum (${field.min}): ${part}`);
+    if (last > field.max) throw invalid(`end of range (${last}) above maximum (${field.max}): ${part}`);
+    if (first > last) throw invalid(`beginning of range (${first}) beyond end of range (${last}): ${part}`);
     for (let i = first; i <= last; i += every) values.add(i);
   }
   return { values, any };
@@ -130,7 +135,7 @@ function value(text: string, field: Field): number {
 }
 
 function number(text: string, part: string): number {
-  if (!/^[0-9]+$/.test(text)) throw new Error(`failed to parse int from ${part}`);
+  if (!/^[0-9]+$/.test(text)) throw invalid(`failed to parse int from ${part}`);
   return Number(text);
 }
 
@@ -139,7 +144,7 @@ function everyInterval(text: string): CronSchedule {
   const units: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
   const parts = [...text.matchAll(/([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)/g)];
   if (parts.length === 0 || parts.map(([part]) => part).join('') !== text) {
-    throw new Error(`failed to parse duration @every ${text}`);
+    throw invalid(`failed to parse duration @every ${text}`);
   }
   const sum = parts.reduce((total, [, amount, unit]) => total + Number(amount) * (units[unit ?? ''] ?? 0), 0);
   const interval = Math.max(1000, Math.floor(sum / 1000) * 1000);

@@ -1,0 +1,125 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
+import type { EventRecorder } from '../kube/events.ts';
+import { type Node, RESOURCES } from '../kube/types.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { createMutex } from '../lib/semaphore.ts';
+import { MODES } from './configuration.ts';
+import { availableModes } from './dataplanes.ts';
+
+/** Annotation of a Node: the proxy mode of its agent. */
+export const MODE_ANNOTATION = 'fairlead.dev/mode';
+/** Holds the mode that wrote to the kernel, so that the next run can remove the rules of another. */
+export const MODE_FILE = 'proxy-mode';
+
+export interface ModeSwitchOptions {
+  readonly stateDir: string;
+  /** The mode that the agent starts in. */
+  readonly mode: Mode;
+  readonly open: (mode: Mode) => Promise<Dataplane>;
+  /** Replaces the dataplane; the previous one is removed when the new one is complete. */
+  readonly switchTo: (dataplane: Dataplane) => Promise<void>;
+  /** The mode has changed, or changed back after a failure: the node's view may depend on it. */
+  readonly onMode: (mode: Mode) => void;
+  /** A switch has failed, and the new dataplane is removed: the previous mode may have to be programmed again. */
+  readonly onKept: () => void;
+  readonly node: () => Node;
+  readonly events: EventRecorder;
+  readonly logger: Logger;
+}
+
+/** The proxy mode of the node. */
+export interface ModeSwitch {
+  readonly mode: Mode;
+  /** Switches the mode, after the switches under way. Rejects, and keeps the mode, when the new one cannot be programmed. */
+  switchMode(mode: Mode): Promise<void>;
+  /** Switches to the mode in the node's annotation; failures become an event of the node. */
+  follow(node: Node): void;
+  /** Removes the rules of the mode that the node ran in last, if it was another. Call it after the first programming. */
+  removeEarlier(open: (mode: Mode) => Promise<Dataplane>): Promise<void>;
+}
+
+export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
+  const { stateDir, open, switchTo, onMode, onKept, node, events, logger } = options;
+  const file = join(stateDir, MODE_FILE);
+  const switches = createMutex();
+  let mode = options.mode;
+
+  async function change(wanted: Mode): Promise<void> {
+    if (wanted === mode) return;
+    const before = mode;
+    const next = await open(wanted);
+    mode = wanted;
+    onMode(mode);
+    try {
+      await switchTo(next);
+    } catch (error) {
+      mode = before;
+      onMode(mode);
+      await next.remove().finally(() => next.close());
+      onKept();
+      throw error;
+    }
+    writeFileSync(file, mode);
+    logger.info({ from: before, to: mode }, 'mode switched');
+    events.event(node(), 'Normal', 'ModeSwitched', `the proxy mode is ${mode} now`, RESOURCES.nodes);
+  }
+
+  return {
+    get mode() {
+      return mode;
+    },
+    switchMode: (wanted) => switches.run(() => change(wanted)),
+    follow({ metadata }) {
+      const wanted = metadata?.annotations?.[MODE_ANNOTATION];
+      if (wanted === undefined || wanted === mode) return;
+      void switches.run(async () => {
+        try {
+          await change(checkMode(wanted));
+        } catch (error) {
+          logger.error({ err: error, wanted }, `mode stays ${mode}: ${messageOf(error)}`);
+          events.event(node(), 'Warning', 'ModeNotSwitched', messageOf(error), RESOURCES.nodes);
+        }
+      });
+    },
+    async removeEarlier(openEarlier) {
+      try {
+        const earlier = availableModes().find((one) => one === readOptional(file));
+        if (earlier !== undefined && earlier !== mode) {
+          const dataplane = await openEarlier(earlier);
+          await dataplane.remove({ succeeded: true }).finally(() => dataplane.close());
+        }
+        writeFileSync(file, mode);
+      } catch (error) {
+        logger.error({ err: error }, `failed to remove the rules of an earlier mode: ${messageOf(error)}`);
+      }
+    },
+  };
+}
+
+/** The mode in a node's annotation; null: none, or not an available one. */
+export function modeOf(node: Node): Mode | null {
+  const wanted = (node.metadata?.annotations as Record<string, string> | undefined)?.[MODE_ANNOTATION];
+  return availableModes().find((mode) => mode === wanted) ?? null;
+}
+
+function checkMode(text: string): Mode {
+  const mode = MODES.find((one) => one === text);
+  if (mode) return mode;
+  throw new FairleadError(`annotation ${MODE_ANNOTATION}: ${JSON.stringify(text)} is not a mode`, {
+    op: 'switch mode',
+    code: 'no-such-mode',
+    hint: `use one of ${availableModes().join(', ')}`,
+  });
+}
+
+function readOptional(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return '';
+    throw error;
+  }
+}

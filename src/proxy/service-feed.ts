@@ -1,0 +1,62 @@
+import type { Informer } from '../kube/informer.ts';
+import type { EndpointSlice, Service } from '../kube/types.ts';
+import type { ServiceTable } from '../service/service-table.ts';
+import type { ProxyMetrics } from './proxy-metrics.ts';
+
+const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
+/** Services with these labels belong to another proxy, or to none (KEP-2447). */
+const EXCLUDED = ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'];
+
+export interface ServiceFeedOptions {
+  readonly table: ServiceTable;
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
+  readonly metrics: Pick<ProxyMetrics, 'serviceChanged' | 'endpointsChanged'>;
+  /** Called after each change of the table. */
+  readonly notify: () => void;
+}
+
+/** Keeps the table equal to the Services and EndpointSlices. The objects known so far are in it when this returns. */
+export function feedServices({ table, services, slices, metrics, notify }: ServiceFeedOptions): void {
+  const deleteService = ({ metadata }: Service) => {
+    table.deleteService(metadata?.namespace ?? '', metadata?.name ?? '');
+    metrics.serviceChanged();
+    notify();
+  };
+  const setService = (service: Service) => {
+    if (!isIncluded(service)) return deleteService(service);
+    table.setService(service);
+    metrics.serviceChanged();
+    notify();
+  };
+  services.handle({ onAdd: setService, onUpdate: setService, onDelete: deleteService });
+  let initial = true;
+  const setSlice = (slice: EndpointSlice) => {
+    table.setSlice(slice);
+    // Changes from before this agent started do not show how fast it is.
+    metrics.endpointsChanged(initial ? null : triggerTime(slice));
+    notify();
+  };
+  slices.handle({
+    onAdd: setSlice,
+    onUpdate: setSlice,
+    onDelete({ metadata }) {
+      table.deleteSlice(metadata?.namespace ?? '', metadata?.name ?? '');
+      metrics.endpointsChanged(null);
+      notify();
+    },
+  });
+  initial = false;
+}
+
+function isIncluded({ metadata }: Service): boolean {
+  const labels = (metadata?.labels ?? {}) as Record<string, string>;
+  return !EXCLUDED.some((label) => label in labels);
+}
+
+/** When the change began that a slice carries, in milliseconds since the epoch; null: unknown. */
+function triggerTime({ metadata }: EndpointSlice): number | null {
+  const text = (metadata?.annotations as Record<string, string> | undefined)?.[TRIGGER_TIME];
+  const at = text === undefined ? Number.NaN : Date.parse(text);
+  return Number.isNaN(at) ? null : at;
+}
