@@ -59,9 +59,9 @@ export async function startLoadBalancer(
     random,
     logger,
     signal,
-    onTaken(address, keys, before) {
+    onStarted(address, keys, before) {
       const how = `${address.includes(':') ? 'neighbour discovery' : 'ARP'} on ${link?.name}`;
-      const from = before === '' ? '' : `; ${before} did so before`;
+      const from = before === '' ? '' : `; ${before} announced it before`;
       say(keys, 'Normal', 'AddressAnnounced', `${nodeName} announces ${address} by ${how}${from}`);
     },
   });
@@ -76,13 +76,13 @@ export async function startLoadBalancer(
         if (conflicts.has(known)) return;
         conflicts.add(known);
         clock.after(CONFLICT_MS, () => conflicts.delete(known));
-        const message = `${mac} on ${next.name} says that ${address} is its address, too`;
+        const message = `${mac} on ${next.name} claims ${address} too`;
         logger.warn({ address, mac }, message);
         say(speaker.servicesOf(address), 'Warning', 'AddressConflict', message);
       },
       onError: (error) => logger.warn({ err: error }, error.message),
     });
-  /** Follows the device: another MAC or index, or a cable pulled, is another place to announce, or none. */
+  /** Follows the device: opens another announcer when its MAC or index changes, none while it is down or has no carrier. */
   const follow = () => {
     const found = findDevice(settings.interface, nodes.get(nodeName));
     const usable = found?.up && found.carrier ? found : null;

@@ -21,7 +21,7 @@ export interface LoadBalancerPool {
   readonly services?: LabelSelector;
 }
 
-/** Why a Service lacks an address that it should have. */
+/** Why a Service did not get an address. */
 export interface Refusal {
   readonly reason: 'InvalidRequest' | 'AddressNotInPool' | 'AddressTaken' | 'NoPool' | 'PoolExhausted';
   readonly message: string;
@@ -30,17 +30,17 @@ export interface Refusal {
 export interface Allocation {
   /** In the order of spec.ipFamilies; a family that got none is left out. */
   readonly addresses: readonly string[];
-  /** What could not be given. The Service keeps what it has. */
+  /** Addresses that could not be allocated. The Service keeps the ones it has. */
   readonly refusals: readonly Refusal[];
 }
 
-/** Which Service has which address. All decisions are made here, at once; what it says is then written down. */
+/** The allocations of addresses to Services. Decides at once; the caller writes the decision to the Service. */
 export interface AddressTable {
-  /** Takes the addresses that a Service has into the table, as far as it may keep them: before anything is given away. */
+  /** Records the addresses in a Service's status that it may keep. Call it for all Services before `allocate`. */
   adopt(service: Service): void;
-  /** Decides what a Service gets, and books it. */
+  /** Allocates addresses to a Service. */
   allocate(service: Service): Allocation;
-  /** Frees what the Service of this key ("namespace/name") had; true when there was anything. */
+  /** Frees the addresses of the Service with this key ("namespace/name"); true if it had any. */
   release(key: string): boolean;
   /** Keys of the Services that have an address. */
   holders(address: string): string[];
@@ -51,19 +51,19 @@ export interface AddressTable {
 export interface AddressTableOptions {
   readonly pools: readonly LoadBalancerPool[];
   namespaceLabels(namespace: string): Readonly<Record<string, string>> | undefined;
-  /** What uses an address besides Services ("node node-1"); null: nothing. */
+  /** The other user of an address ("node node-1"); null: none. */
   otherUse(address: string): string | null;
 }
 
 interface Pool extends LoadBalancerPool {
   readonly parsed: readonly AddressRange[];
-  /** Where the search for a free address goes on: what was freed is not given to the next at once. */
+  /** Where the next search begins, so that a freed address is not reused at once. */
   readonly next: Map<AddressRange, bigint>;
 }
 
 interface Holding {
   readonly ports: ReadonlySet<string>;
-  /** The addresses that it asked for: only those does it share. */
+  /** The addresses that the Service requests: only these can be shared. */
   readonly asked: ReadonlySet<string>;
 }
 
@@ -95,7 +95,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
     holdings.set(address, holders.set(key, holding));
     held.set(key, [...(held.get(key) ?? []), address]);
   };
-  /** The holder that keeps this Service from having the address; null: it is free. */
+  /** The holder that prevents this Service from having the address; null: it is free. */
   const obstacle = (key: string, address: string, mine: Holding): string | null => {
     const other = options.otherUse(address);
     if (other !== null) return other;
@@ -160,7 +160,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
           return kept;
         }
         if (kept !== null) return kept;
-        // What was asked for and could not be read is not replaced by something else.
+        // An invalid request is not replaced by another address.
         if (refusals.some(({ reason }) => reason === 'InvalidRequest')) return null;
         const found = findFree(from, family);
         if (found !== null) return found;
@@ -202,9 +202,9 @@ function compilePool(pool: LoadBalancerPool): Pool {
 }
 
 /**
- * The first free address from `start` on, and from the range's beginning again. The ends of a network are never chosen,
- * only given when asked for: on a link of that size they are the network's own and the broadcast address (IPv4), or
- * every router's (IPv6, RFC 4291, section 2.6.1).
+ * Finds the first free address from `start`, wrapping around. The ends of a network are allocated on request only: on a
+ * link of that size they are the network and broadcast addresses (IPv4) or the subnet-router anycast address (IPv6, RFC
+ * 4291, section 2.6.1).
  */
 function searchRange(
   range: AddressRange,
@@ -242,9 +242,9 @@ function readRequests(service: Service, refusals: Refusal[]): Map<IPFamily, stri
       address === null || family === null
         ? 'is not an address'
         : !families.includes(family)
-          ? `is ${NAMES[family]}, which this Service has not in spec.ipFamilies`
+          ? `is ${NAMES[family]}, which spec.ipFamilies of this Service does not list`
           : requests.has(family)
-            ? `is a second ${NAMES[family]} address: one per family can be had`
+            ? `is a second ${NAMES[family]} address: a Service has one per family`
             : null;
     if (wrong === null && address !== null && family !== null) requests.set(family, address);
     else {

@@ -1,8 +1,8 @@
-/** Whether an API server answers at present, as one of its clients sees it. */
+/** Whether the API server answers this client. */
 export interface ApiHealthProbe {
-  /** Sends a small request, unless one is under way or was sent a moment ago. */
+  /** Sends a small request, unless one is in flight or was just sent. */
   probe(): void;
-  /** For how long every request was answered in time; 0 after a failure, or when none was sent lately. */
+  /** Milliseconds for which every request was answered in time; 0 after a failure or without a recent request. */
   healthyMs(): number;
 }
 
@@ -24,7 +24,7 @@ export function createApiHealthProbe({
   slowMs,
   onResult,
 }: ApiHealthProbeOptions): ApiHealthProbe {
-  /** The first request since which all were answered in time. */
+  /** When the first of an unbroken series of timely answers was requested. */
   let healthySince: number | null = null;
   let lastSent = Number.NEGATIVE_INFINITY;
   let isAsking = false;
@@ -38,7 +38,7 @@ export function createApiHealthProbe({
     probe() {
       const now = steady();
       if (isAsking || now - lastSent < MIN_GAP_MS) return;
-      // Nothing is known about the time between two requests that are far apart, as after a suspended process resumes.
+      // The time between two requests far apart is unknown, as after a suspended process resumes.
       if (now - lastSent > MIN_GAP_MS + slowMs) healthySince = null;
       lastSent = now;
       isAsking = true;

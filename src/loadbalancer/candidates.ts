@@ -5,7 +5,7 @@ import { type EndpointSlice, keyOf, type Node, type Service } from '../kube/type
 export interface WantedAddress {
   /** Keys ("namespace/name") of the Services that have it. */
   readonly services: readonly string[];
-  /** The nodes that may announce it; null: every node that may announce at all. */
+  /** The nodes that may announce it; null: every node that may announce addresses. */
   readonly nodes: ReadonlySet<string> | null;
 }
 
@@ -16,9 +16,9 @@ const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers';
 const SERVICE_NAME = 'kubernetes.io/service-name';
 
 /**
- * The addresses of all Services, each with the nodes that packets for it may go to: with externalTrafficPolicy Local
- * only those with an endpoint of the Service (of each, where several share an address), since others drop them.
- * `slicesOf` returns the EndpointSlices of a Service.
+ * Returns the addresses of all Services, each with the nodes that may receive its packets: with externalTrafficPolicy
+ * Local only those with an endpoint of every Service that shares the address, since other nodes drop them. `slicesOf`
+ * returns the EndpointSlices of a Service.
  */
 export function wantedAddresses(
   services: Iterable<Service>,
@@ -48,7 +48,7 @@ export function serviceOfSlice(slice: EndpointSlice): string[] {
   return name === undefined ? [] : [`${slice.metadata?.namespace}/${name}`];
 }
 
-/** Whether a node may announce at all: it is Ready, and not excluded. */
+/** Whether a node may announce addresses: it is Ready and not excluded. */
 export function mayAnnounce(node: Node | undefined): boolean {
   if (!node || node.metadata?.deletionTimestamp !== undefined) return false;
   const labels = (node.metadata?.labels ?? {}) as Record<string, string>;

@@ -2,40 +2,39 @@ import { createHash } from 'node:crypto';
 import { nodeOfSession } from '../kube/load-balancer.ts';
 import type { WantedAddress } from './candidates.ts';
 
-/** What an election is decided on: one node's view of the Leases, its own among them. */
+/** One node's view of the Leases, including its own: the input of an election. */
 export interface ElectionView {
   readonly node: string;
-  /** This node's session while it lasts, else null. */
+  /** This node's live session, or null. */
   readonly session: string | null;
-  /** Sessions that last, by node, this node's included. */
+  /** Live sessions by node, including this node's. */
   readonly sessions: ReadonlyMap<string, string>;
-  /** Nodes that may announce at all. */
+  /** Nodes that may announce addresses. */
   readonly eligible: ReadonlySet<string>;
   readonly wanted: ReadonlyMap<string, WantedAddress>;
-  /** Address → the session that its Lease names; empty: none. Addresses without a Lease are absent. */
+  /** Address → the session in its Lease; empty: none. Addresses without a Lease are absent. */
   readonly owners: ReadonlyMap<string, string>;
-  /** Whether a session has no effect any longer: it ended, was ended, or another took its place. */
+  /** Whether a session is over: its node or another one ended it, or a newer one replaced it. */
   readonly isOver: (session: string) => boolean;
 }
 
 export interface ElectionResult {
-  /** Owned by this node, and rightly so. */
+  /** Owned by this node, which keeps them. */
   readonly keep: readonly string[];
-  /** Owned by this node, which should not have it: another may take it, or it is not wanted. */
+  /** Owned by this node, which has to release them: it may not announce them, or no Service has them. */
   readonly release: readonly string[];
   /**
-   * Free, and open to this node. Rank 0 is whom all views that are equal choose; the others wait for their turn, in
-   * case the first does not come.
+   * Free addresses that this node may claim. Nodes with equal views agree on the node of rank 0; the others wait, in
+   * case it does not claim the address.
    */
   readonly claim: readonly { readonly address: string; readonly rank: number }[];
-  /** Leases of addresses that are neither wanted nor owned: the first in rank removes them. */
+  /** Addresses without a Service or an owner whose Leases this node, the first in rank, has to delete. */
   readonly remove: readonly string[];
 }
 
 /**
- * Decides what a node should own. Free addresses go, in their order, to the node with the fewest, so that they are
- * spread; ties are broken by a hash of node and address, so that not always the same comes first. An address
- * never moves from a node that may keep it: connections through it would break.
+ * Decides which addresses a node should own. Free addresses go, in order, to the node with the fewest; ties are broken
+ * by a hash of node and address. An address never moves from a node that may keep it: connections through it would break.
  */
 export function elect(view: ElectionView): ElectionResult {
   const { session, wanted, owners } = view;
@@ -80,7 +79,7 @@ export function elect(view: ElectionView): ElectionResult {
   return { keep, release, claim, remove };
 }
 
-/** Nodes in an order that depends on the address and on nothing else (rendezvous hashing). */
+/** Orders nodes by the address alone (rendezvous hashing). */
 export function byPreference(nodes: readonly string[], address: string): string[] {
   const weighed = nodes.map((node) => ({
     node,

@@ -20,11 +20,11 @@ import {
   unsolicitedAdvertisement,
 } from './neighbour-discovery.ts';
 
-/** When a new owner repeats its announcement, in milliseconds since the take-over: some of them may be lost. */
+/** When a new owner repeats its announcement, in milliseconds since it took over: frames may be lost. */
 const BURST_MS = [0, 150, 500, 1200, 2500, 5000];
-/** How often an owner announces afterwards, for switches and hosts that forget. */
+/** How often an owner announces afterwards, since switches and hosts forget. */
 const REPEAT_MS = 30_000;
-/** What is heard of an address so soon after the take-over may have been said by the owner before. */
+/** For this long after a takeover, frames about the address may come from the previous owner. */
 const SETTLE_MS = 1000;
 
 export interface LinkAnnouncerOptions {
@@ -32,9 +32,9 @@ export interface LinkAnnouncerOptions {
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
-  /** Asked right before each frame that goes out: false keeps this node silent. */
+  /** Called before each frame is sent: false suppresses it. */
   readonly mayAnnounce: (address: string) => boolean;
-  /** Somebody else on the link says that an address is theirs. */
+  /** Another host on the link claims an address. */
   readonly onConflict?: (address: string, mac: string) => void;
   readonly onError: (error: FairleadError) => void;
 }
@@ -44,9 +44,9 @@ export interface LinkAnnouncerOptions {
  * 4861), without putting the addresses on the device: the kernel would answer for them on every node.
  */
 export interface LinkAnnouncer {
-  /** Answers for the address from now on, and tells all hosts so. */
+  /** Starts answering for the address and announces it to all hosts. */
   announce(address: string): void;
-  /** Falls silent. Hosts are not informed: the next owner informs them. */
+  /** Stops answering. Hosts are not notified: the next owner does that. */
   withdraw(address: string): void;
   readonly addresses: ReadonlySet<string>;
   close(): void;
@@ -88,7 +88,7 @@ export function openLinkAnnouncer(options: LinkAnnouncerOptions): LinkAnnouncer 
       const packet = readArp(frame);
       if (!packet) return;
       heardFrom(packet.sender, packet.senderMac);
-      // A host that announces itself asks nothing.
+      // A gratuitous ARP request needs no reply.
       if (packet.operation !== 'request' || packet.sender === packet.target) return;
       if (answers(packet.target)) send(arp, arpReply(packet, mac));
     },

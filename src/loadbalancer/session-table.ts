@@ -1,19 +1,19 @@
 import { leaseDurationMs, nodeOfLease, nodeOfSession } from '../kube/load-balancer.ts';
 import type { Lease } from '../kube/types.ts';
 
-/** What one node knows of all nodes' sessions, by its own clock. */
+/** The sessions of all nodes as one node sees them, by its own clock. */
 export interface SessionTable {
-  /** Takes a Lease as the API server reported it. */
+  /** Records a Lease as the API server reported it. */
   see(lease: Lease): void;
-  /** The Lease was deleted, which only people do. */
+  /** Removes a deleted Lease; only users delete Leases of sessions. */
   forget(lease: Lease): void;
-  /** Sessions that last, by node. */
+  /** Live sessions by node. */
   lasting(): Map<string, string>;
-  /** Whether a session has no effect any longer. */
+  /** Whether a session is over. */
   isOver(session: string): boolean;
-  /** Leases of sessions that were not renewed for `extraMs` longer than they last: to be ended. */
+  /** Leases of expired sessions: not renewed for their duration and `extraMs`. */
   expired(extraMs: (node: string) => number): Lease[];
-  /** Nodes with a session, and how long ago it was seen renewed. */
+  /** Nodes with a session, and the time since its last renewal was seen. */
   ages(): { readonly node: string; readonly ageMs: number; readonly durationMs: number }[];
 }
 
@@ -25,7 +25,7 @@ interface Seen {
   readonly gone: boolean;
 }
 
-/** `unknownMs`: how long a session counts of which no Lease tells. */
+/** `unknownMs`: how long a session without a Lease counts as live. */
 export function createSessionTable(steady: () => number, unknownMs: number): SessionTable {
   const seen = new Map<string, Seen>();
   const unknown = new Map<string, number>();
@@ -40,7 +40,7 @@ export function createSessionTable(steady: () => number, unknownMs: number): Ses
     forget(lease) {
       const node = nodeOfLease(lease);
       const entry = node === null ? undefined : seen.get(node);
-      // Its node may not have noticed yet.
+      // The session's node may not have noticed yet.
       if (node !== null && entry) seen.set(node, { ...entry, gone: true, at: steady() });
     },
     lasting() {

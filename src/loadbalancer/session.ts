@@ -9,7 +9,7 @@ import type { Logger } from '../lib/log.ts';
 export interface SessionOptions {
   readonly client: Client;
   readonly node: string;
-  /** How long the session lasts without a renewal while the node owns an address, and while it owns none. */
+  /** How long the session lasts without a renewal: while the node owns an address (ownerMs) and while it owns none. */
   readonly ownerMs: number;
   readonly idleMs: number;
   readonly clock: Clock;
@@ -19,31 +19,31 @@ export interface SessionOptions {
   readonly random: () => number;
   readonly logger: Logger;
   readonly signal: AbortSignal;
-  /** A session has begun, or ended. */
+  /** A session began or ended. */
   readonly onChange: () => void;
 }
 
 /**
- * A node's claim to be alive, kept as a Lease that it renews. While the session lasts, so do the node's claims to
- * addresses; one write then keeps any number of them. It ends in one of two ways: the node ends it, or another node that has
- * seen no renewal for the whole duration does, by a write that fails if there was one in between. Before that can happen,
- * the node has fallen silent by itself: two thirds of the duration after it asked for the last renewal that succeeded.
- * So two nodes never act for one address, whatever is stopped or delayed.
+ * A Lease that a live node renews. While the session lasts, the node owns its addresses: one write renews any number of
+ * them. A session ends when its node ends it, or when another node that has seen no renewal for the whole duration does,
+ * by a write that fails if there was a renewal in between. By then the node has stopped acting: it does so two thirds of
+ * the duration after the request of the last successful renewal. So two nodes never act for one address, whatever is
+ * stopped or delayed.
  */
 export interface Session {
   /** "NODE/RANDOM", a new one each time; null while there is none. */
   readonly identity: string | null;
-  /** False when the last renewal is so old that another node may soon take this one for dead. */
+  /** False when the last renewal is so old that another node may soon end the session. */
   mayAct(): boolean;
-  /** Whether the node owns addresses: others then notice its death sooner, at the price of more writes. */
+  /** Sets whether the node owns addresses: its failure is then detected sooner, at the cost of more writes. */
   setBusy(busy: boolean): void;
-  /** Whether the others know that it does. */
+  /** Whether the Lease has the shorter duration of a busy node. */
   readonly isBusy: boolean;
-  /** Ends the session, so that others need not wait. */
+  /** Ends the session: other nodes can take over at once. */
   close(): Promise<void>;
 }
 
-/** Part of the duration after which a node falls silent. */
+/** Fraction of the duration after which a node stops acting. */
 const FENCE = 2 / 3;
 /** Renewals in one duration. */
 const RENEWALS = 5;
@@ -54,7 +54,7 @@ interface Held {
   readonly identity: string;
   lease: Lease;
   durationMs: number;
-  /** Until when the node may act, by both clocks: the steady one may stand still while the machine sleeps. */
+  /** Until when the node may act, by both clocks: the monotonic one may stop while the machine is suspended. */
   until: { readonly steady: number; readonly wall: number };
 }
 
@@ -65,7 +65,7 @@ export function startSession(options: SessionOptions): Session {
   let busy = false;
   let closed = false;
   let wake = () => {};
-  /** Another session of this node, as first seen: it has the whole duration to show that it lives. */
+  /** Another session of this node, as first seen: it may be live until its duration has passed without a renewal. */
   let other: { version: string; since: number } | null = null;
 
   const durationMs = () => (busy ? options.ownerMs : options.idleMs);
@@ -80,7 +80,7 @@ export function startSession(options: SessionOptions): Session {
       throw error;
     }
   };
-  /** Writes the Lease and counts the time from before it was asked for. */
+  /** Writes the Lease; its duration counts from before the request. */
   const write = async (identity: string, current: Lease | null, timeoutMs: number): Promise<Held> => {
     const asked = { steady: steady(), wall: clock.now() };
     const duration = durationMs();
@@ -108,12 +108,12 @@ export function startSession(options: SessionOptions): Session {
   };
   const lose = (why: string) => {
     if (!held) return;
-    logger.warn({ session: held.identity }, `this node announces nothing for now: ${why}`);
+    logger.warn({ session: held.identity }, `stopped announcing for now: ${why}`);
     held = null;
     options.onChange();
   };
 
-  /** Begins a session; resolves to how long to wait before the next try, or null when it has begun. */
+  /** Begins a session. Resolves to null, or to the milliseconds to wait before the next attempt. */
   const begin = async (): Promise<number | null> => {
     const current = await read();
     const holder = current?.spec?.holderIdentity ?? '';
@@ -132,7 +132,7 @@ export function startSession(options: SessionOptions): Session {
     options.onChange();
     return null;
   };
-  /** True when the session was renewed; otherwise it is to be tried again at once, or is lost. */
+  /** Renews the session. False: retry at once, or the session was lost. */
   const renew = async (session: Held): Promise<boolean> => {
     const wasSilent = !mayAct();
     try {
@@ -144,14 +144,14 @@ export function startSession(options: SessionOptions): Session {
       const paceChanged = session.durationMs !== duration;
       Object.assign(session, { lease, durationMs: duration, until });
       if (wasSilent && mayAct()) {
-        logger.warn({ session: session.identity }, 'this node was silent: its Lease was renewed late');
+        logger.warn({ session: session.identity }, 'resumed announcing: the Lease was renewed late');
       }
       if (wasSilent || paceChanged) options.onChange();
       return true;
     } catch (error) {
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
       const lease = await read();
-      // A renewal whose answer was lost, or labels that were edited.
+      // The answer to a renewal was lost, or somebody edited the labels.
       if (lease?.spec?.holderIdentity === session.identity) session.lease = lease;
       else if (held === session)
         lose(`its session was ended by another node, or its Lease ${name} was changed`);
@@ -181,7 +181,7 @@ export function startSession(options: SessionOptions): Session {
         }
       } catch (error) {
         if (signal.aborted || closed) break;
-        logger.debug({}, `Lease ${name} not renewed: ${messageOf(error)}`);
+        logger.debug({}, `failed to renew Lease ${name}: ${messageOf(error)}`);
         await sleep(RETRY_MS * (0.5 + options.random()));
       }
     }
@@ -205,14 +205,14 @@ export function startSession(options: SessionOptions): Session {
       const session = held;
       closed = true;
       wake();
-      // What is under way is waited for: it would come after what ends the session.
+      // Wait for the renewal in flight: it could arrive after the write that ends the session.
       await Promise.race([running, pause(clock, CLOSE_MS)]);
       if (!session) return;
       try {
         const lease = releasedLease(session.lease);
         await client.update(RESOURCES.leases, lease, { signal: AbortSignal.timeout(CLOSE_MS) });
       } catch (error) {
-        logger.debug({}, `Lease ${name} not given back: ${messageOf(error)}`);
+        logger.debug({}, `failed to release Lease ${name}: ${messageOf(error)}`);
       }
     },
   };

@@ -20,7 +20,7 @@ import { byPreference, elect } from './election.ts';
 import { startSession } from './session.ts';
 import { createSessionTable } from './session-table.ts';
 
-/** What makes the link's hosts send packets here; see link-announcer.ts. */
+/** Makes the hosts of a link send packets for an address to this node; see link-announcer.ts. */
 export interface Announcer {
   announce(address: string): void;
   withdraw(address: string): void;
@@ -34,25 +34,26 @@ export interface SpeakerOptions {
   readonly slices: Informer<EndpointSlice>;
   /** Leases with the label of ANNOUNCEMENT_LABEL. */
   readonly leases: Informer<Lease>;
-  /** How long the others wait for a node that owns addresses before they take over. */
+  /** How long other nodes wait for a silent node before they take over its addresses. */
   readonly leaseDurationMs: number;
   readonly clock: Clock;
   readonly steady: () => number;
   readonly random: () => number;
   readonly logger: Logger;
   readonly signal: AbortSignal;
-  /** This node announces an address from now on; `before`: the node that did so before, or empty. */
-  readonly onTaken?: (address: string, services: readonly string[], before: string) => void;
-  readonly onGivenUp?: (address: string, services: readonly string[]) => void;
+  /** This node started announcing an address; `before`: the node that announced it until now, or empty. */
+  readonly onStarted?: (address: string, services: readonly string[], before: string) => void;
+  /** This node stopped announcing an address. */
+  readonly onStopped?: (address: string, services: readonly string[]) => void;
 }
 
-/** One node's part in announcing load-balancer addresses: it takes its share, and never what another has. */
+/** One node's share of announcing load-balancer addresses. It never announces an address that another node owns. */
 export interface Speaker {
-  /** Resolves when this node can take part; rejects when the signal aborts before. */
+  /** Resolves when this node can own addresses; rejects when the signal aborts first. */
   readonly ready: Promise<void>;
-  /** Where to announce; null while there is no device: the node then gives up what it has. */
+  /** Sets where to announce; null while there is no device: the node then releases its addresses. */
   setAnnouncer(announcer: Announcer | null): void;
-  /** Whether this node owns an address, and may say so at this very moment. */
+  /** Whether this node owns an address and may answer for it at this moment. */
   mayAnnounce(address: string): boolean;
   readonly announced: ReadonlySet<string>;
   /** Keys of the Services that have an address. */
@@ -60,27 +61,27 @@ export interface Speaker {
   close(): Promise<void>;
 }
 
-/** A node that owns nothing renews its Lease so rarely that a large cluster does not mind. */
+/** A node that owns no address renews its Lease rarely, to spare the API server of a large cluster. */
 const IDLE_MS = 9000;
-/** How long one waits for each that comes before it in rank. */
-const TURN_MS = 100;
+/** A node waits this long for each node of a better rank before it claims a free address. */
+const RANK_DELAY_MS = 100;
 /**
- * The same for an address that no node had before: no connection waits for it, so that even a slow node gets its share.
- * First all let a moment pass in which they learn of the same addresses.
+ * The same for an address that no node has owned yet: no connection waits for it, so that a slow node can get its share.
+ * NEW_DELAY_MS lets all nodes learn of the same addresses first.
  */
-const NEW_TURN_MS = 1000;
-const NEW_SETTLE_MS = 50;
-/** How long after its start a node leaves addresses to nodes that are about to start, too. */
-const START_MS = 500;
+const NEW_RANK_DELAY_MS = 1000;
+const NEW_DELAY_MS = 50;
+/** For this long after its start a node claims nothing while other nodes are still starting. */
+const STARTUP_MS = 500;
 const READY_MS = 1000;
-/** A write that was not answered by then is tried again. */
+/** A write without an answer is retried after this time. */
 const WRITE_MS = 2000;
-/** The same as TURN_MS for ending a session that was not renewed. */
-const END_TURN_MS = 30;
-/** So many nodes look into it as soon as a node is missed; the others only when its session has not been ended in time. */
-const FIRST_JUDGES = 4;
-/** How often the API server is asked while a node is missed. */
-const BEAT_MS = 60;
+/** The same as RANK_DELAY_MS, for ending a session that was not renewed. */
+const END_RANK_DELAY_MS = 30;
+/** The nodes of the best ranks probe a silent node's Lease early; the others only when its session has expired. */
+const FIRST_OBSERVERS = 4;
+/** How often the API server is probed while a node is silent. */
+const PROBE_MS = 60;
 
 export function startSpeaker(options: SpeakerOptions): Speaker {
   const { client, node, clock, steady, signal, logger, leases } = options;
@@ -89,7 +90,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   const owners = new Map<string, string>();
   const announced = new Set<string>();
   const freeSince = new Map<string, number>();
-  /** Who owned the addresses that this node has just taken. */
+  /** The previous owners of addresses that this node has just claimed. */
   const previous = new Map<string, string>();
   let wanted: ReadonlyMap<string, WantedAddress> | null = null;
   let announcer: Announcer | null = null;
@@ -100,15 +101,15 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   let scheduled = false;
   let cancelTimer = () => {};
 
-  const begun = Promise.withResolvers<void>();
+  const started = Promise.withResolvers<void>();
 
   const session = startSession({
     ...options,
     ownerMs: options.leaseDurationMs,
     idleMs,
     onChange() {
-      begun.resolve();
-      look();
+      started.resolve();
+      scheduleEvaluation();
     },
   });
   let suspect = '';
@@ -116,68 +117,73 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     ask: readSuspect,
     steady,
     slowMs: options.leaseDurationMs / 4,
-    onResult: look,
+    onResult: scheduleEvaluation,
   });
   const queue = createWorkQueue({
-    process: carryOut,
+    process: applyPlan,
     clock,
     random: options.random,
     signal,
     onError: (key, error, attempt) =>
       logger[attempt > 3 ? 'warn' : 'debug']({ key }, `load balancer: ${messageOf(error)}`),
   });
-  const forgetWanted = () => {
+  const wantedChanged = () => {
     wanted = null;
-    look();
+    scheduleEvaluation();
   };
   options.slices.addIndex('service', serviceOfSlice);
   const stops = [
-    options.services.handle({ onAdd: forgetWanted, onUpdate: forgetWanted, onDelete: forgetWanted }),
-    options.slices.handle({ onAdd: forgetWanted, onUpdate: forgetWanted, onDelete: forgetWanted }),
-    options.nodes.handle({ onAdd: look, onUpdate: look, onDelete: look }),
-    leases.handle({ onAdd: see, onUpdate: see, onDelete: forget }),
+    options.services.handle({ onAdd: wantedChanged, onUpdate: wantedChanged, onDelete: wantedChanged }),
+    options.slices.handle({ onAdd: wantedChanged, onUpdate: wantedChanged, onDelete: wantedChanged }),
+    options.nodes.handle({
+      onAdd: scheduleEvaluation,
+      onUpdate: scheduleEvaluation,
+      onDelete: scheduleEvaluation,
+    }),
+    leases.handle({ onAdd: setLease, onUpdate: setLease, onDelete: deleteLease }),
   ];
   const start = async () => {
     await Promise.all([options.services, options.slices, options.nodes, leases].map((one) => one.synced));
     synced = true;
     startedAt = steady();
-    look();
-    // An earlier session of this node, which a crash left, may last for a while; the node starts all the same.
-    await Promise.race([begun.promise, pause(clock, READY_MS, signal)]);
+    scheduleEvaluation();
+    // A session that a crashed process of this node left may last for a while: do not wait for it.
+    await Promise.race([started.promise, pause(clock, READY_MS, signal)]);
   };
   const ready = start();
   ready.catch(() => {});
 
-  function see(lease: Lease): void {
+  function setLease(lease: Lease): void {
     const address = addressOfLease(lease);
     if (address !== null) {
       const owner = lease.spec?.holderIdentity ?? '';
       if (owners.get(address) === owner) return;
       owners.set(address, owner);
-      look();
+      scheduleEvaluation();
       return;
     }
     const before = sessions.lasting();
     sessions.see(lease);
     const after = sessions.lasting();
-    // Renewals, several each second, change nothing.
-    if (before.size !== after.size || [...after].some(([name, one]) => before.get(name) !== one)) look();
-    else if (!lease.spec?.holderIdentity) look();
+    // Renewals, of which there are several a second, change nothing.
+    if (before.size !== after.size || [...after].some(([name, one]) => before.get(name) !== one))
+      scheduleEvaluation();
+    else if (!lease.spec?.holderIdentity) scheduleEvaluation();
   }
 
-  function forget(lease: Lease): void {
+  function deleteLease(lease: Lease): void {
     const address = addressOfLease(lease);
     if (address !== null) owners.delete(address);
     else sessions.forget(lease);
-    look();
+    scheduleEvaluation();
   }
 
-  function look(): void {
+  function scheduleEvaluation(): void {
     if (scheduled || closed) return;
     scheduled = true;
     setImmediate(() => {
       scheduled = false;
-      if (synced && !closed && !signal.aborted) decide();
+      if (synced && !closed && !signal.aborted) evaluate();
     });
   }
 
@@ -185,7 +191,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     return session.identity !== null && owners.get(address) === session.identity;
   }
 
-  function decide(): void {
+  function evaluate(): void {
     wanted ??= wantedAddresses(options.services.list(), (namespace, name) =>
       options.slices.byIndex('service', `${namespace}/${name}`),
     );
@@ -207,7 +213,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       isOver: (one) => one !== identity && sessions.isOver(one),
     });
     const now = steady();
-    const startsUntil = othersStart(lasting) ? startedAt + START_MS : 0;
+    const startsUntil = othersAreStarting(lasting) ? startedAt + STARTUP_MS : 0;
     let soonest = Number.POSITIVE_INFINITY;
     const next: typeof plan = new Map();
     for (const address of result.release) next.set(address, 'release');
@@ -217,42 +223,42 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     for (const { address, rank } of result.claim) {
       const since = freeSince.get(address) ?? now;
       freeSince.set(address, since);
-      const wait = owners.has(address) ? rank * TURN_MS : NEW_SETTLE_MS + rank * NEW_TURN_MS;
+      const wait = owners.has(address) ? rank * RANK_DELAY_MS : NEW_DELAY_MS + rank * NEW_RANK_DELAY_MS;
       const left = Math.max(since + wait, startsUntil) - now;
       if (left <= 0) next.set(address, 'claim');
       else soonest = Math.min(soonest, Math.max(1, left));
     }
     plan = next;
-    speak(new Set(result.keep));
+    announceExactly(new Set(result.keep));
     session.setBusy(result.keep.length + result.claim.length > 0);
     for (const address of plan.keys()) queue.add(address);
-    soonest = Math.min(soonest, judge(lasting));
+    soonest = Math.min(soonest, findSilentNodes(lasting));
     cancelTimer();
-    if (soonest < Number.POSITIVE_INFINITY) cancelTimer = clock.after(soonest, look);
+    if (soonest < Number.POSITIVE_INFINITY) cancelTimer = clock.after(soonest, scheduleEvaluation);
   }
 
-  /** Announces exactly these. What this node is silent about for a moment stays: `mayAnnounce` holds it back. */
-  function speak(keep: ReadonlySet<string>): void {
+  /** Announces exactly these addresses. A node that is briefly not allowed to act keeps its own: see `mayAnnounce`. */
+  function announceExactly(keep: ReadonlySet<string>): void {
     for (const address of [...announced]) {
       if (keep.has(address) && announcer) continue;
       announced.delete(address);
       announcer?.withdraw(address);
-      logger.info({ address }, 'announces no longer');
-      options.onGivenUp?.(address, servicesOf(address));
+      logger.info({ address }, 'stopped announcing');
+      options.onStopped?.(address, servicesOf(address));
     }
     if (!announcer) return;
     for (const address of keep) {
       if (announced.has(address)) continue;
       announced.add(address);
       announcer.announce(address);
-      logger.info({ address }, 'announces');
-      options.onTaken?.(address, servicesOf(address), previous.get(address) ?? '');
+      logger.info({ address }, 'started announcing');
+      options.onStarted?.(address, servicesOf(address), previous.get(address) ?? '');
       previous.delete(address);
     }
   }
 
-  /** Does what was last decided about an address, if that still stands. */
-  async function carryOut(key: string): Promise<void> {
+  /** Applies the latest decision about an address, unless it is outdated. */
+  async function applyPlan(key: string): Promise<void> {
     if (key.startsWith(END)) return endSession(key.slice(END.length));
     const what = plan.get(key);
     const identity = session.identity;
@@ -265,7 +271,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     } else if (what === 'release') {
       if (current) leases.record(await client.update(RESOURCES.leases, releasedLease(current), limited()));
     } else {
-      // The others must know how soon to miss this node, before it matters.
+      // The other nodes have to know this node's short lease duration before it owns an address.
       if (!session.mayAct() || !session.isBusy) return;
       const before = nodeOfSession(current?.spec?.holderIdentity ?? '');
       const written = await writeOwner(current ?? { metadata }, identity);
@@ -273,11 +279,11 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       leases.record(written);
     }
     if (plan.get(key) === what) plan.delete(key);
-    look();
+    scheduleEvaluation();
   }
 
-  /** Whether nodes that may announce have no session yet: just after a start, they get a moment for their share. */
-  function othersStart(lasting: ReadonlyMap<string, string>): boolean {
+  /** Whether nodes that may announce have no session yet. */
+  function othersAreStarting(lasting: ReadonlyMap<string, string>): boolean {
     return options.nodes.list().some((one) => mayAnnounce(one) && !lasting.has(one.metadata?.name ?? ''));
   }
 
@@ -310,11 +316,11 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   }
 
   /**
-   * Looks for sessions that were not renewed, and has them ended. Who cannot reach the API server cannot renew: so they
-   * count as silent only where the server has answered this node all the while. Otherwise a server that pauses would
-   * have every address move. Returns when to look again, in milliseconds.
+   * Finds sessions that were not renewed and ends them. A node that cannot reach the API server cannot renew its session.
+   * A session therefore counts as expired only if the API server answered this node for the whole time: otherwise an API
+   * server that pauses would make every address move. Returns the milliseconds until the next evaluation.
    */
-  function judge(lasting: ReadonlyMap<string, string>): number {
+  function findSilentNodes(lasting: ReadonlyMap<string, string>): number {
     let soonest = Number.POSITIVE_INFINITY;
     for (const { node: name, ageMs, durationMs } of sessions.ages()) {
       if (name === node) continue;
@@ -324,8 +330,8 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       }
       const rank = byPreference([...lasting.keys()], name).indexOf(node);
       if (rank < 0) continue;
-      const turn = rank * END_TURN_MS;
-      const suspectMs = rank < FIRST_JUDGES ? durationMs / 2 : durationMs + turn;
+      const turn = rank * END_RANK_DELAY_MS;
+      const suspectMs = rank < FIRST_OBSERVERS ? durationMs / 2 : durationMs + turn;
       if (ageMs < suspectMs) {
         soonest = Math.min(soonest, suspectMs - ageMs);
         continue;
@@ -334,13 +340,13 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       apiHealth.probe();
       const isHealthy = apiHealth.healthyMs() >= Math.min(durationMs, options.leaseDurationMs) / 4;
       if (ageMs >= durationMs + turn && isHealthy && session.mayAct()) queue.add(END + name);
-      // A little later than to the millisecond, so that the deadline has passed when the timer rings.
-      soonest = Math.min(soonest, BEAT_MS, Math.max(END_TURN_MS, durationMs + turn - ageMs + 2));
+      // 2 ms more, so that the deadline has passed when the timer fires.
+      soonest = Math.min(soonest, PROBE_MS, Math.max(END_RANK_DELAY_MS, durationMs + turn - ageMs + 2));
     }
     return soonest;
   }
 
-  /** Reads the Lease of the node that is missed most: the watch may lag behind. */
+  /** Reads the Lease of the silent node: the watch may lag behind. */
   async function readSuspect(): Promise<void> {
     const name = sessionLeaseMetadata(suspect, 1).name;
     try {
@@ -352,14 +358,17 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     }
   }
 
-  /** Ends the session of a node that did not renew it; the write fails if it did so in the meantime. */
+  /** Ends the session of a node that did not renew it; the write fails if the node renewed it in the meantime. */
   async function endSession(name: string): Promise<void> {
     const lease = sessions.expired(() => 0).find((one) => nodeOfLease(one) === name);
     if (!lease || closed || lease.spec?.holderIdentity === session.identity) return;
     try {
       const ended = releasedLease(lease);
       const written = await client.update(RESOURCES.leases, ended, limited());
-      logger.warn({ session: lease.spec?.holderIdentity }, 'a node fell silent: its addresses are free');
+      logger.warn(
+        { session: lease.spec?.holderIdentity },
+        'ended the session of a silent node: its addresses are free',
+      );
       leases.record(written);
     } catch (error) {
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
@@ -377,7 +386,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       for (const address of announced) announcer?.withdraw(address);
       announcer = next;
       for (const address of announced) announcer?.announce(address);
-      look();
+      scheduleEvaluation();
     },
     mayAnnounce: (address) => owns(address) && session.mayAct(),
     get announced() {
@@ -395,5 +404,5 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   };
 }
 
-/** Prefix of the queue's keys that name nodes whose sessions are to be ended; the others are addresses. */
+/** Prefix of the queue keys that name nodes whose sessions have to be ended; other keys are addresses. */
 const END = 'end ';
