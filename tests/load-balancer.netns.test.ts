@@ -380,10 +380,10 @@ describe('the node that announces is lost under load from outside', () => {
     await breakOwner(t, end, startAgain);
   });
 
-  test('an event tells who announces now, and who did so before', async () => {
+  test('an event tells which node announces an address, and which one did before', async () => {
     const { items } = JSON.parse(await cluster.ask('get', 'events', '-o', 'json')) as { items: Event[] };
     const told = items.filter(
-      ({ reason, message }) => reason === 'AddressAnnounced' && / did so before/.test(message ?? ''),
+      ({ reason, message }) => reason === 'AddressAnnounced' && / announced it before/.test(message ?? ''),
     );
     assert.ok(told.length > 0);
   });

@@ -113,14 +113,14 @@ const CASES: [string, Wish[], string[]][] = [
     [{ name: 'a', ask: '10.0.0.1,10.0.0.3' }],
     [
       '10.0.0.1',
-      `InvalidRequest: "10.0.0.3" in the annotation ${REQUESTED_ADDRESSES} is a second IPv4 address: one per family can be had`,
+      `InvalidRequest: "10.0.0.3" in the annotation ${REQUESTED_ADDRESSES} is a second IPv4 address: a Service has one per family`,
     ],
   ],
   [
-    'asked for a family that the Service has not',
+    'asked for a family that the Service does not have',
     [{ name: 'a', field: 'fd00::1' }],
     [
-      'InvalidRequest: "fd00::1" in spec.loadBalancerIP is IPv6, which this Service has not in spec.ipFamilies',
+      'InvalidRequest: "fd00::1" in spec.loadBalancerIP is IPv6, which spec.ipFamilies of this Service does not list',
     ],
   ],
   [
