@@ -46,7 +46,7 @@ for (const mode of MODES) {
 
     // Its connections are the userspace mode's own: they end with it, as docs/modes.md says.
     if (mode !== 'userspace') {
-      test('kill -9 of the agent: traffic goes on, and a new one takes over without a gap', async () => {
+      test('kill -9 of the agent: traffic continues, and a new agent takes over without interrupting it', async () => {
         const load = cluster.load('node/node-1', `http://${service}`);
         const connection = cluster.connect('node/node-1', service, 80);
         await killAgent();

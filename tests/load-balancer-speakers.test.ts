@@ -194,7 +194,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     assert.deepEqual(violations, []);
   });
 
-  test('never two for one address, whatever befalls their lines', async () => {
+  test('two nodes never announce one address, whatever happens to their links', async () => {
     for (let i = 0; i < 25; i++) {
       const member = members[Math.floor(Math.random() * members.length)];
       assert.ok(member);

@@ -28,7 +28,7 @@ export interface FieldReader {
   ignore(...fields: string[]): void;
   /** The fields that were neither read nor ignored, nested ones too: "iptables.foo". */
   unknownFields(): string[];
-  /** Unknown fields are no problem of `finish`. */
+  /** `finish` does not report unknown fields. */
   ignoreUnknown(): void;
   /** Says that a field is wrong. */
   problem(field: string, message: string): void;

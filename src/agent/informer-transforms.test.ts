@@ -100,7 +100,7 @@ describe('an EndpointSlice', () => {
     'fields of the wrong type': {
       endpoints: [{ addresses: 'a', conditions: 'ready', nodeName: 7, zone: {}, targetRef: 'pod', hints: 1 }],
     },
-    'conditions that are no flags': {
+    'conditions that are not flags': {
       endpoints: [{ addresses: [], conditions: { ready: 'yes', serving: null } }],
     },
     'labels and annotations of the wrong type': {

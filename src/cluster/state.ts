@@ -159,7 +159,7 @@ export function writeCluster(state: ClusterState): void {
   replaceFile(file, `${JSON.stringify({ ...state, controlPlane: null, nodes }, null, 2)}\n`);
 }
 
-/** Names of the clusters, whole or broken. Other folders below the state root, such as an agent's, are no clusters. */
+/** Names of the clusters, whole or broken. Other folders below the state root, such as an agent's, are not clusters. */
 export function listClusters(): string[] {
   try {
     return readdirSync(stateRoot(), { withFileTypes: true })

@@ -136,8 +136,8 @@ function elementsOf(
 }
 
 /**
- * The listener that the rules send a packet to has the endpoints that the oracle names, or none takes it. Returns what
- * becomes of the packet.
+ * Asserts that the listener which receives the packet by the rules has the endpoints that the oracle names, or that none
+ * receives it. Returns the action.
  */
 function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: UserspaceDataplane): string {
   const verdict = decide(map, packet);

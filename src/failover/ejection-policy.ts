@@ -1,5 +1,5 @@
 import type { EndpointKey } from '../service/endpoint-key.ts';
-import { mostEjected } from '../service/endpoint-selection.ts';
+import { maxEjected } from '../service/endpoint-selection.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
 import type { Outcome } from './outcome.ts';
 
@@ -112,7 +112,7 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     pools.some((pool) => {
       if (!pool.includes(endpoint)) return false;
       const out = pool.filter((key) => ejected.has(key)).length;
-      return out < mostEjected(pool.length);
+      return out < maxEjected(pool.length);
     });
 
   const eject = (now: number, endpoint: EndpointKey, record: Record, cause: Cause): Decision[] => {

@@ -5,7 +5,7 @@ import { createPolicyTable, type PolicyTable } from './policy-table.ts';
 import { ALL, fill, namespace, pod, policy, withLabels } from './testing/policy-objects.ts';
 import { NAMESPACES, PODS, POLICY_ROWS, rowPacket } from './testing/policy-rows.ts';
 
-/** Addresses of what is no pod, by family. */
+/** Addresses outside of pods, by family. */
 const PLACES: Readonly<Record<string, readonly string[]>> = {
   'node-1': ['172.30.9.11', 'fd00:172:30:9::11'],
   'node-2': ['172.30.9.12', 'fd00:172:30:9::12'],

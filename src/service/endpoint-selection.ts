@@ -92,10 +92,10 @@ export function sparedEndpoints(
 }
 
 /** How many endpoints of a set failover may leave out: at most half of it, never the last. */
-export const mostEjected = (endpoints: number): number => Math.floor(endpoints / 2);
+export const maxEjected = (endpoints: number): number => Math.floor(endpoints / 2);
 
 /**
- * Takes failed endpoints out of a set, as many as `mostEjected` allows. Where more have failed, the ones that
+ * Takes failed endpoints out of a set, as many as `maxEjected` allows. Where more have failed, the ones that
  * `ejected` names first go.
  */
 export function withoutEjected(
@@ -103,7 +103,7 @@ export function withoutEjected(
   protocol: Protocol,
   ejected: ReadonlySet<EndpointKey>,
 ): Pick<Pool, 'endpoints' | 'ejected'> {
-  const most = mostEjected(endpoints.length);
+  const most = maxEjected(endpoints.length);
   if (ejected.size === 0 || most === 0) return { endpoints };
   const failed = new Map<EndpointKey, Endpoint>();
   for (const endpoint of endpoints) {

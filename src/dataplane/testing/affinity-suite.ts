@@ -57,7 +57,7 @@ export function testAffinityTime(scene: ServiceScene, from: Place, kind: Fronten
 
 /** Services whose clients stay outlive the process that programmed them. */
 export function testRestart(scene: ServiceScene): void {
-  test('a restart takes over without a gap, and clients stay with their endpoints', async () => {
+  test('a restart does not interrupt traffic, and clients stay with their endpoints', async () => {
     const frontends = scene.service(87, ALL, 'plain', { affinitySeconds: 100 });
     await scene.sync(frontends);
     const ask = () => scene.ask('pod3', 'TCP', ...scene.destination('ClusterIP', 'ipv4', 87));

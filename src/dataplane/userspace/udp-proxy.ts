@@ -218,7 +218,7 @@ export function createUdpProxy({
     get active() {
       return sessions.size;
     },
-    // Datagrams are no connection that an endpoint could drain: the next one goes to one that serves.
+    // Datagrams have no connection that could drain: the client's next one goes to an endpoint that serves.
     poolChanged: (isServing) => {
       endWhere((endpoint) => !isServing(endpoint));
     },

@@ -174,7 +174,7 @@ describe('userspace mode', () => {
     );
     await scene.sync([...rest, ...service(50, ['pod1'])]);
     const steps: [frontends: Frontend[], most: number][] = [
-      // Endpoints are no matter of the kernel's.
+      // The kernel does not know the endpoints.
       [[...rest, ...service(50, ['pod2'])], 0],
       [[...rest, ...service(50, ALL)], 0],
       // Twelve frontends of three classes leave a map and enter another, set by set.

@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
+import { test } from 'node:test';
+
+/** Words that the code, its messages and its documents no longer use, each with the term that took its place. */
+const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
+  [/fairlead-floor/, 'fairlead-fallback'],
+  [/(?<!'up', ')(?<!unknown option )--plug-in/, '--host-access'],
+  [/server-?pulse/i, 'API health probe'],
+  [/kept-?fields/i, 'informer transforms'],
+  [/remembered-?numbers/i, 'restored marks'],
+  [/remembered-?clients/i, 'restored affinity'],
+  [/device-?ways/i, 'tc attachment'],
+  [/\bhandOver\b/, 'drain'],
+  [/\bsuspicions?\b/i, 'outlier ejection'],
+  [/\brescued?\b/i, 'reroute'],
+  [/one-at-a-time/, 'mutex'],
+  [/\b(is_piece|there_is)\b/, 'is_fragment, test_flag'],
+  [/\b(MOST|LEAST)_(?!CONNECTIONS)/, 'MAX_, MIN_'],
+  [/\bmost(BackoffMs|Ejected)\b/, 'max'],
+  [/\bstrangers?\b/i, 'traffic from outside the cluster'],
+  [/\bwhoever\b/i, 'name the actor'],
+  [/\bnobody\b(?!:)/i, 'no program, no node'],
+  [/\bbefalls?\b/i, 'happens to'],
+  [/\b(what )?becomes of\b/i, 'name what happens'],
+  [/\bof before(?! ?[?!:.)])/, 'the previous'],
+  [/\bin one way\b/i, 'alike'],
+  [/\bwithout a gap\b/i, 'without interruption'],
+  [/as they must be/, 'behaved as expected'],
+  [/endpoint of then/, 'the same endpoint'],
+  [/meets the tables of/, 'enters the Service rules of'],
+  [/announces no longer/, 'stopped announcing'],
+];
+
+const root = resolve(import.meta.dirname, '..');
+const PLACES = ['src', 'bpf', 'docs', 'tests', 'tools', 'bench', 'examples', 'README.md', 'CONTRIBUTING.md'];
+const TEXTS = /\.(ts|mjs|md|c|h|sh|yaml)$/;
+/** Texts of others: the descriptions of Kubernetes' fields, dependencies, and what tests produce. */
+const NOT_OURS = /(^|\/)(generated|node_modules|golden|dist)\//;
+
+test('no file uses a retired word', () => {
+  const own = relative(root, import.meta.filename);
+  const found = PLACES.flatMap(filesOf).flatMap((file) => {
+    if (file === own || NOT_OURS.test(file)) return [];
+    return readFileSync(join(root, file), 'utf8')
+      .split('\n')
+      .flatMap((line, i) =>
+        RETIRED.filter(([word]) => word.test(line)).map(
+          ([word, instead]) => `${file}:${i + 1}: ${word.exec(line)?.[0]} (instead: ${instead})`,
+        ),
+      );
+  });
+  assert.deepEqual(found, []);
+});
+
+function filesOf(place: string): string[] {
+  if (TEXTS.test(place)) return [place];
+  return readdirSync(join(root, place), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && TEXTS.test(entry.name))
+    .map((entry) => relative(root, join(entry.parentPath, entry.name)));
+}
