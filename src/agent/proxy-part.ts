@@ -252,8 +252,6 @@ function ownConnections(
   if (!('endConnections' in dataplane) || typeof dataplane.endConnections !== 'function') return null;
   return dataplane.endConnections.bind(dataplane);
 }
-  if (policies && isProxy(modes.mode)) {
-    policies.setProxied(true);
-    // Before that, nothing could be refused.
-    await policies.ready;
-  }
+
+/** Whether this node's proxy takes packets to Services and opens connections to endpoints itself. */
+const isProxy = (mode: Mode): boolean => mode === 'userspace';
