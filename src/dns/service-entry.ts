@@ -9,7 +9,7 @@ export interface NamedPort {
   readonly port: number;
 }
 
-/** An address of a headless Service under its host name. */
+/** An endpoint's address under its host name. */
 export interface Host {
   /** The endpoint's host name, or its address with dashes. */
   readonly name: string;
@@ -17,7 +17,7 @@ export interface Host {
   readonly ports: readonly NamedPort[];
 }
 
-/** What queries need of a headless Service's slices; made on the first query and dropped at each change. */
+/** What queries need of a Service's slices; made on the first query and dropped at each change. */
 export interface HostView {
   readonly hosts: readonly Host[];
   readonly byName: ReadonlyMap<string, readonly Host[]>;
@@ -38,6 +38,9 @@ export interface ServiceEntry {
 }
 
 const NO_PORTS: readonly NamedPort[] = [];
+
+/** Whether a Service's endpoints have names: those of an ExternalName Service have none. */
+export const hasHosts = (service: ServiceEntry): boolean => service.externalName === null;
 
 /** Reads a Service; null when it has no name. Unusable addresses are left out. */
 export function readService(service: ServiceObject): ServiceEntry | null {
@@ -64,7 +67,7 @@ export function readService(service: ServiceObject): ServiceEntry | null {
   };
 }
 
-/** Gathers the addresses that a headless Service publishes: the ready ones, or all when it asks for that. */
+/** Gathers the addresses of endpoints that a Service publishes: the ready ones, or all when it asks for that. */
 export function hostView(service: ServiceEntry, slices: Iterable<EndpointSliceObject>): HostView {
   const hosts = new Map<string, Host>();
   for (const slice of slices) {

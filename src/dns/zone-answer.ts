@@ -2,7 +2,14 @@ import { addressBytes, type Cidr, cidrContains } from '../lib/address.ts';
 import { addressRecord, textData } from './encode.ts';
 import { CLASS_IN, type Name, RCODE, type ResourceRecord, TYPE } from './message.ts';
 import { type ReverseName, reverseZone } from './reverse.ts';
-import { type Host, type HostView, type NamedPort, type ServiceEntry, undashed } from './service-entry.ts';
+import {
+  type Host,
+  type HostView,
+  hasHosts,
+  type NamedPort,
+  type ServiceEntry,
+  undashed,
+} from './service-entry.ts';
 import type { PodMode, ZoneAnswer } from './zone.ts';
 
 /** The version of the Kubernetes DNS specification that the names follow. */
@@ -21,7 +28,7 @@ export interface ZoneView {
   hasNamespace(namespace: string): boolean;
   hosts(service: ServiceEntry): HostView;
   servicesAt(address: string): readonly ServiceEntry[];
-  headlessAt(address: string): readonly ServiceEntry[];
+  hostedAt(address: string): readonly ServiceEntry[];
   podAt(namespace: string, address: string): boolean;
   soa(owner: Name): ResourceRecord;
 }
@@ -92,7 +99,7 @@ function reverseTargets(view: ZoneView, address: string): Name[] {
   const services = view.servicesAt(address).map((service) => serviceName(view, service));
   if (services.length > 0) return services;
   const wanted = addressBytes(address);
-  return view.headlessAt(address).flatMap((service) =>
+  return view.hostedAt(address).flatMap((service) =>
     view
       .hosts(service)
       .hosts.filter((host) => wanted && Buffer.compare(host.bytes, wanted) === 0)
@@ -168,7 +175,7 @@ function answerProtocol(lookup: Lookup, service: ServiceEntry, label: string): Z
 }
 
 function answerHost(lookup: Lookup, service: ServiceEntry, label: string): ZoneAnswer {
-  if (!service.headless) return noSuchName(lookup);
+  if (!hasHosts(service)) return noSuchName(lookup);
   const { byName } = lookup.view.hosts(service);
   const hosts = byName.get(label) ?? byName.get(undashed(label)?.replace(/[.:]/g, '-') ?? '');
   return hosts ? foundOrNoData(lookup, hostRecords(lookup, hosts)) : noSuchName(lookup);
@@ -218,7 +225,8 @@ function answerPods(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const address = labels.length === 2 ? undashed(labels[0] ?? '') : null;
   const verified = address !== null && view.podAt(namespace, address);
   if (view.podMode === 'verified' && labels.length === 2 && !verified) return noSuchName(lookup);
-  if (!verified && !view.hasNamespace(namespace)) return noSuchName(lookup);
+  // Without a list of pods or namespaces, every namespace is taken to exist, as CoreDNS does by `pods insecure`.
+  if (view.podMode === 'verified' && !verified && !view.hasNamespace(namespace)) return noSuchName(lookup);
   if (labels.length === 1) return noData(lookup);
   if (address === null) return noSuchName(lookup);
   return foundOrNoData(

@@ -124,3 +124,39 @@ test('options that cannot be are refused by name', () => {
   for (const ttl of [-1, 3601, 1.5]) assert.throws(() => createZone({ ttl }), /ttl/);
   assert.throws(() => createZone({ reverseCidrs: ['10.0.0.0'] }), /reverseCidrs.*10\.0\.0\.0/);
 });
+
+test('pods behind a Service with a cluster IP have names, and their addresses lead to these', () => {
+  const zone = createZone(OPTIONS);
+  zone.setSynced(true);
+  const web = service('web', { clusterIP: '10.8.0.1', ports: [{ port: 80 }] });
+  zone.setService(web);
+  zone.setSlice(
+    slice('web', '1', [
+      { addresses: ['10.9.0.2'] },
+      { addresses: ['10.9.0.3'], hostname: 'first' },
+      { addresses: ['10.9.0.4'], conditions: { ready: false } },
+    ]),
+  );
+  const ask = (name: string, type: number) => zone.lookup(name, type)?.answers.map(recordText) ?? [];
+  const rows: readonly [name: string, type: number, answers: number, text: RegExp][] = [
+    ['10-9-0-2.web.shop.svc.cluster.local', TYPE.A, 1, /10\.9\.0\.2/],
+    ['first.web.shop.svc.cluster.local', TYPE.A, 1, /10\.9\.0\.3/],
+    ['10-9-0-4.web.shop.svc.cluster.local', TYPE.A, 0, /^$/],
+    ['2.0.9.10.in-addr.arpa', TYPE.PTR, 1, /10-9-0-2\.web\.shop\.svc\.cluster\.local/],
+    ['1.0.8.10.in-addr.arpa', TYPE.PTR, 1, /web\.shop\.svc\.cluster\.local/],
+    ['web.shop.svc.cluster.local', TYPE.A, 1, /10\.8\.0\.1/],
+  ];
+  for (const [name, type, count, text] of rows) {
+    const answers = ask(name, type);
+    assert.equal(answers.length, count, `${name}: ${answers}`);
+    assert.match(answers.join(), text);
+  }
+  zone.deleteService('shop', 'web');
+  assert.deepEqual(ask('2.0.9.10.in-addr.arpa', TYPE.PTR), []);
+});
+
+test('with insecure pod records, names in namespaces without Services exist', () => {
+  const zone = createZone({ ...OPTIONS, podMode: 'insecure' });
+  zone.setSynced(true);
+  assert.equal(zone.lookup('10-9-0-2.empty.pod.cluster.local', TYPE.A)?.answers.length, 1);
+});

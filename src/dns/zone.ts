@@ -7,7 +7,14 @@ import {
   type ServiceObject,
 } from './objects.ts';
 import { reverseAddress } from './reverse.ts';
-import { type HostView, hostView, readService, type ServiceEntry, sliceAddresses } from './service-entry.ts';
+import {
+  type HostView,
+  hasHosts,
+  hostView,
+  readService,
+  type ServiceEntry,
+  sliceAddresses,
+} from './service-entry.ts';
 import { answerReverse, answerZone, type ZoneView } from './zone-answer.ts';
 
 /** Whether `a-b-c-d.<namespace>.pod.<zone>` exists: never, always, or when a pod has the address. */
@@ -83,7 +90,7 @@ export function createZone(options: ZoneOptions = {}): Zone {
   /** Slice "namespace/name" → "namespace/service". */
   const sliceOwners = new Map<string, string>();
   const clusterIPs = createIndex<ServiceEntry>();
-  /** Endpoint addresses of headless Services → the Services. */
+  /** Endpoint addresses of Services whose pods have names → the Services. */
   const endpoints = createIndex<string>();
   const pods = new Map<string, readonly string[]>();
   const podAddresses = createIndex<string>();
@@ -101,7 +108,7 @@ export function createZone(options: ZoneOptions = {}): Zone {
     hasNamespace: (namespace) => services.has(namespace),
     hosts: hostsOf,
     servicesAt: (address) => clusterIPs.get(address),
-    headlessAt: (address) => endpoints.get(address).flatMap((key) => serviceByKey(key) ?? []),
+    hostedAt: (address) => endpoints.get(address).flatMap((key) => serviceByKey(key) ?? []),
     podAt: (namespace, address) => podAddresses.get(address).includes(namespace),
     soa: (owner) => soaRecord(owner),
   };
@@ -139,7 +146,7 @@ export function createZone(options: ZoneOptions = {}): Zone {
   }
 
   function indexSlices(service: ServiceEntry, change: 'add' | 'delete'): void {
-    if (!service.headless) return;
+    if (!hasHosts(service)) return;
     const key = keyOf(service);
     for (const slice of slices.get(key)?.values() ?? []) indexSlice(key, slice, change);
   }
@@ -165,7 +172,7 @@ export function createZone(options: ZoneOptions = {}): Zone {
     siblings?.delete(name);
     if (siblings?.size === 0) slices.delete(owner);
     const service = serviceByKey(owner);
-    if (!service?.headless || !slice) return;
+    if (!service || !hasHosts(service) || !slice) return;
     service.hosts = null;
     indexSlice(owner, slice, 'delete');
   }
@@ -204,11 +211,12 @@ export function createZone(options: ZoneOptions = {}): Zone {
       const siblings = slices.get(owner) ?? new Map<string, EndpointSliceObject>();
       slices.set(owner, siblings.set(name, slice));
       const service = serviceByKey(owner);
-      if (!service?.headless) return;
+      if (!service || !hasHosts(service)) return;
       service.hosts = null;
       indexSlice(owner, slice, 'add');
       const since = Date.parse(annotations?.[LAST_CHANGE_ANNOTATION] ?? '');
-      if (synced && !Number.isNaN(since)) onProgrammed?.(Math.max(0, changed - since) / 1000);
+      if (service.headless && synced && !Number.isNaN(since))
+        onProgrammed?.(Math.max(0, changed - since) / 1000);
     },
     deleteSlice,
     setPod(namespace, name, addresses) {
