@@ -4,6 +4,12 @@ import type { Lease, Service } from './types.ts';
 /** spec.loadBalancerClass of Services that want Fairlead's addresses only. */
 export const LOAD_BALANCER_CLASS = 'fairlead.dev/load-balancer';
 
+/**
+ * Annotation of Services that share an address: those of one value do, where they ask for it and their ports do not
+ * clash (as MetalLB's allow-shared-ip).
+ */
+export const SHARING_KEY = 'fairlead.dev/load-balancer-sharing-key';
+
 /** Asks for certain addresses: one per family, separated by commas. */
 export const REQUESTED_ADDRESSES = 'fairlead.dev/load-balancer-addresses';
 

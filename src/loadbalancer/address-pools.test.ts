@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { REQUESTED_ADDRESSES } from '../kube/load-balancer.ts';
+import { REQUESTED_ADDRESSES, SHARING_KEY } from '../kube/load-balancer.ts';
 import type { Service } from '../kube/types.ts';
 import { type AddressTable, createAddressTable, type LoadBalancerPool } from './address-pools.ts';
 
@@ -13,6 +13,8 @@ interface Wish {
   readonly labels?: Record<string, string>;
   readonly namespace?: string;
   readonly has?: string[];
+  readonly key?: string;
+  readonly local?: Record<string, string>;
 }
 
 function service({
@@ -24,19 +26,25 @@ function service({
   labels = {},
   namespace = 'default',
   has = [],
+  key,
+  local,
 }: Wish): Service {
   return {
     metadata: {
       name,
       namespace,
       labels,
-      ...(ask === undefined ? {} : { annotations: { [REQUESTED_ADDRESSES]: ask } }),
+      annotations: {
+        ...(ask === undefined ? {} : { [REQUESTED_ADDRESSES]: ask }),
+        ...(key === undefined ? {} : { [SHARING_KEY]: key }),
+      },
     },
     spec: {
       type: 'LoadBalancer',
       ipFamilies: families,
       ports: ports.map((port) => ({ port })),
       ...(field === undefined ? {} : { loadBalancerIP: field }),
+      ...(local === undefined ? {} : { externalTrafficPolicy: 'Local', selector: local }),
     },
     status: { loadBalancer: { ingress: has.map((ip) => ({ ip })) } },
   };
@@ -124,18 +132,52 @@ const CASES: [string, Wish[], string[]][] = [
     ],
   ],
   [
-    'two that both ask share an address when their ports do not clash',
+    'two that both ask share an address when their keys are equal and their ports do not clash',
     [
-      { name: 'a', ask: '10.0.0.3', ports: [80] },
-      { name: 'b', ask: '10.0.0.3', ports: [443] },
+      { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k' },
+      { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k', namespace: 'other' },
+    ],
+    ['10.0.0.3'],
+  ],
+  ...(
+    [
+      ['no keys', undefined, undefined],
+      ['a key on one alone', undefined, 'k'],
+      ['different keys', 'k', 'l'],
+    ] as const
+  ).map(([what, first, second]): [string, Wish[], string[]] => [
+    `two that both ask do not share an address with ${what}`,
+    [
+      { name: 'a', ask: '10.0.0.3', ports: [80], ...(first ? { key: first } : {}) },
+      { name: 'b', ask: '10.0.0.3', ports: [443], ...(second ? { key: second } : {}), namespace: 'other' },
+    ],
+    [
+      `AddressTaken: 10.0.0.3 is taken by Service default/a; both need the same annotation ${SHARING_KEY} to share it`,
+    ],
+  ]),
+  [
+    'one of policy Local shares with those of the same endpoints',
+    [
+      { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k', local: { app: 'a' } },
+      { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k', local: { app: 'a' } },
     ],
     ['10.0.0.3'],
   ],
   [
+    'one of policy Local does not share with other endpoints, whose node would announce for it',
+    [
+      { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k', local: { app: 'a' } },
+      { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' },
+    ],
+    [
+      'AddressTaken: 10.0.0.3 is taken by Service default/a; with externalTrafficPolicy Local on either, both need it and equal selectors to share it',
+    ],
+  ],
+  [
     'two that both ask do not share a port',
     [
-      { name: 'a', ask: '10.0.0.3', ports: [80, 443] },
-      { name: 'b', ask: '10.0.0.3', ports: [443] },
+      { name: 'a', ask: '10.0.0.3', ports: [80, 443], key: 'k' },
+      { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' },
     ],
     ['AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 443/TCP, too'],
   ],
@@ -209,10 +251,10 @@ describe('over time', () => {
 
   test('one that shares and takes a port of the other loses the address', () => {
     const table = tableOf();
-    got(table, { name: 'a', ask: '10.0.0.3', ports: [80] });
-    got(table, { name: 'b', ask: '10.0.0.3', ports: [443] });
+    got(table, { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k' });
+    got(table, { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' });
     assert.deepEqual(table.holders('10.0.0.3'), ['default/a', 'default/b']);
-    assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.3', ports: [443, 80] }), [
+    assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.3', ports: [443, 80], key: 'k' }), [
       'AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 80/TCP, too',
     ]);
   });

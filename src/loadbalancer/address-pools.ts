@@ -1,4 +1,4 @@
-import { requestedAddresses } from '../kube/load-balancer.ts';
+import { requestedAddresses, SHARING_KEY } from '../kube/load-balancer.ts';
 import { selects } from '../kube/selector.ts';
 import { keyOf, type LabelSelector, type Service } from '../kube/types.ts';
 import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
@@ -65,6 +65,10 @@ interface Holding {
   readonly ports: ReadonlySet<string>;
   /** The addresses that the Service requests: only these can be shared. */
   readonly asked: ReadonlySet<string>;
+  /** It shares with Services of the same key alone; null: with none. */
+  readonly sharingKey: string | null;
+  /** What decides which nodes may announce its address; null: every node. */
+  readonly endpoints: string | null;
 }
 
 export function createAddressTable(options: AddressTableOptions): AddressTable {
@@ -102,6 +106,11 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
     for (const [holder, theirs] of holdings.get(address) ?? []) {
       if (holder === key) continue;
       if (!mine.asked.has(address) || !theirs.asked.has(address)) return `Service ${holder}`;
+      if (mine.sharingKey === null || mine.sharingKey !== theirs.sharingKey)
+        return `Service ${holder}; both need the same annotation ${SHARING_KEY} to share it`;
+      // One node announces for both: it must have endpoints of both.
+      if (mine.endpoints !== theirs.endpoints)
+        return `Service ${holder}; with externalTrafficPolicy Local on either, both need it and equal selectors to share it`;
       const clash = [...mine.ports].find((port) => theirs.ports.has(port));
       if (clash !== undefined) return `Service ${holder}, which has port ${clash}, too`;
     }
@@ -228,6 +237,11 @@ function holdingOf(service: Service): Holding {
   return {
     ports: new Set((service.spec?.ports ?? []).map(({ port, protocol = 'TCP' }) => `${port}/${protocol}`)),
     asked: new Set(asked),
+    sharingKey: service.metadata?.annotations?.[SHARING_KEY] || null,
+    endpoints:
+      service.spec?.externalTrafficPolicy === 'Local'
+        ? `${service.metadata?.namespace} ${JSON.stringify(Object.entries(service.spec.selector ?? {}).sort())}`
+        : null,
   };
 }
 
