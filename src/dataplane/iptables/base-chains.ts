@@ -1,4 +1,4 @@
-import type { IPFamily } from '../../lib/address.ts';
+import { type Cidr, cidrsOverlap, formatAddress, type IPFamily } from '../../lib/address.ts';
 import type { HealthCheck, NodeView } from '../../service/model.ts';
 import { CHAIN, TREE, treeChain } from './chain-names.ts';
 import { hostNetwork, jump, type Match, NEW, type Rule, rule, TO_NODE } from './rule.ts';
@@ -161,15 +161,45 @@ export const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
   family === 'ipv4' && node.localhostNodePorts;
 
 /** Matches the destinations where node ports answer. */
-function nodePortMatches(node: NodeView, family: IPFamily): Match[] {
+export function nodePortMatches(node: NodeView, family: IPFamily): Match[] {
   const addresses = node.nodePortAddresses[family];
-  const loopback = family === 'ipv4' ? '127.0.0.0/8' : '::1/128';
-  if (addresses.all) {
-    return [{ ...(node.localhostNodePorts ? {} : { destination: `! ${loopback}` }), more: TO_NODE }];
+  const loopback = LOOPBACK[family];
+  const notLoopback = { destination: `! ${loopback.text}`, more: TO_NODE };
+  if (addresses.all) return node.localhostNodePorts ? [{ more: TO_NODE }] : [notLoopback];
+  const cidrs = addresses.cidrs.filter((cidr) => cidr.family === family);
+  if (!node.localhostNodePorts) {
+    if (cidrs.some(({ prefix }) => prefix === 0)) return [notLoopback];
+    const networks = cidrs.flatMap((cidr) => withoutNetwork(cidr, loopback));
+    return networks.map(({ text }) => ({ destination: text, more: TO_NODE }));
   }
-  const networks = addresses.cidrs
-    .filter((cidr) => cidr.family === family)
-    .map((cidr) => (cidr.prefix === 0 ? undefined : cidr.text));
-  if (node.localhostNodePorts && !networks.includes(loopback)) networks.push(loopback);
+  const networks = cidrs.map((cidr) => (cidr.prefix === 0 ? undefined : cidr.text));
+  if (!networks.includes(loopback.text)) networks.push(loopback.text);
   return networks.map((destination) => ({ destination, more: TO_NODE }));
+}
+
+const LOOPBACK: Readonly<Record<IPFamily, Cidr>> = {
+  ipv4: {
+    family: 'ipv4',
+    bytes: Uint8Array.of(127, 0, 0, 0),
+    prefix: 8,
+    text: '127.0.0.0/8',
+  },
+  ipv6: {
+    family: 'ipv6',
+    bytes: Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
+    prefix: 128,
+    text: '::1/128',
+  },
+};
+
+/** The networks that cover what is in `cidr` and not in `other`. */
+function withoutNetwork(cidr: Cidr, other: Cidr): Cidr[] {
+  if (!cidrsOverlap(cidr, other)) return [cidr];
+  if (cidr.prefix >= other.prefix) return [];
+  const prefix = cidr.prefix + 1;
+  const upper = Uint8Array.from(cidr.bytes);
+  upper[cidr.prefix >> 3] = (upper[cidr.prefix >> 3] ?? 0) | (0x80 >> (cidr.prefix & 7));
+  return [cidr.bytes, upper].flatMap((bytes) =>
+    withoutNetwork({ family: cidr.family, bytes, prefix, text: `${formatAddress(bytes)}/${prefix}` }, other),
+  );
 }
