@@ -3,7 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { isRunning } from '../src/cluster/process-identity.ts';
+import { findProcesses } from '../src/cluster/processes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import { listTopology, removeTopology } from '../src/network/topology.ts';
 import { HELLO, reserveCluster, runFairlead, spawnFairlead, startCluster } from './testing/cluster.ts';
 import { machineChanges, machineState } from './testing/machine.ts';
 
@@ -84,6 +87,41 @@ describe('down', () => {
     assert.equal(await ended, 1);
     assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
     rmSync(stateRoot, { recursive: true, force: true });
+  });
+});
+
+describe('a cluster that was stopped', () => {
+  test('comes back by up with its objects, names and addresses, also when the machine went down', async () => {
+    const cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
+    const facts = () =>
+      cluster.kubectl(
+        ...['get', 'services,pods,configmaps', '-A', '--sort-by=.metadata.name', '-o'],
+        'jsonpath={range .items[*]}{.kind} {.metadata.uid} {.spec.clusterIP} {.status.podIP}{"\\n"}{end}',
+      );
+    const ends: readonly (() => Promise<unknown>)[] = [
+      () => cluster.fairlead('stop'),
+      async () => {
+        // As a reboot: nothing ends in good order.
+        const doomed = () => findProcesses(cluster.name, listTopology(cluster.name)).filter(isRunning);
+        for (let left = doomed(); left.length > 0; left = doomed())
+          for (const { pid } of left) spawnSync('kill', ['-9', String(pid)]);
+        removeTopology(cluster.name);
+      },
+    ];
+    try {
+      const before = await facts();
+      for (const end of ends) {
+        await end();
+        assert.deepEqual(listTopology(cluster.name), []);
+        const up = await cluster.fairlead('up', '--detach');
+        assert.equal(up.status, 0, up.error);
+        assert.deepEqual(await facts(), before);
+        const asked = await cluster.fairlead('exec', 'client', '--', 'fairlead', 'request', 'http://hello');
+        assert.equal(asked.status, 0, asked.error);
+      }
+    } finally {
+      await cluster.down();
+    }
   });
 });
 

@@ -1,3 +1,4 @@
+import { usualCluster } from '../cluster/state.ts';
 import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax, text } from './options.ts';
 
@@ -34,12 +35,19 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
     summary: definition.summary,
     synopsis: shortSynopsis(definition, definition),
     help: helpText(definition, definition),
-    run: async (words, output) => await definition.run(parseWords(definition, words), output),
+    run: async (words, output) => {
+      const parsed = parseWords(definition, words);
+      const isOfCluster = (definition.options as OptionTable)['name'] === NAME_OPTION;
+      const names = isOfCluster && !parsed.given.has('name') ? { name: usualCluster(process.env) } : {};
+      return await definition.run({ ...parsed, options: { ...parsed.options, ...names } }, output);
+    },
   };
 }
 
 /** The option of every command that is about one cluster. */
-export const NAME_OPTION = text('NAME', 'the cluster', { fallback: 'default' });
+export const NAME_OPTION = text('NAME', 'the cluster; else that of FAIRLEAD_CLUSTER, or the only one', {
+  fallback: 'default',
+});
 
 /** Standard streams of this process. A reader that goes away ends neither the process nor the command's work. */
 export function processOutput(): Output {

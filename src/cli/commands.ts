@@ -13,6 +13,11 @@ export interface CommandEntry {
 export const COMMANDS: readonly CommandEntry[] = [
   { name: 'up', summary: 'start a local cluster and wait until it is ready', load: () => import('./up.ts') },
   {
+    name: 'stop',
+    summary: 'stop a local cluster and keep its state for the next "up"',
+    load: () => import('./stop.ts'),
+  },
+  {
     name: 'down',
     summary: 'stop a local cluster and remove all traces of it',
     load: () => import('./down.ts'),

@@ -16,6 +16,7 @@ import {
   readSupervision,
 } from '../cluster/state.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { listTopology } from '../network/topology.ts';
 import { defineCommand, type Output } from './command.ts';
 import { choice, flag, type OptionTable, text, texts, type Values, wholeNumber } from './options.ts';
 import { version } from './version.ts';
@@ -23,7 +24,10 @@ import { version } from './version.ts';
 const LOOK_MS = 500;
 
 const OPTIONS = {
-  file: texts('FILE', 'a manifest to apply; "-" is standard input', { short: 'f', main: true }),
+  file: texts('FILE', 'a manifest to apply, or a folder of them; "-" is standard input', {
+    short: 'f',
+    main: true,
+  }),
   nodes: wholeNumber(
     'N',
     [1, 1, MAX_NODES],
@@ -67,7 +71,8 @@ export const command = defineCommand({
   arguments: [],
   options: OPTIONS,
   async run({ options, given }, output) {
-    const name = checkClusterName(options.name);
+    const wanted = given.has('name') ? options.name : process.env['FAIRLEAD_CLUSTER'];
+    const name = checkClusterName(wanted || DEFAULT_CLUSTER);
     requireRoot('up');
     const manifests = readManifests(options.file);
     const progress = startProgress(output);
@@ -82,8 +87,10 @@ export const command = defineCommand({
     if (state) {
       refuseChanges(state, options, given);
       const count = given.has('nodes') ? options.nodes : null;
+      const startedAgainAt = listTopology(name).length === 0 ? Date.now() : null;
       state = await resumeCluster(state, count, progress, options.timeout);
-      await becomeReady(state, manifests, progress, options.timeout, new AbortController().signal);
+      const { signal } = new AbortController();
+      await becomeReady(state, manifests, progress, options.timeout, signal, startedAgainAt);
     } else state = await startCluster(name, options, manifests, progress);
     lock.release();
     progress.done(advice(state, manifests));

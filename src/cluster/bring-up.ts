@@ -8,7 +8,7 @@ import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { isRunning } from './process-identity.ts';
 import { logTail } from './processes.ts';
 import type { Progress } from './progress.ts';
-import { nodeReady, objectReady, watchCluster } from './readiness.ts';
+import { nodeReady, objectReady, podsRestarted, watchCluster } from './readiness.ts';
 import { servicesAnswer } from './service-answers.ts';
 import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
 
@@ -16,7 +16,8 @@ import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision 
 const MAX_FAILURES = 3;
 
 /**
- * Waits until the API server answers, the nodes are ready and, where manifests are given, everything in them is. Throws
+ * Waits until the API server answers, the nodes are ready and, where manifests are given, everything in them is.
+ * `startedAgainAt`: when the whole cluster was started again; the pods that were ready are waited for. Throws
  * FairleadError "not-ready" after the timeout or when the signal aborts, and "ended" when a process keeps failing.
  */
 export async function becomeReady(
@@ -25,6 +26,7 @@ export async function becomeReady(
   progress: Progress,
   timeoutSeconds: number,
   signal: AbortSignal,
+  startedAgainAt: number | null = null,
 ): Promise<void> {
   const ended = new AbortController();
   const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal, signal]);
@@ -66,7 +68,10 @@ export async function becomeReady(
       'nodes ready',
       state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
     );
-    const requirements = manifests.flatMap((entry) => objectReady(watch, entry) ?? []);
+    const requirements = [
+      ...manifests.flatMap((entry) => objectReady(watch, entry) ?? []),
+      ...(startedAgainAt === null ? [] : podsRestarted(watch, startedAgainAt)),
+    ];
     if (requirements.length > 0) {
       await watch.until(requirements, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
       progress.step('pods ready', `${watch.pods.list().length} pods`);

@@ -18,26 +18,25 @@ const FIRST_API_PORT = 6443;
 
 /** Makes the namespaces, files and credentials of a planned cluster, and its supervisor, which then starts its processes. */
 export function createCluster(plan: ClusterState, progress: Progress): ClusterState {
-  const { name } = plan;
   const planned = { ...plan, creator: identify(process.pid) };
   writeCluster(planned);
   // It begins while the rest is made.
   startSupervisor(planned);
   writeLauncher(planned);
-  createTopology({
-    cluster: name,
-    wireCidrs: planned.wireCidrs,
-    controlPlaneAddresses: planned.controlPlaneAddresses,
-    outsideAddresses: planned.outsideAddresses,
-    nodes: planned.nodes,
-  });
-  if (planned.machineAddresses.length > 0) plugMachine(name, planned.machineAddresses, planned.wireCidrs);
-  for (const { destination, via } of planned.machineRoutes) routeMachine(name, destination, via);
+  makeWire(planned);
   writeCredentials(planned);
   progress.step('wire and nodes', planned.nodes.map((node) => node.name).join(' '));
   const created = { ...planned, isCreated: true };
   writeCluster(created);
   return created;
+}
+
+/** Makes the namespaces and the wire between them, with the machine where it is plugged in. */
+function makeWire(state: ClusterState): void {
+  const { name, wireCidrs, controlPlaneAddresses, outsideAddresses, nodes } = state;
+  createTopology({ cluster: name, wireCidrs, controlPlaneAddresses, outsideAddresses, nodes });
+  if (state.machineAddresses.length > 0) plugMachine(name, state.machineAddresses, wireCidrs);
+  for (const { destination, via } of state.machineRoutes) routeMachine(name, destination, via);
 }
 
 /** Throws FairleadError where something that is not a cluster has its name: namespaces, or a folder with other contents. */
@@ -69,10 +68,17 @@ export async function resumeCluster(
   timeoutSeconds: number,
 ): Promise<ClusterState> {
   const { name } = existing;
+  // After a reboot or `stop` the state alone is there.
+  const isStopped = listTopology(name).length === 0;
+  if (isStopped) {
+    makeWire(existing);
+    writeLauncher(existing);
+  }
   const count = nodeCount ?? existing.nodes.length;
   const state = stay(addNodes(existing, count), count);
   writeCluster(state);
   const stopped = [
+    ...(isStopped ? ['wire'] : []),
     ...(isRunning(existing.controlPlane) ? [] : ['control plane']),
     ...existing.nodes.slice(0, count).flatMap((node) => (isRunning(node.agent) ? [] : [node.name])),
   ];

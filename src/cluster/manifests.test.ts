@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -28,8 +28,22 @@ for (const [what, content, message] of rows) {
   });
 }
 
-test('refuses a folder by name', () => {
-  assert.throws(() => readManifests([folder]), { message: `cannot read ${folder}: it is a folder` });
+test('refuses a folder without manifests', () => {
+  assert.throws(() => readManifests([folder]), { code: 'bad-manifest', message: /^no manifests in / });
+});
+
+test('reads the manifests of a folder by name, and nothing else in it', () => {
+  const inside = mkdtempSync(join(folder, 'many-'));
+  const pod = (name: string) => `kind: Pod\napiVersion: v1\nmetadata: {name: ${name}}\n`;
+  writeFileSync(join(inside, 'b.yaml'), pod('b'));
+  writeFileSync(join(inside, 'a.json'), '{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}');
+  writeFileSync(join(inside, 'README.md'), 'not a manifest: [');
+  mkdirSync(join(inside, 'below'));
+  writeFileSync(join(inside, 'below', 'c.yaml'), pod('c'));
+  assert.deepEqual(
+    readManifests([inside]).map(({ name }) => name),
+    ['a', 'b'],
+  );
 });
 
 const DEFINITION = `

@@ -1,4 +1,5 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { parseAllDocuments } from 'yaml';
 import { apiVersionOf, type Kind } from '../apiserver/kind.ts';
 import { KINDS } from '../apiserver/kinds.ts';
@@ -23,8 +24,8 @@ export interface ManifestObject {
  * Reads manifests, before anything is started. Throws FairleadError "bad-manifest" for a file that cannot be read and an
  * object without kind or name.
  */
-export function readManifests(files: readonly string[]): ManifestObject[] {
-  return files.flatMap((file) => {
+export function readManifests(paths: readonly string[]): ManifestObject[] {
+  return paths.flatMap(manifestFiles).flatMap((file) => {
     const refuse = (message: string) =>
       new FairleadError(message, { op: 'read manifest', code: 'bad-manifest', object: file });
     let text: string;
@@ -60,6 +61,21 @@ export function readManifests(files: readonly string[]): ManifestObject[] {
         source: `${file}: ${object.kind} ${name}`,
       };
     });
+  });
+}
+
+/** The file itself, or the manifests of a folder by name, without those of folders below (as `kubectl apply -f`). */
+function manifestFiles(path: string): string[] {
+  if (path === '-' || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) return [path];
+  const files = readdirSync(path, { withFileTypes: true })
+    .filter((entry) => !entry.isDirectory() && /\.(ya?ml|json)$/.test(entry.name))
+    .map((entry) => join(path, entry.name))
+    .sort();
+  if (files.length > 0) return files;
+  throw new FairleadError(`no manifests in ${path}: no file ends in .yaml, .yml or .json`, {
+    op: 'read manifest',
+    code: 'bad-manifest',
+    object: path,
   });
 }
 

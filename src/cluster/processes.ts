@@ -20,7 +20,7 @@ import { CONTROL_PLANE } from './supervision.ts';
 import type { StartedProcess } from './supervisor.ts';
 
 /** Marks every process of a cluster in its environment, so that `down` finds those that a crash left. */
-const MARK = 'FAIRLEAD_CLUSTER';
+const MARK = 'FAIRLEAD_PROCESS_OF';
 
 /**
  * For agents: Node.js would give young objects 128 MB while a large cluster is read for the first time, and keep them.

@@ -80,6 +80,29 @@ export function nodeReady(watch: ClusterWatch, name: string): Requirement {
   };
 }
 
+/**
+ * Requires that the pods that are shown as ready are so since `since` (milliseconds since 1970): after a stop, their
+ * status is that of before until their nodes' agents have started them again.
+ */
+export function podsRestarted(watch: ClusterWatch, since: number): Requirement[] {
+  const isReady = (pod: Pod) =>
+    pod.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') === true;
+  return watch.pods
+    .list()
+    .filter(isReady)
+    .map(({ metadata }) => {
+      const key = `${metadata?.namespace}/${metadata?.name}`;
+      return () => {
+        const pod = watch.pods.get(key);
+        if (!pod) return null;
+        const starts = (pod.status?.containerStatuses ?? []).map(({ state }) => state?.running?.startedAt);
+        // The API writes whole seconds.
+        const isFresh = starts.every((at) => Date.parse(String(at)) >= Math.floor(since / 1000) * 1000);
+        return isFresh && isReady(pod) ? null : `Pod ${key}: not started again yet`;
+      };
+    });
+}
+
 /** Returns when an object of a manifest is ready: replicas available, pods ready, jobs complete. Null: its kind is ready at once. */
 export function objectReady(watch: ClusterWatch, entry: ManifestObject): Requirement | null {
   const { namespace, name } = entry;

@@ -16,6 +16,15 @@ const PATIENCE_MS = 1500;
  * middle of `up`. Calling it again does nothing.
  */
 export async function removeCluster(name: string): Promise<void> {
+  await stopCluster(name);
+  removeClusterFolder(name);
+}
+
+/**
+ * As `removeCluster`, but leaves the files: objects, addresses, names, images and volumes are what they were when `up`
+ * starts the cluster again.
+ */
+export async function stopCluster(name: string): Promise<void> {
   const namespaces = listTopology(name);
   // Each of these restarts the ones after it: supervisors the control plane and agents, agents the pods.
   for (const command of [['supervise'], ['agent', 'control-plane']]) {
@@ -31,7 +40,6 @@ export async function removeCluster(name: string): Promise<void> {
     removeGroups(join(root, cgroupParent(name)));
   unplugMachine(name);
   removeTopology(name);
-  removeClusterFolder(name);
 }
 
 function runsCommand(pid: number, commands: readonly string[]): boolean {

@@ -58,6 +58,17 @@ export const DEFAULT_CLUSTER = 'default';
 /** A folder is a cluster if it has this file. */
 const STATE_FILE = 'cluster.json';
 
+/**
+ * The cluster that a command is about where it names none: that of the environment variable FAIRLEAD_CLUSTER, else the
+ * only one there is, else "default".
+ */
+export function usualCluster(environment: Readonly<Record<string, string | undefined>>): string {
+  const { FAIRLEAD_CLUSTER: wanted } = environment;
+  if (wanted) return checkClusterName(wanted);
+  const [only, ...others] = listClusters();
+  return only !== undefined && others.length === 0 ? only : DEFAULT_CLUSTER;
+}
+
 /** The folder below which every local cluster keeps its state. */
 export function stateRoot(): string {
   return process.env['FAIRLEAD_STATE'] ?? '/var/lib/fairlead';
@@ -167,7 +178,7 @@ export function listClusters(): string[] {
       .map((entry) => entry.name)
       .sort();
   } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
+    if (hasCode(error, 'ENOENT', 'EACCES')) return [];
     throw error;
   }
 }

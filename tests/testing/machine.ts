@@ -53,7 +53,7 @@ function processes(cluster: string, stateRoot: string): string[] {
       }
     };
     const ours =
-      read('environ').includes(`FAIRLEAD_CLUSTER=${cluster}\0`) ||
+      read('environ').includes(`FAIRLEAD_PROCESS_OF=${cluster}\0`) ||
       read('cgroup').includes(`/fairlead-${cluster}`) ||
       read('mountinfo').includes(`${stateRoot}/`);
     // A zombie has no command line any more, and is its parent's business.

@@ -1,0 +1,24 @@
+import { lockCluster } from '../cluster/name-lock.ts';
+import { stopCluster } from '../cluster/removal.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { requireCluster } from '../cluster/state.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
+
+export const command = defineCommand({
+  name: 'stop',
+  summary: 'stop a local cluster and keep its state for the next "up"',
+  description: [
+    'Ends the processes of a local cluster and removes its namespaces, links and rules, and keeps its files. "up" starts the same cluster again: objects, addresses, names, images and volumes are what they were; pods are started anew.',
+  ],
+  arguments: [],
+  options: { name: NAME_OPTION },
+  async run({ options }, output) {
+    requireRoot('stop');
+    const { name } = requireCluster(options.name);
+    const lock = await lockCluster(name, 'fairlead stop');
+    await stopCluster(name);
+    lock.release();
+    output.out(`cluster ${name} is stopped; to start it again: fairlead up --name ${name}\n`);
+    return 0;
+  },
+});
