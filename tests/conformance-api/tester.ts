@@ -30,7 +30,11 @@ export interface TestResult {
 
 const IN_FLIGHT = 8;
 
-type BaseObject = Record<string, unknown> & { kind: string; apiVersion: string; metadata: { name: string } };
+export type BaseObject = Record<string, unknown> & {
+  kind: string;
+  apiVersion: string;
+  metadata: { name: string };
+};
 
 /** The valid objects that variations are made of. */
 export function baseObjects(): BaseObject[] {
@@ -59,7 +63,8 @@ export async function startOurServer(): Promise<Oracle> {
   };
 }
 
-function pathOf(object: BaseObject): string {
+/** Where objects of its kind are, in the namespace default. Throws Error for a kind that is not served. */
+export function pathOf(object: BaseObject): string {
   const kind = KINDS.find(
     (one) =>
       (one.group === '' ? one.version : `${one.group}/${one.version}`) === object.apiVersion &&

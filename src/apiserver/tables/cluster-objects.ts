@@ -111,12 +111,8 @@ export const configMapPrinter: Printer = {
 };
 
 export const serviceAccountPrinter: Printer = {
-  columns: columns('Name; Secrets; Age'),
-  cells: (account, now) => [
-    account.metadata.name,
-    listAt(account, 'secrets').length,
-    since(account.metadata.creationTimestamp, now),
-  ],
+  columns: columns('Name; Age'),
+  cells: (account, now) => [account.metadata.name, since(account.metadata.creationTimestamp, now)],
 };
 
 export const leasePrinter: Printer = {
@@ -242,7 +238,7 @@ export const storageClassPrinter: Printer = {
 };
 
 export const priorityClassPrinter: Printer = {
-  columns: columns('Name; Value:integer; Global-Default:boolean; Age; PreemptionPolicy|'),
+  columns: columns('Name; Value:integer; Global-Default:boolean; Age; PreemptionPolicy'),
   cells: (priorityClass, now) => [
     priorityClass.metadata.name,
     countAt(priorityClass['value']),

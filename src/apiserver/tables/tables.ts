@@ -1,6 +1,7 @@
 import type { ApiObject } from '../object.ts';
 import type { TableService } from '../schema-service.ts';
 import * as cluster from './cluster-objects.ts';
+import * as extensions from './extension-objects.ts';
 import { podPrinter } from './pods.ts';
 import type { Printer } from './printer.ts';
 import * as services from './services.ts';
@@ -43,6 +44,24 @@ const PRINTERS: Readonly<Record<string, Printer>> = {
   'rbac.authorization.k8s.io/RoleBinding': cluster.roleBindingPrinter,
   'scheduling.k8s.io/PriorityClass': cluster.priorityClassPrinter,
   'storage.k8s.io/StorageClass': cluster.storageClassPrinter,
+  'admissionregistration.k8s.io/MutatingAdmissionPolicy': extensions.mutatingPolicyPrinter,
+  'admissionregistration.k8s.io/MutatingAdmissionPolicyBinding': extensions.policyBindingPrinter,
+  'admissionregistration.k8s.io/MutatingWebhookConfiguration': extensions.webhookConfigurationPrinter,
+  'admissionregistration.k8s.io/ValidatingAdmissionPolicy': extensions.validatingPolicyPrinter,
+  'admissionregistration.k8s.io/ValidatingAdmissionPolicyBinding': extensions.policyBindingPrinter,
+  'admissionregistration.k8s.io/ValidatingWebhookConfiguration': extensions.webhookConfigurationPrinter,
+  'certificates.k8s.io/CertificateSigningRequest': extensions.certificateRequestPrinter,
+  'flowcontrol.apiserver.k8s.io/FlowSchema': extensions.flowSchemaPrinter,
+  'flowcontrol.apiserver.k8s.io/PriorityLevelConfiguration': extensions.priorityLevelPrinter,
+  'node.k8s.io/RuntimeClass': extensions.runtimeClassPrinter,
+  'resource.k8s.io/DeviceClass': extensions.agePrinter,
+  'resource.k8s.io/ResourceClaim': extensions.resourceClaimPrinter,
+  'resource.k8s.io/ResourceClaimTemplate': extensions.agePrinter,
+  'resource.k8s.io/ResourceSlice': extensions.resourceSlicePrinter,
+  'storage.k8s.io/CSIDriver': extensions.csiDriverPrinter,
+  'storage.k8s.io/CSINode': extensions.csiNodePrinter,
+  'storage.k8s.io/VolumeAttachment': extensions.volumeAttachmentPrinter,
+  'storage.k8s.io/VolumeAttributesClass': extensions.volumeAttributesClassPrinter,
 };
 
 /** Renders objects as rows of `kubectl get`; kinds without columns of their own show name and creation. */
