@@ -192,13 +192,13 @@ for (const [path, values] of paths) {
     assert.deepEqual(parseJsonPath(path)(source), values));
 }
 
-test('columns show values of their type, and nothing for others', () => {
+test('columns show the first value if it has their type, else nothing', () => {
   const printer = createColumnPrinter([
     { name: 'Replicas', type: 'integer', jsonPath: '.spec.replicas' },
     { name: 'Wrong', type: 'boolean', jsonPath: '.spec.replicas' },
     { name: 'Ports', type: 'string', jsonPath: '.spec.ports[*].name' },
   ]);
-  assert.deepEqual(printer.cells(source as unknown as ApiObject, NOW), ['web', 3, null, 'http,dns']);
+  assert.deepEqual(printer.cells(source as unknown as ApiObject, NOW), ['web', 3, null, 'http']);
 });
 
 /** A definition that is valid. */

@@ -51,7 +51,10 @@ export function createColumnPrinter(columns: readonly PrinterColumn[] | undefine
   };
 }
 
-/** A value of another type than its column's is not shown (tableconvertor.go, cellForJSONValue). */
+/**
+ * Of several values the first is shown, and none of another type than its column's (apiextensions-apiserver's
+ * tableconvertor.go).
+ */
 function cell(type: string, path: JsonPath, object: ApiObject, now: Date): unknown {
   const values = path(object);
   if (values.length === 0) return null;
@@ -66,6 +69,6 @@ function cell(type: string, path: JsonPath, object: ApiObject, now: Date): unkno
     case 'date':
       return typeof value === 'string' ? since(value, now) : null;
     default:
-      return values.map((one) => (typeof one === 'string' ? one : JSON.stringify(one))).join(',');
+      return typeof value === 'string' ? value : JSON.stringify(value);
   }
 }
