@@ -4,14 +4,14 @@ import { addressBytes, formatAddress } from '../../lib/address.ts';
 import { hasCode } from '../../lib/errors.ts';
 import { ALIAS } from './frontend-plan.ts';
 
-/** States in which both sides have said all they had to say (net/netfilter/ipvs/ip_vs_proto_tcp.c, _sctp.c). */
+/** States of closed connections (net/netfilter/ipvs/ip_vs_proto_tcp.c, _sctp.c). */
 const OVER: ReadonlySet<string> = new Set(['TIME_WAIT', 'CLOSE', 'CLOSED', 'NONE']);
 
 /**
- * The real servers that IPVS has connections to which are not over: "10.244.1.2 8080", and with what the client asked
- * for "10.96.0.1 80 10.244.1.2 8080". Unlike the counters of real servers, it leaves out those that have been closed,
- * which IPVS remembers for minutes, and those that were redirected to the alias address: once IPVS has noted the real
- * server in their entry of connection tracking, that alone translates them (nf_nat_packet).
+ * Reads the real servers with open IPVS connections: "10.244.1.2 8080", and with the virtual address and port
+ * "10.96.0.1 80 10.244.1.2 8080". Unlike the counters of real servers, it leaves out closed connections, which IPVS keeps
+ * for minutes, and those redirected to the alias address: once IPVS has written the real server to their connection
+ * tracking entry, that entry alone translates them (nf_nat_packet).
  */
 export function readConnected(netns?: NetnsRef): Set<string> {
   const text = netns === undefined ? read() : inNetns(netns, read);
@@ -20,7 +20,7 @@ export function readConnected(netns?: NetnsRef): Set<string> {
     // Pro FromIP FPrt ToIP TPrt DestIP DPrt State Expires …
     const [protocol, , clientPort, virtual, virtualPort, address, port, state] = line.trim().split(/\s+/);
     if (!virtual || !virtualPort || !address || !port || !state) continue;
-    // What remembers a persistent client is listed as a connection from port 0.
+    // The template of a persistent client is listed as a connection from port 0.
     if (clientPort === '0000' || protocol === 'UDP' || OVER.has(state)) continue;
     const asked = readAddress(virtual);
     if (asked === ALIAS.ipv4 || asked === ALIAS.ipv6) continue;

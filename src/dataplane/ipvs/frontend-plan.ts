@@ -23,8 +23,8 @@ export interface PlannedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
   readonly scheduler: Scheduler;
-  /** What its mark or alias was taken for; null for a server with the frontend's address. */
-  readonly slot: string | null;
+  /** The holder of its mark or alias (`NumberTable`); null for a server with the frontend's address. */
+  readonly holder: string | null;
 }
 
 /** How the rules treat a class's packets before IPVS sees them. */
@@ -37,7 +37,7 @@ export type Order =
   | { readonly action: 'redirect'; readonly port: number; readonly masquerade: boolean }
   | { readonly action: 'reject' | 'drop' };
 
-/** How a frontend is carried out. */
+/** The virtual servers of a frontend, and how packets reach them. */
 export interface FrontendPlan {
   readonly frontend: Frontend;
   readonly servers: readonly PlannedServer[];
@@ -55,9 +55,9 @@ export interface PlanOptions {
 }
 
 /**
- * Which virtual servers a frontend needs. IPVS knows nothing of where packets come from: the endpoints that most
- * sources share are behind the frontend's address, others behind a mark. A node port has no address, and an address
- * that is the node's own may have virtual servers of others: all of theirs are behind marks, or, with affinity, aliases.
+ * Plans the virtual servers of a frontend. IPVS does not distinguish sources: the pool that most source classes share is
+ * behind the frontend's address, others behind a mark. A node port has no address, and an address that is the node's own
+ * may have virtual servers of other programs: all servers of these frontends are behind marks or, with affinity, aliases.
  */
 export function planFrontend(frontend: Frontend, options: PlanOptions): FrontendPlan {
   const { bound, marks, aliases } = options;
@@ -65,7 +65,7 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
   const servers = new Map<string, PlannedServer>();
   const shared = bound && frontend.address !== null ? sharedPool(frontend) : null;
 
-  const add = (key: string, id: ServerId, pool: Pool, slot: string | null) => {
+  const add = (key: string, id: ServerId, pool: Pool, holder: string | null) => {
     if (servers.has(key) || !scheduler) return;
     servers.set(key, {
       server: {
@@ -76,7 +76,7 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
       },
       endpoints: pool.endpoints,
       scheduler,
-      slot,
+      holder,
     });
   };
 
@@ -89,20 +89,20 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
       add('', { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address, port }, pool, null);
       return { action: masquerade ? 'masquerade' : 'pass' };
     }
-    const slot = slotOf(frontend, pool, masquerade);
+    const holder = holderOf(frontend, pool, masquerade);
     if (frontend.affinitySeconds !== null) {
       const { family } = frontend;
-      const port = aliases.take(slot, masquerade);
+      const port = aliases.take(holder, masquerade);
       add(
-        slot,
+        holder,
         { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address: ALIAS[family], port },
         pool,
-        slot,
+        holder,
       );
       return { action: 'redirect', port, masquerade };
     }
-    const mark = marks.take(slot, masquerade);
-    add(slot, { family: frontend.family, mark }, pool, slot);
+    const mark = marks.take(holder, masquerade);
+    add(holder, { family: frontend.family, mark }, pool, holder);
     return { action: 'steer', mark };
   };
 
@@ -111,7 +111,7 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
 }
 
 /** "KEY cluster", "KEY local masquerade": stable while the frontend exists. */
-export function slotOf(frontend: Frontend, pool: Pool, masquerade: boolean): string {
+export function holderOf(frontend: Frontend, pool: Pool, masquerade: boolean): string {
   const scope = pool.id.slice(pool.id.lastIndexOf('/') + 1);
   return `${frontend.key} ${scope}${masquerade ? ' masquerade' : ''}`;
 }

@@ -5,17 +5,17 @@ import { FairleadError } from '../../lib/errors.ts';
 import { INTERFACE } from './service-interface.ts';
 
 const ARP_IGNORE = 'net.ipv4.conf.all.arp_ignore';
-/** Do not answer for addresses of scope host, such as ours; for others as ever. */
+/** Do not answer ARP for addresses of scope host, such as ours. */
 const NOT_HOST_SCOPE = '3';
 
 const routeLocalnet = (device: string) => `net/ipv4/conf/${device}/route_localnet`;
-/** On, as any number but 0 is, and tells our settings from others'. */
+/** Any number but 0 means on; this one marks the settings as ours. */
 const ON = '2';
 
 /**
- * What IPVS needs. conntrack: its connections are tracked, or they could not be masqueraded. expire_nodest_conn: a
- * flow whose real server was removed is balanced anew, or ends. expire_quiescent_template: a persistent client leaves
- * a real server that takes nothing new.
+ * Settings that this mode needs. conntrack: IPVS connections are tracked, so that they can be masqueraded.
+ * expire_nodest_conn: a flow whose real server was removed is rescheduled or ended. expire_quiescent_template: a
+ * persistent client leaves a real server of weight 0.
  */
 const NEEDED = {
   'net.ipv4.vs.conntrack': 1,
@@ -24,8 +24,8 @@ const NEEDED = {
 } as const;
 
 /**
- * Gives the kernel the settings of this mode, once our interface is there. `localhostNodePorts`: IPv4 node ports on
- * loopback addresses. Throws FairleadError when the kernel lacks one.
+ * Applies the settings of this mode; our interface has to exist. `localhostNodePorts`: IPv4 node ports answer on loopback
+ * addresses. Throws FairleadError when the kernel lacks a setting.
  */
 export function applySettings(localhostNodePorts: boolean, netns?: NetnsRef): void {
   const [missing] = writeSysctls(NEEDED, netns);
@@ -37,15 +37,13 @@ export function applySettings(localhostNodePorts: boolean, netns?: NetnsRef): vo
       hint: 'it needs a kernel built with CONFIG_IP_VS_NFCT; use another mode here',
     });
   }
-  // Stricter values of the administrator keep addresses of other devices silent as well.
+  // A stricter value that the administrator set is kept.
   if (readSysctl(ARP_IGNORE, netns) === '0') writeSysctl(ARP_IGNORE, NOT_HOST_SCOPE, netns);
   if (localhostNodePorts) allowLoopback(netns);
   else restoreLoopback(netns);
 }
 
-/**
- * Puts back what only this mode wants. `shared`: other programs have virtual servers, which keep IPVS's settings.
- */
+/** Restores the settings of this mode. `shared`: other programs have virtual servers; IPVS's own settings stay. */
 export function restoreSettings({ shared }: { shared: boolean }, netns?: NetnsRef): void {
   if (readSysctl(ARP_IGNORE, netns) === NOT_HOST_SCOPE) writeSysctl(ARP_IGNORE, 0, netns);
   restoreLoopback(netns);
@@ -54,12 +52,11 @@ export function restoreSettings({ shared }: { shared: boolean }, netns?: NetnsRe
 }
 
 /**
- * Lets packets from 127.0.0.0/8 out and their answers in, on each device for itself: where `route_localnet` is on for
- * a device, arp_ignore takes its addresses of scope host for others (confirm_addr_indev in net/ipv4/devinet.c), so
- * that it must be off for ours, and with it `all`.
+ * Routes packets from and to 127.0.0.0/8 on each device. With `route_localnet` on for a device, arp_ignore no longer
+ * covers its addresses of scope host (confirm_addr_indev in net/ipv4/devinet.c): it has to be off for ours, and for `all`.
  */
 function allowLoopback(netns?: NetnsRef): void {
-  // New devices take the default over, so that it comes before the list of those that exist.
+  // The default first, since new devices inherit it.
   for (const name of ['default', ...otherDevices(netns)]) {
     if (readSysctl(routeLocalnet(name), netns) === '0') writeSysctl(routeLocalnet(name), ON, netns);
   }

@@ -57,10 +57,10 @@ export function locateSteps(
       effect: `redirected to ${hostPort({ address: ALIAS[family], port: order.port })}, the persistent virtual server${order.masquerade ? ', and masqueraded' : ''}`,
     });
   }
-  const server = plan.servers.find(({ slot, server: { id } }) => {
+  const server = plan.servers.find(({ holder, server: { id } }) => {
     if (order.action === 'steer') return 'mark' in id && id.mark === order.mark;
-    if (order.action === 'redirect') return !('mark' in id) && slot !== null && id.port === order.port;
-    return slot === null;
+    if (order.action === 'redirect') return !('mark' in id) && holder !== null && id.port === order.port;
+    return holder === null;
   });
   if (!server) return steps;
   const { id, scheduler, persistenceSeconds } = server.server;

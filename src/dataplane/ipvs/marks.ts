@@ -12,7 +12,7 @@ export interface MarkScheme extends NumberScheme {
   isOurs(mark: number): boolean;
 }
 
-/** kube-proxy's, where the configuration says nothing. */
+/** kube-proxy's default. */
 export const DEFAULT_MASQUERADE_BIT = 14;
 
 const PREFIX = 0xfa000000;
@@ -66,12 +66,15 @@ export interface NumberScheme {
   readonly largestId: number;
 }
 
-/** Gives numbers to slots ("frontend cluster masquerade"); a slot keeps its number until it is forgotten. */
+/**
+ * Assigns numbers to holders: combinations of a frontend, a pool and masquerading ("KEY local masquerade"). A holder keeps
+ * its number until it is forgotten.
+ */
 export class NumberTable {
   readonly #scheme: NumberScheme;
-  readonly #slots = new Map<string, number>();
+  readonly #numbers = new Map<string, number>();
   readonly #used = new Set<number>();
-  /** Numbers of slots that the kernel had before this process started. */
+  /** Numbers that holders had in the kernel before this process started. */
   readonly #restored = new Map<string, number>();
   #next = 1;
 
@@ -79,25 +82,25 @@ export class NumberTable {
     this.#scheme = scheme;
   }
 
-  /** The slot had this number in an earlier run, and may still be wanted. */
-  restore(slot: string, number: number): void {
-    this.#restored.set(slot, number);
+  /** Records the number that a holder had in an earlier run. */
+  restore(holder: string, number: number): void {
+    this.#restored.set(holder, number);
     this.reserve(number);
   }
 
-  /** A server in the kernel has this number. */
+  /** Marks the number of a server in the kernel as used. */
   reserve(number: number): void {
     this.#used.add(this.#scheme.idOf(number));
   }
 
   /** Throws FairleadError (ENOSPC) when all numbers are in use. */
-  take(slot: string, masquerade: boolean): number {
-    const known = this.#slots.get(slot);
+  take(holder: string, masquerade: boolean): number {
+    const known = this.#numbers.get(holder);
     if (known !== undefined) return known;
-    const before = this.#restored.get(slot);
-    this.#restored.delete(slot);
+    const before = this.#restored.get(holder);
+    this.#restored.delete(holder);
     if (before !== undefined && this.#scheme.fits(before, masquerade)) {
-      this.#slots.set(slot, before);
+      this.#numbers.set(holder, before);
       return before;
     }
     while (this.#used.has(this.#next)) this.#next++;
@@ -105,21 +108,21 @@ export class NumberTable {
       throw new FairleadError(`all ${this.#scheme.largestId} numbers for virtual servers are in use`, {
         op: 'program IPVS',
         code: 'ENOSPC',
-        object: slot,
+        object: holder,
       });
     }
     const number = this.#scheme.of(this.#next, masquerade);
     this.#used.add(this.#next);
-    this.#slots.set(slot, number);
+    this.#numbers.set(holder, number);
     return number;
   }
 
-  /** The slot is not wanted any more, though its number is in use until `free`. */
-  forget(slot: string): void {
-    this.#slots.delete(slot);
+  /** Forgets a holder; its number stays in use until `free`. */
+  forget(holder: string): void {
+    this.#numbers.delete(holder);
   }
 
-  /** No server has this number any more. */
+  /** Frees a number that no server uses any longer. */
   free(number: number): void {
     const id = this.#scheme.idOf(number);
     this.#used.delete(id);

@@ -217,9 +217,9 @@ export async function applyChange(kernel: Kernel, state: Programmed, change: Cha
       state.servers.set(planned, key, waits, now, isLate ? late : early, remove);
     }
     const kept = new Set(plan?.servers.map(({ server }) => serverKey(server.id)));
-    for (const { server, slot } of old?.servers ?? []) {
+    for (const { server, holder } of old?.servers ?? []) {
       if (kept.has(serverKey(server.id))) continue;
-      if (slot !== null) numbersOf(state, server.id)?.table.forget(slot);
+      if (holder !== null) numbersOf(state, server.id)?.table.forget(holder);
       drop(state, server.id, old?.frontend.protocol !== 'UDP', now, remove);
     }
     if (plan) state.plans.set(key, plan);

@@ -4,11 +4,11 @@ import { bytesText, wordsText } from '../../nft/encoding.ts';
 import { type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import { frontendKey, KEYINGS, keyingOf } from '../rules/frontend-keys.ts';
 import { SCOPES } from '../rules/pick-chains.ts';
-import { slotOf } from './frontend-plan.ts';
+import { holderOf } from './frontend-plan.ts';
 import { markMap, redirectMap } from './layout.ts';
 import type { Kernel, Programmed } from './programming.ts';
 
-/** Gives slots the marks and aliases that they have in the kernel, so that their servers keep their connections. */
+/** Restores the marks and aliases that holders have in the kernel, so that their servers keep their connections. */
 export function restoreMarks({ tables }: Kernel, state: Programmed, map: ServiceMap): void {
   for (const table of tables) {
     const read = (name: string): Map<string, Uint8Array> =>
@@ -29,12 +29,12 @@ export function restoreMarks({ tables }: Kernel, state: Programmed, map: Service
       for (const source of SOURCE_CLASSES) {
         const route = frontend.routes[source];
         if (route.action !== 'forward') continue;
-        const slot = slotOf(frontend, route.pool, route.masquerade);
+        const holder = holderOf(frontend, route.pool, route.masquerade);
         const scopes = source === 'node' ? (['any'] as const) : ([source, 'any'] as const);
         const mark = scopes.map((scope) => maps.get(markMap(keying, scope))?.get(key)).find(Boolean);
-        if (mark && state.scheme.isOurs(readU32(mark))) state.marks.restore(slot, readU32(mark));
+        if (mark && state.scheme.isOurs(readU32(mark))) state.marks.restore(holder, readU32(mark));
         const alias = maps.get(redirectMap(keying, source))?.get(key);
-        if (alias) state.aliases.restore(slot, readBe16(alias, alias.length - 4));
+        if (alias) state.aliases.restore(holder, readBe16(alias, alias.length - 4));
       }
     }
   }

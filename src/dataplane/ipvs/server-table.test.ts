@@ -37,7 +37,7 @@ const planned = (scheduler: string, ...ips: string[]): PlannedServer => ({
     target: null,
   })),
   scheduler: SCHEDULERS[scheduler] ?? rr,
-  slot: null,
+  holder: null,
 });
 
 /** What a call writes, as errors name it: additions and changes first. */

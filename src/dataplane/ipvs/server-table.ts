@@ -23,13 +23,13 @@ interface RealState {
 
 interface ServerState {
   server: VirtualServer;
-  /** The frontend that it is for; null once no frontend wants it, until its connections are closed. */
+  /** Its frontend; null while it only drains. */
   owner: FrontendKey | null;
-  /** No address and port twice. A list, since there are hundreds of thousands, and those that change are few. */
+  /** Unique by address and port. A list, since there are hundreds of thousands, of which few change. */
   reals: RealState[];
 }
 
-/** Commands that are sent together, and whom a refusal concerns. */
+/** A batch of commands, and the frontend that each is for. */
 export interface Commands {
   readonly batch: IpvsBatch;
   readonly owners: (FrontendKey | null)[];
@@ -66,10 +66,10 @@ function refusalError({ code, object }: IpvsRefusal): FairleadError {
 
 export const serverKey = (id: ServerId): string =>
   'mark' in id ? `${id.family} ${id.mark}` : `${id.family} ${id.protocol} ${id.address} ${id.port}`;
+
 /**
- * The order in which servers are made; the opposite one is that in which many are deleted. The kernel keeps a deleted
- * real server for two minutes, latest first, and for each new one looks through them for the same (dest_trash): where
- * all come back in this order, the one that it looks for is the first.
+ * Orders servers for creation; many are deleted in the opposite order. The kernel keeps deleted real servers for two
+ * minutes, the latest first, and searches them for each new one (dest_trash): in this order the first one matches.
  */
 export function serverOrder(a: ServerId, b: ServerId): number {
   if (a.family !== b.family) return a.family < b.family ? -1 : 1;
@@ -89,16 +89,13 @@ const realKey = ({ address, port }: RealId) => `${address} ${port}`;
 const isSameReal = (a: RealId, b: RealId) => a.address === b.address && a.port === b.port;
 const byKey = <T extends RealId>(reals: readonly T[]) => new Map(reals.map((real) => [realKey(real), real]));
 
-/**
- * The virtual servers that are Fairlead's as they are in the kernel. Methods note the results of the commands that
- * they write as if all of them were done.
- */
+/** Fairlead's virtual servers in the kernel. Methods record commands as done when they append them to a batch. */
 export class ServerTable {
   readonly #servers = new Map<string, ServerState>();
   /** Servers with real servers that wait for their connections to close. */
   readonly #draining = new Set<string>();
 
-  /** Takes over a server that an earlier run left, or that `before`, an earlier table of this run, knows. */
+  /** Adopts a server from the kernel. `before`: the previous table of this process, which knows since when it drains. */
   adopt(
     server: VirtualServer,
     reals: readonly ShownRealServer[],
@@ -140,8 +137,8 @@ export class ServerTable {
   }
 
   /**
-   * Makes a server what the plan says: additions into `add`, what ends into `remove`. `drains`: connections to real
-   * servers that go are waited for.
+   * Changes a server to the plan: appends additions to `add`, removals to `remove`. `drains`: removed real servers stay
+   * until their connections are closed.
    */
   set(
     planned: PlannedServer,
@@ -191,7 +188,7 @@ export class ServerTable {
     this.#noteDraining(key, state);
   }
 
-  /** No frontend wants the server any more. True: it is gone with these commands; false: once it is idle. */
+  /** Removes a server that no frontend needs. True: these commands delete it; false: it is deleted when it is idle. */
   drop(id: ServerId, drains: boolean, now: number, remove: Commands): boolean {
     const key = serverKey(id);
     const state = this.#servers.get(key);
@@ -210,8 +207,8 @@ export class ServerTable {
   }
 
   /**
-   * Deletes what has drained: real servers without connections, those that `isOver` says, and servers without a
-   * frontend that have no real servers left. Returns the servers deleted.
+   * Deletes drained real servers: those without connections and those for which `isOver` is true; then servers without a
+   * frontend and real servers. Returns the deleted servers.
    */
   collect(
     read: (id: ServerId) => readonly ShownRealServer[],
@@ -245,7 +242,7 @@ export class ServerTable {
     return deleted;
   }
 
-  /** Compares with the kernel's servers. `isOurs` tells which of them Fairlead made. */
+  /** Compares with the kernel's servers. `isOurs`: Fairlead made it. */
   compare(
     shown: readonly VirtualServer[],
     read: (id: ServerId) => readonly ShownRealServer[],
@@ -273,7 +270,7 @@ export class ServerTable {
     return drifts;
   }
 
-  /** True: it is gone with these commands; false: once it is idle. */
+  /** True: these commands delete it; false: it is deleted when it is idle. */
   #retire(state: ServerState, real: RealState, waits: boolean, now: number, remove: Commands): boolean {
     const { id } = state.server;
     if (!waits) {
