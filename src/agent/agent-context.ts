@@ -12,6 +12,8 @@ export interface AgentOptions {
   readonly version: string;
   /** The command line's flags by name, for /flagz. */
   readonly flags: Readonly<Record<string, string>>;
+  /** Carries Services although a kube-proxy runs here, and leaves its rules. */
+  readonly beside: boolean;
   readonly clock: Clock;
   /** 0 ≤ n < 1 */
   readonly random: () => number;

@@ -49,11 +49,12 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   };
   mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
   let proxy: ProxyPart | null = null;
+  let isStarted = false;
 
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
     const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
-    if (proxied) watch(nodes);
+    watch(nodes);
     const wanted = dns || proxied || loadBalancer;
     const services = wanted ? context.follow(RESOURCES.services, { transform: trimService }) : null;
     const slices = wanted
@@ -102,6 +103,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     if (loadBalancer && services && slices)
       await startLoadBalancer(context, loadBalancer, { nodes, services, slices });
     await registration?.setReady();
+    isStarted = true;
     logger.info({ node: nodeName }, 'node is ready');
   };
   const startedAt = clock.now();
@@ -115,10 +117,10 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       // Load balancers are told to wait while the agent has no objects yet.
       health: () =>
         proxy?.health() ?? {
-          healthy: false,
+          healthy: isStarted,
           lastUpdated: startedAt,
           families: [],
-          problem: 'the agent is starting',
+          problem: isStarted ? null : 'the agent is starting',
         },
       node: () => nodes.get(configuration.nodeName),
       mode: () => proxy?.mode ?? configuration.proxy?.mode ?? '',

@@ -1,6 +1,9 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { readOptionalFile } from '../kernel/optional-file.ts';
+import { deleteAddress } from '../kernel/rtnetlink/addresses.ts';
+import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -9,8 +12,12 @@ import { removeNodeNetwork } from '../network/node-network.ts';
 import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
+import { DNS_ADDRESSES_FILE } from './dns-part.ts';
 import { MODE_FILE } from './mode-switch.ts';
+import { findRunningKubeProxy } from './running-kube-proxy.ts';
 
+const DEFAULT_STATE_DIR = '/var/lib/fairlead/agent';
+const CNI_FOLDERS = { binDir: '/opt/cni/bin', confDir: '/etc/cni/net.d' };
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
 /** What one step of a clean-up came to; `error`: it could not be done. */
@@ -21,8 +28,9 @@ export interface CleanupStep {
 
 /**
  * Removes what agents wrote on this node and nothing else: the rules, virtual servers, programs, maps and devices of
- * every mode, the rules of network policies, the pod network's devices and routes, and the CNI plugin. Each step is done whatever became of those
- * before. `configuration` of the agent that ran here: what it does not do is left alone; null: everything.
+ * every mode, the rules of network policies, the pod network's devices and routes, the CNI plugin and DNS
+ * addresses. A step that fails does not stop the others. `configuration` of the agent that ran here: parts that it switches
+ * off are left alone; null: everything, in the default folders. Chains whose names a running kube-proxy uses are left to it.
  */
 export async function removeAll(
   configuration: AgentConfiguration | null,
@@ -38,28 +46,53 @@ export async function removeAll(
     }
   };
   const cgroupParent = configuration?.pods?.cgroupParent ?? null;
+  const evidence = await findRunningKubeProxy();
+  const beside = evidence === null ? '' : `, without the chains of kube-proxy, which runs (${evidence})`;
   for (const mode of availableModes()) {
-    await step(`mode ${mode}`, () => removeMode(mode, cgroupParent, logger));
+    await step(`mode ${mode}${mode === 'iptables' ? beside : ''}`, () =>
+      removeMode(mode, cgroupParent, evidence !== null, logger),
+    );
   }
+  const stateDir = configuration?.stateDir ?? DEFAULT_STATE_DIR;
   if (configuration === null || configuration.policy) await step('network policies', () => removePolicies());
-  const cni = configuration?.network?.cni;
-  if (cni) {
-    await step('CNI plugin', () => uninstallCni({ ...cni, libDir: join(configuration.stateDir, 'cni') }));
+  const cni = configuration === null ? CNI_FOLDERS : configuration.network?.cni;
+  if (cni) await step('CNI plugin', () => uninstallCni({ ...cni, libDir: join(stateDir, 'cni') }));
+  if (configuration === null || configuration.dns) {
+    await step('DNS addresses', () => removeDnsAddresses(join(stateDir, DNS_ADDRESSES_FILE)));
   }
   if (configuration === null || configuration.network) await step('pod network', () => removeNodeNetwork());
-  if (configuration) {
-    await step('state', () => rmSync(join(configuration.stateDir, MODE_FILE), { force: true }));
-  }
+  await step('state', () => rmSync(join(stateDir, MODE_FILE), { force: true }));
   return steps;
 }
 
 /** Kernels without a mode's mechanism have nothing of it to remove. */
 const ABSENT = ['no-ipvs', 'no-dummy', 'missing-kernel-feature', 'ENOENT'];
 
-async function removeMode(mode: Mode, cgroupParent: string | null, logger: Logger): Promise<void> {
+/** Takes the addresses off the loopback device that the DNS part put there. */
+function removeDnsAddresses(file: string): void {
+  const addresses = readOptionalFile(file)?.split('\n').filter(Boolean) ?? [];
+  const socket = openRouteSocket();
+  try {
+    const loopback = getLink(socket, 'lo');
+    for (const address of addresses) {
+      deleteAddress(socket, { device: loopback.index, address, prefix: address.includes(':') ? 128 : 32 });
+    }
+  } finally {
+    socket.close();
+  }
+  rmSync(file, { force: true });
+}
+
+async function removeMode(
+  mode: Mode,
+  cgroupParent: string | null,
+  isBeside: boolean,
+  logger: Logger,
+): Promise<void> {
   try {
     const dataplane = await openDataplane(mode, {
       families: FAMILIES,
+      isBeside,
       logger,
       onForeignChange() {},
       onOutcome() {},

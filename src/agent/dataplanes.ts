@@ -12,6 +12,8 @@ import { readControlGroups } from '../runtime/control-groups.ts';
 export interface DataplaneSettings {
   readonly families: readonly IPFamily[];
   readonly logger: Logger;
+  /** kube-proxy runs here: what has its names is left when a mode is removed. */
+  readonly isBeside?: boolean;
   /** Somebody else has changed what the mode wrote: it is to be compared and repaired. */
   readonly onForeignChange: () => void;
   /** A mode that sees by itself how connections to endpoints go says so. */

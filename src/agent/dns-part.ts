@@ -1,4 +1,5 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
@@ -25,6 +26,9 @@ export interface DnsSources {
   readonly gateways: readonly string[];
 }
 
+/** Remembers which addresses were put on the loopback device, so that `cleanup` can remove them. */
+export const DNS_ADDRESSES_FILE = 'dns-addresses';
+
 /** Answers DNS on the cluster's addresses, which become the node's own: pods reach it without translation. */
 export async function startDns(
   context: AgentContext,
@@ -42,6 +46,7 @@ export async function startDns(
   } finally {
     socket.close();
   }
+  writeFileSync(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
   if (dns.refuseAtOnce) refuseAtOnce(logger);
   const metrics = createDnsMetrics(registry);
   const networks = [

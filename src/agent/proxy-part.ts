@@ -6,7 +6,7 @@ import { dial } from '../failover/dial.ts';
 import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
-import type { EndpointSlice, Node, Service, ServiceCidr } from '../kube/types.ts';
+import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
@@ -23,9 +23,11 @@ import { createServiceTable } from '../service/service-table.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { ProxyConfiguration } from './configuration.ts';
 import { openDataplane } from './dataplanes.ts';
+import { takeOver } from './kube-proxy-state.ts';
 import { createModeSwitch, modeOf } from './mode-switch.ts';
 import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
 import type { PolicyPart } from './policy-part.ts';
+import { findRunningKubeProxy, refuseBeside } from './running-kube-proxy.ts';
 import { serviceNetworks } from './service-networks.ts';
 
 /** The proxy of one node: loop, events, health checks, failover, connection tracking. */
@@ -64,6 +66,9 @@ export async function startProxyPart(
     component: 'fairlead-proxy',
     host: configuration.nodeName,
   });
+  const evidence = await findRunningKubeProxy();
+  if (evidence !== null && !context.beside) refuseBeside(evidence);
+  if (evidence !== null) logger.warn({ evidence }, 'kube-proxy runs on this node too: its rules are left');
   const families = familiesOf(node);
   const startedAt = clock.now();
   let self = node;
@@ -232,7 +237,14 @@ export async function startProxyPart(
     modes.follow(changed);
   };
   nodes.handle({ onAdd: followNode, onUpdate: followNode });
-  void proxy.programmed.then(() => modes.removeEarlier((earlier) => open(earlier, null)));
+  void proxy.programmed.then(async () => {
+    await modes.removeEarlier((earlier) => open(earlier, null));
+    if (evidence !== null) return;
+    const removed = await takeOver({ mode: modes.mode, families }, logger);
+    if (removed.length === 0) return;
+    const message = `removed the rules that kube-proxy left: ${removed.join(', ')}`;
+    events.event(self, 'Normal', 'TookOverFromKubeProxy', message, RESOURCES.nodes);
+  });
   return {
     proxy,
     metrics,

@@ -18,7 +18,7 @@ import { printSteps } from './cleanup.ts';
 import { defineCommand } from './command.ts';
 import { hasKubeProxyFlag, KUBE_PROXY_OPTIONS, readKubeProxyFlags } from './kube-proxy-flags.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
-import { choice, text, usageError } from './options.ts';
+import { choice, flag, text, usageError } from './options.ts';
 import { KUBERNETES_VERSION, version } from './version.ts';
 
 export const command = defineCommand({
@@ -36,6 +36,7 @@ export const command = defineCommand({
         main: true,
       },
     ),
+    beside: flag('carry Services although kube-proxy runs on this node, and leave its rules'),
     'hostname-override': text('NAME', 'the Node object of this machine, whatever --config says'),
     master: text('URL', 'the API server, whatever the kubeconfig says'),
     v: text('N', 'verbosity: from 4 on, the log says what is programmed', { short: 'v' }),
@@ -98,6 +99,7 @@ export const command = defineCommand({
           .filter(([name]) => !name.endsWith('password'))
           .map(([name, value]) => [name, String(value ?? '')]),
       ),
+      beside: options.beside === true,
       clock: systemClock,
       random: Math.random,
       logger,

@@ -39,18 +39,20 @@ test('the files below deploy/ are those of the generator (node tools/deployment-
 });
 
 for (const parts of INSTALLATIONS) {
-  test(`${parts}: the agent accepts its configuration, and its nodes get kube-proxy's role alone`, () => {
+  test(`${parts}: the agent accepts its configuration, and its nodes only read`, () => {
     const all = objects(parts);
     const text = all.find(({ kind }) => kind === 'ConfigMap')?.data?.['agent.yaml'] ?? '';
     const configuration = readConfiguration(parse(text), { NODE_NAME: 'node-1' });
     assert.equal(configuration.server, 'https://192.0.2.1:6443');
     assert.deepEqual(
       [configuration.proxy !== null, configuration.dns !== null, configuration.network !== null],
-      [true, parts !== 'proxy', parts === 'all'],
+      [parts !== 'policy', parts === 'proxy-dns' || parts === 'all', parts === 'all'],
     );
     assert.deepEqual(
       all.flatMap(({ roleRef }) => roleRef?.name ?? []),
-      ['system:node-proxier'],
+      parts === 'all' || parts === 'policy'
+        ? ['system:node-proxier', 'fairlead-policy']
+        : ['system:node-proxier'],
     );
   });
 }

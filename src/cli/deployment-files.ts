@@ -9,7 +9,7 @@ import { version } from './version.ts';
 
 /** Values of the Helm chart: the placeholder's name, its default and what it means. */
 const VALUES: readonly [name: string, fallback: string, meaning: string][] = [
-  ['parts', 'proxy', 'proxy, proxy-dns or all: what the agents carry'],
+  ['parts', 'proxy', 'proxy, proxy-dns, all or policy: what the agents carry'],
   ['image', `fairlead:${version}`, 'the image of the agent'],
   ['mode', 'nftables', 'nftables, ebpf, iptables, ipvs or userspace'],
   ['apiServer', '', 'https://HOST:PORT of the API server as nodes reach it; required'],

@@ -1,7 +1,7 @@
 import { stringify } from 'yaml';
 
 /** Which parts the agents of a cluster carry. */
-export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all'] as const;
+export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
 export type Installation = (typeof INSTALLATIONS)[number];
 
 /** Texts may be placeholders of a template language, such as "{{ .Values.image }}". */
@@ -37,13 +37,17 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
     serviceAccount(options, NAME),
     // The role of kube-proxy, which every cluster has, is all that a node's agent needs.
     clusterRoleBinding(options, NAME, 'system:node-proxier'),
+    ...(enforcesPolicies(options.parts) ? policyRights(options) : []),
     ...(hasPool ? announcementRights(options) : []),
     configMap(options),
     daemonSet(options),
-    ...(options.parts === 'proxy' ? [] : [dnsService(options)]),
+    ...(answersDns(options.parts) ? [dnsService(options)] : []),
     ...(hasPool ? addressController(options) : []),
   ];
 }
+
+const answersDns = (parts: Installation) => parts === 'proxy-dns' || parts === 'all';
+const enforcesPolicies = (parts: Installation) => parts === 'policy' || parts === 'all';
 
 /** The objects as YAML documents. */
 export function installationYaml(options: InstallationOptions): string {
@@ -90,6 +94,25 @@ function leaseRights(options: InstallationOptions, name: string, verbs: readonly
   ];
 }
 
+const POLICY_ROLE = 'fairlead-policy';
+
+/** Network policies select pods by labels of pods and namespaces. */
+function policyRights(options: InstallationOptions): KubeObject[] {
+  const binding = clusterRoleBinding(options, NAME, POLICY_ROLE);
+  return [
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'ClusterRole',
+      metadata: meta(options, POLICY_ROLE, false),
+      rules: [
+        { apiGroups: ['networking.k8s.io'], resources: ['networkpolicies'], verbs: ['list', 'watch'] },
+        { apiGroups: [''], resources: ['namespaces', 'pods'], verbs: ['list', 'watch'] },
+      ],
+    },
+    { ...binding, metadata: meta(options, POLICY_ROLE, false) },
+  ];
+}
+
 const announcementRights = (options: InstallationOptions) =>
   leaseRights(options, NAME, ['get', 'list', 'watch', 'create', 'update', 'delete']);
 
@@ -100,19 +123,26 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
     kind: 'AgentConfiguration',
     server: options.server,
     clusterDomain: options.clusterDomain,
-    proxy: {
-      mode: options.mode,
-      ...(clusterCidr === ''
-        ? { detectLocalMode: 'NodeCIDR' }
-        : { detectLocalMode: 'ClusterCIDR', clusterCIDRs: clusterCidr.split(',') }),
-    },
+    ...(parts === 'policy'
+      ? { policy: { enforce: true } }
+      : {
+          proxy: {
+            mode: options.mode,
+            ...(clusterCidr === ''
+              ? { detectLocalMode: 'NodeCIDR' }
+              : { detectLocalMode: 'ClusterCIDR', clusterCIDRs: clusterCidr.split(',') }),
+          },
+        }),
     ...(parts === 'all' ? { network: { overlay: 'vxlan', uplink: options.uplink, cni: {} } } : {}),
-    ...(parts === 'proxy' ? {} : { dns: { addresses: [options.dnsAddress] } }),
+    ...(!answersDns(parts) ? {} : { dns: { addresses: [options.dnsAddress] } }),
     ...(options.pool.length > 0 ? { loadBalancer: { pools: { default: options.pool } } } : {}),
-    healthzBindAddress: '0.0.0.0:10256',
-    metricsBindAddress: '127.0.0.1:10249',
+    // Beside kube-proxy, which has the usual ports.
+    healthzBindAddress: `0.0.0.0:${healthzPort(parts)}`,
+    metricsBindAddress: `127.0.0.1:${parts === 'policy' ? 10267 : 10249}`,
   };
 }
+
+const healthzPort = (parts: Installation) => (parts === 'policy' ? 10266 : 10256);
 
 function configMap(options: InstallationOptions): KubeObject {
   return {
@@ -150,7 +180,8 @@ function mounts(parts: Installation): Mount[] {
 
 function daemonSet(options: InstallationOptions): KubeObject {
   const folders = mounts(options.parts);
-  const probe = (path: string) => ({ httpGet: { host: '127.0.0.1', path, port: 10256 } });
+  const port = healthzPort(options.parts);
+  const probe = (path: string) => ({ httpGet: { host: '127.0.0.1', path, port } });
   return {
     apiVersion: 'apps/v1',
     kind: 'DaemonSet',

@@ -11,7 +11,7 @@ export const command = defineCommand({
   name: 'manifests',
   summary: 'print what installs Fairlead on a real cluster',
   description: [
-    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, rights and configuration. proxy: in place of kube-proxy; proxy-dns: in place of the cluster DNS too; all: the network of pods (CNI) too.',
+    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, rights and configuration. proxy: in place of kube-proxy; proxy-dns: in place of the cluster DNS too; all: the network of pods (CNI) and network policies too; policy: network policies alone, beside kube-proxy.',
     'docs/install.md tells what to do before and after, and what each right is for.',
   ],
   arguments: [],

@@ -30,6 +30,7 @@ export const ERROR_CODES = {
   ended: 'a process or the agent ended',
   interrupted: 'the user ended the command',
   locked: 'another process works on the cluster',
+  'other-proxy': 'kube-proxy runs on this node',
   'not-ready': 'something did not become ready in time',
   'not-root': 'the command needs the rights of root',
   'not-running': 'a process or container is not running',

@@ -42,6 +42,8 @@ export interface ProxyHealth {
 const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 const RETRY_MS = 5000;
+/** Tells these servers from kube-proxy's. */
+export const SERVER_HEADER = 'fairlead';
 const DELETION_TAINT = 'ToBeDeletedByClusterAutoscaler';
 
 /**
@@ -169,7 +171,11 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
       .then(() => answer(options, path))
       .catch((error: unknown) => text(500, `${messageOf(error)}\n`))
       .then(({ code, type, body }) => {
-        response.writeHead(code, { 'content-type': type, 'x-content-type-options': 'nosniff' });
+        response.writeHead(code, {
+          'content-type': type,
+          'x-content-type-options': 'nosniff',
+          server: SERVER_HEADER,
+        });
         response.end(body);
       });
   };

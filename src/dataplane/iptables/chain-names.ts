@@ -48,6 +48,10 @@ const OWN_PREFIXES = [
 export const isOwnChain = (name: string): boolean =>
   FIXED.has(name) || OWN_PREFIXES.some((prefix) => name.startsWith(prefix));
 
+/** True for the chains of this mode whose names kube-proxy does not use. */
+export const isUniqueChain = (name: string): boolean =>
+  name === CHAIN.localnet || Object.values(TREE).some((prefix) => name.startsWith(prefix));
+
 /** "namespace/name:port", as kube-proxy writes it in comments and hashes. */
 export const portName = (owner: PortRef): string =>
   owner.portName === ''

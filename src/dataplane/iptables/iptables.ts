@@ -10,7 +10,7 @@ import type { FrontendKey, ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
-import { portName, SET_PREFIX } from './chain-names.ts';
+import { isUniqueChain, portName, SET_PREFIX } from './chain-names.ts';
 import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
 import { locateSteps } from './locate.ts';
 import {
@@ -33,6 +33,8 @@ import { stages } from './staging.ts';
 export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock'> {
   /** Default "auto": the variant of the machine's `iptables`. */
   readonly variant?: Variant;
+  /** kube-proxy runs here: `remove` leaves the chains whose names it uses. */
+  readonly isBeside?: boolean;
 }
 
 /** How long to wait before removing sets again that were in use. */
@@ -44,7 +46,14 @@ const MAX_EXCLUDED = 16;
 
 /** Creates the iptables mode: chains with kube-proxy's names, found through a tree of chains instead of a list. */
 export function createIptables(options: IptablesOptions): Dataplane {
-  const { families, netns, variant = 'auto', logger = silentLogger, onForeignChange } = options;
+  const {
+    families,
+    netns,
+    variant = 'auto',
+    logger = silentLogger,
+    onForeignChange,
+    isBeside = false,
+  } = options;
   const tools = new Map(
     families.map((family): [IPFamily, Tool] => [
       family,
@@ -309,6 +318,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
         for (const tool of tools.values()) {
           for (;;) {
             const live = await readTables(tool);
+            if (isBeside) for (const table of TABLES) keepUnique(live[table]);
             guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
             const staged = (table: Table) => divided(keeping(removal(live[table]), live[table]), () => true);
             const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
@@ -321,7 +331,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
           }
         }
         if (openSets()) await destroySets(ownSets());
-        loopback.remove({ succeeded, guarded });
+        loopback.remove({ succeeded: succeeded || isBeside, guarded });
         rulesets.clear();
         current = null;
       });
@@ -373,6 +383,11 @@ function foreignHooks(table: Table, live: LiveTable): { chain: string; rule: Rul
       )
       .map((rule) => ({ chain, rule })),
   );
+}
+
+/** Leaves only the chains that kube-proxy does not have. */
+function keepUnique({ chains }: LiveTable): void {
+  for (const name of [...chains.keys()]) if (!isUniqueChain(name)) chains.delete(name);
 }
 
 function removal(live: LiveTable): TableInput {

@@ -1,0 +1,79 @@
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { get } from 'node:http';
+import { basename } from 'node:path';
+import { FairleadError, hasCode } from '../lib/errors.ts';
+import { SERVER_HEADER } from '../proxy/status-servers.ts';
+
+/** How a kube-proxy that runs on this node was found: "process 123", "it answers on port 10256". */
+export type Evidence = string;
+
+const ANSWER_MS = 1000;
+/** kube-proxy's servers for health and metrics. */
+const PORTS: readonly [port: number, path: string][] = [
+  [10256, '/healthz'],
+  [10249, '/proxyMode'],
+];
+
+/**
+ * Looks for a kube-proxy that runs in this network namespace: a process, or a server on its ports that is not
+ * Fairlead's. A container sees the node's processes only with hostPID; the ports answer in any.
+ */
+export async function findRunningKubeProxy(): Promise<Evidence | null> {
+  const pid = findProcess();
+  if (pid !== null) return `process ${pid}`;
+  const answers = await Promise.all(PORTS.map(([port, path]) => answersAsKubeProxy(port, path)));
+  const found = PORTS.find((_, i) => answers[i]);
+  return found ? `it answers on port ${found[0]}` : null;
+}
+
+/** Throws FairleadError "other-proxy" where a kube-proxy runs, with what to do. */
+export function refuseBeside(evidence: Evidence): never {
+  throw new FairleadError(`kube-proxy runs on this node (${evidence}): both would carry the same Services`, {
+    op: 'start proxy',
+    code: 'other-proxy',
+    hint: 'stop kube-proxy first (its rules stay and carry traffic meanwhile), or start with --beside',
+  });
+}
+
+function findProcess(): number | null {
+  const own = readlinkSync('/proc/self/ns/net');
+  for (const name of readdirSync('/proc')) {
+    if (!/^[0-9]+$/.test(name) || Number(name) === process.pid) continue;
+    try {
+      const words = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0');
+      const isKubeProxy =
+        basename(words[0] ?? '') === 'kube-proxy' ||
+        (basename(words[0] ?? '') === 'hyperkube' && words[1] === 'kube-proxy');
+      if (isKubeProxy && readlinkSync(`/proc/${name}/ns/net`) === own) return Number(name);
+    } catch (error) {
+      // It ended meanwhile, or belongs to another user.
+      if (!hasCode(error, 'ENOENT', 'ESRCH', 'EACCES', 'EPERM')) throw error;
+    }
+  }
+  return null;
+}
+
+function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const request = get({ host: '127.0.0.1', port, path, timeout: ANSWER_MS, agent: false }, (response) => {
+      let body = '';
+      response.on('data', (chunk) => {
+        body += String(chunk).slice(0, 4096);
+      });
+      response.on('end', () =>
+        resolve(response.headers.server !== SERVER_HEADER && isKubeProxys(path, body)),
+      );
+      response.on('error', () => resolve(false));
+    });
+    request.on('timeout', () => request.destroy());
+    // Nothing listens there, or it speaks another protocol.
+    request.on('error', () => resolve(false));
+  });
+}
+
+/** Other programs may have these ports. */
+function isKubeProxys(path: string, body: string): boolean {
+  return path === '/proxyMode'
+    ? ['iptables', 'ipvs', 'nftables'].includes(body.trim())
+    : body.includes('"lastUpdated"');
+}

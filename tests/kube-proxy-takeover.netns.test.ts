@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+
+/** An agent takes a node over from kube-proxy, and refuses while kube-proxy runs; `cleanup` leaves a running one alone. */
+
+const program = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kube-proxy');
+const skip = existsSync(program) ? false : 'KUBEBUILDER_ASSETS names no folder with kube-proxy';
+
+interface AgentFile {
+  readonly kubeconfig: string;
+  readonly network: unknown;
+  readonly dns: unknown;
+}
+
+let cluster: Cluster;
+let service: string;
+/** A configuration of the proxy alone: what else the agent made stays when it is cleaned up. */
+let proxyOnly: string;
+let kubeconfig: string;
+
+const onNode = (...words: string[]) =>
+  execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, ...words], { encoding: 'utf8' });
+const rules = () => onNode('iptables-save') + onNode('ip6tables-save') + onNode('nft', 'list', 'tables');
+const fairleadOnNode = (...words: string[]) =>
+  cluster.fairlead('exec', 'node/node-1', '--', 'fairlead', ...words);
+const clusterIP = (name: string) => cluster.ask('get', 'service', name, '-o', 'jsonpath={.spec.clusterIP}');
+
+async function killAgent(): Promise<void> {
+  await cluster.stopSupervisor();
+  const pid = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent?.pid;
+  assert.ok(pid);
+  process.kill(pid, 'SIGKILL');
+}
+
+async function startAgent(): Promise<void> {
+  assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+  await eventually(
+    () => cluster.fairlead('status'),
+    ({ status }) => status === 0,
+  );
+}
+
+async function startKubeProxy(mode: string): Promise<ChildProcess> {
+  const child = spawn(
+    'ip',
+    [
+      ...['netns', 'exec', `fl-${cluster.name}-node-1`, program, '--kubeconfig', kubeconfig],
+      ...['--hostname-override', 'node-1', '--proxy-mode', mode, '--cluster-cidr', '10.244.0.0/16'],
+      ...['--conntrack-max-per-core', '0'],
+    ],
+    { stdio: 'ignore' },
+  );
+  await eventually(rules, (text) =>
+    mode === 'iptables' ? text.includes(`-d ${service}/32`) : /table ip kube-proxy/.test(text),
+  );
+  return child;
+}
+
+async function stopKubeProxy(child: ChildProcess): Promise<void> {
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+}
+
+describe('a node that kube-proxy carries', { skip }, () => {
+  before(async () => {
+    cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
+    service = await clusterIP('hello');
+    const folder = `${cluster.stateRoot}/${cluster.name}/nodes/node-1`;
+    const own = JSON.parse(readFileSync(join(folder, 'agent.json'), 'utf8')) as AgentFile;
+    kubeconfig = own.kubeconfig;
+    proxyOnly = join(folder, 'proxy-only.json');
+    writeFileSync(proxyOnly, JSON.stringify({ ...own, network: null, dns: null, policy: null }));
+  });
+  after(() => cluster?.down());
+
+  for (const [theirs, ours] of [
+    ['iptables', 'nftables'],
+    ['iptables', 'iptables'],
+    ['nftables', 'iptables'],
+  ] as const) {
+    test(`kube-proxy in ${theirs} mode → ${ours} mode: nothing is lost, nothing of it stays`, async () => {
+      assert.equal((await cluster.fairlead('mode', ours, '--node', 'node-1')).status, 0);
+      await cluster.ask('create', 'service', 'clusterip', 'stale', '--tcp=80:8080');
+      await cluster.ask('set', 'selector', 'service', 'stale', 'app=hello');
+      const stale = await clusterIP('stale');
+      await killAgent();
+      assert.equal((await fairleadOnNode('cleanup', '--config', proxyOnly)).status, 0);
+      const kubeProxy = await startKubeProxy(theirs);
+      try {
+        await eventually(
+          () => cluster.request('node/node-1', `http://${service}`, '--count', '10'),
+          ({ failures }) => Object.keys(failures).length === 0,
+        );
+        const refused = await fairleadOnNode('agent', '--config', proxyOnly);
+        assert.equal(refused.status, 1);
+        assert.match(refused.out + refused.error, /kube-proxy runs on this node \(process [0-9]+\)/);
+
+        const before = theirs === 'iptables' ? onNode('iptables-save', '-t', 'nat') : '';
+        assert.equal((await fairleadOnNode('cleanup', '--config', proxyOnly)).status, 0);
+        if (theirs === 'iptables') {
+          const chains = (text: string) => text.split('\n').filter((line) => line.startsWith('-A'));
+          assert.deepEqual(chains(onNode('iptables-save', '-t', 'nat')), chains(before));
+        }
+      } finally {
+        await stopKubeProxy(kubeProxy);
+      }
+      await cluster.ask('delete', 'service', 'stale');
+      assert.match(onNode('nft', 'list', 'ruleset'), new RegExp(stale.replaceAll('.', '\\.')));
+      const load = cluster.load('node/node-1', `http://${service}`);
+      const connection = cluster.connect('node/node-1', service, 80);
+      await startAgent();
+      const left =
+        ours === 'iptables' ? /KUBE-PROXY-CANARY|kube-proxy/ : /KUBE-(PROXY|SERVICES|SVC)|kube-proxy/;
+      await eventually(rules, (text) => !left.test(text));
+      assert.doesNotMatch(onNode('nft', 'list', 'ruleset'), new RegExp(stale.replaceAll('.', '\\.')));
+      const { failures } = await load.stop();
+      assert.deepEqual(failures, {});
+      assert.equal((await connection.stop()).answers.size, 1);
+    });
+  }
+});
