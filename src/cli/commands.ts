@@ -62,6 +62,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./manifests.ts'),
   },
   {
+    name: 'preflight',
+    summary: 'look at this node for what would keep an agent from working',
+    load: () => import('./preflight.ts'),
+  },
+  {
     name: 'cleanup',
     summary: 'remove everything that an agent wrote on this node',
     load: () => import('./cleanup.ts'),

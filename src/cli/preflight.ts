@@ -1,0 +1,27 @@
+import { preflight } from '../agent/preflight.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { defineCommand } from './command.ts';
+import { flag } from './options.ts';
+
+const MARKS = { ok: '✓', note: '!', problem: '✗' } as const;
+
+export const command = defineCommand({
+  name: 'preflight',
+  summary: 'look at this node for what would keep an agent from working',
+  description: [
+    'Looks at the kernel, at rules of other proxies, at ports in use and at settings of the network, and names the fix for each problem. Changes nothing. Fails when there is a problem.',
+  ],
+  arguments: [],
+  options: { json: flag('print one JSON object') },
+  async run({ options }, output) {
+    requireRoot('preflight');
+    const findings = await preflight();
+    if (options.json) output.out(`${JSON.stringify({ findings })}\n`);
+    else {
+      for (const { level, what, fix } of findings) {
+        output.out(`${MARKS[level]} ${what}${fix === null ? '' : `\n    fix: ${fix}`}\n`);
+      }
+    }
+    return findings.some(({ level }) => level === 'problem') ? 1 : 0;
+  },
+});
