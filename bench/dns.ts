@@ -134,7 +134,7 @@ async function measure(what: string, over: string, lines: readonly string[]): Pr
 function measureMalformed(count: number): void {
   const respond = createResponder({
     resolve: createResolver(zone, null),
-    recursionAvailable: false,
+    offersRecursion: () => false,
     domain: zone.domain,
     metrics: createDnsMetrics(new Registry()),
     logger: { ...silentLogger, error: (_, message) => assert.fail(message) },

@@ -116,7 +116,7 @@ test('malformed packets never throw, what is answered is well formed, and nothin
   const registry = new Registry();
   const respond = createResponder({
     resolve: createResolver(shopZone(), null),
-    recursionAvailable: false,
+    offersRecursion: () => false,
     domain: 'cluster.local',
     metrics: createDnsMetrics(registry),
     logger: { ...silentLogger, error: (_, message) => assert.fail(message) },

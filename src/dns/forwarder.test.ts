@@ -233,3 +233,16 @@ test('upstream addresses', () => {
     assert.throws(() => parseUpstream(bad), { code: 'bad-config' }, bad);
   }
 });
+
+test('recursion is offered while there is an upstream', () => {
+  const forwarder = createForwarder({ upstreams: [] });
+  assert.equal(forwarder.offersRecursion, false);
+  forwarder.setUpstreams(['192.0.2.1']);
+  assert.equal(forwarder.offersRecursion, true);
+  forwarder.setUpstreams([]);
+  assert.equal(forwarder.offersRecursion, false);
+  forwarder.close();
+  const stubbed = createForwarder({ upstreams: [], stubDomains: { 'example.com': ['192.0.2.1'] } });
+  assert.equal(stubbed.offersRecursion, true);
+  stubbed.close();
+});

@@ -29,6 +29,8 @@ export interface Forwarder {
   resolve(query: OutgoingQuery): Answer | Promise<Answer>;
   /** Replaces the default upstreams, when resolv.conf has changed. Throws FairleadError "bad-config". */
   setUpstreams(upstreams: readonly string[]): void;
+  /** False without any upstream: recursion is not offered then (RFC 1035, RA). */
+  readonly offersRecursion: boolean;
   close(): void;
 }
 
@@ -45,6 +47,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
     stubs.set(domain.replace(/\.$/, '').toLowerCase(), createUpstreamGroup(addresses, context));
   }
   let upstreams = createUpstreamGroup(options.upstreams, context);
+  let offersRecursion = options.upstreams.length > 0 || stubs.size > 0;
   const underWay = new Map<string, Promise<Answer>>();
 
   function groupFor(name: Name): UpstreamGroup {
@@ -95,6 +98,10 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       const next = createUpstreamGroup(addresses, context);
       upstreams.close();
       upstreams = next;
+      offersRecursion = addresses.length > 0 || stubs.size > 0;
+    },
+    get offersRecursion() {
+      return offersRecursion;
     },
     close() {
       upstreams.close();

@@ -13,7 +13,7 @@ const MIN_UDP_BYTES = 512;
 
 export interface ResponderOptions {
   readonly resolve: (query: Query) => Resolution | Promise<Resolution>;
-  readonly recursionAvailable: boolean;
+  readonly offersRecursion: () => boolean;
   /** The cluster domain; the zone label of metrics. */
   readonly domain: string;
   readonly metrics: DnsMetrics | null;
@@ -28,7 +28,7 @@ export type Responder = (
 ) => Buffer | null | Promise<Buffer | null>;
 
 export function createResponder(options: ResponderOptions): Responder {
-  const { resolve, recursionAvailable, domain, metrics, logger } = options;
+  const { resolve, offersRecursion, domain, metrics, logger } = options;
 
   function encode(query: Query, answer: Answer, transport: Transport): Buffer {
     const udpLimit = Math.min(MAX_UDP_BYTES, Math.max(MIN_UDP_BYTES, query.edns?.udpSize ?? 0));
@@ -39,7 +39,7 @@ export function createResponder(options: ResponderOptions): Responder {
           response: true,
           authoritative: answer.authoritative,
           truncated: false,
-          recursionAvailable,
+          recursionAvailable: offersRecursion(),
           authenticData: answer.authenticData && (query.authenticData || query.edns?.dnssecOk === true),
           rcode: answer.rcode,
         },

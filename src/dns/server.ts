@@ -49,7 +49,7 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
   const limits = { ...DEFAULT_TCP_LIMITS, ...options.tcp };
   const respond = createResponder({
     resolve: createResolver(zone, forwarder),
-    recursionAvailable: forwarder !== null,
+    offersRecursion: () => forwarder?.offersRecursion === true,
     domain: zone.domain,
     metrics: options.metrics ?? null,
     logger,
