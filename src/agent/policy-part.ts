@@ -8,6 +8,7 @@ import { allows } from '../policy/allows.ts';
 import { type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
+import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
 
 /** A pod waits for its policies for at most this long; then its start fails, and is tried again. */
@@ -24,6 +25,8 @@ export interface PolicyPart {
   readonly ready: Promise<void>;
   /** Whether packets to Services go to a proxy on this node, which asks `admits`. Default: false. */
   setProxied(isProxied: boolean): void;
+  /** See `mayBeDenied` of src/policy. */
+  mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
   /** Whether policies let a client's address connect to an endpoint. */
   admits(
     client: string,
@@ -193,6 +196,8 @@ export function startPolicies(context: AgentContext): PolicyPart {
       isProxied = wanted;
       enforcement?.rewrite();
     },
+    mayBeDenied: (connection) =>
+      table.policyCount > 0 && mayBeDenied(table, { ...connection, node: configuration.nodeName }),
     admits(client, { ip, port }, protocol) {
       if (table.policyCount === 0) return true;
       const packet = { source: client, destination: ip, port, protocol };

@@ -195,6 +195,7 @@ export async function startProxyPart(
     metrics,
     mode: () => modes.mode,
     map: () => proxy.map,
+    ...(policies ? { mayBeDenied: policies.mayBeDenied } : {}),
     program: () => proxy.notify({ urgent: true }),
   });
   context.onClose(() => failover.close());

@@ -8,6 +8,7 @@ import {
   type Frontend,
   type Pool,
   type PortRef,
+  type Protocol,
   type ServiceMap,
   SOURCE_CLASSES,
 } from '../service/model.ts';
@@ -35,6 +36,15 @@ export interface FailoverOptions {
   readonly onEjected: (endpoints: ReadonlySet<EndpointKey>) => void;
   /** An endpoint was ejected or returned. For events and metrics. */
   readonly onVerdict?: (verdict: FailoverVerdict) => void;
+  /**
+   * Whether network policies may be why a connection is not answered; it then says nothing about the endpoint.
+   * `client` null: this node's own check. Default: never.
+   */
+  readonly mayBeDenied?: (connection: {
+    readonly client: string | null;
+    readonly endpoint: AddressAndPort;
+    readonly protocol: Protocol;
+  }) => boolean;
   readonly onUnanswered?: (count: number) => void;
   readonly onOverrun?: () => void;
   readonly settings?: EjectionSettings;
@@ -86,6 +96,7 @@ export function startFailover(options: FailoverOptions): Failover {
     if (outcome.kind === 'success' && !policy.isTracked(key)) return;
     const frontend = frontendOf(outcome);
     if (!frontend) return;
+    if (outcome.kind === 'timeout' && options.mayBeDenied?.(outcome)) return;
     const pools = poolsOf(frontend).map((pool) => keysOf(pool, protocol));
     if (!pools.some((pool) => pool.includes(key))) return;
     known.set(key, { endpoint, owner: frontend.owner });
@@ -127,7 +138,11 @@ export function startFailover(options: FailoverOptions): Failover {
     const result = await dial(endpoint, EJECTION_RULES.agentCheckMs, clock, netns, (answer) =>
       answeredLate(key, answer),
     );
-    if (!closed) carryOut(policy.checked(clock.now(), key, result));
+    if (closed) return;
+    // Only TCP is checked.
+    const isNoSign =
+      result === 'timeout' && options.mayBeDenied?.({ client: null, endpoint, protocol: 'TCP' });
+    carryOut(policy.checked(clock.now(), key, isNoSign ? null : result));
   }
 
   function schedule(): void {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { allows, type PolicyPacket } from './allows.ts';
 import { createPolicyTable, type PolicyTable } from './policy-table.ts';
+import { mayBeDenied } from './silence.ts';
 import { ALL, fill, namespace, pod, policy, withLabels } from './testing/policy-objects.ts';
 import { NAMESPACES, PODS, POLICY_ROWS, rowPacket } from './testing/policy-rows.ts';
 
@@ -76,6 +77,28 @@ test('a verdict names the policy, the rule and the peer', () => {
     kind: 'no-rule',
     policies: ['x/p'],
   });
+});
+
+describe('an unanswered connection that policies may deny says nothing about its endpoint', () => {
+  const only = policy('p', {
+    podSelector: withLabels('tier=web'),
+    ingress: [{ from: [{ podSelector: withLabels('app=a') }] }],
+  });
+  const rows: [name: string, client: string | null, to: string, node: string, isDenied: boolean][] = [
+    ['a client that is denied', '10.244.1.13', '10.244.1.12', 'node-1', true],
+    ['a client that is allowed', '10.244.1.11', '10.244.1.12', 'node-1', false],
+    ['the node of the pod itself', null, '10.244.1.12', 'node-1', false],
+    ['another node', null, '10.244.1.12', 'node-2', true],
+    ['a pod that is not isolated', null, '10.244.1.11', 'node-2', false],
+  ];
+  for (const [name, client, ip, node, isDenied] of rows) {
+    test(name, () => {
+      const table = createPolicyTable('node-1');
+      fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies: [only] });
+      const endpoint = { ip, port: 80 };
+      assert.equal(mayBeDenied(table, { client, endpoint, protocol: 'TCP', node }), isDenied);
+    });
+  }
 });
 
 describe('changes reach the verdict', () => {

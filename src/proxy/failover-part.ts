@@ -1,5 +1,5 @@
 import type { Mode } from '../dataplane/dataplane.ts';
-import { type FailoverVerdict, startFailover } from '../failover/failover.ts';
+import { type FailoverOptions, type FailoverVerdict, startFailover } from '../failover/failover.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
@@ -22,6 +22,7 @@ export interface FailoverPartOptions {
   readonly metrics: ProxyMetrics;
   readonly mode: () => Mode;
   readonly map: () => ServiceMap | null;
+  readonly mayBeDenied?: FailoverOptions['mayBeDenied'];
   /** The table has changed, and clients wait for it. */
   readonly program: () => void;
 }
@@ -42,6 +43,7 @@ export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
     clock,
     logger,
     map,
+    ...(options.mayBeDenied ? { mayBeDenied: options.mayBeDenied } : {}),
     // The userspace mode's flows lead to its own listeners; it reports their outcomes itself.
     tracked: () => mode() !== 'userspace',
     onEjected(endpoints) {
