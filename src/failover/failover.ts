@@ -42,7 +42,7 @@ export interface FailoverOptions {
    */
   readonly mayBeDenied?: (connection: {
     readonly client: string | null;
-    readonly endpoint: AddressAndPort;
+    readonly endpoint: SocketAddress;
     readonly protocol: Protocol;
   }) => boolean;
   readonly onUnanswered?: (count: number) => void;
