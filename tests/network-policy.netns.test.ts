@@ -50,6 +50,7 @@ interface NodeUnderTest {
 const undo = new Undo();
 const places = new Map<string, Place>();
 const nodes: NodeUnderTest[] = [];
+let nextPort = 20_000;
 let present: readonly NetworkPolicy[] = [];
 
 before(async () => {
@@ -117,7 +118,7 @@ const tablesOf = (netns: string) =>
 async function check(packets: readonly { readonly text: string; readonly isAllowed: boolean }[]) {
   const outcomes = packets.flatMap(({ text, isAllowed }) =>
     FAMILIES.map(async (family) => {
-      const arrived = await arrives(places, rowPacket(text), family);
+      const arrived = await arrives(places, rowPacket(text), family, nextPort++);
       return arrived === isAllowed ? [] : [`${text} IPv${family === 0 ? 4 : 6}: ${arrived}`];
     }),
   );

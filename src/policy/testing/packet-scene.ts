@@ -47,11 +47,15 @@ export async function listenEverywhere(places: Iterable<Place>): Promise<() => v
   };
 }
 
-/** Sends the first packet of a flow, and tells whether it is answered. */
+/**
+ * Sends the first packet of a flow, and tells whether it is answered. `sourcePort` of UDP: one that no earlier call had,
+ * since its flow would still be open.
+ */
 export function arrives(
   places: ReadonlyMap<string, Place>,
   { from, to, port, protocol }: RowPacket,
   family: 0 | 1,
+  sourcePort: number,
 ): Promise<boolean> {
   const [client, server] = [places.get(from), places.get(to)];
   const source = client?.ips[family];
@@ -60,7 +64,7 @@ export function arrives(
     throw new Error(`no such place: ${from}, ${to}`);
   return protocol === 'TCP'
     ? connects(client.netns, destination, port)
-    : answers(client.netns, source, destination, port);
+    : answers(client.netns, { source, sourcePort }, destination, port);
 }
 
 async function connects(netns: NetnsRef, address: string, port: number): Promise<boolean> {
@@ -77,10 +81,15 @@ async function connects(netns: NetnsRef, address: string, port: number): Promise
   }
 }
 
-async function answers(netns: NetnsRef, source: string, address: string, port: number): Promise<boolean> {
+async function answers(
+  netns: NetnsRef,
+  { source, sourcePort }: { readonly source: string; readonly sourcePort: number },
+  address: string,
+  port: number,
+): Promise<boolean> {
   const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
   const listening = once(socket, 'listening');
-  socket.bind({ fd: bindUdpIn(netns, source, 0) });
+  socket.bind({ fd: bindUdpIn(netns, source, sourcePort) });
   await listening;
   try {
     const answer = once(socket, 'message').then(() => true);
