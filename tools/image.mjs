@@ -89,6 +89,8 @@ function buildSystem() {
   for (const folder of ['etc', 'tmp', 'run', 'var/lib', 'proc', 'sys', 'dev']) {
     mkdirSync(join(system, folder), { recursive: true });
   }
+  // Container runtimes name network namespaces by /var/run/netns.
+  symlinkSync('../run', join(system, 'var', 'run'));
   writeFileSync(join(system, 'etc', 'passwd'), 'root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n');
   writeFileSync(join(system, 'etc', 'group'), 'root:x:0:\nnogroup:x:65534:\n');
 }
