@@ -22,18 +22,26 @@ export async function electPools(
 ): Promise<void> {
   const { client, clock, random, logger, signal } = context;
   const work = async (held: AbortSignal) => {
-    const follow = <T extends KubeObject>(resource: Resource<T>): Cache<T> =>
+    const follow = <T extends KubeObject>(resource: Resource<T>, namespace?: string): Cache<T> =>
       createCache(
         client,
         resource,
-        startInformer({ client, resource, clock, random, logger, signal: held }),
+        startInformer({
+          client,
+          resource,
+          clock,
+          random,
+          logger,
+          signal: held,
+          ...(namespace === undefined ? {} : { namespace }),
+        }),
         held,
       );
     const caches = {
       services: follow(RESOURCES.services),
       namespaces: follow(RESOURCES.namespaces),
       nodes: follow(RESOURCES.nodes),
-      leases: follow(RESOURCES.leases),
+      leases: follow(RESOURCES.leases, ANNOUNCEMENT_NAMESPACE),
     };
     await Promise.all(Object.values(caches).map(({ informer }) => informer.synced));
     held.throwIfAborted();
