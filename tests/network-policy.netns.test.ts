@@ -118,7 +118,7 @@ const tablesOf = (netns: string) =>
 async function check(packets: readonly { readonly text: string; readonly isAllowed: boolean }[]) {
   const outcomes = packets.flatMap(({ text, isAllowed }) =>
     FAMILIES.map(async (family) => {
-      const arrived = await arrives(places, rowPacket(text), family, nextPort++);
+      const arrived = await arrives(places, rowPacket(text), family, nextPort++, isAllowed);
       return arrived === isAllowed ? [] : [`${text} IPv${family === 0 ? 4 : 6}: ${arrived}`];
     }),
   );

@@ -82,7 +82,7 @@ export function nodeReady(watch: ClusterWatch, name: string): Requirement {
 
 /**
  * Requires that the pods that are shown as ready are so since `since` (milliseconds since 1970): after a stop, their
- * status is that of before until their nodes' agents have started them again.
+ * status is out of date until their nodes' agents have started them again.
  */
 export function podsRestarted(watch: ClusterWatch, since: number): Requirement[] {
   const isReady = (pod: Pod) =>

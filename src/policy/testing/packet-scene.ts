@@ -8,8 +8,10 @@ import type { RowPacket } from './policy-rows.ts';
 /** Ports that every pod and place listens on. */
 const TCP_PORTS = [80, 81, 82];
 const UDP_PORTS = [53, 80];
-/** A packet that has not arrived after this time was dropped. */
+/** How long a packet that has to be dropped may take to arrive all the same. */
 const DROPPED_MS = 400;
+/** How long an answer may take that has to come, on a busy machine. */
+const ANSWERED_MS = 10_000;
 
 /** Something that sends and receives packets: a pod, a node, a host outside. */
 export interface Place {
@@ -48,32 +50,34 @@ export async function listenEverywhere(places: Iterable<Place>): Promise<() => v
 }
 
 /**
- * Sends the first packet of a flow, and tells whether it is answered. `sourcePort` of UDP: one that no earlier call had,
- * since its flow would still be open.
+ * Sends the first packet of a flow, and tells whether it is answered. `isExpected`: whether it has to be, which decides
+ * how long to wait. `sourcePort` of UDP: one that no earlier call had, since its flow would still be open.
  */
 export function arrives(
   places: ReadonlyMap<string, Place>,
   { from, to, port, protocol }: RowPacket,
   family: 0 | 1,
   sourcePort: number,
+  isExpected: boolean,
 ): Promise<boolean> {
+  const waitMs = isExpected ? ANSWERED_MS : DROPPED_MS;
   const [client, server] = [places.get(from), places.get(to)];
   const source = client?.ips[family];
   const destination = server?.ips[family];
   if (!client || source === undefined || destination === undefined)
     throw new Error(`no such place: ${from}, ${to}`);
   return protocol === 'TCP'
-    ? connects(client.netns, destination, port)
-    : answers(client.netns, { source, sourcePort }, destination, port);
+    ? connects(client.netns, destination, port, waitMs)
+    : answers(client.netns, { source, sourcePort }, destination, port, waitMs);
 }
 
-async function connects(netns: NetnsRef, address: string, port: number): Promise<boolean> {
+async function connects(netns: NetnsRef, address: string, port: number, waitMs: number): Promise<boolean> {
   const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
   socket.connect(port, address);
   try {
     return await Promise.race([
       once(socket, 'connect').then(() => true),
-      new Promise<false>((resolve) => setTimeout(() => resolve(false), DROPPED_MS)),
+      new Promise<false>((resolve) => setTimeout(() => resolve(false), waitMs).unref()),
     ]);
   } finally {
     socket.on('error', () => {});
@@ -86,6 +90,7 @@ async function answers(
   { source, sourcePort }: { readonly source: string; readonly sourcePort: number },
   address: string,
   port: number,
+  waitMs: number,
 ): Promise<boolean> {
   const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
   const listening = once(socket, 'listening');
@@ -96,7 +101,7 @@ async function answers(
     socket.send('?', port, address);
     return await Promise.race([
       answer,
-      new Promise<false>((resolve) => setTimeout(() => resolve(false), DROPPED_MS)),
+      new Promise<false>((resolve) => setTimeout(() => resolve(false), waitMs).unref()),
     ]);
   } finally {
     socket.close();
