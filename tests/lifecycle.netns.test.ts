@@ -227,7 +227,7 @@ describe('bad input of up is refused in words, and nothing is made', () => {
     );
     const up = await runFairlead(stateRoot, ['up', '--detach', '--name', name, '-f', file]);
     assert.equal(up.status, 1);
-    assert.match(up.error, /unknown field "spec\.ports\[0\]\.nodeport"/);
+    assert.match(up.error, /\.spec\.ports\[0\]\.nodeport: field not declared in schema/);
     assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
     rmSync(stateRoot, { recursive: true, force: true });
   });

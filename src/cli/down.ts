@@ -1,7 +1,7 @@
 import { findProcesses } from '../cluster/processes.ts';
 import { removeCluster } from '../cluster/removal.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { checkClusterName, listClusters } from '../cluster/state.ts';
+import { checkClusterName, isUnfinished, listClusters } from '../cluster/state.ts';
 import { listTopology } from '../network/topology.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { flag } from './options.ts';
@@ -22,7 +22,10 @@ export const command = defineCommand({
     const names = options.all ? listClusters() : [checkClusterName(options.name)];
     for (const name of names) {
       const known =
-        listClusters().includes(name) || listTopology(name).length > 0 || findProcesses(name, []).length > 0;
+        listClusters().includes(name) ||
+        isUnfinished(name) ||
+        listTopology(name).length > 0 ||
+        findProcesses(name, []).length > 0;
       if (!known) {
         output.out(`no such cluster: ${name}\n`);
         continue;

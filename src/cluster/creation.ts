@@ -1,4 +1,4 @@
-import { closeSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { listenTcpIn } from '../kernel/netns.ts';
 import { createClient } from '../kube/client.ts';
@@ -12,7 +12,14 @@ import { addNodes, removeNodes } from './nodes.ts';
 import { identify, isRunning } from './process-identity.ts';
 import { startSupervisor } from './processes.ts';
 import type { Progress } from './progress.ts';
-import { type ClusterState, clusterPaths, listClusters, readCluster, writeCluster } from './state.ts';
+import {
+  type ClusterState,
+  clusterPaths,
+  isUnfinished,
+  listClusters,
+  readCluster,
+  writeCluster,
+} from './state.ts';
 
 const FIRST_API_PORT = 6443;
 
@@ -47,7 +54,7 @@ export function refuseLeftovers(name: string): void {
   if (listTopology(name).length > 0) {
     throw refuse(`namespaces of an earlier cluster ${name} exist`, `fairlead down --name ${name}`);
   }
-  if (existsSync(root) && readdirSync(root).length > 0)
+  if (existsSync(root) && !isUnfinished(name))
     throw refuse(`${root} exists and is not a cluster`, 'choose another --name, or remove the folder');
 }
 

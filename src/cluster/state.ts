@@ -183,6 +183,15 @@ export function listClusters(): string[] {
   }
 }
 
+/** Tells whether a cluster's folder is there without its state, as `up` leaves it when it is killed at its first write. */
+export function isUnfinished(name: string): boolean {
+  const { root } = clusterPaths(name);
+  return (
+    existsSync(root) &&
+    readdirSync(root).every((entry) => entry.startsWith(`${STATE_FILE}.`) && entry.endsWith('.new'))
+  );
+}
+
 /** Removes a cluster's folder, and the common one when it was the last. */
 export function removeClusterFolder(name: string): void {
   const { root } = clusterPaths(name);
