@@ -1,16 +1,16 @@
 import type { FieldReader } from './field-reader.ts';
 
-/** One field of a configuration as its reader asks for it. */
+/** One field of a configuration as its reader declares it. */
 export interface FieldDescription {
   /** "proxy.mode" */
   readonly path: string;
-  /** "text", "true or false", "whole number from 0 to 31", "one of a, b", "list of text", "duration", "object" … */
+  /** "string", "boolean", "integer from 0 to 31", "one of a, b", "list of strings", "duration", "object" … */
   readonly type: string;
-  /** The value where the field is absent, as it would be written; null: there is none, and the field is off. */
+  /** The default as it would be written; null: none, and the field is unset. */
   readonly fallback: string | null;
 }
 
-/** A reader without a document: it answers with every default and records what it was asked for, nested parts too. */
+/** Calls a configuration reader without a document: every field gets its default and is recorded, nested fields too. */
 export function recordFields(read: (reader: FieldReader) => unknown): FieldDescription[] {
   const fields: FieldDescription[] = [];
   read(recorder('', fields));
@@ -26,23 +26,23 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
   };
   return {
     text(field, fallback) {
-      add(field, 'text', JSON.stringify(fallback));
+      add(field, 'string', JSON.stringify(fallback));
       return fallback;
     },
     optionalText(field) {
-      add(field, 'text', null);
+      add(field, 'string', null);
       return null;
     },
     flag(field, fallback) {
-      add(field, 'true or false', `${fallback}`);
+      add(field, 'boolean', `${fallback}`);
       return fallback;
     },
     number(field, fallback, min, max) {
-      add(field, `whole number from ${min} to ${max}`, `${fallback}`);
+      add(field, `integer from ${min} to ${max}`, `${fallback}`);
       return fallback;
     },
     optionalNumber(field, min, max) {
-      add(field, `whole number from ${min} to ${max}`, null);
+      add(field, `integer from ${min} to ${max}`, null);
       return null;
     },
     choice(field, choices, fallback) {
@@ -50,11 +50,11 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
       return fallback;
     },
     texts(field, fallback) {
-      add(field, 'list of text', JSON.stringify(fallback));
+      add(field, 'list of strings', JSON.stringify(fallback));
       return [...fallback];
     },
     listsByName(field) {
-      add(field, 'object of lists of text', '{}');
+      add(field, 'object of lists of strings', '{}');
       return {};
     },
     duration(field, fallbackMs) {
@@ -62,7 +62,7 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
       return fallbackMs;
     },
     object: (field, read) => nested(field, 'object', read),
-    optionalObject: (field, read) => nested(field, 'object; absent: this part is off', read),
+    optionalObject: (field, read) => nested(field, 'object; absent: disabled', read),
     ignore() {},
     unknownFields: () => [],
     ignoreUnknown() {},

@@ -24,15 +24,15 @@ async function run(...words: string[]): Promise<{ status: number; out: string; e
   return { status, out, err };
 }
 
-test("README's command table is made of the commands' own tables", async () => {
+test("README's command table equals the commands' option tables", async () => {
   const rows = await Promise.all(
     shown.map(async ({ load }) => {
       const { command } = await load();
       return `| \`${command.synopsis.replaceAll('|', '\\|')}\` | ${command.summary} |`;
     }),
   );
-  const table = ['| command | does |', '| --- | --- |', ...rows].join('\n');
-  const start = README.indexOf('| command | does |');
+  const table = ['| command | description |', '| --- | --- |', ...rows].join('\n');
+  const start = README.indexOf('| command | description |');
   assert.equal(README.slice(start, README.indexOf('\n\n', start)), table);
 });
 

@@ -1,6 +1,6 @@
 import type { Mode } from './dataplane.ts';
 
-/** Something that a mode does differently from the others, by its nature or as kube-proxy's mode of that name does. */
+/** A behaviour that differs between modes, by nature or as in kube-proxy's mode of the same name. */
 export type DifferenceId =
   | 'server-sees-node'
   | 'hairpin-keeps-source'
@@ -14,7 +14,7 @@ export interface ModeDifference {
   readonly text: string;
 }
 
-/** Every way in which the modes differ for a client or a server. */
+/** All differences between the modes that a client or a server can observe. */
 export const MODE_DIFFERENCES: readonly ModeDifference[] = [
   {
     id: 'server-sees-node',
@@ -24,7 +24,7 @@ export const MODE_DIFFERENCES: readonly ModeDifference[] = [
   {
     id: 'no-sctp',
     modes: ['userspace'],
-    text: 'SCTP is not carried: such ports are left out, and an event on the Service says so.',
+    text: 'SCTP is not supported: SCTP ports are left out, and an event on the Service reports it.',
   },
   {
     id: 'hairpin-keeps-source',
@@ -34,16 +34,16 @@ export const MODE_DIFFERENCES: readonly ModeDifference[] = [
   {
     id: 'node-ports-on-primary-addresses',
     modes: ['nftables', 'ebpf'],
-    text: "Without nodePortAddresses, node ports answer on the node's primary addresses alone; in the other modes they answer on all addresses.",
+    text: "Without nodePortAddresses, node ports answer only on the node's primary addresses; in the other modes they answer on all addresses.",
   },
 ];
 
-/** Whether a mode differs from the others in this way. */
+/** Returns whether a mode has this difference. */
 export function modeDiffers(mode: Mode, id: DifferenceId): boolean {
   return MODE_DIFFERENCES.some((one) => one.id === id && one.modes.includes(mode));
 }
 
-/** The sentence of a difference. */
+/** Returns the sentence that describes a difference. */
 export function differenceText(id: DifferenceId): string {
   return MODE_DIFFERENCES.find((one) => one.id === id)?.text ?? id;
 }
