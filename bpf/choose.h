@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Chooses an endpoint. */
 #pragma once
+#include "branchless.h"
 #include "ejection.h"
 
 #define NO_BACKEND (~0u)
@@ -50,7 +51,7 @@ static __always_inline struct endpoint *choose(const struct frontend *frontend, 
 					       __u64 now, __u32 avoid)
 {
 	__u32 count = route->count, balance = frontend->balance & BALANCE_MASK;
-	__u32 seen = count < PROGRAM_SAMPLE ? count : PROGRAM_SAMPLE, good, pick, at;
+	__u32 seen = lesser(count, PROGRAM_SAMPLE), good, pick, at;
 	struct endpoint *first, *other;
 	struct config *settings;
 

@@ -33,11 +33,14 @@ static __always_inline void record_failure(enum event_kind kind, __u32 number, _
 					   const struct address *service, __be16 service_port,
 					   const struct address *endpoint, __be16 endpoint_port)
 {
-	struct backend *backend = bpf_map_lookup_elem(&backends, &number);
+	struct backend *backend;
 	__u32 millis;
 
+	/* Without ejection no backend has this number. Another branch here would double what the verifier explores. */
+	number |= settings->ejection - 1;
+	backend = bpf_map_lookup_elem(&backends, &number);
 	emit_event(kind, now, flow, service, service_port, endpoint, endpoint_port, 0);
-	if (!backend || !settings->ejection)
+	if (!backend)
 		return;
 	set_flag(FAILURES);
 	/* PROGRAM_TIMEOUTS: the first is stored, the second ejects. An ICMP error may concern one client only, so that it counts like a timeout. */

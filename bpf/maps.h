@@ -73,7 +73,7 @@ struct endpoint {
 struct config {
 	__u64 node_cookie;      /* of the node's own network namespace; processes of any other are pods */
 	__u32 syn_timeout;      /* in jiffies; 0: the kernel's */
-	__u32 ejection;         /* not 0: endpoints that fail are ejected */
+	__u32 ejection;         /* 0 or 1: endpoints that fail are ejected */
 	__u32 reroute;          /* not 0: programs at the devices can reroute flows */
 	__u32 removed_backends; /* not 0: the map of that name has entries */
 	__u32 subscribers;      /* not 0: the agent wants events of every connection, not only of failures */

@@ -4,6 +4,7 @@
  * another processor takes the same way of the set at the same moment, or when another flow has the same whole hash.
  */
 #pragma once
+#include "branchless.h"
 #include "maps.h"
 
 /* An entry without a change for this long is stale (units: see time_units). */
@@ -32,16 +33,6 @@ static __always_inline struct pending_set *pending_set_of(__u32 hash)
 static __always_inline __u32 time_units(__u64 now)
 {
 	return (now >> 30) + 2 * PENDING_UNITS;
-}
-
-/*
- * All ones when the highest bit is set, else 0. The searches below have no branches: with one for each way, the verifier
- * takes seconds to explore them. The empty asm keeps the compiler from turning the mask back into a branch.
- */
-static __always_inline __u32 mask_of(__u32 value)
-{
-	asm volatile("" : "+r"(value));
-	return -(value >> 31);
 }
 
 /* Finds the way whose tag has this hash, else PENDING_WAYS. */
