@@ -168,7 +168,7 @@ test('kill -9 of a node agent: traffic goes on; started again it adopts its pods
   await new Promise((resolve) => setTimeout(resolve, 1000));
   const status = await cluster.fairlead('status');
   assert.equal(status.status, 1);
-  assert.match(status.out, /node-1: its agent is not running.*: connections to Services continue/);
+  assert.match(status.out, /node-1: the agent is not running.*: connections to Services continue/);
   assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
   await eventually(
     () => cluster.fairlead('status'),

@@ -9,9 +9,9 @@ import { text, usageError } from './options.ts';
 
 export const command = defineCommand({
   name: 'address-controller',
-  summary: 'give load-balancer addresses to the Services of a real cluster',
+  summary: 'assign load-balancer addresses to the Services of a real cluster',
   description: [
-    'Gives Services of type LoadBalancer addresses out of the pools of an AgentConfiguration (loadBalancer.pools). Several may run: the holder of the Lease kube-system/load-balancer-pools works. Agents announce the addresses and need no right to write Services.',
+    'Assigns addresses from the pools of an AgentConfiguration (loadBalancer.pools) to Services of type LoadBalancer. Of several replicas, only the holder of the Lease kube-system/load-balancer-pools is active. Agents announce the addresses and need no permission to write Services.',
   ],
   arguments: [],
   options: { config: text('FILE', 'the AgentConfiguration of the agents', { main: true }) },
@@ -22,7 +22,7 @@ export const command = defineCommand({
       throw new FairleadError(`${options.config}: loadBalancer.pools is empty`, {
         op: 'read configuration',
         code: 'bad-config',
-        hint: 'name a pool of addresses',
+        hint: 'add a pool of addresses',
       });
     }
     const logger = createLogger('address-controller', configuration);

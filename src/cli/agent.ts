@@ -25,7 +25,7 @@ export const command = defineCommand({
   name: 'agent',
   summary: 'run the node agent of a real cluster',
   description: [
-    'The node agent: programs Services and, where its configuration says so, runs the network of the pods, DNS, and the pods of its node. It follows the API server until it is stopped; the rules that it programmed stay.',
+    'The node agent: programs Services and, if configured, provides the pod network, network policies, DNS, and runs the pods of its node. It watches the API server until it is stopped; the rules that it programmed stay.',
   ],
   arguments: [],
   options: {
@@ -36,24 +36,24 @@ export const command = defineCommand({
         main: true,
       },
     ),
-    beside: flag('carry Services although kube-proxy runs on this node, and leave its rules'),
-    'hostname-override': text('NAME', 'the Node object of this machine, whatever --config says'),
-    master: text('URL', 'the API server, whatever the kubeconfig says'),
-    v: text('N', 'verbosity: from 4 on, the log says what is programmed', { short: 'v' }),
-    version: choice('BOOL', ['true', 'false', 'raw'], 'false', 'print the version and end', {
+    beside: flag('program Services although kube-proxy runs on this node, and keep its rules'),
+    'hostname-override': text('NAME', 'the name of the Node object of this machine; overrides --config'),
+    master: text('URL', 'the API server; overrides the kubeconfig'),
+    v: text('N', 'verbosity; 4 or higher logs what is programmed into the kernel', { short: 'v' }),
+    version: choice('BOOL', ['true', 'false', 'raw'], 'false', 'print the version and exit', {
       implied: 'true',
     }),
-    cleanup: choice('BOOL', ['true', 'false'], 'false', 'run the command cleanup and end', {
+    cleanup: choice('BOOL', ['true', 'false'], 'false', 'run the command cleanup and exit', {
       implied: 'true',
     }),
     'init-only': choice(
       'BOOL',
       ['true', 'false'],
       'false',
-      'set what connection tracking is configured to and end',
+      'apply the connection tracking settings and exit',
       { implied: 'true' },
     ),
-    'write-config-to': text('FILE', 'write the configuration with its defaults and end'),
+    'write-config-to': text('FILE', 'write the configuration with its defaults and exit'),
     ...KUBE_PROXY_OPTIONS,
   },
   async run({ options, given }, output) {
@@ -87,7 +87,7 @@ export const command = defineCommand({
     if (Object.keys(configuration.loadBalancer?.pools ?? {}).length > 0) {
       logger.info(
         {},
-        'loadBalancer.pools: addresses are given by `fairlead address-controller`; the agent announces them',
+        'loadBalancer.pools: `fairlead address-controller` assigns the addresses; the agent announces them',
       );
     }
     setOomScore(configuration.oomScoreAdj, logger);
@@ -118,7 +118,7 @@ export const command = defineCommand({
   },
 });
 
-/** The configuration that --config and kube-proxy's flags make; null: neither was given. */
+/** Returns the configuration from --config and kube-proxy's flags; null: neither was given. */
 function readCommandLine(
   options: Readonly<Record<string, unknown>>,
   given: ReadonlySet<string>,
@@ -141,17 +141,17 @@ function readCommandLine(
   };
 }
 
-/** Protects the agent when memory is short, as kube-proxy's oomScoreAdj does; null: as it was started. */
+/** Sets the OOM score of the agent, like kube-proxy's oomScoreAdj; null: unchanged. */
 function setOomScore(score: number | null, logger: Logger): void {
   if (score === null) return;
   try {
     writeFileSync('/proc/self/oom_score_adj', String(score));
   } catch (error) {
-    logger.warn({}, `oomScoreAdj: ${score} could not be set: ${messageOf(error)}`);
+    logger.warn({}, `failed to set oomScoreAdj ${score}: ${messageOf(error)}`);
   }
 }
 
-/** The configuration in a file. Throws FairleadError that names the file, or the field and what it must be. */
+/** Reads the configuration in a file. Throws FairleadError that names the file, or each wrong field and its valid values. */
 export function readConfigurationFile(file: string): AgentConfiguration {
   let document: unknown;
   try {
@@ -167,7 +167,7 @@ export function readConfigurationFile(file: string): AgentConfiguration {
   return readConfiguration(document);
 }
 
-/** The image `fairlead`: this program inside a container, at /opt/fairlead and on the PATH. */
+/** Returns the built-in image `fairlead`: this program inside a container, at /opt/fairlead and on the PATH. */
 function builtinImages(stateDir: string): Record<string, BuiltinImage> {
   const bundle = dirname(process.argv[1] ?? '');
   const wrapper = join(stateDir, 'bin', 'fairlead');

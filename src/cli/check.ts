@@ -27,13 +27,13 @@ export const command = defineCommand({
   name: 'check',
   summary: 'send packets through every kind of Service and compare the results',
   description: [
-    'Checks that the nodes carry Services as they should: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes and of "explain". Removes what it created. The exit status is 0 when all agree.',
+    'Checks that Services work: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, rejections and drops with a table of expectations, and with the decisions of the nodes and of "explain". Removes everything that it created. The exit status is 0 if all agree.',
   ],
   arguments: [],
   options: {
     name: NAME_OPTION,
     only: texts('TEXT', 'only flows whose description contains TEXT'),
-    concurrency: wholeNumber('N', [12, 1, 256], 'how many flows at once'),
+    concurrency: wholeNumber('N', [12, 1, 256], 'the number of concurrent flows'),
     json: flag('print one JSON object with every flow'),
   },
   async run({ options: { name, only, concurrency, json } }, output) {
@@ -109,7 +109,7 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
   };
 }
 
-/** Waits until every node knows all the Services: earlier packets would enter rules without them. */
+/** Waits until every node has programmed all the Services. */
 async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
   const byNode = Map.groupBy(flows, (flow) => flow.from.node);
   for (const [node, wanted] of byNode) {
@@ -130,7 +130,7 @@ async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
   }
 }
 
-/** Compares the kernel of every node with what was programmed; waits for a programming that runs. */
+/** Compares the kernel of every node with its ServiceMap, after an update in progress. */
 async function verify(state: ClusterState): Promise<(Drift & { node: string })[]> {
   const found: (Drift & { node: string })[] = [];
   for (const { name } of state.nodes) {

@@ -9,11 +9,11 @@ export const command = defineCommand({
   name: 'cleanup',
   summary: 'remove everything that an agent wrote on this node',
   description: [
-    "Removes from this node what Fairlead's agent wrote, in whatever mode it ran: rules, maps, sets, virtual servers, BPF programs and their pins, devices, routes, the CNI plugin. Leaves everything else alone. Stop the agent first: a running agent would write it again. Services and pods of this node have no network afterwards.",
+    "Removes from this node everything that Fairlead's agent wrote, in any mode: rules, maps, sets, virtual servers, BPF programs and their pins, devices, routes, the CNI plugin. Changes nothing else. Stop the agent first: a running agent would write it again. Services and pods of this node have no network afterwards.",
   ],
   arguments: [],
   options: {
-    config: text('FILE', 'the configuration of the agent: parts that it switched off are left alone'),
+    config: text('FILE', 'the configuration of the agent; state of disabled parts is not removed'),
     json: flag('print one JSON object'),
   },
   async run({ options }, output) {
@@ -26,7 +26,7 @@ export const command = defineCommand({
   },
 });
 
-/** Prints what was removed and what could not be. Returns the exit status. */
+/** Prints the result of each step. Returns the exit status. */
 export function printSteps(steps: readonly CleanupStep[], output: Output): number {
   for (const { what, error } of steps) {
     if (error === null) output.out(`✓ ${what}\n`);

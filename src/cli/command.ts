@@ -2,13 +2,13 @@ import { usualCluster } from '../cluster/state.ts';
 import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax, text } from './options.ts';
 
-/** Where a command writes; tests pass their own. */
+/** The output streams of a command; tests pass their own. */
 export interface Output {
   readonly out: (text: string) => void;
   readonly err: (text: string) => void;
-  /** Standard error is a terminal: progress may be drawn over. */
+  /** Whether standard error is a terminal, so that progress lines may be overwritten. */
   readonly interactive: boolean;
-  /** Aborts when the reader of standard output has gone. Only commands that just print stop then. */
+  /** Aborts when standard output is closed. Commands that only print then stop; others continue. */
   readonly unread: AbortSignal;
 }
 
@@ -20,7 +20,7 @@ export interface Command {
   readonly synopsis: string;
   /** Printed by `--help`. */
   readonly help: string;
-  /** Runs with the words after the command's name; resolves to the exit status. */
+  /** Runs with the arguments after the command's name; resolves to the exit status. */
   run(words: readonly string[], output: Output): Promise<number>;
 }
 
@@ -28,7 +28,7 @@ export interface CommandDefinition<T extends OptionTable> extends Syntax<T>, Hel
   run(parsed: Parsed<T>, output: Output): Promise<number>;
 }
 
-/** Makes a command of its table of options and arguments, which give its parser and its help. */
+/** Defines a command by its table of options and arguments, from which its parser and its help are derived. */
 export function defineCommand<const T extends OptionTable>(definition: CommandDefinition<T>): Command {
   return {
     name: definition.name,
@@ -44,12 +44,12 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
   };
 }
 
-/** The option of every command that is about one cluster. */
-export const NAME_OPTION = text('NAME', 'the cluster; else that of FAIRLEAD_CLUSTER, or the only one', {
+/** The option of every command that works on one cluster. */
+export const NAME_OPTION = text('NAME', 'the cluster; default: $FAIRLEAD_CLUSTER, or the only cluster', {
   fallback: 'default',
 });
 
-/** Standard streams of this process. A reader that goes away ends neither the process nor the command's work. */
+/** Returns the standard streams of this process. A closed pipe ends neither the process nor the command. */
 export function processOutput(): Output {
   const unread = new AbortController();
   for (const stream of [process.stdout, process.stderr]) {
@@ -66,7 +66,7 @@ export function processOutput(): Output {
   };
 }
 
-/** Rows as aligned columns, two spaces apart; the first row is the heading. */
+/** Formats rows as aligned columns, two spaces apart; the first row is the heading. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];
   for (const row of rows) {

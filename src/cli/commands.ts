@@ -2,11 +2,11 @@ import type { Command } from './command.ts';
 
 export interface CommandEntry {
   readonly name: string;
-  /** Started by other commands, not by people: left out of the help and of README. */
+  /** Started by other commands, not by users: not listed in the help and in README. */
   readonly internal?: boolean;
-  /** A chunk of the bundle for each, so that a command loads only what it runs. */
+  /** A separate chunk of the bundle, so that a command loads only its own code. */
   readonly load: () => Promise<{ readonly command: Command }>;
-  /** Equal to the command's own, for the overview, which loads none of them. */
+  /** Equal to the command's own summary; the overview shows it without loading the command. */
   readonly summary: string;
 }
 
@@ -24,7 +24,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'status',
-    summary: 'show processes, nodes and Services, and what is unhealthy and why',
+    summary: 'show processes, nodes and Services, and all problems with their causes',
     load: () => import('./status.ts'),
   },
   { name: 'kubeconfig', summary: 'print the path of the kubeconfig', load: () => import('./kubeconfig.ts') },
@@ -53,17 +53,17 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: 'agent', summary: 'run the node agent of a real cluster', load: () => import('./agent.ts') },
   {
     name: 'address-controller',
-    summary: 'give load-balancer addresses to the Services of a real cluster',
+    summary: 'assign load-balancer addresses to the Services of a real cluster',
     load: () => import('./address-controller.ts'),
   },
   {
     name: 'manifests',
-    summary: 'print what installs Fairlead on a real cluster',
+    summary: 'print the manifests that install Fairlead on a real cluster',
     load: () => import('./manifests.ts'),
   },
   {
     name: 'preflight',
-    summary: 'look at this node for what would keep an agent from working',
+    summary: 'check whether the agent can run on this node',
     load: () => import('./preflight.ts'),
   },
   {
@@ -73,12 +73,12 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'echo',
-    summary: 'serve HTTP and UDP answers that name the server',
+    summary: 'run a test server that answers HTTP and UDP with its name',
     load: () => import('./echo.ts'),
   },
   {
     name: 'request',
-    summary: 'send requests to a server and count the answers',
+    summary: 'send requests to a server and count its answers',
     load: () => import('./request.ts'),
   },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },

@@ -20,14 +20,14 @@ import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { text, wholeNumber } from './options.ts';
 import { KUBERNETES_VERSION } from './version.ts';
 
-/** Descriptors that `up` opens and hands down: the first listener is number 3. */
+/** The first listener that the parent process opened and passed on. */
 const FIRST_LISTENER_FD = 3;
 
 export const command = defineCommand({
   name: 'control-plane',
   summary: '',
   description: [
-    'Started by the supervisor of a local cluster: its API server and controllers. The listening sockets are N inherited descriptors, from number 3 on.',
+    'Runs the API server and controllers of a local cluster; started by its supervisor. The listening sockets are N inherited descriptors, starting with number 3.',
   ],
   arguments: [],
   options: {
@@ -64,7 +64,7 @@ export const command = defineCommand({
       logger,
     });
     await server.listen(Array.from({ length: count }, (_, i) => ({ fd: FIRST_LISTENER_FD + i })));
-    logger.info({ port: state.apiPort }, 'API server listens');
+    logger.info({ port: state.apiPort }, 'API server is listening');
     const client = createClient(server.transport, 'fairlead-controllers');
     followPodRoutes({ client, clock: systemClock, random: Math.random, logger, signal });
     const controllers = startControllers({
@@ -83,7 +83,7 @@ export const command = defineCommand({
       },
     });
     controllers.ready.then(
-      () => logger.info({}, 'controllers run'),
+      () => logger.info({}, 'controllers are running'),
       (error: unknown) => {
         if (!signal.aborted) throw error;
       },
@@ -94,7 +94,7 @@ export const command = defineCommand({
   },
 });
 
-/** Volumes as folders below `root`, on the disk that the cluster's nodes share. */
+/** Provides volumes as folders below `root`, on the disk that the cluster's nodes share. */
 function localVolumes(root: string): LocalVolumes {
   return {
     pathOf: (volume) => join(root, volume),

@@ -33,7 +33,7 @@ const objects = (parts: Installation, pool: readonly string[] = []) =>
     pool,
   }) as unknown as Role[];
 
-test('the files below deploy/ are those of the generator (node tools/deployment-files.mjs)', () => {
+test('the files below deploy/ equal the output of the generator (node tools/deployment-files.mjs)', () => {
   for (const [path, text] of deploymentFiles())
     assert.equal(readFileSync(join(deploy, path), 'utf8'), text, path);
 });
@@ -101,7 +101,7 @@ test('each placeholder of the chart has a value, and each template is YAML', () 
 });
 
 test('kubectl kustomize renders each overlay', {
-  skip: existsSync(kubectl) ? false : 'KUBEBUILDER_ASSETS names no folder with kubectl',
+  skip: existsSync(kubectl) ? false : 'KUBEBUILDER_ASSETS does not name a folder with kubectl',
 }, () => {
   for (const parts of INSTALLATIONS) {
     const out = execFileSync(kubectl, ['kustomize', join(deploy, 'kustomize', parts)]).toString();

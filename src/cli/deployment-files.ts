@@ -7,16 +7,16 @@ import {
 } from './installation-objects.ts';
 import { version } from './version.ts';
 
-/** Values of the Helm chart: the placeholder's name, its default and what it means. */
+/** Values of the Helm chart: the placeholder's name, its default and its meaning. */
 const VALUES: readonly [name: string, fallback: string, meaning: string][] = [
-  ['parts', 'proxy', 'proxy, proxy-dns, all or policy: what the agents carry'],
+  ['parts', 'proxy', 'proxy, proxy-dns, all or policy: the functions of the agents'],
   ['image', `fairlead:${version}`, 'the image of the agent'],
   ['mode', 'nftables', 'nftables, ebpf, iptables, ipvs or userspace'],
-  ['apiServer', '', 'https://HOST:PORT of the API server as nodes reach it; required'],
+  ['apiServer', '', 'https://HOST:PORT of the API server for nodes; required'],
   ['clusterDomain', 'cluster.local', 'the domain of DNS names'],
   ['dnsAddress', '10.96.0.10', 'the cluster IP of DNS, with proxy-dns and all'],
-  ['uplink', 'eth0', 'the interface that leads to the other nodes, with all'],
-  ['pool', '', 'a range of load-balancer addresses; empty: another program assigns them'],
+  ['uplink', 'eth0', 'the interface towards the other nodes, with all'],
+  ['pool', '', 'a range of load-balancer addresses; empty: another program assigns addresses'],
 ];
 
 const CHART_OPTIONS: Omit<InstallationOptions, 'parts' | 'pool'> = {
@@ -30,7 +30,7 @@ const CHART_OPTIONS: Omit<InstallationOptions, 'parts' | 'pool'> = {
   uplink: '{{ .Values.uplink }}',
 };
 
-/** The files below deploy/ that are made of the same objects as `fairlead manifests` prints: path → text. */
+/** Returns the files below deploy/, rendered from the objects that `fairlead manifests` prints: path → text. */
 export function deploymentFiles(): ReadonlyMap<string, string> {
   const files = new Map<string, string>();
   for (const parts of INSTALLATIONS) {
@@ -43,7 +43,7 @@ export function deploymentFiles(): ReadonlyMap<string, string> {
     stringify({
       apiVersion: 'v2',
       name: 'fairlead',
-      description: 'Kubernetes Services, and where wanted DNS and pod networks, in place of kube-proxy',
+      description: 'Kubernetes Services, and optionally DNS and the pod network, in place of kube-proxy',
       type: 'application',
       version,
       appVersion: version,
@@ -67,7 +67,7 @@ function kustomization(parts: Installation): string {
   });
 }
 
-/** The address is that of the file's reader to replace, by a patch or in place. */
+/** The user replaces the address, by a patch or in the file. */
 function kustomizeBase(parts: Installation): string {
   return installationYaml({
     parts,

@@ -10,9 +10,9 @@ const CALL_MS = 3000;
 
 export const command = defineCommand({
   name: 'echo',
-  summary: 'serve HTTP and UDP answers that name the server',
+  summary: 'run a test server that answers HTTP and UDP with its name',
   description: [
-    "A small server for examples and checks. It answers HTTP and UDP on the same port with its own name and the client's address, which shows the pod that answered and the address that arrived there.",
+    "A small server for examples and tests. It answers HTTP and UDP on the same port with its own name and the client's address, which shows the answering pod and the source address that it sees.",
     [
       '  GET /          "hello from NAME (you are ADDRESS)"',
       '  GET /hostname  NAME',
@@ -24,9 +24,9 @@ export const command = defineCommand({
   arguments: [],
   options: {
     port: wholeNumber('N', [8080, 1, 65535], 'TCP port, and UDP port without --udp-port'),
-    'udp-port': wholeNumber('N', [0, 0, 65535], 'UDP port; 0: as --port'),
+    'udp-port': wholeNumber('N', [0, 0, 65535], 'UDP port; 0: same as --port'),
     message: text('TEXT', 'the word before "from"', { fallback: 'hello' }),
-    calls: texts('URL', 'requested for every GET /; its answer is added'),
+    calls: texts('URL', 'a URL to request for every GET /; its answer is appended'),
   },
   async run({ options }, output) {
     const { port, calls } = options;
@@ -72,7 +72,7 @@ export const command = defineCommand({
   },
 });
 
-/** An IPv4 client of a dual-stack socket shows as "::ffff:10.0.0.1". */
+/** Removes the prefix of an IPv4-mapped address: a dual-stack socket shows IPv4 clients as "::ffff:10.0.0.1". */
 function plain(address: string): string {
   return address.startsWith('::ffff:') ? address.slice(7) : address;
 }
@@ -81,7 +81,7 @@ function bracketed(address: string): string {
   return address.includes(':') ? `[${address}]` : address;
 }
 
-/** Asks each server; returns its answer, indented under its URL, or why there is none. */
+/** Requests each URL; returns its answer, indented under the URL, or the reason of the failure. */
 async function askAll(urls: readonly string[]): Promise<string[]> {
   const answers = await Promise.all(
     urls.map(async (url) => {

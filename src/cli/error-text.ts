@@ -1,6 +1,6 @@
 import { FairleadError, messageOf } from '../lib/errors.ts';
 
-/** Renders an error for a person: what failed, on what, why, and what to do. Ends with a newline. */
+/** Renders an error for the user: the failure, the object, the causes and the hint. Ends with a newline. */
 export function renderError(error: unknown): string {
   if (!(error instanceof FairleadError)) {
     const stack = error instanceof Error && process.env['FAIRLEAD_DEBUG'] ? `\n${error.stack}` : '';

@@ -16,18 +16,18 @@ export const command = defineCommand({
   name: 'exec',
   summary: 'run a command in a pod, on a node or outside',
   description: [
-    "Runs a command inside a pod, in a node's network, or as the client outside the cluster, with the caller's standard streams and terminal. The exit status is the command's.",
-    'On nodes and outside, "fairlead" is this program; nodes resolve names by the cluster\'s DNS.',
+    "Runs a command inside a pod, in a node's network, or as the client outside the cluster, with the caller's standard streams and terminal. Exits with the command's status.",
+    'On nodes and outside, "fairlead" is this program; nodes resolve names through cluster DNS.',
   ],
   arguments: [
     {
       name: 'POD|node/NAME|outside',
-      help: 'a pod (NAME or NAMESPACE/NAME), a node, or the client on the wire that is not part of the cluster',
+      help: 'a pod (NAME or NAMESPACE/NAME), a node, or the client outside the cluster',
     },
   ],
   program: 'COMMAND…',
   options: {
-    container: text('CONTAINER', 'a container of the pod; the first unless given', { short: 'c' }),
+    container: text('CONTAINER', 'a container of the pod; default: the first', { short: 'c' }),
     name: NAME_OPTION,
   },
   examples: [
@@ -55,7 +55,7 @@ export const command = defineCommand({
           }),
         ),
       );
-      // The terminal sends Ctrl-C to the command, too: this process waits for it to exit.
+      // The terminal sends Ctrl-C to the command too: this process waits for the command to exit.
       process.on('SIGINT', () => {});
       child.on('exit', (code, signal) => resolve(code ?? (signal ? 130 : 1)));
     });

@@ -21,7 +21,7 @@ export const command = defineCommand({
   name: 'explain',
   summary: 'explain the path of a packet, step by step',
   description: [
-    'Explains what would happen to a packet, step by step, with the object and the rule or map key behind each step; and, where it fails, why and what to change. Sends nothing. The exit status is 0 when the packet would be delivered.',
+    'Explains what would happen to a packet, step by step, with the object and the rule or map key for each step; if the packet would not be delivered, it also prints the reason and the fix. Sends no packets. The exit status is 0 if the packet would be delivered.',
   ],
   arguments: [
     { name: 'FROM', help: 'a pod (NAME or NAMESPACE/NAME), node/NAME, outside, or an address' },

@@ -4,12 +4,12 @@ import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 
-/** Who has an address in the cluster now: "namespace/name" of a pod, "node/NAME", "outside", or null. */
+/** Returns the current owner of an address: "namespace/name" of a pod, "node/NAME", "outside", or null. */
 export interface FlowNames {
   of(ip: string): string | null;
 }
 
-/** Follows pods and nodes until the signal; resolves when it knows those that there are. */
+/** Watches pods and nodes until the signal aborts; resolves when the existing ones are known. */
 export async function followNames(
   client: Client,
   outsideAddresses: readonly string[],
@@ -27,7 +27,7 @@ export async function followNames(
       }
     },
   });
-  // Pods that have ended keep their name here: their last connections end after them.
+  // Names of deleted pods are kept: their last connections end later.
   const put: NonNullable<Parameters<typeof pods.handle>[0]['onAdd']> = (pod) => {
     if (pod.spec?.hostNetwork) return;
     for (const { ip } of pod.status?.podIPs ?? []) {

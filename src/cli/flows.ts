@@ -21,7 +21,7 @@ export const command = defineCommand({
   name: 'flows',
   summary: 'show connections through Services as they happen',
   description: [
-    'Shows connections through Services as they happen, until Ctrl-C: the client, the Service, the endpoint that was chosen, how soon it answered, or that it did not.',
+    'Shows connections through Services as they happen, until Ctrl-C: the client, the Service, the chosen endpoint, and how long it took to answer, or that it did not.',
   ],
   arguments: [],
   options: {
@@ -29,7 +29,7 @@ export const command = defineCommand({
     pod: text('P', 'only flows from or to this pod: [NAMESPACE/]NAME', { main: true }),
     kind: text('K', `only these kinds, separated by commas: ${FLOW_EVENT_KINDS.join(', ')}`, { main: true }),
     node: text('NODE', 'only flows that this node sees'),
-    count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N events; 0: at Ctrl-C'),
+    count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N events; 0: no limit'),
     json: flag('print one JSON object per line'),
     name: NAME_OPTION,
   },
@@ -52,7 +52,7 @@ export const command = defineCommand({
       let shown = 0;
       const show = (node: string, line: FlowLine | FlowsLost) => {
         if ('lost' in line) {
-          output.err(`fairlead: ${node}: ${line.lost} events are missing here: this reader is too slow\n`);
+          output.err(`fairlead: ${node}: ${line.lost} events were dropped because the output is too slow\n`);
           return;
         }
         const named = withNames(line, node, names);
@@ -109,7 +109,7 @@ function kindsOf(text: string): Set<string> | null {
 const qualified = (name: string): string | null =>
   name === '' ? null : name.includes('/') ? name : `default/${name}`;
 
-/** Reads a node's events until the signal aborts. Throws FairleadError when its agent does not run, or stops. */
+/** Reads a node's events until the signal aborts. Throws FairleadError if its agent is not running, or stops. */
 function readFlows(
   state: ClusterState,
   node: string,

@@ -2,14 +2,14 @@ import type { Argument, Option, Syntax } from './options.ts';
 
 const COLUMNS = 80;
 
-/** What a command's help says besides its options and arguments. */
+/** Texts of a command's help besides its options and arguments. */
 export interface HelpTexts {
   readonly summary: string;
   /** Paragraphs; a line that begins with spaces is kept as it is. */
   readonly description: readonly string[];
   /** Command lines, without "fairlead". */
   readonly examples?: readonly string[];
-  /** Instead of the synopsis that the arguments make. */
+  /** Replaces the synopsis that is derived from the arguments. */
   readonly synopsis?: readonly string[];
 }
 

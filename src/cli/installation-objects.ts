@@ -1,6 +1,6 @@
 import { stringify } from 'yaml';
 
-/** Which parts the agents of a cluster carry. */
+/** The functions of a cluster's agents. */
 export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
 export type Installation = (typeof INSTALLATIONS)[number];
 
@@ -10,16 +10,16 @@ export interface InstallationOptions {
   readonly namespace: string;
   readonly image: string;
   readonly mode: string;
-  /** "https://10.0.0.1:6443": what agents reach before any of them has programmed the API server's Service. */
+  /** "https://10.0.0.1:6443": an address that works before an agent has programmed the API server's Service. */
   readonly server: string;
-  /** "10.244.0.0/16,fd00:10:244::/56"; empty: pods are told from others by their Node's podCIDRs. */
+  /** "10.244.0.0/16,fd00:10:244::/56"; empty: pods are recognized by their Node's podCIDRs. */
   readonly clusterCidr: string;
-  /** The cluster IP of DNS, where the agents answer it. */
+  /** The cluster IP of DNS, if the agents serve it. */
   readonly dnsAddress: string;
   readonly clusterDomain: string;
-  /** The interface that leads to the other nodes, with pod networks. */
+  /** The interface towards the other nodes, with pod networks. */
   readonly uplink: string;
-  /** Ranges of load-balancer addresses; empty: another program assigns and announces them. */
+  /** Ranges of load-balancer addresses; empty: another program assigns and announces addresses. */
   readonly pool: readonly string[];
 }
 
@@ -30,12 +30,12 @@ const CONTROLLER = 'fairlead-addresses';
 const LABEL = 'app.kubernetes.io/name';
 const RBAC = 'rbac.authorization.k8s.io';
 
-/** The objects that install Fairlead on a cluster, in the order in which they are to be created. */
+/** Returns the objects that install Fairlead on a cluster, in the order of creation. */
 export function installationObjects(options: InstallationOptions): KubeObject[] {
   const hasPool = options.pool.length > 0;
   return [
     serviceAccount(options, NAME),
-    // The role of kube-proxy, which every cluster has, is all that a node's agent needs.
+    // A node's agent needs only the role of kube-proxy, which every cluster has.
     clusterRoleBinding(options, NAME, 'system:node-proxier'),
     ...(enforcesPolicies(options.parts) ? policyRights(options) : []),
     ...(hasPool ? announcementRights(options) : []),
@@ -49,7 +49,7 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
 const answersDns = (parts: Installation) => parts === 'proxy-dns' || parts === 'all';
 const enforcesPolicies = (parts: Installation) => parts === 'policy' || parts === 'all';
 
-/** The objects as YAML documents. */
+/** Renders the objects as YAML documents. */
 export function installationYaml(options: InstallationOptions): string {
   return installationObjects(options)
     .map((object) => stringify(object, { lineWidth: 0 }))
@@ -74,7 +74,7 @@ function clusterRoleBinding(options: InstallationOptions, name: string, role: st
   };
 }
 
-/** The Leases that say which node announces which address are in kube-system. */
+/** The Leases that record which node announces which address are in kube-system. */
 function leaseRights(options: InstallationOptions, name: string, verbs: readonly string[]): KubeObject[] {
   const metadata = { ...meta(options, name), namespace: 'kube-system' };
   return [
@@ -153,7 +153,7 @@ function configMap(options: InstallationOptions): KubeObject {
   };
 }
 
-/** A folder of the node, mounted at the same path. */
+/** Returns a folder of the node, mounted at the same path. */
 interface Mount {
   readonly name: string;
   readonly path: string;
@@ -206,7 +206,7 @@ function daemonSet(options: InstallationOptions): KubeObject {
               args: ['agent', '--config', '/etc/fairlead/agent.yaml'],
               env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
               resources: { requests: { cpu: '50m', memory: '150Mi' } },
-              // It writes rules of the node's network and sysctls, as kube-proxy does.
+              // The agent writes rules and sysctls of the node's network, like kube-proxy.
               securityContext: { privileged: true, readOnlyRootFilesystem: true },
               readinessProbe: { ...probe('/healthz'), periodSeconds: 2, timeoutSeconds: 5 },
               livenessProbe: {
@@ -250,7 +250,7 @@ function dnsService({ dnsAddress }: InstallationOptions): KubeObject {
   };
 }
 
-/** The program that gives Services addresses out of the pool: one, so that nodes need no right to write Services. */
+/** Returns the Deployment that assigns addresses from the pool: a single one, so that nodes need no permission to write Services. */
 function addressController(options: InstallationOptions): KubeObject[] {
   return [
     serviceAccount(options, CONTROLLER),

@@ -36,7 +36,7 @@ const CARRIED: readonly [line: string, expected: object][] = [
 ];
 
 for (const [line, expected] of CARRIED) {
-  test(`${line} is carried out`, () => {
+  test(`${line} takes effect`, () => {
     const { apiVersion: _, kind: __, ...document } = flags(line).document;
     assert.deepEqual(document, expected);
   });
@@ -51,8 +51,8 @@ test('a minimum period of 0 means no pause as a flag, and the default in a file'
   );
 });
 
-test('a flag that cannot be carried out is refused with the reason', () => {
-  assert.throws(() => flags('--vmodule=proxier=4'), /--vmodule: log levels are for the whole agent/);
+test('an unsupported flag is rejected with the reason', () => {
+  assert.throws(() => flags('--vmodule=proxier=4'), /--vmodule: the log level applies to the whole agent/);
   assert.throws(() => flags('--log-text-split-stream'), /--log-text-split-stream: the log is one stream/);
 });
 

@@ -3,14 +3,14 @@ import { choice, type Option, type OptionTable, text } from './options.ts';
 
 /** One flag of kube-proxy 1.36. */
 interface KubeProxyFlag {
-  /** The placeholder of its value; null: true or false. */
+  /** The placeholder of its value; null: boolean. */
   readonly value: string | null;
   readonly help: string;
   /** The fields of KubeProxyConfiguration that it sets: "iptables.masqueradeBit". */
   readonly fields?: readonly string[];
-  /** How its text is read; absent: as it is. */
+  /** Parses its value; absent: the text itself. */
   readonly read?: (text: string) => unknown;
-  /** Why it cannot be carried out: it is refused, unless it is given as false or empty. */
+  /** The reason why it is rejected, unless its value is false or empty. */
   readonly refused?: string;
   /** Accepted with a warning, as it has no effect. */
   readonly hasNoEffect?: true;
@@ -47,12 +47,12 @@ const refused = (value: string | null, reason: string): KubeProxyFlag => ({
 
 const ONE_STREAM = 'the log is one stream of JSON lines, written at once';
 
-/** Flags whose names and values are kube-proxy's; those that the command `agent` reads by itself are not among them. */
+/** Flags with kube-proxy's names and values, without those that the command `agent` defines itself. */
 const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
   'bind-address': field('ADDRESS', "the node's primary address", 'bindAddress'),
   'bind-address-hard-fail': field(
     null,
-    'end when the address of the health or metrics server is in use',
+    'exit if the address of the health or metrics server is in use',
     'bindAddressHardFail',
   ),
   'cluster-cidr': field(
@@ -60,38 +60,38 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
     'networks of pods, with --detect-local-mode ClusterCIDR',
     'clusterCIDR',
   ),
-  'config-sync-period': field('DURATION', 'accepted; changes are followed at once', 'configSyncPeriod'),
-  'conntrack-max-per-core': field('N', 'tracked connections for each processor', 'conntrack.maxPerCore'),
+  'config-sync-period': field('DURATION', 'accepted; changes are applied at once', 'configSyncPeriod'),
+  'conntrack-max-per-core': field('N', 'tracked connections per CPU', 'conntrack.maxPerCore'),
   'conntrack-min': field('N', 'the minimum of tracked connections', 'conntrack.min'),
   'conntrack-tcp-be-liberal': field(null, 'accept TCP segments outside the window', 'conntrack.tcpBeLiberal'),
   'conntrack-tcp-timeout-close-wait': field(
     'DURATION',
-    'how long a half-closed TCP connection is remembered',
+    'how long a half-closed TCP connection is tracked',
     'conntrack.tcpCloseWaitTimeout',
   ),
   'conntrack-tcp-timeout-established': field(
     'DURATION',
-    'how long an idle TCP connection is remembered',
+    'how long an idle TCP connection is tracked',
     'conntrack.tcpEstablishedTimeout',
   ),
   'conntrack-udp-timeout': field(
     'DURATION',
-    'how long a UDP flow without an answer is remembered',
+    'how long a UDP flow without replies is tracked',
     'conntrack.udpTimeout',
   ),
   'conntrack-udp-timeout-stream': field(
     'DURATION',
-    'how long a UDP flow that was answered is remembered',
+    'how long a UDP flow with replies is tracked',
     'conntrack.udpStreamTimeout',
   ),
-  'detect-local-mode': field('MODE', 'how packets of pods are told from others', 'detectLocalMode'),
+  'detect-local-mode': field('MODE', 'how packets from pods of this node are recognized', 'detectLocalMode'),
   'feature-gates': {
     value: 'GATE=BOOL,…',
     help: 'accepted with a warning: there are no feature gates',
     fields: ['featureGates'],
     read: (gates) => Object.fromEntries(gates.split(',').map((gate) => gate.split('=', 2))),
   },
-  'healthz-bind-address': field('ADDRESS:PORT', 'where /healthz and /livez are served', 'healthzBindAddress'),
+  'healthz-bind-address': field('ADDRESS:PORT', 'the address of /healthz and /livez', 'healthzBindAddress'),
   'healthz-port': {
     ...field('PORT', 'the port of --healthz-bind-address', 'healthzBindAddress'),
     read: (port) => `0.0.0.0:${port}`,
@@ -103,45 +103,45 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
   ),
   'iptables-masquerade-bit': field(
     'N',
-    'the bit of the packet mark that asks for masquerading',
+    'the bit of the packet mark that requests masquerading',
     'iptables.masqueradeBit',
   ),
   'iptables-min-sync-period': {
-    ...field(
-      'DURATION',
-      'the minimum time between two programmings in iptables mode',
-      'iptables.minSyncPeriod',
-    ),
+    ...field('DURATION', 'the minimum time between two updates in iptables mode', 'iptables.minSyncPeriod'),
     read: pause,
   },
   'iptables-sync-period': field(
     'DURATION',
-    'how often rules are compared in iptables mode',
+    'how often rules are verified in iptables mode',
     'iptables.syncPeriod',
   ),
   'ipvs-exclude-cidrs': field(
     'LIST',
-    'accepted: virtual servers of other programs are never touched',
+    'accepted: virtual servers of other programs are never changed',
     'ipvs.excludeCIDRs',
   ),
   'ipvs-min-sync-period': {
-    ...field('DURATION', 'the minimum time between two programmings in IPVS mode', 'ipvs.minSyncPeriod'),
+    ...field('DURATION', 'the minimum time between two updates in IPVS mode', 'ipvs.minSyncPeriod'),
     read: pause,
   },
-  'ipvs-scheduler': field('NAME', 'the scheduler of Services that name none', 'ipvs.scheduler'),
+  'ipvs-scheduler': field('NAME', 'the default scheduler', 'ipvs.scheduler'),
   'ipvs-strict-arp': field(
     null,
-    'accepted: addresses of Services are never answered for by ARP',
+    "accepted: ARP requests for Services' addresses are never answered",
     'ipvs.strictARP',
   ),
   'ipvs-sync-period': field(
     'DURATION',
-    'how often virtual servers are compared in IPVS mode',
+    'how often virtual servers are verified in IPVS mode',
     'ipvs.syncPeriod',
   ),
-  'ipvs-tcp-timeout': field('DURATION', 'when IPVS forgets idle TCP connections', 'ipvs.tcpTimeout'),
-  'ipvs-tcpfin-timeout': field('DURATION', 'when IPVS forgets closed TCP connections', 'ipvs.tcpFinTimeout'),
-  'ipvs-udp-timeout': field('DURATION', 'when IPVS forgets UDP flows', 'ipvs.udpTimeout'),
+  'ipvs-tcp-timeout': field('DURATION', 'when IPVS expires idle TCP connections', 'ipvs.tcpTimeout'),
+  'ipvs-tcpfin-timeout': field(
+    'DURATION',
+    'when IPVS expires TCP connections that are closing',
+    'ipvs.tcpFinTimeout',
+  ),
+  'ipvs-udp-timeout': field('DURATION', 'when IPVS expires UDP flows', 'ipvs.udpTimeout'),
   'kube-api-burst': field('N', 'accepted with a warning: requests are few', 'clientConnection.burst'),
   'kube-api-content-type': field(
     'TYPE',
@@ -149,7 +149,7 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
     'clientConnection.contentType',
   ),
   'kube-api-qps': field('N', 'accepted with a warning: requests are few', 'clientConnection.qps'),
-  kubeconfig: field('FILE', 'how the API server is reached', 'clientConnection.kubeconfig'),
+  kubeconfig: field('FILE', 'the kubeconfig file for the API server', 'clientConnection.kubeconfig'),
   'log-flush-frequency': field('DURATION', 'accepted: lines are written at once', 'logging.flushFrequency'),
   'log-json-info-buffer-size': refused('SIZE', ONE_STREAM),
   'log-json-split-stream': refused(null, ONE_STREAM),
@@ -158,17 +158,21 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
   'logging-format': field('FORMAT', 'accepted: the log is JSON lines', 'logging.format'),
   'masquerade-all': field(
     null,
-    'masquerade everything that is sent to cluster IPs',
+    'masquerade all traffic to cluster IPs',
     'iptables.masqueradeAll',
     'nftables.masqueradeAll',
   ),
-  'metrics-bind-address': field('ADDRESS:PORT', 'where /metrics is served', 'metricsBindAddress'),
+  'metrics-bind-address': field('ADDRESS:PORT', 'the address of /metrics', 'metricsBindAddress'),
   'metrics-port': {
     ...field('PORT', 'the port of --metrics-bind-address', 'metricsBindAddress'),
     read: (port) => `127.0.0.1:${port}`,
   },
-  'nodeport-addresses': field('LIST', 'where node ports answer: CIDRs, or primary', 'nodePortAddresses'),
-  'oom-score-adj': field('N', 'how readily the kernel ends the agent when memory is short', 'oomScoreAdj'),
+  'nodeport-addresses': field(
+    'LIST',
+    'the node addresses on which node ports answer: CIDRs, or primary',
+    'nodePortAddresses',
+  ),
+  'oom-score-adj': field('N', "the agent's oom_score_adj", 'oomScoreAdj'),
   'pod-bridge-interface': field(
     'NAME',
     'the bridge of pods, with --detect-local-mode BridgeInterface',
@@ -176,7 +180,7 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
   ),
   'pod-interface-name-prefix': field(
     'PREFIX',
-    "what pods' interfaces begin with, with --detect-local-mode InterfaceNamePrefix",
+    "the prefix of pods' interface names, with --detect-local-mode InterfaceNamePrefix",
     'detectLocal.interfaceNamePrefix',
   ),
   profiling: field(null, 'accepted with a warning: profiles are not served', 'enableProfiling'),
@@ -186,8 +190,8 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
     'accepted for 1.35: no metric is hidden',
     'showHiddenMetricsForVersion',
   ),
-  vmodule: refused('PATTERN=N,…', 'log levels are for the whole agent: use --v'),
-  // cAdvisor's flags are in kube-proxy's binary without effect.
+  vmodule: refused('PATTERN=N,…', 'the log level applies to the whole agent: use --v'),
+  // cAdvisor's flags are part of kube-proxy's binary, without effect.
   ...Object.fromEntries(
     ['allow-dynamic-housekeeping', 'disable-root-cgroup-stats', 'docker-only', 'enable-load-reader']
       .concat(['log-cadvisor-usage', 'storage-driver-secure'])
@@ -205,10 +209,10 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
   ),
 };
 
-/** Flags that count beside --config, as in kube-proxy; all others are then ignored. */
+/** Flags that apply in addition to --config, as in kube-proxy, which then ignores all others. */
 const BESIDE_CONFIG: readonly string[] = ['logging-format', 'log-flush-frequency'];
 
-/** kube-proxy's flags as options of a command. */
+/** kube-proxy's flags, as options of a command. */
 export const KUBE_PROXY_OPTIONS: OptionTable = Object.fromEntries(
   Object.entries(FLAGS).map(([name, { value, help }]): [string, Option] => [
     name,
@@ -219,7 +223,7 @@ export const KUBE_PROXY_OPTIONS: OptionTable = Object.fromEntries(
 );
 
 export interface ReadFlags {
-  /** A KubeProxyConfiguration that says what the flags say. */
+  /** A KubeProxyConfiguration with the values of the flags. */
   readonly document: Record<string, unknown>;
   /** Sentences for the log. */
   readonly warnings: readonly string[];
@@ -227,7 +231,7 @@ export interface ReadFlags {
 
 /**
  * Turns kube-proxy's flags among the options that were `given` into a KubeProxyConfiguration. With a configuration file
- * they are ignored, with a warning. Throws FairleadError "usage" for a flag that cannot be carried out, with the reason.
+ * they are ignored, with a warning. Throws FairleadError "usage" for an unsupported flag, with the reason.
  */
 export function readKubeProxyFlags(
   values: Readonly<Record<string, unknown>>,
@@ -245,7 +249,7 @@ export function readKubeProxyFlags(
       throw new FairleadError(`--${name}: ${reason}`, {
         op: 'fairlead agent',
         code: 'usage',
-        hint: `leave --${name} out`,
+        hint: `remove --${name}`,
       });
     }
     for (const path of fields) set(document, path.split('.'), read ? read(typed) : typed);
@@ -265,7 +269,7 @@ export function readKubeProxyFlags(
   };
 }
 
-/** True where one of kube-proxy's flags was given. */
+/** Returns whether one of kube-proxy's flags was given. */
 export function hasKubeProxyFlag(given: ReadonlySet<string>): boolean {
   return Object.keys(FLAGS).some((name) => given.has(name));
 }

@@ -1,7 +1,7 @@
 import { type Logger as PinoLogger, pino } from 'pino';
 import type { Logger } from '../lib/log.ts';
 
-/** JSON lines on standard output; FAIRLEAD_LOG sets the level (default: info, or debug with `verbose`). */
+/** Creates a logger of JSON lines on standard output; FAIRLEAD_LOG sets the level (default: info, or debug with `verbose`). */
 export function createLogger(name: string, { verbose = false } = {}): Logger {
   const log: PinoLogger = pino({
     name,
@@ -33,7 +33,7 @@ export function shutdownSignal(): AbortSignal {
   return controller.signal;
 }
 
-/** Ends the process with the error logged when something fails that no code waits for. */
+/** Logs an uncaught error or rejection and exits. */
 export function exitOnUnhandled(logger: Logger): void {
   const fatal = (error: unknown) => {
     logger.error({ err: error }, 'unexpected failure');

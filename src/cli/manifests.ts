@@ -9,30 +9,28 @@ import { version } from './version.ts';
 
 export const command = defineCommand({
   name: 'manifests',
-  summary: 'print what installs Fairlead on a real cluster',
+  summary: 'print the manifests that install Fairlead on a real cluster',
   description: [
-    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, rights and configuration. proxy: in place of kube-proxy; proxy-dns: in place of the cluster DNS too; all: the network of pods (CNI) and network policies too; policy: network policies alone, beside kube-proxy.',
-    'docs/install.md tells what to do before and after, and what each right is for.',
+    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, beside kube-proxy.',
+    'docs/install.md describes the installation and the purpose of each permission.',
   ],
   arguments: [],
   options: {
-    for: choice('PARTS', INSTALLATIONS, 'proxy', 'what the agents carry', { main: true }),
+    for: choice('PARTS', INSTALLATIONS, 'proxy', 'the functions of the agents', { main: true }),
     image: text('IMAGE', 'the image of the agent', { fallback: `fairlead:${version}` }),
-    namespace: text('NAMESPACE', 'where the objects go', { fallback: 'kube-system' }),
-    mode: choice(
-      'MODE',
-      ['nftables', 'ebpf', 'iptables', 'ipvs', 'userspace'],
-      'nftables',
-      'how nodes carry Services',
+    namespace: text('NAMESPACE', 'the namespace of the objects', { fallback: 'kube-system' }),
+    mode: choice('MODE', ['nftables', 'ebpf', 'iptables', 'ipvs', 'userspace'], 'nftables', 'the proxy mode'),
+    'api-server': text(
+      'URL',
+      "the API server's address for nodes; default: the server of kubectl's current context",
     ),
-    'api-server': text('URL', "the API server as nodes reach it; default: that of kubectl's current context"),
     'cluster-cidr': text('CIDR[,CIDR]', "networks of pods; default: each Node's podCIDRs", { fallback: '' }),
     'cluster-domain': text('DOMAIN', 'the domain of DNS names', { fallback: 'cluster.local' }),
     'dns-address': text('ADDRESS', 'the cluster IP of DNS', { fallback: '10.96.0.10' }),
-    uplink: text('INTERFACE', 'the interface that leads to the other nodes', { fallback: 'eth0' }),
+    uplink: text('INTERFACE', 'the interface towards the other nodes', { fallback: 'eth0' }),
     'lb-pool': texts(
       'RANGE',
-      'give Services of type LoadBalancer addresses out of this range, and announce them',
+      'assign addresses from this range to Services of type LoadBalancer, and announce them',
     ),
   },
   examples: ['manifests | kubectl apply -f -', 'manifests --for all --lb-pool 192.0.2.10-192.0.2.50'],
@@ -55,7 +53,7 @@ export const command = defineCommand({
   },
 });
 
-/** The API server of kubectl's current context. */
+/** Returns the API server of kubectl's current context. */
 function currentServer(): string {
   const file = process.env['KUBECONFIG']?.split(':').find(Boolean) ?? join(homedir(), '.kube', 'config');
   try {

@@ -16,7 +16,7 @@ export const command = defineCommand({
   name: 'mode',
   summary: 'switch the proxy mode without interrupting traffic',
   description: [
-    `Switches the proxy mode on every node, or on one. The previous mode is removed after the new one is complete: connections continue, and new ones are answered at any time. The node's annotation ${MODE_ANNOTATION} keeps the choice.`,
+    `Switches the proxy mode on every node, or on one. The previous mode is removed after the new one is complete: open connections continue, and new ones succeed at any time. The node's annotation ${MODE_ANNOTATION} stores the mode.`,
   ],
   arguments: [{ name: 'MODE', help: 'the proxy mode', choices: availableModes() }],
   options: {
@@ -33,7 +33,7 @@ export const command = defineCommand({
     try {
       const client = createClient(transport, 'fairlead-mode');
       for (const node of nodes) {
-        // The agent switches before the annotation says so, so that a mode it cannot carry is an error here.
+        // The agent switches before the annotation is written, so that an unsupported mode is an error of this command.
         const { mode: now } = await askAgent<AgentState>(state, node, 'POST', '/mode', { mode });
         await client.patch(RESOURCES.nodes, node, 'merge', {
           metadata: { annotations: { [MODE_ANNOTATION]: now } },

@@ -2,7 +2,7 @@ import type { ClusterState } from '../cluster/state.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { suggestion } from './options.ts';
 
-/** Returns the names of the nodes that a command is about: the one of `--node`, or all. Throws FairleadError. */
+/** Returns the names of a command's nodes: the value of `--node`, or all nodes. Throws FairleadError. */
 export function selectNodes(command: string, only: string | null, state: ClusterState): string[] {
   const nodes = state.nodes.map(({ name }) => name);
   if (only === null) return nodes;

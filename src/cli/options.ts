@@ -4,7 +4,7 @@ import { FairleadError } from '../lib/errors.ts';
 interface Common {
   /** One letter, for "-f". */
   readonly short?: string;
-  /** What it does, without the default, which is added. */
+  /** Its description, without the default, which is appended. */
   readonly help: string;
   /** Shown in the short synopsis of the overview and of README. */
   readonly main?: boolean;
@@ -35,11 +35,11 @@ export interface Choice<T extends string = string> extends Common {
   readonly value: string;
   readonly choices: readonly T[];
   readonly fallback: T;
-  /** The choice when the option stands without a value, which then follows "=" only. */
+  /** The choice if the option is given without a value; a value then needs "=". */
   readonly implied?: T;
 }
 export type Option = Flag | Text | Texts | WholeNumber | Choice;
-/** A command's options, by their long names: they make its parser, its help and its row in README. */
+/** A command's options, by their long names: the source of its parser, its help and its row in README. */
 export type OptionTable = Readonly<Record<string, Option>>;
 
 export type ValueOf<O extends Option> = O extends Flag
@@ -92,7 +92,7 @@ export interface Argument {
   readonly choices?: readonly string[];
 }
 
-/** What a command line may hold. */
+/** The syntax of a command line. */
 export interface Syntax<T extends OptionTable = OptionTable> {
   readonly name: string;
   readonly options: T;
@@ -106,11 +106,11 @@ export interface Parsed<T extends OptionTable = OptionTable> {
   /** The names of the options that were given. */
   readonly given: ReadonlySet<string>;
   readonly args: readonly string[];
-  /** The words after "--". */
+  /** The arguments after "--". */
   readonly program: readonly string[];
 }
 
-/** Reads a command's words. Throws FairleadError "usage", which names the wrong word and, where it is known, the right. */
+/** Parses a command line. Throws FairleadError "usage", which names the wrong argument and, if known, the right one. */
 export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: readonly string[]): Parsed<T> {
   const values = new Map<string, ValueOf<Option>>();
   const given = new Set<string>();
@@ -156,7 +156,7 @@ export function usageError(command: string, message: string): FairleadError {
   });
 }
 
-/** ": did you mean X?", or nothing. */
+/** Returns ": did you mean X?", or an empty text. */
 export function suggestion(typed: string, names: readonly string[], prefix = ''): string {
   const name = closestName(typed, names);
   return name === null ? '' : `: did you mean ${prefix}${name}?`;

@@ -7,9 +7,9 @@ const MARKS = { ok: '✓', note: '!', problem: '✗' } as const;
 
 export const command = defineCommand({
   name: 'preflight',
-  summary: 'look at this node for what would keep an agent from working',
+  summary: 'check whether the agent can run on this node',
   description: [
-    'Looks at the kernel, at rules of other proxies, at ports in use and at settings of the network, and names the fix for each problem. Changes nothing. Fails when there is a problem.',
+    'Checks the kernel, rules of other proxies, ports in use and network sysctls, and prints the fix for each problem. Changes nothing. The exit status is 1 if there is a problem.',
   ],
   arguments: [],
   options: { json: flag('print one JSON object') },

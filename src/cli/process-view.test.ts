@@ -39,7 +39,7 @@ describe('status names the processes that do not run', () => {
       name: 'an agent that waits for its restart',
       supervision: { processes: { [CONTROL_PLANE]: running, 'node-1': killed } },
       says: [
-        'node-1: its agent is not running (killed by SIGKILL): connections to Services continue, names are not resolved; it is started again in 5 s',
+        'node-1: the agent is not running (killed by SIGKILL): connections to Services continue, names are not resolved; restarts in 5 s',
       ],
     },
     {
@@ -47,13 +47,13 @@ describe('status names the processes that do not run', () => {
       supervision: { processes: { [CONTROL_PLANE]: running, 'node-1': killed } },
       mode: 'userspace',
       says: [
-        'node-1: its agent is not running (killed by SIGKILL): new connections to Services fail, names are not resolved; it is started again in 5 s',
+        'node-1: the agent is not running (killed by SIGKILL): new connections to Services fail, names are not resolved; restarts in 5 s',
       ],
     },
     {
       name: 'the control plane',
       supervision: { processes: { [CONTROL_PLANE]: killed, 'node-1': running } },
-      says: ['the control plane is not running (killed by SIGKILL); it is started again in 5 s'],
+      says: ['the control plane is not running (killed by SIGKILL); restarts in 5 s'],
     },
     {
       name: 'the supervisor, and what is not restarted without it',

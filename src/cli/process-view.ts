@@ -10,7 +10,7 @@ export interface ProcessView {
   /** ISO time of the last start; null: never, or not recorded. */
   readonly since: string | null;
   readonly restarts: number;
-  /** Why it ended last, and when (ISO time). */
+  /** Why and when (ISO time) it last exited. */
   readonly lastExit: { readonly at: string; readonly reason: string } | null;
   /** Seconds since the last start while it runs, else until the next; null: unknown. */
   readonly seconds: number | null;
@@ -23,7 +23,7 @@ export function processViews(state: ClusterState, now: number): ProcessView[] {
   return viewsOf(state, readSupervision(state.name), now, isRunning);
 }
 
-/** As `processViews`, of what was read. */
+/** Like `processViews`, from state that was already read. */
 export function viewsOf(
   state: ClusterState,
   { supervisor, processes }: Supervision,
@@ -56,7 +56,7 @@ export function viewsOf(
   ];
 }
 
-/** Describes the processes that do not run, with what that means and what to do. */
+/** Describes the processes that are not running, with the effect and the fix. */
 export function processProblems(views: readonly ProcessView[], state: ClusterState): string[] {
   const isSupervised = views.some(({ name, pid }) => name === SUPERVISOR && pid !== null);
   const fix = `fairlead up --detach --name ${state.name}`;
@@ -66,11 +66,11 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
       if (view.name === SUPERVISOR)
         return `the supervisor is not running: no process is restarted; start it: ${fix}`;
       const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
-      const next = isSupervised ? `it is started again in ${view.seconds ?? 0} s` : `start it: ${fix}`;
+      const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
       if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
       const effect =
         state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
-      return `${view.name}: its agent is not running${why}: ${effect}, names are not resolved; ${next}`;
+      return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;
     });
 }
 

@@ -18,17 +18,17 @@ type Family = 0 | 4 | 6;
 
 export const command = defineCommand({
   name: 'request',
-  summary: 'send requests to a server and count the answers',
+  summary: 'send requests to a server and count its answers',
   description: [
-    'Sends requests to a server, each on a new connection (UDP: from a new port), and counts the different answers; made for "fairlead echo". The exit status is 0 when every request was answered.',
+    'Sends requests to a server, each on a new connection (UDP: from a new port), and counts the different answers; intended for "fairlead echo". The exit status is 0 when every request was answered.',
   ],
   arguments: [
     { name: 'URL', help: 'http://HOST[:PORT][/PATH] or udp://HOST:PORT; PATH is /hostname unless given' },
   ],
   options: {
-    count: wholeNumber('N', [1, 1, 100_000], 'how many requests', { main: true }),
-    concurrency: wholeNumber('N', [8, 1, 1000], 'how many at once'),
-    timeout: wholeNumber('MS', [3000, 1, 600_000], 'how long to wait for an answer'),
+    count: wholeNumber('N', [1, 1, 100_000], 'the number of requests', { main: true }),
+    concurrency: wholeNumber('N', [8, 1, 1000], 'the number of concurrent requests'),
+    timeout: wholeNumber('MS', [3000, 1, 600_000], 'the timeout of each request'),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     json: flag('print one JSON object'),

@@ -16,9 +16,9 @@ import { processProblems, processTable, processViews } from './process-view.ts';
 
 export const command = defineCommand({
   name: 'status',
-  summary: 'show processes, nodes and Services, and what is unhealthy and why',
+  summary: 'show processes, nodes and Services, and all problems with their causes',
   description: [
-    'Shows a local cluster: its processes, its nodes and their modes, Services with their frontends and endpoints, the node that announces each load-balancer address, and what is unhealthy and why. The exit status is 0 when everything is healthy.',
+    'Shows a local cluster: its processes, its nodes and their modes, Services with their frontends and endpoints, the node that announces each load-balancer address, and all problems with their causes. The exit status is 0 if everything is healthy.',
   ],
   arguments: [],
   options: { name: NAME_OPTION, json: flag('print one JSON object') },

@@ -8,7 +8,7 @@ export const command = defineCommand({
   name: 'stop',
   summary: 'stop a local cluster and keep its state for the next "up"',
   description: [
-    'Ends the processes of a local cluster and removes its namespaces, links and rules, and keeps its files. "up" starts the same cluster again: objects, addresses, names, images and volumes are what they were; pods are started anew.',
+    'Stops the processes of a local cluster and removes its namespaces, links and rules, but keeps its files. "up" starts the same cluster again, with the same objects, addresses, names, images and volumes; pods are started again.',
   ],
   arguments: [],
   options: { name: NAME_OPTION },

@@ -20,7 +20,7 @@ export const command = defineCommand({
   name: 'supervise',
   summary: '',
   description: [
-    'Started by "fairlead up": keeps the processes of a local cluster running. A second one, started by the first, waits on standby: it takes over when the first ends, and starts a further one.',
+    'Keeps the processes of a local cluster running; started by "fairlead up". A second supervisor, started by the first, is its standby: it takes over when the first exits, and starts a new standby.',
   ],
   arguments: [],
   options: { name: text('NAME', 'the cluster', { fallback: 'default' }) },
@@ -42,7 +42,7 @@ export const command = defineCommand({
   },
 });
 
-/** Supervises until the signal aborts, or there is no such cluster any more. */
+/** Supervises until the signal aborts, or the cluster is removed. */
 async function supervise(
   name: string,
   role: HeldRole,

@@ -31,42 +31,42 @@ const OPTIONS = {
   nodes: wholeNumber(
     'N',
     [1, 1, MAX_NODES],
-    'how many nodes; a running cluster gets more, or loses its last',
+    'the number of nodes; adds nodes to a running cluster, or removes the last ones',
     {
       main: true,
     },
   ),
   mode: choice('MODE', availableModes(), 'nftables', 'the proxy mode of the nodes', { main: true }),
   'ip-family': choice('F', ['ipv4', 'ipv6', 'dual'], 'ipv4', 'the IP family', { main: true }),
-  overlay: choice('O', ['routes', 'vxlan'], 'routes', 'how packets of pods travel between nodes'),
+  overlay: choice('O', ['routes', 'vxlan'], 'routes', 'how packets of pods are routed between nodes'),
   name: text('NAME', "the cluster's name", { fallback: DEFAULT_CLUSTER }),
   detach: flag('return when everything is ready', { main: true }),
   'pod-cidr': text('C[,C]', 'networks of pods (10.244.0.0/16, fd00:10:244::/56)'),
   'service-cidr': text('C[,C]', 'networks of Services (10.96.0.0/16, fd00:10:96::/112)'),
-  'masquerade-all': flag("servers see a node as the client of every cluster IP (kube-proxy's masqueradeAll)"),
-  'no-local-detection': flag('nodes do not know the addresses of pods (kube-proxy without clusterCIDR)'),
+  'masquerade-all': flag("masquerade all traffic to cluster IPs (kube-proxy's masqueradeAll)"),
+  'no-local-detection': flag('do not recognize traffic from pods (kube-proxy without clusterCIDR)'),
   'lb-pool': text('C[,C]', 'addresses of LoadBalancer Services: networks or ranges'),
   'host-access': choice(
     'services',
     ['none', 'wire', 'services'],
     'none',
-    "connect this machine to the cluster's wire: its programs (a browser) reach node ports and load-balancer addresses; with =services also cluster IPs, and names through the cluster's DNS",
+    "connect this machine to the cluster's wire, so that its programs (such as a browser) reach node ports and load-balancer addresses; with =services also cluster IPs and cluster DNS",
     { implied: 'wire', main: true },
   ),
   authorization: choice(
     'A',
     ['RBAC', 'AlwaysAllow'],
     'RBAC',
-    'what users may do: as roles and bindings say, or everything for every authenticated user',
+    'permissions of users: by roles and bindings, or everything for every authenticated user',
   ),
-  timeout: wholeNumber('S', [60, 1, 86_400], 'how many seconds to wait for readiness'),
+  timeout: wholeNumber('S', [60, 1, 86_400], 'the timeout of readiness, in seconds'),
 } as const satisfies OptionTable;
 
 export const command = defineCommand({
   name: 'up',
   summary: 'start a local cluster and wait until it is ready',
   description: [
-    'Starts a local cluster, applies the manifests, waits until everything in them is ready, and prints what to try next. Runs until Ctrl-C, which stops the cluster, or in the background with --detach. For a cluster that runs already, it starts again what has stopped, adds or removes nodes for --nodes, and applies the manifests.',
+    'Starts a local cluster, applies the manifests, waits until their objects are ready, and prints commands to try next. Runs until Ctrl-C, which removes the cluster, or in the background with --detach. If the cluster is already running, it restarts stopped processes, adds or removes nodes for --nodes, and applies the manifests.',
   ],
   arguments: [],
   options: OPTIONS,
@@ -78,7 +78,7 @@ export const command = defineCommand({
     const progress = startProgress(output);
     const lock = await lockCluster(name, 'fairlead up');
     let state = readCluster(name);
-    // An `up` that was killed left it half made.
+    // Left incomplete by an `up` that was killed.
     if (state?.isCreated === false) {
       await removeCluster(name);
       state = null;
@@ -133,7 +133,7 @@ async function startCluster(
     await Promise.race([ready, interrupted.promise]);
     return state;
   } catch (error) {
-    // A cluster that runs but is not ready stays, to be looked at; anything else is removed.
+    // A cluster that is running but not ready is kept for inspection; anything else is removed.
     if (!(error instanceof FairleadError) || error.code !== 'not-ready') await removeCluster(name);
     throw error;
   } finally {
@@ -142,11 +142,11 @@ async function startCluster(
 }
 
 /**
- * Tells of restarts until Ctrl-C. It stops a cluster that this command started; one that ran before keeps running.
+ * Reports restarts until Ctrl-C, which removes a cluster that this command started; one that ran before keeps running.
  */
 async function stayAttached(state: ClusterState, isNew: boolean, output: Output): Promise<void> {
   const { name } = state;
-  output.err(isNew ? 'Ctrl-C stops the cluster\n' : 'Ctrl-C detaches; the cluster keeps running\n');
+  output.err(isNew ? 'Ctrl-C removes the cluster\n' : 'Ctrl-C detaches; the cluster keeps running\n');
   const interrupted = interruption();
   const watching = watchRestarts(name, output);
   await interrupted.promise.catch(() => {});
@@ -155,10 +155,10 @@ async function stayAttached(state: ClusterState, isNew: boolean, output: Output)
   if (isNew) {
     await removeCluster(name);
     output.err(`cluster ${name} removed\n`);
-  } else output.err(`cluster ${name} keeps running; to stop it: fairlead down --name ${name}\n`);
+  } else output.err(`cluster ${name} keeps running; to remove it: fairlead down --name ${name}\n`);
 }
 
-/** Refuses options that differ from what the cluster was made with: they would have no effect. */
+/** Rejects options that differ from those with which the cluster was created: they would have no effect. */
 function refuseChanges(
   state: ClusterState,
   options: Values<typeof OPTIONS>,
@@ -189,12 +189,12 @@ function refuseChanges(
       hint:
         option === 'mode'
           ? `switch it: fairlead mode ${value} --name ${state.name}`
-          : `omit --${option}, or stop the cluster first: fairlead down --name ${state.name}`,
+          : `omit --${option}, or remove the cluster first: fairlead down --name ${state.name}`,
     });
   }
 }
 
-/** Reports when the supervisor restarts a process; keeps this one alive. */
+/** Reports each process that the supervisor restarts; keeps this process alive. */
 function watchRestarts(name: string, output: Output): NodeJS.Timeout {
   const exitOf = () =>
     new Map(
@@ -205,7 +205,7 @@ function watchRestarts(name: string, output: Output): NodeJS.Timeout {
     const { processes } = readSupervision(name);
     for (const [process, { lastExit }] of Object.entries(processes)) {
       if (lastExit && lastExit.at !== known.get(process))
-        output.err(`${process}: ${lastExit.reason}; the supervisor starts it again\n`);
+        output.err(`${process}: ${lastExit.reason}; the supervisor restarts it\n`);
     }
     known = exitOf();
   }, LOOK_MS);
