@@ -7,7 +7,7 @@ import { nameOf, nodeAddresses } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
 import type { Cause, ExplainView } from './explain-view.ts';
 
-/** Why a packet does not get through, the likeliest first. */
+/** Returns the possible reasons why a packet is not delivered, the most likely first. */
 export function findCauses(view: ExplainView, map: ServiceMap, packet: Packet, verdict: Verdict): Cause[] {
   const owner = verdict.frontend?.owner ?? null;
   const service = owner ? serviceOf(view, owner) : serviceAt(view, packet.destination);
@@ -15,7 +15,7 @@ export function findCauses(view: ExplainView, map: ServiceMap, packet: Packet, v
   return [...found, ...findingsOf(view, map, service)];
 }
 
-/** The Service that has an address, by any of its fields, or null. */
+/** Returns the Service that has an address in any of its fields, or null. */
 export function serviceAt(view: ExplainView, address: string): Service | null {
   for (const service of view.services()) if (addressesOf(service).includes(address)) return service;
   return null;
@@ -55,7 +55,7 @@ function causesOf(
     case 'unallocated-cluster-ip':
       return [
         {
-          text: `${packet.destination} lies in the Services' network but belongs to no Service: it may have been deleted or recreated`,
+          text: `${packet.destination} is in the Service network but not assigned to a Service: the Service may have been deleted or recreated`,
           object: null,
           field: 'spec.clusterIPs',
           fix: 'use the name of the Service instead of its address',
@@ -66,7 +66,7 @@ function causesOf(
     case 'martian':
       return [
         {
-          text: 'loopback addresses are the node’s own: packets to them come from the node only',
+          text: 'loopback addresses are reachable from the node only',
           object: null,
           field: null,
           fix: 'use an address of the node',
@@ -77,7 +77,7 @@ function causesOf(
   }
 }
 
-/** What the compiler had to say about the Service and its slices. */
+/** Problems that the ServiceTable reported for the Service and its slices. */
 function findingsOf(view: ExplainView, map: ServiceMap, service: Service | null): Cause[] {
   if (!service || map.findings.length === 0) return [];
   const { namespace, name } = service.metadata ?? {};
@@ -109,14 +109,14 @@ function noLocalEndpoints(map: ServiceMap, service: Service, internal: boolean):
       for (const { nodeName } of route.pool.endpoints) if (nodeName) nodes.add(nodeName);
     }
   }
-  const where = nodes.size > 0 ? `; there are on ${[...nodes].sort().join(', ')}` : '';
+  const where = nodes.size > 0 ? `; endpoints are on ${[...nodes].sort().join(', ')}` : '';
   return {
-    text: `${field}: Local and no endpoint on ${map.node.name}${where}`,
+    text: `${field}: Local, but there is no endpoint on ${map.node.name}${where}`,
     object: `Service ${nameOf(service)}`,
     field: `spec.${field}`,
     fix: internal
       ? `set it to Cluster, or run a pod of the Service on ${map.node.name}`
-      : `enter by a node that has one, run a pod on ${map.node.name}, or set it to Cluster`,
+      : `send to a node that has an endpoint, run a pod on ${map.node.name}, or set it to Cluster`,
   };
 }
 
@@ -125,8 +125,8 @@ function sourceRange(service: Service, { source }: Packet): Cause {
   const broken = ranges.filter((range) => parseCidr(range.trim()) === null);
   return {
     text:
-      `${source} is in none of the source ranges ${ranges.join(', ')}` +
-      (broken.length > 0 ? ` (of which ${broken.join(', ')} cannot be read)` : ''),
+      `${source} is not in the source ranges ${ranges.join(', ')}` +
+      (broken.length > 0 ? ` (of which ${broken.join(', ')} are invalid)` : ''),
     object: `Service ${nameOf(service)}`,
     field: 'spec.loadBalancerSourceRanges',
     fix: `add ${source}/${source.includes(':') ? 128 : 32}, or use the cluster IP from inside the cluster`,
@@ -156,7 +156,7 @@ function wrongPort(service: Service, { port, protocol }: Packet): Cause {
   return { ...cause, text: listed, fix };
 }
 
-/** To an address of a node: perhaps a node port was meant. */
+/** The destination is a node: perhaps a node port was meant. */
 function noService(view: ExplainView, { destination, port, protocol }: Packet): Cause[] {
   const node = [...view.nodes()].find((candidate) => nodeAddresses(candidate).includes(destination));
   if (!node) return [];

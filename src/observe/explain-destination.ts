@@ -16,7 +16,7 @@ import {
 import type { Target } from './explain-target.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 
-/** The address and port that a flow goes to, with how they were found; or why there are none. */
+/** The address and port that a flow goes to and how they were found, or the reason why there are none. */
 export type Destination =
   | {
       readonly found: true;
@@ -28,8 +28,7 @@ export type Destination =
   | { readonly found: false; readonly steps: readonly ExplainStep[]; readonly causes: readonly Cause[] };
 
 /**
- * Finds what TO means where FROM is. Throws FairleadError for objects that do not exist and for ports that have to be
- * named.
+ * Resolves TO as FROM sees it. Throws FairleadError for objects that do not exist and for missing ports.
  */
 export async function findDestination(
   view: ExplainView,
@@ -105,7 +104,7 @@ function toService(
     object,
     isPending ? 'status.loadBalancer.ingress' : 'spec.type',
     isPending
-      ? 'look whether the load balancer controller runs and its pool has a free address'
+      ? 'check that the load-balancer controller is running and that its pool has a free address'
       : 'set it to NodePort or LoadBalancer',
   );
 }
@@ -126,20 +125,14 @@ async function toName(view: ExplainView, origin: Origin, target: Target, name: s
   );
   const [namespace, service] = elsewhere[0]?.split('/') ?? [];
   const hint = namespace
-    ? `there is Service ${namespace}/${service}: use ${service}.${namespace}`
+    ? `Service ${namespace}/${service} exists: use ${service}.${namespace}`
     : like
       ? `did you mean ${like}${second ? `.${second}` : ''}?`
       : 'check the name; names of Services are SERVICE.NAMESPACE';
-  return failure(
-    `the name ${name} does not exist as ${origin.label} sees it`,
-    null,
-    null,
-    hint,
-    `DNS ${name}`,
-  );
+  return failure(`${origin.label} cannot resolve ${name}: no such name`, null, null, hint, `DNS ${name}`);
 }
 
-/** Picks the address of a family that FROM has. */
+/** Returns the address of an IP family that FROM has. */
 function choose(
   view: ExplainView,
   origin: Origin,
@@ -153,7 +146,13 @@ function choose(
   if (address === undefined) {
     const has = addresses.length > 0 ? `only ${addresses.join(', ')}` : 'no address';
     const text = `${label} has ${has}, and ${origin.label} has ${origin.addresses.join(', ') || 'none'}`;
-    return failure(text, step.object, step.ruleOrKey, 'give both an address of one family', step.ruleOrKey);
+    return failure(
+      text,
+      step.object,
+      step.ruleOrKey,
+      'give both an address of the same family',
+      step.ruleOrKey,
+    );
   }
   const others = addresses.filter((candidate) => candidate !== address);
   const text = `${label} is ${address}${others.length > 0 ? ` (also ${others.join(', ')})` : ''}`;
@@ -212,7 +211,7 @@ function portNeeded({ port, text }: Pick<Target, 'port' | 'text'>, known: string
   return new FairleadError(`${text} ${problem}`, {
     op: 'explain',
     code: 'bad-argument',
-    hint: known ? `ports: ${known}` : 'write :PORT behind it',
+    hint: known ? `ports: ${known}` : 'append :PORT',
   });
 }
 

@@ -4,7 +4,7 @@ import { serviceAt } from './explain-causes.ts';
 import { nameOf } from './explain-places.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 
-/** How packets from outside find the node of a load-balancer address; null where nothing is known of that. */
+/** Describes how packets from outside reach the node of a load-balancer address; null: unknown. */
 export function entryStep(
   view: ExplainView,
   origin: Origin,
@@ -20,7 +20,7 @@ export function entryStep(
   };
 }
 
-/** Why packets from outside to one of Fairlead's load-balancer addresses enter nowhere; empty when they do, or it is none. */
+/** Returns the reasons why packets from outside do not reach any node for one of Fairlead's load-balancer addresses. */
 export function silenceCauses(view: ExplainView, origin: Origin, address: string): Cause[] {
   const service = origin.node === null ? serviceAt(view, address) : null;
   if (!service || !allocatedAddresses(service).includes(address)) return [];
@@ -30,13 +30,13 @@ export function silenceCauses(view: ExplainView, origin: Origin, address: string
   return [
     {
       text: isLocal
-        ? `only nodes with a ready endpoint of ${object} announce ${address}, and none of them does`
+        ? `no node announces ${address}: only nodes with a ready endpoint of ${object} may do so`
         : `no node announces ${address}`,
       object,
       field: isLocal ? 'spec.externalTrafficPolicy' : 'status.conditions',
       fix: isLocal
-        ? 'let a pod of the Service become ready, or set externalTrafficPolicy: Cluster'
-        : 'look whether a node is Ready, runs an agent with loadBalancer configured, and is not labelled node.kubernetes.io/exclude-from-external-load-balancers',
+        ? 'make a pod of the Service ready, or set externalTrafficPolicy: Cluster'
+        : 'check that a node is Ready, runs an agent with loadBalancer configured, and does not have the label node.kubernetes.io/exclude-from-external-load-balancers',
     },
   ];
 }

@@ -7,7 +7,7 @@ import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { familyName } from './explain-places.ts';
 import type { ExplainStep, ExplainView } from './explain-view.ts';
 
-/** The table entry that the packet meets, and the kernel objects that carry it out in the node's mode. */
+/** Describes the table entry that the packet matches, and the kernel objects that implement it in the node's mode. */
 export function kernelSteps(
   view: ExplainView,
   node: string,
@@ -18,8 +18,8 @@ export function kernelSteps(
   const { destination, port, protocol } = packet;
   if (!frontend) {
     const rail = {
-      'wrong-port': `${destination} is a cluster IP of ${map.clusterIPs.get(destination)}, but has no ${port}/${protocol}`,
-      'unallocated-cluster-ip': `${destination} lies in the Services' network ${map.node.serviceCidrs.map(({ text }) => text).join(', ')}`,
+      'wrong-port': `${destination} is the cluster IP of ${map.clusterIPs.get(destination)}, which has no port ${port}/${protocol}`,
+      'unallocated-cluster-ip': `${destination} is in the Service network ${map.node.serviceCidrs.map(({ text }) => text).join(', ')}`,
     };
     const text = reason === 'wrong-port' || reason === 'unallocated-cluster-ip' ? rail[reason] : null;
     return [
@@ -41,7 +41,7 @@ export function kernelSteps(
   return [matched, ...kernel];
 }
 
-/** Which endpoints may get the packet, and why these. */
+/** Describes the endpoints that may get the packet, and the reason for the choice. */
 export function endpointStep(
   view: ExplainView,
   map: ServiceMap,
@@ -55,7 +55,7 @@ export function endpointStep(
   const isInternal = frontend.kind === 'ClusterIP';
   const field = isInternal ? 'internalTrafficPolicy' : 'externalTrafficPolicy';
   const count = `${candidates.length} endpoint${candidates.length === 1 ? '' : 's'}`;
-  const odds = candidates.length === 1 ? '' : `, each with odds 1/${candidates.length}`;
+  const odds = candidates.length === 1 ? '' : `, each with probability 1/${candidates.length}`;
   const affinity =
     affinitySeconds === null
       ? ''
@@ -70,15 +70,13 @@ export function endpointStep(
     why.push(`on ${map.node.name} only`);
   } else if (!isInternal && hasLocalPolicy(frontend)) {
     ruleOrKey = 'spec.externalTrafficPolicy: Local';
-    why.push(
-      'all of the cluster: externalTrafficPolicy is for clients outside the cluster, not for its own pods and nodes',
-    );
+    why.push('of the whole cluster: externalTrafficPolicy applies only to clients outside the cluster');
   } else why.push('of the whole cluster');
   if (candidates.some(({ endpoint }) => endpoint.terminating)) {
-    why.push('none is ready, so terminating ones that still serve are used');
+    why.push('none is ready, so terminating endpoints that still serve are used');
   } else if (candidates.length + ejected.length < ready) {
     const zone = map.node.zone === null ? '' : ` (this node: zone ${map.node.zone})`;
-    why.push(`of ${ready} ready ones: topology hints${zone} leave these`);
+    why.push(`selected from ${ready} ready ones by topology hints${zone}`);
   }
   if (ejected.length > 0) {
     const names = ejected.map(hostPort);
@@ -87,7 +85,7 @@ export function endpointStep(
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
-/** What the server sees as the client; `mode` null: as in most modes. */
+/** Describes the source address that the server sees; `mode` null: unknown, as in most modes. */
 export function sourceStep(
   mode: Mode | null,
   map: ServiceMap,
@@ -103,7 +101,7 @@ export function sourceStep(
   if (candidates.every(({ hairpin }) => !hairpin) && candidates.every(({ masquerade }) => masquerade)) {
     const why =
       frontend?.kind !== 'ClusterIP'
-        ? 'so that replies come back through this node'
+        ? 'so that replies return through this node'
         : packet.sourceClass === 'pod'
           ? 'masqueradeAll'
           : 'a client outside the pod network';
@@ -115,14 +113,14 @@ export function sourceStep(
   }
   const hairpin = candidates.find((candidate) => candidate.hairpin);
   if (hairpin && mode && modeDiffers(mode, 'hairpin-keeps-source')) {
-    const text = `source kept: ${packet.source} sees itself as the client where it is its own endpoint`;
+    const text = `source kept: ${packet.source} sees itself as the client if it is chosen as the endpoint`;
     return { object, ruleOrKey: `${mode} mode`, text };
   }
   if (hairpin) {
     return {
       object,
       ruleOrKey: `hairpin address ${packet.source}`,
-      text: `source rewritten to the node's where ${packet.source} gets its own packet back`,
+      text: `source rewritten to the node's if ${packet.source} is chosen as the endpoint`,
     };
   }
   return { object, ruleOrKey: null, text: `source kept: the server sees ${packet.source}` };
@@ -141,7 +139,7 @@ function ownerOf({ owner }: Frontend): string {
   return `Service ${owner.namespace}/${owner.name}`;
 }
 
-/** Clients outside the cluster are kept to this node's endpoints. */
+/** Only this node's endpoints are used for clients outside the cluster. */
 function hasLocalPolicy({ routes }: Frontend): boolean {
   const { external } = routes;
   return external.action === 'forward'
@@ -149,7 +147,7 @@ function hasLocalPolicy({ routes }: Frontend): boolean {
     : external.reason === 'no-local-endpoints';
 }
 
-/** How many distinct ready endpoints the slices list for the frontend's port, on one node or everywhere. */
+/** Counts the distinct ready endpoints in the slices for the frontend's port, on one node or all nodes. */
 function readyEndpoints(view: ExplainView, { owner, family }: Frontend, node: string | null): number {
   const ready = new Set<string>();
   for (const { metadata, addressType, ports, endpoints } of view.slices()) {

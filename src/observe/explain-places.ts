@@ -4,7 +4,7 @@ import { FairleadError } from '../lib/errors.ts';
 import type { Target } from './explain-target.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 
-/** Where a flow begins. Throws FairleadError ("not-found", "bad-argument") that says what there is instead. */
+/** Resolves the origin of a flow. Throws FairleadError ("not-found", "bad-argument") that lists the existing objects. */
 export function findOrigin(view: ExplainView, target: Target): Origin {
   switch (target.kind) {
     case 'pod':
@@ -17,10 +17,10 @@ export function findOrigin(view: ExplainView, target: Target): Origin {
       return addressOrigin(view, target.name);
     case 'service':
     case 'dns':
-      throw new FairleadError(`${JSON.stringify(target.text)} is not a place that packets come from`, {
+      throw new FairleadError(`${JSON.stringify(target.text)} cannot be the origin of a packet`, {
         op: 'explain',
         code: 'bad-argument',
-        hint: 'begin with a pod (ns/pod), node/NAME, outside, or an address',
+        hint: 'use a pod (ns/pod), node/NAME, outside, or an address',
       });
   }
 }
@@ -29,7 +29,7 @@ export function findPod(view: ExplainView, { namespace, name }: Target): Pod {
   const pods = [...view.pods()];
   const pod = pods.find(({ metadata }) => metadata?.namespace === namespace && metadata.name === name);
   if (pod) return pod;
-  // Pods of a workload have names that end at random: the beginning is what people remember.
+  // Names of a workload's pods end with a random suffix, so a prefix is enough.
   const begun = pods.filter(
     ({ metadata }) => metadata?.namespace === namespace && metadata.name?.startsWith(`${name}-`),
   );
@@ -64,7 +64,7 @@ export function nodeAddresses({ status }: Node): string[] {
   );
 }
 
-/** The pod with an address of its own like this, or null. Pods that ended, or share their node's address, do not count. */
+/** Returns the pod with this address, or null. Pods that have ended or use their node's address are ignored. */
 export function podAt(view: ExplainView, address: string): Pod | null {
   for (const pod of view.pods()) {
     if (pod.spec?.hostNetwork || pod.status?.phase === 'Succeeded' || pod.status?.phase === 'Failed')
@@ -88,7 +88,7 @@ export function familyName(family: IPFamily): string {
   return family === 'ipv4' ? 'IPv4' : 'IPv6';
 }
 
-/** Of some texts the one most like another, or null where none is alike at all. */
+/** Returns the most similar of some texts, or null if none is similar. */
 export function closest(text: string, candidates: Iterable<string>): string | null {
   let best: { candidate: string; distance: number } | null = null;
   for (const candidate of candidates) {
@@ -98,7 +98,7 @@ export function closest(text: string, candidates: Iterable<string>): string | nu
   return best && best.distance <= Math.max(2, Math.floor(text.length / 2)) ? best.candidate : null;
 }
 
-/** Levenshtein's distance. */
+/** Computes the Levenshtein distance. */
 function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, i) => i);
   for (let i = 1; i <= a.length; i++) {
@@ -121,11 +121,11 @@ function podOrigin(pod: Pod): Origin {
         op: 'explain',
         code: 'no-address',
         object: `pod ${nameOf(pod)}`,
-        hint: `kubectl -n ${pod.metadata?.namespace} describe pod ${pod.metadata?.name} says what it waits for`,
+        hint: `kubectl -n ${pod.metadata?.namespace} describe pod ${pod.metadata?.name} shows the reason`,
       },
     );
   }
-  // A pod in its node's network namespace is the node, as far as packets can tell.
+  // Packets of a pod in its node's network namespace look like the node's packets.
   const kind = pod.spec?.hostNetwork ? 'node' : 'pod';
   return { kind, label: `pod ${nameOf(pod)}`, addresses, node: pod.spec?.nodeName ?? null, pod };
 }

@@ -5,7 +5,7 @@ import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { closest, familyName, nameOf } from './explain-places.ts';
 import type { Cause, ExplainView } from './explain-view.ts';
 
-/** Why a Service has no endpoint for a port: from the selector over the pods to their slices. */
+/** Finds out why a Service has no endpoint for a port, from its selector and pods to their EndpointSlices. */
 export function noEndpoints(view: ExplainView, service: Service, port: PortRef, family: IPFamily): Cause[] {
   const object = `Service ${nameOf(service)}`;
   const selector = Object.entries(service.spec?.selector ?? {});
@@ -19,7 +19,7 @@ export function noEndpoints(view: ExplainView, service: Service, port: PortRef, 
         text: `${object} has no selector and no EndpointSlice with a ready ${familyName(family)} endpoint for it`,
         object,
         field: 'spec.selector',
-        fix: 'set a selector, or make EndpointSlices by hand',
+        fix: 'set a selector, or create EndpointSlices',
       },
     ];
   }
@@ -65,7 +65,7 @@ function nothingSelected(
   };
 }
 
-/** The pod that fails the selector by least: fewest labels differ, and the first that differs is most alike. */
+/** Returns the pod that is closest to matching the selector: with the fewest differing labels, then the most similar value. */
 function nearestPod(
   selector: readonly (readonly [string, string])[],
   pods: readonly Pod[],
@@ -147,10 +147,10 @@ function missingTargetPort(service: Service, port: ServicePort, pod: Pod): Cause
   const known = named.flatMap(({ name, containerPort }) => (name ? `${name} (${containerPort})` : []));
   const at = service.spec?.ports?.indexOf(port) ?? 0;
   return {
-    text: `targetPort ${targetPort} is not a ${protocol} port name in pod ${nameOf(pod)}: ${known.join(', ') || 'it names none'}`,
+    text: `targetPort ${targetPort} is not a ${protocol} port name in pod ${nameOf(pod)}: ${known.join(', ') || 'it has none'}`,
     object: `Service ${nameOf(service)}`,
     field: `spec.ports[${at}].targetPort`,
-    fix: 'name a port of the containers, or give its number',
+    fix: 'use the name of a container port, or its number',
   };
 }
 
@@ -176,6 +176,6 @@ function otherFamily(
     text: `${ready.length} pods are ready, but no EndpointSlice lists them with this port yet`,
     object,
     field: 'EndpointSlice endpoints',
-    fix: 'wait a moment; if it stays so, look whether the EndpointSlice controller runs',
+    fix: 'wait a moment; if it persists, check that the EndpointSlice controller is running',
   };
 }

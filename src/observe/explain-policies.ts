@@ -7,13 +7,13 @@ import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts'
 
 export interface PolicyExplanation {
   readonly steps: readonly ExplainStep[];
-  /** Policies deny the packet wherever it may go. */
+  /** The policies deny the packet for all possible endpoints. */
   readonly isDenied: boolean;
-  /** What denies it at each of the places that it may go to. */
+  /** The reason of the denial for each possible endpoint. */
   readonly causes: readonly Cause[];
 }
 
-/** What network policies say about a packet and the endpoints that it may go to. */
+/** Returns the verdict of network policies on a packet, for each possible endpoint. */
 export function explainPolicies(
   view: ExplainView,
   origin: Origin,
@@ -51,7 +51,7 @@ export function explainPolicies(
       if (step) steps.set(step.text, step);
       const cause = end.isAllowed ? null : causeOf(policies, end, one);
       if (cause) causes.set(cause.text, cause);
-      // What is not sent is not received.
+      // Ingress is evaluated only if egress is allowed.
       if (!end.isAllowed) break;
     }
   }
@@ -65,18 +65,18 @@ function isProxied(view: ExplainView, node: string): boolean {
 
 function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: PolicyPacket): ExplainStep | null {
   const object = `Pod ${pod}`;
-  const what = direction === 'egress' ? `what ${pod} sends` : `what comes to ${pod}`;
+  const what = direction === 'egress' ? `egress from ${pod}` : `ingress to ${pod}`;
   switch (reason.kind) {
     case 'no-pod':
     case 'not-isolated':
       return null;
     case 'itself':
-      return { object, ruleOrKey: null, text: `${pod} reaches itself whatever network policies say` };
+      return { object, ruleOrKey: null, text: `network policies do not apply: ${pod} always reaches itself` };
     case 'own-node':
       return {
         object,
         ruleOrKey: null,
-        text: `${pod} is reached from its own node whatever network policies say`,
+        text: `network policies do not apply: its own node always reaches ${pod}`,
       };
     case 'rule': {
       const peer = reason.peer === null ? '' : `.${direction === 'egress' ? 'to' : 'from'}[${reason.peer}]`;
@@ -107,7 +107,7 @@ function causeOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, pa
   };
 }
 
-/** A peer that selects an address: by the pod's labels, where it is a pod's. */
+/** Returns a peer that selects an address: by labels if it is a pod's address, else as an ipBlock. */
 function peerText(policies: PolicyMap, address: string): string {
   const pod = policies.podAt(address);
   if (!pod) return `ipBlock ${address}/${address.includes(':') ? 128 : 32}`;

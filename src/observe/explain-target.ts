@@ -2,7 +2,7 @@ import { canonicalAddress } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Protocol } from '../service/model.ts';
 
-/** FROM or TO of `explain` and `trace`, taken apart but not looked up. */
+/** FROM or TO of `explain`, parsed but not resolved. */
 export interface Target {
   readonly kind: 'pod' | 'node' | 'outside' | 'service' | 'address' | 'dns';
   /** Namespace of a pod or Service, else empty. */
@@ -12,7 +12,7 @@ export interface Target {
   /** A number, the name of a Service's port, or null. */
   readonly port: number | string | null;
   readonly protocol: Protocol | null;
-  /** As it was written. */
+  /** The original text. */
   readonly text: string;
 }
 
@@ -21,7 +21,7 @@ const FORMS =
 
 /**
  * Reads "ns/pod", "node/NAME", "outside", "svc/ns/name", a DNS name or an address ("[fd00::1]:80" with brackets where
- * a port follows), each with ":PORT" and "/PROTO" behind it where wanted. Throws FairleadError (code "bad-argument").
+ * a port follows), each optionally with ":PORT" and "/PROTO". Throws FairleadError (code "bad-argument").
  */
 export function parseTarget(text: string): Target {
   const trimmed = text.trim();
@@ -37,7 +37,7 @@ export function parseTarget(text: string): Target {
   if (host === 'outside') return { ...EMPTY, ...common, kind: 'outside' };
   const [first = '', second, third, ...more] = host.split('/');
   if (more.length > 0 || host === '' || host.split('/').some((part) => part === '')) {
-    throw bad(text, 'cannot be read');
+    throw bad(text, 'is not valid');
   }
   if (first === 'node' && second !== undefined && third === undefined) {
     return { ...EMPTY, ...common, kind: 'node', name: second };
@@ -50,14 +50,14 @@ export function parseTarget(text: string): Target {
   if (first === 'pod' && third !== undefined && second !== undefined) {
     return { ...common, kind: 'pod', namespace: second, name: third };
   }
-  if (third !== undefined) throw bad(text, 'has a part too many');
+  if (third !== undefined) throw bad(text, 'has too many parts');
   if (second !== undefined) return { ...common, kind: 'pod', namespace: first, name: second };
   return { ...EMPTY, ...common, kind: 'dns', name: first };
 }
 
 const EMPTY = { namespace: '', name: '', port: null, protocol: null };
 
-/** A pod may be called "udp": a last part is a protocol only where what is before it is whole without it. */
+/** A pod may be called "udp": the last part is a protocol only if the text before it is complete. */
 function splitProtocol(text: string): { rest: string; protocol: Protocol | null } {
   const match = /^(.*)\/(tcp|udp|sctp)$/i.exec(text);
   const rest = match?.[1] ?? '';
@@ -80,7 +80,7 @@ function splitPort(rest: string, text: string): { host: string; port: number | s
     throw bad(text, 'has an IPv6 address and a port without brackets, or is not an address');
   }
   if (!/^[0-9]+$/.test(port)) {
-    if (!/^[a-z0-9-]+$/.test(port)) throw bad(text, `has ${JSON.stringify(port)} for a port`);
+    if (!/^[a-z0-9-]+$/.test(port)) throw bad(text, `has the invalid port ${JSON.stringify(port)}`);
     return { host, port };
   }
   const number = Number(port);

@@ -8,7 +8,7 @@ const MARK: Readonly<Record<Explanation['verdict'], string>> = {
   unknown: 'UNKNOWN',
 };
 
-/** An explanation as lines for a terminal, without colours; ends with a line feed. */
+/** Renders an explanation as lines for a terminal, without colours; ends with a line feed. */
 export function renderExplanation(explanation: Explanation): string {
   const { from, to, packet, steps, endpoints, verdict, reason, causes } = explanation;
   const lines = [`${from} → ${to}`];

@@ -3,40 +3,40 @@ import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import type { PolicyMap } from '../policy/model.ts';
 import type { Frontend, Packet, Protocol, ServiceMap, SourceClass } from '../service/model.ts';
 
-/** Where a flow begins. */
+/** The origin of a flow. */
 export interface Origin {
   readonly kind: 'pod' | 'node' | 'outside' | 'address';
-  /** As a person names it: "pod default/client". */
+  /** The name for messages: "pod default/client". */
   readonly label: string;
   readonly addresses: readonly string[];
-  /** The node whose tables its packets meet; null: decided by where they enter. */
+  /** The node whose tables its packets pass; null: it depends on the node where they enter. */
   readonly node: string | null;
   readonly pod: Pod | null;
 }
 
-/** What `explain` reads; functions, so that caches, an API client or a test's lists serve alike. */
+/** The state that `explain` reads; functions, so that caches, an API client or a test's lists can provide it. */
 export interface ExplainView {
   services(): Iterable<Service>;
   slices(): Iterable<EndpointSlice>;
   pods(): Iterable<Pod>;
   nodes(): Iterable<Node>;
-  /** The forwarding table of a node, or null where it is not known. */
+  /** The forwarding table of a node, or null if it is unknown. */
   map(node: string): ServiceMap | null;
-  /** The mode in which a node carries Services, or null where it is not known. */
+  /** The proxy mode of a node, or null if it is unknown. */
   mode(node: string): Mode | null;
-  /** `Dataplane.locate` of the node's active mode; nothing where that is not known. */
+  /** `Dataplane.locate` of the node's active mode; empty if the mode is unknown. */
   locate(node: string, frontend: Frontend, packet: Packet): readonly KernelStep[];
-  /** What a name resolves to where the flow begins, search path included; empty: it does not exist. */
+  /** Resolves a name as the origin of the flow does, with its search path; empty: no such name. */
   lookup(name: string, origin: Origin): Promise<readonly string[]> | readonly string[];
   readonly outsideAddresses: readonly string[];
-  /** What network policies decide by; null: they are not enforced. */
+  /** The state of network policies; null: they are not enforced. */
   policies?(): PolicyMap | null;
-  /** The node by which packets to an address enter the cluster (who announces it); null: unknown. */
+  /** The node through which packets to an address enter the cluster (its announcer); null: unknown. */
   entryNode?(address: string): string | null;
 }
 
 export interface ExplainStep {
-  /** The API object behind the step: "Service default/web", "Node node-1"; null where there is none. */
+  /** The API object behind the step: "Service default/web", "Node node-1"; null: none. */
   readonly object: string | null;
   /** The kernel rule or map key, or the field, that decides it. */
   readonly ruleOrKey: string | null;
@@ -58,7 +58,7 @@ export interface ExplainedEndpoint {
   readonly nextHop: string;
 }
 
-/** Why a flow fails, and what to change. The likeliest comes first. */
+/** The reason why a flow fails, and the fix. The most likely comes first. */
 export interface Cause {
   readonly text: string;
   /** "Service default/web". */
@@ -71,7 +71,7 @@ export interface Cause {
 export interface Explanation {
   readonly from: string;
   readonly to: string;
-  /** Null where no packet is sent: the name does not resolve, or the Service has no address. */
+  /** Null if no packet is sent: the name does not resolve, or the Service has no address. */
   readonly packet: {
     readonly source: string;
     readonly sourceClass: SourceClass;

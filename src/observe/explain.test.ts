@@ -183,12 +183,12 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     /ipv4\/10\.96\.0\.1\/TCP\/80/,
     /the map sends it on/,
     /map svc 10\.96\.0\.1/,
-    /2 endpoints of the whole cluster, each with odds 1\/2/,
+    /2 endpoints of the whole cluster, each with probability 1\/2/,
     /source kept: the server sees 10\.244\.1\.9/,
     /10\.244\.1\.2:8080 +50\.0 % +shop\/web-1 +bridge of node-1/,
     /10\.244\.2\.2:8080 +50\.0 % +shop\/web-2 +route to node-2 \(192\.168\.0\.2\)/,
   ],
-  'a pod named by its beginning, a port by its name': [
+  'a pod by a prefix of its name, a port by its name': [
     'shop/client',
     'svc/shop/web:http',
     'delivered',
@@ -199,7 +199,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/web-1',
     '10.96.0.1:80/tcp',
     'delivered',
-    /rewritten to the node's where 10\.244\.1\.2 gets its own packet back/,
+    /rewritten to the node's if 10\.244\.1\.2 is chosen as the endpoint/,
     /10\.244\.1\.2:8080 .*hairpin/,
   ],
   'a node to a Service': [
@@ -228,7 +228,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     '203.0.113.2:80',
     'delivered',
-    /1 endpoint all of the cluster: externalTrafficPolicy is for clients outside the cluster/,
+    /1 endpoint of the whole cluster: externalTrafficPolicy applies only to clients outside the cluster/,
   ],
   'a pod to a pod': [
     'shop/client-1',
@@ -240,7 +240,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     '8.8.8.8:53/udp',
     'delivered',
-    /the address of neither a pod nor a node: it is routed on/,
+    /not the address of a pod or a node: the packet is routed out of the cluster/,
   ],
 
   'a wrong port': [
@@ -277,7 +277,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     '10.96.9.9:80',
     'dropped',
-    /belongs to no Service/,
+    /not assigned to a Service/,
     /use the name/,
   ],
   'a selector that matches nothing': [
@@ -318,21 +318,21 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     '198.51.100.7',
     '203.0.113.2:80',
     'dropped',
-    /externalTrafficPolicy: Local and no endpoint on node-1; there are on node-2/,
+    /externalTrafficPolicy: Local, but there is no endpoint on node-1; endpoints are on node-2/,
     /spec\.externalTrafficPolicy/,
   ],
   'no local endpoint at the cluster IP': [
     'shop/client-1',
     'svc/shop/inside',
     'dropped',
-    /internalTrafficPolicy: Local and no endpoint on node-1/,
+    /internalTrafficPolicy: Local, but there is no endpoint on node-1/,
     /set it to Cluster/,
   ],
   'outside the source ranges': [
     '192.0.2.9',
     '203.0.113.1:80',
     'dropped',
-    /192\.0\.2\.9 is in none of the source ranges 198\.51\.100\.0\/24/,
+    /192\.0\.2\.9 is not in the source ranges 198\.51\.100\.0\/24/,
     /loadBalancerSourceRanges/,
     /add 192\.0\.2\.9\/32/,
   ],
@@ -340,7 +340,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     'web.default:80',
     'unresolved',
-    /web\.default does not exist/,
+    /cannot resolve web\.default/,
     /use web\.shop/,
   ],
   'a name of the other family': ['shop/client-1', 'six.example:80', 'unresolved', /only 2001:db8::1/],
@@ -379,7 +379,7 @@ const refused: Record<string, readonly [from: string, to: string, code: string, 
   'a pod that does not exist': ['shop/cleint-1', 'web.shop', 'not-found', /did you mean shop\/client-1/],
   'a Service that does not exist': ['outside', 'svc/shop/wbe', 'not-found', /did you mean shop\/web/],
   'a node that does not exist': ['node/mars', 'web.shop', 'not-found', /node-1, node-2/],
-  'a Service as FROM': ['svc/shop/web', 'web.shop', 'bad-argument', /begin with a pod/],
+  'a Service as FROM': ['svc/shop/web', 'web.shop', 'bad-argument', /use a pod/],
   'a Service with several ports and none named': [
     'outside',
     'svc/shop/web',
@@ -434,22 +434,22 @@ describe('network policies', () => {
       'the rule that allows it is named',
       [admits({})],
       'delivered',
-      /NetworkPolicy shop\/web-only allows what comes to shop\/web-1 on port 8080\/TCP/,
+      /NetworkPolicy shop\/web-only allows ingress to shop\/web-1 on port 8080\/TCP/,
       /spec\.ingress\[0\]\.from\[0\]/,
     ],
     [
       'the policy that denies it is named, with the rule that would allow it',
       [admits({ matchLabels: { app: 'other' } })],
       'dropped',
-      /no rule of NetworkPolicy shop\/web-only allows what comes to shop\/web-1/,
-      /network policies do not allow it/,
+      /no rule of NetworkPolicy shop\/web-only allows ingress to shop\/web-1/,
+      /denied by network policies/,
       /fix add a rule to one of them: from namespaceSelector \{kubernetes\.io\/metadata\.name: shop\}, podSelector/,
     ],
     [
-      'what is not sent is not received',
+      'denied egress, with allowed ingress',
       [admits({}), silent],
       'dropped',
-      /no rule of NetworkPolicy shop\/silent allows what shop\/client-1 sends/,
+      /no rule of NetworkPolicy shop\/silent allows egress from shop\/client-1/,
       /isolated for egress/,
     ],
   ];
@@ -469,13 +469,13 @@ describe('network policies', () => {
   }
 });
 
-test('a node whose table is not known is said to be so', async () => {
+test('a node with an unknown table is reported', async () => {
   const explanation = await explain(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
   assert.equal(explanation.verdict, 'unknown');
   assert.match(explanation.reason, /table of node-1 is not known/);
 });
 
-test('packets for an address that no node announces enter nowhere, and it is said why', async () => {
+test('packets to an address that no node announces do not enter the cluster, with the reason', async () => {
   const local = service(
     'web',
     '10.96.0.1',
@@ -497,14 +497,14 @@ test('packets for an address that no node announces enter nowhere, and it is sai
   assert.equal(explanation.packet?.node, null);
   assert.match(
     explanation.causes[0]?.text ?? '',
-    /only nodes with a ready endpoint of Service shop\/web announce/,
+    /only nodes with a ready endpoint of Service shop\/web may do so/,
   );
-  // Somebody else's load balancer: who announces its addresses is not known here.
+  // The announcing node of another load balancer's addresses is unknown.
   const foreign = await explain(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
   assert.equal(foreign.packet?.node, 'node-1');
 });
 
-test('traffic from outside meets the node that announces the address', async () => {
+test('traffic from outside enters through the node that announces the address', async () => {
   const announced = view({ entryNode: () => 'node-2' });
   const explanation = await explain(announced, 'outside', '203.0.113.2:80');
   assert.equal(explanation.packet?.node, 'node-2');

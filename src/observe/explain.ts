@@ -20,9 +20,9 @@ import type {
 } from './explain-view.ts';
 
 /**
- * What would happen to a packet that opens a flow: each step with the object and the rule or map key behind it, and,
- * where it fails, why and what to change. Nothing is sent. Throws FairleadError where FROM or TO cannot be understood
- * ("bad-argument") or name what does not exist ("not-found").
+ * Explains what would happen to a packet that opens a flow: each step with the object and the rule or map key behind it
+ * and, if it is not delivered, the reason and the fix. Sends no packets. Throws FairleadError if FROM or TO are invalid
+ * ("bad-argument") or name an object that does not exist ("not-found").
  */
 export async function explain(view: ExplainView, from: string, to: string): Promise<Explanation> {
   const origin = findOrigin(view, parseTarget(from));
@@ -49,7 +49,7 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
       protocol,
       node: null,
     };
-    const reason = `no node answers for ${address} on the link`;
+    const reason = `no node announces ${address} on the link`;
     return { ...base, packet, steps, endpoints: [], verdict: 'dropped', reason, causes: silence };
   }
   const node = tablesOf(view, origin, address);
@@ -79,7 +79,7 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
       field: `mode ${mode}`,
       fix: `use another mode on ${node}`,
     };
-    const reason = `${mode} mode does not carry SCTP`;
+    const reason = `${mode} mode does not support SCTP`;
     const info = { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node };
     return { ...base, packet: info, steps, endpoints: [], verdict: 'rejected', reason, causes: [cause] };
   }
@@ -105,7 +105,7 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
   steps.push(...policies.steps);
   if (policies.isDenied) {
     const info = { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node };
-    const reason = 'network policies do not allow it: dropped without an answer';
+    const reason = 'denied by network policies: dropped without an answer';
     return { ...base, packet: info, steps, endpoints, verdict: 'dropped', reason, causes: policies.causes };
   }
   return {
@@ -119,7 +119,7 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
   };
 }
 
-/** The node whose tables the packet meets first. */
+/** Returns the node whose tables the packet passes first. */
 function tablesOf(view: ExplainView, origin: Origin, destination: string): string | null {
   if (origin.node !== null) return origin.node;
   const owner = nodeAt(view, destination);
@@ -134,7 +134,7 @@ function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourc
   const isNodeAddress = origin.kind === 'node';
   const detection = map.node.localDetection;
   if (origin.kind !== 'pod') return classify(map.node, { source, isNodeAddress });
-  // A pod's packets come in by the bridge or by its own interface, whichever the detection is set to know.
+  // A pod's packets enter by the bridge or by the pod's own interface, as detectLocalMode expects.
   const inInterface =
     detection.mode === 'BridgeInterface'
       ? detection.interface
@@ -172,7 +172,7 @@ function passStep(view: ExplainView, map: ServiceMap, { destination }: Packet): 
     return {
       object: `Node ${map.node.name}`,
       ruleOrKey: null,
-      text: `${destination} is answered by this node itself`,
+      text: `${destination} is an address of this node, which answers itself`,
     };
   }
   const node = nodeAt(view, destination);
@@ -183,7 +183,7 @@ function passStep(view: ExplainView, map: ServiceMap, { destination }: Packet): 
   return {
     object: null,
     ruleOrKey: 'routes of the node',
-    text: `${destination} is the address of neither a pod nor a node: it is routed on`,
+    text: `${destination} is not the address of a pod or a node: the packet is routed out of the cluster`,
   };
 }
 
@@ -210,7 +210,7 @@ function outcome(
     case 'drop':
       return 'dropped';
     case 'pass':
-      // Routed on though an object was meant: whether anything answers, the tables do not say.
+      // Routed, although an object was meant: the tables do not tell whether anything answers.
       return causes.length > 0 || serviceAt(view, packet.destination) ? 'unknown' : 'delivered';
   }
 }
@@ -218,21 +218,21 @@ function outcome(
 function reasonText({ reason, action }: Verdict): string {
   switch (reason) {
     case 'forwarded':
-      return 'an endpoint of the Service gets it';
+      return 'forwarded to an endpoint of the Service';
     case 'no-endpoints':
-      return 'the Service has no endpoint that can serve: refused at once';
+      return 'the Service has no usable endpoint: refused at once';
     case 'no-local-endpoints':
       return 'the Service has endpoints, but none on this node: dropped without an answer';
     case 'source-range':
-      return 'the load balancer does not admit this source: dropped without an answer';
+      return 'this source is not in loadBalancerSourceRanges: dropped without an answer';
     case 'wrong-port':
       return 'a cluster IP, but not a port of its Service: refused at once';
     case 'unallocated-cluster-ip':
-      return "an address of the Services' network without a Service: dropped without an answer";
+      return 'an address of the Service network without a Service: dropped without an answer';
     case 'own-service-address':
-      return 'an address that the node answers itself';
+      return 'an address of the node, which answers itself';
     case 'martian':
-      return 'a loopback address, from elsewhere: dropped without an answer';
+      return 'a loopback address from another host: dropped without an answer';
     case 'no-service':
       return action === 'pass' ? 'no Service is involved' : reason;
   }
