@@ -41,7 +41,7 @@ export function askAgent<T>(
   });
 }
 
-/** Returns the error for an agent whose control socket has no listener. */
+/** Returns the error for a control socket without a listener. */
 export function agentNotRunning(state: ClusterState, node: string, cause?: unknown): FairleadError {
   return new FairleadError(`the agent of ${node} is not running`, {
     op: `ask ${node}`,

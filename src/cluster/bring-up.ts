@@ -12,12 +12,12 @@ import { nodeReady, objectReady, podsRestarted, watchCluster } from './readiness
 import { servicesAnswer } from './service-answers.ts';
 import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
 
-/** A process that ends this often in a row does not become ready. */
+/** After this many exits in a row a process is considered broken. */
 const MAX_FAILURES = 3;
 
 /**
- * Waits until the API server answers, the nodes are ready and, where manifests are given, everything in them is.
- * `startedAgainAt`: when the whole cluster was started again; the pods that were ready are waited for. Throws
+ * Waits until the API server answers, the nodes are ready and all objects of the manifests are.
+ * `startedAgainAt`: when the whole cluster was restarted; then also waits for the pods that were ready. Throws
  * FairleadError "not-ready" after the timeout or when the signal aborts, and "ended" when a process keeps failing.
  */
 export async function becomeReady(
@@ -62,7 +62,7 @@ export async function becomeReady(
     const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
-    // After all nodes are ready, or the first would get all the pods.
+    // Only when all nodes are ready, or the first would get all the pods.
     await applyManifests(client, manifests, deadline);
     progress.step(
       'nodes ready',
@@ -85,7 +85,7 @@ export async function becomeReady(
   }
 }
 
-/** Waits until the supervisor has started the control plane: its listeners are open then, and connections wait. */
+/** Waits until the supervisor has started the control plane: then its listeners are open, and connections are queued. */
 async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal): Promise<void> {
   while (!isRunning(readCluster(name)?.controlPlane ?? null)) {
     if (deadline.aborted)
@@ -94,7 +94,7 @@ async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal
   }
 }
 
-/** Waits for the agents that run now: in the API, a node stays ready while its agent starts again. */
+/** Waits for the running agents: in the API, a node stays ready while its agent restarts. */
 async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<void> {
   const { nodeState } = clusterPaths(state.name);
   const starting = () =>
@@ -113,7 +113,7 @@ async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<
   }
 }
 
-/** Creates a Service for the cluster's DNS, for programs that look it up; the nodes themselves answer at its address. */
+/** Creates a Service for cluster DNS, for programs that look it up; each node answers on its address itself. */
 async function createClusterServices(
   client: ReturnType<typeof createClient>,
   state: ClusterState,

@@ -11,7 +11,7 @@ import { peerNode } from '../network/peer-node.ts';
 import { WIRE_BRIDGE } from '../network/topology.ts';
 
 /**
- * Keeps routes from the control plane's namespace to the pods of each node, so that the API server reaches webhooks
+ * Maintains routes from the control plane's namespace to the pods of each node, so that the API server reaches webhooks
  * and other servers in pods. Whatever the overlay between nodes is, the wire connects the control plane with all of
  * them.
  */

@@ -23,11 +23,11 @@ import {
 
 const FIRST_API_PORT = 6443;
 
-/** Makes the namespaces, files and credentials of a planned cluster, and its supervisor, which then starts its processes. */
+/** Creates the namespaces, files and credentials of a planned cluster, and its supervisor, which then starts its processes. */
 export function createCluster(plan: ClusterState, progress: Progress): ClusterState {
   const planned = { ...plan, creator: identify(process.pid) };
   writeCluster(planned);
-  // It begins while the rest is made.
+  // It starts while the rest is being created.
   startSupervisor(planned);
   writeLauncher(planned);
   makeWire(planned);
@@ -38,7 +38,7 @@ export function createCluster(plan: ClusterState, progress: Progress): ClusterSt
   return created;
 }
 
-/** Makes the namespaces and the wire between them, with the machine where it is plugged in. */
+/** Creates the namespaces and the wire between them, with host access if requested. */
 function makeWire(state: ClusterState): void {
   const { name, wireCidrs, controlPlaneAddresses, outsideAddresses, nodes } = state;
   createTopology({ cluster: name, wireCidrs, controlPlaneAddresses, outsideAddresses, nodes });
@@ -46,7 +46,7 @@ function makeWire(state: ClusterState): void {
   for (const { destination, via } of state.machineRoutes) routeMachine(name, destination, via);
 }
 
-/** Throws FairleadError where something that is not a cluster has its name: namespaces, or a folder with other contents. */
+/** Throws FairleadError if the name is in use by something that is not a cluster: namespaces, or a folder with other contents. */
 export function refuseLeftovers(name: string): void {
   const { root } = clusterPaths(name);
   const refuse = (message: string, hint: string) =>
@@ -67,7 +67,7 @@ function writeLauncher(state: ClusterState): void {
   writeFileSync(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
 }
 
-/** Starts what has stopped of an existing cluster, and gives it `nodeCount` nodes; null: as many as it has. */
+/** Restarts the stopped processes of an existing cluster, and adds or removes nodes to get `nodeCount`; null: no change. */
 export async function resumeCluster(
   existing: ClusterState,
   nodeCount: number | null,
@@ -75,7 +75,7 @@ export async function resumeCluster(
   timeoutSeconds: number,
 ): Promise<ClusterState> {
   const { name } = existing;
-  // After a reboot or `stop` the state alone is there.
+  // After a reboot or `stop` only the state exists.
   const isStopped = listTopology(name).length === 0;
   if (isStopped) {
     makeWire(existing);
@@ -110,7 +110,7 @@ export async function resumeCluster(
   }
 }
 
-/** Marks the nodes to keep: an earlier removal may have been interrupted. */
+/** Clears the marks of interrupted removals. */
 function stay(state: ClusterState, count: number): ClusterState {
   const nodes = state.nodes.map(({ isLeaving, ...node }, i) =>
     i >= count && isLeaving === true ? { ...node, isLeaving } : node,
@@ -118,7 +118,7 @@ function stay(state: ClusterState, count: number): ClusterState {
   return { ...state, nodes };
 }
 
-/** Makes the supervisor start at once what is missing; starts a supervisor where none runs. */
+/** Makes the supervisor start missing processes at once; starts a supervisor if none is running. */
 async function hurrySupervisor(state: ClusterState): Promise<void> {
   const connection = await connectToRole('supervisor', state.name);
   if (!connection) {
@@ -126,13 +126,13 @@ async function hurrySupervisor(state: ClusterState): Promise<void> {
     return;
   }
   const { socket } = connection;
-  // Answered and closed by the other end when it has looked.
+  // The supervisor answers and closes the connection when it has done so.
   const answered = new Promise<void>((resolve) => socket.once('close', () => resolve()));
   socket.write(`${JSON.stringify({ hurry: true })}\n`);
   await answered;
 }
 
-/** Returns the first port from 6443 on that no other cluster has and that nothing listens on at this machine's loopback. */
+/** Returns the first port from 6443 that no other cluster uses and on which no process listens on this machine's loopback. */
 export function freeApiPort(): number {
   const taken = new Set(listClusters().map((name) => readCluster(name)?.apiPort));
   for (let port = FIRST_API_PORT; port <= 65_535; port++) {

@@ -51,7 +51,7 @@ export function writeCredentials(state: ClusterState): void {
   for (const node of state.nodes) writeIdentity(state, node, authority);
 }
 
-/** The cluster's authority, which `writeCredentials` made. */
+/** Returns the cluster's authority, created by `writeCredentials`. */
 export function clusterAuthority(state: ClusterState): CertificateAuthority {
   const { pki } = clusterPaths(state.name);
   const read = (file: string) => readFileSync(join(pki, file), 'utf8');
@@ -63,7 +63,7 @@ export function writeNodeCredentials(state: ClusterState, node: NodeState): void
   writeIdentity(state, node, clusterAuthority(state));
 }
 
-/** The name of the cluster to other programs: in certificates and in kubeconfigs. */
+/** Returns the name of the cluster in certificates and kubeconfigs. */
 const authorityName = (state: ClusterState) => `fairlead-${state.name}`;
 const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
 

@@ -8,12 +8,12 @@ import type { KubeObject, Resource } from '../kube/types.ts';
 import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 
-/** An object of a manifest, with its place in the file. */
+/** An object of a manifest, with its position in the file. */
 export interface ManifestObject {
   readonly object: KubeObject & { readonly kind: string; readonly apiVersion: string };
   /** Null: a CustomResourceDefinition defines it, in the manifests or in the cluster. */
   readonly kind: Kind | null;
-  /** Empty for a kind without namespaces; one of a CustomResourceDefinition is not known yet, and may have it here. */
+  /** Empty for cluster-scoped kinds; for kinds of a CustomResourceDefinition, whose scope is unknown yet, it may be set. */
   readonly namespace: string;
   readonly name: string;
   /** "hello.yaml: Deployment hello" */
@@ -21,7 +21,7 @@ export interface ManifestObject {
 }
 
 /**
- * Reads manifests, before anything is started. Throws FairleadError "bad-manifest" for a file that cannot be read and an
+ * Reads manifests, before anything is started. Throws FairleadError "bad-manifest" for an unreadable file and an
  * object without kind or name.
  */
 export function readManifests(paths: readonly string[]): ManifestObject[] {
@@ -48,7 +48,7 @@ export function readManifests(paths: readonly string[]): ManifestObject[] {
       if (!object.kind || !object.apiVersion) throw refuse(`${where}: missing kind or apiVersion`);
       const kind =
         KINDS.find((one) => one.kind === object.kind && apiVersionOf(one) === object.apiVersion) ?? null;
-      // Kinds of users have a group of their own: a name below a domain.
+      // Custom kinds are in a group with a domain name.
       if (!kind && !/^[^/]+\.[^/]+\/./.test(object.apiVersion))
         throw refuse(`${where}: unknown kind ${object.kind} in ${object.apiVersion}`);
       const name = object.metadata?.name;
@@ -64,7 +64,7 @@ export function readManifests(paths: readonly string[]): ManifestObject[] {
   });
 }
 
-/** The file itself, or the manifests of a folder by name, without those of folders below (as `kubectl apply -f`). */
+/** Returns the file itself, or the manifests of a folder in order of name, without subfolders (like `kubectl apply -f`). */
 function manifestFiles(path: string): string[] {
   if (path === '-' || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) return [path];
   const files = readdirSync(path, { withFileTypes: true })
@@ -79,20 +79,20 @@ function manifestFiles(path: string): string[] {
   });
 }
 
-/** Refuses objects of kinds that neither Kubernetes nor a CustomResourceDefinition of the manifests defines. */
+/** Rejects objects of kinds that neither Kubernetes nor a CustomResourceDefinition of the manifests defines. */
 export function refuseUndefinedKinds(objects: readonly ManifestObject[]): void {
   const defined = definedKinds(objects);
   const unknown = objects.find(({ object, kind }) => !kind && !defined.has(kindKey(object)));
   if (unknown) throw unknownKind(unknown);
 }
 
-/** How long an object is kept back before it is tried again, and a definition asked for again. */
+/** The delay before an object or a definition is retried. */
 const RETRY_MS = 100;
 
 /**
- * Creates or updates the objects by server-side apply, in the order given. What an admission webhook must answer that is
- * not reached yet is tried again after the others, until `deadline` aborts: the webhook may be among them. Throws
- * FairleadError "refused" for an object that the server refuses, and "bad-manifest" for an unknown kind.
+ * Creates or updates the objects by server-side apply, in the given order. Objects whose admission webhook cannot be
+ * called yet are retried after the others, until `deadline` aborts: the webhook may be among them. Throws
+ * FairleadError "refused" for an object that the server rejects, and "bad-manifest" for an unknown kind.
  */
 export async function applyManifests(
   client: Client,
@@ -145,7 +145,7 @@ function definedKinds(objects: readonly ManifestObject[]): ReadonlySet<string> {
   );
 }
 
-/** Asks the server for a kind of a CustomResourceDefinition; waits for one that the manifests define. */
+/** Looks up a kind of a CustomResourceDefinition on the server; waits for a kind that the manifests define. */
 async function findResource(
   client: Client,
   entry: ManifestObject,
@@ -172,7 +172,7 @@ function unknownKind({ object, source }: ManifestObject): FairleadError {
   return new FairleadError(`${source}: unknown kind ${object.kind} in ${object.apiVersion}`, {
     op: 'read manifest',
     code: 'bad-manifest',
-    hint: 'give the CustomResourceDefinition of the kind too, or apply it first',
+    hint: 'add the CustomResourceDefinition of the kind, or apply it first',
   });
 }
 

@@ -5,16 +5,16 @@ import { stateRoot } from './state.ts';
 
 /**
  * Exclusive roles for a cluster's name on this machine. Each is an abstract Unix socket (unix(7)): the kernel releases
- * it when its process ends, however it ends, and no file is left behind.
+ * it when its process ends, for any reason, and no file is left behind.
  */
 export type Role = 'up' | 'supervisor';
 
-/** A role that this process has. */
+/** A role that this process holds. */
 export interface HeldRole {
   release(): void;
 }
 
-/** Who has a role. */
+/** The holder of a role. */
 export interface RoleHolder {
   readonly pid: number;
   readonly command: string;
@@ -22,12 +22,12 @@ export interface RoleHolder {
   readonly since: string;
 }
 
-/** A longer message is not one of ours: any user of this machine may connect. */
+/** A longer message is invalid: any user of this machine may connect. */
 const MAX_MESSAGE_BYTES = 4096;
 
 /**
- * Takes a role, or returns null when another process has it. The holder tells every process that connects who it is.
- * `onMessage` gets the first line that the other sends, as JSON; other lines are ignored.
+ * Acquires a role, or returns null if another process holds it. The holder identifies itself to every process that
+ * connects. `onMessage` gets the first line that the peer sends, as JSON; other lines are ignored.
  */
 export async function takeRole(
   role: Role,
@@ -39,7 +39,7 @@ export async function takeRole(
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
     sockets.add(socket);
-    // A peer that has gone away.
+    // The peer has disconnected.
     socket.on('error', () => {}).on('close', () => sockets.delete(socket));
     socket.write(`${JSON.stringify(holder)}\n`);
     void firstLine(socket).then((line) => {
@@ -57,7 +57,7 @@ export async function takeRole(
   };
 }
 
-/** Connects to the process that has a role; null when none has it. */
+/** Connects to the holder of a role; null: none. */
 export async function connectToRole(
   role: Role,
   cluster: string,
@@ -76,7 +76,7 @@ export async function connectToRole(
   return null;
 }
 
-/** Takes the right to change a cluster until it is released. Throws FairleadError that names the process that has it. */
+/** Locks a cluster for changes until the lock is released. Throws FairleadError that names the holder. */
 export async function lockCluster(cluster: string, command: string): Promise<HeldRole> {
   for (;;) {
     const held = await takeRole('up', cluster, command);
@@ -104,7 +104,7 @@ function listen(server: Server, path: string): Promise<boolean> {
   });
 }
 
-/** Reads up to the first line's end; null: the socket was closed, or the line is too long. */
+/** Reads the first line; null: the socket was closed, or the line is too long. */
 function firstLine(socket: Socket): Promise<string | null> {
   return new Promise((resolve) => {
     let text = '';

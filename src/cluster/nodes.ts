@@ -15,10 +15,10 @@ import { type ClusterState, clusterPaths, type NodeState, writeCluster } from '.
 const PATIENCE_MS = 5000;
 const LOOK_MS = 50;
 
-/** Gives a cluster further nodes, whose agents are still to be started, so that it has `count`. */
+/** Adds nodes to a cluster up to `count`, without starting their agents. */
 export function addNodes(state: ClusterState, count: number): ClusterState {
   const grown = { ...state, nodes: [...state.nodes, ...planNodes(state, count)] };
-  // Written first, so that what an interruption leaves half-made is found, and completed, by the next call.
+  // Written first, so that the next call finds and completes nodes that an interruption left incomplete.
   writeCluster(grown);
   for (const node of grown.nodes) {
     if (!netnsExists(nodeNetns(state.name, node.name))) addTopologyNode(state.name, node, state.wireCidrs);
@@ -29,9 +29,9 @@ export function addNodes(state: ClusterState, count: number): ClusterState {
 }
 
 /**
- * Takes the nodes behind the first `count` away: their pods are ended, as `kubectl drain` does it, and made again
- * elsewhere by what controls them; then agent, Node object, namespace and files go. Pods that do not end before
- * `deadline` are ended with the node.
+ * Removes all nodes after the first `count`: their pods are evicted like by `kubectl drain`, and recreated elsewhere by
+ * their controllers; then agent, Node object, namespace and files are removed. Pods that do not end before
+ * `deadline` are killed with the node.
  */
 export async function removeNodes(
   client: Client,
@@ -40,10 +40,10 @@ export async function removeNodes(
   deadline: AbortSignal,
 ): Promise<ClusterState> {
   const leaving = state.nodes.slice(count);
-  // All of them first, or pods would move from one to the other.
+  // All nodes first, or pods would move from one to another.
   await Promise.all(leaving.map(({ name }) => cordon(client, name)));
   await Promise.all(leaving.map((node) => drain(client, node, deadline)));
-  // The supervisor would start again what ends.
+  // The supervisor would restart the agents.
   const isLeaving = ({ name }: NodeState) => leaving.some((node) => node.name === name);
   writeCluster({
     ...state,
@@ -80,7 +80,7 @@ async function drain(client: Client, node: NodeState, deadline: AbortSignal): Pr
     const { name = '', namespace = '' } = metadata ?? {};
     await ignoreMissing(client.delete(RESOURCES.pods, name, { namespace }));
   }
-  // Where no agent runs, they are ended here.
+  // Without a running agent, the pods are ended here.
   while (isRunning(node.agent) && !deadline.aborted && (await running()).length > 0)
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
 }

@@ -5,7 +5,7 @@ import { hostCidr, parseCidr } from '../lib/address.ts';
 import type { OccupiedNetwork } from './plan.ts';
 import { listClusters, readCluster } from './state.ts';
 
-/** Networks that a new cluster must keep off: this machine's own, and other clusters' wires. */
+/** Returns networks that a new cluster must not use: this machine's own, and other clusters' wires. */
 export function occupiedNetworks(): OccupiedNetwork[] {
   const own = Object.entries(networkInterfaces()).flatMap(([name, addresses]) =>
     (addresses ?? [])

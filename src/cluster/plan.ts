@@ -3,7 +3,7 @@ import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '..
 import { FairleadError } from '../lib/errors.ts';
 import type { ClusterState, NodeState } from './state.ts';
 
-/** What the user asked of `up`. */
+/** The options of `up`. */
 export interface ClusterRequest {
   readonly name: string;
   readonly nodes: number;
@@ -17,11 +17,11 @@ export interface ClusterRequest {
   readonly apiPort: number;
   readonly proxy: ClusterState['proxy'];
   readonly authorization: ClusterState['authorization'];
-  /** Whether this machine is connected to the wire, and whether it reaches cluster IPs from there. */
+  /** Whether this machine is connected to the wire, and whether it has routes to cluster IPs. */
   readonly hostAccess: 'none' | 'wire' | 'services';
 }
 
-/** A network that is in use already, and by what, in words: "route via eth0", "cluster demo". */
+/** A network that is already in use, and its user: "route via eth0", "cluster demo". */
 export interface OccupiedNetwork {
   readonly cidr: Cidr;
   readonly by: string;
@@ -32,7 +32,7 @@ const DEFAULTS = {
   services: { ipv4: '10.96.0.0/16', ipv6: 'fd00:10:96::/112' },
 } as const;
 
-/** Networks that no host may have as its own (RFC 6890). */
+/** Special-purpose networks (RFC 6890). */
 const SPECIAL: readonly (readonly [string, string])[] = [
   ['0.0.0.0/8', '"this network"'],
   ['127.0.0.0/8', 'loopback'],
@@ -44,17 +44,17 @@ const SPECIAL: readonly (readonly [string, string])[] = [
   ['ff00::/8', 'multicast'],
 ];
 
-/** Room for nodes: one /24 (IPv4) or /64 (IPv6) of the pods' network each. */
+/** The size of a node's part of the pod network: a /24 (IPv4) or /64 (IPv6). */
 export const NODE_PREFIX = { ipv4: 24, ipv6: 64 } as const;
 
-/** Hosts on the wire, counted from its base; behind the nodes, load-balancer addresses. */
+/** Offsets of hosts in the wire's network; load-balancer addresses come after the nodes. */
 const WIRE_HOST = { controlPlane: 1, outside: 2, machine: 3, firstNode: 11, loadBalancer: 200 } as const;
 
 export const MAX_NODES = 100;
 
 /**
- * Decides a new cluster's networks and addresses. Networks that the user names must be well formed, of the families
- * asked for, disjoint and not occupied; the wire's network is chosen so that none of this is a question.
+ * Plans a new cluster's networks and addresses. Networks given by the user must be well-formed, of the requested
+ * families, disjoint and not occupied; the wire's network is chosen to satisfy this.
  * Throws FairleadError naming the option.
  */
 export function planCluster(
@@ -108,8 +108,7 @@ export function planCluster(
 }
 
 /**
- * The nodes that a cluster needs besides those it has, to have `count` of them. Throws where their pods' networks do not
- * fit into that of the cluster.
+ * Plans the additional nodes of a cluster up to `count`. Throws if their pod networks do not fit into the cluster's.
  */
 export function planNodes(state: ClusterState, count: number): NodeState[] {
   for (const text of state.podCidrs) {
@@ -125,7 +124,7 @@ export function planNodes(state: ClusterState, count: number): NodeState[] {
     .slice(0, Math.max(0, count - state.nodes.length));
 }
 
-/** By the first node: it has Services' addresses, as every node, and stays as long as the cluster. */
+/** Through the first node, which is never removed; every node handles Services' addresses. */
 function machineRoutes(
   request: ClusterRequest,
   services: readonly Cidr[],
@@ -173,7 +172,7 @@ function networks(
       given !== null &&
       cidr.text.split('/')[0] !== text.split('/')[0]?.toLowerCase()
     ) {
-      throw refusal(option, `${text} has bits set behind its prefix; did you mean ${cidr.text}?`);
+      throw refusal(option, `${text} has host bits set; did you mean ${cidr.text}?`);
     }
     return cidr;
   });
@@ -183,7 +182,7 @@ function networks(
     if (!cidr || ofFamily.length > 1 || cidrs.length !== families.length) {
       throw refusal(
         option,
-        `one network for each of ${families.join(', ')} is needed, not ${JSON.stringify(texts.join(','))}`,
+        `needs one network for each of ${families.join(', ')}, not ${JSON.stringify(texts.join(','))}`,
       );
     }
     const special = SPECIAL.find(([text]) => cidrsOverlap(parseCidr(text) ?? cidr, cidr));
@@ -200,7 +199,7 @@ function freeWire(family: IPFamily, taken: readonly OccupiedNetwork[]): Cidr {
     const cidr = parseCidr(family === 'ipv4' ? `172.30.${i}.0/24` : `fd00:172:30:${i.toString(16)}::/64`);
     if (cidr && !taken.some((other) => cidrsOverlap(other.cidr, cidr))) return cidr;
   }
-  throw new FairleadError(`every ${family} network that the nodes could be wired with is in use`, {
+  throw new FairleadError(`every ${family} network for the wire is in use`, {
     op: 'plan cluster',
     code: 'cidr-occupied',
     hint: 'stop clusters that are not needed: fairlead down --all',
@@ -221,7 +220,7 @@ function poolTexts(given: string | null, wires: readonly Cidr[], families: reado
     if (!cidr)
       throw refusal(
         '--lb-pool',
-        `${JSON.stringify(text)} is neither a network (10.0.0.0/28) nor a range (10.0.0.1-10.0.0.9)`,
+        `${JSON.stringify(text)} is not a network (10.0.0.0/28) or a range (10.0.0.1-10.0.0.9)`,
       );
     if (!families.includes(cidr.family))
       throw refusal('--lb-pool', `${text} is ${cidr.family}, which this cluster lacks`);
@@ -229,11 +228,7 @@ function poolTexts(given: string | null, wires: readonly Cidr[], families: reado
   return texts;
 }
 
-function refusal(
-  option: string,
-  message: string,
-  hint = `give another ${option}, or leave it out`,
-): FairleadError {
+function refusal(option: string, message: string, hint = `use another ${option}, or omit it`): FairleadError {
   return new FairleadError(`${option}: ${message}`, {
     op: 'plan cluster',
     code: message.includes('occupied') ? 'cidr-occupied' : 'bad-cidr',

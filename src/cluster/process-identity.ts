@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { hasCode } from '../lib/errors.ts';
 
-/** A process by its number and start time (clock ticks since boot), since numbers are used again. */
+/** A process, identified by its PID and start time (clock ticks since boot), since PIDs are reused. */
 export interface ProcessIdentity {
   readonly pid: number;
   readonly startTime: string;
@@ -22,7 +22,7 @@ export function identify(pid: number): ProcessIdentity | null {
   return fields[0] === 'Z' || startTime === undefined ? null : { pid, startTime };
 }
 
-/** Tells whether this very process runs. */
+/** Returns whether this process is still running. */
 export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
   return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
 }

@@ -19,16 +19,16 @@ import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 import { CONTROL_PLANE } from './supervision.ts';
 import type { StartedProcess } from './supervisor.ts';
 
-/** Marks every process of a cluster in its environment, so that `down` finds those that a crash left. */
+/** The environment variable that marks every process of a cluster, so that `down` finds them after a crash. */
 const MARK = 'FAIRLEAD_PROCESS_OF';
 
 /**
- * For agents: Node.js would give young objects 128 MB while a large cluster is read for the first time, and keep them.
- * The launcher does the same for an agent that is started by itself.
+ * For agents: Node.js would grow its young generation to 128 MB during the first list of a large cluster, and keep it.
+ * The launcher does the same for an agent on a real cluster.
  */
 const AGENT_FLAGS = ['--max-semi-space-size=4'];
 
-/** Starts the API server and the controllers, inside the wire's namespace, with their listeners open already. */
+/** Starts the API server and the controllers, inside the wire's namespace, with their listeners already open. */
 function startControlPlane(state: ClusterState): StartedProcess {
   const listeners = [
     listenTcpIn(null, '127.0.0.1', state.apiPort),
@@ -72,7 +72,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
     proxy: {
       mode: state.mode,
       detectLocalMode: 'ClusterCIDR',
-      // Without them the proxies treat pods as clients from outside the cluster.
+      // Without these networks the proxies treat pods as clients from outside the cluster.
       clusterCIDRs: state.proxy.localDetection ? state.podCidrs : [],
       masqueradeAll: state.proxy.masqueradeAll,
       serviceCIDRs: state.serviceCidrs,
@@ -101,7 +101,7 @@ export function cgroupParent(cluster: string, node?: string): string {
   return node === undefined ? `/fairlead-${cluster}` : `/fairlead-${cluster}/${node}`;
 }
 
-/** Starts one of the processes by its name: the control plane, or the agent of a node. */
+/** Starts a process by its name: the control plane, or the agent of a node. */
 export function startProcess(state: ClusterState, name: string): StartedProcess {
   if (name === CONTROL_PLANE) return startControlPlane(state);
   const node = state.nodes.find((one) => one.name === name);
@@ -109,7 +109,7 @@ export function startProcess(state: ClusterState, name: string): StartedProcess 
   throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });
 }
 
-/** Starts a supervisor, in this network namespace; where one runs already, it waits to succeed it. */
+/** Starts a supervisor in this network namespace; if one is already running, the new one is its standby. */
 export function startSupervisor(state: ClusterState): void {
   launch(state, null, 'supervisor', ['supervise', '--name', state.name], []);
 }
@@ -163,7 +163,7 @@ function launch(
   }
 }
 
-/** The last lines of a process's log, for an error message. */
+/** Returns the last lines of a process's log, for an error message. */
 export function logTail(state: ClusterState, name: string, lines = 5): string {
   try {
     return readFileSync(clusterPaths(state.name).log(name), 'utf8')
@@ -208,8 +208,8 @@ export async function endProcesses(processes: readonly ProcessIdentity[], patien
 }
 
 /**
- * Finds every process that belongs to a cluster, recorded or not: by its mark, by its control group, and by its network
- * namespace, which is one of the cluster's or of a process found so (pods).
+ * Finds every process of a cluster, recorded or not: by its mark, by its control group, and by its network
+ * namespace, which belongs to the cluster or to a process found this way (pods).
  */
 export function findProcesses(cluster: string, namespaces: readonly string[]): ProcessIdentity[] {
   const mark = `${MARK}=${cluster}\0`;
@@ -249,7 +249,7 @@ function readNamespace(pid: number): string | null {
   }
 }
 
-/** Whether a process is in a control group or in one below it, in any hierarchy (cgroups(7): number:controllers:path). */
+/** Returns whether a process is in a control group or below it, in any hierarchy (cgroups(7): number:controllers:path). */
 function isInGroup(pid: number, group: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/cgroup`, 'utf8')
@@ -270,7 +270,7 @@ function readEnvironment(pid: number): string {
   }
 }
 
-/** A mounted namespace's inode, as its links under /proc show it. */
+/** Returns a mounted namespace's inode, as links under /proc show it. */
 function namespaceInode(path: string): string | null {
   try {
     const line = readFileSync('/proc/self/mountinfo', 'utf8')

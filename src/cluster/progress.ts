@@ -1,4 +1,4 @@
-/** Tells the user how far a command is. */
+/** Reports the progress of a command to the user. */
 export interface Progress {
   step(what: string, detail?: string): void;
   done(advice: string): void;

@@ -6,7 +6,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import type { ManifestObject } from './manifests.ts';
 
-/** Returns what is missing for something that is waited for; null: nothing. */
+/** Returns the reason why a requirement is not met; null: it is met. */
 export type Requirement = () => string | null;
 
 /** Local copies of the objects that readiness depends on. */
@@ -14,7 +14,7 @@ export interface ClusterWatch {
   readonly nodes: Informer<Node>;
   readonly pods: Informer<Pod>;
   follow<T extends KubeObject>(resource: Resource<T>): Informer<T>;
-  /** Resolves when every requirement is met; rejects with what is missing when `deadline` aborts first. */
+  /** Resolves when every requirement is met; rejects with the unmet ones if `deadline` aborts first. */
   until(requirements: readonly Requirement[], deadline: AbortSignal): Promise<void>;
 }
 
@@ -81,8 +81,8 @@ export function nodeReady(watch: ClusterWatch, name: string): Requirement {
 }
 
 /**
- * Requires that the pods that are shown as ready are so since `since` (milliseconds since 1970): after a stop, their
- * status is out of date until their nodes' agents have started them again.
+ * Requires that ready pods became ready after `since` (milliseconds since 1970): after a stop, their
+ * status is out of date until their nodes' agents have restarted them.
  */
 export function podsRestarted(watch: ClusterWatch, since: number): Requirement[] {
   const isReady = (pod: Pod) =>
@@ -103,7 +103,7 @@ export function podsRestarted(watch: ClusterWatch, since: number): Requirement[]
     });
 }
 
-/** Returns when an object of a manifest is ready: replicas available, pods ready, jobs complete. Null: its kind is ready at once. */
+/** Returns the readiness requirement of a manifest's object: replicas available, pods ready, jobs complete. Null: none. */
 export function objectReady(watch: ClusterWatch, entry: ManifestObject): Requirement | null {
   const { namespace, name } = entry;
   const key = namespace ? `${namespace}/${name}` : name;

@@ -11,9 +11,9 @@ const MNT_DETACH = 2;
 const PATIENCE_MS = 1500;
 
 /**
- * Takes a local cluster off this machine: processes, mounts, control groups, namespaces with their links and rules,
- * files. Works from what is there, not from what was written down, so that it also clears up after a crash in the
- * middle of `up`. Calling it again does nothing.
+ * Removes a local cluster from this machine: processes, mounts, control groups, namespaces with their links and rules,
+ * files. Works from the actual state of the machine, not from records, so that it also cleans up after a crash during
+ * `up`. Idempotent.
  */
 export async function removeCluster(name: string): Promise<void> {
   await stopCluster(name);
@@ -21,18 +21,18 @@ export async function removeCluster(name: string): Promise<void> {
 }
 
 /**
- * As `removeCluster`, but leaves the files: objects, addresses, names, images and volumes are what they were when `up`
- * starts the cluster again.
+ * Like `removeCluster`, but keeps the files: `up` starts the cluster again with the same objects, addresses, names, images
+ * and volumes.
  */
 export async function stopCluster(name: string): Promise<void> {
   const namespaces = listTopology(name);
-  // Each of these restarts the ones after it: supervisors the control plane and agents, agents the pods.
+  // Each of these restarts the next: supervisors the control plane and agents, agents the pods.
   for (const command of [['supervise'], ['agent', 'control-plane']]) {
     const found = () => findProcesses(name, []).filter(({ pid }) => runsCommand(pid, command));
-    // Again, for what was started meanwhile.
+    // Again, for processes that were started meanwhile.
     for (let left = found(); left.length > 0; left = found()) await endProcesses(left, PATIENCE_MS);
   }
-  // The rest is pods: no agent is left that would record a graceful end. Twice, for forks in between.
+  // The remaining processes are pods: no agent is left to record a graceful end. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
   unmountBelow(clusterPaths(name).root);
   removeAllPins(pinPathOf(cgroupParent(name)));
@@ -52,7 +52,7 @@ function runsCommand(pid: number, commands: readonly string[]): boolean {
   }
 }
 
-/** Unmounts everything below a folder, the latest first. */
+/** Unmounts everything below a folder, the latest mount first. */
 function unmountBelow(folder: string): void {
   const points = readFileSync('/proc/self/mountinfo', 'utf8')
     .split('\n')
@@ -67,7 +67,7 @@ function unmountBelow(folder: string): void {
   }
 }
 
-/** Removes a control group and those below; they are empty by now. */
+/** Removes a control group and its descendants, which are empty. */
 function removeGroups(path: string): void {
   let entries: string[];
   try {
@@ -85,7 +85,7 @@ function removeGroups(path: string): void {
       return;
     } catch (error) {
       if (hasCode(error, 'ENOENT')) return;
-      // A killed process leaves its group a moment after it has gone from /proc.
+      // A killed process leaves its group a moment after it has disappeared from /proc.
       if (!hasCode(error, 'EBUSY') || attempt === 50) throw error;
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
     }

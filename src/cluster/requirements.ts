@@ -3,17 +3,17 @@ import { createNetns, removeNetns } from '../kernel/netns.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 
-/** Refuses to go on without root's rights. */
+/** Throws unless the process runs as root. */
 export function requireRoot(command: string): void {
   if (process.getuid?.() === 0) return;
-  throw new FairleadError(`fairlead ${command} must run as root: it makes network namespaces and mounts`, {
+  throw new FairleadError(`fairlead ${command} must run as root: it creates network namespaces and mounts`, {
     op: `fairlead ${command}`,
     code: 'not-root',
     hint: `sudo fairlead ${command}`,
   });
 }
 
-/** Checks what a local cluster needs of this kernel, before anything is made. Throws naming what is missing. */
+/** Checks the kernel features that a local cluster needs, before anything is created. Throws, naming the missing ones. */
 export function requireKernel(): void {
   const missing = (what: string, cause?: unknown) =>
     new FairleadError(`this kernel lacks ${what}`, {

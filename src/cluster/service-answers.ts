@@ -6,7 +6,7 @@ import { nodeNetns } from '../network/topology.ts';
 import type { ManifestObject } from './manifests.ts';
 import type { ClusterState } from './state.ts';
 
-/** Waits until every TCP port of the manifests' Services that has pods accepts a connection from every node. */
+/** Waits until every TCP port of the manifests' Services with pods accepts a connection from every node. */
 export async function servicesAnswer(
   client: Client,
   state: ClusterState,

@@ -7,24 +7,23 @@ import { identify, type ProcessIdentity } from './process-identity.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 
 /**
- * What `up` decided about a local cluster, kept in cluster.json until `down`, with the processes that the supervisor
- * started.
+ * The plan of a local cluster, kept in cluster.json from `up` until `down`.
  */
 export interface ClusterState {
   readonly name: string;
   readonly version: string;
   readonly createdAt: string;
-  /** False while `creator` still makes what the processes need. */
+  /** False while `creator` is still creating the namespaces and files of the processes. */
   readonly isCreated: boolean;
   readonly creator: ProcessIdentity | null;
   readonly mode: Mode;
-  /** Of the proxies' configuration what `up` lets people choose. */
+  /** The part of the proxies' configuration that `up` has options for. */
   readonly proxy: { readonly masqueradeAll: boolean; readonly localDetection: boolean };
   readonly ipFamily: 'ipv4' | 'ipv6' | 'dual';
-  /** How pods' packets go from node to node. */
+  /** How pods' packets are routed between nodes. */
   readonly overlay: 'routes' | 'vxlan';
   readonly clusterDomain: string;
-  /** How the API server decides what users may do. */
+  /** The authorization mode of the API server. */
   readonly authorization: 'RBAC' | 'AlwaysAllow';
   /** One per family, primary family first. */
   readonly podCidrs: readonly string[];
@@ -36,9 +35,9 @@ export interface ClusterState {
   /** The control plane's own addresses on the wire. */
   readonly controlPlaneAddresses: readonly string[];
   readonly outsideAddresses: readonly string[];
-  /** This machine's own addresses on the wire; empty: it is not plugged in. */
+  /** This machine's own addresses on the wire; empty: no host access. */
   readonly machineAddresses: readonly string[];
-  /** Networks that this machine reaches by a node: Services'. */
+  /** Networks that this machine reaches through a node: the Service networks. */
   readonly machineRoutes: readonly { readonly destination: string; readonly via: string }[];
   /** Port of the API server, on loopback and on the wire. */
   readonly apiPort: number;
@@ -50,7 +49,7 @@ export interface NodeState {
   readonly name: string;
   readonly addresses: readonly string[];
   readonly agent: ProcessIdentity | null;
-  /** It is being removed: its agent is not started again. */
+  /** It is being removed: its agent is not restarted. */
   readonly isLeaving?: boolean;
 }
 
@@ -59,8 +58,8 @@ export const DEFAULT_CLUSTER = 'default';
 const STATE_FILE = 'cluster.json';
 
 /**
- * The cluster that a command is about where it names none: that of the environment variable FAIRLEAD_CLUSTER, else the
- * only one there is, else "default".
+ * Returns the default cluster of a command: the environment variable FAIRLEAD_CLUSTER, else the only existing cluster,
+ * else "default".
  */
 export function usualCluster(environment: Readonly<Record<string, string | undefined>>): string {
   const { FAIRLEAD_CLUSTER: wanted } = environment;
@@ -69,12 +68,12 @@ export function usualCluster(environment: Readonly<Record<string, string | undef
   return only !== undefined && others.length === 0 ? only : DEFAULT_CLUSTER;
 }
 
-/** The folder below which every local cluster keeps its state. */
+/** Returns the folder below which every local cluster keeps its state. */
 export function stateRoot(): string {
   return process.env['FAIRLEAD_STATE'] ?? '/var/lib/fairlead';
 }
 
-/** Where a cluster's files lie. */
+/** Returns the paths of a cluster's files. */
 export function clusterPaths(name: string) {
   const root = join(stateRoot(), name);
   return {
@@ -93,12 +92,12 @@ export function clusterPaths(name: string) {
     logs: join(root, 'logs'),
     log: (process: string) => join(root, 'logs', `${process}.log`),
     node: (node: string) => join(root, 'nodes', node),
-    /** What a node's agent keeps. */
+    /** The state of a node's agent. */
     nodeState: (node: string) => join(root, 'nodes', node, 'state'),
   };
 }
 
-/** Refuses names that could not stand in a namespace's name or a path. */
+/** Rejects names that are not valid in namespace names and paths. */
 export function checkClusterName(name: string): string {
   if (!/^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$/.test(name)) {
     throw new FairleadError(`invalid cluster name ${JSON.stringify(name)}`, {
@@ -110,7 +109,7 @@ export function checkClusterName(name: string): string {
   return name;
 }
 
-/** The state of a cluster, or null when there is none of that name. */
+/** Reads the state of a cluster; null: no such cluster. */
 export function readCluster(name: string): ClusterState | null {
   try {
     const stored = JSON.parse(readFileSync(clusterPaths(name).state, 'utf8')) as ClusterState;
@@ -135,7 +134,7 @@ function withProcesses(stored: ClusterState, { processes }: Supervision): Cluste
   };
 }
 
-/** Reads what the supervisor wrote down last; nothing where none has run. */
+/** Reads the supervisor's last record; empty if none has run. */
 export function readSupervision(name: string): Supervision {
   try {
     return JSON.parse(readFileSync(clusterPaths(name).processes, 'utf8')) as Supervision;
@@ -145,7 +144,7 @@ export function readSupervision(name: string): Supervision {
   }
 }
 
-/** Replaces processes.json; only the supervisor does. */
+/** Replaces processes.json; called by the supervisor only. */
 export function writeSupervision(name: string, supervision: Supervision): void {
   replaceFile(clusterPaths(name).processes, `${JSON.stringify(supervision, null, 2)}\n`);
 }
@@ -162,7 +161,7 @@ export function requireCluster(name: string): ClusterState {
   });
 }
 
-/** Writes the state, without the processes, which are the supervisor's; a reader sees the old or the new file whole. */
+/** Replaces cluster.json atomically; processes.json belongs to the supervisor. */
 export function writeCluster(state: ClusterState): void {
   const { root, state: file } = clusterPaths(state.name);
   mkdirSync(root, { recursive: true, mode: 0o700 });
@@ -170,7 +169,7 @@ export function writeCluster(state: ClusterState): void {
   replaceFile(file, `${JSON.stringify({ ...state, controlPlane: null, nodes }, null, 2)}\n`);
 }
 
-/** Names of the clusters, whole or broken. Other folders below the state root, such as an agent's, are not clusters. */
+/** Returns the names of all clusters, complete or broken. Other folders below the state root are not clusters. */
 export function listClusters(): string[] {
   try {
     return readdirSync(stateRoot(), { withFileTypes: true })
@@ -183,7 +182,7 @@ export function listClusters(): string[] {
   }
 }
 
-/** Tells whether a cluster's folder is there without its state, as `up` leaves it when it is killed at its first write. */
+/** Returns whether a cluster's folder exists without its state, as after an `up` that was killed at its first write. */
 export function isUnfinished(name: string): boolean {
   const { root } = clusterPaths(name);
   return (
@@ -192,10 +191,10 @@ export function isUnfinished(name: string): boolean {
   );
 }
 
-/** Removes a cluster's folder, and the common one when it was the last. */
+/** Removes a cluster's folder, and the common folder after the last cluster. */
 export function removeClusterFolder(name: string): void {
   const { root } = clusterPaths(name);
-  // The state last: it marks the folder as a cluster's while anything is left of it.
+  // The state last: it marks the folder as a cluster's while it has any contents.
   for (const entry of existsSync(root) ? readdirSync(root) : [])
     if (entry !== STATE_FILE) rmSync(join(root, entry), { recursive: true, force: true });
   rmSync(root, { recursive: true, force: true });
@@ -209,14 +208,14 @@ export function removeClusterFolder(name: string): void {
 
 const READY = 'ready.json';
 
-/** Writes down that this process, an agent, does all that its node needs. */
+/** Records that this agent's node is ready. */
 export function markReady(stateDir: string): void {
   replaceFile(join(stateDir, READY), JSON.stringify(identify(process.pid)));
 }
 
 /**
- * Whether that very agent has said so. The node's object in the API cannot tell: it stays Ready while an agent starts
- * again, since traffic goes on.
+ * Returns whether this agent process has recorded its readiness. The Node object does not tell: it stays Ready while an
+ * agent restarts, since traffic continues.
  */
 export function isReady(stateDir: string, agent: ProcessIdentity | null): boolean {
   try {

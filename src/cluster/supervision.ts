@@ -1,15 +1,15 @@
 import type { ProcessIdentity } from './process-identity.ts';
 
-/** What the supervisor knows about one process of a cluster. Times are milliseconds since 1970. */
+/** The supervisor's record of one process of a cluster. Times are milliseconds since 1970. */
 export interface ProcessRecord {
   /** Null: not started, or ended. */
   readonly identity: ProcessIdentity | null;
   readonly startedAt: number | null;
   readonly restarts: number;
-  /** Ends in a row after short runs: they lengthen the pause before the next start. */
+  /** Consecutive exits after short runs, which lengthen the delay before the next start. */
   readonly failures: number;
   readonly lastExit: { readonly at: number; readonly reason: string } | null;
-  /** When it is started again; null while it runs. */
+  /** The time of the next start; null while it runs. */
   readonly startAt: number | null;
 }
 
@@ -19,7 +19,7 @@ export const CONTROL_PLANE = 'control-plane';
 /** The contents of processes.json, which only the supervisor writes. */
 export interface Supervision {
   readonly supervisor: ProcessIdentity | null;
-  /** Takes over when the supervisor ends. */
+  /** Takes over when the supervisor exits. */
   readonly standby: ProcessIdentity | null;
   readonly processes: Readonly<Record<string, ProcessRecord>>;
 }
@@ -37,10 +37,10 @@ export const NEW_RECORD: ProcessRecord = {
 
 export const MIN_PAUSE_MS = 200;
 export const MAX_PAUSE_MS = 30_000;
-/** A run of this length ends a row of failures. */
+/** A run of this length resets the count of failures. */
 export const STABLE_MS = 60_000;
 
-/** Returns the record of a process that has ended, with the time of its next start. */
+/** Returns the record of an exited process, with the time of its next start. */
 export function ended(record: ProcessRecord, reason: string, now: number): ProcessRecord {
   const ran = record.startedAt === null ? 0 : now - record.startedAt;
   const failures = ran >= STABLE_MS ? 1 : record.failures + 1;
@@ -48,7 +48,7 @@ export function ended(record: ProcessRecord, reason: string, now: number): Proce
   return { ...record, identity: null, failures, lastExit: { at: now, reason }, startAt: now + pauseMs };
 }
 
-/** Returns the record of a process that was started. */
+/** Returns the record of a started process. */
 export function started(record: ProcessRecord, identity: ProcessIdentity, now: number): ProcessRecord {
   const restarts = record.startedAt === null ? record.restarts : record.restarts + 1;
   return { ...record, identity, startedAt: now, restarts, startAt: null };

@@ -12,11 +12,11 @@ export interface StartedProcess {
 }
 
 export interface SupervisorOptions {
-  /** The processes that are to run, by name, as of now. */
+  /** Returns the names of the processes that should be running now. */
   readonly wanted: () => readonly string[];
-  /** Starts a process. Throws where it cannot. */
+  /** Starts a process. Throws on failure. */
   readonly start: (name: string) => StartedProcess;
-  /** Tells whether a process runs that an earlier supervisor started. */
+  /** Returns whether a process of an earlier supervisor is still running. */
   readonly isRunning: (identity: ProcessIdentity) => boolean;
   /** The records of an earlier supervisor, whose processes are adopted. */
   readonly records: Readonly<Record<string, ProcessRecord>>;
@@ -27,21 +27,21 @@ export interface SupervisorOptions {
 
 /** Keeps a cluster's processes running. */
 export interface Supervisor {
-  /** Notices ends, and starts what is due. Called from time to time, and after each change of what is wanted. */
+  /** Detects exits and starts due processes. Called periodically, and after each change of the wanted processes. */
   look(): void;
-  /** Starts at once what waits for its pause. */
+  /** Starts waiting processes at once. */
   hurry(): void;
-  /** Stops looking; the processes go on. */
+  /** Stops supervising; the processes keep running. */
   close(): void;
 }
 
 export const LOOK_MS = 250;
 
-/** Starts looking after the processes. */
+/** Starts supervising the processes. */
 export function createSupervisor(options: SupervisorOptions): Supervisor {
   const { clock, logger } = options;
   const records = new Map(Object.entries(options.records));
-  /** Why a process of ours ended; until then it runs. */
+  /** The exit reasons of our own processes; absent: running. */
   const exits = new Map<string, string | null>();
   let isClosed = false;
   let cancel = () => {};
@@ -90,7 +90,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       options.save(contents);
       saved = text;
     } catch (error) {
-      // A full disk: supervision goes on without its file.
+      // For example a full disk: supervision continues without its file.
       logger.error({ err: error }, `failed to save the state of the processes: ${messageOf(error)}`);
     }
   };

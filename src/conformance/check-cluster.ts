@@ -10,7 +10,7 @@ import type { Frontends } from './flows.ts';
 import type { Addresses, Layout, LayoutConfiguration, Place, Server } from './layout.ts';
 import type { EndpointState, Scenario } from './scenarios.ts';
 
-/** A local cluster, as the check needs it. */
+/** The local cluster under test. */
 export interface CheckedCluster {
   readonly client: Client;
   readonly families: readonly IPFamily[];
@@ -19,16 +19,16 @@ export interface CheckedCluster {
   readonly outsideAddresses: readonly string[];
   readonly configuration: LayoutConfiguration;
   nodeNetns(node: string): NetnsRef;
-  /** The control group that a node's processes are in. */
+  /** The control group of a node's processes. */
   controlGroup(node: string): string;
   readonly outsideNetns: NetnsRef;
-  /** The network namespace of a pod that runs, by its node and uid. */
+  /** The network namespace of a running pod, by its node and uid. */
   podNetns(node: string, uid: string): NetnsRef;
 }
 
 export const CHECK_NAMESPACE = 'fairlead-check';
 
-/** Addresses on the wire that load balancers and external IPs of the check take, counted from the network's base. */
+/** Offsets in the wire's network of the check's load-balancer addresses and external IPs. */
 const FIRST_ADDRESS = 130;
 const POD_WAIT_MS = 120_000;
 
@@ -40,8 +40,8 @@ export interface CheckSetup {
 }
 
 /**
- * Makes the servers, clients and Services of the check in a namespace of its own, and routes for the client outside.
- * Servers: two on the first node, one on the second; with three nodes the last has none.
+ * Creates the check's namespace with its servers, clients and Services, and routes for the client outside.
+ * Servers: two on the first node, one on the second; of three nodes the last has none.
  */
 export async function setUpCheck(
   cluster: CheckedCluster,
@@ -49,7 +49,7 @@ export async function setUpCheck(
 ): Promise<CheckSetup> {
   const { client, nodes } = cluster;
   const first = nodes[0];
-  if (!first) throw new FairleadError('the cluster has no node', { op: 'check', code: 'no-node' });
+  if (!first) throw new FairleadError('the cluster has no nodes', { op: 'check', code: 'no-node' });
   const second = nodes[1] ?? first;
   const last = nodes.at(-1) ?? first;
   const routes: { destination: string; via: string }[] = [];
@@ -189,7 +189,7 @@ function pod(name: string, nodeName: string, containers: NonNullable<Pod['spec']
   };
 }
 
-/** A namespace's service account comes a moment after it. */
+/** A namespace's service account is created a moment after the namespace. */
 async function createPod(client: Client, object: Pod): Promise<void> {
   for (let attempt = 0; ; attempt++) {
     try {
@@ -210,7 +210,7 @@ async function waitForPods(client: Client, count: number): Promise<Pod[]> {
     if (items.length === count && items.every(isReady)) return items;
     if (Date.now() > until) {
       const waiting = items.filter((one) => !isReady(one)).map((one) => one.metadata?.name);
-      throw new FairleadError(`pods ${waiting.join(', ')} of the check do not become ready`, {
+      throw new FairleadError(`pods ${waiting.join(', ')} of the check did not become ready`, {
         op: 'check',
         code: 'not-ready',
         hint: `kubectl describe pods -n ${CHECK_NAMESPACE}`,
@@ -238,7 +238,7 @@ async function createService(
     metadata: { name, namespace: CHECK_NAMESPACE },
     spec: {
       type: 'LoadBalancer',
-      // Its status is the check's own to write.
+      // The check writes the status itself.
       loadBalancerClass: 'fairlead.dev/check',
       ipFamilyPolicy: families.length > 1 ? 'RequireDualStack' : 'SingleStack',
       ports: protocols.flatMap((protocol) => [

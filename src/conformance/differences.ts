@@ -3,11 +3,11 @@ import { type DifferenceId, differenceText, modeDiffers } from '../dataplane/mod
 import type { Expectation } from './expectation.ts';
 import type { Flow } from './flows.ts';
 
-/** What a difference between modes changes about the flows of the check. */
+/** The effect of a difference between modes on the flows of the check. */
 interface Effect {
   readonly id: DifferenceId;
   applies(flow: Flow): boolean;
-  /** What happens instead. */
+  /** The outcome in these modes. */
   instead(expected: Expectation): Expectation;
 }
 
@@ -19,7 +19,7 @@ const EFFECTS: readonly Effect[] = [
   },
 ];
 
-/** What a flow's packets must meet in a mode. */
+/** Returns the expected outcome of a flow in a mode. */
 export function expectationIn(
   mode: Mode,
   flow: Flow,

@@ -8,9 +8,9 @@ export type DestinationKind = 'clusterIP' | 'nodePort' | 'loadBalancer' | 'exter
 export type Expectation =
   | {
       readonly action: 'forward';
-      /** Names of the servers that it may reach, and all of which it reaches in the long run; sorted. */
+      /** Names of the possible servers, sorted; repeated connections reach all of them. */
       readonly servers: readonly string[];
-      /** What the server sees as the client: the client itself, or the node that translates. */
+      /** The source that the server sees: the client itself, or the node that translates. */
       readonly source: 'client' | 'node';
     }
   | { readonly action: 'reject' }
@@ -24,7 +24,7 @@ const FROM_OUTSIDE: Rows = { pod: ['all', 'node'], node: ['all', 'node'], extern
 
 /**
  * The rows of upstream's TestInternalExternalMasquerade (pkg/proxy/iptables/proxier_test.go): by traffic policy, by
- * kind of destination, by class of source. Load balancer addresses and external IPs are as node ports.
+ * kind of destination, by class of source. Load-balancer addresses and external IPs behave like node ports.
  */
 const MATRIX: Readonly<
   Record<
@@ -35,7 +35,7 @@ const MATRIX: Readonly<
   cluster: { clusterIP: CLUSTER_IP, external: FROM_OUTSIDE },
   externalLocal: {
     clusterIP: CLUSTER_IP,
-    // The policy is for clients outside the cluster: pods and nodes reach all endpoints.
+    // The policy applies to clients outside the cluster: pods and nodes reach all endpoints.
     external: { pod: ['all', 'client'], node: ['all', 'node'], external: ['local', 'client'] },
   },
   internalLocal: {
@@ -48,7 +48,7 @@ const MATRIX: Readonly<
   },
 };
 
-/** The rule for a flow, with what the configuration changes about the matrix. */
+/** Returns the rule for a flow: the matrix, adjusted by the configuration. */
 export function ruleFor(
   scenario: Scenario,
   kind: DestinationKind,
@@ -65,17 +65,17 @@ export function ruleFor(
       : 'cluster';
   const { localDetection, masqueradeAll } = configuration;
   const isExternal = kind !== 'clusterIP';
-  // Where pods cannot be told from clients outside, they are treated as those, and none is masqueraded on cluster IPs.
+  // Without detection of pods, they are treated like clients outside, and none is masqueraded on cluster IPs.
   const seen: SourceClass = source === 'pod' && !localDetection ? 'external' : source;
   const [endpoints, masquerade] = MATRIX[policy][isExternal ? 'external' : 'clusterIP'][seen];
   if (isExternal) return [endpoints, masquerade];
   if (masqueradeAll) return [endpoints, 'node'];
-  // A node's own processes have an address of the node anyway.
+  // A node's own processes use an address of the node anyway.
   if (!localDetection) return [endpoints, source === 'node' ? 'node' : 'client'];
   return [endpoints, masquerade];
 }
 
-/** The expected outcome of a new connection that enters the Service rules of `node`. */
+/** Returns the expected outcome of a new connection that enters the Service rules of `node`. */
 export function expect(
   scenario: Scenario,
   kind: DestinationKind,
@@ -89,13 +89,13 @@ export function expect(
   if (usable.length > 0) {
     return { action: 'forward', servers: usable.map(({ name }) => name).sort(), source: seen };
   }
-  // Nowhere at all: refused. Elsewhere, but not here: dropped, so that a load balancer asks another node.
+  // No endpoint: refused. Endpoints on other nodes only: dropped, so that a load balancer tries another node.
   return usableServers(scenario, servers, node, 'all').length === 0
     ? { action: 'reject' }
     : { action: 'drop' };
 }
 
-/** Ready endpoints; where there is none, those that terminate but still serve (KEP-1669). */
+/** Ready endpoints; if there are none, terminating endpoints that still serve (KEP-1669). */
 function usableServers(
   scenario: Scenario,
   servers: readonly Server[],
@@ -106,7 +106,7 @@ function usableServers(
   const inScope = servers.filter((server) => scope === 'all' || server.node === node);
   const ready = inScope.filter((server) => stateOf(server) === 'ready');
   if (ready.length === 0) return inScope.filter((server) => stateOf(server) === 'terminating');
-  // Hints count only where every ready endpoint has one, and never for local policies (KEP-4444, KEP-3015).
+  // Hints are used only if every ready endpoint has one, and never with local policies (KEP-4444, KEP-3015).
   const hinted = scope === 'all' && scenario.nodeHints ? ready.filter((server) => server.node === node) : [];
   return hinted.length > 0 ? hinted : ready;
 }

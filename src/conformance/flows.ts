@@ -4,17 +4,17 @@ import { type DestinationKind, type Expectation, expect } from './expectation.ts
 import type { Addresses, Layout, Place } from './layout.ts';
 import type { Scenario } from './scenarios.ts';
 
-/** Where a scenario's Service answers. */
+/** The frontends of a scenario's Service. */
 export interface Frontends {
   readonly clusterIP: Addresses;
   /** Of port 80 and of port 81. */
   readonly nodePort: number;
-  /** One address for each node, by which packets from outside enter. */
+  /** One address for each node through which packets from outside enter. */
   readonly loadBalancer: ReadonlyMap<string, Addresses>;
   readonly externalIP: ReadonlyMap<string, Addresses>;
 }
 
-/** One flow of the table: from a place to an address, and what is expected. */
+/** One flow of the table: its origin, its destination and the expected outcome. */
 export interface Flow {
   readonly scenario: string;
   readonly from: Place;
@@ -34,7 +34,7 @@ const PROTOCOLS = ['TCP', 'UDP'] as const;
 const KINDS: readonly DestinationKind[] = ['clusterIP', 'nodePort', 'loadBalancer', 'externalIP'];
 const CLASS: Readonly<Record<Place['kind'], SourceClass>> = { pod: 'pod', node: 'node', outside: 'external' };
 
-/** Every flow of the scenarios, from every place, to every kind of address, by both protocols and all families. */
+/** Returns the flows of the scenarios: from every origin, to every kind of address, with both protocols and all families. */
 export function flowsOf(
   layout: Layout,
   scenarios: readonly Scenario[],
@@ -83,7 +83,7 @@ function targetOf(
   from: Place,
   family: IPFamily,
 ): { address: string; port: number } | null {
-  // Outside has one route to a cluster IP. Unmasqueraded, replies of pods on other nodes would not come back by it.
+  // Outside has one route to a cluster IP. Without masquerading, replies of pods on other nodes would take another route.
   const strange = from.kind === 'outside' && kind === 'clusterIP';
   if (strange && (from.node !== layout.entry || !layout.configuration.localDetection)) return null;
   const address = {
@@ -105,7 +105,7 @@ function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, f
   return expect(scenario, kind, CLASS[from.kind], from.node, layout.servers, layout.configuration);
 }
 
-/** What is not a kind of address: a second port, a wrong port, an address without a Service, node ports on loopback. */
+/** Further cases: a second port, a wrong port, an address without a Service, node ports on loopback. */
 function specialFlows(
   layout: Layout,
   scenarios: readonly Scenario[],
@@ -151,7 +151,7 @@ function specialFlows(
   );
 }
 
-/** The flow's first packet, as `decide` takes it. */
+/** Returns the flow's first packet, as the argument of `decide`. */
 export function packetOf(flow: Flow): Packet {
   return {
     source: flow.kind === 'localhost' ? flow.address : (flow.from.addresses[flow.family] ?? ''),

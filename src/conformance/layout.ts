@@ -1,47 +1,47 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
 
-/** Addresses by family; a cluster of one family has only that one. */
+/** Addresses by family; a single-stack cluster has only one. */
 export type Addresses = Readonly<Partial<Record<IPFamily, string>>>;
 
 /** A server that the flows may reach: a pod with `fairlead echo` on ports 8080 and 8081. */
 export interface Server {
-  /** The pod's name, which is what it answers with. */
+  /** The pod's name, with which it answers. */
   readonly name: string;
   readonly node: string;
   readonly addresses: Addresses;
 }
 
-/** Where flows start. */
+/** The origin of flows. */
 export interface Place {
-  /** As `explain` takes it: "fairlead-check/client-1", "node/node-1", "outside". */
+  /** As an argument of `explain`: "fairlead-check/client-1", "node/node-1", "outside". */
   readonly name: string;
   readonly kind: 'pod' | 'node' | 'outside';
-  /** The node whose tables its packets meet first; for `outside`, of the node that it sends to. */
+  /** The node whose tables its packets pass first; for `outside`, the destination node. */
   readonly node: string;
   readonly netns: NetnsRef;
-  /** The control group that its processes are in, which some modes tell them by; null: none of a node's. */
+  /** The control group of its processes, by which some modes recognize them; null: not on a node. */
   readonly controlGroup: string | null;
   readonly addresses: Addresses;
 }
 
-/** What the flows are sent through and to. */
+/** The nodes, servers and clients of the check. */
 export interface Layout {
   readonly families: readonly IPFamily[];
   readonly servers: readonly Server[];
   readonly places: readonly Place[];
-  /** Every address of each node, bridges included: what a masqueraded packet may come from. */
+  /** All addresses of each node, bridges included: the possible sources of a masqueraded packet. */
   readonly nodeAddresses: ReadonlyMap<string, ReadonlySet<string>>;
-  /** What the node's own resource says: where its node ports answer. */
+  /** The addresses in the Node object, on which its node ports answer. */
   readonly primary: ReadonlyMap<string, Addresses>;
-  /** The node by which packets from outside to cluster IPs enter. */
+  /** The node through which packets from outside to cluster IPs enter. */
   readonly entry: string;
   readonly configuration: LayoutConfiguration;
 }
 
-/** The part of the proxies' configuration that changes what must happen. */
+/** The part of the proxies' configuration that affects the expected outcome. */
 export interface LayoutConfiguration {
   readonly masqueradeAll: boolean;
-  /** The proxies can tell the cluster's pods from clients outside. */
+  /** The proxies recognize the cluster's pods. */
   readonly localDetection: boolean;
 }

@@ -5,7 +5,7 @@ import { bindUdpIn, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
 
-/** What one new connection (or datagram from a new port) met. */
+/** The outcome of one new connection (or datagram from a new port). */
 export type Outcome =
   | { readonly kind: 'answer'; readonly server: string; readonly message: string; readonly client: string }
   | { readonly kind: 'refused' }
@@ -17,11 +17,11 @@ export interface ProbeTarget {
   readonly controlGroup: string | null;
   readonly address: string;
   readonly port: number;
-  /** How long without an answer is silence, in milliseconds. */
+  /** The time without an answer after which the outcome is silence, in milliseconds. */
   readonly patience: number;
 }
 
-/** Asks `fairlead echo` over a connection of its own. Never rejects. */
+/** Sends a request to `fairlead echo` over a new connection. Never rejects. */
 export function probeTcp({ netns, controlGroup, address, port, patience }: ProbeTarget): Promise<Outcome> {
   return new Promise((resolve) => {
     const socket = new Socket({
@@ -58,7 +58,7 @@ export function probeUdp({ netns, controlGroup, address, port, patience }: Probe
     const timer = setTimeout(() => finish({ kind: 'silence' }), patience);
     let again: NodeJS.Timeout | undefined;
     const send = () => socket.send('who are you');
-    // A refusal is an ICMP message, of which a kernel sends few in a second: what is silent may be refused yet.
+    // A rejection is an ICMP message, which the kernel limits to a few per second: silence may still be a rejection.
     const keepSending = () => {
       send();
       again = setInterval(send, 300);
@@ -77,7 +77,7 @@ export function probeUdp({ netns, controlGroup, address, port, patience }: Probe
   });
 }
 
-/** A socket made as if by a process of that control group. */
+/** Creates a socket as a process of the control group would. */
 function inside(controlGroup: string | null, make: () => number): number {
   return controlGroup === null ? make() : inControlGroup(controlGroup, make);
 }
@@ -90,7 +90,7 @@ function parseHttp(text: string): Outcome {
   return { kind: 'answer', server, message, client: plainAddress(client) };
 }
 
-/** Of "1.2.3.4", "1.2.3.4:5", "[::1]:5" the address alone, canonical. */
+/** Returns the canonical address of "1.2.3.4", "1.2.3.4:5" or "[::1]:5". */
 function plainAddress(text: string): string {
   const bare = /^\[(.*)\]:[0-9]+$/.exec(text)?.[1] ?? /^([0-9.]+):[0-9]+$/.exec(text)?.[1] ?? text;
   return canonicalAddress(bare) ?? bare;

@@ -9,14 +9,14 @@ import { type Flow, packetOf } from './flows.ts';
 import type { Layout } from './layout.ts';
 import { type Outcome, probeTcp, probeUdp } from './probe.ts';
 
-/** What the nodes' own programs say about a packet. */
+/** The nodes' own decisions about a packet. */
 export interface Oracle {
   mode(node: string): Mode;
   decide(node: string, packets: readonly Packet[]): Promise<readonly Verdict[]>;
   explain(node: string, from: string, to: string): Promise<Explanation>;
 }
 
-/** A flow with what was expected and what was seen of it. */
+/** A flow with its expected and its observed outcome. */
 export interface FlowResult {
   readonly flow: string;
   readonly mode: Mode;
@@ -25,24 +25,25 @@ export interface FlowResult {
   readonly decided: string;
   readonly explained: string;
   readonly ok: boolean;
-  /** Why the mode differs here from the others, where it must. */
+  /** The documented difference of the mode that applies here. */
   readonly difference: string | null;
 }
 
-/** Answers wait this long on a busy machine before they count as silence; drops are silent at once. */
+/** How long an answer may take on a busy machine before it counts as silence. */
 const PATIENCE_MS = 8000;
 const SILENCE_MS = 700;
-/** With three servers, one stays unseen this often by chance once in ten thousand million times. */
+/** With three servers, the chance that one stays unseen in this many tries is one in ten thousand million. */
 const MAX_TRIES = 64;
 const MIN_TRIES = 3;
 /**
- * After so many tries each flow goes on at a pace of its own: where endpoints are taken in turn, flows to one Service
- * that ask in step would each meet the same few forever.
+ * After this many tries each flow continues at its own pace: with round robin, flows to one Service
+ * that send in lockstep would always reach the same few endpoints.
  */
 const TRIES_IN_STEP = 6;
 const PACES = 17;
 
-/** Sends every flow's packets, some flows at once, and compares what is seen, decided and explained with the table. */
+/** Sends every flow's packets, some flows concurrently, and compares the observed outcome, the decision and the explanation
+with the table. */
 export async function runFlows(
   layout: Layout,
   flows: readonly Flow[],
@@ -76,8 +77,8 @@ export async function runFlows(
 }
 
 /**
- * Of the refusals of datagrams a kernel sends one a second to each host (net.ipv4.icmp_ratelimit), and the flows of one
- * host share them: those that got none get a turn of their own.
+ * The kernel sends one ICMP error a second to each host (net.ipv4.icmp_ratelimit), which all flows of the host share:
+ * flows that got none are repeated one by one.
  */
 function isUnheardRefusal({ protocol, expected }: Flow, { seen }: FlowResult): boolean {
   return protocol === 'UDP' && expected.action === 'reject' && seen === 'dropped';
@@ -108,7 +109,7 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: numbe
   };
 }
 
-/** Sends until every expected server has answered, or something else has happened; says what. */
+/** Sends until every expected server has answered or another outcome has occurred; returns what was observed. */
 async function send(
   layout: Layout,
   flow: Flow,
@@ -146,13 +147,13 @@ async function send(
     expected.action === 'forward' &&
     expected.servers.includes(seen[0] ?? '')
   ) {
-    // One of them, and always the same: that is what affinity promises.
+    // With affinity, always the same server.
     return forwardText(expected.servers, [...sources].join(' and '));
   }
   return forwardText(seen, [...sources].join(' and '));
 }
 
-/** Whom the server saw: the client, the node, or an address that is neither. */
+/** Returns the source that the server saw: the client, the node, or an address that is neither. */
 function sourceOf(
   layout: Layout,
   flow: Flow,
@@ -163,8 +164,8 @@ function sourceOf(
   const own = flow.from.addresses[flow.family];
   const isNode = layout.nodeAddresses.get(flow.from.node)?.has(answer.client) === true;
   const isSelf = flow.from.name.endsWith(`/${answer.server}`);
-  // A pod that reaches itself must see the node, or its answer would not pass the translation on its way back.
-  // Where sockets are balanced, the packets do not leave the pod, and what it sees is itself.
+  // A pod that reaches itself must see the node, or its reply would not be translated back.
+  // If the socket's address was translated, the packets do not leave the pod, and the pod sees itself.
   if (isSelf && mode === 'ebpf' && answer.client === own) return expectedSource(expected) ?? 'client';
   if (isSelf) return isNode ? (expectedSource(expected) ?? 'node') : `itself (${answer.client})`;
   if (flow.from.kind === 'node') return isNode ? 'node' : answer.client;
@@ -238,7 +239,7 @@ function targetText({ address, port, protocol }: Flow): string {
   return `${address.includes(':') ? `[${address}]` : address}:${port}/${protocol}`;
 }
 
-/** As a person names a flow. */
+/** Describes a flow in words. */
 export function flowText(flow: Flow): string {
   const by = flow.from.kind === 'outside' ? ` by ${flow.from.node}` : ` on ${flow.from.node}`;
   const from = flow.from.kind === 'node' ? flow.from.name : `${flow.from.name}${by}`;
