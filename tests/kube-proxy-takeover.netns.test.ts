@@ -99,7 +99,7 @@ describe('a node that kube-proxy carries', { skip }, () => {
         );
         const refused = await fairleadOnNode('agent', '--config', proxyOnly);
         assert.equal(refused.status, 1);
-        assert.match(refused.out + refused.error, /kube-proxy runs on this node \(process [0-9]+\)/);
+        assert.match(refused.out + refused.error, /kube-proxy is running on this node \(process [0-9]+\)/);
 
         const before = theirs === 'iptables' ? onNode('iptables-save', '-t', 'nat') : '';
         assert.equal((await fairleadOnNode('cleanup', '--config', proxyOnly)).status, 0);

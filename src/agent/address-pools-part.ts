@@ -6,13 +6,13 @@ import { connectToApi } from './api-connection.ts';
 import type { AgentConfiguration } from './configuration.ts';
 
 /**
- * Allocates load-balancer addresses out of the configuration's pools while this process holds the Lease. Resolves after
+ * Allocates load-balancer addresses from the configuration's pools while this process holds the Lease. Resolves after
  * the signal aborts.
  */
 export async function allocateFromPools(
   configuration: AgentConfiguration,
   options: {
-    /** The name of this process, of all that compete for the Lease. */
+    /** The name of this process among the candidates for the Lease. */
     readonly identity: string;
     readonly clock: Clock;
     readonly random: () => number;

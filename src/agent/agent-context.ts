@@ -12,7 +12,7 @@ export interface AgentOptions {
   readonly version: string;
   /** The command line's flags by name, for /flagz. */
   readonly flags: Readonly<Record<string, string>>;
-  /** Carries Services although a kube-proxy runs here, and leaves its rules. */
+  /** Programs Services although kube-proxy runs on this node, and keeps its rules. */
   readonly beside: boolean;
   readonly clock: Clock;
   /** 0 ≤ n < 1 */
@@ -21,11 +21,11 @@ export interface AgentOptions {
   readonly signal: AbortSignal;
 }
 
-/** What every part of an agent works with. */
+/** The context that all parts of an agent share. */
 export interface AgentContext extends AgentOptions {
   readonly configuration: AgentConfiguration;
   readonly client: Client;
-  /** Everything that /metrics shows. */
+  /** The metrics of /metrics. */
   readonly registry: Registry;
   follow<T extends KubeObject>(
     resource: Resource<T>,

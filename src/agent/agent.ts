@@ -20,16 +20,16 @@ import { startPods } from './pods-part.ts';
 import { mayReadPolicies, type PolicyPart, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
 
-/** One node's agent at work. */
+/** The running agent of one node. */
 export interface Agent {
-  /** Resolves when the node can run pods and carries Services. */
+  /** Resolves when the node can run pods and has programmed all Services. */
   readonly ready: Promise<void>;
   readonly proxy: ProxyPart | null;
-  /** Stops working; pods, addresses and rules stay, and traffic flows. */
+  /** Stops the agent; pods, addresses and rules stay, and traffic continues. */
   close(): Promise<void>;
 }
 
-/** Starts what the configuration switches on, for the node whose network namespace this process is in. */
+/** Starts the enabled parts for the node whose network namespace this process is in. */
 export async function startAgent(configuration: AgentConfiguration, options: AgentOptions): Promise<Agent> {
   const { clock, random, logger, signal } = options;
   for (const warning of configuration.warnings) logger.warn({}, warning);
@@ -114,7 +114,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       registry,
       clock,
       logger,
-      // Load balancers are told to wait while the agent has no objects yet.
+      // Health checks fail until the agent has read all objects.
       health: () =>
         proxy?.health() ?? {
           healthy: isStarted,

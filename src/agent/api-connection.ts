@@ -5,8 +5,8 @@ import type { Logger } from '../lib/log.ts';
 import type { AgentConfiguration } from './configuration.ts';
 
 /**
- * Connects to the API server that the configuration names, with credentials that follow their files. Throws where the
- * kubeconfig is malformed, or where there is none and this is not a pod.
+ * Connects to the configured API server, with credentials that are reloaded from their files. Throws if the
+ * kubeconfig is malformed, or if there is none and the agent is not in a pod.
  */
 export function connectToApi(
   { kubeconfig, server }: Pick<AgentConfiguration, 'kubeconfig' | 'server'>,

@@ -20,17 +20,17 @@ const DEFAULT_STATE_DIR = '/var/lib/fairlead/agent';
 const CNI_FOLDERS = { binDir: '/opt/cni/bin', confDir: '/etc/cni/net.d' };
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
-/** What one step of a clean-up came to; `error`: it could not be done. */
+/** The result of one step of a clean-up; `error`: the reason of its failure. */
 export interface CleanupStep {
   readonly what: string;
   readonly error: string | null;
 }
 
 /**
- * Removes what agents wrote on this node and nothing else: the rules, virtual servers, programs, maps and devices of
- * every mode, the rules of network policies, the pod network's devices and routes, the CNI plugin and DNS
- * addresses. A step that fails does not stop the others. `configuration` of the agent that ran here: parts that it switches
- * off are left alone; null: everything, in the default folders. Chains whose names a running kube-proxy uses are left to it.
+ * Removes everything that agents wrote on this node and nothing else: the rules, virtual servers, programs, maps and
+ * devices of every mode, the rules of network policies, the pod network's devices and routes, the CNI plugin and DNS
+ * addresses. A failing step does not stop the others. `configuration` of the agent that ran here: disabled parts are not
+ * removed; null: removes everything, in the default folders. Chains with the names of a running kube-proxy are kept.
  */
 export async function removeAll(
   configuration: AgentConfiguration | null,
@@ -47,7 +47,7 @@ export async function removeAll(
   };
   const cgroupParent = configuration?.pods?.cgroupParent ?? null;
   const evidence = await findRunningKubeProxy();
-  const beside = evidence === null ? '' : `, without the chains of kube-proxy, which runs (${evidence})`;
+  const beside = evidence === null ? '' : `, except the chains of the running kube-proxy (${evidence})`;
   for (const mode of availableModes()) {
     await step(`mode ${mode}${mode === 'iptables' ? beside : ''}`, () =>
       removeMode(mode, cgroupParent, evidence !== null, logger),
@@ -65,10 +65,10 @@ export async function removeAll(
   return steps;
 }
 
-/** Kernels without a mode's mechanism have nothing of it to remove. */
+/** Kernels without a mode's mechanism have no state of it. */
 const ABSENT = ['no-ipvs', 'no-dummy', 'missing-kernel-feature', 'ENOENT'];
 
-/** Takes the addresses off the loopback device that the DNS part put there. */
+/** Removes the addresses that the DNS part added to the loopback device. */
 function removeDnsAddresses(file: string): void {
   const addresses = readOptionalFile(file)?.split('\n').filter(Boolean) ?? [];
   const socket = openRouteSocket();
@@ -107,6 +107,6 @@ async function removeMode(
     }
   } catch (error) {
     if (!hasCode(error, ...ABSENT)) throw error;
-    logger.debug({ mode, error: messageOf(error) }, 'nothing of this mode can be here');
+    logger.debug({ mode, error: messageOf(error) }, 'this mode cannot have left anything here');
   }
 }

@@ -20,21 +20,21 @@ import { HEALTHZ_PORT, METRICS_PORT } from './kube-proxy-defaults.ts';
 
 export const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 
-/** What one node's agent does. Each part has its own switch, so that it can stand beside others' software. */
+/** The configuration of one node's agent. Each part is enabled separately, so that it can run beside other software. */
 export interface AgentConfiguration {
   readonly nodeName: string;
-  /** The node's primary address, whatever its Node object says; null: the Node object's. */
+  /** The node's primary address; null: from the Node object. */
   readonly nodeAddress: string | null;
   /** Null: the pod's service account (in-cluster). */
   readonly kubeconfig: string | null;
-  /** "https://10.0.0.1:6443": the API server, whatever kubeconfig or the pod's environment say; null: theirs. */
+  /** "https://10.0.0.1:6443": the API server; null: from the kubeconfig or the pod's environment. */
   readonly server: string | null;
   readonly clusterDomain: string;
-  /** Folder for what must survive a restart of the agent. */
+  /** The folder for state that must survive a restart of the agent. */
   readonly stateDir: string;
-  /** How readily the kernel ends this process when memory is short (-1000 … 1000); null: as it was started. */
+  /** oom_score_adj of this process (-1000 … 1000); null: unchanged. */
   readonly oomScoreAdj: number | null;
-  /** The log says what is programmed. */
+  /** Logs what is programmed into the kernel. */
   readonly verbose: boolean;
   readonly proxy: ProxyConfiguration | null;
   readonly network: NetworkConfiguration | null;
@@ -45,11 +45,11 @@ export interface AgentConfiguration {
   /** "address:port" of the health and metrics servers; null: not served. */
   readonly healthzBindAddress: string | null;
   readonly metricsBindAddress: string | null;
-  /** An address of the health or metrics server that is in use ends the agent; else it is tried again. */
+  /** Whether the agent exits if the address of the health or metrics server is in use, instead of retrying. */
   readonly bindFailureEnds: boolean;
-  /** Sentences for the log: what the document asks for and has no effect. */
+  /** Warnings for the log about settings without effect. */
   readonly warnings: readonly string[];
-  /** What /configz answers: the document with its defaults, by the name of its API group. */
+  /** The response of /configz: the document with its defaults, by the name of its API group. */
   readonly configz: Readonly<Record<string, unknown>>;
 }
 
@@ -64,31 +64,31 @@ export interface ProxyConfiguration {
   readonly masqueradeAll: boolean;
   readonly masqueradeBit: number;
   readonly localhostNodePorts: boolean;
-  /** Where no ServiceCIDR object says so. */
+  /** Used while no ServiceCIDR object exists. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Of Services that name none. */
+  /** For Services without their own. */
   readonly ipvsScheduler: string;
-  /** Seconds after which IPVS forgets idle connections; 0: as the system has it. */
+  /** Seconds after which IPVS expires idle connections; 0: the kernel's value. */
   readonly ipvsTimeouts: IpvsTimeouts;
   readonly conntrack: ConntrackSettings;
-  /** Least time between two programmings, in milliseconds. */
+  /** Minimum time between two updates of the kernel, in milliseconds. */
   readonly minSyncPeriodMs: number;
-  /** After this long without a change the kernel is compared with what it should be, in milliseconds. */
+  /** After this time without a change, the kernel's state is verified, in milliseconds. */
   readonly syncPeriodMs: number;
 }
 
 export interface NetworkConfiguration {
   readonly overlay: 'routes' | 'vxlan';
-  /** The interface that leads to the other nodes. */
+  /** The interface towards the other nodes. */
   readonly uplink: string;
-  /** Whether pods reach addresses outside the cluster with their node's address as source; else others need routes to them. */
+  /** Whether traffic from pods to addresses outside the cluster is masqueraded; else other hosts need routes to the pods. */
   readonly masquerade: boolean;
-  /** Where container runtimes find plugins and network configurations; null: no CNI plugin is served. */
+  /** The folders in which container runtimes look for plugins and network configurations; null: no CNI plugin is installed. */
   readonly cni: { readonly binDir: string; readonly confDir: string } | null;
 }
 
 export interface PolicyConfiguration {
-  /** Whether NetworkPolicies are enforced; false: what an earlier agent enforced is removed. */
+  /** Whether NetworkPolicies are enforced; false: the rules of an earlier agent are removed. */
   readonly enforce: boolean;
 }
 
@@ -98,50 +98,50 @@ export interface PodsConfiguration {
   readonly port: number;
   /** Addresses that the Node object reports. */
   readonly nodeAddresses: readonly string[];
-  /** PEM files of the kubelet's server and of the authority that its clients must come from. */
+  /** PEM files of the kubelet's server certificate and key, and of the authority for client certificates. */
   readonly tls: { readonly cert: string; readonly key: string; readonly clientCa: string };
-  /** Address and port that pods find in KUBERNETES_SERVICE_HOST and _PORT. */
+  /** The values of KUBERNETES_SERVICE_HOST and _PORT in pods. */
   readonly apiServiceHost: string;
   readonly apiServicePort: number;
-  /** Folder of images, which nodes of one machine may share; null: below stateDir. */
+  /** The folder of images, which nodes on one machine may share; null: below stateDir. */
   readonly imagesDir: string | null;
-  /** Registries ("HOST:PORT") that speak plain HTTP; those on loopback do anyway. */
+  /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
   readonly plainHttpRegistries: readonly string[];
 }
 
 export interface DnsConfiguration {
-  /** Addresses on which this node answers the pods. */
+  /** Addresses on which DNS is served to pods. */
   readonly addresses: readonly string[];
-  /** Where names outside the cluster are asked for; empty: at the name servers of the node's /etc/resolv.conf. */
+  /** Name servers for names outside the cluster; empty: the name servers in the node's /etc/resolv.conf. */
   readonly upstreams: readonly string[];
-  /** Domain → name servers of its own. */
+  /** Domain → its name servers. */
   readonly stubDomains: Readonly<Record<string, readonly string[]>>;
   readonly ttlSeconds: number;
   readonly podRecords: 'disabled' | 'insecure' | 'verified';
-  /** Lifts the kernel's limits of ICMP errors on this node, so that pods notice at once when no agent answers. */
+  /** Lifts the kernel's rate limits for ICMP errors on this node, so that pods notice at once when no agent answers. */
   readonly refuseAtOnce: boolean;
 }
 
 export interface LoadBalancerConfiguration {
-  /** The interface that leads to the clients; null: the one that has the node's address. */
+  /** The interface towards the clients; null: the interface with the node's address. */
   readonly interface: string | null;
-  /** How long the other nodes wait for one that announces addresses before they take over. */
+  /** How long other nodes wait before they take over an address. */
   readonly leaseDurationMs: number;
   /**
-   * Addresses for Services, by the pool's name: networks, ranges, single addresses. `address-controller` gives them.
+   * Addresses for Services, by pool name: networks, ranges, single addresses. `address-controller` assigns them.
    * Empty: another program assigns addresses.
    */
   readonly pools: Readonly<Record<string, readonly string[]>>;
 }
 
-/** Seconds; the kernel counts them in ticks, as a signed 32-bit number (ip_vs_set_timeout). */
+/** Seconds; the kernel converts them to ticks in a signed 32-bit number (ip_vs_set_timeout). */
 const MAX_TIMEOUT = Math.floor((2 ** 31 - 1) / 1000);
 
 export const API_VERSION = 'fairlead.dev/v1alpha1';
 
 /**
  * Reads an agent's configuration: Fairlead's own kind, or kube-proxy's (kubeproxy.config.k8s.io/v1alpha1), which
- * turns on the proxy alone. Throws FairleadError that lists every field that is wrong, with what it should be.
+ * enables the proxy only. Throws FairleadError that lists every wrong field and its valid values.
  */
 export function readConfiguration(
   document: unknown,
@@ -150,7 +150,7 @@ export function readConfiguration(
   const kind = (document as { kind?: unknown } | null)?.kind;
   if (kind === 'KubeProxyConfiguration') return readKubeProxyConfiguration(document, environment);
   if (kind !== 'AgentConfiguration') {
-    throw new FairleadError(`kind: ${JSON.stringify(kind)} is not a configuration of an agent`, {
+    throw new FairleadError(`kind: ${JSON.stringify(kind)} is not an agent configuration`, {
       op: 'read configuration',
       code: 'bad-config',
       hint: `use kind: AgentConfiguration (apiVersion: ${API_VERSION}) or kind: KubeProxyConfiguration`,
@@ -163,7 +163,7 @@ export function readConfiguration(
   return { ...configuration, configz: { 'fairlead.dev': fields } };
 }
 
-/** Reads the fields of an AgentConfiguration; problems stay with the reader. */
+/** Reads the fields of an AgentConfiguration; the reader collects the problems. */
 export function readAgent(
   root: FieldReader,
   environment: NodeJS.ProcessEnv = process.env,
@@ -186,7 +186,7 @@ export function readAgent(
   return {
     ...common,
     network,
-    // Where the agent connects the pods, it enforces their policies, unless it is told not to.
+    // With the pod network, policies are enforced by default.
     policy: policy ?? (network ? { enforce: true } : null),
     pods: root.optionalObject('pods', readPods),
     dns: root.optionalObject('dns', (reader) => ({
@@ -274,7 +274,7 @@ function optionalAddress(reader: FieldReader, field: string): string | null {
   return text;
 }
 
-/** An address without a port gets the usual one. */
+/** Appends the default port to an address without a port. */
 function bindAddress(reader: FieldReader, field: string, port: number): string | null {
   const text = reader.optionalText(field);
   if (text === null) return null;

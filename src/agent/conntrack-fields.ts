@@ -1,7 +1,7 @@
 import { type ConntrackSettings, DEFAULT_CONNTRACK } from '../proxy/conntrack-settings.ts';
 import type { FieldReader } from './field-reader.ts';
 
-/** Reads `conntrack`, whose fields are those of KubeProxyConfiguration. */
+/** Reads `conntrack`, which has the fields of KubeProxyConfiguration. */
 export function readConntrack(parent: FieldReader): ConntrackSettings {
   return parent.object('conntrack', (reader) => ({
     maxPerCore: reader.number('maxPerCore', DEFAULT_CONNTRACK.maxPerCore, 0, 2 ** 31 - 1),

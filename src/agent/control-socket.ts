@@ -25,18 +25,18 @@ export interface ControlSources {
   readonly policies: PolicyPart | null;
 }
 
-/** The path of an agent's control socket, by its state folder. */
+/** Returns the path of an agent's control socket. */
 export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.sock');
 
 const MAX_BODY = 1 << 20;
 
 /**
- * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
- * GET /state; GET /flows, a FlowLine or FlowsLost a line for as long as one reads; POST /mode {mode}; POST /explain {from, to, outsideAddresses}; POST /decide {packets}; POST /verify.
+ * Serves the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
+ * GET /state; GET /flows streams one FlowLine or FlowsLost per line; POST /mode {mode}; POST /explain {from, to, outsideAddresses}; POST /decide {packets}; POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
   const path = controlSocketPath(context.configuration.stateDir);
-  // Left by a run that was killed; only one agent works on a state folder.
+  // Left by an agent that was killed; only one agent uses a state folder.
   rmSync(path, { force: true });
   const server = createServer((request, response) => {
     if (request.method === 'GET' && request.url === '/flows') {
@@ -81,7 +81,7 @@ async function answer(
     case 'POST /mode': {
       const { mode } = await readBody<{ mode?: string }>(request);
       const wanted = MODES.find((one) => one === mode);
-      if (!wanted) throw badRequest(`mode: ${JSON.stringify(mode)} is none of ${MODES.join(', ')}`);
+      if (!wanted) throw badRequest(`mode: ${JSON.stringify(mode)} is not one of ${MODES.join(', ')}`);
       await part.switchMode(wanted);
       return state(context, part);
     }
@@ -95,12 +95,12 @@ async function answer(
     }
     case 'POST /explain': {
       const body = await readBody<{ from?: string; to?: string; outsideAddresses?: string[] }>(request);
-      if (!body.from || !body.to) throw badRequest('from and to are needed');
+      if (!body.from || !body.to) throw badRequest('from and to are required');
       const view = await explainView(context, sources, body.outsideAddresses ?? []);
       return await explain(view, body.from, body.to);
     }
     default:
-      throw badRequest(`there is no ${request.method} ${request.url}`);
+      throw badRequest(`no such operation: ${request.method} ${request.url}`);
   }
 }
 
@@ -132,7 +132,7 @@ async function explainView(
   outsideAddresses: readonly string[],
 ): Promise<ExplainView> {
   const { configuration, client } = context;
-  // The agent follows its own node's pods only; a person's question is worth one list.
+  // The agent watches only its own node's pods; `explain` lists all of them.
   const [pods, leases] = await Promise.all([
     client.list(RESOURCES.pods).then(({ items }) => items),
     client
@@ -155,7 +155,7 @@ async function explainView(
   };
 }
 
-/** Asks the node's DNS, by the search path that a pod has (dnsPolicy ClusterFirst, ndots 5). */
+/** Resolves a name with the node's DNS server and the search path of a pod (dnsPolicy ClusterFirst, ndots 5). */
 async function lookUp(context: AgentContext, name: string, origin: Origin): Promise<string[]> {
   const { dns, clusterDomain } = context.configuration;
   if (!dns || dns.addresses.length === 0 || origin.kind === 'outside') return [];

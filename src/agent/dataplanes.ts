@@ -12,11 +12,11 @@ import { readControlGroups } from '../runtime/control-groups.ts';
 export interface DataplaneSettings {
   readonly families: readonly IPFamily[];
   readonly logger: Logger;
-  /** kube-proxy runs here: what has its names is left when a mode is removed. */
+  /** Whether kube-proxy runs on this node: state with its names is then kept when a mode is removed. */
   readonly isBeside?: boolean;
-  /** Somebody else has changed what the mode wrote: it is to be compared and repaired. */
+  /** Called when another program has changed the mode's state, which must be verified and repaired. */
   readonly onForeignChange: () => void;
-  /** A mode that sees by itself how connections to endpoints go says so. */
+  /** Called by modes that observe the outcome of connections to endpoints themselves. */
   readonly onOutcome: (outcome: Outcome) => void;
   /** Whether network policies let a client connect to an endpoint, in a mode that opens connections itself. */
   readonly admits?: (
@@ -24,15 +24,15 @@ export interface DataplaneSettings {
     endpoint: { readonly ip: string; readonly port: number },
     protocol: 'TCP' | 'UDP',
   ) => boolean;
-  /** Control group below which this node's pods are ("/fairlead-default/node-1"); null: the whole machine is the node. */
+  /** The control group of this node's pods ("/fairlead-default/node-1"); null: the whole machine is the node. */
   readonly cgroupParent: string | null;
-  /** Of Services that name none; the kernel has to have it. Null: nothing is to be carried, only removed. */
+  /** The default scheduler, which the kernel must support. Null: the mode is opened only to be removed. */
   readonly ipvsScheduler: string | null;
-  /** Seconds; 0: as the system has it. */
+  /** Seconds; 0: the kernel's value. */
   readonly ipvsTimeouts: IpvsTimeouts;
 }
 
-/** Each mode, loaded only when it is used. */
+/** The factories of the modes, each loaded on first use. */
 const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => Promise<Dataplane>>>> = {
   nftables: async (settings) => {
     const { createNftables } = await import('../dataplane/nftables/nftables.ts');
@@ -74,7 +74,7 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
   },
 };
 
-/** Opens the dataplane of a mode. Throws FairleadError for one that this build does not have. */
+/** Opens the dataplane of a mode. Throws FairleadError if this build does not include it. */
 export async function openDataplane(mode: Mode, settings: DataplaneSettings): Promise<Dataplane> {
   const factory = FACTORIES[mode];
   if (factory) {
@@ -88,13 +88,13 @@ export async function openDataplane(mode: Mode, settings: DataplaneSettings): Pr
   });
 }
 
-/** An agent that left the IPVS mode may have ended before the connections through that had. */
+/** The agent may have been restarted after a switch from the IPVS mode, while connections through ip_vs were still open. */
 async function endIpvs({ families, logger }: DataplaneSettings): Promise<void> {
   const { resumeDrain } = await import('../dataplane/ipvs/drain.ts');
   await resumeDrain({ families, logger, clock: systemClock });
 }
 
-/** The modes that `openDataplane` knows. */
+/** Returns the modes that `openDataplane` supports. */
 export function availableModes(): Mode[] {
   return Object.keys(FACTORIES) as Mode[];
 }

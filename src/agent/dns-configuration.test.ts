@@ -50,7 +50,7 @@ const refused: { name: string; dns: object; says: RegExp }[] = [
   {
     name: 'a TTL that is too long',
     dns: { ttlSeconds: 3601 },
-    says: /dns\.ttlSeconds: must be a whole number from 0 to 3600/,
+    says: /dns\.ttlSeconds: must be an integer from 0 to 3600/,
   },
 ];
 for (const { name, dns, says } of refused) {

@@ -16,20 +16,20 @@ import type { AgentContext } from './agent-context.ts';
 import type { DnsConfiguration } from './configuration.ts';
 
 const RESOLV_CONF = '/etc/resolv.conf';
-/** How often it is read again: DHCP clients and people change it. */
+/** How often resolv.conf is reread: DHCP clients and administrators change it. */
 const RESOLV_CONF_MS = 10_000;
 
 export interface DnsSources {
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
-  /** Addresses of this node at which other nodes' pods ask while their own node does not answer. */
+  /** Addresses of this node that other nodes' pods query while their own node does not answer. */
   readonly gateways: readonly string[];
 }
 
-/** Remembers which addresses were put on the loopback device, so that `cleanup` can remove them. */
+/** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
 export const DNS_ADDRESSES_FILE = 'dns-addresses';
 
-/** Answers DNS on the cluster's addresses, which become the node's own: pods reach it without translation. */
+/** Serves DNS on the cluster DNS addresses, which are added to the node, so that pods reach it without translation. */
 export async function startDns(
   context: AgentContext,
   dns: DnsConfiguration,
@@ -99,8 +99,8 @@ export async function startDns(
       const extra = await startDnsServer({ ...common, listeners: [{ address, port: 53 }] });
       context.onClose(() => extra.close());
     } catch (error) {
-      // Only the pods of nodes whose own agent is away would miss it.
-      logger.warn({ err: error, address }, `other nodes' pods cannot ask here: ${messageOf(error)}`);
+      // This affects only pods of nodes whose agent is down.
+      logger.warn({ err: error, address }, `cannot serve DNS to other nodes' pods: ${messageOf(error)}`);
     }
   }
   await Promise.all(synced);
@@ -109,9 +109,9 @@ export async function startDns(
 }
 
 /**
- * While no agent runs, the kernel refuses questions (ICMP), and resolvers ask the next name server. By default it tells
- * each pod so once a second at most, and lets the pod's other questions wait for their timeout (5 s in glibc). What
- * bounds all of a node's refusals remains, for both families, with room for what pods ask (ip-sysctl.rst).
+ * While no agent runs, the kernel rejects queries (ICMP), and resolvers try the next name server. By default it sends at
+ * most one error per second to each pod, and the pod's other queries wait for their timeout (5 s in glibc). The global
+ * limit of the node remains, for both families, with enough room for the queries of pods (ip-sysctl.rst).
  */
 const REFUSALS = {
   'net.ipv4.icmp_ratelimit': 0,
@@ -126,12 +126,12 @@ function refuseAtOnce(logger: Logger): void {
   } catch (error) {
     logger.warn(
       { err: error },
-      `pods will wait for some answers whenever no agent runs here: ${messageOf(error)}`,
+      `while no agent runs on this node, some DNS queries of pods will time out: ${messageOf(error)}`,
     );
   }
 }
 
-/** Tells the zone which pod has which address, in the whole cluster. */
+/** Keeps the zone's table of all pods of the cluster and their addresses. */
 function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
   const pods = context.follow(RESOURCES.pods, {
     fieldSelector: 'status.phase!=Succeeded,status.phase!=Failed',
@@ -156,7 +156,7 @@ function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
   return pods.synced;
 }
 
-/** Follows changes of the node's name servers. */
+/** Watches the node's name servers for changes. */
 function followResolvConf(
   { clock, logger, signal }: AgentContext,
   forwarder: Forwarder,
@@ -170,7 +170,7 @@ function followResolvConf(
       if (upstreams.join() !== known.join()) {
         known = upstreams;
         forwarder.setUpstreams(upstreams);
-        logger.info({ upstreams }, `names outside the cluster are asked for as ${RESOLV_CONF} says now`);
+        logger.info({ upstreams }, `upstream name servers changed with ${RESOLV_CONF}`);
       }
     } catch (error) {
       logger.warn({ err: error }, `cannot read ${RESOLV_CONF}: ${messageOf(error)}`);

@@ -1,9 +1,8 @@
 import { FairleadError } from '../lib/errors.ts';
 
 /**
- * Reads the fields of a configuration object and collects everything that is wrong with them, so that the user
- * sees all of it at once. Every reading method returns a usable value (the default where the field is wrong);
- * `finish` throws when there was anything.
+ * Reads the fields of a configuration object and collects all problems, so that the user sees them at once. Every
+ * reading method returns a usable value (the default if the field is wrong); `finish` throws if there were problems.
  */
 export interface FieldReader {
   text(field: string, fallback: string): string;
@@ -12,9 +11,9 @@ export interface FieldReader {
   number(field: string, fallback: number, min: number, max: number): number;
   optionalNumber(field: string, min: number, max: number): number | null;
   choice<T extends string>(field: string, choices: readonly T[], fallback: T): T;
-  /** `check` says what is wrong with an item, or null. */
+  /** `check` returns the problem of an item, or null. */
   texts(field: string, fallback: readonly string[], check?: (item: string) => string | null): string[];
-  /** An object of lists, such as {"corp.example": ["10.0.0.53"]}; `check` says what is wrong with an item, or null. */
+  /** An object of lists, such as {"corp.example": ["10.0.0.53"]}; `check` returns the problem of an item, or null. */
   listsByName(
     field: string,
     checkName: (name: string) => string | null,
@@ -24,15 +23,15 @@ export interface FieldReader {
   optionalObject<T>(field: string, read: (reader: FieldReader) => T): T | null;
   /** A duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
   duration(field: string, fallbackMs: number): number;
-  /** Marks fields as known, whatever they hold. */
+  /** Marks fields as known, with any value. */
   ignore(...fields: string[]): void;
   /** The fields that were neither read nor ignored, nested ones too: "iptables.foo". */
   unknownFields(): string[];
-  /** `finish` does not report unknown fields. */
+  /** Makes `finish` ignore unknown fields. */
   ignoreUnknown(): void;
-  /** Says that a field is wrong. */
+  /** Adds a problem of a field. */
   problem(field: string, message: string): void;
-  /** Throws FairleadError "bad-config" with every problem found, unknown fields among them. */
+  /** Throws FairleadError "bad-config" with all problems, including unknown fields. */
   finish(op: string): void;
 }
 
@@ -83,7 +82,7 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
       const value = get(field);
       if (value === undefined) return fallback;
       if (typeof value === 'string') return value;
-      problem(field, `must be text, not ${JSON.stringify(value)}`);
+      problem(field, `must be a string, not ${JSON.stringify(value)}`);
       return fallback;
     },
     optionalText(field) {
@@ -104,7 +103,7 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
       const value = get(field);
       if (value === undefined) return null;
       if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) return value;
-      problem(field, `must be a whole number from ${min} to ${max}, not ${JSON.stringify(value)}`);
+      problem(field, `must be an integer from ${min} to ${max}, not ${JSON.stringify(value)}`);
       return null;
     },
     choice(field, choices, fallback) {
@@ -123,7 +122,7 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
         return [...fallback];
       }
       return value.flatMap((item: unknown, i) => {
-        const wrong = typeof item === 'string' ? (check?.(item) ?? null) : 'must be text';
+        const wrong = typeof item === 'string' ? (check?.(item) ?? null) : 'must be a string';
         if (wrong !== null) {
           problem(`${field}[${i}]`, `${JSON.stringify(item)} ${wrong}`);
           return [];
@@ -184,7 +183,7 @@ const UNITS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 };
 
-/** Milliseconds of a duration in Go's notation ("1h2m3.5s"), or null. */
+/** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; null: invalid. */
 export function parseDuration(text: string): number | null {
   if (text === '0') return 0;
   if (!/^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) return null;

@@ -70,7 +70,7 @@ export function createSliceTransform(): (slice: EndpointSlice) => EndpointSlice 
     };
   };
 
-  // A value of another type is left for the reader of the slice to report.
+  // A value of another type is kept, so that the reader of the slice reports it.
   const shareText = (value: string): string => (typeof value === 'string' ? share(value) : value);
 
   const trimReference = (reference: NonNullable<SliceEndpoint['targetRef']>) => {

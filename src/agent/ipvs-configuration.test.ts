@@ -47,7 +47,7 @@ const REFUSED: [document: object, message: RegExp][] = [
   [kubeProxy({ scheduler: 'fastest' }), /ipvs\.scheduler: must be one of .*rr, wrr.*ovf, not "fastest"/],
   [kubeProxy({ tcpTimeout: 'soon' }), /ipvs\.tcpTimeout: must be a duration/],
   [own({ ipvsScheduler: 'fastest' }), /proxy\.ipvsScheduler: must be one of rr, wrr.*ovf, not "fastest"/],
-  [own({ ipvsTimeouts: { tcp: -1 } }), /proxy\.ipvsTimeouts\.tcp: must be a whole number from 0/],
+  [own({ ipvsTimeouts: { tcp: -1 } }), /proxy\.ipvsTimeouts\.tcp: must be an integer from 0/],
   [own({ ipvsTimeouts: { icmp: 1 } }), /proxy\.ipvsTimeouts\.icmp: unknown field/],
 ];
 

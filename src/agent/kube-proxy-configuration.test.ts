@@ -121,7 +121,7 @@ for (const [what, yaml, meaning, expected] of MEANT) {
 
 /** Files that kube-proxy 1.36 refuses at its start. */
 const REFUSED: readonly [yaml: string, message: RegExp][] = [
-  ['iptables: {masqueradeBit: 40}', /iptables\.masqueradeBit: must be a whole number from 0 to 31/],
+  ['iptables: {masqueradeBit: 40}', /iptables\.masqueradeBit: must be an integer from 0 to 31/],
   ['iptables: {masqueradeBit: -1}', /iptables\.masqueradeBit/],
   ['iptables: {syncPeriod: -1s}', /iptables\.syncPeriod/],
   ['iptables: {syncPeriod: 10s, minSyncPeriod: 20s}', /syncPeriod: must be greater than or equal to/],
@@ -132,7 +132,7 @@ const REFUSED: readonly [yaml: string, message: RegExp][] = [
   ['mode: foo', /mode: must be one of iptables, ipvs, nftables/],
   ['mode: Iptables', /mode: must be one of/],
   ['mode: 3', /mode: must be one of/],
-  ['oomScoreAdj: 2000', /oomScoreAdj: must be a whole number from -1000 to 1000/],
+  ['oomScoreAdj: 2000', /oomScoreAdj: must be an integer from -1000 to 1000/],
   ['configSyncPeriod: -1s', /configSyncPeriod/],
   ['bindAddress: foo', /bindAddress: "foo" is not an IP address/],
   ['healthzBindAddress: foo:10256', /healthzBindAddress: .* does not begin with an IP address/],
@@ -144,7 +144,7 @@ const REFUSED: readonly [yaml: string, message: RegExp][] = [
   ['clusterCIDR: 10.0.0.0/8,10.1.0.0/16', /clusterCIDR: must be one network, or two/],
   ['clusterCIDR: 10.0.0.0/8,fd00::/64,fd01::/64', /clusterCIDR: must be one network, or two/],
   ['nodePortAddresses: [foo]', /nodePortAddresses\[0\]: "foo" is not a network/],
-  ['nodePortAddresses: [primary, 10.0.0.0/8]', /nodePortAddresses: must be "primary" alone/],
+  ['nodePortAddresses: [primary, 10.0.0.0/8]', /nodePortAddresses: must be only "primary"/],
   ['showHiddenMetricsForVersion: "1.2"', /showHiddenMetricsForVersion: must be one of/],
   ['detectLocalMode: Foo', /detectLocalMode: must be one of/],
   ['detectLocalMode: BridgeInterface', /detectLocal\.bridgeInterface: must not be empty/],

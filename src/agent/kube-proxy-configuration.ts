@@ -11,15 +11,15 @@ import { changedFields, withKubeProxyDefaults } from './kube-proxy-defaults.ts';
 /** kube-proxy's modes on Linux, and the two that only Fairlead has. */
 const MODE_NAMES: readonly Mode[] = ['iptables', 'ipvs', 'nftables', 'userspace', 'ebpf'];
 const DETECT_LOCAL = ['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'] as const;
-/** int32, for sections that are not in use: kube-proxy does not check their bounds. */
+/** int32, for unused sections, whose bounds kube-proxy does not check. */
 const MAX_INT32 = 2 ** 31 - 1;
-/** From this verbosity on, the log says what is programmed. */
+/** The minimum verbosity at which the agent logs what it programs. */
 export const DEBUG_VERBOSITY = 4;
 
 /**
  * Reads kube-proxy's own configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration), so that a node's
- * existing file works: the proxy is on, everything else off. Defaults and bounds are those of Kubernetes 1.36. As in
- * kube-proxy an unknown field is a warning; so is a field that has no effect here. `environment` may have NODE_NAME.
+ * existing file works: only the proxy is enabled. Defaults and bounds are those of Kubernetes 1.36. As in kube-proxy,
+ * an unknown field causes a warning; so does a field without effect here. `environment` may have NODE_NAME.
  * Throws FairleadError that names every wrong field.
  */
 export function readKubeProxyConfiguration(
@@ -57,7 +57,7 @@ export function readKubeProxyConfiguration(
     nftables: readSection(root, 'nftables', mode === 'nftables'),
     ipvs: readSection(root, 'ipvs', mode === 'ipvs'),
   };
-  // IPVS takes what is masqueraded from the section iptables (cmd/kube-proxy/app/server_linux.go).
+  // In IPVS mode, masqueradeAll and masqueradeBit come from the section iptables (cmd/kube-proxy/app/server_linux.go).
   const masquerade = mode === 'nftables' ? sections.nftables : sections.iptables;
   const { minSyncPeriodMs, syncPeriodMs } = mode === 'ipvs' ? sections.ipvs : masquerade;
   const bindAddress = root.text('bindAddress', '0.0.0.0');
@@ -123,7 +123,7 @@ export function readKubeProxyConfiguration(
   };
 }
 
-/** The name of this machine's Node object: what is configured, else the variable NODE_NAME, else the host name. */
+/** Returns the name of this machine's Node object: the configured one, else the variable NODE_NAME, else the host name. */
 export function nodeNameOf(configured: string, environment: NodeJS.ProcessEnv): string {
   return (configured.trim() || environment['NODE_NAME']?.trim() || hostname()).toLowerCase();
 }
@@ -135,7 +135,7 @@ function readSection(root: FieldReader, field: 'iptables' | 'nftables' | 'ipvs',
     const minSyncPeriodMs = reader.duration('minSyncPeriod', 0);
     if (isActive && minSyncPeriodMs > syncPeriodMs)
       reader.problem('syncPeriod', 'must be greater than or equal to minSyncPeriod');
-    // Virtual servers of others are never touched, and addresses of Services never answered for by ARP.
+    // Virtual servers of other programs are never changed, and ARP requests for Services' addresses never answered.
     if (isIpvs) {
       reader.flag('strictARP', false);
       reader.texts('excludeCIDRs', [], isActive ? cidr : undefined);
@@ -167,7 +167,7 @@ function readDetection(reader: FieldReader, field: string, isNeeded: boolean): s
 function readNodePortAddresses(root: FieldReader): string[] {
   const entries = root.texts('nodePortAddresses', [], (item) => (item === 'primary' ? null : cidr(item)));
   if (entries.length > 1 && entries.includes('primary')) {
-    root.problem('nodePortAddresses', 'must be "primary" alone or networks');
+    root.problem('nodePortAddresses', 'must be only "primary", or networks');
   }
   return entries;
 }

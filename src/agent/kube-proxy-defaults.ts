@@ -6,7 +6,7 @@ export const METRICS_PORT = 10249;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** What an empty KubeProxyConfiguration means in Kubernetes 1.36, as `kube-proxy --write-config-to` prints it. */
+/** The defaults of KubeProxyConfiguration in Kubernetes 1.36, as printed by `kube-proxy --write-config-to`. */
 const DEFAULTS: Fields = {
   apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
   kind: 'KubeProxyConfiguration',
@@ -74,7 +74,7 @@ const DEFAULTS: Fields = {
   portRange: '',
 };
 
-/** Texts and durations whose empty value stands for the default. */
+/** Strings and durations whose empty value means the default. */
 const EMPTY_IS_DEFAULT: readonly string[] = [
   ...[
     'mode',
@@ -89,8 +89,8 @@ const EMPTY_IS_DEFAULT: readonly string[] = [
 const EMPTY: readonly unknown[] = ['', 0, '0', '0s'];
 
 /**
- * A KubeProxyConfiguration with kube-proxy's default in each field that is absent, null, or empty where that means the
- * default (pkg/proxy/apis/config/v1alpha1/defaults.go). Values of a wrong type stay, for the reader to refuse.
+ * Applies kube-proxy's default to each field that is absent, null, or empty where that means the
+ * default (pkg/proxy/apis/config/v1alpha1/defaults.go). Values of a wrong type are kept, so that the reader rejects them.
  */
 export function withKubeProxyDefaults(document: Fields): Fields {
   const full = merge(DEFAULTS, document, '') as Record<string, unknown>;
@@ -143,7 +143,7 @@ function isFields(value: unknown): value is Fields {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** `bind` with `port` where it is an address alone, and `host`:`port` where it is empty. */
+/** Returns `bind` with `port` appended if it has none, and `host`:`port` if it is empty. */
 function withPort(bind: unknown, host: string, port: number): unknown {
   if (typeof bind !== 'string') return bind;
   const address = bind === '' ? host : bind;
@@ -151,7 +151,7 @@ function withPort(bind: unknown, host: string, port: number): unknown {
   return /^[0-9.]+$/.test(address) && address.split('.').length === 4 ? `${address}:${port}` : address;
 }
 
-/** The names of fields below `section` that differ from their default: "winkernel.enableDSR". */
+/** Returns the names of fields below `section` that differ from their default: "winkernel.enableDSR". */
 export function changedFields(full: Fields, section: string): string[] {
   const fallback = DEFAULTS[section];
   const value = full[section];

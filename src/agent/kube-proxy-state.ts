@@ -9,17 +9,17 @@ import type { IPFamily } from '../lib/address.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 
-/** What a kube-proxy left in the kernel. */
+/** The state of kube-proxy in the kernel. */
 export interface KubeProxyState {
-  /** Variants of iptables in which its chains are. */
+  /** Variants of iptables with its chains. */
   readonly iptables: readonly ('nft' | 'legacy')[];
   /** Families (NFPROTO_IPV4, NFPROTO_IPV6) of its tables `kube-proxy`. */
   readonly nftables: readonly number[];
-  /** The device of its virtual servers is there. */
+  /** Whether the device of its virtual servers exists. */
   readonly ipvs: boolean;
 }
 
-/** What this agent programs; mode null: nothing. */
+/** The mode of this agent; null: none. */
 export interface Programmed {
   readonly mode: Mode | null;
   readonly families: readonly IPFamily[];
@@ -37,8 +37,8 @@ type Command = (typeof COMMANDS)[number];
 type Variant = (typeof VARIANTS)[number];
 
 /**
- * Looks for what a kube-proxy left, in all its modes and both variants of iptables. In iptables mode the
- * chains of the agent's own variant and families have kube-proxy's names, and are left out.
+ * Finds the state of kube-proxy, in all its modes and both variants of iptables. In iptables mode the
+ * chains of the agent's own variant and families have kube-proxy's names, and are ignored.
  */
 export async function findKubeProxyState({ mode, families }: Programmed): Promise<KubeProxyState> {
   const own = mode === 'iptables' ? await defaultVariant() : null;
@@ -60,8 +60,8 @@ export async function findKubeProxyState({ mode, families }: Programmed): Promis
 }
 
 /**
- * Removes what kube-proxy left, once this agent has programmed its own rules: connections keep their translation, which
- * connection tracking remembers. Resolves to what was removed, for the log.
+ * Removes kube-proxy's state, after this agent has programmed its own rules: open connections keep their translation,
+ * which is in connection tracking. Resolves to a list of the removed items, for the log.
  */
 export async function removeKubeProxyState(
   state: KubeProxyState,
@@ -112,7 +112,7 @@ async function removeCanary(variant: Variant, command: Command): Promise<void> {
   await promisify(execFile)(`${command}-${variant}`, ['--wait', '5', '-t', 'mangle', '-X', CANARY]);
 }
 
-/** Names of a table's chains. Those of the nft variant are read without its tools, which would create tables. */
+/** Returns the names of a table's chains. The nft variant is read without its tools, which would create tables. */
 async function chainsOf(variant: Variant, command: Command, table: string): Promise<string[]> {
   if (variant === 'nft') {
     const connection = new NftConnection();
@@ -129,7 +129,7 @@ async function chainsOf(variant: Variant, command: Command, table: string): Prom
   return [...stdout.matchAll(/^:(\S+) -/gm)].map(([, chain = '']) => chain);
 }
 
-/** Reading legacy tables creates them: only those that are there are looked at. */
+/** Reading a legacy table would create it: only existing ones are read. */
 function isInUse(variant: 'nft' | 'legacy'): boolean {
   if (variant === 'nft') return true;
   return ['ip_tables_names', 'ip6_tables_names'].some((file) => {
@@ -172,20 +172,20 @@ function hasIpvsDevice(): boolean {
   }
 }
 
-/** True where something was found. */
+/** Returns whether any state was found. */
 export const isAnyLeft = ({ iptables, nftables, ipvs }: KubeProxyState): boolean =>
   iptables.length > 0 || nftables.length > 0 || ipvs;
 
-/** Looks for what kube-proxy left and removes it; failures are logged, since traffic is carried all the same. */
+/** Finds and removes kube-proxy's state; failures are only logged, since they do not affect traffic. */
 export async function takeOver(programmed: Programmed, logger: Logger): Promise<string[]> {
   try {
     const state = await findKubeProxyState(programmed);
     if (!isAnyLeft(state)) return [];
     const removed = await removeKubeProxyState(state, programmed, logger);
-    if (removed.length > 0) logger.info({ removed }, 'removed the rules that kube-proxy left');
+    if (removed.length > 0) logger.info({ removed }, 'removed the rules of kube-proxy');
     return removed;
   } catch (error) {
-    logger.error({ err: error }, `rules that kube-proxy left are still there: ${messageOf(error)}`);
+    logger.error({ err: error }, `failed to remove the rules of kube-proxy: ${messageOf(error)}`);
     return [];
   }
 }

@@ -18,7 +18,7 @@ export interface LoadBalancerSources {
   readonly slices: Informer<EndpointSlice>;
 }
 
-/** Takes this node's part in announcing load-balancer addresses; call it when the node carries Services. */
+/** Announces this node's share of the load-balancer addresses; call it after the node has programmed Services. */
 export async function startLoadBalancer(
   context: AgentContext,
   settings: LoadBalancerConfiguration,
@@ -82,7 +82,7 @@ export async function startLoadBalancer(
       },
       onError: (error) => logger.warn({ err: error }, error.message),
     });
-  /** Follows the device: opens another announcer when its MAC or index changes, none while it is down or has no carrier. */
+  /** Watches the device: reopens the announcer when its MAC or index changes; closes it while it is down or has no carrier. */
   const follow = () => {
     const found = findDevice(settings.interface, nodes.get(nodeName));
     const usable = found?.up && found.carrier ? found : null;
@@ -100,14 +100,14 @@ export async function startLoadBalancer(
           'no interface to announce addresses on',
         );
     } catch (error) {
-      logger.error({ err: error }, `addresses cannot be announced on ${usable?.name}: ${messageOf(error)}`);
+      logger.error({ err: error }, `cannot announce addresses on ${usable?.name}: ${messageOf(error)}`);
     }
     speaker.setAnnouncer(announcer);
   };
   let told = false;
   follow();
   const watch = watchNetwork(['link', 'address'], (event) => {
-    // Pods' devices come and go all the time.
+    // Events of pods' devices are frequent.
     if (event.kind === 'link' && link && event.link.index !== link.index) return;
     if (event.kind === 'address' && (link || settings.interface !== null)) return;
     follow();
@@ -129,10 +129,10 @@ export async function startLoadBalancer(
   return speaker;
 }
 
-/** The same conflict is told once in this time. */
+/** The same conflict is reported once in this time. */
 const CONFLICT_MS = 60_000;
 
-/** The interface of this name; without one, that which has the node's own address. */
+/** Returns the interface of this name; without a name, the interface with the node's address. */
 function findDevice(name: string | null, node: Node | undefined): Link | null {
   const socket = openRouteSocket();
   try {

@@ -11,19 +11,19 @@ import { availableModes } from './dataplanes.ts';
 
 /** Annotation of a Node: the proxy mode of its agent. */
 export const MODE_ANNOTATION = 'fairlead.dev/mode';
-/** Holds the mode that wrote to the kernel, so that the next run can remove the rules of another. */
+/** The file with the mode that wrote to the kernel, so that the next run can remove its rules. */
 export const MODE_FILE = 'proxy-mode';
 
 export interface ModeSwitchOptions {
   readonly stateDir: string;
-  /** The mode that the agent starts in. */
+  /** The initial mode of the agent. */
   readonly mode: Mode;
   readonly open: (mode: Mode) => Promise<Dataplane>;
   /** Replaces the dataplane; the previous one is removed when the new one is complete. */
   readonly switchTo: (dataplane: Dataplane) => Promise<void>;
-  /** The mode has changed, or changed back after a failure: the node's view may depend on it. */
+  /** Called after the mode has changed, or changed back after a failure: the node's configuration may depend on it. */
   readonly onMode: (mode: Mode) => void;
-  /** A switch has failed, and the new dataplane is removed: the previous mode may have to be programmed again. */
+  /** Called after a failed switch, when the new dataplane is removed: the previous mode may need to be programmed again. */
   readonly onKept: () => void;
   readonly node: () => Node;
   readonly events: EventRecorder;
@@ -33,11 +33,11 @@ export interface ModeSwitchOptions {
 /** The proxy mode of the node. */
 export interface ModeSwitch {
   readonly mode: Mode;
-  /** Switches the mode, after the switches under way. Rejects, and keeps the mode, when the new one cannot be programmed. */
+  /** Switches the mode, after pending switches. Rejects, and keeps the previous mode, if the new one cannot be programmed. */
   switchMode(mode: Mode): Promise<void>;
   /** Switches to the mode in the node's annotation; failures become an event of the node. */
   follow(node: Node): void;
-  /** Removes the rules of the mode that the node ran in last, if it was another. Call it after the first programming. */
+  /** Removes the rules of a previous run's mode, if it was another. Call it after the first programming. */
   removeEarlier(open: (mode: Mode) => Promise<Dataplane>): Promise<void>;
 }
 
@@ -64,7 +64,7 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
     }
     writeFileSync(file, mode);
     logger.info({ from: before, to: mode }, 'mode switched');
-    events.event(node(), 'Normal', 'ModeSwitched', `the proxy mode is ${mode} now`, RESOURCES.nodes);
+    events.event(node(), 'Normal', 'ModeSwitched', `the proxy mode is now ${mode}`, RESOURCES.nodes);
   }
 
   return {

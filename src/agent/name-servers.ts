@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto';
 import type { Node } from '../kube/types.ts';
 import { addressAt, familyOf, parseCidr } from '../lib/address.ts';
 
-/** Together with the node's own they fill resolv.conf (resolv.conf(5), MAXNS). */
+/** Together with the node's own server they fill resolv.conf (resolv.conf(5), MAXNS). */
 const MAX_SERVERS = 2;
 
-/** The first addresses of a node's pod networks, which the pods' gateway has. */
+/** Returns the first addresses of a node's pod networks, the addresses of the pods' gateway. */
 export function podGateways(node: Node): string[] {
   return (node.spec?.podCIDRs ?? []).flatMap((text) => {
     const cidr = parseCidr(text);
@@ -14,8 +14,8 @@ export function podGateways(node: Node): string[] {
 }
 
 /**
- * Two other nodes' name servers, of the family of this node's first: they answer its pods while its agent does not run.
- * Which they are differs from node to node, so that no node bears all the load of another.
+ * Returns two other nodes' name servers, in the node's primary family, which its pods use while its agent is down.
+ * The choice differs from node to node, to spread the load.
  */
 export function fallbackNameServers(own: readonly string[], here: string, nodes: Iterable<Node>): string[] {
   const [first] = own;

@@ -12,7 +12,7 @@ import { type AgentContext, addressesOf } from './agent-context.ts';
 import type { PolicyPart } from './policy-part.ts';
 
 /**
- * Opens this node's pod network, restores what others change of it, and keeps the routes to all other nodes' pods.
+ * Opens this node's pod network, reverts changes by other programs, and maintains the routes to all other nodes' pods.
  * `policies`: pods start when these are in force for them. `onProblem`: as in `keepNetwork`.
  */
 export function startNetwork(
@@ -30,7 +30,7 @@ export function startNetwork(
     overlay: configuration.network?.overlay ?? 'vxlan',
     masquerade: configuration.network?.masquerade ?? true,
     serviceCidrs: (configuration.proxy?.serviceCidrs ?? []).map((cidr) => cidr.text),
-    // The namespace of a local cluster's node is this program's.
+    // The namespace of a local cluster's node belongs to this program.
     ownsUplink: configuration.pods !== undefined && configuration.pods !== null,
     clock,
     logger: logger.child({ part: 'network' }),
@@ -39,12 +39,15 @@ export function startNetwork(
   const pods = policies ? policies.guard(opened) : opened;
   const follow = () => {
     const own = nodes.get(configuration.nodeName);
-    // Where this agent says what the node's addresses are, they do not change while it runs.
+    // Configured node addresses do not change while the agent runs.
     if (!own || configuration.pods || addressesOf(own).length === 0) return;
     try {
       network.moveTo(addressesOf(own));
     } catch (error) {
-      logger.error({ err: error }, `the pod network stays at the node's old addresses: ${messageOf(error)}`);
+      logger.error(
+        { err: error },
+        `failed to move the pod network to the node's new addresses: ${messageOf(error)}`,
+      );
     }
   };
   const peers = (): PeerNode[] =>
@@ -72,7 +75,7 @@ export function startNetwork(
   return pods;
 }
 
-/** Serves container runtimes of this node, and tells them so once it does. */
+/** Serves container runtimes of this node, then installs the plugin's configuration. */
 function serveCniPlugin(
   context: AgentContext,
   folders: { readonly binDir: string; readonly confDir: string },

@@ -13,7 +13,7 @@ export interface RegistrationOptions {
   readonly nodeName: string;
   readonly addresses: readonly string[];
   readonly kubeletPort: number;
-  /** Where the pods' files are. */
+  /** The folder of the pods' files. */
   readonly stateDir: string;
   readonly version: string;
   readonly clock: Clock;
@@ -25,11 +25,11 @@ export interface RegistrationOptions {
 const LEASE_SECONDS = 40;
 const REFRESH_MS = 60_000;
 
-/** This node's object in the API: made or adopted at start, then kept fresh. */
+/** This node's object in the API: created or adopted at startup, then kept up to date. */
 export interface Registration {
-  /** Says that the node can run pods. */
+  /** Reports that the node can run pods. */
   setReady(): Promise<void>;
-  /** Says what is wrong with the node's network (condition NetworkUnavailable); null: nothing. */
+  /** Reports the problem of the node's network (condition NetworkUnavailable); null: none. */
   setNetworkProblem(problem: string | null): void;
 }
 
@@ -39,7 +39,7 @@ interface NetworkState {
   readonly since: string;
 }
 
-/** Creates this node's object, or brings the one that is there up to date, and starts its Lease. */
+/** Creates or updates this node's object, and starts its Lease. */
 export async function registerNode(options: RegistrationOptions): Promise<Registration> {
   const { client, nodeName, clock, signal, logger } = options;
   let ready = false;
@@ -61,7 +61,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     if (!hasReason(error, 'AlreadyExists')) throw error;
     const adopted = await client.patch(RESOURCES.nodes, nodeName, 'merge', { metadata: { labels } });
     uid = adopted.metadata?.uid ?? '';
-    // A node that comes back was ready before: it does not leave the Services while its agent starts.
+    // A restarting node stays ready, so that its pods stay in the Services while its agent starts.
     const before = adopted.status?.conditions?.find((condition) => condition.type === 'Ready');
     ready = before?.status === 'True';
     readySince = String(before?.lastTransitionTime ?? readySince);
@@ -84,7 +84,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   const refresh = () => {
     const cancel = clock.after(REFRESH_MS, () => {
       write()
-        .catch((error: unknown) => logger.warn({}, `node status not written: ${messageOf(error)}`))
+        .catch((error: unknown) => logger.warn({}, `failed to write the node's status: ${messageOf(error)}`))
         .finally(refresh);
     });
     signal.addEventListener('abort', cancel, { once: true });
@@ -99,7 +99,9 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     setNetworkProblem(problem) {
       const since = (problem === null) === (network.problem === null) ? network.since : timestamp(clock);
       network = { problem, since };
-      write().catch((error: unknown) => logger.warn({}, `node status not written: ${messageOf(error)}`));
+      write().catch((error: unknown) =>
+        logger.warn({}, `failed to write the node's status: ${messageOf(error)}`),
+      );
     },
   };
 }
@@ -117,7 +119,7 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
   const capacity = nodeCapacity(options.stateDir);
   return {
     addresses: [
-      // The list is merged by type, which would lose all but one address of a type (as upstream's kubelet does it).
+      // A merge patch by type would lose all but one address of each type; upstream's kubelet replaces the list too.
       { $patch: 'replace' },
       ...options.addresses.map((address) => ({ type: 'InternalIP', address })),
       { type: 'Hostname', address: options.nodeName },

@@ -16,12 +16,12 @@ export interface OwnNodeOptions {
   readonly signal: AbortSignal;
 }
 
-/** How long a proxy waits for its Node object before it carries Services without. */
+/** How long a proxy waits for its Node object before it programs Services without it. */
 const PATIENCE_MS = 3000;
 
 /**
- * This machine's Node object for the proxy: as it is, or, where it is missing or has no address after some seconds, a
- * stand-in of the configured name, so that Services work from what is known. Says in the log what is missing. Rejects
+ * Returns this machine's Node object for the proxy. If it is missing or has no address after some seconds, returns a
+ * substitute with the configured name, so that Services work as far as possible, and logs the problem. Rejects
  * when the signal aborts.
  */
 export async function ownNodeOrStandIn(options: OwnNodeOptions): Promise<Node> {
@@ -37,21 +37,21 @@ export async function ownNodeOrStandIn(options: OwnNodeOptions): Promise<Node> {
   const known = nodes.get(name);
   logger.warn(
     { node: name },
-    `${nodeProblem(known, name, address)}; Services are carried without what depends on it, and /healthz answers 503`,
+    `${nodeProblem(known, name, address)}; Services are programmed without node-dependent features, and /healthz answers 503`,
   );
   return withAddress(known ?? { metadata: { name } }, address);
 }
 
-/** Why a Node object does not tell all that a proxy needs, or null. */
+/** Returns the reason why a Node object is insufficient for a proxy, or null. */
 export function nodeProblem(node: Node | undefined, name: string, address: string | null): string | null {
   if (!node) {
-    return `there is no Node ${name}: set nodeName, --hostname-override or NODE_NAME to this machine's Node`;
+    return `no such Node: ${name}: set nodeName, --hostname-override or NODE_NAME to the name of this machine's Node`;
   }
   const isKnown = address !== null || addresses(node, 'InternalIP', 'ExternalIP').length > 0;
   return isKnown ? null : `Node ${name} has neither an InternalIP nor an ExternalIP`;
 }
 
-/** The Node with `address` before its own; null: as it is. */
+/** Returns the Node with `address` before its own addresses; null: unchanged. */
 export function withAddress(node: Node, address: string | null): Node {
   if (address === null) return node;
   const own = (node.status?.addresses ?? []).filter((one) => one.address !== address);
@@ -61,14 +61,14 @@ export function withAddress(node: Node, address: string | null): Node {
   } as Node;
 }
 
-/** The families of the node's addresses; without any, those of the kernel. */
+/** Returns the families of the node's addresses; without addresses, the families of the kernel. */
 export function familiesOf(node: Node): IPFamily[] {
   const families = new Set(addresses(node, 'InternalIP', 'ExternalIP').flatMap((one) => familyOf(one) ?? []));
   if (families.size > 0) return [...families];
   return existsSync('/proc/sys/net/ipv6') ? ['ipv4', 'ipv6'] : ['ipv4'];
 }
 
-/** Resolves with the node's object as soon as it satisfies `wanted`. */
+/** Resolves to the node's object as soon as it satisfies `wanted`. */
 export function nodeWhen(
   { nodes, name, signal }: Pick<OwnNodeOptions, 'nodes' | 'name' | 'signal'>,
   wanted: (node: Node) => boolean,

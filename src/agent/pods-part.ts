@@ -7,7 +7,7 @@ import { startKubelet } from '../runtime/kubelet.ts';
 import type { AgentContext } from './agent-context.ts';
 import { fallbackNameServers } from './name-servers.ts';
 
-/** Runs the pods of this node; resolves when they have been looked at once. */
+/** Runs the pods of this node; resolves after the first sync of all of them. */
 export async function startPods(
   context: AgentContext,
   network: PodNetwork,
@@ -24,7 +24,7 @@ export async function startPods(
     cgroupParent: pods.cgroupParent,
     network,
     clusterDns: dns?.addresses ?? [],
-    // Nodes come and go.
+    // The set of nodes changes.
     get fallbackDns() {
       return fallbackNameServers(dns?.addresses ?? [], configuration.nodeName, nodes.list());
     },

@@ -11,23 +11,23 @@ import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
 
-/** A pod waits for its policies for at most this long; then its start fails, and is tried again. */
+/** How long the start of a pod waits for its policies; then it fails, and is retried. */
 const ADMISSION_MS = 10_000;
-/** The labels of the pods that answer DNS in other clusters, which policies name to allow it. */
+/** The labels of DNS pods in other clusters, by which policies allow DNS. */
 const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app': 'kube-dns' } } as const;
 
-/** Enforces the NetworkPolicies that concern a node's pods. */
+/** Enforces the NetworkPolicies for a node's pods. */
 export interface PolicyPart {
   readonly table: PolicyTable;
-  /** The pod network, whose pods start when their policies are in the kernel. */
+  /** Wraps the pod network: pods start when their policies are in the kernel. */
   guard(network: PodNetwork): PodNetwork;
-  /** Resolves when the policies that there are at the start are known, or the agent ends. */
+  /** Resolves when the policies that exist at startup are known, or the agent ends. */
   readonly ready: Promise<void>;
-  /** Whether packets to Services go to a proxy on this node, which asks `admits`. Default: false. */
+  /** Sets whether a proxy on this node, which calls `admits`, handles packets to Services. Default: false. */
   setProxied(isProxied: boolean): void;
   /** See `mayBeDenied` of src/policy. */
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
-  /** Whether policies let a client's address connect to an endpoint. */
+  /** Returns whether policies allow a client's address to connect to an endpoint. */
   admits(
     client: string,
     endpoint: { readonly ip: string; readonly port: number },
@@ -43,7 +43,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
   let enforcement: Enforcement | null = null;
   let isProxied = false;
   const changed = () => enforcement?.changed();
-  /** All that is needed has been read once; rejects when the agent ends. */
+  /** Resolves when all needed objects have been read once; rejects when the agent ends. */
   let objects: Promise<unknown> | null = null;
 
   const policies = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
@@ -68,7 +68,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
     },
   });
 
-  /** Pods and namespaces of the whole cluster are read as soon as there is a policy. */
+  /** Pods and namespaces of the whole cluster are watched as soon as a policy exists. */
   function followObjects(): Promise<unknown> {
     if (configuration.dns) table.setPod(dnsPod(configuration.dns.addresses));
     const namespaces = context.follow(RESOURCES.namespaces, {
@@ -94,7 +94,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
     return Promise.all([namespaces.synced, pods.synced]);
   }
 
-  /** Pods that are known, for those that wait for one. */
+  /** Known pods, for callers that wait for one. */
   const arrivals = new Set<(pod: Pod) => void>();
   const known = new Map<string, string | undefined>();
   function set(change: () => void, pod?: Pod): void {
@@ -106,7 +106,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
     changed();
   }
 
-  // Until everything is read, what an earlier agent wrote stays in force.
+  // Until all objects are read, the rules of an earlier agent stay in force.
   const read = policies.synced.then(() => objects);
   const started = read.then(async () => {
     enforcement = startEnforcement({
@@ -128,7 +128,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
     await enforcement?.close();
   });
 
-  /** Resolves when the kernel has the policies of a pod that was plugged in. */
+  /** Resolves when the kernel has the policies of an attached pod. */
   async function programmed(pod: NetworkPod): Promise<void> {
     await started;
     if (!objects) return;
@@ -138,7 +138,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
   }
 
   function podKnown(key: string, uid: string): Promise<void> {
-    // Attachments of container runtimes have identifiers of their own.
+    // Attachments by container runtimes have their own identifiers.
     const isIt = (other: string | undefined) => uid.includes('/') || other === undefined || other === uid;
     if (known.has(key) && isIt(known.get(key))) return Promise.resolve();
     return new Promise((resolve) => {
@@ -157,12 +157,12 @@ export function startPolicies(context: AgentContext): PolicyPart {
       cancel = clock.after(ADMISSION_MS, () =>
         reject(
           new FairleadError(
-            `the network policies of pod ${pod.namespace}/${pod.name} are not programmed after ${ADMISSION_MS / 1000} s`,
+            `the network policies of pod ${pod.namespace}/${pod.name} were not programmed within ${ADMISSION_MS / 1000} s`,
             {
               op: 'attach pod',
               code: 'ETIMEDOUT',
               object: `${pod.namespace}/${pod.name}`,
-              hint: "look at the agent's log for what keeps it from reading or programming NetworkPolicies",
+              hint: "see the agent's log for errors when reading or programming NetworkPolicies",
             },
           ),
         ),
@@ -175,7 +175,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
     }
   }
 
-  /** The pod that each attachment is of. */
+  /** The pod of each attachment. */
   const attached = new Map<string, string>();
   const forget = (uid: string) => {
     const key = attached.get(uid);
@@ -202,7 +202,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
       if (table.policyCount === 0) return true;
       const packet = { source: client, destination: ip, port, protocol };
       if (allows(table, packet).isAllowed) return true;
-      // What comes from this node itself reaches its pods.
+      // Traffic from this node itself always reaches its pods.
       if (table.podAt(client) || !isOwnAddress(client)) return false;
       return allows(table, { ...packet, fromNode: configuration.nodeName }).isAllowed;
     },
@@ -239,10 +239,10 @@ export function startPolicies(context: AgentContext): PolicyPart {
 const isOwnAddress = (address: string): boolean =>
   Object.values(networkInterfaces()).some((list) => list?.some((one) => one.address === address));
 
-/** Removes what an earlier agent enforced, where this one is not to enforce anything. */
+/** Removes the rules of an earlier agent, if policies are not enforced. */
 export const removeLeftPolicies = (): Promise<void> => removePolicies();
 
-/** Says whether this agent may read policies: an older cluster role may not allow it. */
+/** Returns whether this agent may read policies: an older cluster role may not allow it. */
 export async function mayReadPolicies({ client, logger }: AgentContext): Promise<boolean> {
   try {
     await client.list(RESOURCES.networkPolicies, { limit: 1 });
@@ -257,7 +257,7 @@ export async function mayReadPolicies({ client, logger }: AgentContext): Promise
   }
 }
 
-/** The node's DNS server as a pod, so that policies that allow DNS by the usual labels allow it here. */
+/** Returns the node's DNS server as a pod, so that policies that allow DNS by the usual labels apply to it. */
 function dnsPod(addresses: readonly string[]): Pod {
   const { labels, ...names } = DNS_POD;
   return {
@@ -307,7 +307,7 @@ function createMetrics(
   });
   const failures = new Counter({
     name: 'fairlead_policy_programming_failures_total',
-    help: 'Programmings of network policies that the kernel refused.',
+    help: 'Failed updates of network policies in the kernel.',
     registers,
   });
   return {

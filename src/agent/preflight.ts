@@ -6,26 +6,26 @@ import { messageOf } from '../lib/errors.ts';
 import { findKubeProxyState, isAnyLeft } from './kube-proxy-state.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
 
-/** What one look at the node found. "note": worth knowing; "problem": the agent would not work. */
+/** The result of one check. "note": information; "problem": the agent would not work. */
 export interface Finding {
   readonly level: 'ok' | 'note' | 'problem';
   readonly what: string;
-  /** What to do about it, or null. */
+  /** The fix, or null. */
   readonly fix: string | null;
 }
 
-/** Reads a file of /proc; null: it is not there. */
+/** Reads a file of /proc; null: it does not exist. */
 export type ReadFile = (path: string) => string | null;
 
 const NFPROTO_IPV4 = 2;
-/** Below this, a node with many pods loses connections. */
+/** Below this value, a node with many pods may drop connections. */
 const SMALL_CONNTRACK = 65_536;
 const PORTS: readonly [port: number, purpose: string][] = [
   [10256, 'health checks'],
   [10249, 'metrics'],
 ];
 
-/** Looks at this node for what would keep the agent from working. Changes nothing. */
+/** Checks whether the agent can run on this node. Changes nothing. */
 export async function preflight(): Promise<Finding[]> {
   const running = await findRunningKubeProxy();
   const left = await findKubeProxyState({ mode: null, families: [] });
@@ -33,46 +33,50 @@ export async function preflight(): Promise<Finding[]> {
     ...checkMechanisms(),
     ...checkSettings((path) => readOptionalFile(path)?.trim() ?? null),
     running === null
-      ? { level: 'ok', what: 'no kube-proxy runs', fix: null }
-      : { level: 'problem', what: `kube-proxy runs (${running})`, fix: 'stop it; its rules stay meanwhile' },
+      ? { level: 'ok', what: 'kube-proxy is not running', fix: null }
+      : {
+          level: 'problem',
+          what: `kube-proxy is running (${running})`,
+          fix: 'stop it; its rules stay until the agent has programmed its own',
+        },
     isAnyLeft(left)
       ? {
           level: 'note',
-          what: `rules of a kube-proxy are there: ${[...left.iptables.map((variant) => `iptables (${variant})`), ...(left.nftables.length > 0 ? ['nftables'] : []), ...(left.ipvs ? ['ipvs'] : [])].join(', ')}`,
+          what: `found rules of kube-proxy: ${[...left.iptables.map((variant) => `iptables (${variant})`), ...(left.nftables.length > 0 ? ['nftables'] : []), ...(left.ipvs ? ['ipvs'] : [])].join(', ')}`,
           fix: left.ipvs
             ? 'kube-proxy --cleanup, after the agent has started'
-            : 'none is needed: the agent removes them when its own are programmed',
+            : 'not needed: the agent removes them after it has programmed its own',
         }
-      : { level: 'ok', what: 'no rules of a kube-proxy are there', fix: null },
+      : { level: 'ok', what: 'no rules of kube-proxy found', fix: null },
     ...(running === null ? await Promise.all(PORTS.map(checkPort)) : []),
   ];
 }
 
-/** What the modes need of the kernel and of the machine's programs. */
+/** Checks the kernel features and programs that the modes need. */
 function checkMechanisms(): Finding[] {
   const has = (file: string) =>
     (process.env['PATH'] ?? '').split(':').some((one) => existsSync(`${one}/${file}`));
   return [
     nftProblem(),
     has('iptables-restore')
-      ? { level: 'ok', what: 'iptables mode: iptables-restore is there', fix: null }
+      ? { level: 'ok', what: 'iptables mode: iptables-restore is installed', fix: null }
       : {
           level: 'note',
-          what: 'iptables mode: there is no iptables-restore',
+          what: 'iptables mode: iptables-restore is not installed',
           fix: 'install the package iptables',
         },
     existsSync('/proc/net/ip_vs')
-      ? { level: 'ok', what: 'IPVS mode: the kernel has IPVS', fix: null }
+      ? { level: 'ok', what: 'IPVS mode: the kernel supports IPVS', fix: null }
       : {
           level: 'note',
-          what: 'IPVS mode: the kernel has no IPVS',
+          what: 'IPVS mode: the kernel does not support IPVS',
           fix: 'modprobe ip_vs, or use another mode',
         },
     existsSync('/sys/fs/cgroup/cgroup.controllers') || existsSync('/sys/fs/cgroup/unified')
-      ? { level: 'ok', what: 'eBPF mode: there is a cgroup v2 hierarchy', fix: null }
+      ? { level: 'ok', what: 'eBPF mode: a cgroup v2 hierarchy is mounted', fix: null }
       : {
           level: 'note',
-          what: 'eBPF mode: there is no cgroup v2 hierarchy',
+          what: 'eBPF mode: no cgroup v2 hierarchy is mounted',
           fix: 'mount cgroup2, or use another mode',
         },
   ];
@@ -86,26 +90,26 @@ function nftProblem(): Finding {
     } finally {
       connection.close();
     }
-    return { level: 'ok', what: 'nftables mode: the kernel has nf_tables', fix: null };
+    return { level: 'ok', what: 'nftables mode: the kernel supports nf_tables', fix: null };
   } catch (error) {
     return {
       level: 'problem',
-      what: `nftables mode, which the others need too: ${messageOf(error)}`,
+      what: `nf_tables, which all modes need, is not usable: ${messageOf(error)}`,
       fix: 'modprobe nf_tables',
     };
   }
 }
 
-/** The node's settings on which traffic to pods depends. */
+/** Checks the node's sysctls that affect traffic to pods. */
 export function checkSettings(read: ReadFile): Finding[] {
   const findings: Finding[] = [];
   const forward = read('/proc/sys/net/ipv4/ip_forward');
   findings.push(
     forward === '1'
-      ? { level: 'ok', what: 'IPv4 packets are forwarded', fix: null }
+      ? { level: 'ok', what: 'IPv4 forwarding is enabled', fix: null }
       : {
           level: 'problem',
-          what: 'IPv4 packets are not forwarded to pods',
+          what: 'IPv4 forwarding is disabled: packets do not reach pods',
           fix: 'sysctl -w net.ipv4.ip_forward=1',
         },
   );
@@ -113,14 +117,14 @@ export function checkSettings(read: ReadFile): Finding[] {
   if (bridge !== '1') {
     findings.push({
       level: 'note',
-      what: 'packets between pods of one bridge do not pass the rules: a Service whose endpoint is on the client’s own node may not answer with bridge networks of other plugins',
+      what: 'bridged packets do not pass the rules: with another plugin’s bridge network, a Service may not answer if its endpoint is on the client’s node',
       fix: 'modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1',
     });
   }
   if (read('/proc/sys/net/ipv4/conf/all/rp_filter') === '1') {
     findings.push({
       level: 'note',
-      what: 'rp_filter is strict: replies that come back by another interface are dropped',
+      what: 'rp_filter is strict: packets that arrive on another interface than the route back to their source are dropped',
       fix: 'sysctl -w net.ipv4.conf.all.rp_filter=2',
     });
   }
@@ -129,7 +133,7 @@ export function checkSettings(read: ReadFile): Finding[] {
     findings.push({
       level: 'note',
       what: `${max} connections can be tracked`,
-      fix: 'the agent raises it by conntrack.maxPerCore and min, where it may write sysctls',
+      fix: 'the agent raises it by conntrack.maxPerCore and min, if it may write sysctls',
     });
   }
   return findings;
@@ -142,7 +146,7 @@ function checkPort([port, purpose]: readonly [port: number, purpose: string]): P
       resolve({
         level: 'problem',
         what: `port ${port} (${purpose}) is in use`,
-        fix: `stop what listens there (ss -ltnp sport = :${port}), or configure another address`,
+        fix: `stop the process that listens on it (ss -ltnp sport = :${port}), or configure another address`,
       }),
     );
     server.listen({ host: '127.0.0.1', port }, () =>

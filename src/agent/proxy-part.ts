@@ -35,7 +35,7 @@ export interface ProxyPart {
   readonly proxy: ServiceProxy;
   readonly metrics: ProxyMetrics;
   readonly mode: Mode;
-  /** Events of flows through Services. */
+  /** The flow events of Services. */
   readonly flows: FlowWatch;
   health(): ProxyHealth;
   /** Switches the proxy mode; the previous one is removed when the new one is complete. */
@@ -47,7 +47,7 @@ export interface ProxySources {
   readonly nodes: Informer<Node>;
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
-  /** Networks of cluster IPs (KEP-1880); without any, the configuration's are used. */
+  /** Networks of cluster IPs (KEP-1880); without any, those of the configuration are used. */
   readonly serviceCidrs: Informer<ServiceCidr>;
   readonly policies: PolicyPart | null;
 }
@@ -68,7 +68,8 @@ export async function startProxyPart(
   });
   const evidence = await findRunningKubeProxy();
   if (evidence !== null && !context.beside) refuseBeside(evidence);
-  if (evidence !== null) logger.warn({ evidence }, 'kube-proxy runs on this node too: its rules are left');
+  if (evidence !== null)
+    logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
   const families = familiesOf(node);
   const startedAt = clock.now();
   let self = node;
@@ -93,7 +94,7 @@ export async function startProxyPart(
     mode: () => modes.mode,
     map: () => proxy.map,
   });
-  /** `ipvsScheduler` null: a mode that is only to be removed. */
+  /** `ipvsScheduler` null: the mode is opened only to be removed. */
   const open = (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) =>
     openDataplane(wanted, {
       families,
@@ -206,7 +207,7 @@ export async function startProxyPart(
     clock,
     logger,
     dial: (endpoint) => dial(endpoint, EJECTION_RULES.agentUnansweredMs, clock),
-    // Connections that a mode keeps itself cannot be listed: there may be some to every endpoint.
+    // Connections that a mode tracks itself cannot be listed: every endpoint may have some.
     connected: (endpoints) => (ownConnections(proxy.dataplane) ? endpoints : conntrack.connected(endpoints)),
     async end(endpoints) {
       await ownConnections(proxy.dataplane)?.(endpoints);
@@ -214,12 +215,12 @@ export async function startProxyPart(
     },
   });
   context.onClose(() => gone.close());
-  // All known objects are in the table before the first programming: missing ones would look deleted.
+  // All existing objects must be in the table before the first programming: missing ones would look deleted.
   feedServices({ table, services, slices, metrics, notify: () => proxy.notify() });
   proxy.notify();
   if (policies && isProxy(modes.mode)) {
     policies.setProxied(true);
-    // Before that, nothing could be refused.
+    // Before that, connections cannot be rejected correctly.
     await policies.ready;
   }
   const updateView = () => {
@@ -233,7 +234,10 @@ export async function startProxyPart(
     try {
       updateView();
     } catch (error) {
-      logger.error({ err: error }, `the node's previous settings stay in use: ${messageOf(error)}`);
+      logger.error(
+        { err: error },
+        `failed to apply the node's new settings, the previous ones stay in use: ${messageOf(error)}`,
+      );
     }
     modes.follow(changed);
   };
@@ -243,7 +247,7 @@ export async function startProxyPart(
     if (evidence !== null) return;
     const removed = await takeOver({ mode: modes.mode, families }, logger);
     if (removed.length === 0) return;
-    const message = `removed the rules that kube-proxy left: ${removed.join(', ')}`;
+    const message = `removed the rules of kube-proxy: ${removed.join(', ')}`;
     events.event(self, 'Normal', 'TookOverFromKubeProxy', message, RESOURCES.nodes);
   });
   return {
@@ -258,7 +262,7 @@ export async function startProxyPart(
   };
 }
 
-/** Ends connections that the mode keeps outside of connection tracking; null: it keeps none. */
+/** Ends connections that the mode tracks outside of conntrack; null: there are none. */
 function ownConnections(
   dataplane: Dataplane,
 ): ((endpoints: readonly GoneEndpoint[]) => Promise<unknown> | unknown) | null {
@@ -266,5 +270,5 @@ function ownConnections(
   return dataplane.endConnections.bind(dataplane);
 }
 
-/** Whether this node's proxy takes packets to Services and opens connections to endpoints itself. */
+/** Returns whether the proxy on this node accepts connections to Services and opens connections to endpoints itself. */
 const isProxy = (mode: Mode): boolean => mode === 'userspace';

@@ -4,19 +4,19 @@ import { basename } from 'node:path';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { SERVER_HEADER } from '../proxy/status-servers.ts';
 
-/** How a kube-proxy that runs on this node was found: "process 123", "it answers on port 10256". */
+/** The evidence of a running kube-proxy: "process 123", "it answers on port 10256". */
 export type Evidence = string;
 
 const ANSWER_MS = 1000;
-/** kube-proxy's servers for health and metrics. */
+/** kube-proxy's ports for health and metrics. */
 const PORTS: readonly [port: number, path: string][] = [
   [10256, '/healthz'],
   [10249, '/proxyMode'],
 ];
 
 /**
- * Looks for a kube-proxy that runs in this network namespace: a process, or a server on its ports that is not
- * Fairlead's. A container sees the node's processes only with hostPID; the ports answer in any.
+ * Detects a kube-proxy that runs in this network namespace: a process, or a server on its ports that is not
+ * Fairlead's. A container sees the node's processes only with hostPID; the ports answer in any container.
  */
 export async function findRunningKubeProxy(): Promise<Evidence | null> {
   const pid = findProcess();
@@ -26,13 +26,16 @@ export async function findRunningKubeProxy(): Promise<Evidence | null> {
   return found ? `it answers on port ${found[0]}` : null;
 }
 
-/** Throws FairleadError "other-proxy" where a kube-proxy runs, with what to do. */
+/** Throws FairleadError "other-proxy" with a hint if kube-proxy is running. */
 export function refuseBeside(evidence: Evidence): never {
-  throw new FairleadError(`kube-proxy runs on this node (${evidence}): both would carry the same Services`, {
-    op: 'start proxy',
-    code: 'other-proxy',
-    hint: 'stop kube-proxy first (its rules stay and carry traffic meanwhile), or start with --beside',
-  });
+  throw new FairleadError(
+    `kube-proxy is running on this node (${evidence}): both would program the same Services`,
+    {
+      op: 'start proxy',
+      code: 'other-proxy',
+      hint: 'stop kube-proxy first (its rules stay, so traffic continues), or start with --beside',
+    },
+  );
 }
 
 function findProcess(): number | null {
@@ -46,7 +49,7 @@ function findProcess(): number | null {
         (basename(words[0] ?? '') === 'hyperkube' && words[1] === 'kube-proxy');
       if (isKubeProxy && readlinkSync(`/proc/${name}/ns/net`) === own) return Number(name);
     } catch (error) {
-      // It ended meanwhile, or belongs to another user.
+      // The process has ended, or belongs to another user.
       if (!hasCode(error, 'ENOENT', 'ESRCH', 'EACCES', 'EPERM')) throw error;
     }
   }
@@ -66,12 +69,12 @@ function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
       response.on('error', () => resolve(false));
     });
     request.on('timeout', () => request.destroy());
-    // Nothing listens there, or it speaks another protocol.
+    // No process listens on it, or it uses another protocol.
     request.on('error', () => resolve(false));
   });
 }
 
-/** Other programs may have these ports. */
+/** Other programs may use these ports. */
 function isKubeProxys(path: string, body: string): boolean {
   return path === '/proxyMode'
     ? ['iptables', 'ipvs', 'nftables'].includes(body.trim())

@@ -2,7 +2,7 @@ import type { ServiceCidr } from '../kube/types.ts';
 import { type Cidr, parseCidr } from '../lib/address.ts';
 
 /**
- * The networks that cluster IPs are from, by the ServiceCIDR objects; null where there is none. One that is being deleted
+ * Returns the networks of cluster IPs in the ServiceCIDR objects; null: no such object. An object that is being deleted
  * still counts: the API server keeps it until none of its addresses is used (KEP-1880).
  */
 export function serviceNetworks(objects: readonly ServiceCidr[]): Cidr[] | null {

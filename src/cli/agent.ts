@@ -131,7 +131,7 @@ function readCommandLine(
   const nodeName =
     typeof options['hostname-override'] === 'string' ? options['hostname-override'].trim() : '';
   const verbosity = typeof options['v'] === 'string' ? options['v'] : '0';
-  if (!/^[0-9]+$/.test(verbosity)) throw usageError('agent', `-v takes a whole number, not ${verbosity}`);
+  if (!/^[0-9]+$/.test(verbosity)) throw usageError('agent', `-v takes an integer, not ${verbosity}`);
   return {
     ...configuration,
     ...(nodeName === '' ? {} : { nodeName: nodeName.toLowerCase() }),

@@ -203,7 +203,7 @@ function readValue(
       if (/^[0-9]+$/.test(value ?? '') && number >= option.min && number <= option.max) return number;
       throw usageError(
         command,
-        `${label} takes a whole number from ${option.min} to ${option.max}, not ${JSON.stringify(value)}`,
+        `${label} takes an integer from ${option.min} to ${option.max}, not ${JSON.stringify(value)}`,
       );
     }
     case 'choice': {
