@@ -1,6 +1,8 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { messageOf } from '../lib/errors.ts';
+import { type DiskReserve, openDiskReserve } from './disk-reserve.ts';
 import type { ApiObject } from './object.ts';
+import { StatusError } from './status-error.ts';
 
 /** An object as it is kept: decoded once, serialised once. Neither may be changed. */
 export interface StoredObject {
@@ -26,12 +28,29 @@ export interface StoreEvent {
 const MAX_HISTORY = 20_000;
 const MAX_HISTORY_BYTES = 32 * 1024 * 1024;
 
+/** SQLite's result codes (sqlite.org/rescode.html): the disk is full. */
+const SQLITE_FULL = 13;
+/** How long the opening waits for the lock of a process that is just ending. */
+const LOCK_MS = 5000;
+/** Pages of 4 KiB, together as large as the reserve. */
+const UNUSED_PAGES = 2048;
+const IN_MEMORY = ':memory:';
+
 /**
  * Every object of the API server: in memory for reading, in SQLite so that nothing acknowledged is lost when the
  * process dies. Calls are synchronous, so that a reader-then-writer is atomic.
+ *
+ * On a full disk reading goes on, and a write throws StatusError 507 and changes nothing. Deletions succeed, and so do
+ * changes of objects that are being deleted: the room for them is held in reserve (the file `FILE.reserve`). Writes
+ * succeed again once the disk has room for that reserve.
  */
 export class Store {
+  readonly #file: string;
   readonly #database: DatabaseSync;
+  /** Null in memory. */
+  readonly #reserve: DiskReserve | null;
+  /** As the last write found it. */
+  #isFull = false;
   readonly #upsert: StatementSync;
   readonly #delete: StatementSync;
   readonly #setVersion: StatementSync;
@@ -47,9 +66,12 @@ export class Store {
 
   /** `file`: path of the database, or ":memory:". */
   constructor(file: string) {
-    this.#database = new DatabaseSync(file);
-    // WAL with NORMAL survives the death of the process without a flush per write (sqlite.org/wal.html).
+    this.#file = file;
+    this.#database = new DatabaseSync(file, { timeout: LOCK_MS });
+    // WAL with NORMAL survives the death of the process without a flush per write (sqlite.org/wal.html). With exclusive
+    // locking the index of the WAL is in this process's memory, not in a file that needs room to start on a full disk.
     this.#database.exec(`
+      PRAGMA locking_mode = EXCLUSIVE;
       PRAGMA journal_mode = WAL;
       PRAGMA synchronous = NORMAL;
       CREATE TABLE IF NOT EXISTS object (collection TEXT, key TEXT, version INTEGER, json TEXT, PRIMARY KEY (collection, key)) WITHOUT ROWID;
@@ -70,6 +92,7 @@ export class Store {
       this.#collection(collection).set(key, { collection, key, version, json, object: JSON.parse(json) });
     }
     this.#compacted = this.#version;
+    this.#reserve = file === IN_MEMORY ? null : openDiskReserve(`${file}.reserve`);
   }
 
   /** The version of the last change: what lists report and watches start from. */
@@ -114,12 +137,16 @@ export class Store {
     return this.#collections.get(collection)?.size ?? 0;
   }
 
-  /** Creates or replaces an object; sets its metadata.resourceVersion. The object is the store's from then on. */
+  /**
+   * Creates or replaces an object; sets its metadata.resourceVersion. The object is the store's from then on. Throws
+   * StatusError 507 when the disk is full, unless the object is being deleted.
+   */
   put(collection: string, key: string, object: ApiObject): StoredObject {
     const version = this.#version + 1;
     object.metadata.resourceVersion = String(version);
     const stored: StoredObject = { collection, key, version, object, json: JSON.stringify(object) };
-    this.#write(() => this.#upsert.run(collection, key, version, stored.json), version);
+    const isDeletion = object.metadata.deletionTimestamp !== undefined;
+    this.#write(() => this.#upsert.run(collection, key, version, stored.json), version, isDeletion);
     const objects = this.#collection(collection);
     const before = objects.get(key) ?? null;
     objects.set(key, stored);
@@ -132,7 +159,7 @@ export class Store {
     const before = this.get(collection, key);
     if (!before) return undefined;
     const version = this.#version + 1;
-    this.#write(() => this.#delete.run(collection, key), version);
+    this.#write(() => this.#delete.run(collection, key), version, true);
     this.#collection(collection).delete(key);
     const object = {
       ...before.object,
@@ -162,11 +189,11 @@ export class Store {
     return this.#history.slice(start).filter((event) => event.collection === collection);
   }
 
-  /** Why the database cannot be used; null when it can. */
+  /** Why the database cannot be used, to read or to write; null when it can. */
   problem(): string | null {
     try {
       this.#database.prepare('SELECT 1').get();
-      return null;
+      return this.#isFull && this.#reserve?.hasRoom() === false ? this.#full().message : null;
     } catch (error) {
       return messageOf(error);
     }
@@ -174,6 +201,7 @@ export class Store {
 
   close(): void {
     this.#database.close();
+    this.#reserve?.close();
   }
 
   #collection(name: string): Map<string, StoredObject> {
@@ -185,17 +213,46 @@ export class Store {
     return objects;
   }
 
-  #write(change: () => void, version: number): void {
-    this.#database.exec('BEGIN');
+  #write(change: () => void, version: number, isDeletion: boolean): void {
+    this.#isFull = !this.#hasRoom();
+    if (this.#isFull && !isDeletion) throw this.#full();
+    while (!this.#transact(change, version)) {
+      this.#isFull = true;
+      if (!isDeletion || !this.#reserve?.release()) throw this.#full();
+    }
+    this.#version = version;
+  }
+
+  /** Writes a change with its version; false: the disk is full, and nothing is changed. */
+  #transact(change: () => void, version: number): boolean {
     try {
+      this.#database.exec('BEGIN');
       change();
       this.#setVersion.run(version);
       this.#database.exec('COMMIT');
+      return true;
     } catch (error) {
-      this.#database.exec('ROLLBACK');
-      throw error;
+      // SQLite has ended the transaction itself after some errors, a full disk among them (sqlite.org/lang_transaction.html).
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      if (isFull(error)) return false;
+      throw new StatusError(500, 'InternalError', `failed to write to ${this.#file}: ${messageOf(error)}`);
     }
-    this.#version = version;
+  }
+
+  /** Tells whether objects may be written: the reserve is whole, or as much is unused within the database. */
+  #hasRoom(): boolean {
+    if (!this.#reserve || this.#reserve.refill()) return true;
+    const { freelist_count: pages } = this.#database.prepare('PRAGMA freelist_count').get() ?? {};
+    return typeof pages === 'number' && pages >= UNUSED_PAGES;
+  }
+
+  #full(): StatusError {
+    const room = this.#reserve ? ` (${this.#reserve.describe()})` : '';
+    return new StatusError(
+      507,
+      'InsufficientStorage',
+      `the disk of ${this.#file} is full${room}: free space there, or delete objects; reading and deleting go on`,
+    );
   }
 
   /** Forgets the oldest changes, down to both limits. */
@@ -221,6 +278,11 @@ export class Store {
     }
     for (const listener of [...(this.#listeners.get(event.collection) ?? [])]) listener(event);
   }
+}
+
+function isFull(error: unknown): boolean {
+  // The low byte is the primary code.
+  return error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_FULL;
 }
 
 function sortedByKey(objects: Iterable<StoredObject>): StoredObject[] {

@@ -1,13 +1,24 @@
 import { type Logger as PinoLogger, pino } from 'pino';
 import type { Logger } from '../lib/log.ts';
+import { descriptorOutput } from './log-output.ts';
 
-/** Creates a logger of JSON lines on standard output; FAIRLEAD_LOG sets the level (default: info, or debug with `verbose`). */
+/**
+ * Creates a logger of JSON lines on standard output, which neither block nor end the process when they cannot be written; FAIRLEAD_LOG sets
+ * the level (default: info, or debug with `verbose`).
+ */
 export function createLogger(name: string, { verbose = false } = {}): Logger {
-  const log: PinoLogger = pino({
-    name,
-    level: process.env['FAIRLEAD_LOG'] ?? (verbose ? 'debug' : 'info'),
-    base: { pid: process.pid },
-  });
+  const output = descriptorOutput(1);
+  process.on('exit', () => output.flush());
+  // Warnings of Node.js go to standard error, which may be on the same full disk.
+  process.stderr.on('error', () => {});
+  const log: PinoLogger = pino(
+    {
+      name,
+      level: process.env['FAIRLEAD_LOG'] ?? (verbose ? 'debug' : 'info'),
+      base: { pid: process.pid },
+    },
+    output,
+  );
   return wrap(log);
 }
 
@@ -33,12 +44,15 @@ export function shutdownSignal(): AbortSignal {
   return controller.signal;
 }
 
+/** The log is written in the background: what is logged just before the end gets this time. */
+const LAST_LINES_MS = 100;
+
 /** Logs an uncaught error or rejection and exits. */
 export function exitOnUnhandled(logger: Logger): void {
   const fatal = (error: unknown) => {
     logger.error({ err: error }, 'unexpected failure');
     process.exitCode = 1;
-    setImmediate(() => process.exit(1));
+    setTimeout(() => process.exit(1), LAST_LINES_MS);
   };
   process.on('unhandledRejection', fatal);
   process.on('uncaughtException', fatal);

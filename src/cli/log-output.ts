@@ -1,0 +1,117 @@
+import { write, writeSync } from 'node:fs';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+
+/** Where lines of a log go. */
+export interface LogOutput {
+  write(line: string): void;
+  /** Writes what waits, at the end of the process; what cannot be written at once is lost. */
+  flush(): void;
+}
+
+/** What may wait for a slow reader or disk; more is dropped. */
+const MAX_WAITING_BYTES = 4 * 1024 * 1024;
+const RETRY_MS = 20;
+
+type Write = (bytes: Buffer, done: (error: Error | null, written: number) => void) => void;
+
+export interface LogOutputOptions {
+  readonly write: Write;
+  readonly writeSync: (bytes: Buffer) => number;
+  readonly clock: Clock;
+  readonly maxWaitingBytes?: number;
+}
+
+/** The log output of a descriptor. */
+export function descriptorOutput(fd: number): LogOutput {
+  return createLogOutput({
+    write: (bytes, done) => write(fd, bytes, done),
+    writeSync: (bytes) => writeSync(fd, bytes),
+    clock: systemClock,
+  });
+}
+
+/**
+ * Writes lines in the background, in their order. Neither a full disk nor a reader that has gone or does not read
+ * stops the process: lines that cannot be written are dropped and counted, and the count is logged once writing succeeds
+ * again.
+ */
+export function createLogOutput(options: LogOutputOptions): LogOutput {
+  const { clock, maxWaitingBytes = MAX_WAITING_BYTES } = options;
+  let waiting: string[] = [];
+  let waitingBytes = 0;
+  let current: Buffer | null = null;
+  let lost = 0;
+  let cause = '';
+  /** A line was cut: the next one starts on a line of its own. */
+  let isCut = false;
+
+  const take = (): Buffer => {
+    const lines = waiting;
+    waiting = [];
+    waitingBytes = 0;
+    if (lost > 0) {
+      const message = `${lost} lines of this log were lost: ${cause}`;
+      lines.unshift(`${JSON.stringify({ level: 40, time: clock.now(), pid: process.pid, msg: message })}\n`);
+      lost = 0;
+    }
+    if (isCut) lines.unshift('\n');
+    isCut = false;
+    return Buffer.from(lines.join(''));
+  };
+  const lose = (lines: number, reason: string) => {
+    lost += lines;
+    cause = reason;
+  };
+  const pump = () => {
+    if (current || waiting.length === 0) return;
+    current = take();
+    send(current, current.length);
+  };
+  const send = (rest: Buffer, whole: number) => {
+    options.write(rest, (error, written) => {
+      if (current === null) return;
+      if (error && 'code' in error && error.code === 'EAGAIN') {
+        clock.after(RETRY_MS, () => send(rest, whole));
+        return;
+      }
+      if (error) {
+        lose(linesOf(rest), messageOf(error));
+        isCut ||= rest.length < whole;
+      } else if (written < rest.length) {
+        send(rest.subarray(written), whole);
+        return;
+      }
+      current = null;
+      pump();
+    });
+  };
+  return {
+    write(line) {
+      if (waitingBytes > maxWaitingBytes) {
+        lose(1, 'they came faster than they were written');
+        return;
+      }
+      waiting.push(line);
+      waitingBytes += line.length;
+      pump();
+    },
+    flush() {
+      // What is being written is left to the thread that writes it.
+      for (let rest = take(); rest.length > 0; ) {
+        try {
+          rest = rest.subarray(options.writeSync(rest));
+        } catch {
+          // The process ends: there is no later time and no other place to say it.
+          return;
+        }
+      }
+    },
+  };
+}
+
+function linesOf(bytes: Buffer): number {
+  let count = 0;
+  for (const byte of bytes) if (byte === 0x0a) count++;
+  return count;
+}
