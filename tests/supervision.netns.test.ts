@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { isRunning, type ProcessIdentity } from '../src/cluster/process-identity.ts';
@@ -16,11 +16,23 @@ import {
   startCluster,
 } from './testing/cluster.ts';
 
+const DISK_BYTES = 256 * 1024 * 1024;
+const LARGE_TEXT = 'x'.repeat(100_000);
+
+let stateDisk = '';
 let cluster: Cluster;
 before(async () => {
-  cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
+  const reserved = reserveCluster();
+  // A disk of its own, that a test fills.
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_BYTES}`, 'state', reserved.stateRoot]);
+  stateDisk = reserved.stateRoot;
+  cluster = await startCluster(['--nodes', '2', '-f', HELLO], reserved);
 });
-after(() => cluster?.down());
+after(async () => {
+  await cluster?.fairlead('down');
+  execFileSync('umount', [stateDisk]);
+  rmSync(stateDisk, { recursive: true, force: true });
+});
 
 interface Shown {
   readonly processes: readonly {
@@ -156,6 +168,65 @@ describe('up', () => {
       assert.match(error, new RegExp(`${words[0]}.*: cluster ${cluster.name} runs with`));
     });
   }
+});
+
+describe('a full disk', () => {
+  const filler = () => join(stateDisk, 'filler');
+  const fill = () => {
+    for (const bytes of [1024 * 1024, 4096]) {
+      try {
+        for (;;) appendFileSync(filler(), Buffer.alloc(bytes));
+      } catch (error) {
+        assert.equal((error as { code?: unknown }).code, 'ENOSPC');
+      }
+    }
+  };
+  const pids = () => {
+    const { supervisor, processes } = cluster.supervision();
+    return [supervisor?.pid, ...Object.values(processes).map(({ identity }) => identity?.pid)];
+  };
+
+  test('reading, deleting and traffic go on, writes name the disk, no process ends, a killed agent comes back', async () => {
+    await cluster.ask('create', 'configmap', 'early', '--from-literal=a=b');
+    await cluster.ask('create', 'deployment', 'gone', '--image=fairlead', '--', 'fairlead', 'echo');
+    await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=60s');
+    const earlier = pids();
+    fill();
+    try {
+      let number = 0;
+      const refused = await eventually(
+        // What the database has taken of the disk already is filled first.
+        () => cluster.kubectl('create', 'configmap', `late-${number++}`, `--from-literal=a=${LARGE_TEXT}`),
+        ({ status }) => status !== 0,
+      );
+      assert.match(refused.error, /the disk of \S+data\.db is full \(0 MiB of 256 MiB free\)/);
+      assert.match(await cluster.ask('get', 'configmaps'), /^early /m);
+      const { failures } = await cluster.request('client', 'http://hello', '--count', '30');
+      assert.deepEqual(failures, {});
+      const { out } = await cluster.fairlead('status');
+      assert.match(out, /the disk of \S+data\.db is full/);
+      // What is logged meanwhile is lost, and holds up nothing.
+      for (let i = 0; i < 20; i++) await cluster.kubectl('create', 'configmap', `no-${i}`);
+      await cluster.ask('delete', 'configmap', 'early');
+      await cluster.ask('delete', 'pod', '-l', 'app=gone', '--timeout=60s');
+      assert.deepEqual(pids(), earlier, 'no process has ended');
+      kill(cluster.supervision().processes['node-1']?.identity);
+      const { name } = (await cluster.pods('app=hello')).find(({ node }) => node === 'node-1') ?? {};
+      await eventually(
+        () => cluster.kubectl('exec', name ?? '', '--', 'fairlead', 'version'),
+        ({ status }) => status === 0,
+      );
+    } finally {
+      rmSync(filler(), { force: true });
+    }
+    await eventually(
+      () => cluster.kubectl('create', 'configmap', 'later'),
+      ({ status }) => status === 0,
+    );
+    await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=60s');
+    await cluster.ask('delete', 'deployment', 'gone');
+    await healthy();
+  });
 });
 
 test('a mode switch does not depend on the reader of its output', async () => {

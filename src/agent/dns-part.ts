@@ -1,10 +1,11 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
 import { type DnsServer, startDnsServer } from '../dns/server.ts';
 import { createZone, type Zone } from '../dns/zone.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
@@ -46,7 +47,7 @@ export async function startDns(
   } finally {
     socket.close();
   }
-  writeFileSync(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
+  replaceFile(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
   if (dns.refuseAtOnce) refuseAtOnce(logger);
   const metrics = createDnsMetrics(registry);
   const networks = [

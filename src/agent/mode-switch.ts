@@ -1,6 +1,7 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -47,6 +48,15 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
   const switches = createMutex();
   let mode = options.mode;
 
+  const save = () => {
+    try {
+      replaceFile(file, mode);
+    } catch (error) {
+      // The switch has happened: without the file, only a later agent does not know what to remove.
+      logger.error({ err: error }, `failed to save the proxy mode: ${messageOf(error)}`);
+    }
+  };
+
   async function change(wanted: Mode): Promise<void> {
     if (wanted === mode) return;
     const before = mode;
@@ -62,7 +72,7 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
       onKept();
       throw error;
     }
-    writeFileSync(file, mode);
+    save();
     logger.info({ from: before, to: mode }, 'mode switched');
     events.event(node(), 'Normal', 'ModeSwitched', `the proxy mode is now ${mode}`, RESOURCES.nodes);
   }
@@ -91,7 +101,7 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
           const dataplane = await openEarlier(earlier);
           await dataplane.remove({ succeeded: true }).finally(() => dataplane.close());
         }
-        writeFileSync(file, mode);
+        save();
       } catch (error) {
         logger.error({ err: error }, `failed to remove the rules of an earlier mode: ${messageOf(error)}`);
       }

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { arch, hostname, release } from 'node:os';
-import { type Client, hasReason } from '../kube/client.ts';
+import { ApiError, type Client, hasReason } from '../kube/client.ts';
 import { renewLease } from '../kube/lease.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -39,7 +39,10 @@ interface NetworkState {
   readonly since: string;
 }
 
-/** Creates or updates this node's object, and starts its Lease. */
+/**
+ * Creates or updates this node's object, and starts its Lease. If the API server cannot write, for example because its
+ * disk is full, a node that exists starts nevertheless, and its status is written later.
+ */
 export async function registerNode(options: RegistrationOptions): Promise<Registration> {
   const { client, nodeName, clock, signal, logger } = options;
   let ready = false;
@@ -58,8 +61,14 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     const created = await client.create<Node>(RESOURCES.nodes, { metadata: { name: nodeName, labels } });
     uid = created.metadata?.uid ?? '';
   } catch (error) {
-    if (!hasReason(error, 'AlreadyExists')) throw error;
-    const adopted = await client.patch(RESOURCES.nodes, nodeName, 'merge', { metadata: { labels } });
+    if (!hasReason(error, 'AlreadyExists') && !isServerFault(error)) throw error;
+    const adopted = await client
+      .patch(RESOURCES.nodes, nodeName, 'merge', { metadata: { labels } })
+      .catch(async (fault: unknown) => {
+        if (!isServerFault(fault)) throw fault;
+        logger.warn({}, `labels of the node not written: ${messageOf(fault)}`);
+        return await client.get(RESOURCES.nodes, nodeName);
+      });
     uid = adopted.metadata?.uid ?? '';
     // A restarting node stays ready, so that its pods stay in the Services while its agent starts.
     const before = adopted.status?.conditions?.find((condition) => condition.type === 'Ready');
@@ -68,7 +77,15 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   }
   const write = () =>
     client.patch(RESOURCES.nodes, nodeName, 'strategic', { status: status() }, { subresource: 'status' });
-  await write();
+  const tryToWrite = async () => {
+    try {
+      await write();
+    } catch (error) {
+      if (!isServerFault(error)) throw error;
+      logger.warn({}, `node status not written: ${messageOf(error)}`);
+    }
+  };
+  await tryToWrite();
   void renewLease({
     client,
     namespace: 'kube-node-lease',
@@ -94,7 +111,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     async setReady() {
       if (!ready) readySince = timestamp(clock);
       ready = true;
-      await write();
+      await tryToWrite();
     },
     setNetworkProblem(problem) {
       const since = (problem === null) === (network.problem === null) ? network.since : timestamp(clock);
@@ -104,6 +121,11 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
       );
     },
   };
+}
+
+/** Tells whether the server answered that it cannot write now, rather than that the request is wrong. */
+function isServerFault(error: unknown): boolean {
+  return error instanceof ApiError && error.status >= 500;
 }
 
 function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: string, network: NetworkState) {

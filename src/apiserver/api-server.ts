@@ -15,6 +15,7 @@ import { createClusterDialer } from './cluster-dialer.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
+import { expireEvents } from './event-expiry.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import type { Kind } from './kind.ts';
 import { KINDS } from './kinds.ts';
@@ -186,6 +187,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   });
   defaults.start();
   const endRegistration = registerOwnApis({ store, resources, registry, clock, logger });
+  const endExpiry = expireEvents({ store, clock, logger });
   const servers: { close(): Promise<void> }[] = [];
   return {
     async transport(request) {
@@ -229,6 +231,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     async close() {
       closing.abort();
       endAddresses();
+      endExpiry();
       endServiceCidr();
       definitions.close();
       conversionWebhooks.close();

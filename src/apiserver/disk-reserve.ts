@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, statfsSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { hasCode } from '../lib/errors.ts';
+import { isDiskFull } from '../lib/errors.ts';
 
 /** Room on a disk that is given up in parts, so that deletions succeed when the disk is full. */
 export interface DiskReserve {
@@ -43,7 +43,7 @@ export function openDiskReserve(file: string, bytes = RESERVE_BYTES): DiskReserv
       fsyncSync(fd);
       return true;
     } catch (error) {
-      if (!hasCode(error, 'ENOSPC', 'EDQUOT')) throw error;
+      if (!isDiskFull(error)) throw error;
       ftruncateSync(fd, earlier);
       size = earlier;
       return false;

@@ -87,6 +87,15 @@ test('history ends: a version from before it is not watchable any more', () => {
   store.close();
 });
 
+test('history is bounded by bytes: few large changes are forgotten as many small ones', () => {
+  const store = new Store(':memory:');
+  const { version } = store;
+  for (let i = 0; i < 60; i++) store.put('c', 'n/a', object('a', `${i}`.padEnd(1_000_000)));
+  assert.equal(store.since('c', version), null);
+  assert.ok((store.since('c', store.oldestWatchable) ?? []).length <= 48);
+  store.close();
+});
+
 test('a killed process loses nothing that it had acknowledged', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-store-'));
   try {

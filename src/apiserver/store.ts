@@ -49,8 +49,6 @@ export class Store {
   readonly #database: DatabaseSync;
   /** Null in memory. */
   readonly #reserve: DiskReserve | null;
-  /** As the last write found it. */
-  #isFull = false;
   readonly #upsert: StatementSync;
   readonly #delete: StatementSync;
   readonly #setVersion: StatementSync;
@@ -193,7 +191,7 @@ export class Store {
   problem(): string | null {
     try {
       this.#database.prepare('SELECT 1').get();
-      return this.#isFull && this.#reserve?.hasRoom() === false ? this.#full().message : null;
+      return this.#reserve?.hasRoom() === false ? this.#full().message : null;
     } catch (error) {
       return messageOf(error);
     }
@@ -214,10 +212,8 @@ export class Store {
   }
 
   #write(change: () => void, version: number, isDeletion: boolean): void {
-    this.#isFull = !this.#hasRoom();
-    if (this.#isFull && !isDeletion) throw this.#full();
+    if (!isDeletion && !this.#hasRoom()) throw this.#full();
     while (!this.#transact(change, version)) {
-      this.#isFull = true;
       if (!isDeletion || !this.#reserve?.release()) throw this.#full();
     }
     this.#version = version;

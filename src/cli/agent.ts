@@ -106,7 +106,7 @@ export const command = defineCommand({
       signal,
     });
     agent.ready
-      .then(() => markReady(configuration.stateDir))
+      .then(() => markReady(configuration.stateDir, logger))
       .catch((error: unknown) => {
         if (signal.aborted) return;
         logger.error({ err: error }, `failed to start the node: ${messageOf(error)}`);

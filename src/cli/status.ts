@@ -4,10 +4,10 @@ import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { isRunning } from '../cluster/process-identity.ts';
 import { podProblem } from '../cluster/readiness.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
-import { createClient } from '../kube/client.ts';
+import { createClient, readBody } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
-import { httpTransport } from '../kube/transport.ts';
+import { httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
@@ -28,6 +28,7 @@ export const command = defineCommand({
     const processes = processViews(state, systemClock.now());
     problems.push(...processProblems(processes, state));
     const seen = isRunning(state.controlPlane) ? await look(state.name) : null;
+    problems.push(...(seen?.storageProblems ?? []));
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
       const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
@@ -145,7 +146,8 @@ async function look(name: string) {
   const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [nodes, pods, services, slices, leases] = await Promise.all([
+    const [storageProblems, nodes, pods, services, slices, leases] = await Promise.all([
+      storageProblem(transport),
       client.list(RESOURCES.nodes),
       client.list(RESOURCES.pods),
       client.list(RESOURCES.services),
@@ -153,6 +155,7 @@ async function look(name: string) {
       client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
     ]);
     return {
+      storageProblems,
       nodes: nodes.items,
       pods: pods.items,
       services: services.items,
@@ -162,4 +165,12 @@ async function look(name: string) {
   } finally {
     transport.close();
   }
+}
+
+/** Returns why the API server cannot read or write its objects, in its own words. */
+async function storageProblem(transport: Transport): Promise<string[]> {
+  const { status, body } = await transport({ method: 'GET', path: '/readyz/etcd-readiness', headers: {} });
+  const text = await readBody(body);
+  if (status === 200) return [];
+  return [text.split('\n')[0]?.replace(/^\[-\]etcd-readiness failed: /, '') ?? text];
 }

@@ -1,12 +1,19 @@
 import type { Socket } from 'node:net';
+import { rotateLogs } from '../cluster/log-rotation.ts';
 import { connectToRole, type HeldRole, takeRole } from '../cluster/name-lock.ts';
 import { identify, isRunning, type ProcessIdentity } from '../cluster/process-identity.ts';
 import { startProcess, startSupervisor } from '../cluster/processes.ts';
-import { type ClusterState, readCluster, readSupervision, writeSupervision } from '../cluster/state.ts';
+import {
+  type ClusterState,
+  clusterPaths,
+  readCluster,
+  readSupervision,
+  writeSupervision,
+} from '../cluster/state.ts';
 import { CONTROL_PLANE, type ProcessRecord } from '../cluster/supervision.ts';
 import { createSupervisor } from '../cluster/supervisor.ts';
 import { pause, systemClock } from '../lib/clock.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
@@ -15,6 +22,7 @@ import { text } from './options.ts';
 /** Not at once: the start of a cluster has the processor first. */
 const STANDBY_AFTER_MS = 2000;
 const LOOK_FOR_STATE_MS = 10;
+const ROTATE_LOGS_MS = 10_000;
 
 export const command = defineCommand({
   name: 'supervise',
@@ -82,12 +90,30 @@ async function supervise(
   standbys.onHurry(() => supervisor.hurry());
   if (state) supervisor.look();
   const started = systemClock.now();
+  const cancelRotation = repeat(ROTATE_LOGS_MS, () => {
+    try {
+      rotateLogs(clusterPaths(name).logs);
+    } catch (error) {
+      logger.warn({ err: error }, `failed to rotate the logs: ${messageOf(error)}`);
+    }
+  });
   while (!signal.aborted && state) {
     await pause(systemClock, 500, signal);
     if (standbys.current() === null && systemClock.now() - started > STANDBY_AFTER_MS) standbys.start(state);
   }
+  cancelRotation();
   supervisor.close();
   role.release();
+}
+
+function repeat(ms: number, task: () => void): () => void {
+  const next = (): (() => void) =>
+    systemClock.after(ms, () => {
+      task();
+      cancel = next();
+    });
+  let cancel = next();
+  return () => cancel();
 }
 
 /** Waits until `up` has made what the processes need; null: `up` has ended before, or the cluster is removed. */

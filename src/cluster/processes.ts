@@ -1,16 +1,9 @@
 import { type SpawnOptions, spawn } from 'node:child_process';
-import {
-  closeSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { API_VERSION } from '../agent/configuration.ts';
 import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/netns.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
@@ -54,7 +47,7 @@ function startNodeAgent(state: ClusterState, node: NodeState): StartedProcess {
   const folder = clusterPaths(state.name).node(node.name);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const file = join(folder, 'agent.json');
-  writeFileSync(file, `${JSON.stringify(agentConfiguration(state, node), null, 2)}\n`, { mode: 0o600 });
+  replaceFile(file, `${JSON.stringify(agentConfiguration(state, node), null, 2)}\n`);
   return launch(state, nodeNetns(state.name, node.name), node.name, ['agent', '--config', file], []);
 }
 

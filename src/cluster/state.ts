@@ -2,7 +2,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } f
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import { identify, type ProcessIdentity } from './process-identity.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 
@@ -208,9 +209,14 @@ export function removeClusterFolder(name: string): void {
 
 const READY = 'ready.json';
 
-/** Records that this agent's node is ready. */
-export function markReady(stateDir: string): void {
-  replaceFile(join(stateDir, READY), JSON.stringify(identify(process.pid)));
+/** Records that this agent's node is ready; if the disk is full, an `up` that waits for it waits longer. */
+export function markReady(stateDir: string, logger: Logger): void {
+  try {
+    replaceFile(join(stateDir, READY), JSON.stringify(identify(process.pid)));
+  } catch (error) {
+    if (!isDiskFull(error)) throw error;
+    logger.warn({}, `failed to record that the node is ready: ${messageOf(error)}`);
+  }
 }
 
 /**

@@ -46,6 +46,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
   let isClosed = false;
   let cancel = () => {};
   let saved = '';
+  let unsaved = '';
 
   const endOf = (name: string, identity: ProcessIdentity): string | null => {
     const own = exits.get(keyOf(identity));
@@ -90,8 +91,10 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       options.save(contents);
       saved = text;
     } catch (error) {
-      // For example a full disk: supervision continues without its file.
-      logger.error({ err: error }, `failed to save the state of the processes: ${messageOf(error)}`);
+      // For example a full disk: supervision continues without its file, and tries again at the next look.
+      if (text !== unsaved)
+        logger.error({ err: error }, `failed to save the state of the processes: ${messageOf(error)}`);
+      unsaved = text;
     }
   };
   const look = () => {

@@ -318,7 +318,8 @@ function query(fields: Record<string, string | number | boolean | undefined>): s
   return text === '' ? '' : `?${text}`;
 }
 
-async function readBody(body: AsyncIterable<Uint8Array>): Promise<string> {
+/** Reads the whole body of an answer as text. */
+export async function readBody(body: AsyncIterable<Uint8Array>): Promise<string> {
   const chunks: Uint8Array[] = [];
   for await (const chunk of body) chunks.push(chunk);
   return Buffer.concat(chunks).toString('utf8');

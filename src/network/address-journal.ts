@@ -1,6 +1,7 @@
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { hasCode } from '../lib/errors.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
+import { FairleadError, hasCode, isDiskFull } from '../lib/errors.ts';
 import type { HostPort } from './host-ports.ts';
 
 /** The addresses of a pod. */
@@ -21,12 +22,15 @@ const SLACK = 1000;
 
 /**
  * A file of pod addresses taken and freed, one JSON line an event, appended to. It survives the agent's death: a line
- * cut off by it is passed over. It need not survive the machine's: neither do the pods, and nothing is synced.
+ * cut off by it is passed over. It need not survive the machine's: neither do the pods, and nothing is synced. On a full
+ * disk addresses cannot be taken; they can be freed, which is written down once there is room.
  */
 export class AddressJournal {
   readonly #file: string;
   #fd: number;
   #lines = 0;
+  /** Text that a full disk did not take. */
+  #unwritten = '';
   readonly #records = new Map<string, AddressRecord>();
   /** The addresses last given out, kept when their record is gone: the turn goes on behind them. */
   #last: AddressRecord | null = null;
@@ -34,8 +38,11 @@ export class AddressJournal {
   constructor(file: string) {
     this.#file = file;
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-    for (const line of readLines(file)) this.#apply(line);
-    this.#fd = this.#rewrite();
+    const text = readText(file);
+    for (const line of parseLines(text)) this.#apply(line);
+    this.#fd = openSync(file, 'a', 0o600);
+    if (text !== '' && !text.endsWith('\n')) this.#unwritten = '\n';
+    this.#rewrite();
   }
 
   /** Records, oldest first. */
@@ -62,12 +69,37 @@ export class AddressJournal {
   }
 
   #append(line: Line): void {
-    writeSync(this.#fd, `${JSON.stringify(line)}\n`);
-    this.#apply(line);
-    if (this.#lines > this.#records.size + SLACK) {
-      closeSync(this.#fd);
-      this.#fd = this.#rewrite();
+    const text = `${this.#unwritten}${JSON.stringify(line)}\n`;
+    try {
+      this.#write(text);
+      this.#unwritten = '';
+    } catch (error) {
+      if (!('free' in line && isDiskFull(error))) throw error;
+      this.#unwritten = text;
     }
+    this.#apply(line);
+    if (this.#lines > this.#records.size + SLACK) this.#rewrite();
+  }
+
+  /** Appends all of a text, or throws and appends nothing. */
+  #write(text: string): void {
+    const { size } = fstatSync(this.#fd);
+    const bytes = Buffer.from(text);
+    let cause: unknown;
+    try {
+      if (writeSync(this.#fd, bytes) === bytes.length) return;
+    } catch (error) {
+      cause = error;
+    }
+    ftruncateSync(this.#fd, size);
+    if (cause !== undefined && !isDiskFull(cause)) throw cause;
+    throw new FairleadError(`failed to write down a pod's addresses: the disk of ${this.#file} is full`, {
+      op: 'take addresses',
+      code: 'ENOSPC',
+      object: this.#file,
+      hint: 'free space on this disk',
+      cause,
+    });
   }
 
   #apply(line: Line): void {
@@ -81,27 +113,34 @@ export class AddressJournal {
     }
   }
 
-  /** Rewrites the file without ended records, and opens it for appending. */
-  #rewrite(): number {
+  /** Rewrites the file without ended records; on a full disk the file stays as it is. */
+  #rewrite(): void {
     const lines: Line[] = [...this.#records.values()].map((take) => ({ take }));
     const last = this.#last;
     if (last && !this.#records.has(last.uid)) lines.push({ take: last }, { free: last.uid });
-    const temporary = `${this.#file}.new`;
-    writeFileSync(temporary, lines.map((line) => `${JSON.stringify(line)}\n`).join(''), { mode: 0o600 });
-    renameSync(temporary, this.#file);
+    try {
+      replaceFile(this.#file, lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+    } catch (error) {
+      if (isDiskFull(error)) return;
+      throw error;
+    }
+    closeSync(this.#fd);
+    this.#fd = openSync(this.#file, 'a', 0o600);
     this.#lines = lines.length;
-    return openSync(this.#file, 'a', 0o600);
+    this.#unwritten = '';
   }
 }
 
-function readLines(file: string): Line[] {
-  let text: string;
+function readText(file: string): string {
   try {
-    text = readFileSync(file, 'utf8');
+    return readFileSync(file, 'utf8');
   } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
+    if (hasCode(error, 'ENOENT')) return '';
     throw error;
   }
+}
+
+function parseLines(text: string): Line[] {
   return text.split('\n').flatMap((line) => {
     try {
       const value: unknown = JSON.parse(line);

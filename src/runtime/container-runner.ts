@@ -221,7 +221,7 @@ export class ContainerRunner {
       throw error;
     }
     this.#resources = container.resources;
-    this.#save(true);
+    this.#saveIfPossible();
     events.event(pod, 'Normal', 'ResizeCompleted', `Resized container ${this.name}`);
   }
 
@@ -338,7 +338,7 @@ export class ContainerRunner {
       this.#process = process;
       this.#user = user;
       this.#become({ type: 'started', id: this.#id, startedAt });
-      this.#save(true);
+      this.#saveIfPossible();
       this.#startedAtMs = options.clock.now();
       this.#backoff.started();
     } catch (error) {
@@ -422,7 +422,7 @@ export class ContainerRunner {
       message: this.#terminationMessage(code),
       at: timestamp(options.clock.now()),
     });
-    this.#save(true);
+    this.#saveIfPossible();
     this.#health.end();
     this.#missingSince = 0;
     this.#exit?.settle();
@@ -527,6 +527,21 @@ export class ContainerRunner {
       await monitorEnded(bundle);
       rmSync(join(paths.exits, id), { force: true });
       await removeRootfs(bundle);
+    }
+  }
+
+  /**
+   * Saves what has happened already. On a full disk a later agent finds an earlier record, and learns from the
+   * process itself whether the run has ended.
+   */
+  #saveIfPossible(): void {
+    try {
+      this.#save(true);
+    } catch (error) {
+      this.#context.options.logger.warn(
+        { container: this.#id },
+        `failed to save the state of a container: ${messageOf(error)}`,
+      );
     }
   }
 

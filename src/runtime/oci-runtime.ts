@@ -289,6 +289,9 @@ export interface RunningContainer {
   readonly bundle: string;
 }
 
+/** Where the files of a running exec are: in memory, so that exec and exec probes do not depend on the state's disk. */
+const EXEC_FILES = '/run';
+
 /**
  * The runtime's arguments for running a command in a container as the container's own process runs: user, groups,
  * variables, folder, capabilities (crun itself would take root and no variables). `tty`: with a terminal, of this size
@@ -313,7 +316,7 @@ export function prepareExec(
     ...(tty && size ? { consoleSize: size } : {}),
     env: [...env, ...term],
   };
-  const base = join(paths.root, `exec-${randomUUID()}`);
+  const base = join(EXEC_FILES, `fairlead-exec-${randomUUID()}`);
   const [processFile, pidFile] = [`${base}.json`, `${base}.pid`];
   writeFileSync(processFile, JSON.stringify(process), { mode: 0o600 });
   return {

@@ -1,0 +1,37 @@
+import { copyFileSync, readdirSync, rmSync, statSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import { hasCode, isDiskFull } from '../lib/errors.ts';
+
+/** The limit of one log, as the kubelet's containerLogMaxSize. */
+export const MAX_LOG_BYTES = 10 * 1024 * 1024;
+
+/**
+ * Copies each log of a folder that has grown over the limit to NAME.log.1, in place of the earlier copy, and empties it.
+ * The processes keep their descriptors, which append; lines that they write between copy and emptying are lost. On a
+ * full disk the log is emptied without a copy. Returns the names of the logs that were rotated.
+ */
+export function rotateLogs(folder: string, maxBytes = MAX_LOG_BYTES): string[] {
+  return logsIn(folder).filter((name) => {
+    const path = join(folder, name);
+    if (statSync(path).size <= maxBytes) return false;
+    const copy = `${path}.1`;
+    rmSync(copy, { force: true });
+    try {
+      copyFileSync(path, copy);
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+      rmSync(copy, { force: true });
+    }
+    truncateSync(path);
+    return true;
+  });
+}
+
+function logsIn(folder: string): string[] {
+  try {
+    return readdirSync(folder).filter((name) => name.endsWith('.log'));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
