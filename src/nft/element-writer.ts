@@ -20,13 +20,14 @@ export function writeElements(
     return;
   }
   const { stride, keyWords } = shape;
+  const isKey = stride === keyWords && verdict === null && comment === undefined;
   for (let i = from; i < to; i++) {
     const start = at + i * stride;
-    if (stride === keyWords) {
-      const key = start === 0 && words.length === keyWords ? words : words.subarray(start, start + keyWords);
-      batch.addElement(table, set, { key, verdict, comment });
-    } else
-      for (const element of withRangeOrData(elements, shape, start)) batch.addElement(table, set, element);
+    if (isKey) {
+      batch.addKey(table, set, words, start, keyWords);
+      continue;
+    }
+    for (const element of withRangeOrData(elements, shape, start)) batch.addElement(table, set, element);
   }
 }
 

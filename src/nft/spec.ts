@@ -85,6 +85,17 @@ export function elements(
   return { set, words, at: 0, count, head: null, verdict, comment };
 }
 
+/** Makes the one element of a set whose key begins at `at` in an array that many share. */
+export const sharedElement = (set: string, words: Uint32Array, at: number): Elements => ({
+  set,
+  words,
+  at,
+  count: 1,
+  head: null,
+  verdict: null,
+  comment: undefined,
+});
+
 /** Makes elements of an interval set from address ranges; `head`: the words of the fields before the address. */
 export function rangeElements(
   set: string,

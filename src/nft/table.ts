@@ -388,13 +388,22 @@ export class Table {
     this.#reset();
     this.#spec = spec;
     for (const [owner, error] of refused) this.#refused.set(owner, error);
+    this.#groups = new Map(spec.groups);
+    for (const owner of refused.keys()) this.#groups.delete(owner);
     const counts = new Map<string, number>();
-    for (const [owner, group] of spec.groups) {
-      if (refused.size > 0 && refused.has(owner)) continue;
-      this.#groups.set(owner, group);
+    // Groups whose elements are in the same set follow each other.
+    let run = { set: '', count: 0 };
+    for (const group of this.#groups.values()) {
       for (const need of group.needs) this.#fragments.add(need);
-      for (const { set, count } of group.elements) counts.set(set, (counts.get(set) ?? 0) + count);
+      for (const { set, count } of group.elements) {
+        if (set !== run.set) {
+          counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
+          run = { set, count: 0 };
+        }
+        run.count += count;
+      }
     }
+    counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
     const appended: ChainSpec[] = [];
     const addAll = ({ chains, sets }: Pick<Fragment, 'chains' | 'sets'>) => {
       for (const set of sets) {
@@ -456,14 +465,14 @@ export class Table {
     } else {
       // Set by set, so that the elements of one share messages.
       const bySet = new Map<string, Elements[]>([...this.#sets.keys()].map((name) => [name, []]));
+      let run: { readonly set: string; readonly list: Elements[] } = { set: '', list: [] };
       for (const { elements } of this.#groups.values()) {
         for (const one of elements) {
-          const list = bySet.get(one.set);
-          if (!list) throw missing(one.set);
-          list.push(one);
+          if (one.set !== run.set) run = { set: one.set, list: listOf(bySet, one.set) };
+          run.list.push(one);
         }
       }
-      for (const list of bySet.values()) for (const one of list) this.#add(batch, whole(one));
+      for (const [name, list] of bySet) this.#addAll(batch, this.#set(name), list);
     }
     for (const { set, elements } of restored) {
       for (const element of elements) batch.addElement(this.name, set, element);
@@ -485,6 +494,15 @@ export class Table {
     set.count += to - from;
     if (set.count > set.size) throw new SetFull(elements.set);
     writeElements(batch, this.name, set.shape, elements, from, to);
+  }
+
+  /** Adds all elements of lists that are of one set. */
+  #addAll(batch: NftBatch, set: SetState, list: readonly Elements[]): void {
+    for (const one of list) {
+      set.count += one.count;
+      writeElements(batch, this.name, set.shape, one, 0, one.count);
+    }
+    if (set.count > set.size) throw new SetFull(set.spec.name);
   }
 
   #remove(batch: NftBatch, { elements, from, to }: Span): void {
@@ -560,6 +578,12 @@ export class Table {
 
 function missing(set: string): FairleadError {
   return new FairleadError(`there is no set ${set}`, { op: 'program nf_tables', code: 'ENOENT' });
+}
+
+function listOf(lists: ReadonlyMap<string, Elements[]>, set: string): Elements[] {
+  const list = lists.get(set);
+  if (!list) throw missing(set);
+  return list;
 }
 
 function stateOf(spec: SetSpec, count: number): SetState {

@@ -1,7 +1,14 @@
 import type { IPFamily } from '../../lib/address.ts';
 import { addressWords, writeAddress } from '../../nft/encoding.ts';
 import { mergedRanges, outermost } from '../../nft/ranges.ts';
-import { type ElementGroup, type Elements, elements, group, rangeElements } from '../../nft/spec.ts';
+import {
+  type ElementGroup,
+  type Elements,
+  elements,
+  group,
+  rangeElements,
+  sharedElement,
+} from '../../nft/spec.ts';
 import type { Frontend, NodeView } from '../../service/model.ts';
 
 /** The owner of what depends on the node alone. */
@@ -51,13 +58,29 @@ export function noteAddresses(
   family: IPFamily,
   addresses: Iterable<string>,
 ): void {
+  const width = addressWords(family);
+  let chunk = NO_WORDS;
+  let at = 0;
+  // One array for many keys: an array for each costs more than all else about it.
+  let length = FIRST_CHUNK_KEYS * times * width;
   for (const ip of addresses) {
     if (!isOfFamily(ip, family)) continue;
-    const key = addressKeyOrNull(ip, family, times);
+    if (at === chunk.length) {
+      chunk = new Uint32Array(length);
+      at = 0;
+      length = CHUNK_KEYS * times * width;
+    }
     // No packet has an address that cannot be written; the frontends that name it are reported.
-    if (key) groups.set(`${set} ${ip}`, group([elements(set, key)]));
+    if (!writeKey(ip, family, times, chunk, at)) continue;
+    groups.set(`${set} ${ip}`, group([sharedElement(set, chunk, at)]));
+    at += times * width;
   }
 }
+
+const NO_WORDS = new Uint32Array(0);
+/** Few, since most changes are of an address or two. */
+const FIRST_CHUNK_KEYS = 2;
+const CHUNK_KEYS = 4096;
 
 /** Notes which addresses come to a set, and which go from it. */
 export function changeAddressSet(
@@ -70,11 +93,14 @@ export function changeAddressSet(
   noteAddresses(groups, to, family, added);
 }
 
-function addressKeyOrNull(ip: string, family: IPFamily, times: 1 | 2): Uint32Array | null {
+/** Writes an address's words, `times` over. Returns false for other text. */
+function writeKey(ip: string, family: IPFamily, times: number, words: Uint32Array, at: number): boolean {
   try {
-    return addressKey(ip, family, times);
+    const width = addressWords(family);
+    for (let i = 0; i < times; i++) writeAddress(ip, family, words, at + i * width);
+    return true;
   } catch {
-    return null;
+    return false;
   }
 }
 

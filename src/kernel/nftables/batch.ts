@@ -17,7 +17,15 @@ import {
   VERDICT,
   VERDICT_DATA,
 } from './constants.ts';
-import { type Element, wordsOfElement, wordsOfMapElement, writeElement, writeMapElement } from './element.ts';
+import {
+  type Element,
+  wordsOfElement,
+  wordsOfKeyElement,
+  wordsOfMapElement,
+  writeElement,
+  writeKeyElement,
+  writeMapElement,
+} from './element.ts';
 import { byteOrderUserdata, commentUserdata } from './userdata.ts';
 
 export type { Element, ElementVerdict } from './element.ts';
@@ -272,6 +280,13 @@ export class NftBatch {
     this.#selectElements(NFT_MSG.newElements, NLM_F_CREATE, table, set);
     this.#elementRoom(wordsOfMapElement(head.length, dataWords));
     writeMapElement(this.#out, head, lastKeyWord, data, dataAt, dataWords);
+  }
+
+  /** The fast way for set elements in bulk that are a key alone: `keyWords` words of `words` from `at` on. */
+  addKey(table: string, set: string, words: Uint32Array, at: number, keyWords: number): void {
+    this.#selectElements(NFT_MSG.newElements, NLM_F_CREATE, table, set);
+    this.#elementRoom(wordsOfKeyElement(keyWords));
+    writeKeyElement(this.#out, words, at, keyWords);
   }
 
   /** Closes the message of elements that is open; other messages do it themselves. */
