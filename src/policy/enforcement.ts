@@ -145,7 +145,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   async function write(table: Table, change: PolicyChange, whole: boolean): Promise<number> {
     const rendering = renderings.get(table.family);
     if (!rendering) return 0;
-    if (!policies.isolatesPods) {
+    if (!policies.isolatesPods(table.family)) {
       if (!whole && !table.isWritten) return 0;
       rendering.reset();
       const isThere = table.exists();

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { selects } from '../kube/selector.ts';
 import type { Namespace, NetworkPolicy, Pod } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
+import { familyOf, type IPFamily } from '../lib/address.ts';
 import { coversNamespace, inGroup } from './allows.ts';
 import { createLabelIndex, labelOf } from './label-index.ts';
 import {
@@ -57,39 +58,43 @@ export interface PolicyTable extends PolicyMap {
   programmed(podKey: string): ProgrammedPod | null;
   /** Whether rules in use name this port ("name/protocol"). */
   usesPortName(port: string): boolean;
-  /** Whether any pod of this node is isolated. */
-  readonly isolatesPods: boolean;
+  /** Whether a pod of this node that has an address of the family is isolated. */
+  isolatesPods(family: IPFamily): boolean;
 }
 
+/** One object for a pod as long as the table knows it. */
 interface PodEntry {
-  readonly pod: PolicyPod;
+  pod: PolicyPod;
   readonly groups: Set<string>;
-  isolatedBy: Record<Direction, string[]>;
+  isolatedBy: Record<Direction, readonly string[]>;
+  /** The generation of changes that has the pod's key already. */
+  changedIn: number;
 }
 
 interface GroupEntry {
   readonly group: PodGroup;
   /** Active policies that name it, one for each mention. */
   users: number;
-  readonly members: Set<string>;
 }
 
 export function createPolicyTable(node: string): PolicyTable {
   const policies = new Map<string, Policy>();
   /** Policies by namespace, in the order of their names. */
   const sorted = new Map<string, Policy[]>();
-  /** How many pods of this node a policy isolates. */
-  const isolated = new Map<string, number>();
+  /** The pods of this node that a policy isolates: no policy without any. */
+  const isolated = new Map<string, Set<PodEntry>>();
   const namespaces = new Map<string, Readonly<Record<string, string>>>();
   const objects = new Map<string, Pod>();
   /** Pods whose objects are gone while their networks are still there. */
   const leaving = new Set<string>();
   const plugged = new Map<string, { readonly owner: string; readonly addresses: readonly string[] }>();
   const pods = new Map<string, PodEntry>();
-  /** Keys of pods, under '' and under each of their labels. */
-  const podIndex = createLabelIndex<string>();
-  /** Keys of this node's pods, by namespace. */
-  const ownPods = new Map<string, Set<string>>();
+  /** The pods of this node that some policy isolates. */
+  const isolatedPods = new Set<PodEntry>();
+  /** Pods, under '' and under each of their labels. */
+  const podIndex = createLabelIndex<PodEntry>();
+  /** This node's pods. */
+  const ownPods = createLabelIndex<PodEntry>();
   /** Who claims an address; the latest has it. */
   const claims = new Map<string, string[]>();
   const groups = new Map<string, GroupEntry>();
@@ -100,7 +105,16 @@ export function createPolicyTable(node: string): PolicyTable {
   const portNames = new Map<string, number>();
   let dirtyPods = new Set<string>();
   let dirtyPolicies = new Set<string>();
+  let generation = 0;
 
+  function podChanged(entry: PodEntry): void {
+    // Each of a cold start's hundreds of thousands of memberships comes by here.
+    if (entry.changedIn === generation) return;
+    entry.changedIn = generation;
+    dirtyPods.add(entry.pod.key);
+  }
+
+  const isActive = (key: string) => isolated.has(key);
   const labelsOf = (namespace: string) => namespaces.get(namespace) ?? null;
   const policiesIn = (namespace: string): readonly Policy[] => {
     const known = sorted.get(namespace);
@@ -132,22 +146,24 @@ export function createPolicyTable(node: string): PolicyTable {
       known.users++;
       return;
     }
-    const entry: GroupEntry = { group, users: 1, members: new Set() };
+    const entry: GroupEntry = { group, users: 1 };
     groups.set(group.id, entry);
     const label = labelOf(group.pods);
     for (const namespace of indexed) {
       if (coversNamespace(group, namespace, labelsOf(namespace))) groupIndex.add(namespace, label, entry);
     }
-    const names = typeof group.namespaces === 'string' ? [group.namespaces] : [...namespaces.keys()];
+    eachMember(group, (member) => {
+      member.groups.add(group.id);
+      podChanged(member);
+    });
+  }
+
+  function eachMember(group: PodGroup, use: (member: PodEntry) => void): void {
+    const label = labelOf(group.pods);
+    const names = typeof group.namespaces === 'string' ? [group.namespaces] : namespaces.keys();
     for (const name of names) {
       if (!coversNamespace(group, name, labelsOf(name))) continue;
-      for (const key of podIndex.get(name, label)) {
-        const member = pods.get(key);
-        if (!member || !selects(group.pods, member.pod.labels)) continue;
-        entry.members.add(key);
-        member.groups.add(group.id);
-        dirtyPods.add(key);
-      }
+      for (const entry of podIndex.get(name, label)) if (selects(group.pods, entry.pod.labels)) use(entry);
     }
   }
 
@@ -156,10 +172,9 @@ export function createPolicyTable(node: string): PolicyTable {
     if (!entry || --entry.users > 0) return;
     groups.delete(id);
     for (const namespace of indexed) groupIndex.delete(namespace, labelOf(entry.group.pods), entry);
-    for (const key of entry.members) {
-      pods.get(key)?.groups.delete(id);
-      dirtyPods.add(key);
-    }
+    eachMember(entry.group, (member) => {
+      if (member.groups.delete(id)) podChanged(member);
+    });
   }
 
   /** A port name that is first or last used concerns the pods that have it. */
@@ -168,61 +183,70 @@ export function createPolicyTable(node: string): PolicyTable {
     if (before + by > 0) portNames.set(port, before + by);
     else portNames.delete(port);
     if (before > 0 === before + by > 0) return;
-    for (const [key, { pod }] of pods) {
-      if (pod.ports.some(({ name, protocol }) => portKey(name, protocol) === port)) dirtyPods.add(key);
+    for (const entry of pods.values()) {
+      if (entry.pod.ports.some(({ name, protocol }) => portKey(name, protocol) === port)) podChanged(entry);
     }
   }
 
-  function countIsolated(key: string, by: 1 | -1): void {
-    const before = isolated.get(key) ?? 0;
-    isolated.set(key, before + by);
-    if (before > 0 === before + by > 0) return;
+  /** The first pod that a policy isolates makes it active, and the last one ends that. */
+  function countIsolated(key: string, entry: PodEntry, isIsolated: boolean): void {
+    const of = isolated.get(key);
+    if (isIsolated) {
+      if (of) {
+        of.add(entry);
+        return;
+      }
+      isolated.set(key, new Set([entry]));
+    } else {
+      if (!of?.delete(entry) || of.size > 0) return;
+      isolated.delete(key);
+    }
     dirtyPolicies.add(key);
     const policy = policies.get(key);
     if (!policy) return;
     const { pods: named, ports } = mentions(policy);
     for (const group of named)
-      if (by > 0) retainGroup(group);
+      if (isIsolated) retainGroup(group);
       else releaseGroup(group);
-    for (const port of ports) countPortName(port, by);
+    for (const port of ports) countPortName(port, isIsolated ? 1 : -1);
   }
 
   /** Makes the policies of a pod equal to those that select it. */
-  function refreshPolicies(key: string, entry: PodEntry): void {
+  function refreshPolicies(entry: PodEntry): void {
     const selecting =
       entry.pod.node === node
         ? policiesIn(entry.pod.namespace).filter(({ selector }) => selects(selector, entry.pod.labels))
         : [];
-    isolate(key, entry, {
+    isolate(entry, {
       ingress: selecting.filter(({ ingress }) => ingress !== null).map((policy) => policy.key),
       egress: selecting.filter(({ egress }) => egress !== null).map((policy) => policy.key),
     });
   }
 
-  function isolate(key: string, entry: PodEntry, next: PodEntry['isolatedBy']): void {
+  function isolate(entry: PodEntry, next: PodEntry['isolatedBy']): void {
     const before = entry.isolatedBy;
-    if (DIRECTIONS.every((one) => next[one].join() === before[one].join())) return;
+    if (DIRECTIONS.every((one) => areEqual(next[one], before[one]))) return;
     entry.isolatedBy = next;
-    dirtyPods.add(key);
-    for (const policy of union(next)) if (!union(before).has(policy)) countIsolated(policy, 1);
-    for (const policy of union(before)) if (!union(next).has(policy)) countIsolated(policy, -1);
+    podChanged(entry);
+    const [earlier, now] = [union(before), union(next)];
+    if (now.size > 0) isolatedPods.add(entry);
+    else isolatedPods.delete(entry);
+    for (const policy of now) if (!earlier.has(policy)) countIsolated(policy, entry, true);
+    for (const policy of earlier) if (!now.has(policy)) countIsolated(policy, entry, false);
   }
 
-  function refreshGroups(key: string, entry: PodEntry): void {
+  function refreshGroups(entry: PodEntry): void {
     const labels = labelsOf(entry.pod.namespace);
     for (const id of [...entry.groups]) {
       const group = groups.get(id);
       if (group && inGroup(group.group, entry.pod, labels)) continue;
       entry.groups.delete(id);
-      group?.members.delete(key);
-      dirtyPods.add(key);
+      podChanged(entry);
     }
-    for (const group of candidates(entry.pod)) {
-      const { id, pods: selector } = group.group;
-      if (entry.groups.has(id) || !selects(selector, entry.pod.labels)) continue;
-      entry.groups.add(id);
-      group.members.add(key);
-      dirtyPods.add(key);
+    for (const { group } of candidates(entry.pod)) {
+      if (entry.groups.has(group.id) || !selects(group.pods, entry.pod.labels)) continue;
+      entry.groups.add(group.id);
+      podChanged(entry);
     }
   }
 
@@ -256,52 +280,58 @@ export function createPolicyTable(node: string): PolicyTable {
     for (const address of next.addresses) {
       if (!before?.pod.addresses.includes(address)) claim(address, key);
     }
-    const { addresses, ports } = next;
-    if (!before || !isDeepStrictEqual([before.pod.addresses, before.pod.ports], [addresses, ports])) {
-      dirtyPods.add(key);
-    }
-    const entry: PodEntry = {
+    const entry: PodEntry = before ?? {
       pod: next,
-      groups: before?.groups ?? new Set(),
-      isolatedBy: before?.isolatedBy ?? { ingress: [], egress: [] },
+      groups: new Set(),
+      isolatedBy: { ingress: [], egress: [] },
+      changedIn: -1,
     };
+    const { addresses, ports } = next;
+    if (!before || !isDeepStrictEqual([before.pod.addresses, before.pod.ports], [addresses, ports]))
+      podChanged(entry);
+    if (before) unindex(before);
+    entry.pod = next;
     pods.set(key, entry);
-    if (before) unindex(key, before.pod);
-    for (const label of ['', ...labelsIn(next)]) podIndex.add(next.namespace, label, key);
-    if (next.node === node) {
-      const own = ownPods.get(next.namespace);
-      if (own) own.add(key);
-      else ownPods.set(next.namespace, new Set([key]));
-    }
-    refreshGroups(key, entry);
-    refreshPolicies(key, entry);
+    index(entry);
+    refreshGroups(entry);
+    refreshPolicies(entry);
   }
 
-  function unindex(key: string, pod: PolicyPod): void {
-    for (const label of ['', ...labelsIn(pod)]) podIndex.delete(pod.namespace, label, key);
-    ownPods.get(pod.namespace)?.delete(key);
+  const indexesOf = ({ pod }: PodEntry) => (pod.node === node ? [podIndex, ownPods] : [podIndex]);
+
+  function index(entry: PodEntry): void {
+    for (const one of indexesOf(entry)) {
+      for (const label of ['', ...labelsIn(entry.pod)]) one.add(entry.pod.namespace, label, entry);
+    }
+  }
+
+  function unindex(entry: PodEntry): void {
+    for (const one of indexesOf(entry)) {
+      for (const label of ['', ...labelsIn(entry.pod)]) one.delete(entry.pod.namespace, label, entry);
+    }
   }
 
   function remove(key: string, entry: PodEntry): void {
-    for (const policy of union(entry.isolatedBy)) countIsolated(policy, -1);
-    for (const id of entry.groups) groups.get(id)?.members.delete(key);
+    isolate(entry, { ingress: [], egress: [] });
     for (const address of entry.pod.addresses) disclaim(address, key);
     pods.delete(key);
-    unindex(key, entry.pod);
-    dirtyPods.add(key);
+    unindex(entry);
+    podChanged(entry);
   }
 
-  /** Looks at this node's pods in a namespace again, after one of its policies has changed; null: it is gone. */
+  /** Looks at the pods of this node again that a policy selects or selected; null: it is gone. */
   function refreshIsolation(namespace: string, policyKey: string, policy: Policy | null): void {
-    for (const key of ownPods.get(namespace) ?? []) {
-      const entry = pods.get(key);
-      if (!entry) continue;
+    const concerned = new Set(isolated.get(policyKey));
+    if (policy) for (const entry of ownPods.get(namespace, labelOf(policy.selector))) concerned.add(entry);
+    for (const entry of concerned) {
       const isSelected = policy !== null && selects(policy.selector, entry.pod.labels);
-      const listed = (direction: Direction): string[] => {
-        const others = entry.isolatedBy[direction].filter((one) => one !== policyKey);
-        return isSelected && policy[direction] !== null ? [...others, policyKey].sort() : others;
+      const listed = (direction: Direction): readonly string[] => {
+        const before = entry.isolatedBy[direction];
+        const isListed = isSelected && policy[direction] !== null;
+        if (before.includes(policyKey) === isListed) return before;
+        return isListed ? [...before, policyKey].sort() : before.filter((one) => one !== policyKey);
       };
-      isolate(key, entry, { ingress: listed('ingress'), egress: listed('egress') });
+      isolate(entry, { ingress: listed('ingress'), egress: listed('egress') });
     }
   }
 
@@ -309,7 +339,7 @@ export function createPolicyTable(node: string): PolicyTable {
     const before = policies.get(key);
     if (before?.hash === next?.hash) return;
     const namespace = (next ?? before)?.namespace ?? '';
-    const wasActive = (isolated.get(key) ?? 0) > 0;
+    const wasActive = isActive(key);
     if (next && before && wasActive) {
       // The peers of both versions are kept until the new one is in place.
       const [old, fresh] = [mentions(before), mentions(next)];
@@ -319,10 +349,7 @@ export function createPolicyTable(node: string): PolicyTable {
       for (const group of old.pods) releaseGroup(group);
       for (const port of old.ports) countPortName(port, -1);
       dirtyPolicies.add(key);
-      for (const pod of ownPods.get(namespace) ?? []) {
-        const by = pods.get(pod)?.isolatedBy;
-        if (by && union(by).has(key)) dirtyPods.add(pod);
-      }
+      for (const entry of isolated.get(key) ?? []) podChanged(entry);
     } else if (next) policies.set(key, next);
     sorted.delete(namespace);
     refreshIsolation(namespace, key, next);
@@ -330,7 +357,6 @@ export function createPolicyTable(node: string): PolicyTable {
     // Until here it was known, so that its mentions were released.
     policies.delete(key);
     sorted.delete(namespace);
-    isolated.delete(key);
     if (wasActive) dirtyPolicies.add(key);
   }
 
@@ -340,13 +366,9 @@ export function createPolicyTable(node: string): PolicyTable {
     else namespaces.delete(name);
     indexed.delete(name);
     groupIndex.deleteNamespace(name);
-    for (const key of podIndex.get(name, '')) {
-      const entry = pods.get(key);
-      if (entry) refreshGroups(key, entry);
-    }
+    for (const entry of podIndex.get(name, '')) refreshGroups(entry);
   }
 
-  const isActive = (key: string) => (isolated.get(key) ?? 0) > 0;
   return {
     podAt: (address) => pods.get(ownerOf(address) ?? '')?.pod ?? null,
     policiesIn,
@@ -384,6 +406,7 @@ export function createPolicyTable(node: string): PolicyTable {
       const change = { pods: dirtyPods, policies: dirtyPolicies };
       dirtyPods = new Set();
       dirtyPolicies = new Set();
+      generation++;
       return change;
     },
     get hasChanges() {
@@ -395,7 +418,7 @@ export function createPolicyTable(node: string): PolicyTable {
     activePolicy: (key) => (isActive(key) ? (policies.get(key) ?? null) : null),
     all: () => ({
       pods: new Set(pods.keys()),
-      policies: new Set([...policies.keys()].filter(isActive)),
+      policies: new Set(isolated.keys()),
     }),
     programmed(key) {
       const entry = pods.get(key);
@@ -410,8 +433,10 @@ export function createPolicyTable(node: string): PolicyTable {
       );
     },
     usesPortName: (port) => portNames.has(port),
-    get isolatesPods() {
-      return [...isolated.values()].some((count) => count > 0);
+    isolatesPods(family) {
+      for (const { pod } of isolatedPods)
+        if (pod.addresses.some((one) => familyOf(one) === family)) return true;
+      return false;
     },
   };
 }
@@ -421,6 +446,9 @@ const labelsIn = ({ labels }: PolicyPod): string[] =>
 
 /** "name/protocol" */
 export const portKey = (name: string, protocol: string): string => `${name}/${protocol}`;
+
+const areEqual = (a: readonly string[], b: readonly string[]): boolean =>
+  a === b || (a.length === b.length && a.every((one, i) => one === b[i]));
 
 const union = ({ ingress, egress }: Readonly<Record<Direction, readonly string[]>>): Set<string> =>
   new Set([...ingress, ...egress]);
