@@ -68,7 +68,7 @@ export interface PolicyRenderOptions {
 
 /** Renders what one node enforces for one family. Fragments are kept, so that equal ones are the same object. */
 export interface PolicyRendering {
-  /** Null: no pod of this node is isolated. */
+  /** Null: no pod of this node that has an address of the family is isolated. */
   table(): TableSpec | null;
   /** The elements of a pod; null: none. */
   pod(key: string): ElementGroup | null;
@@ -85,6 +85,9 @@ const MAP_OF: Readonly<Record<Direction, string>> = {
   ingress: 'isolated-ingress',
   egress: 'isolated-egress',
 };
+
+/** Pairs of each isolated pod's address with itself. */
+const ITSELF = 'itself';
 
 export function createPolicyRendering(
   policies: PolicyTable,
@@ -140,7 +143,8 @@ export function createPolicyRendering(
               const peers = rule.peers ? peerMatches(rule.peers, direction, name) : [[]];
               const ports = rule.ports ? portMatches(rule.ports, name) : [[]];
               const end = direction === 'egress' ? goto('ingress') : accept;
-              return peers.flatMap((peer) => ports.map((port): Rule => [...peer, ...port, end]));
+              // A port is compared faster than an address is looked up.
+              return peers.flatMap((peer) => ports.map((port): Rule => [...port, ...peer, end]));
             }),
           },
         ];
@@ -187,14 +191,19 @@ export function createPolicyRendering(
   /** The chain of pods that these policies isolate: what none of them allows is dropped. */
   const isolation = (direction: Direction, list: readonly Policy[]): { name: string; needs: Fragment[] } => {
     const name = `${direction}-of-${hashOf(list.map((policy) => [policy.key, policy.hash]))}`;
-    const rules: Rule[] = [...list.map((policy) => [jump(chainOf(policy, direction))]), [drop]];
+    const rules: Rule[] = [
+      ...list.map((policy) => [jump(chainOf(policy, direction))]),
+      // Last: what policies allow need not be compared.
+      [inSet(ITSELF, source, destination), accept],
+      [drop],
+    ];
     const own = fragment(`chain ${name}`, () => ({ chains: [{ name, rules }], sets: [] }));
     return { name, needs: [...list.map(policyFragment), own] };
   };
 
   const rendering: PolicyRendering = {
     table() {
-      if (!policies.isolatesPods) return null;
+      if (!policies.isolatesPods(family)) return null;
       const { pods, policies: active } = policies.all();
       const groups = new Map<string, ElementGroup>();
       const put = (owner: string, rendered: ElementGroup | null) => rendered && groups.set(owner, rendered);
@@ -207,7 +216,7 @@ export function createPolicyRendering(
         sets: [
           { name: MAP_OF.egress, key: typesOf(source), data: 'verdict' },
           { name: MAP_OF.ingress, key: typesOf(destination), data: 'verdict' },
-          { name: 'itself', key: typesOf(source, destination) },
+          { name: ITSELF, key: typesOf(source, destination) },
         ],
         groups,
       };
@@ -252,7 +261,7 @@ export function createPolicyRendering(
           );
         }
         if (isolatedBy.ingress.length + isolatedBy.egress.length > 0)
-          list.push(elements('itself', Uint32Array.from([...words, ...words])));
+          list.push(elements(ITSELF, Uint32Array.from([...words, ...words])));
       }
       return list.length === 0 ? null : group(list, needs);
     },
@@ -287,8 +296,10 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
   const known: Rule = [hasAny('ct.state', KNOWN_FLOW), accept];
   const base = (hook: 'forward' | 'input' | 'output', priority: number) =>
     ({ type: 'filter', hook, priority }) as const;
+  // What no pod's policies concern costs two lookups; all else is in the chains that these lead to.
+  const isolation: Rule[] = [[vmap(MAP_OF.egress, source)], [vmap(MAP_OF.ingress, destination)]];
   return [
-    { name: 'forward', base: base('forward', FILTER), rules: [known, [goto('egress')]] },
+    { name: 'forward', base: base('forward', FILTER), rules: [known, ...isolation] },
     // To processes of the node. Nothing but a pod's own egress is decided here.
     {
       name: 'input',
@@ -297,23 +308,16 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
         known,
         ...(family === 'ipv6' ? [[is('meta.l4proto', ICMPV6), hasAny('ct.state', UNTRACKED), accept]] : []),
         ...(proxied ? [[hasAny('ct.status', IPS_DST_NAT), accept]] : []),
-        [goto('egress')],
+        ...isolation,
       ],
     },
     // A node reaches its pods (probes); ip_vs sends packets of others from here.
     {
       name: 'output',
       base: base('output', FILTER),
-      rules: [known, [sourceIsLocal, accept], [goto('egress')]],
+      rules: [known, [sourceIsLocal, accept], ...isolation],
     },
-    {
-      name: 'egress',
-      rules: [
-        [inSet('itself', source, destination), accept],
-        [vmap(MAP_OF.egress, source)],
-        [goto('ingress')],
-      ],
-    },
+    // Behind a rule that allows what a pod sends.
     { name: 'ingress', rules: [[vmap(MAP_OF.ingress, destination)], [accept]] },
   ];
 }
