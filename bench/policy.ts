@@ -1,14 +1,15 @@
 /**
  * What network policies cost on one node: N pods in the cluster, of which some run here, and policies that each isolate
- * one of these and name 250 peers of their own. Cold start, a pod that comes or goes, and the first packet of a
- * connection between two pods of the node, against none.
+ * one of these and name 250 peers by a selector of their own. Cold starts, a pod that comes or goes, and a new connection
+ * between two pods of the node, in turns with pods that no policy isolates and with pods of nodes without policies. One of
+ * those masquerades, as the nodes of a cluster do, and so tracks connections; the other has no rules of any kind.
  *
- * node bench/policy.ts [--pods 10000] [--policies 1000] [--rounds 300]
+ * node bench/policy.ts [--pods 10000] [--policies 1000] [--rounds 300] [--colds 7]
  */
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, Socket } from 'node:net';
-import { cpus, tmpdir } from 'node:os';
+import { cpus, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { listenTcpIn, openTcpIn } from '../src/kernel/netns.ts';
@@ -18,12 +19,14 @@ import { silentLogger } from '../src/lib/log.ts';
 import { NodeNetwork } from '../src/network/node-network.ts';
 import { openPodNetwork } from '../src/network/pod-network.ts';
 import { netnsOf, sandbox, testNode, testTopology, Undo } from '../src/network/testing/packets.ts';
-import { startEnforcement } from '../src/policy/enforcement.ts';
+import { type Enforcement, removePolicies, startEnforcement } from '../src/policy/enforcement.ts';
 import { createPolicyTable, type PolicyTable } from '../src/policy/policy-table.ts';
 import { printTable } from './print-table.ts';
 
 const PEERS = 250;
 const LOCAL_PODS = 100;
+/** Connections that are not counted: the first ones are slower. */
+const WARM_UP = 300;
 const NODE = 'node-1';
 
 const { values } = parseArgs({
@@ -31,9 +34,11 @@ const { values } = parseArgs({
     pods: { type: 'string', default: '10000' },
     policies: { type: 'string', default: '1000' },
     rounds: { type: 'string', default: '300' },
+    colds: { type: 'string', default: '7' },
   },
 });
-const [podCount, policyCount, rounds] = [Number(values.pods), Number(values.policies), Number(values.rounds)];
+const [podCount, policyCount] = [Number(values.pods), Number(values.policies)];
+const [rounds, coldStarts] = [Number(values.rounds), Number(values.colds)];
 const groupCount = Math.max(1, Math.floor(podCount / PEERS));
 
 const addressOf = (index: number) => `10.${100 + (index >> 16)}.${(index >> 8) & 255}.${index & 255}`;
@@ -73,85 +78,131 @@ const policyObject = (index: number): NetworkPolicy => ({
 
 const undo = new Undo();
 
-async function main(): Promise<void> {
-  const topology = testTopology(undo, 1);
-  const netns = netnsOf(topology, 1);
+interface Pair {
+  readonly server: string;
+  readonly client: string;
+  readonly clientNetns: string;
+}
+
+/** Connects pods to a node's network; the result plugs in pairs of them, of which one listens. */
+function startNode(number: number, netns: string, masquerade: boolean): () => Promise<Pair> {
+  const podCidrs = [`10.100.${number}.0/24`];
   const network = new NodeNetwork({
-    ...testNode(1),
-    node: NODE,
-    podCidrs: ['10.100.0.0/24'],
+    ...testNode(number),
+    node: `node-${number}`,
+    podCidrs,
     overlay: 'routes',
+    masquerade,
     netns,
   });
   undo.add(() => network.close());
+  network.syncRoutes([]);
   const stateDir = mkdtempSync(join(tmpdir(), 'flb-'));
   undo.add(() => rmSync(stateDir, { recursive: true }));
   const pods = openPodNetwork({ network, stateDir });
   undo.add(() => pods.close());
-  const [server, client] = [sandbox(undo), sandbox(undo)];
-  const attach = async (name: string, inside: string) =>
-    (await pods.attach({ uid: name, namespace: 'bench', name }, inside)).ips[0] ?? '';
-  const serverAddress = await attach('server', server);
-  const clientAddress = await attach('client', client);
-  const listener = createServer((socket) => socket.destroy()).listen({
-    fd: listenTcpIn(server, serverAddress, 80),
-  });
-  await once(listener, 'listening');
-  undo.add(() => listener.close());
+  let count = 0;
+  const attach = async (inside: string) => {
+    const name = `pod-${number}-${count++}`;
+    return (await pods.attach({ uid: name, namespace: 'bench', name }, inside)).ips[0] ?? '';
+  };
+  return async () => {
+    const [serverNetns, clientNetns] = [sandbox(undo), sandbox(undo)];
+    const [server, client] = [await attach(serverNetns), await attach(clientNetns)];
+    const listener = createServer((socket) => socket.destroy()).listen({
+      fd: listenTcpIn(serverNetns, server, 80),
+    });
+    await once(listener, 'listening');
+    undo.add(() => listener.close());
+    return { server, client, clientNetns };
+  };
+}
 
-  // The first ones are slower, whatever they meet.
-  await firstPackets(client, serverAddress);
-  const table = createPolicyTable(NODE);
-  const filling = performance.now();
-  table.setNamespace({ metadata: { name: 'bench', labels: {} } });
-  // The two pods that packets go between: 0 is isolated by policies that all name the group of the last.
+async function main(): Promise<void> {
+  const topology = testTopology(undo, 3);
+  const netns = netnsOf(topology, 1);
+  const plugHere = startNode(1, netns, true);
+  const [isolated, open] = [await plugHere(), await plugHere()];
+  const none = await startNode(2, netnsOf(topology, 2), true)();
+  const untracked = await startNode(3, netnsOf(topology, 3), false)();
+  // Pod 0 is isolated by policies that all name the groups of others; the last client is in one that they name.
   const clientIndex = groupCount * Math.ceil(LOCAL_PODS / groupCount);
-  for (let i = 0; i < podCount; i++) {
-    table.setPod(
-      podObject(i, i === 0 ? serverAddress : i === clientIndex ? clientAddress : addressOf(i + 1000)),
-    );
+  const addressAt = (index: number) =>
+    index === 0 ? isolated.server : index === clientIndex ? isolated.client : addressOf(index + 1000);
+  const objects = {
+    pods: Array.from({ length: podCount }, (_, i) => podObject(i, addressAt(i))),
+    policies: Array.from({ length: policyCount }, (_, i) => policyObject(i)),
+  };
+  const filling: number[] = [];
+  const writing: number[] = [];
+  const whole: number[] = [];
+  let elements = 0;
+  /** As an agent does: policies are read first, then pods. */
+  const start = async () => {
+    const started = performance.now();
+    const table = createPolicyTable(NODE);
+    for (const one of objects.policies) table.setPolicy(one);
+    table.setNamespace({ metadata: { name: 'bench', labels: {} } });
+    for (const one of objects.pods) table.setPod(one);
+    const filled = performance.now();
+    const enforcement = startEnforcement({
+      policies: table,
+      clock: systemClock,
+      logger: silentLogger,
+      netns,
+    });
+    enforcement.rewrite();
+    await enforcement.programmed();
+    const written = performance.now();
+    filling.push(filled - started);
+    writing.push(written - filled);
+    whole.push(written - started);
+    elements = enforcement.elements();
+    return { table, enforcement };
+  };
+  for (let i = 1; i < coldStarts; i++) {
+    await (await start()).enforcement.close();
+    await removePolicies(netns);
   }
-  for (let i = 0; i < policyCount; i++) table.setPolicy(policyObject(i));
-  const filled = performance.now();
-  const kernel: number[] = [];
-  const enforcement = startEnforcement({
-    policies: table,
-    clock: systemClock,
-    logger: silentLogger,
-    netns,
-    onProgrammed: ({ latencyMs }) => kernel.push(latencyMs),
-  });
+  const { table, enforcement } = await start();
   undo.add(() => enforcement.close());
-  enforcement.rewrite();
-  await enforcement.programmed();
-  const cold = performance.now();
-  const elements = enforcement.elements();
-
-  const comes = await measurePods(table, enforcement, kernel);
-  const withPolicies = await firstPackets(client, serverAddress);
-  const all = table.all();
-  for (const key of all.policies) table.deletePolicy(key);
-  enforcement.changed();
-  await enforcement.programmed();
-  const without = await firstPackets(client, serverAddress);
+  const pods = await measurePods(table, enforcement);
+  const connections = await measureConnections({ isolated, open, none, untracked });
 
   printTable([
-    ['pods, policies, elements', `${podCount}, ${policyCount}, ${elements}`],
-    ['cold: objects into the table', `${(filled - filling).toFixed(0)} ms`],
-    ['cold: rendered and in the kernel', `${(cold - filled).toFixed(0)} ms`],
-    ['a pod comes: from the event until the kernel has it, median', `${median(comes.added).toFixed(2)} ms`],
-    ['a pod goes, median', `${median(comes.removed).toFixed(2)} ms`],
-    ['connection with policies, median', `${(1000 * median(withPolicies)).toFixed(0)} µs`],
-    ['connection without, median', `${(1000 * median(without)).toFixed(0)} µs`],
-    ['ratio', (median(withPolicies) / median(without)).toFixed(3)],
+    ['', 'median', '99 %', 'slowest'],
+    [`${podCount} pods, ${policyCount} policies, ${elements} elements`, '', '', ''],
+    ['cold: objects into the table', ...figures(filling, 0)],
+    ['cold: rendered and in the kernel', ...figures(writing, 0)],
+    ['cold, together', ...figures(whole, 0)],
+    ['a pod comes: from the event until the kernel has it', ...figures(pods.added, 2)],
+    ['a pod goes', ...figures(pods.removed, 2)],
+    ['connection to an isolated pod', ...figures(connections.isolated, 3)],
+    ['connection between pods that no policy isolates', ...figures(connections.open, 3)],
+    ['connection on a node without policies', ...figures(connections.none, 3)],
+    ['connection on a node without any rules', ...figures(connections.untracked, 3)],
+    ['ratio of medians, isolated to none', ratio(connections.isolated, connections.none), '', ''],
+    ['ratio of medians, not isolated to none', ratio(connections.open, connections.none), '', ''],
+    ['ratio of medians, isolated to no rules', ratio(connections.isolated, connections.untracked), '', ''],
   ]);
-  process.stdout.write(`${cpus()[0]?.model}, ${cpus().length} processors\n`);
+  const load = loadavg().map((one) => one.toFixed(1));
+  console.log(
+    `milliseconds; ${coldStarts} cold starts; ${cpus()[0]?.model}, ${cpus().length} processors, load average ${load.join(', ')}`,
+  );
 }
+
+const figures = (list: readonly number[], digits: number): string[] => [
+  percentile(list, 0.5).toFixed(digits),
+  percentile(list, 0.99).toFixed(digits),
+  Math.max(...list).toFixed(digits),
+];
+
+const ratio = (a: readonly number[], b: readonly number[]) =>
+  (percentile(a, 0.5) / percentile(b, 0.5)).toFixed(3);
 
 async function measurePods(
   table: PolicyTable,
-  enforcement: { changed(): void; programmed(): Promise<void> },
-  kernel: number[],
+  enforcement: Enforcement,
 ): Promise<{ added: number[]; removed: number[] }> {
   const [added, removed]: [number[], number[]] = [[], []];
   for (let round = 0; round < rounds; round++) {
@@ -159,7 +210,6 @@ async function measurePods(
       [added, () => table.setPod(podObject(podCount + round, addressOf(podCount + 2000 + round)))],
       [removed, () => table.deletePod(`bench/pod-${podCount + round}`)],
     ] as const) {
-      kernel.length = 0;
       const started = performance.now();
       change();
       enforcement.changed();
@@ -170,21 +220,32 @@ async function measurePods(
   return { added, removed };
 }
 
-/** Milliseconds from connect to connected, each on a new connection. */
-async function firstPackets(netns: string, address: string): Promise<number[]> {
-  const times: number[] = [];
-  for (let round = 0; round < rounds * 5; round++) {
-    const socket = new Socket({ fd: openTcpIn(netns, 'ipv4') });
-    const started = performance.now();
-    socket.connect(80, address);
-    await once(socket, 'connect');
-    times.push(performance.now() - started);
-    socket.destroy();
+/** Milliseconds from connect to connected, the pairs in turns, so that other work on the machine touches all alike. */
+async function measureConnections<K extends string>(pairs: Record<K, Pair>): Promise<Record<K, number[]>> {
+  const names = Object.keys(pairs) as K[];
+  const times = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<K, number[]>;
+  for (let round = 0; round < WARM_UP + rounds * 10; round++) {
+    for (let i = 0; i < names.length; i++) {
+      const name = names[(round + i) % names.length] as K;
+      const took = await connect(pairs[name]);
+      if (round >= WARM_UP) times[name].push(took);
+    }
   }
   return times;
 }
 
-const median = (list: readonly number[]): number => list.toSorted((a, b) => a - b)[list.length >> 1] ?? 0;
+async function connect({ clientNetns, server }: Pair): Promise<number> {
+  const socket = new Socket({ fd: openTcpIn(clientNetns, 'ipv4') });
+  const started = performance.now();
+  socket.connect(80, server);
+  await once(socket, 'connect');
+  const took = performance.now() - started;
+  socket.destroy();
+  return took;
+}
+
+const percentile = (list: readonly number[], share: number): number =>
+  list.toSorted((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * share))] ?? 0;
 
 try {
   await main();
