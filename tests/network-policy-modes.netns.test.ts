@@ -70,13 +70,11 @@ interface Row {
   /** The name of a Service; "pod NAME": the pod itself; "node port NAME": on node-1. */
   readonly to: string;
   readonly isAllowed: boolean;
-  /** The other node sees the proxy's node in place of the client (docs/network-policy.md). */
-  readonly userspaceDiffers?: boolean;
 }
 
 const ROWS: readonly Row[] = [
   { from: 'friend', to: 'near', isAllowed: true },
-  { from: 'friend', to: 'far', isAllowed: true, userspaceDiffers: true },
+  { from: 'friend', to: 'far', isAllowed: true },
   { from: 'friend', to: 'pod near', isAllowed: true },
   { from: 'friend', to: 'pod far', isAllowed: true },
   { from: 'foe', to: 'near', isAllowed: false },
@@ -126,13 +124,12 @@ async function isAnswered({ from, to, isAllowed }: Row, family: '4' | '6'): Prom
   return Object.keys(answers).length > 0;
 }
 
-async function wrongRows(mode: string): Promise<string[]> {
+async function wrongRows(): Promise<string[]> {
   const found = await Promise.all(
     (['4', '6'] as const).flatMap((family) =>
       ROWS.map(async (row) => {
-        const expected = row.isAllowed && !(mode === 'userspace' && row.userspaceDiffers);
         const answered = await isAnswered(row, family);
-        return answered === expected ? [] : [`${row.from} → ${row.to}, IPv${family}: ${answered}`];
+        return answered === row.isAllowed ? [] : [`${row.from} → ${row.to}, IPv${family}: ${answered}`];
       }),
     ),
   );
@@ -153,11 +150,7 @@ for (const mode of MODES) {
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);
       // A busy machine may need longer than a client waits.
-      await eventually(
-        () => wrongRows(mode),
-        (wrong) => wrong.length === 0,
-        60_000,
-      );
+      await eventually(wrongRows, (wrong) => wrong.length === 0, 60_000);
     });
   });
 }

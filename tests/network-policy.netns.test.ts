@@ -4,11 +4,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { JUDGED_DSCP } from '../src/kernel/dscp.ts';
 import type { NetworkPolicy } from '../src/kube/types.ts';
 import { keyOf } from '../src/kube/types.ts';
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
 import { NodeNetwork } from '../src/network/node-network.ts';
+import { sourceAddresses } from '../src/network/peer-node.ts';
 import { openPodNetwork } from '../src/network/pod-network.ts';
 import {
   connectFrom,
@@ -93,8 +95,18 @@ before(async () => {
 });
 after(() => undo.run());
 
-const enforce = (policies: PolicyTable, netns: string): Enforcement => {
-  const enforcement = startEnforcement({ policies, clock: systemClock, logger: silentLogger, netns });
+const enforce = (
+  policies: PolicyTable,
+  netns: string,
+  proxies: readonly string[] | null = null,
+): Enforcement => {
+  const enforcement = startEnforcement({
+    policies,
+    clock: systemClock,
+    logger: silentLogger,
+    netns,
+    proxies: () => proxies,
+  });
   enforcement.rewrite();
   return enforcement;
 };
@@ -186,6 +198,28 @@ test('rules stay while no agent runs, the next one adopts them, and they go with
   await apply([]);
   await check([{ ...denied, isAllowed: true }]);
   for (const { netns } of nodes) assert.deepEqual(tablesOf(netns), []);
+});
+
+test("what another node's proxy sends passes, and nothing else of that node", async () => {
+  await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
+  const [node] = nodes;
+  const [other, pod] = [places.get('node-2'), places.get('z/c')];
+  assert.ok(node && other && pod);
+  places.set('proxy', { ...other, dscp: JUDGED_DSCP });
+  places.set('forger', { ...pod, dscp: JUDGED_DSCP });
+  const packets = (isAllowed: boolean) => [
+    { text: 'proxy → x/b:80/TCP', isAllowed },
+    { text: 'proxy → x/b:53/UDP', isAllowed },
+    { text: 'node-2 → x/b:80/TCP', isAllowed: false },
+    { text: 'forger → x/b:80/TCP', isAllowed: false },
+  ];
+  await check(packets(false));
+  for (const proxies of [sourceAddresses(testPeer(2)), null]) {
+    await node.enforcement.close();
+    node.enforcement = enforce(node.table, node.netns, proxies);
+    await node.enforcement.programmed();
+    await check(packets(proxies !== null));
+  }
 });
 
 test('cleanup removes the rules of an agent that does not run', async () => {

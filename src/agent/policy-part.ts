@@ -23,8 +23,11 @@ export interface PolicyPart {
   guard(network: PodNetwork): PodNetwork;
   /** Resolves when the policies that exist at startup are known, or the agent ends. */
   readonly ready: Promise<void>;
-  /** Sets whether a proxy on this node, which calls `admits`, handles packets to Services. Default: false. */
-  setProxied(isProxied: boolean): void;
+  /**
+   * Sets the addresses of the other nodes, if proxies on the nodes, which call `admits`, handle packets to Services; null
+   * (default): they do not.
+   */
+  setProxies(addresses: readonly string[] | null): void;
   /** See `mayBeDenied` of src/policy. */
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
   /** Returns whether policies allow a client's address to connect to an endpoint. */
@@ -41,7 +44,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
   const table = createPolicyTable(configuration.nodeName);
   const metrics = createMetrics(registry, table, () => enforcement?.elements() ?? 0);
   let enforcement: Enforcement | null = null;
-  let isProxied = false;
+  let proxies: readonly string[] | null = null;
   const changed = () => enforcement?.changed();
   /** Resolves when all needed objects have been read once; rejects when the agent ends. */
   let objects: Promise<unknown> | null = null;
@@ -113,7 +116,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
       policies: table,
       clock,
       logger,
-      isProxied: () => isProxied,
+      proxies: () => proxies,
       onProgrammed: metrics.programmed,
       onFailure: metrics.failed,
     });
@@ -191,10 +194,11 @@ export function startPolicies(context: AgentContext): PolicyPart {
       () => {},
       () => {},
     ),
-    setProxied(wanted) {
-      if (wanted === isProxied) return;
-      isProxied = wanted;
-      enforcement?.rewrite();
+    setProxies(wanted) {
+      const before = proxies;
+      proxies = wanted;
+      if ((before === null) !== (wanted === null)) enforcement?.rewrite();
+      else if (wanted?.join() !== before?.join()) enforcement?.proxiesChanged();
     },
     mayBeDenied: (connection) =>
       table.policyCount > 0 && mayBeDenied(table, { ...connection, node: configuration.nodeName }),

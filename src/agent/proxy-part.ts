@@ -8,6 +8,7 @@ import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import { peerNode, sourceAddresses } from '../network/peer-node.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
 import { createFlowWatch, type FlowWatch } from '../proxy/flow-watch.ts';
@@ -113,7 +114,7 @@ export async function startProxyPart(
     async switchTo(next) {
       await proxy.switchTo(next);
       flows.modeChanged();
-      policies?.setProxied(isProxy(modes.mode));
+      tellProxies();
     },
     onKept: () => proxy.notify(),
     onMode: (mode) => table.setNode(readView(mode).view),
@@ -121,6 +122,12 @@ export async function startProxyPart(
     events,
     logger,
   });
+  function tellProxies(): void {
+    const others = nodes.list().filter(({ metadata }) => metadata?.name !== configuration.nodeName);
+    policies?.setProxies(
+      isProxy(modes.mode) ? others.flatMap((one) => sourceAddresses(peerNode(one))).sort() : null,
+    );
+  }
   const reports = createProxyEvents({ nodeName: configuration.nodeName, services, events, logger });
   applyConntrackSettings(proxied.conntrack, availableParallelism(), logger);
   const conntrack = createConntrackReconciler({
@@ -219,7 +226,7 @@ export async function startProxyPart(
   feedServices({ table, services, slices, metrics, notify: () => proxy.notify() });
   proxy.notify();
   if (policies && isProxy(modes.mode)) {
-    policies.setProxied(true);
+    tellProxies();
     // Before that, connections cannot be rejected correctly.
     await policies.ready;
   }
@@ -229,7 +236,10 @@ export async function startProxyPart(
   };
   serviceCidrs.handle({ onAdd: updateView, onUpdate: updateView, onDelete: updateView });
   const followNode = (changed: Node) => {
-    if (changed.metadata?.name !== configuration.nodeName) return;
+    if (changed.metadata?.name !== configuration.nodeName) {
+      tellProxies();
+      return;
+    }
     self = withAddress(changed, configuration.nodeAddress);
     try {
       updateView();
@@ -241,7 +251,7 @@ export async function startProxyPart(
     }
     modes.follow(changed);
   };
-  nodes.handle({ onAdd: followNode, onUpdate: followNode });
+  nodes.handle({ onAdd: followNode, onUpdate: followNode, onDelete: tellProxies });
   void proxy.programmed.then(async () => {
     await modes.removeEarlier((earlier) => open(earlier, null));
     if (evidence !== null) return;

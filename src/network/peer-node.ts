@@ -1,4 +1,4 @@
-import { canonicalAddress, familyOf, type IPFamily, parseCidr } from '../lib/address.ts';
+import { addressAt, canonicalAddress, familyOf, type IPFamily, parseCidr } from '../lib/address.ts';
 
 /** A node as its neighbours see it. */
 export interface PeerNode {
@@ -33,6 +33,15 @@ export function peerNode(node: NodeObject): PeerNode {
       .filter((address) => address !== null),
     podCidrs: cidrs.map((text) => parseCidr(text)?.text).filter((text) => text !== undefined),
   };
+}
+
+/**
+ * The addresses that a node's own processes send from to pods of other nodes: its own, and over VXLAN the tunnel's (the
+ * first of the pods' network) or the bridge's (the second), which no pod is given.
+ */
+export function sourceAddresses({ addresses, podCidrs }: PeerNode): string[] {
+  const networks = podCidrs.flatMap((text) => parseCidr(text) ?? []);
+  return [...addresses, ...networks.flatMap((cidr) => [addressAt(cidr, 0), addressAt(cidr, 1)])];
 }
 
 /** The first address of a family. */

@@ -119,6 +119,7 @@ function printStatement(statement: Statement): string {
       const prefix = mask && ADDRESS_TYPES.has(type) ? prefixOf(mask) : null;
       if (prefix !== null) return `${text} ${sign}${formatField(type, value)}/${prefix}`;
       if (statement === destinationIsLocal || statement === sourceIsLocal) return `${text} local`;
+      if (field === 'ip.dscp' || field === 'ip6.dscp') return `${text} ${sign}${readDscp(value, field)}`;
       const bits = mask ? ` & ${formatField(type, mask)}` : '';
       return `${text}${bits} ${sign}${formatField(type, value)}`;
     }
@@ -130,6 +131,8 @@ function printStatement(statement: Statement): string {
       return `dnat to ${printKey(statement.key)} map @${statement.map}`;
     case 'mark':
       return `meta mark set meta mark and ${hex(statement.keep)}${statement.set === 0 ? '' : ` xor ${hex(statement.set)}`}`;
+    case 'dscp':
+      return `ip dscp set ${statement.value}`;
     case 'mark-from':
       return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
     case 'update':
@@ -142,6 +145,9 @@ function printStatement(statement: Statement): string {
       return statement.with === 'tcp-reset' ? 'reject with tcp reset' : 'reject';
   }
 }
+
+const readDscp = ([first = 0, second = 0]: Uint8Array, field: 'ip.dscp' | 'ip6.dscp'): number =>
+  field === 'ip.dscp' ? second >> 2 : ((first & 0x0f) << 2) | (second >> 6);
 
 const printKey = (key: readonly KeyPart[]): string =>
   key

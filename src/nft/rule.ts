@@ -20,6 +20,7 @@ import {
   rejectPort,
   rejectWithReset,
   setMeta,
+  setPayload,
   sourceType,
   updateMap,
   verdict as verdictExpression,
@@ -48,6 +49,9 @@ export const FIELDS = {
   'ip.daddr': field(ipv4Address, 'ip daddr', (to) => payload(BASE.network, 16, 4, to)),
   'ip6.saddr': field(ipv6Address, 'ip6 saddr', (to) => payload(BASE.network, 8, 16, to)),
   'ip6.daddr': field(ipv6Address, 'ip6 daddr', (to) => payload(BASE.network, 24, 16, to)),
+  // The header's first two bytes, of which DSCP_MASK are the code point.
+  'ip.dscp': field(port, 'ip dscp', (to) => payload(BASE.network, 0, 2, to)),
+  'ip6.dscp': field(port, 'ip6 dscp', (to) => payload(BASE.network, 0, 2, to)),
   'th.sport': field(port, 'th sport', (to) => payload(BASE.transport, 0, 2, to)),
   'th.dport': field(port, 'th dport', (to) => payload(BASE.transport, 2, 2, to)),
   'meta.l4proto': field(protocol, 'meta l4proto', (to) => meta(META.protocol, to)),
@@ -97,6 +101,8 @@ export type Statement =
   | { readonly kind: 'dnat'; readonly key: readonly KeyPart[]; readonly map: string }
   /** Keeps these bits of the mark, and sets those. */
   | { readonly kind: 'mark'; readonly keep: number; readonly set: number }
+  /** Sets the differentiated services code point. */
+  | { readonly kind: 'dscp'; readonly value: number }
   | { readonly kind: 'mark-from'; readonly key: readonly KeyPart[]; readonly map: string }
   /** Adds an element to a map, or refreshes its timeout and keeps its data. */
   | {
@@ -146,6 +152,19 @@ export const setMark = (keep: number, set: number): Statement => ({
   keep: keep >>> 0,
   set: set >>> 0,
 });
+/** The differentiated services code point in the first two bytes of a header. */
+const DSCP_MASK: Readonly<Record<IPFamily, Uint8Array>> = {
+  ipv4: Uint8Array.of(0, 0xfc),
+  ipv6: Uint8Array.of(0x0f, 0xc0),
+};
+const dscpBytes = (value: number, family: IPFamily): Uint8Array =>
+  family === 'ipv4' ? Uint8Array.of(0, value << 2) : Uint8Array.of(value >> 2, (value & 3) << 6);
+/** Where the header's checksum is; IPv6 has none. */
+const CHECKSUM_AT: Readonly<Record<IPFamily, number | null>> = { ipv4: 10, ipv6: null };
+
+export const hasDscp = (value: number, family: IPFamily): Statement =>
+  is(family === 'ipv4' ? 'ip.dscp' : 'ip6.dscp', dscpBytes(value, family), DSCP_MASK[family]);
+export const setDscp = (value: number): Statement => ({ kind: 'dscp', value });
 export const markFrom = (map: string, ...key: readonly KeyPart[]): Statement => ({
   kind: 'mark-from',
   key,
@@ -260,6 +279,17 @@ function compileStatement(statement: Statement, family: IPFamily): Expression[] 
         meta(META.mark, 0),
         bitwise(0, 0, hostOrder(statement.keep, 4), hostOrder(statement.set, 4)),
         setMeta(META.mark, 0),
+      ];
+    case 'dscp':
+      return [
+        payload(BASE.network, 0, 2, 0),
+        bitwise(
+          0,
+          0,
+          DSCP_MASK[family].map((byte) => ~byte & 0xff),
+          dscpBytes(statement.value, family),
+        ),
+        setPayload(BASE.network, 0, 2, 0, CHECKSUM_AT[family]),
       ];
     case 'mark-from': {
       const data = keyWords(statement.key);

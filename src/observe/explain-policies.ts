@@ -36,8 +36,9 @@ export function explainPolicies(
       ? [sent]
       : candidates.map(({ endpoint, masquerade }): PolicyPacket => {
           const reached = { ...sent, destination: endpoint.ip, port: endpoint.port };
-          const isRewritten = masquerade || isProxied(view, map.node.name);
-          if (!isRewritten || endpoint.nodeName === map.node.name) return reached;
+          // A proxy asks the policies about its client, whatever address the endpoint sees.
+          if (!masquerade || isProxied(view, map.node.name) || endpoint.nodeName === map.node.name)
+            return reached;
           const address = map.node[endpoint.ip.includes(':') ? 'ipv6' : 'ipv4'];
           return { ...reached, seenFrom: address ?? packet.source };
         });

@@ -11,6 +11,7 @@ import {
   createPolicyRendering,
   POLICY_TABLE,
   type PolicyRendering,
+  PROXIES_OWNER,
   podOwner,
   policyOwner,
 } from './render.ts';
@@ -36,8 +37,8 @@ export interface EnforcementOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly netns?: NetnsRef;
-  /** See `PolicyRenderOptions.proxied`. */
-  readonly isProxied?: () => boolean;
+  /** See `PolicyRenderOptions.proxies`. */
+  readonly proxies?: () => readonly string[] | null;
   readonly onProgrammed?: (done: PolicyProgramming) => void;
   readonly onFailure?: (error: unknown) => void;
 }
@@ -48,6 +49,8 @@ export interface Enforcement {
   changed(): void;
   /** Something that is not in the table of policies has changed: all is written again. */
   rewrite(): void;
+  /** The addresses of the other nodes' proxies have changed; that there are any has not. */
+  proxiesChanged(): void;
   /** Resolves when the kernel has everything that was in the table of policies when it was called. */
   programmed(): Promise<void>;
   /** Elements in the kernel's sets. */
@@ -57,7 +60,7 @@ export interface Enforcement {
 }
 
 export function startEnforcement(options: EnforcementOptions): Enforcement {
-  const { policies, clock, logger, netns, isProxied, onProgrammed, onFailure } = options;
+  const { policies, clock, logger, netns, proxies, onProgrammed, onFailure } = options;
   const tables = new Tables({
     families: FAMILIES,
     name: POLICY_TABLE,
@@ -72,6 +75,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   let renderings = renderAll();
   const chainsWritten = new Map<Table, number>();
   let isWhole = true;
+  let haveProxiesChanged = false;
   let changedAt: number | null = null;
   let running: Promise<void> | null = null;
   let isClosed = false;
@@ -82,8 +86,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   const waiting: { readonly until: number; readonly resolve: () => void }[] = [];
 
   function renderAll(): ReadonlyMap<IPFamily, PolicyRendering> {
-    const proxied = isProxied?.() ?? false;
-    return new Map(FAMILIES.map((family) => [family, createPolicyRendering(policies, { family, proxied })]));
+    return new Map(FAMILIES.map((family) => [family, createPolicyRendering(policies, { family, proxies })]));
   }
 
   function ask(): void {
@@ -112,11 +115,13 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     const [target, started, whole] = [asked, changedAt ?? performance.now(), isWhole];
     changedAt = null;
     isWhole = false;
+    const others = haveProxiesChanged;
+    haveProxiesChanged = false;
     const change = policies.commit();
     try {
       let operations = 0;
       if (whole) renderings = renderAll();
-      for (const table of tables) operations += await write(table, change, whole);
+      for (const table of tables) operations += await write(table, change, others, whole);
       retryMs = FIRST_RETRY_MS;
       done = target;
       if (operations > 0) onProgrammed?.({ operations, latencyMs: performance.now() - started });
@@ -142,7 +147,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   }
 
   /** Returns the number of messages and elements. */
-  async function write(table: Table, change: PolicyChange, whole: boolean): Promise<number> {
+  async function write(table: Table, change: PolicyChange, others: boolean, whole: boolean): Promise<number> {
     const rendering = renderings.get(table.family);
     if (!rendering) return 0;
     if (!policies.isolatesPods(table.family)) {
@@ -156,6 +161,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       const groups = new Map<string, ElementGroup | null>();
       for (const key of change.policies) groups.set(policyOwner(key), rendering.policy(key));
       for (const key of change.pods) groups.set(podOwner(key), rendering.pod(key));
+      if (others) groups.set(PROXIES_OWNER, rendering.proxies());
       const { operations } = groups.size > 0 ? await table.change(groups) : { operations: 0 };
       report(table);
       if (table.chains.size <= 2 * (chainsWritten.get(table) ?? 0) + SPARE_CHAINS) return operations;
@@ -203,6 +209,10 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       if (policies.hasChanges || isWhole) ask();
     },
     rewrite,
+    proxiesChanged() {
+      haveProxiesChanged = true;
+      ask();
+    },
     programmed() {
       if (policies.hasChanges) ask();
       if (done >= asked) return Promise.resolve();

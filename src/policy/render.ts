@@ -1,3 +1,4 @@
+import { JUDGED_DSCP } from '../kernel/dscp.ts';
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../lib/address.ts';
@@ -10,6 +11,7 @@ import {
   type Field,
   goto,
   hasAny,
+  hasDscp,
   IPS_DST_NAT,
   inSet,
   is,
@@ -61,9 +63,10 @@ const MAX_LABEL = 200;
 export interface PolicyRenderOptions {
   readonly family: IPFamily;
   /**
-   * Packets to Services go to a proxy on the node, which asks the policies itself (userspace mode). Default: false.
+   * Packets to Services go to proxies on the nodes, which ask the policies themselves (userspace mode): the addresses of
+   * the other nodes. Null (default): there are none, which a rendering takes for granted once it is made.
    */
-  readonly proxied?: boolean;
+  readonly proxies?: (() => readonly string[] | null) | undefined;
 }
 
 /** Renders what one node enforces for one family. Fragments are kept, so that equal ones are the same object. */
@@ -74,6 +77,8 @@ export interface PolicyRendering {
   pod(key: string): ElementGroup | null;
   /** The elements of a policy, which its chains need; null: it isolates no pod of this node. */
   policy(key: string): ElementGroup | null;
+  /** The elements of the other nodes' proxies; null: none. */
+  proxies(): ElementGroup | null;
   /** Forgets fragments; the whole table has to be written next. */
   reset(): void;
 }
@@ -86,15 +91,19 @@ const MAP_OF: Readonly<Record<Direction, string>> = {
   egress: 'isolated-egress',
 };
 
+/** Addresses of the nodes whose proxies ask the policies about their clients before they connect. */
+const PROXIES = 'proxies';
+export const PROXIES_OWNER = 'proxies';
 /** Pairs of each isolated pod's address with itself. */
 const ITSELF = 'itself';
 
 export function createPolicyRendering(
   policies: PolicyTable,
-  { family, proxied = false }: PolicyRenderOptions,
+  { family, proxies = () => null }: PolicyRenderOptions,
 ): PolicyRendering {
   const { source, destination } = addressFields(family);
   const key: readonly Field[] = [destination, 'meta.l4proto', 'th.dport'];
+  const isProxied = proxies() !== null;
   const fragments = new Map<string, Fragment>();
 
   /** One object for each name: what is named alike is alike. */
@@ -195,6 +204,9 @@ export function createPolicyRendering(
       ...list.map((policy) => [jump(chainOf(policy, direction))]),
       // Last: what policies allow need not be compared.
       [inSet(ITSELF, source, destination), accept],
+      ...(direction === 'ingress' && isProxied
+        ? [[hasDscp(JUDGED_DSCP, family), inSet(PROXIES, source), accept]]
+        : []),
       [drop],
     ];
     const own = fragment(`chain ${name}`, () => ({ chains: [{ name, rules }], sets: [] }));
@@ -209,14 +221,16 @@ export function createPolicyRendering(
       const put = (owner: string, rendered: ElementGroup | null) => rendered && groups.set(owner, rendered);
       for (const one of active) put(policyOwner(one), rendering.policy(one));
       for (const one of pods) put(podOwner(one), rendering.pod(one));
+      put(PROXIES_OWNER, rendering.proxies());
       return {
         family,
         name: POLICY_TABLE,
-        chains: baseChains(family, proxied),
+        chains: baseChains(family, isProxied),
         sets: [
           { name: MAP_OF.egress, key: typesOf(source), data: 'verdict' },
           { name: MAP_OF.ingress, key: typesOf(destination), data: 'verdict' },
           { name: ITSELF, key: typesOf(source, destination) },
+          ...(isProxied ? [{ name: PROXIES, key: typesOf(source) }] : []),
         ],
         groups,
       };
@@ -281,6 +295,13 @@ export function createPolicyRendering(
         }),
       );
       return group(list, [policyFragment(policy)]);
+    },
+    proxies() {
+      const own = [...new Set(proxies())].filter((address) => familyOf(address) === family);
+      const words = own.flatMap((address) => [...wordsOfAddress(address, family)]);
+      return own.length === 0
+        ? null
+        : group([elements(PROXIES, Uint32Array.from(words), { count: own.length })]);
     },
     reset() {
       fragments.clear();

@@ -1,17 +1,21 @@
+import { JUDGED_DSCP } from '../../kernel/dscp.ts';
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
   accept,
+  CT_NEW,
   destinationIsLocal,
   dnatTo,
   goBack,
   goto,
   hasAny,
+  hasDscp,
   hasNone,
   IPS_DST_NAT,
   inSet,
   jump,
   type Rule,
+  setDscp,
   vmap,
 } from '../../nft/rule.ts';
 import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
@@ -90,6 +94,19 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
         rules.restricted,
         ...pods,
         [goto('from-node')],
+      ],
+    },
+    {
+      name: 'clear-dscp',
+      base: { type: 'filter', hook: 'output', priority: PRIORITY.filter },
+      // Other nodes let connections with this code point pass to isolated pods: only the proxy may open such.
+      rules: [
+        [
+          hasAny('ct.state', CT_NEW),
+          hasNone('meta.mark', 1 << node.masqueradeBit),
+          hasDscp(JUDGED_DSCP, family),
+          setDscp(0),
+        ],
       ],
     },
     {

@@ -112,7 +112,8 @@ export function createPoolListeners({
       fd,
       family,
       balancer,
-      open: () => (protocol === 'TCP' ? openTcp : openUdp)(family, { netns, mark }),
+      open: () =>
+        (protocol === 'TCP' ? openTcp : openUdp)(family, { netns, mark, isJudged: admits !== undefined }),
       clock,
       ...(admits
         ? { admits: (client: string, endpoint: Endpoint) => admits(client, endpoint, protocol) }

@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { JUDGED_DSCP, setSocketDscp } from '../../kernel/dscp.ts';
 import { libc, systemError } from '../../kernel/libc.ts';
 import { bindUdpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -13,23 +14,30 @@ export interface SocketOptions {
   readonly netns: NetnsRef | undefined;
   /** The node's masquerade mark: by it the rules know the proxy's own connections, which they let pass. */
   readonly mark: number;
+  /** The network policies are asked before: the endpoint's node is told so, since it does not see the client. */
+  readonly isJudged: boolean;
 }
 
 /** An unconnected TCP socket for a connection to an endpoint. */
-export function openTcp(family: IPFamily, { netns, mark }: SocketOptions): number {
-  return marked(openTcpIn(netns ?? { path: '/proc/thread-self/ns/net' }, family), mark);
+export function openTcp(family: IPFamily, options: SocketOptions): number {
+  return marked(openTcpIn(options.netns ?? { path: '/proc/thread-self/ns/net' }, family), family, options);
 }
 
 /** A UDP socket with a port of its own, for a client's datagrams to an endpoint. */
-export function openUdp(family: IPFamily, { netns, mark }: SocketOptions): number {
-  return marked(bindUdpIn(netns ?? null, family === 'ipv4' ? '0.0.0.0' : '::', 0), mark);
+export function openUdp(family: IPFamily, options: SocketOptions): number {
+  return marked(bindUdpIn(options.netns ?? null, family === 'ipv4' ? '0.0.0.0' : '::', 0), family, options);
 }
 
-function marked(fd: number, mark: number): number {
+function marked(fd: number, family: IPFamily, { mark, isJudged }: SocketOptions): number {
   const value = new Uint8Array(4);
   new DataView(value.buffer).setUint32(0, mark, true);
-  if (libc().setsockopt(fd, SOL_SOCKET, SO_MARK, value, value.length) === 0) return fd;
-  const error = systemError('mark socket', undefined, 'marking needs CAP_NET_ADMIN');
-  closeSync(fd);
-  throw error;
+  try {
+    if (libc().setsockopt(fd, SOL_SOCKET, SO_MARK, value, value.length) !== 0)
+      throw systemError('mark socket', undefined, 'marking needs CAP_NET_ADMIN');
+    if (isJudged) setSocketDscp(fd, family, JUDGED_DSCP);
+    return fd;
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
 }

@@ -56,7 +56,7 @@ export const NFTA = {
   verdict: { code: 1, chain: 2 },
   generation: { id: 1, processId: 2, processName: 3 },
   expression: { name: 1, data: 2 },
-  payload: { destination: 1, base: 2, offset: 3, length: 4 },
+  payload: { destination: 1, base: 2, offset: 3, length: 4, source: 5, checksumType: 6, checksumOffset: 7 },
   meta: { destination: 1, key: 2, source: 3 },
   ct: { destination: 1, key: 2, direction: 3 },
   cmp: { source: 1, operation: 2, data: 3 },

@@ -30,6 +30,8 @@ const FIB_ADDRESS_TYPE = 3;
 const FIB_SOURCE = 1;
 const FIB_DESTINATION = 2;
 const DYNSET_UPDATE = 1;
+const CHECKSUM_NONE = 0;
+const CHECKSUM_INTERNET = 1;
 
 export const CMP = { equal: 0, notEqual: 1 } as const;
 
@@ -42,6 +44,19 @@ export const payload =
       b.be32(NFTA.payload.base, base);
       b.be32(NFTA.payload.offset, offset);
       b.be32(NFTA.payload.length, length);
+    });
+
+/** Writes bytes of the packet; `checksumAt`: where the Internet checksum is that covers them, if one does. */
+export const setPayload =
+  (base: number, offset: number, length: number, from: number, checksumAt: number | null): Expression =>
+  (b) =>
+    b.expression('payload', () => {
+      b.be32(NFTA.payload.source, register(from));
+      b.be32(NFTA.payload.base, base);
+      b.be32(NFTA.payload.offset, offset);
+      b.be32(NFTA.payload.length, length);
+      b.be32(NFTA.payload.checksumType, checksumAt === null ? CHECKSUM_NONE : CHECKSUM_INTERNET);
+      b.be32(NFTA.payload.checksumOffset, checksumAt ?? 0);
     });
 
 export const meta =

@@ -2,7 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, Socket } from 'node:net';
+import { setSocketDscp } from '../../kernel/dscp.ts';
 import { bindUdpIn, listenTcpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import type { RowPacket } from './policy-rows.ts';
 
 /** Ports that every pod and place listens on. */
@@ -18,7 +20,11 @@ export interface Place {
   readonly netns: NetnsRef;
   /** Of IPv4 and of IPv6. */
   readonly ips: readonly string[];
+  /** The differentiated services code point of what it sends. Default: 0. */
+  readonly dscp?: number;
 }
+
+const familyIn = (address: string): IPFamily => (address.includes(':') ? 'ipv6' : 'ipv4');
 
 /** Runs echo servers in all places; the result closes them. */
 export async function listenEverywhere(places: Iterable<Place>): Promise<() => void> {
@@ -67,12 +73,14 @@ export function arrives(
   if (!client || source === undefined || destination === undefined)
     throw new Error(`no such place: ${from}, ${to}`);
   return protocol === 'TCP'
-    ? connects(client.netns, destination, port, waitMs)
-    : answers(client.netns, { source, sourcePort }, destination, port, waitMs);
+    ? connects(client, destination, port, waitMs)
+    : answers(client, { source, sourcePort }, destination, port, waitMs);
 }
 
-async function connects(netns: NetnsRef, address: string, port: number, waitMs: number): Promise<boolean> {
-  const socket = new Socket({ fd: openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4') });
+async function connects(client: Place, address: string, port: number, waitMs: number): Promise<boolean> {
+  const fd = openTcpIn(client.netns, familyIn(address));
+  setSocketDscp(fd, familyIn(address), client.dscp ?? 0);
+  const socket = new Socket({ fd });
   socket.connect(port, address);
   try {
     return await Promise.race([
@@ -86,7 +94,7 @@ async function connects(netns: NetnsRef, address: string, port: number, waitMs: 
 }
 
 async function answers(
-  netns: NetnsRef,
+  client: Place,
   { source, sourcePort }: { readonly source: string; readonly sourcePort: number },
   address: string,
   port: number,
@@ -94,7 +102,9 @@ async function answers(
 ): Promise<boolean> {
   const socket = createSocket(address.includes(':') ? 'udp6' : 'udp4');
   const listening = once(socket, 'listening');
-  socket.bind({ fd: bindUdpIn(netns, source, sourcePort) });
+  const fd = bindUdpIn(client.netns, source, sourcePort);
+  setSocketDscp(fd, familyIn(address), client.dscp ?? 0);
+  socket.bind({ fd });
   await listening;
   try {
     const answer = once(socket, 'message').then(() => true);
