@@ -1,3 +1,6 @@
+import { closeSync } from 'node:fs';
+import { libc } from '../../src/kernel/libc.ts';
+
 /** Specs that cannot pass on `fairlead up` by its nature, the machine's or the images', and why. */
 export interface NotApplicable {
   /** Part of the spec's name. */
@@ -34,6 +37,34 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
     reason: 'the test bed builds the image kitten without /etc/os-release, which the spec reads',
   },
 ];
+
+/** Specs that need something of the machine's kernel. They wait for minutes where it is missing, and are not run there. */
+export interface KernelNeed {
+  /** A regular expression of spec names. */
+  readonly specs: string;
+  /** Whether the kernel has it. */
+  readonly isThere: () => boolean;
+  readonly reason: string;
+}
+
+const AF_INET = 2;
+const SOCK_STREAM = 1;
+const IPPROTO_SCTP = 132;
+
+export const KERNEL_NEEDS: readonly KernelNeed[] = [
+  {
+    specs: '\\[Feature:SCTPConnectivity\\]',
+    isThere: () => canOpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP),
+    reason:
+      "the machine's kernel has no SCTP sockets (CONFIG_IP_SCTP): the servers of the specs do not start",
+  },
+];
+
+function canOpenSocket(family: number, type: number, protocol: number): boolean {
+  const fd = libc().socket(family, type, protocol);
+  if (fd >= 0) closeSync(fd);
+  return fd >= 0;
+}
 
 /** Why a spec that failed with a message is not applicable in a mode, or null when it is. */
 export function notApplicable(spec: string, mode: string, message: string): string | null {

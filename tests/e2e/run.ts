@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { conformanceDocument } from './conformance-document.ts';
-import { readReport, specNames } from './ginkgo-report.ts';
+import { readReport, type SpecResult, specNames } from './ginkgo-report.ts';
 import { GROUPS, groupNamed, isOfGroup } from './groups.ts';
+import { KERNEL_NEEDS } from './not-applicable.ts';
 import { loadResults, saveResults } from './results.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
@@ -43,6 +44,7 @@ function main(): number {
   const group = groupNamed(positionals[0] ?? '');
   const { mode, 'ip-family': family, name } = values;
   const done = values.resume ? finishedSpecs(group.name, mode, family) : [];
+  const missing = KERNEL_NEEDS.filter(({ isThere }) => !isThere());
   const output = mkdtempSync(join(tmpdir(), 'fairlead-e2e-'));
   const fairlead = (...args: string[]) =>
     execFileSync(FAIRLEAD, [...args, '--name', name], { cwd: ROOT, encoding: 'utf8' }).trim();
@@ -64,7 +66,9 @@ function main(): number {
         'run',
         `--procs=${values.procs}`,
         `--focus=${values.focus ?? group.focus}`,
-        ...[group.skip, ...done.map(exactly)].map((pattern) => `--skip=${pattern}`),
+        ...[group.skip, ...missing.map(({ specs }) => specs), ...done.map(exactly)].map(
+          (pattern) => `--skip=${pattern}`,
+        ),
         `--timeout=${values.timeout}`,
         '--no-color',
         '--poll-progress-after=0',
@@ -84,11 +88,16 @@ function main(): number {
     );
     closeSync(log);
     const text = readFileSync(report, 'utf8');
-    const ran = readReport(text);
+    // When the time is over, ginkgo also reports specs that were not to run.
+    const ran = readReport(text).filter(({ name }) => isOfGroup(group, name));
     const version = execFileSync(join(assets, 'e2e.test'), ['--version'], { encoding: 'utf8' }).trim();
     if (!values['no-save']) {
       const all = specNames(text).filter((spec) => isOfGroup(group, spec));
-      saveResults({ group: group.name, mode, family, version }, ran, all);
+      const left = all.flatMap((spec): SpecResult[] => {
+        const need = missing.find(({ specs }) => new RegExp(specs).test(spec));
+        return need ? [{ name: spec, state: 'skipped', reason: need.reason }] : [];
+      });
+      saveResults({ group: group.name, mode, family, version }, [...ran, ...left], all);
       writeDocument();
     }
     const failed = ran.filter(({ state }) => state === 'failed');
