@@ -5,6 +5,9 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { isRunning, type ProcessIdentity } from '../src/cluster/process-identity.ts';
 import { CONTROL_PLANE } from '../src/cluster/supervision.ts';
+import { readBody } from '../src/kube/client.ts';
+import { readKubeconfig } from '../src/kube/kubeconfig.ts';
+import { httpTransport } from '../src/kube/transport.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import {
   type Cluster,
@@ -132,7 +135,7 @@ describe('up', () => {
     );
     up.kill('SIGINT');
     assert.equal(await ended, 0);
-    assert.match(text, /keeps running; to stop it: fairlead down/);
+    assert.match(text, /keeps running; to remove it: fairlead down/);
     await healthy();
   });
 
@@ -227,6 +230,84 @@ describe('a full disk', () => {
     await cluster.ask('delete', 'deployment', 'gone');
     await healthy();
   });
+});
+
+describe('every endpoint of every server of the bundle answers', () => {
+  test('the API server', async () => {
+    const transport = httpTransport(readKubeconfig(cluster.kubeconfig));
+    const get = async (path: string) => {
+      const { status, body } = await transport({ method: 'GET', path, headers: {} });
+      return { path, status, text: await readBody(body) };
+    };
+    const json = async (path: string) => JSON.parse((await get(path)).text);
+    try {
+      const { paths } = (await json('/')) as { paths: string[] };
+      const schemas = Object.keys(((await json('/openapi/v3')) as { paths: object }).paths);
+      const versions = paths.filter((path) => /^\/(api|apis\/[^/]+)\/v[^/]+$/.test(path));
+      assert.ok(versions.length > 20, paths.join(' '));
+      const lists = await Promise.all(
+        versions.map(async (path) => {
+          const { resources = [] } = (await json(path)) as {
+            resources?: { name: string; verbs: string[] }[];
+          };
+          return resources.filter(({ verbs }) => verbs.includes('list')).map(({ name }) => `${path}/${name}`);
+        }),
+      );
+      const places = ['', '/livez', '/readyz', '/healthz'].map((path) => `${path}/`);
+      const node = ['healthz', 'pods', 'metrics', 'metrics/resource', 'stats/summary', 'configz', 'logs/'];
+      const all = [
+        ...places,
+        ...paths,
+        ...schemas.map((name) => `/openapi/v3/${name}`),
+        ...lists.flat(),
+        ...node.map((path) => `/api/v1/nodes/node-1/proxy/${path}`),
+      ];
+      for (const path of all) {
+        const { status, text } = await get(path);
+        assert.equal(status, 200, `${path}: ${status} ${text.slice(0, 300)}`);
+      }
+    } finally {
+      transport.close();
+    }
+  });
+
+  test('an agent', async () => {
+    const paths = [
+      ...['configz', 'flagz', 'healthz', 'metrics', 'proxyMode', 'statusz'].map((path) => `10249/${path}`),
+      ...['healthz', 'livez'].map((path) => `10256/${path}`),
+    ];
+    const script = `for (const path of ${JSON.stringify(paths)}) console.log((await fetch('http://127.0.0.1:' + path)).status, path)`;
+    const words = ['exec', 'node/node-1', '--', process.execPath, '--input-type=module', '-e', script];
+    const { out, error } = await cluster.fairlead(...words);
+    assert.equal(out, paths.map((path) => `200 ${path}\n`).join(''), error);
+  });
+});
+
+describe('a pod cannot read', () => {
+  const asked = async (url: string) => {
+    const script = `
+      process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
+      const token = (await import('node:fs')).readFileSync('/var/run/secrets/kubernetes.io/serviceaccount/token', 'utf8');
+      const headers = { authorization: 'Bearer ' + token };
+      console.log(await fetch(${JSON.stringify(url)}, { headers }).then((r) => r.status, (e) => e.cause?.code ?? String(e)));`;
+    const program = ['/opt/fairlead/node', '--no-warnings', '--input-type=module', '-e', script];
+    const { out, error } = await cluster.fairlead('exec', 'client', '--', ...program);
+    return out.trim() + error;
+  };
+  const node = () => cluster.state().nodes[0]?.addresses[0];
+  const rows: readonly [what: string, url: () => string, answer: RegExp][] = [
+    ['metrics of the API server', () => 'https://kubernetes.default/metrics', /^403$/],
+    ['metrics of an agent', () => `http://${node()}:10249/metrics`, /^ECONNREFUSED$/],
+    ['the configuration of an agent', () => `http://${node()}:10249/configz`, /^ECONNREFUSED$/],
+    [
+      'a node’s pods',
+      () => `https://${node()}:10250/pods`,
+      /^(401|EPROTO|ECONNRESET|ERR_SSL\w+|UND_ERR_SOCKET)$/,
+    ],
+  ];
+  for (const [what, url, answer] of rows) {
+    test(what, async () => assert.match(await asked(url()), answer));
+  }
 });
 
 test('a mode switch does not depend on the reader of its output', async () => {

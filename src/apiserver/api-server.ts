@@ -222,6 +222,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       const server = await serveHttps(listeners, {
         tls: options.tls,
         authenticators: security.authenticators,
+        clock,
         logger,
         handle,
       });

@@ -3,9 +3,11 @@ import { once } from 'node:events';
 import { connect as connectHttp2 } from 'node:http2';
 import { after, before, test } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
+import { manualClock } from '../lib/clock.ts';
 import { CORE, configMap, startApi } from './testing/api.ts';
 
-const api = startApi();
+const clock = manualClock(Date.now());
+const api = startApi({ clock });
 let port = 0;
 const admin = api.authority.issue({
   commonName: 'admin',
@@ -205,6 +207,25 @@ test('bytes that are not HTTP', async () => {
   }
   await serves();
 });
+
+for (const [what, head, status] of [
+  ['a body that never comes', `POST ${CORE}/configmaps HTTP/1.1`, 408],
+  ['a body that never comes, and is not needed', `GET ${CORE}/configmaps/there HTTP/1.1`, 200],
+] as const) {
+  test(`${what}: the answer comes, and the connection is closed`, async () => {
+    const socket = await open();
+    let text = '';
+    socket.on('data', (chunk: Buffer) => {
+      text += chunk.toString('latin1');
+    });
+    const closed = once(socket, 'close');
+    socket.write(`${head}\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"a"`);
+    const ticking = setInterval(() => clock.advance(10_000), 20);
+    await closed.finally(() => clearInterval(ticking));
+    assert.match(text, new RegExp(`^HTTP/1\\.1 ${status} `));
+    await serves();
+  });
+}
 
 test('HTTP/2: streams that are reset, and a connection that is cut', async () => {
   const session = connectHttp2(`https://127.0.0.1:${port}`, { ca: api.authority.cert, ...admin });

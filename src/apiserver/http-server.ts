@@ -2,6 +2,7 @@ import { createServer as createHttp1, type Server as Http1Server, type IncomingM
 import { createServer as createHttp2, type ServerHttp2Session } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { createServer as createTls, type TLSSocket, type Server as TlsServer } from 'node:tls';
+import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { authenticate } from './authentication/authenticate.ts';
 import type { Authenticator, ClientCertificate } from './authentication/authenticator.ts';
@@ -30,6 +31,7 @@ export type Listener = { readonly fd: number } | { readonly host: string; readon
 export interface HttpServerOptions {
   readonly tls: TlsMaterial;
   readonly authenticators: readonly Authenticator[];
+  readonly clock: Clock;
   readonly logger: Logger;
   readonly handle: Handler;
 }
@@ -204,7 +206,7 @@ async function respondTo(
       internal: false,
       signal,
       upgrade,
-      ...readableBody(request, upgrade !== null),
+      ...readableBody(request, upgrade !== null, options.clock),
     };
     return await options.handle(incoming);
   } catch (error) {

@@ -85,7 +85,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
     dns: { addresses: state.dnsAddresses, refuseAtOnce: true },
     loadBalancer: { interface: UPLINK },
     healthzBindAddress: '[::]:10256',
-    metricsBindAddress: '[::]:10249',
+    metricsBindAddress: '127.0.0.1:10249',
   };
 }
 

@@ -57,6 +57,7 @@ export const ERROR_CODES = {
   Invalid: 'the object is invalid',
   MethodNotAllowed: 'the path does not support the method',
   NotFound: 'there is nothing at the path',
+  Forbidden: 'the client may not do this',
   Unauthorized: 'the request has no valid credentials',
   // Reasons of waiting containers and of pod events, as kubelet names them
   CreateContainerConfigError: 'the configuration of a container cannot be made',

@@ -23,6 +23,9 @@ export interface HealthCheckServers {
   close(): void;
 }
 
+/** Requests must be complete by then, with their bodies. */
+const REQUEST_MS = 10_000;
+
 interface Running {
   check: HealthCheck;
   readonly addresses: string;
@@ -36,7 +39,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
 
   const start = (key: string, check: HealthCheck, addresses: readonly string[]): void => {
     const servers = addresses.map((address) => {
-      const server = createServer((_, response) => {
+      const server = createServer({ requestTimeout: REQUEST_MS }, (_, response) => {
         const current = running.get(key)?.check ?? check;
         const healthy = options.isProxyHealthy();
         const body = JSON.stringify({

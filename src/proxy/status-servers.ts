@@ -134,6 +134,8 @@ async function metricsAnswer(options: StatusOptions, path: string): Promise<Answ
   }
 }
 
+/** Requests must be complete by then, with their bodies. */
+const REQUEST_MS = 10_000;
 const PATHS = ['/configz', '/flagz', '/healthz', '/metrics', '/proxyMode', '/statusz'];
 const WARNING =
   'Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.';
@@ -180,7 +182,7 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
       });
   };
   const open = () => {
-    server = createServer(respond);
+    server = createServer({ requestTimeout: REQUEST_MS }, respond);
     server.on('error', (error) => {
       if (options.onBindFailure) {
         options.onBindFailure(new Error(`${field}: ${messageOf(error)}`, { cause: error }));

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type Http2ServerRequest, type Http2ServerResponse, constants as http2 } from 'node:http2';
 import { type Duplex, Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
+import type { Clock } from '../../lib/clock.ts';
 import { StatusError } from '../status-error.ts';
 import type { IncomingRequest, PlainResponse } from './request.ts';
 
@@ -30,12 +31,13 @@ const CONNECTION_HEADERS = new Set([
 export function readableBody(
   request: HttpRequest,
   isUpgrade: boolean,
+  clock: Clock,
 ): Pick<IncomingRequest, 'body' | 'stream'> {
   if (isUpgrade) return { body: async () => Buffer.alloc(0), stream: () => Readable.from([]) };
-  return { body: () => wholeBody(request), stream: () => request };
+  return { body: () => wholeBody(request, clock), stream: () => request };
 }
 
-function wholeBody(request: HttpRequest): Promise<Buffer> {
+function wholeBody(request: HttpRequest, clock: Clock): Promise<Buffer> {
   const tooLarge = () =>
     new StatusError(413, 'RequestEntityTooLarge', `Request entity too large: limit is ${MAX_BODY_BYTES}`, {});
   return new Promise((resolve, reject) => {
@@ -45,7 +47,7 @@ function wholeBody(request: HttpRequest): Promise<Buffer> {
     }
     const chunks: Buffer[] = [];
     let size = 0;
-    const late = setTimeout(() => {
+    const cancelLate = clock.after(BODY_MS, () => {
       finish();
       reject(
         new StatusError(
@@ -55,7 +57,7 @@ function wholeBody(request: HttpRequest): Promise<Buffer> {
           {},
         ),
       );
-    }, BODY_MS);
+    });
     const data = (chunk: Buffer) => {
       size += chunk.length;
       chunks.push(chunk);
@@ -78,7 +80,7 @@ function wholeBody(request: HttpRequest): Promise<Buffer> {
       );
     };
     const finish = () => {
-      clearTimeout(late);
+      cancelLate();
       request.off('data', data).off('end', end).off('close', gone).off('error', gone);
       request.pause();
     };
@@ -149,7 +151,10 @@ function abandonBody(
   headers: Record<string, unknown>,
   isHttp2: boolean,
 ): void {
-  if (request.method === 'GET' || request.method === 'HEAD') return;
+  // Without a body, a request may count as incomplete while it is answered.
+  const { headers: sent } = request;
+  const isWithoutBody = sent['transfer-encoding'] === undefined && Number(sent['content-length'] ?? 0) === 0;
+  if ((request.method === 'GET' || request.method === 'HEAD') && (isHttp2 || isWithoutBody)) return;
   if (!isHttp2) headers['connection'] = 'close';
   request.resume();
   response.on('finish', () => {

@@ -3,10 +3,10 @@ import { connect, isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
+import { authorizeClient } from './client-authorization.ts';
+import { reasonOf, STATUS_CODES } from './request-path.ts';
 
 const CONNECT_MS = 10_000;
-/** The group of the API server's own identity; nodes and other clients may not connect through this one. */
-const PRIVILEGED_GROUP = 'system:masters';
 
 /**
  * Connects the API server to an address that this node reaches (HTTP CONNECT): pods and Services have no route from
@@ -18,8 +18,10 @@ export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buf
     socket.end(
       `HTTP/1.1 ${code} ${text.replace(/[^\x20-\x7e]/g, ' ')}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n`,
     );
-  if (!isPrivileged(request.socket as TLSSocket)) {
-    refuse(403, 'only the API server may connect through a node');
+  try {
+    authorizeClient(request.socket as TLSSocket);
+  } catch (error) {
+    refuse(STATUS_CODES[reasonOf(error)], messageOf(error));
     return;
   }
   const [, bracketed, plain, port = ''] =
@@ -50,10 +52,4 @@ export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buf
     if (connected) socket.destroy();
   });
   socket.on('close', () => target.destroy());
-}
-
-function isPrivileged(socket: TLSSocket): boolean {
-  if (!socket.authorized) return false;
-  const groups = socket.getPeerCertificate().subject?.O as string | string[] | undefined;
-  return [groups ?? []].flat().includes(PRIVILEGED_GROUP);
 }

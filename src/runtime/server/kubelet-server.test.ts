@@ -17,6 +17,8 @@ const folder = mkdtempSync(join(tmpdir(), 'flt-kubelet-'));
 const LOG = '2026-01-01T00:00:01.000000000+00:00 stdout F hello\n';
 let server: Server;
 let authorized = true;
+let group = 'system:masters';
+const client = () => ({ authorized, getPeerCertificate: () => ({ subject: { O: group } }) });
 const silent = { warn() {}, info() {}, debug() {}, error() {} } as unknown as Logger;
 
 const container = {
@@ -61,11 +63,11 @@ before(async () => {
     usage: createUsageReader(null, clock),
   });
   server = createServer((request, response) => {
-    Object.assign(request.socket, { authorized });
+    Object.assign(request.socket, client());
     listeners.request(request, response);
   });
   server.on('upgrade', (request, socket, head) => {
-    Object.assign(socket, { authorized });
+    Object.assign(socket, client());
     listeners.upgrade(request, socket, head);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -157,6 +159,15 @@ describe('requests', () => {
       assert.match(await upgrade('/exec/ns/web/main?command=x', WEBSOCKET), /^HTTP\/1.1 401 /);
     } finally {
       authorized = true;
+    }
+  });
+  test('other certificates than the API server’s get 403', async () => {
+    group = 'system:nodes';
+    try {
+      assert.match(await get('/configz'), /^HTTP\/1.1 403 /);
+      assert.match(await upgrade('/exec/ns/web/main?command=x', WEBSOCKET), /^HTTP\/1.1 403 /);
+    } finally {
+      group = 'system:masters';
     }
   });
 });

@@ -6,6 +6,7 @@ import type { TLSSocket } from 'node:tls';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { KubeletOptions } from '../options.ts';
+import { authorizeClient } from './client-authorization.ts';
 import { serveConnect } from './connect-tunnel.ts';
 import { findLogPlace, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
@@ -109,6 +110,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
   },
 };
 
+/** A request with its body must be complete by then; responses and upgraded connections may last longer. */
+const REQUEST_MS = 30_000;
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 function statsSources({ options, pods, usage }: RequestContext) {
@@ -138,6 +141,7 @@ export async function serveKubelet(
   const listeners = requestListeners(context);
   const servers = options.nodeAddresses.map((address) => {
     const server = createServer(tls, listeners.request);
+    server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);
     // The descriptor is opened here, so that an address in use is an error at once and by name.
@@ -184,9 +188,7 @@ export function requestListeners(context: RequestContext): {
 }
 
 function respond(context: RequestContext, request: IncomingMessage, response: ServerResponse): void {
-  if (!(request.socket as TLSSocket).authorized) {
-    throw requestError('Unauthorized', 'a certificate of the cluster is needed');
-  }
+  authorizeClient(request.socket as TLSSocket);
   const path = parseRequestPath(request.url);
   const first = path.parts[0] ?? '';
   const route = Object.hasOwn(ROUTES, first) ? ROUTES[first] : undefined;

@@ -27,6 +27,7 @@ export function parseRequestPath(target: string | undefined): RequestPath {
 export const STATUS_CODES = {
   BadRequest: 400,
   Unauthorized: 401,
+  Forbidden: 403,
   NotFound: 404,
   MethodNotAllowed: 405,
   Invalid: 422,

@@ -8,6 +8,7 @@ import { runAttachSession } from '../attach-session.ts';
 import { runExecSession } from '../exec-session.ts';
 import { acceptPortForward } from '../streams/port-forward.ts';
 import { acceptRemoteCommand } from '../streams/remote-command.ts';
+import { authorizeClient } from './client-authorization.ts';
 import type { RequestContext } from './kubelet-server.ts';
 import { parseRequestPath, requestError, STATUS_CODES, type StatusReason } from './request-path.ts';
 
@@ -21,9 +22,7 @@ export async function serveUpgrade(
   socket: Duplex,
   head: Buffer,
 ): Promise<void> {
-  if (!(socket as TLSSocket).authorized) {
-    throw requestError('Unauthorized', 'a certificate of the cluster is needed');
-  }
+  authorizeClient(socket as TLSSocket);
   const { parts, path, query } = parseRequestPath(request.url);
   const [what, namespace = '', name = '', container = ''] = parts;
   if (what !== 'exec' && what !== 'attach' && what !== 'portForward') {
