@@ -14,7 +14,7 @@ export interface ApplyReport {
   readonly kernelMs: number;
   /** Messages, elements or lines written: the mode's unit of work. */
   readonly operations: number;
-  /** In iptables mode: rules written now, and all of them where everything was programmed (else null). */
+  /** In iptables mode: the number of rules written, and the total after a full sync (else null). */
   readonly rules?: readonly {
     readonly family: IPFamily;
     readonly table: 'nat' | 'filter';
@@ -45,25 +45,25 @@ export interface Drift {
   readonly kind: 'missing' | 'unexpected' | 'different';
 }
 
-/** What every mode is created with. */
+/** The options of all modes. */
 export interface DataplaneOptions {
   readonly families: readonly IPFamily[];
-  /** Where to program; default: the namespace of this process. */
+  /** The namespace to program; default: that of this process. */
   readonly netns?: NetnsRef | undefined;
   readonly logger?: Logger | undefined;
   readonly clock?: Clock | undefined;
   /** Called when another program changed what the mode wrote: call `verify`, then `sync`. */
   readonly onForeignChange?: (() => void) | undefined;
   /**
-   * The mode's nf_tables tables belong to this process, which others cannot change, and survive it, where the kernel can
-   * (6.9). Default: true.
+   * Whether the mode's nf_tables tables are owned by this process, so that others cannot change them, and survive it, if
+   * the kernel supports it (6.9). Default: true.
    */
   readonly owned?: boolean | undefined;
 }
 
 /** One step of a packet's path in the kernel, for `explain`. */
 export interface KernelStep {
-  /** As the mode's own tool names it: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
+  /** As shown by the mode's own tool: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
   readonly object: string;
   readonly effect: string;
 }
@@ -77,8 +77,8 @@ export interface Dataplane {
   readonly mode: Mode;
   readonly families: readonly IPFamily[];
   /**
-   * Makes the kernel equal to the map without interrupting traffic: adopts the state of an earlier process, and never
-   * removes anything that is still wanted.
+   * Reconciles the kernel with the map without interrupting traffic: adopts the state of an earlier process, and never
+   * removes objects that are still wanted.
    */
   sync(map: ServiceMap): Promise<ApplyReport>;
   /** Applies a change to the map of the last `sync` or `apply`; `map` is the map after it. */
@@ -88,23 +88,23 @@ export interface Dataplane {
   /** The kernel objects that this packet to a frontend passes, in order. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
   /**
-   * Calls back for the events of flows through Services that the mode itself sees. Absent in modes whose flows are seen
-   * by connection tracking.
+   * Calls back for the events of flows through Services that the mode itself observes. Absent in modes whose flows
+   * connection tracking observes.
    */
   watchFlows?(onEvent: OnFlowEvent): { close(): void };
   /**
-   * True for the address of one of the mode's own UDP listeners: entries of connection tracking that lead there are not
+   * Returns whether this is the address of one of the mode's own UDP listeners: connection tracking entries to it are not
    * stale. Absent in modes without listeners.
    */
   readonly listening?: (at: SocketAddress) => boolean;
   /**
-   * Closes descriptors and listeners of this process; the kernel's state stays and traffic flows. After a removal in favour
-   * of another mode this may take a second, until packets under way have arrived.
+   * Closes descriptors and listeners of this process; the kernel's state stays and traffic continues. After a switch to
+   * another mode this may take a second, until packets in flight have arrived.
    */
   close(): Promise<void>;
   /**
-   * Removes everything that this mode wrote on this node. `succeeded`: another mode is programmed already; what modes
-   * share (the sysctl route_localnet, routes to ::1) stays for it.
+   * Removes everything that this mode wrote on this node. `succeeded`: another mode is already programmed; state that
+   * modes share (the sysctl route_localnet, routes to ::1) is kept for it.
    */
   remove(options?: { readonly succeeded: boolean }): Promise<void>;
 }

@@ -1,7 +1,7 @@
 import type { SocketAddress } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
 
-/** What can happen to a flow through a Service. */
+/** The kinds of events of a flow through a Service. */
 export const FLOW_EVENT_KINDS = [
   'chosen',
   'established',

@@ -5,7 +5,7 @@ import { printTable } from '../nft/print.ts';
 import { renderEgress } from './egress.ts';
 import { renderHostPorts } from './host-ports.ts';
 
-/** `node --test --test-update-snapshots FILE` writes the texts anew. */
+/** `node --test --test-update-snapshots FILE` updates the files. */
 const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
 
 test('host ports are as golden/host-ports.nft shows', (t) => {

@@ -1,7 +1,7 @@
 import { sameWords, wordsText } from './encoding.ts';
 import type { ElementGroup, Elements, Shape } from './spec.ts';
 
-/** What to write so that a table's elements change from one group to another. Ranges of elements: `from` up to `to`. */
+/** The writes that change a table's elements from one group to another. Ranges of elements: `from` up to `to`. */
 export interface ChangeSink {
   add(elements: Elements, from: number, to: number): void;
   /** `replaced`: an element with the same key is added in the same change. */
@@ -9,8 +9,8 @@ export interface ChangeSink {
 }
 
 /**
- * Writes the difference of two groups of one owner, what goes before what comes, and returns the second one as it is
- * to be kept: elements with an index keep theirs while others come and go.
+ * Writes the difference of two groups of one owner, deletions before additions. Returns the second group with the indexes
+ * in use: elements keep their index while others are added or removed.
  */
 export function changeGroup(
   before: ElementGroup | null,
@@ -35,7 +35,7 @@ export function changeGroup(
   return { elements: next, needs: after.needs };
 }
 
-/** Calls back with the elements that have no equal among `others`; `kept`: one of those has the same key. */
+/** Calls back with the elements that are not in `others`; `kept`: an element there has the same key. */
 function each(
   one: Elements,
   others: readonly Elements[],
@@ -83,7 +83,7 @@ function partner(one: Elements, others: readonly Elements[]): Elements | undefin
   );
 }
 
-/** True for the same elements in the same order, with the same label. */
+/** Returns whether both have the same elements in the same order, with the same label. */
 function isSame(a: Elements, b: Elements, stride: number): boolean {
   if (a.count !== b.count || a.comment !== b.comment || labelOf(a) !== labelOf(b)) return false;
   for (let i = 0; i < a.count; i++) if (!sameData(a, b, i, stride)) return false;
@@ -99,7 +99,7 @@ function sameData(a: Elements, b: Elements, index: number, width: number): boole
   return true;
 }
 
-/** The second elements, in the order in which those that the first have too keep their index; new ones fill the gaps. */
+/** Orders the second elements so that those in both keep their index; new ones fill the gaps. */
 function place(before: Elements, wanted: Elements, width: number): Elements {
   const { count } = wanted;
   const common = Math.min(before.count, count);
@@ -128,7 +128,7 @@ function place(before: Elements, wanted: Elements, width: number): Elements {
   return { ...wanted, words, at: 0 };
 }
 
-/** An element's data as the key of a Map: an IPv4 address and a port are one number, which is found faster. */
+/** Returns an element's data as the key of a Map: an IPv4 address and a port make one number, which is faster to look up. */
 function dataKey({ words, at }: Elements, index: number, width: number): number | string {
   const from = at + index * width;
   const [first = 0, second = 0] = [words[from], words[from + 1]];

@@ -31,7 +31,7 @@ export function writeElements(
   }
 }
 
-/** Deletes elements in a transaction, which is refused (ENOENT) where one is missing. */
+/** Deletes elements in a transaction, which fails (ENOENT) if one is missing. */
 export function removeElements(
   batch: NftBatch,
   table: string,

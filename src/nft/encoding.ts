@@ -4,7 +4,7 @@ import { successor } from './ranges.ts';
 
 // nf_tables registers and set keys: 32-bit words in network order, read as numbers of a little-endian host.
 
-/** Words of an address: 1 or 4. */
+/** The number of words of an address: 1 or 4. */
 export const addressWords = (family: IPFamily): 1 | 4 => (family === 'ipv4' ? 1 : 4);
 
 /** Writes an address's words into `out` at `at`. Throws FairleadError EINVAL for other text. */
@@ -30,14 +30,14 @@ export function wordOf(bytes: Uint8Array, at: number): number {
   );
 }
 
-/** Words as bytes. */
+/** Returns words as bytes. */
 export function bytesOf(words: ArrayLike<number>): Uint8Array {
   return new Uint8Array(Uint32Array.from(words).buffer);
 }
 
 export const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
-/** A hundred thousand addresses are read at a cold start: hence without splitting text. */
+/** Parses without splitting the text, because a cold start reads a hundred thousand addresses. */
 function ipv4Word(text: string): number | null {
   let word = 0;
   let part = 0;
@@ -75,20 +75,20 @@ function badAddress(text: string, family: IPFamily): FairleadError {
 export const wordsOf = (bytes: Uint8Array): number[] =>
   Array.from({ length: bytes.length / 4 }, (_, i) => wordOf(bytes, i * 4));
 
-/** A port as a register holds it: its two bytes first. */
+/** Returns a port in register encoding: its two bytes first. */
 export const be16Port = (port: number): number => ((port & 0xff) << 8) | (port >> 8);
 
-/** An address's words. Throws FairleadError EINVAL for other text. */
+/** Returns an address's words. Throws FairleadError EINVAL for other text. */
 export function wordsOfAddress(text: string, family: IPFamily): number[] {
   const words = new Uint32Array(addressWords(family));
   writeAddress(text, family, words, 0);
   return [...words];
 }
 
-/** Words as the hexadecimal text of their bytes. */
+/** Returns words as the hexadecimal text of their bytes. */
 export const hexOfWords = (words: ArrayLike<number>): string => hexOf(bytesOf(words));
 
-/** Words as text, to compare them and to find them in a Map: 16 bits a letter. */
+/** Returns words as a string, for comparisons and as the key of a Map: 16 bits per character. */
 export function wordsText(words: Uint32Array, at: number, count: number): string {
   let text = '';
   for (let i = at; i < at + count; i++) {
@@ -98,7 +98,7 @@ export function wordsText(words: Uint32Array, at: number, count: number): string
   return text;
 }
 
-/** Bytes of a key or of data as the same text; the kernel shows a single field without its padding. */
+/** Returns the bytes of a key or of data as the same string; the kernel returns a single field without its padding. */
 export function bytesText(bytes: Uint8Array): string {
   let text = '';
   for (let i = 0; i < bytes.length; i += 4) {
@@ -108,7 +108,7 @@ export function bytesText(bytes: Uint8Array): string {
   return text;
 }
 
-/** The bytes that `wordsText` or `bytesText` made a text of. */
+/** Returns the bytes of a string made by `wordsText` or `bytesText`. */
 export function textBytes(text: string): Uint8Array {
   const bytes = new Uint8Array(text.length * 2);
   for (let i = 0; i < text.length; i++) {
@@ -126,7 +126,7 @@ export function sameWords(a: Uint32Array, b: Uint32Array): boolean {
   return true;
 }
 
-/** The key behind this one, in network order; null behind the last one. */
+/** Returns the next key in network order; null after the last one. */
 export function nextKey(words: Uint32Array): Uint32Array | null {
   const bytes = successor(new Uint8Array(words.slice().buffer));
   return bytes && new Uint32Array(bytes.buffer);

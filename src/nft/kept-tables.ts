@@ -13,25 +13,25 @@ export interface KeptTablesOptions {
   readonly name: string;
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
-  /** Whether the kernel is asked to refuse changes by others, where it can (6.9). Default: true. */
+  /** Whether the kernel should reject changes by other processes, if it can (6.9). Default: true. */
   readonly owned?: boolean | undefined;
   readonly clock?: Clock | undefined;
   readonly logger?: Logger | undefined;
 }
 
 /**
- * Small tables that are kept as they were written: where the kernel cannot keep other processes from changing them,
- * they are watched, and rewritten when one does (`nft flush ruleset`, a firewall that is reloaded).
+ * Small tables that are protected from changes: if the kernel cannot reject changes by other processes, the tables are
+ * watched, and rewritten after a change (`nft flush ruleset`, the reload of a firewall).
  */
 export interface KeptTables {
-  /** Makes the kernel hold this table of the family; null: none. Writes nothing where it wrote the same before. */
+  /** Writes the table of a family; null: removes it. Does nothing if it is unchanged. */
   write(family: IPFamily, spec: TableSpec | null): void;
   /** Compares the tables with the kernel's and rewrites those that differ; returns the family of each. */
   check(): Promise<IPFamily[]>;
   close(): void;
 }
 
-/** A transaction of a firewall that is reloaded is often followed by others. */
+/** The reload of a firewall often makes several transactions. */
 const REPAIR_MS = 50;
 /** After a failed repair. */
 const RETRY_MS = 1000;
@@ -66,7 +66,7 @@ export function keepTables(options: KeptTablesOptions): KeptTables {
     for (const table of tables) {
       if (closed || !written.has(table.family)) continue;
       const [difference] = await table.verify();
-      // A write may have come in between; it leaves nothing to repair.
+      // A write may have happened meanwhile; then nothing is left to repair.
       const spec = written.get(table.family);
       if (closed || !difference || spec === undefined) continue;
       if (spec) table.replaceSync(spec);

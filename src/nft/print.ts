@@ -27,7 +27,7 @@ const PROTOCOL_NAMES = new Map(
 
 const ADDRESS_TYPES: ReadonlySet<DataType> = new Set([DATA_TYPE.ipv4Address, DATA_TYPE.ipv6Address]);
 
-/** The prefix length of a network's mask; null for another mask. */
+/** Returns the prefix length of a network's mask; null for other masks. */
 function prefixOf(mask: Uint8Array): number | null {
   const bits = [...mask].map((byte) => byte.toString(2).padStart(8, '0')).join('');
   return /^1*0*$/.test(bits) ? bits.replaceAll('0', '').length : null;
@@ -37,7 +37,7 @@ function prefixOf(mask: Uint8Array): number | null {
 export const tableTitle = (family: IPFamily, name: string): string =>
   `${family === 'ipv4' ? 'ip' : 'ip6'} ${name}`;
 
-/** A table as `nft list table` would show it, sets and chains by name, elements in order: to read and to compare. */
+/** Prints a table like `nft list table`, sets and chains by name, elements in order. */
 export function printTable(spec: TableSpec): string {
   const fragments = new Set([...spec.groups.values()].flatMap(({ needs }) => needs));
   const sets = new Map(

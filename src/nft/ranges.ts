@@ -6,11 +6,11 @@ export interface AddressRange {
   readonly last: Uint8Array;
 }
 
-/** The networks of a family as ranges that neither touch nor overlap, in order. */
+/** Returns the networks of a family as sorted ranges that do not touch or overlap. */
 export const mergedRanges = (cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] =>
   mergeRanges([...cidrs].filter((cidr) => cidr.family === family).map(rangeOf));
 
-/** Joins ranges of one family that touch or overlap; in order. */
+/** Merges ranges of one family that touch or overlap; returns them sorted. */
 export function mergeRanges(ranges: readonly AddressRange[]): AddressRange[] {
   const merged: AddressRange[] = [];
   for (const range of ranges.toSorted((a, b) => Buffer.compare(a.first, b.first))) {
@@ -25,7 +25,7 @@ export function mergeRanges(ranges: readonly AddressRange[]): AddressRange[] {
   return merged;
 }
 
-/** The networks that are not part of another one; equal ones once. */
+/** Returns the networks that are not part of another one, without duplicates. */
 export function outermost(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange[] {
   const ranges = [...cidrs].filter((cidr) => cidr.family === family).map(rangeOf);
   ranges.sort((a, b) => Buffer.compare(a.first, b.first) || Buffer.compare(b.last, a.last));
@@ -37,7 +37,7 @@ export function outermost(cidrs: Iterable<Cidr>, family: IPFamily): AddressRange
   return kept;
 }
 
-/** All addresses of a network. */
+/** Returns the range of a network's addresses. */
 export function rangeOf(cidr: Cidr): AddressRange {
   const first = new Uint8Array(cidr.bytes.length);
   const last = new Uint8Array(cidr.bytes.length);
@@ -56,7 +56,7 @@ export function maskOf(cidr: Cidr): Uint8Array {
   });
 }
 
-/** The next address, or null after the last one. */
+/** Returns the next address, or null after the last one. */
 export function successor(address: Uint8Array): Uint8Array | null {
   const next = address.slice();
   for (let i = next.length - 1; i >= 0; i--) {

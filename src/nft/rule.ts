@@ -43,7 +43,7 @@ const field = (type: DataType, text: string, load: (to: number) => Expression): 
   load,
 });
 
-/** What rules can read of a packet and its flow. `ct.original.…`: of the packet that opened the flow. */
+/** The fields of a packet and its flow that rules can read. `ct.original.…`: of the packet that opened the flow. */
 export const FIELDS = {
   'ip.saddr': field(ipv4Address, 'ip saddr', (to) => payload(BASE.network, 12, 4, to)),
   'ip.daddr': field(ipv4Address, 'ip daddr', (to) => payload(BASE.network, 16, 4, to)),
@@ -75,16 +75,16 @@ export const FIELDS = {
 
 export type Field = keyof typeof FIELDS;
 
-/** Part of a lookup's key: a field, or a number from 0 up to below `random`, drawn for each packet. */
+/** Part of a lookup's key: a field, or a random number below `random` for each packet. */
 export type KeyPart = Field | { readonly random: number };
 
-/** One statement of a rule, as data. A rule's statements run in order until one does not hold. */
+/** One statement of a rule, as data. A rule's statements run in order until one does not match. */
 export type Statement =
   | {
       readonly kind: 'match';
       readonly field: Field;
       readonly operation: '==' | '!=';
-      /** Bytes in the order in which registers hold the field. Shorter than it: only so many are compared. */
+      /** Bytes in register encoding. If shorter than the field, only the leading bytes are compared. */
       readonly value: Uint8Array;
       /** Only these bits are compared. */
       readonly mask: Uint8Array | null;
@@ -95,11 +95,11 @@ export type Statement =
       readonly set: string;
       readonly negated: boolean;
     }
-  /** Takes the verdict that the map has for the key; goes on where it has none. */
+  /** Applies the map's verdict for the key; continues if there is none. */
   | { readonly kind: 'vmap'; readonly key: readonly KeyPart[]; readonly map: string }
-  /** Destination NAT to the address and port that the map has for the key; goes on where it has none. */
+  /** Destination NAT to the map's address and port for the key; continues if there is none. */
   | { readonly kind: 'dnat'; readonly key: readonly KeyPart[]; readonly map: string }
-  /** Keeps these bits of the mark, and sets those. */
+  /** Keeps the bits `keep` of the mark, and sets the bits `set`. */
   | { readonly kind: 'mark'; readonly keep: number; readonly set: number }
   /** Sets the differentiated services code point. */
   | { readonly kind: 'dscp'; readonly value: number }
@@ -121,15 +121,15 @@ export type Rule = readonly Statement[];
 
 type Value = Uint8Array | number;
 
-/** The rule goes on if the field (of which only the bits of `mask` count) has this value. Numbers: in host order. */
+/** Matches if the field, masked with `mask`, has this value. Numbers: in host order. */
 export const is = (field: Field, value: Value, mask: Value | null = null): Statement =>
   match('==', field, value, mask);
 
-/** The rule goes on unless the field has this value. */
+/** Matches unless the field has this value. */
 export const isNot = (field: Field, value: Value, mask: Value | null = null): Statement =>
   match('!=', field, value, mask);
 
-/** Whether any of these bits is set. */
+/** Matches if any of these bits is set. */
 export const hasAny = (field: Field, bits: number): Statement => isNot(field, 0, bits);
 export const hasNone = (field: Field, bits: number): Statement => is(field, 0, bits);
 
@@ -179,14 +179,14 @@ export const goto = (chain: string): Statement => verdict({ goto: chain });
 export const masquerade: Statement = { kind: 'masquerade' };
 export const resetTcp: Statement = { kind: 'reject', with: 'tcp-reset' };
 export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable' };
-/** The destination is an address of this node (RTN_LOCAL). */
+/** Matches if the destination is an address of this node (RTN_LOCAL). */
 export const destinationIsLocal: Statement = is('fib.daddr.type', 2);
 export const sourceIsLocal: Statement = is('fib.saddr.type', 2);
 /** Linux: IPS_DST_NAT, NF_CT_STATE_BIT(IP_CT_NEW). */
 export const IPS_DST_NAT = 0x20;
 export const CT_NEW = 8;
 
-/** The fields of one family's addresses. */
+/** Returns the fields of one family's addresses. */
 export const addressFields = (family: IPFamily) =>
   family === 'ipv4'
     ? ({
@@ -202,10 +202,10 @@ export const addressFields = (family: IPFamily) =>
         originalDestination: 'ct.original.ip6.daddr',
       } as const);
 
-/** The types of a set's key or data that holds these fields. */
+/** Returns the types of a set's key or data for these fields. */
 export const typesOf = (...fields: readonly Field[]): DataType[] => fields.map((name) => FIELDS[name].type);
 
-/** The name of a device as registers hold it. `length` 16 (IFNAMSIZ): the whole name; else so many letters of it. */
+/** Returns the name of a device in register encoding. `length` 16 (IFNAMSIZ): the whole name; else a prefix of this length. */
 export function deviceName(name: string, length = 16): Uint8Array {
   const bytes = new Uint8Array(length);
   for (let i = 0; i < Math.min(name.length, length); i++) bytes[i] = name.charCodeAt(i);
@@ -224,7 +224,7 @@ function match(operation: '==' | '!=', name: Field, value: Value, mask: Value | 
   };
 }
 
-/** A number as a register holds it: in the machine's (little-endian) order. */
+/** Returns a number in register encoding: host byte order (little-endian). */
 function hostOrder(value: number, length: number): Uint8Array {
   const bytes = new Uint8Array(4);
   new DataView(bytes.buffer).setUint32(0, value >>> 0, true);
@@ -234,10 +234,10 @@ function hostOrder(value: number, length: number): Uint8Array {
 const wordsOf = (part: KeyPart): number =>
   typeof part === 'string' ? (FIELDS[part].type.length + 3) >> 2 : 1;
 
-/** How many 32-bit registers a key takes. */
+/** Returns the number of 32-bit registers of a key. */
 const keyWords = (key: readonly KeyPart[]): number => key.reduce((sum, part) => sum + wordsOf(part), 0);
 
-/** The expressions of a rule for tables of one family: keys are loaded from register 0 on, data behind the key. */
+/** Compiles a rule to expressions for tables of one family: keys are loaded from register 0 on, data after the key. */
 export function compileRule(rule: Rule, family: IPFamily): Expression[] {
   return rule.flatMap((statement) => compileStatement(statement, family));
 }

@@ -7,7 +7,7 @@ import type { Rule } from './rule.ts';
 
 export interface ChainSpec {
   readonly name: string;
-  /** Absent: other chains lead here. */
+  /** Absent: only reached from other chains. */
   readonly base?: BaseChain;
   readonly rules: readonly Rule[];
 }
@@ -19,20 +19,20 @@ export interface SetSpec {
   readonly data?: readonly DataType[] | 'verdict';
   /** Elements are ranges: of the key, or, in a concatenation, of any of its fields. */
   readonly interval?: boolean;
-  /** Rules add the elements, which expire: they are not compared. */
+  /** Rules add the elements, which expire; `verify` ignores them. */
   readonly dynamic?: boolean;
-  /** How many elements fit; absent: as many as there are, with room for half as many again. */
+  /** The size of the set; absent: one and a half times the number of elements. */
   readonly size?: number;
   /**
-   * `deferred`: elements that are not wanted any more stay until the next transaction, or a few milliseconds, for
-   * packets that an earlier lookup sent here.
+   * `deferred`: elements are deleted in the next transaction, or a few milliseconds later, for packets whose earlier
+   * lookup led to them.
    */
   readonly removal?: 'deferred';
 }
 
-/** Chains and sets that some groups of elements need, and others do not. */
+/** Chains and sets that only some groups of elements need. */
 export interface Fragment {
-  /** Those that are there already, by name, are not added again. */
+  /** Existing ones, by name, are not added again. */
   readonly chains: readonly ChainSpec[];
   readonly sets: readonly SetSpec[];
   /** Rules to append to chains of the table. */
@@ -41,8 +41,8 @@ export interface Fragment {
 
 /**
  * Elements of one set that share verdict and comment. `words`, from `at` on, holds for each element its key; for ranges
- * the first key and the last one; then its data. With `head`, each element's key is the head and its index, and `words`
- * holds data only; which element has which index is the table's affair.
+ * the first and the last key; then its data. With `head`, each element's key is the head and its index, and `words`
+ * holds only data; the table assigns the indexes.
  */
 export interface Elements {
   readonly set: string;
@@ -55,14 +55,14 @@ export interface Elements {
   readonly comment: string | undefined;
 }
 
-/** Everything that a table holds for one owner. */
+/** All elements of a table for one owner. */
 export interface ElementGroup {
   readonly elements: readonly Elements[];
-  /** The same fragment is the same object in all groups. */
+  /** Equal fragments are the same object in all groups. */
   readonly needs: readonly Fragment[];
 }
 
-/** A table of one family, as it is to be. */
+/** The wanted state of a table of one family. */
 export interface TableSpec {
   readonly family: IPFamily;
   readonly name: string;
@@ -72,7 +72,7 @@ export interface TableSpec {
   readonly groups: ReadonlyMap<string, ElementGroup>;
 }
 
-/** Makes elements of a set from all words of an array; `count`: how many they are. */
+/** Returns elements of a set from all words of an array; `count`: the number of elements. */
 export function elements(
   set: string,
   words: Uint32Array,
@@ -96,7 +96,7 @@ export const sharedElement = (set: string, words: Uint32Array, at: number): Elem
   comment: undefined,
 });
 
-/** Makes elements of an interval set from address ranges; `head`: the words of the fields before the address. */
+/** Returns elements of an interval set from address ranges; `head`: the words of the fields before the address. */
 export function rangeElements(
   set: string,
   ranges: readonly AddressRange[],
@@ -108,7 +108,7 @@ export function rangeElements(
 
 const NO_HEAD = new Uint32Array(0);
 
-/** Makes elements of which each has the key `head` and its index. */
+/** Returns elements whose key is `head` and their index. */
 export function indexedElements(
   set: string,
   head: Uint32Array,
@@ -124,10 +124,10 @@ export const group = (list: readonly Elements[], needs: readonly Fragment[] = NO
 
 const NONE: readonly Fragment[] = [];
 
-/** How `Elements.words` holds a set's elements. */
+/** The layout of a set's elements in `Elements.words`. */
 export interface Shape {
   readonly keyWords: number;
-  /** `key-end`: the range's last key is an attribute of its element. `next-key`: the key behind it is one of its own. */
+  /** `key-end`: the range's last key is an attribute of its element. `next-key`: the key after the range is a separate element. */
   readonly range: 'none' | 'key-end' | 'next-key';
   readonly dataWords: number;
   /** Words of an element without `head`. */

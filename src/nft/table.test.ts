@@ -219,5 +219,5 @@ test('a table is removed in two transactions, the rules first', async () => {
   await table.replace(spec({}));
   await table.remove();
   assert.deepEqual(connection.transactions.slice(1), [['- rules'], ['- table test']]);
-  await assert.rejects(table.change(new Map()), /changed before it is written/);
+  await assert.rejects(table.change(new Map()), /changed before it was written/);
 });

@@ -24,7 +24,7 @@ import {
 } from './spec.ts';
 import { compareTable, type Difference } from './verify.ts';
 
-/** What a table needs of a connection. */
+/** The operations of a connection that a table needs. */
 export type TableConnection = Pick<
   NftConnection,
   | 'batch'
@@ -43,20 +43,20 @@ export interface TableOptions {
   readonly connection: TableConnection;
   readonly family: IPFamily;
   readonly name: string;
-  /** The table is this process's own, and outlives it, where the kernel can (6.9). */
+  /** Whether the table is owned by this process and outlives it, if the kernel supports it (6.9). */
   readonly owned: boolean;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Called when a table in the kernel turns out not to be as it was left. */
+  /** Called when the kernel's table differs from the last written one. */
   readonly onDifference?: (() => void) | undefined;
   /**
-   * Picks, from what a dynamic set holds when its table is replaced, the elements that the new one begins with.
+   * Selects, from the current elements of a dynamic set, the initial elements of the set in a replacing table.
    * Default: none.
    */
   readonly restore?: ((set: string, elements: readonly DumpedElement[]) => readonly Element[]) | undefined;
 }
 
-/** What writing took. */
+/** The cost of a write. */
 export interface CommitReport {
   /** Messages and elements. */
   readonly operations: number;
@@ -64,15 +64,15 @@ export interface CommitReport {
   readonly kernelMs: number;
 }
 
-/** Deferred removals come at the latest after this time: no packet is under way longer. */
+/** The maximum delay of deferred removals; no packet is in flight longer. */
 const DEFERRED_MS = 20;
-/** Attempts to commit a transaction when others commit in between. */
+/** Attempts to commit a transaction when other programs commit concurrently. */
 const MAX_ATTEMPTS = 8;
-/** Further attempts, to leave out what the kernel refuses. */
+/** Further attempts without the owners that the kernel rejects. */
 const MAX_REFUSALS = 6;
-/** Sets of fixed size, which fill twice as fast, have room for half as many elements again, and at least for these. */
+/** The minimum size of sets; fixed-size sets, which are faster to fill, get one and a half times their elements. */
 const MIN_SIZE = 256;
-/** About how many bytes of a transaction an element with an index, and any other one, takes. */
+/** The approximate size in a transaction of an element with an index, and of any other element. */
 const INDEXED_BYTES = 64;
 const ELEMENT_BYTES = 200;
 
@@ -92,20 +92,20 @@ const whole = (elements: Elements): Span => ({ elements, from: 0, to: elements.c
 const bySet = (a: Span, b: Span): number =>
   a.elements.set < b.elements.set ? -1 : a.elements.set > b.elements.set ? 1 : 0;
 
-/** A set of fixed size has no room for what a change adds: the table must be replaced. */
+/** A fixed-size set has no room for the elements of a change: the table must be replaced. */
 class SetFull extends Error {}
 
 interface SetState {
   readonly spec: SetSpec;
   readonly shape: Shape;
-  /** How many elements fit. */
+  /** The size of the set. */
   readonly size: number;
   count: number;
 }
 
 /**
- * One nf_tables table, as this process wrote it. Calls wait for each other. `replace` writes all of it in one
- * transaction, whatever is there; `change` writes differences, and replaces the table where these cannot be written.
+ * One nf_tables table, as this process wrote it. Calls are serialized. `replace` writes the whole table in one
+ * transaction, in place of an existing one; `change` writes differences, and replaces the table if that fails.
  */
 export class Table {
   readonly family: IPFamily;
@@ -129,12 +129,12 @@ export class Table {
     this.#protocol = NFPROTO[options.family];
   }
 
-  /** The table has been written, and not removed. */
+  /** Whether the table has been written, and not removed. */
   get isWritten(): boolean {
     return this.#spec !== null;
   }
 
-  /** Owners whose elements the kernel refused, which are left out, each with the reason. */
+  /** Owners whose elements the kernel rejected, which are left out, each with the reason. */
   get refused(): ReadonlyMap<string, Error> {
     return this.#refused;
   }
@@ -147,24 +147,24 @@ export class Table {
     return this.#chains;
   }
 
-  /** Elements that were written; a range is one. */
+  /** The number of written elements; a range counts as one. */
   get elementCount(): number {
     let sum = 0;
     for (const { count } of this.#sets.values()) sum += count;
     return sum;
   }
 
-  /** The kernel has a table of this name, of any process. */
+  /** Returns whether the kernel has a table of this name, of any process. */
   exists(): boolean {
     return this.#options.connection.tables(this.#protocol).some(({ name }) => name === this.name);
   }
 
-  /** The names of the table's chains in the kernel; none where there is no table. */
+  /** Returns the names of the table's chains in the kernel; empty if there is no table. */
   readChains(): string[] {
     return this.exists() ? this.#options.connection.chains(this.#protocol, this.name) : [];
   }
 
-  /** A set's elements in the kernel; none where table or set are missing, or the set is of another kind. */
+  /** Returns a set's elements in the kernel; empty if table or set are missing, or the set is of another kind. */
   read(set: string): DumpedElement[] {
     try {
       return this.#options.connection.elements(this.#protocol, this.name, set);
@@ -175,14 +175,14 @@ export class Table {
   }
 
   /**
-   * Writes the whole table in one transaction, in place of what is there. Owners that the kernel refuses are left out
-   * (`refused`). Throws NftRefusal where it refuses anything else, and EPERM for a table that another process owns.
+   * Writes the whole table in one transaction, in place of an existing one. Owners whose elements the kernel rejects are left
+   * out (`refused`). Throws NftRefusal if it rejects anything else, and EPERM for a table that another process owns.
    */
   replace(spec: TableSpec): Promise<CommitReport> {
     return this.#lock.run(() => this.#replace(spec));
   }
 
-  /** As `replace`, blocking while the kernel works. */
+  /** Like `replace`, but blocks until the kernel is done. */
   replaceSync(spec: TableSpec): CommitReport {
     const { connection } = this.#options;
     const steps = this.#attempts(spec, new Map());
@@ -198,10 +198,11 @@ export class Table {
     }
   }
 
-  /** Changes the groups of these owners, in one transaction; null: the owner is gone. */
+  /** Changes the groups of these owners, in one transaction; null: removes the owner. */
   change(groups: ReadonlyMap<string, ElementGroup | null>): Promise<CommitReport> {
     return this.#lock.run(async () => {
-      if (!this.#spec) throw new Error(`table ${this.name} is changed before it is written`);
+      // Invariant: every mode calls `replace` before `change`.
+      if (!this.#spec) throw new Error(`table ${this.name} was changed before it was written`);
       const { connection, logger } = this.#options;
       const started = performance.now();
       const batch = connection.batch(this.#protocol);
@@ -209,7 +210,7 @@ export class Table {
         this.#removeDeferred(batch);
         const spans: Spans = { removed: [], added: [] };
         for (const [owner, next] of groups) this.#changeGroup(batch, owner, next, spans);
-        // Removals first: an element may go from one owner to another. By set, so that elements share messages.
+        // Removals first: an element may move from one owner to another. By set, so that elements share messages.
         for (const one of spans.removed.sort(bySet)) this.#remove(batch, one);
         for (const one of spans.added.sort(bySet)) this.#add(batch, one);
         const encoded = performance.now();
@@ -223,7 +224,7 @@ export class Table {
       } catch (error) {
         if (!(error instanceof SetFull)) {
           const context = { family: this.family, table: this.name, error: messageOf(error) };
-          logger.warn(context, 'the kernel refused a change; replacing the nf_tables table');
+          logger.warn(context, 'the kernel rejected a change; replacing the nf_tables table');
         }
         const all = new Map(this.#groups);
         for (const [owner, next] of groups) {
@@ -236,7 +237,7 @@ export class Table {
     });
   }
 
-  /** Deletes elements that the kernel's rules added to a dynamic set, as far as they have not expired. */
+  /** Deletes elements that the kernel's rules added to a dynamic set, unless they have expired. */
   forget(set: string, keys: readonly ArrayLike<number>[]): void {
     const { connection } = this.#options;
     const all = connection.batch(this.#protocol);
@@ -277,9 +278,9 @@ export class Table {
   }
 
   /**
-   * Removes the table, also one that an earlier process left. In two transactions: in one, the kernel takes the
-   * elements of maps away some hundred microseconds before it takes the chains off their hooks (nf_tables_commit builds
-   * no new rules for chains that go), and packets would find the rules, but not what these look up.
+   * Removes the table, also one of an earlier process. In two transactions: in a single one, the kernel removes the
+   * elements of maps some hundred microseconds before it unregisters the chains from their hooks (nf_tables_commit builds
+   * no new rules for deleted chains), and packets would pass the rules while the lookups fail.
    */
   remove(): Promise<void> {
     return this.#lock.run(async () => {
@@ -287,7 +288,7 @@ export class Table {
     });
   }
 
-  /** As `remove`, blocking while the kernel works. */
+  /** Like `remove`, but blocks until the kernel is done. */
   removeSync(): void {
     for (const batch of this.#removal()) this.#options.connection.commitSync(batch);
   }
@@ -305,7 +306,7 @@ export class Table {
     yield rest;
   }
 
-  /** Ends the work that is still due. The table stays. */
+  /** Completes deferred work. The table stays. */
   close(): void {
     this.#cancelCleaning?.();
     this.#cancelCleaning = null;
@@ -325,10 +326,10 @@ export class Table {
     }
   }
 
-  /** Yields transactions until one is committed; takes the error of each, or null. */
+  /** Yields transactions until one is committed; receives the error of each, or null. */
   *#attempts(spec: TableSpec, refused: Map<string, Error>): Generator<NftBatch, CommitReport, unknown> {
     const { connection, logger } = this.#options;
-    // To ask takes a transaction: asked later, it would make the generation stale that is read below.
+    // The probe is itself a transaction: later, it would invalidate the generation that is read below.
     const flags =
       this.#options.owned && connection.canOwnTables(this.#protocol)
         ? TABLE_FLAG.owner | TABLE_FLAG.persist
@@ -341,7 +342,7 @@ export class Table {
       this.#load(spec, refused);
       const restored = isThere ? this.#restored() : [];
       const read = performance.now();
-      // Without a check on the last attempt: others may change their rules all the time.
+      // The last attempt is made without the check: other programs may change their rules continuously.
       const batch = connection.batch(this.#protocol, {
         capacity: this.#bytes(),
         ...(attempt < MAX_ATTEMPTS ? { generation } : {}),
@@ -362,11 +363,11 @@ export class Table {
       this.#spec = null;
       if (attempt >= MAX_ATTEMPTS + MAX_REFUSALS) throw error;
       if (!(error instanceof NftRefusal) || hasCode(error, 'EPERM')) throw error;
-      // A transaction that names owners tells whom the kernel refuses; the next one leaves them out.
+      // In a transaction that names owners, errors identify the rejected owners; the next one leaves them out.
       const found = named ? refusalsByOwner(batch, error) : null;
       if (found?.size === 0) throw error;
       const context = { family: this.family, table: this.name, error: messageOf(error) };
-      logger.warn(context, 'the kernel refuses a part of the nf_tables table');
+      logger.warn(context, 'the kernel rejects some elements of the nf_tables table');
       for (const [owner, reason] of found ?? []) refused.set(owner, reason);
       named = !named;
     }
@@ -383,7 +384,7 @@ export class Table {
     this.#deferred = [];
   }
 
-  /** Takes over what the table is to be, with sets large enough for it. */
+  /** Adopts the wanted state of the table, with sets large enough for it. */
   #load(spec: TableSpec, refused: ReadonlyMap<string, Error>): void {
     this.#reset();
     this.#spec = spec;
@@ -423,7 +424,8 @@ export class Table {
 
   #append({ name, rules }: ChainSpec): void {
     const chain = this.#chains.get(name);
-    if (!chain) throw new Error(`there is no chain ${name} to append rules to`);
+    // Invariant: a fragment extends only chains of its own table's spec.
+    if (!chain) throw new Error(`no chain ${name} to append rules to`);
     this.#chains.set(name, { ...chain, rules: [...chain.rules, ...rules] });
   }
 
@@ -463,7 +465,7 @@ export class Table {
       }
       batch.writeFor(null);
     } else {
-      // Set by set, so that the elements of one share messages.
+      // Set by set, so that the elements of a set share messages.
       const bySet = new Map<string, Elements[]>([...this.#sets.keys()].map((name) => [name, []]));
       let run: { readonly set: string; readonly list: Elements[] } = { set: '', list: [] };
       for (const { elements } of this.#groups.values()) {
@@ -577,7 +579,7 @@ export class Table {
 }
 
 function missing(set: string): FairleadError {
-  return new FairleadError(`there is no set ${set}`, { op: 'program nf_tables', code: 'ENOENT' });
+  return new FairleadError(`no such set: ${set}`, { op: 'program nf_tables', code: 'ENOENT' });
 }
 
 function listOf(lists: ReadonlyMap<string, Elements[]>, set: string): Elements[] {
@@ -587,7 +589,7 @@ function listOf(lists: ReadonlyMap<string, Elements[]>, set: string): Elements[]
 }
 
 function stateOf(spec: SetSpec, count: number): SetState {
-  // Ranges take a varying number of elements, and rules add others: these sets are not counted.
+  // Interval sets use a varying number of elements, and rules add elements to dynamic sets: these are not counted.
   const isCounted = spec.size === undefined && !spec.interval && !spec.dynamic;
   const size = isCounted ? roomFor(count) : Number.POSITIVE_INFINITY;
   return { spec, shape: shapeOf(spec), size, count: 0 };
@@ -598,7 +600,7 @@ function roomFor(count: number): number {
   return 2 ** Math.ceil(Math.log2(Math.max(MIN_SIZE, Math.ceil(count * 1.5))));
 }
 
-/** The owners whose messages the kernel refused, each with its reason. */
+/** Returns the owners whose messages the kernel rejected, each with its reason. */
 function refusalsByOwner(batch: NftBatch, { refusals }: NftRefusal): Map<string, Error> {
   const found = new Map<string, Error>();
   for (const { sequence, errno } of refusals) {
@@ -608,7 +610,7 @@ function refusalsByOwner(batch: NftBatch, { refusals }: NftRefusal): Map<string,
     const code = errnoName(errno);
     found.set(
       owner,
-      new FairleadError(`the kernel refused ${object} for ${owner}: ${code}`, {
+      new FairleadError(`the kernel rejected ${object} for ${owner}: ${code}`, {
         op: 'program nf_tables',
         code: errorCode(code),
         object: owner,

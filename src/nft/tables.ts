@@ -21,8 +21,8 @@ export interface TablesOptions {
   readonly clock?: Clock | undefined;
   readonly logger?: Logger | undefined;
   /**
-   * Called when another process has changed the tables, from the first `replace` on. Owned tables are not watched: they
-   * cannot be changed by others, and a watch makes large transactions dearer.
+   * Called when another process has changed the tables, after the first `replace`. Owned tables are not watched: other
+   * processes cannot change them, and a watch makes large transactions more expensive.
    */
   readonly onForeignChange?: (() => void) | undefined;
   /** As in `TableOptions`. */
@@ -33,7 +33,7 @@ export interface TablesOptions {
   ) => readonly Element[];
 }
 
-/** The tables of the same name of several families, on one connection. */
+/** The tables with the same name in several families, on one connection. */
 export class Tables {
   readonly connection: NftConnection;
   readonly #options: TablesOptions;
@@ -70,22 +70,22 @@ export class Tables {
     return this.#tables.get(family);
   }
 
-  /** All tables have been written. */
+  /** Whether all tables have been written. */
   get areWritten(): boolean {
     return [...this].every(({ isWritten }) => isWritten);
   }
 
-  /** Whether the kernel has one of the tables. */
+  /** Returns whether the kernel has any of the tables. */
   get exist(): boolean {
     return [...this].some((table) => table.exists());
   }
 
-  /** Owners that the kernel refused, in any family. */
+  /** Owners that the kernel rejected, in any family. */
   get refused(): [owner: string, error: Error][] {
     return [...this].flatMap(({ refused }) => [...refused]);
   }
 
-  /** Replaces every table, one transaction a family. `render` is called when it is a family's turn. */
+  /** Replaces every table, one transaction per family. `render` is called just before each. */
   async replace(render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
     this.unwatch();
     try {
@@ -97,7 +97,7 @@ export class Tables {
     }
   }
 
-  /** Changes groups, by family, of tables that have been written. */
+  /** Changes groups, by family, of written tables. */
   async change(
     groups: ReadonlyMap<IPFamily, ReadonlyMap<string, ElementGroup | null>>,
   ): Promise<CommitReport> {
@@ -109,7 +109,7 @@ export class Tables {
     return total;
   }
 
-  /** Reads the tables back and compares them with what was written. */
+  /** Reads the tables back and compares them with the written ones. */
   async verify(): Promise<Difference[]> {
     const differences: Difference[] = [];
     for (const table of this) differences.push(...(await table.verify()));
@@ -134,13 +134,13 @@ export class Tables {
     this.#watch = null;
   }
 
-  /** Removes the tables, also those that an earlier process left. */
+  /** Removes the tables, also those of an earlier process. */
   async remove(): Promise<void> {
     this.unwatch();
     for (const table of this) await table.remove();
   }
 
-  /** Ends the work that is due, and the connection. The tables stay. */
+  /** Completes deferred work and closes the connection. The tables stay. */
   close(): void {
     for (const table of this) table.close();
     this.unwatch();

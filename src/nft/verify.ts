@@ -8,7 +8,7 @@ import { formatKey, tableTitle } from './print.ts';
 import { compileRule } from './rule.ts';
 import type { ChainSpec, ElementGroup, Elements, SetSpec, Shape } from './spec.ts';
 
-/** An object that is not in the kernel as it was written. */
+/** An object that differs in the kernel. */
 export interface Difference {
   /** "table ip fairlead map services element 10.96.0.10 . tcp . 80". */
   readonly object: string;
@@ -19,18 +19,18 @@ export interface WrittenTable {
   readonly chains: ReadonlyMap<string, ChainSpec>;
   readonly sets: ReadonlyMap<string, { readonly spec: SetSpec; readonly shape: Shape }>;
   readonly groups: Iterable<ElementGroup>;
-  /** Elements that may be there still. */
+  /** Elements that may still exist. */
   readonly deferred: readonly { readonly elements: Elements; readonly from: number; readonly to: number }[];
 }
 
 type Reader = Pick<NftConnection, 'chains' | 'elements' | 'rules' | 'sets' | 'tables'>;
 
-/** By key (the bytes as text): what belongs to it, or null where any value is right, and none too. */
+/** By key (the bytes as text): its value; null: any value, or none. */
 type Contents = Map<string, string | null>;
 
 const INTERVAL_END = 'end';
 
-/** Compares a table with what the kernel has. `written` null: there should be none. */
+/** Compares a table with the kernel's. `written` null: expects no table. */
 export function compareTable(
   connection: Reader,
   family: IPFamily,
@@ -98,7 +98,7 @@ function compareSet(
   const there = new Map<string, string>();
   for (const element of shown) {
     const text = bytesText(element.key);
-    // A range may begin where another ends.
+    // A range may start where another ends.
     if (!element.intervalEnd || !there.has(text)) there.set(text, valueShown(element));
   }
   for (const [key, value] of wanted) {
@@ -108,7 +108,7 @@ function compareSet(
     else if (other !== value) note(key, 'different');
   }
   for (const [key, value] of there) {
-    // The kernel shows where the space between two ranges starts.
+    // The kernel returns the start of the gap between two ranges.
     if (!wanted.has(key) && value !== INTERVAL_END) note(key, 'unexpected');
   }
   return differences;

@@ -37,7 +37,7 @@ function table(policies = POLICIES) {
   return made;
 }
 
-/** `node --test --test-update-snapshots FILE` writes the texts anew. */
+/** `node --test --test-update-snapshots FILE` updates the files. */
 for (const family of ['ipv4', 'ipv6'] as const) {
   test(`the ${family} table is as golden/${family}.nft shows`, (t) => {
     const spec = createPolicyRendering(table(), { family }).table();

@@ -15,7 +15,7 @@ export interface TrackedFlowsOptions {
   readonly onOverrun?: () => void;
 }
 
-/** How many open flows are remembered; the others are reported without durations. */
+/** The maximum number of open flows with durations; the others are reported without. */
 const MAX_FLOWS = 65_536;
 /** enum tcp_conntrack; in these states the entry outlives its connection for two minutes. */
 const TCP_STATE = { timeWait: 7, close: 8 } as const;

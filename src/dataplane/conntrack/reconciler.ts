@@ -138,9 +138,8 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   }
 
   /**
-   * Makes a waiting client send a packet, so that it notices that its server is gone. The packet goes to another endpoint,
-   * which does not know the connection, or to a rule that refuses it; either resets the client with the right sequence
-   * numbers.
+   * Makes a waiting client send a packet, so that it detects the loss of its server. The packet goes to another endpoint,
+   * which does not know the connection, or to a reject rule; either resets the client with valid sequence numbers.
    */
   function resetClient({ original }: Flow): void {
     const service = { ip: original.destination, port: original.destinationPort };

@@ -23,7 +23,7 @@ export interface ServingIndex {
   apply(change: Change): void;
   /** Whether the entry of a flow leads to an endpoint that no longer serves. */
   isStale(flow: Flow, isNodeAddress: (address: string) => boolean): boolean;
-  /** Forgets removed frontends, after their flows were checked. */
+  /** Drops removed frontends, after their flows were checked. */
   forgetGone(): void;
 }
 
@@ -86,8 +86,8 @@ export function createServingIndex(): ServingIndex {
       if (found === null) return false;
       const translated = (flow.status & FLOW_STATUS.destinationNat) !== 0;
       if (!translated) {
-        // Begun before the rules existed, so that none of its packets is translated. If it has a reply, a process of the
-        // node or another host serves this address.
+        // The flow began before the rules existed, so none of its packets is translated. If it has a reply, a process of
+        // the node or another host serves this address.
         return found !== 'gone' && (flow.status & FLOW_STATUS.seenReply) === 0;
       }
       if (flow.original.protocol !== PROTOCOL_NUMBER.UDP) return false;

@@ -57,21 +57,21 @@ import { capacityFor } from './sizing.ts';
 import { clsactAttachment, isDeviceLink, removeFilters, tcxAttachment } from './tc-attachment.ts';
 import { compareWithMaps } from './verify.ts';
 
-/** What the dataplane behind the eBPF mode is opened with. */
+/** The options of the fallback dataplane. */
 export interface FallbackOptions extends DataplaneOptions {
-  /** Name of its tables, which differs from that of the same mode alone: while a node changes modes it has both. */
+  /** The name of its tables, which differs from the nftables mode's own: during a switch a node has both. */
   readonly table: string;
 }
 
 export interface EbpfOptions extends Omit<DataplaneOptions, 'owned'> {
-  /** Opens the dataplane that carries the traffic that does not pass a socket of this node: the nftables mode. */
+  /** Opens the dataplane for traffic that does not pass a socket of this node: the nftables mode. */
   readonly fallback: (options: FallbackOptions) => Dataplane;
   /**
    * Directory of the cgroup v2 hierarchy whose processes, and those of groups below, are load-balanced at their sockets;
    * created if missing. Default: the hierarchy's root, which is every process of this machine.
    */
   readonly cgroup?: string;
-  /** Where links and maps are pinned, one directory for each node. Default: /sys/fs/bpf/fairlead. */
+  /** The directory of pinned links and maps, one for each node. Default: /sys/fs/bpf/fairlead. */
   readonly pinPath?: string;
   /** False: the programs neither eject endpoints nor reroute connections. Default: true. */
   readonly failover?: boolean;
@@ -84,7 +84,7 @@ export interface EbpfOptions extends Omit<DataplaneOptions, 'owned'> {
 export interface EbpfDataplane extends Dataplane {
   /** Aborts the connections that sockets have to these removed endpoints. Returns how many. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
-  /** Calls back for every event of flows through Services. Costs the programs time until it is closed. */
+  /** Calls back for every event of flows through Services. Makes the programs slower until it is closed. */
   watchFlows(onEvent: (event: FlowEvent) => void): { close(): void };
 }
 
@@ -124,7 +124,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   let ring: RingReader | null = null;
   let cancelExpiry = () => {};
   const subscribers = new Set<(event: FlowEvent) => void>();
-  /** Undefined: not probed yet. Null: the kernel has no way, or failover is off. */
+  /** Undefined: not probed yet. Null: not supported by the kernel, or failover is disabled. */
   let attachment: 'tcx' | 'clsact' | null | undefined = failover ? options.attachment : null;
   const calls = createMutex();
 
@@ -187,7 +187,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     });
   }
 
-  /** Fills and attaches, adopting the programs and maps that are there if they have room enough. */
+  /** Fills the maps and attaches the programs, adopting existing ones if they are large enough. */
   async function program(map: ServiceMap): Promise<void> {
     cgroup ??= defaultControlGroup();
     makeControlGroup(cgroup);
@@ -246,7 +246,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   }
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
-    // Before anything is written: a machine without the requirements is left unchanged.
+    // Before any write: a machine without the requirements stays unchanged.
     if (!loaded) {
       checkRequirements();
       if (attachment === undefined) {
@@ -353,7 +353,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     },
 
     watchFlows(onEvent) {
-      // A function of its own: the same callback may subscribe twice.
+      // Wrapped in a new function: the same callback may subscribe twice.
       const subscriber = (event: FlowEvent) => onEvent(event);
       const update = () => {
         if (loaded) reconfigure(loaded);

@@ -30,13 +30,13 @@ export function readFlowEvent(record: Uint8Array): FlowEvent | null {
     client: end(event.client),
     service: end(event.service),
     endpoint: end(event.endpoint),
-    // Of an ejection the programs report milliseconds.
+    // Programs report the duration of an ejection in milliseconds.
     micros: kind === 'ejected' ? event.micros * 1000 : event.micros,
     at: event.at,
   };
 }
 
-/** What an event says about its endpoint, for the ejection policy; null: nothing. */
+/** Returns the outcome of an event for the ejection policy; null: none. */
 export function outcomeOf({ kind, protocol, service, endpoint, client }: FlowEvent): Outcome | null {
   const report = { protocol, destination: service, endpoint, client: client.ip };
   switch (kind) {

@@ -24,7 +24,7 @@ import type { Capacity } from './maps.ts';
 import { collidingEndpoint, isFrontend, planOf, type RoutePlan } from './plan.ts';
 import { type Run, SlotAllocator } from './slot-allocator.ts';
 
-/** The maps are too small: larger ones have to be created. */
+/** The maps are too small: larger ones must be created. */
 export class CapacityExceeded extends Error {}
 
 /** A run in use and its endpoints, each of which holds a use of its number. */
@@ -52,7 +52,7 @@ interface Entry {
 
 export type WrittenMap = 'backends' | 'endpoints' | 'members' | 'frontends' | 'removed_backends';
 
-/** Receives the writes of a change, in the order in which the kernel is to see them. */
+/** Receives the writes of a change, in the order for the kernel. */
 export interface Sink {
   /** Writes the elements and empties the buffer. */
   write(map: WrittenMap, elements: ElementBuffer): void;
@@ -93,7 +93,7 @@ export class ForwardingTable {
   #memberCount = 0;
   /** Keys of removed UDP endpoints, which sockets may still be connected to, the latest last. */
   readonly #removed = new Set<string>();
-  /** Changes of `#removed` that are not written yet. */
+  /** Unwritten changes of `#removed`. */
   #removedAdded: string[] = [];
   #removedDropped: string[] = [];
 
@@ -236,7 +236,7 @@ export class ForwardingTable {
     this.#releaseRuns(before, new Set([pod.placed, node.placed]));
   }
 
-  /** Finds or makes the run of a route. `made`: that of the frontend's other route. */
+  /** Finds or creates the run of a route. `made`: the run of the frontend's other route. */
   #placeRoute(
     frontend: Frontend,
     { endpoints, action }: RoutePlan,
@@ -291,7 +291,7 @@ export class ForwardingTable {
           writeSlot(this.#slotWrites.values, (index + i) * ENDPOINT_WORDS, this.#key, id, number);
         }
       }
-      // A Maglev table has each endpoint many times, in an order of its own.
+      // A Maglev table contains each endpoint many times, in its own order.
       if (slots !== endpoints)
         this.#writeSlots(this.#slotWrites.values, index * ENDPOINT_WORDS, placed, frontend, id);
     } catch (error) {

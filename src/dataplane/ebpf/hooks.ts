@@ -1,6 +1,6 @@
 import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
 
-/** Where a program of the objects is attached. */
+/** The attach point of a program in the BPF objects. */
 export interface Hook {
   readonly type: ProgramSource['type'];
   /** `cgroup`: once, for all processes of the node's control group; `device`: at each of the node's devices. */
@@ -10,7 +10,7 @@ export interface Hook {
 
 const socket = (attach: AttachPoint): Hook => ({ type: 'sockAddress', place: 'cgroup', attach });
 
-/** By the section of the object that the program is in. */
+/** By the program's section in the object. */
 export const HOOKS: Readonly<Record<string, Hook>> = {
   'cgroup/connect4': socket('connect4'),
   'cgroup/connect6': socket('connect6'),
@@ -29,7 +29,7 @@ export const HOOKS: Readonly<Record<string, Hook>> = {
 export type DeviceHook = 'tcxIngress' | 'tcxEgress';
 export const DEVICE_HOOKS: readonly DeviceHook[] = ['tcxIngress', 'tcxEgress'];
 
-/** The hooks of the control group. The one for packets costs every packet something: it is left out unless needed. */
+/** Returns the hooks of the control group. The hook for packets slows down every packet, so it is attached only if needed. */
 export function cgroupHooks(withPackets: boolean): ReadonlySet<AttachPoint> {
   const hooks = Object.values(HOOKS).flatMap(({ place, attach }) => (place === 'cgroup' ? [attach] : []));
   return new Set(hooks.filter((hook) => withPackets || hook !== 'inetEgress'));

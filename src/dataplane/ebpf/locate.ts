@@ -4,7 +4,7 @@ import { namedEndpoints } from '../rules/steps.ts';
 import type { ForwardingTable } from './forwarding-table.ts';
 import { ACTION } from './generated/layout.ts';
 
-/** What the programs do with a socket that opens such a flow; nothing where they leave it to nf_tables. */
+/** Describes the actions of the programs for a socket that opens such a flow; empty if they leave it to nf_tables. */
 export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: Packet): KernelStep[] {
   const entry = table.entry(frontend.key);
   if (!entry || packet.sourceClass === 'external') return [];
@@ -28,7 +28,7 @@ export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: 
         ]),
     {
       object: `bpf: map fl_endpoints, slots ${route.first} to ${route.first + route.count - 1}`,
-      effect: `one of ${endpoints.length} (${options.balance}): ${namedEndpoints(endpoints)}; the node's nftables see a flow to the endpoint itself`,
+      effect: `one of ${endpoints.length} (${options.balance}): ${namedEndpoints(endpoints)}; nf_tables sees a flow to the endpoint itself`,
     },
   ];
 }

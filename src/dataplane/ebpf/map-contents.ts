@@ -3,11 +3,11 @@ import { FRONTEND_KEY } from './generated/layout.ts';
 import type { Maps } from './maps.ts';
 import { type Run, SlotAllocator } from './slot-allocator.ts';
 
-/** What an earlier process left in the maps. */
+/** The contents of maps that an earlier process wrote. */
 export interface MapContents {
   /** By their keys in latin1. */
   readonly frontends: ReadonlyMap<string, FrontendEntry>;
-  /** Runs of slots that a frontend leads to. */
+  /** The runs of slots of a frontend. */
   readonly runs: readonly Run[];
   /** Endpoints' keys as `writeKey` writes them, and their numbers. */
   readonly backends: readonly { readonly words: Uint32Array; readonly number: number }[];

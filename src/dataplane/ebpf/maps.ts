@@ -11,7 +11,7 @@ export type Maps = Readonly<Record<MapName, BpfMap>>;
 /** Maps that are replaced by larger ones when the cluster outgrows them; all others are kept. */
 const GROWING = ['frontends', 'endpoints', 'backends', 'members'] as const;
 
-/** How many entries the growing maps have: frontends, slots, backends, and members of frontends with affinity. */
+/** The capacities of the growing maps: frontends, slots, backends, and members of frontends with affinity. */
 export type Capacity = Readonly<Record<(typeof GROWING)[number], number>>;
 
 const NAMES = Object.keys(MAPS) as MapName[];
@@ -90,7 +90,7 @@ export function closeMaps(maps: Partial<Maps>, kept: Maps | null = null): void {
 export function sinkOf(maps: Maps): Sink {
   return {
     write(name, elements) {
-      // No route leads to the slots that are written, so that nothing reads a half-written one.
+      // No route uses the slots that are written, so no program reads a half-written one.
       if (name === 'endpoints') elements.flushToMemory(maps.endpoints);
       else elements.flush(maps[name]);
     },

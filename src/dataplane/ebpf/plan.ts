@@ -1,20 +1,20 @@
 import type { Endpoint, Frontend, Route, ServiceMap } from '../../service/model.ts';
 import { ACTION } from './generated/layout.ts';
 
-/** What the programs do for one class of source. */
+/** The action of the programs for one source class. */
 export interface RoutePlan {
   readonly action: number;
   /** Empty unless forwarded. */
   readonly endpoints: readonly Endpoint[];
 }
 
-/** What the programs do for a frontend. */
+/** The actions of the programs for a frontend. */
 export interface FrontendPlan {
   readonly pod: RoutePlan;
   readonly node: RoutePlan;
-  /** The programs do nothing for any class. */
+  /** Whether the programs do nothing for all classes. */
   readonly isEmpty: boolean;
-  /** Left to nf_tables because an endpoint is a frontend itself. */
+  /** Whether it is left to nf_tables because an endpoint is a frontend itself. */
   readonly collides: boolean;
 }
 
@@ -23,8 +23,8 @@ const COLLIDING: RoutePlan = { ...PASS };
 const REFUSE: RoutePlan = { action: ACTION.REFUSE, endpoints: [] };
 
 /**
- * Decides what the programs do for a frontend; null: nothing, it is left to nf_tables. These are frontends with source
- * ranges, node ports (which answer at the node's addresses), masqueraded ones, and SCTP, which the hooks do not see.
+ * Plans the actions of the programs for a frontend; null: it is left to nf_tables. These are frontends with source
+ * ranges, node ports (which answer on the node's addresses), masqueraded ones, and SCTP, which the hooks do not see.
  * `isFrontend`: whether an endpoint is a frontend itself; null: no endpoint is.
  */
 export function planOf(
@@ -49,12 +49,12 @@ const samePool = (a: Route, b: Route): boolean =>
 function routePlan(route: Route, collides: boolean, isNode: boolean): RoutePlan {
   switch (route.action) {
     case 'drop':
-      // A program can refuse a call, but not let it wait like a dropped packet.
+      // A program can reject a call, but not delay it like a dropped packet.
       return PASS;
     case 'reject':
       return REFUSE;
     case 'forward': {
-      // Routing gives the node's own sockets a node address already, as masquerading would.
+      // Routing already gives the node's own sockets a node address, as masquerading would.
       if (route.masquerade && !isNode) return PASS;
       return collides ? COLLIDING : { action: ACTION.FORWARD, endpoints: route.pool.endpoints };
     }

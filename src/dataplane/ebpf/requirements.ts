@@ -29,7 +29,7 @@ function probe(attach: 'connect4' | 'getpeername4', helper: number | null): Prog
 }
 
 /**
- * Throws FairleadError, code "missing-kernel-feature", that names what the kernel lacks. Loads small programs instead of
+ * Throws FairleadError, code "missing-kernel-feature", that names the missing feature. Loads small programs instead of
  * comparing versions, since distributions backport features.
  */
 export function checkRequirements(): void {
@@ -47,7 +47,7 @@ const PROBE: ClsactFilter = { priority: 0x464d, handle: 0x464d, name: 'fairlead_
 
 /**
  * How programs can be attached to devices: by links (tcx, Linux 6.6), else as filters; null where the kernel has neither.
- * Pending connections cannot be rerouted then; new ones avoid ejected endpoints all the same.
+ * Pending connections cannot be rerouted then; new ones still avoid ejected endpoints.
  */
 export function deviceAttachment(netns: NetnsRef | undefined): 'tcx' | 'clsact' | null {
   const program = loadProgram({

@@ -156,11 +156,11 @@ const LOOPBACK_GUARD = rule(
   '-j DROP',
 );
 
-/** True when node ports answer on 127.0.0.0/8, which needs `route_localnet`. */
+/** Returns whether node ports answer on 127.0.0.0/8, which needs `route_localnet`. */
 export const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
   family === 'ipv4' && node.localhostNodePorts;
 
-/** Matches the destinations where node ports answer. */
+/** Returns matches for the destinations on which node ports answer. */
 export function nodePortMatches(node: NodeView, family: IPFamily): Match[] {
   const addresses = node.nodePortAddresses[family];
   const loopback = LOOPBACK[family];
@@ -192,7 +192,7 @@ const LOOPBACK: Readonly<Record<IPFamily, Cidr>> = {
   },
 };
 
-/** The networks that cover what is in `cidr` and not in `other`. */
+/** Returns networks that cover `cidr` without `other`. */
 function withoutNetwork(cidr: Cidr, other: Cidr): Cidr[] {
   if (!cidrsOverlap(cidr, other)) return [cidr];
   if (cidr.prefix >= other.prefix) return [];

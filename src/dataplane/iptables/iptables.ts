@@ -33,15 +33,15 @@ import { stages } from './staging.ts';
 export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock'> {
   /** Default "auto": the variant of the machine's `iptables`. */
   readonly variant?: Variant;
-  /** kube-proxy runs here: `remove` leaves the chains whose names it uses. */
+  /** Whether kube-proxy runs on this node: `remove` then keeps chains with its names. */
   readonly isBeside?: boolean;
 }
 
-/** How long to wait before removing sets again that were in use. */
+/** The delay before another attempt to remove sets that were in use. */
 const SETS_MS = 20;
 /** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
 const TURN_CHAINS = 1000;
-/** How many service ports and chains to delete are left out, one by one, because iptables refuses them. */
+/** The maximum number of rejected service ports and chains that are left out, one by one. */
 const MAX_EXCLUDED = 16;
 
 /** Creates the iptables mode: chains with kube-proxy's names, found through a tree of chains instead of a list. */
@@ -104,7 +104,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     return stdout.includes('nf_tables');
   }
 
-  /** Programs `map`, leaving out and reporting what iptables refuses. */
+  /** Programs `map`; leaves out and reports service ports that iptables rejects. */
   async function program(map: ServiceMap): Promise<ApplyReport> {
     const excluded = new Map<string, Error>();
     undeletable.clear();
@@ -121,7 +121,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
         excluded.set(owner, error as Error);
         logger.error(
           { service: owner, error: messageOf(error) },
-          'iptables refuses a service port: left out',
+          'iptables rejects a service port: left out',
         );
       }
     }
@@ -152,7 +152,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     return [...used].map(([set, error]) => ({ key: `ipset ${set}`, error }));
   }
 
-  /** Records the chain that could not be deleted; false if something else failed. */
+  /** Records the chain that could not be deleted; returns false if something else failed. */
   function keepChain(error: unknown): boolean {
     const chain = /^-X (KUBE-\S+)/.exec((error instanceof FairleadError && error.object) || '')?.[1];
     if (chain === undefined || undeletable.has(chain) || undeletable.size >= MAX_EXCLUDED) return false;
@@ -278,7 +278,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
           return await applyChanges(changes, started);
         } catch (error) {
           // The kernel's state is unknown: compare with it.
-          logger.warn({ error: messageOf(error) }, 'iptables refused a change: programming all rules');
+          logger.warn({ error: messageOf(error) }, 'iptables rejected a change: programming all rules');
           return program(map);
         }
       });
@@ -351,7 +351,7 @@ const tablesOf = (change: RulesetChange): Record<Table, TableInput> => ({
   filter: { ...EMPTY, written: change.written.filter, deleted: change.deleted.filter },
 });
 
-/** The changes that make `live` equal to `wanted`. */
+/** Returns the changes from `live` to `wanted`. */
 function difference(table: Table, wanted: ReadonlyMap<string, readonly Rule[]>, live: LiveTable): TableInput {
   const written = new Map<string, readonly Rule[]>();
   for (const [chain, rules] of wanted) {
@@ -385,7 +385,7 @@ function foreignHooks(table: Table, live: LiveTable): { chain: string; rule: Rul
   );
 }
 
-/** Leaves only the chains that kube-proxy does not have. */
+/** Keeps only the chains that kube-proxy does not have. */
 function keepUnique({ chains }: LiveTable): void {
   for (const name of [...chains.keys()]) if (!isUniqueChain(name)) chains.delete(name);
 }

@@ -32,7 +32,7 @@ export function locateSteps(
   if (dispatch) {
     steps.push({
       object: chain('nat', dispatch.chains.at(-1) ?? ''),
-      effect: `found by way of ${dispatch.chains.join(' → ')}: ${rules.join('; ')}`,
+      effect: `found through ${dispatch.chains.join(' → ')}: ${rules.join('; ')}`,
     });
   }
   if (route.action !== 'forward') {
@@ -56,8 +56,8 @@ export function locateSteps(
     steps.push({
       object: chain('nat', target),
       effect: target.startsWith('KUBE-FW-')
-        ? 'lets allowed sources on; all others are dropped in filter KUBE-PROXY-FIREWALL'
-        : `${packet.sourceClass} traffic${route.masquerade ? ' is marked for masquerading and' : ''} goes on to the endpoints`,
+        ? 'accepts allowed sources; all others are dropped in filter KUBE-PROXY-FIREWALL'
+        : `${packet.sourceClass} traffic${route.masquerade ? ' is marked for masquerading and' : ''} is forwarded to the endpoints`,
     });
     target = target.startsWith('KUBE-FW-')
       ? lines[0]?.match(/-j (\S+)$/)?.[1]
@@ -65,20 +65,23 @@ export function locateSteps(
   }
   const { endpoints } = route.pool;
   const affinity =
-    frontend.affinitySeconds === null ? '' : `; clients stay for ${frontend.affinitySeconds} s`;
+    frontend.affinitySeconds === null ? '' : `; session affinity for ${frontend.affinitySeconds} s`;
   steps.push({
     object: chain('nat', target ?? ''),
-    effect: `picks one of ${endpoints.length} endpoints of ${name}, each with chance 1/${endpoints.length}${affinity}`,
+    effect: `picks one of ${endpoints.length} endpoints of ${name}, each with probability 1/${endpoints.length}${affinity}`,
   });
   for (const endpoint of endpoints) {
-    const hairpin = endpoint.ip === packet.source ? ', masqueraded since it is the client itself' : '';
+    const hairpin = endpoint.ip === packet.source ? ', masqueraded if it is the client itself' : '';
     steps.push({
       object: chain('nat', serviceChain('KUBE-SEP-', frontend.owner, hostPort(endpoint))),
-      effect: `destination becomes ${hostPort(endpoint)}${hairpin}`,
+      effect: `destination is rewritten to ${hostPort(endpoint)}${hairpin}`,
     });
   }
   if (route.masquerade) {
-    steps.push({ object: chain('nat', CHAIN.postrouting), effect: "source becomes this node's address" });
+    steps.push({
+      object: chain('nat', CHAIN.postrouting),
+      effect: "source is rewritten to this node's address",
+    });
   }
   return steps;
 }

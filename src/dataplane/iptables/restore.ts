@@ -7,7 +7,7 @@ import { type Hook, TABLES, type Table } from './base-chains.ts';
 import { isOwnChain } from './chain-names.ts';
 import type { Rule } from './rule.ts';
 
-/** The kernel mechanism behind the command; "auto": that of the machine's `iptables`. */
+/** The kernel mechanism of the command; "auto": that of the machine's `iptables`. */
 export type Variant = 'auto' | 'legacy' | 'nft';
 
 /** The commands of one family and their network namespace. */

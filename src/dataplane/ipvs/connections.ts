@@ -11,7 +11,7 @@ const OVER: ReadonlySet<string> = new Set(['TIME_WAIT', 'CLOSE', 'CLOSED', 'NONE
  * Reads the real servers with open IPVS connections: "10.244.1.2 8080", and with the virtual address and port
  * "10.96.0.1 80 10.244.1.2 8080". Unlike the counters of real servers, it leaves out closed connections, which IPVS keeps
  * for minutes, and those redirected to the alias address: once IPVS has written the real server to their connection
- * tracking entry, that entry alone translates them (nf_nat_packet).
+ * tracking entry, only that entry translates them (nf_nat_packet).
  */
 export function readConnected(netns?: NetnsRef): Set<string> {
   const text = netns === undefined ? read() : inNetns(netns, read);

@@ -6,14 +6,14 @@ import { type AddressSet, noteAddresses } from '../rules/address-elements.ts';
 import { BEFORE_IPVS_INPUT, opensFlow, refuse } from './layout.ts';
 
 /**
- * Exists while another mode carries Services and open connections still go by virtual servers. The process that drains
- * these stops when the table is gone.
+ * The table exists while another mode is active and open connections still use virtual servers. The draining process
+ * stops when the table is deleted.
  */
 export const DRAIN_TABLE = 'fairlead-ipvs-drain';
 
 const ADDRESSES: AddressSet = { set: 'addresses', times: 1 };
 
-/** Renders the table: new flows to these addresses that no other mode has taken are refused. */
+/** Renders the table: it rejects new flows to these addresses that the other mode has not translated. */
 export function renderDrainTable(family: IPFamily, addresses: Iterable<string>): TableSpec {
   const { destination } = addressFields(family);
   const groups = new Map<string, ElementGroup>();

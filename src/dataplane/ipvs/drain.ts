@@ -20,12 +20,12 @@ export const DRAIN_MS = 3_600_000;
 export interface DrainOptions extends Owner {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Connections that are still open after so many milliseconds are ended. */
+  /** The time in milliseconds after which open connections are ended. */
   readonly drainMs: number;
 }
 
 /**
- * Removes virtual servers once their connections have ended, then the rest of the mode. Does not keep the process alive:
+ * Removes virtual servers after their connections have ended, then the rest of the mode. Does not keep the process alive:
  * the next one continues (`resumeDrain`).
  */
 export function drain(options: DrainOptions): void {
@@ -35,13 +35,13 @@ export function drain(options: DrainOptions): void {
     try {
       return await endIdle(options, clock.now() >= until);
     } catch (error) {
-      // The node's namespace was removed, and everything in it.
+      // The node's namespace was removed with all its contents.
       if (netns !== undefined && hasCode(error, 'ENOENT')) return true;
       logger.warn({ error: messageOf(error) }, 'failed to drain IPVS connections; trying again');
       return false;
     }
   };
-  // Not at once: a reply to a datagram that was sent from one of the addresses may be in flight.
+  // Delayed: a reply to a datagram from one of the addresses may be in flight.
   const timer = setInterval(() => {
     void poll().then((done) => {
       if (done) clearInterval(timer);
@@ -50,7 +50,7 @@ export function drain(options: DrainOptions): void {
   timer.unref();
 }
 
-/** Continues a drain that an earlier process began, if there is one. */
+/** Continues the drain of an earlier process, if there is one. */
 export async function resumeDrain(
   options: Pick<DrainOptions, 'families' | 'clock' | 'logger'> & { readonly netns?: NetnsRef },
 ): Promise<void> {
@@ -64,7 +64,7 @@ export async function resumeDrain(
   if (!(await endIdle(all, false))) drain(all);
 }
 
-/** True: nothing is left, or the mode is in use again. */
+/** Returns true if nothing is left, or the mode is in use again. */
 async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
   const { families, netns } = options;
   using tables = openDrainTables(families, netns);
@@ -79,7 +79,7 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
   let left = 0;
   for (const { id } of own) {
     const reals = ipvs.realServers(id);
-    // Behind a mark, clients may have connected to any address of the node.
+    // Clients of a server behind a mark may have connected to any address of the node.
     const asked = 'address' in id ? `${id.address} ${id.port} ` : '';
     const idle = reals.filter(({ address, port }) => !connected.has(`${asked}${address} ${port}`));
     if (idle.length === reals.length) {
@@ -103,11 +103,11 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
   return true;
 }
 
-/** The tables that mark a drain, on a connection of their own. */
+/** Opens the tables that mark a drain, on a separate connection. */
 export const openDrainTables = (families: readonly IPFamily[], netns: NetnsRef | undefined): Tables =>
   new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
 
-/** Ends the drain of this or another process; true if there was one. */
+/** Ends the drain of this or another process; returns whether there was one. */
 export async function endDraining(
   families: readonly IPFamily[],
   netns: NetnsRef | undefined,

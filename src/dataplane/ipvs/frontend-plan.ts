@@ -12,13 +12,13 @@ import type { NumberTable } from './marks.ts';
 import { SCHEDULERS, type Scheduler } from './schedulers.ts';
 
 /**
- * An address on our interface that no Service has, for packets that are redirected here: the kernel translates no
- * ports for persistent servers that are found by a mark, so that theirs stand behind ports of this address. RFC 7600's
- * dummy address, and one that RFC 6666 discards: neither is ever on a wire.
+ * The alias address on our interface, which no Service has, for redirected packets: the kernel does not translate ports
+ * for persistent servers behind a mark, so these are behind ports of this address. RFC 7600's dummy address, and one of
+ * RFC 6666's discard prefix: neither is ever used on a link.
  */
 export const ALIAS: Readonly<Record<IPFamily, string>> = { ipv4: '192.0.0.8', ipv6: '100::8' };
 
-/** A virtual server that a frontend needs, with its real servers. */
+/** A virtual server of a frontend, with its real servers. */
 export interface PlannedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
@@ -27,13 +27,13 @@ export interface PlannedServer {
   readonly holder: string | null;
 }
 
-/** How the rules treat a class's packets before IPVS sees them. */
+/** The action of the rules for the packets of a source class, before IPVS. */
 export type Order =
-  /** IPVS finds the virtual server by the packet's address. */
+  /** IPVS selects the virtual server by the packet's address. */
   | { readonly action: 'pass' | 'masquerade' }
-  /** IPVS finds it by this mark, which also says whether the packet is masqueraded. */
+  /** IPVS selects it by this mark, which also tells whether the packet is masqueraded. */
   | { readonly action: 'steer'; readonly mark: number }
-  /** IPVS finds it by this port of the alias address. */
+  /** IPVS selects it by this port of the alias address. */
   | { readonly action: 'redirect'; readonly port: number; readonly masquerade: boolean }
   | { readonly action: 'reject' | 'drop' };
 
@@ -45,7 +45,7 @@ export interface FrontendPlan {
 }
 
 export interface PlanOptions {
-  /** The frontend's address is on our interface, so that virtual servers on it are ours. */
+  /** Whether the frontend's address is on our interface, so that virtual servers on it are ours. */
   readonly bound: boolean;
   readonly marks: NumberTable;
   /** Ports of the alias address. */
@@ -57,7 +57,7 @@ export interface PlanOptions {
 /**
  * Plans the virtual servers of a frontend. IPVS does not distinguish sources: the pool that most source classes share is
  * behind the frontend's address, others behind a mark. A node port has no address, and an address that is the node's own
- * may have virtual servers of other programs: all servers of these frontends are behind marks or, with affinity, aliases.
+ * may have virtual servers of other programs: all servers of these frontends are behind marks or, with affinity, alias ports.
  */
 export function planFrontend(frontend: Frontend, options: PlanOptions): FrontendPlan {
   const { bound, marks, aliases } = options;
@@ -116,7 +116,7 @@ export function holderOf(frontend: Frontend, pool: Pool, masquerade: boolean): s
   return `${frontend.key} ${scope}${masquerade ? ' masquerade' : ''}`;
 }
 
-/** The node's own processes have the widest choice. */
+/** The node's own processes have the largest pool. */
 function sharedPool(frontend: Frontend): Pool | null {
   for (const source of ['node', ...SOURCE_CLASSES] as const) {
     const route = frontend.routes[source];

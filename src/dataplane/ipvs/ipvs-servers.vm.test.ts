@@ -148,7 +148,7 @@ describe('virtual servers', () => {
   test('a scheduler that does not exist is an error that names it; the Service is served by the default', async () => {
     const { failed } = await sync([withScheduler(clusterIP(['pod1']), 'fastest')]);
     assert.equal(failed.length, 1);
-    assert.match(failed[0]?.error.message ?? '', /no IPVS scheduler "fastest"; rr is used instead/);
+    assert.match(failed[0]?.error.message ?? '', /no such IPVS scheduler: "fastest"; rr is used instead/);
     assert.equal(await ask('pod3'), 'pod1');
   });
 
@@ -171,7 +171,7 @@ describe('virtual servers', () => {
       assert.equal(error?.object, 'module ip_vs_elsewhere');
       assert.match(
         `${error?.message} ${error?.hint}`,
-        /no IPVS scheduler elsewhere .*modprobe ip_vs_elsewhere/,
+        /does not have the IPVS scheduler elsewhere .*modprobe ip_vs_elsewhere/,
       );
     } finally {
       connection.close();

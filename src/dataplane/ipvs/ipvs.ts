@@ -19,12 +19,12 @@ import { prepareDrain, removeAll } from './removal.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
 import { compareAddresses, findInterface, readAddresses, watchAddresses } from './service-interface.ts';
 
-/** How often it is looked whether the connections to endpoints that are gone have been closed. */
+/** How often the connections to removed endpoints are checked. */
 const DRAIN_POLL_MS = 2000;
 
 /**
- * The IPVS mode: virtual servers over generic netlink, an interface with the Services' addresses, and nf_tables rules
- * around them. Throws FairleadError (no-ipvs) on a kernel without IPVS.
+ * Opens the IPVS mode: virtual servers over generic netlink, an interface with the Services' addresses, and nf_tables
+ * rules around them. Throws FairleadError (no-ipvs) on a kernel without IPVS.
  */
 export function createIpvs(options: IpvsOptions): IpvsDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
@@ -35,7 +35,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   const probe = createSchedulerProbe(ipvs, families, probeMark);
   const kernel = { families, netns, ipvs, tables, probe, clock, options };
   let state: Programmed | null = null;
-  // For IPv4 `applySettings` allows it, device by device.
+  // For IPv4 `applySettings` enables it per device.
   const loopback = createLoopbackAccess(
     families.filter((family) => family === 'ipv6'),
     netns,
@@ -43,7 +43,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   let watch: { close(): void } | null = null;
   let cancelPoll: (() => void) | null = null;
   let closed = false;
-  // Draining goes on between the caller's calls.
+  // Draining continues between calls.
   const calls = createMutex();
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
@@ -83,7 +83,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         );
       });
     } catch (error) {
-      logger.warn({ error: messageOf(error) }, 'drained servers could not be removed; trying again');
+      logger.warn({ error: messageOf(error) }, 'failed to remove drained servers; trying again');
     }
     pollLater();
   }
@@ -131,7 +131,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         const { ours, others } = readAddresses(device, netns);
         const { scheme, foreign } = state;
         const isOwn = ownership({ families, scheme, foreign }, ours);
-        // A server that appeared on one of our addresses is another program's: only servers that this process made count.
+        // A server that appeared on one of our addresses belongs to another program: only servers created by this process count.
         const isOurs = (id: ServerId) => 'mark' in id && isOwn(id);
         return [
           ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),

@@ -54,10 +54,10 @@ export function redirectMap(keying: Keying, source: SourceClass): string {
 /** Map from node ports to their verdict on loopback addresses. */
 export const LOCALHOST_MAP = 'localhost-nodeports';
 
-/** Chain that gives packets their virtual server's mark. */
+/** The chain that sets the mark of the virtual server. */
 export const steerChain = (keying: Keying, scope: Scope): string => `steer-by-${markMap(keying, scope)}`;
 
-/** Everything about the rules of one family that depends on the node alone. */
+/** The part of the rules of one family that depends only on the node. */
 export interface Layout {
   readonly family: IPFamily;
   readonly hasPods: boolean;
@@ -67,13 +67,13 @@ export interface Layout {
   pick(pick: Pick): PickTarget;
 }
 
-// IPVS takes packets for this node behind the packet filter, at NF_IP_PRI_NAT_SRC - 2 and - 1, and its own processes'
-// at NF_IP_PRI_NAT_DST + 1 and + 2 (net/netfilter/ipvs/ip_vs_core.c): our rules come directly before it. What it has
-// translated passes the output hook once more, from the start.
+// IPVS processes packets to this node after the packet filter, at NF_IP_PRI_NAT_SRC - 2 and - 1, and packets of local
+// processes at NF_IP_PRI_NAT_DST + 1 and + 2 (net/netfilter/ipvs/ip_vs_core.c): our rules are directly before it.
+// Packets that it has translated pass the output hook again.
 export const BEFORE_IPVS_INPUT = 97;
 const BEFORE_IPVS_OUTPUT = -99;
 
-/** Refuses a packet whatever its protocol is, each by a rule with these conditions. */
+/** Returns rules that reject packets of any protocol, with these conditions. */
 export const refuse = (...conditions: readonly Statement[]): Rule[] => [
   [...conditions, is('meta.l4proto', PROTOCOL_NUMBER.TCP), resetTcp],
   [...conditions, is('meta.l4proto', PROTOCOL_NUMBER.UDP), rejectPacket],
@@ -84,9 +84,8 @@ export const opensFlow = hasAny('ct.state', CT_NEW);
 const isOpenFlow = hasNone('ct.state', CT_NEW);
 
 /**
- * The rules around IPVS: which packets may enter, which are refused, which virtual server they go to where the address
- * does not say it, and which are masqueraded. Only packets that open a flow are refused: open connections stay with
- * their real server.
+ * Renders the rules around IPVS: source ranges, rejections, selection of virtual servers that the address does not
+ * determine, and masquerading. Only packets that open a flow are rejected: open connections stay with their real server.
  */
 export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme): Layout {
   const rules = createServiceRules(family, node);
@@ -135,7 +134,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
       rules: [
         restricted,
-        // IPVS sends nothing from a loopback address elsewhere.
+        // IPVS does not send packets from a loopback address to other hosts.
         ...(node.localhostNodePorts ? [[toLoopback, vmap(LOCALHOST_MAP, ...rules.key('port'))]] : []),
         ...fromPods('redirect-from-pod'),
         [goto('redirect-from-node')],
@@ -145,7 +144,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       name: 'input',
       base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
       rules: [
-        // The node's own packets, which have passed the output hook.
+        // The node's own packets have passed the output hook.
         [is('meta.iifname', deviceName('lo')), accept],
         restricted,
         ...fromPods('from-pod'),
@@ -180,7 +179,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
         [inSet('hairpin', source, destination), masquerade],
       ],
     },
-    // Every packet carries its mark, not only the first: tunnels would copy it to their outer packets.
+    // Cleared because every packet carries its mark, not only the first, and tunnels would copy it to their outer packets.
     {
       name: 'unmark',
       base: { type: 'filter', hook: 'postrouting', priority: PRIORITY.natSource + 1 },
@@ -236,7 +235,7 @@ function classChains(rules: ServiceRules, name: 'pod' | 'node' | 'external'): Ch
   ];
 }
 
-/** Redirects packets to the alias address before all else; first packets only, as any translation. */
+/** Redirects packets to the alias address before all other rules; like any NAT, only first packets. */
 function redirectChain(rules: ServiceRules, name: SourceClass): ChainSpec {
   const redirect = (keying: Keying) => dnatTo(redirectMap(keying, name), ...rules.key(keying));
   return {

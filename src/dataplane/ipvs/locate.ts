@@ -10,7 +10,7 @@ import { markMap, redirectMap, TABLE } from './layout.ts';
 import { entriesOf } from './render.ts';
 import { INTERFACE } from './service-interface.ts';
 
-/** Returns the kernel objects that a frontend's packet meets, in order. */
+/** Returns the kernel objects that a frontend's packet passes, in order. */
 export function locateSteps(
   plan: FrontendPlan,
   hasPods: boolean,
@@ -25,7 +25,7 @@ export function locateSteps(
   if (frontend.address !== null && bound) {
     steps.push({
       object: `ip: address ${frontend.address} of ${INTERFACE}`,
-      effect: 'the packet is for this node, where IPVS takes it',
+      effect: 'the node accepts the packet, and IPVS processes it',
     });
   }
   steps.push(...sourceRangeSteps(frontend, at));
@@ -39,7 +39,7 @@ export function locateSteps(
     object: at(
       `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keying, entry.scope)}, element ${key}`,
     ),
-    effect: EFFECTS[formatVerdict(entry.verdict)] ?? 'it gets the mark of its virtual server',
+    effect: EFFECTS[formatVerdict(entry.verdict)] ?? 'the mark of its virtual server is set',
   });
   if (entry.mark !== null) {
     steps.push({
@@ -72,9 +72,9 @@ export function locateSteps(
 }
 
 const EFFECTS: Readonly<Record<string, string>> = {
-  accept: 'it goes to the virtual server as it is',
+  accept: 'it is passed to the virtual server unchanged',
   'goto masquerade': 'it is marked for masquerading',
-  'goto masquerade-nonpod': 'packets of others than pods are marked for masquerading',
-  'goto refuse': 'a packet that opens a flow is refused',
+  'goto masquerade-nonpod': 'packets that do not come from pods are marked for masquerading',
+  'goto refuse': 'a packet that opens a flow is rejected',
   'goto lose': 'a packet that opens a flow is dropped',
 };

@@ -1,11 +1,11 @@
 import { FairleadError } from '../../lib/errors.ts';
 
 /**
- * Packet marks of virtual servers that are picked by a mark. Such a mark lives from the rule that sets it to the one
- * that clears it, on both sides of IPVS and before any other program's rules: no other program sees it.
+ * Packet marks of virtual servers. One rule sets a mark directly before IPVS and another clears it directly after, so
+ * other programs' rules do not see it.
  */
 export interface MarkScheme extends NumberScheme {
-  /** Bits that tell our marks from others', and their value. */
+  /** The bits that identify our marks, and their value. */
   readonly prefixMask: number;
   readonly prefix: number;
   readonly masqueradeBit: number;
@@ -17,10 +17,10 @@ export const DEFAULT_MASQUERADE_BIT = 14;
 
 const PREFIX = 0xfa000000;
 const PREFIX_MASK = 0xff000000;
-/** kube-proxy's and the kubelet's: a packet whose mark has bit 15 is dropped by older kubelets' rules. */
+/** Bits of kube-proxy and the kubelet: older kubelets' rules drop packets whose mark has bit 15. */
 const AVOIDED = [14, 15];
 
-/** `masqueradeBit`: number of the bit that means "masquerade", which a mark has if its server's packets are to be. */
+/** `masqueradeBit`: the number of the bit that is set in marks of servers whose packets are masqueraded. */
 export function markScheme(masqueradeBit: number): MarkScheme {
   const bit = (1 << masqueradeBit) >>> 0;
   const prefixMask = (PREFIX_MASK & ~bit) >>> 0;
@@ -39,7 +39,7 @@ export function markScheme(masqueradeBit: number): MarkScheme {
     },
     isOurs: (mark) => (mark & prefixMask) >>> 0 === prefix,
     fits: (mark, masquerade) => ((mark & bit) !== 0) === masquerade,
-    // The largest of all is the probe's.
+    // The largest number is reserved for the probe.
     largestId: 2 ** places.length - 2,
     idOf(mark) {
       let id = 0;
@@ -57,18 +57,18 @@ export const PORTS: NumberScheme = {
   largestId: 65_535,
 };
 
-/** Numbers that name virtual servers: marks, or ports of the alias address. */
+/** Numbers that identify virtual servers: marks, or ports of the alias address. */
 export interface NumberScheme {
   of(id: number, masquerade: boolean): number;
   idOf(number: number): number;
-  /** Whether the number may name a server whose packets are masqueraded, or are not. */
+  /** Whether the number is valid for a server with, or without, masquerading. */
   fits(number: number, masquerade: boolean): boolean;
   readonly largestId: number;
 }
 
 /**
  * Assigns numbers to holders: combinations of a frontend, a pool and masquerading ("KEY local masquerade"). A holder keeps
- * its number until it is forgotten.
+ * its number until it is removed.
  */
 export class NumberTable {
   readonly #scheme: NumberScheme;
@@ -117,7 +117,7 @@ export class NumberTable {
     return number;
   }
 
-  /** Forgets a holder; its number stays in use until `free`. */
+  /** Removes a holder; its number stays in use until `free`. */
   forget(holder: string): void {
     this.#numbers.delete(holder);
   }

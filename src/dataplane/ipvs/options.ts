@@ -2,17 +2,17 @@ import type { IpvsTimeouts } from '../../kernel/ipvs/codec.ts';
 import type { Dataplane, DataplaneOptions } from '../dataplane.ts';
 
 export interface IpvsOptions extends DataplaneOptions {
-  /** Scheduler of Services that name none; default: the node view's. */
+  /** The default scheduler; default: the node view's. */
   readonly scheduler?: string;
-  /** Seconds after which idle connections are forgotten; 0 and what is left out stay as the system has them. */
+  /** Seconds after which idle connections expire; 0 or absent: the kernel's value. */
   readonly timeouts?: Partial<IpvsTimeouts>;
-  /** Endpoints that are gone keep their open connections for at most this many milliseconds; default an hour. */
+  /** How long removed endpoints keep their open connections, in milliseconds; default: an hour. */
   readonly drainMs?: number;
 }
 
 export interface IpvsDataplane extends Dataplane {
-  /** Throws FairleadError (no-scheduler) for a scheduler that does not exist, or that the kernel lacks. */
+  /** Throws FairleadError (no-scheduler) for a scheduler that does not exist, or that the kernel does not support. */
   requireScheduler(name: string): Promise<void>;
-  /** Ends TCP and SCTP connections to endpoints that are gone for good, instead of waiting for them to close. */
+  /** Ends TCP and SCTP connections to endpoints that are gone, instead of waiting for them to close. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): Promise<void>;
 }

@@ -56,11 +56,11 @@ for (let seed = 31; seed <= 32; seed++) {
           report.failed.filter(({ error }) => !/IPVS scheduler/.test(error.message)),
           [],
         );
-        // No connections are open, so that what drains goes at the next look.
+        // No connections are open, so that the next check removes draining servers.
         clock.advance(2000);
         assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
         if (round % COMPARED !== 0) continue;
-        // An address of a Service comes to another device of the node, or leaves it.
+        // An address of a Service is added to another device of the node, or removed.
         const moved: string | null = own === null ? someAddress(map) : own;
         for (const name of moved ? [netns, other] : []) {
           ip(
@@ -106,7 +106,7 @@ function someAddress(map: ServiceMap): string | null {
   return outer[Math.floor(outer.length / 2)]?.address ?? null;
 }
 
-/** What one has more than a fresh start are chains that nothing leads to any more, and maps that they read. */
+/** Compared with a fresh start, there may be additional chains without references, and their maps. */
 function assertSame(ours: KernelContent, wanted: KernelContent, context: string): void {
   assert.deepEqual(ours.servers, wanted.servers, context);
   assert.deepEqual(ours.bound, wanted.bound, context);
@@ -125,9 +125,9 @@ function assertSame(ours: KernelContent, wanted: KernelContent, context: string)
 
 function agree(map: ServiceMap, packet: Packet, kernel: KernelState): void {
   const verdict = decide(map, packet);
-  // The kernel's routing drops them, and guard-loopback where that is told not to.
+  // The kernel's routing drops them, or guard-loopback with route_localnet.
   if (verdict.reason === 'martian') return;
-  // A Service claims an endpoint's address as its own: what stands on our interface is not reached elsewhere.
+  // A Service has the address of an endpoint: addresses on our interface are not reachable on other hosts.
   if (verdict.candidates.some(({ endpoint }) => kernel.bound.has(endpoint.ip))) return;
   const expected = new Set(
     verdict.candidates.map(
@@ -135,7 +135,7 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelState): void {
         `forward ${endpoint.ip} ${endpoint.port} ${masquerade ? 'masqueraded' : ''}`,
     ),
   );
-  // On our interface an address is for this node alone: where other modes route such packets on, this one refuses.
+  // Addresses on our interface are local: this mode rejects packets that other modes route.
   const refused = verdict.action === 'pass' && kernel.bound.has(packet.destination);
   if (verdict.action !== 'forward') expected.add(refused ? 'reject' : verdict.action);
   const seen = wayOf(kernel, packet, inInterface(packet, map)).map(({ action, target, masquerade }) =>

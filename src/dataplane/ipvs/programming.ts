@@ -31,10 +31,10 @@ import { type Commands, newCommands, ServerTable, send, serverKey, serverOrder }
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
 
-/** More addresses than these are looked up by one listing. */
+/** The number of addresses from which one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 50;
 
-/** The parts of the kernel that are programmed. */
+/** The kernel objects that are programmed. */
 export interface Kernel {
   readonly families: readonly IPFamily[];
   readonly netns: NetnsRef | undefined;
@@ -45,7 +45,7 @@ export interface Kernel {
   readonly options: IpvsOptions;
 }
 
-/** What was programmed, as it is in the kernel. */
+/** The programmed state, equal to the kernel's. */
 export interface Programmed {
   readonly node: NodeView;
   readonly device: number;
@@ -57,20 +57,20 @@ export interface Programmed {
   readonly plans: Map<FrontendKey, FrontendPlan>;
   /** Addresses of our interface. */
   readonly bound: Set<string>;
-  /** Addresses of the node's other devices, when we looked last. */
+  /** Addresses of the node's other devices at the last check. */
   others: ReadonlySet<string>;
-  /** How many frontends and cluster IPs use an address. */
+  /** The number of frontends and cluster IPs that use each address. */
   readonly uses: Map<string, number>;
   readonly failed: Map<FrontendKey, Error>;
-  /** Virtual servers of other programs, by `serverKey`: never touched, not even where a Service wants the same. */
+  /** Virtual servers of other programs, by `serverKey`: never changed, even if a Service needs the same. */
   readonly foreign: Set<string>;
-  /** All servers that there were have been looked at. */
+  /** Whether all existing servers have been read. */
   isListed: boolean;
-  /** The kernel refused something: this is not what it has. */
+  /** Whether the kernel rejected a command, so that its state is unknown. */
   isStale: boolean;
 }
 
-/** Makes the kernel equal to a map, whatever is there now. `before`: what this process has programmed. */
+/** Reconciles the kernel with a map. `before`: the state that this process has programmed. */
 export async function applyMap(
   kernel: Kernel,
   map: ServiceMap,
@@ -81,7 +81,7 @@ export async function applyMap(
   const started = performance.now();
   const fault = await kernel.probe.check(options.scheduler ?? node.ipvsScheduler);
   if (fault) throw fault;
-  // Servers that another process was draining are taken over.
+  // Servers that another process was draining are adopted.
   const wasDraining = await endDraining(families, netns);
   if (options.timeouts) ipvs.setTimeouts(options.timeouts);
   const device = ensureInterface(netns);
@@ -91,7 +91,7 @@ export async function applyMap(
   const scheme = markScheme(node.masqueradeBit);
   const isOurs = ownership({ families, scheme, foreign: new Set() }, ours);
   const standing = ipvs.servers();
-  // From the first time on, this process knows its own servers.
+  // After the first sync, this process knows its own servers.
   const isForeign = ({ id }: VirtualServer) => !isOurs(id) || (before !== null && !isKnown(before, id));
   const state: Programmed = {
     node,
@@ -175,7 +175,7 @@ export async function applyMap(
   };
 }
 
-/** Applies a change to what was programmed. */
+/** Applies a change to the programmed state. */
 export async function applyChange(kernel: Kernel, state: Programmed, change: Change): Promise<CommitReport> {
   const { ipvs, netns, clock } = kernel;
   const started = performance.now();
@@ -195,7 +195,7 @@ export async function applyChange(kernel: Kernel, state: Programmed, change: Cha
   for (const ip of change.clusterIPs.added) if (isOfFamilies(kernel, ip)) count(ip, 1);
   for (const ip of change.clusterIPs.removed) if (isOfFamilies(kernel, ip)) count(ip, -1);
 
-  // Held addresses stand there already.
+  // Addresses in use are already on the interface.
   const appeared = [...touched].filter((ip) => state.uses.has(ip) && !state.bound.has(ip));
   noteOthers(state, appeared, netns);
   const added = appeared.filter((ip) => !state.others.has(ip));
@@ -245,7 +245,7 @@ export async function applyChange(kernel: Kernel, state: Programmed, change: Cha
   };
 }
 
-/** Removes servers whose connections have ended, or are over by `isOver`, and addresses that only they needed. */
+/** Removes servers whose connections have ended, or for which `isOver` is true, and addresses that only they needed. */
 export async function collectDrained(
   kernel: Kernel,
   state: Programmed,
@@ -259,7 +259,7 @@ export async function collectDrained(
   if (held.size > 0) await releaseAddresses(kernel, state, held);
 }
 
-/** Notes which addresses, that are not on our interface, other devices of the node have. */
+/** Records which addresses, that are not on our interface, other devices of the node have. */
 function noteOthers(state: Programmed, addresses: readonly string[], netns: NetnsRef | undefined): void {
   if (addresses.length > MAX_LOOKUPS) {
     state.others = readAddresses(state.device, netns).others;
@@ -274,7 +274,7 @@ function noteOthers(state: Programmed, addresses: readonly string[], netns: Netn
   state.others = others;
 }
 
-/** Takes addresses that nothing needs any more from our interface. */
+/** Removes unused addresses from our interface. */
 async function releaseAddresses(
   kernel: Kernel,
   state: Programmed,
@@ -296,9 +296,8 @@ async function releaseAddresses(
 }
 
 /**
- * Ends a server that no frontend wants. Its connections are waited for where its address stays here meanwhile: that
- * is, where another port of it is wanted, or where it is a cluster IP, which is of this cluster only. A load balancer's
- * address may be in use elsewhere by now.
+ * Removes a server without a frontend. Its connections may drain if its address can stay on this node: if another port
+ * of it is in use, or if it is a cluster IP. A load balancer's address may already be in use on another host.
  */
 function drop(state: Programmed, id: ServerId, drains: boolean, now: number, remove: Commands): void {
   const stays =
@@ -309,7 +308,7 @@ function drop(state: Programmed, id: ServerId, drains: boolean, now: number, rem
   if (gone) freeNumber(state, id);
 }
 
-/** The number that a server goes by, where it has no address of its own. */
+/** Returns the number of a server without its own address. */
 function numbersOf(state: Programmed, id: ServerId): { table: NumberTable; number: number } | null {
   if ('mark' in id) return { table: state.marks, number: id.mark };
   return id.address === ALIAS[id.family] ? { table: state.aliases, number: id.port } : null;
@@ -320,19 +319,19 @@ function freeNumber(state: Programmed, id: ServerId): void {
   numbers?.table.free(numbers.number);
 }
 
-/** Marks are always ours; on addresses of our interface other programs may have servers of their own. */
+/** Marks are always ours; on addresses of our interface other programs may have their own servers. */
 function isKnown({ servers }: Programmed, id: ServerId): boolean {
   return 'mark' in id || servers.has(id);
 }
 
-/** Plans a frontend; null, and noted as failed, when it cannot be programmed. */
+/** Plans a frontend; returns null, and records the failure, if it cannot be programmed. */
 async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): Promise<FrontendPlan | null> {
   const standard = kernel.options.scheduler ?? state.node.ipvsScheduler;
   let scheduler = frontend.options.ipvsScheduler ?? standard;
   if (scheduler !== standard) {
     const error = await kernel.probe.check(scheduler);
     if (error) {
-      // Served all the same: a Service that is balanced otherwise is better than none. To try again changes nothing.
+      // Served anyway: another scheduler is better than no Service. A retry would change nothing.
       state.failed.set(
         frontend.key,
         new FairleadError(`${error.message}; ${standard} is used instead`, {
@@ -364,7 +363,7 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   try {
     const plan = planFrontend(frontend, { bound, marks: state.marks, aliases: state.aliases, scheduler });
     const taken = plan.servers.find(({ server: { id } }) => {
-      // Listed when everything is programmed; what came since is asked for.
+      // Listed in full syncs; new addresses are looked up.
       if (state.isListed && !('mark' in id) && !state.servers.has(id) && kernel.ipvs.hasServer(id)) {
         state.foreign.add(serverKey(id));
       }
@@ -401,7 +400,8 @@ function* endpointAddresses(frontend: Frontend): Generator<string> {
 
 function layoutOf(state: Programmed, family: IPFamily): Layout {
   const layout = state.layouts.get(family);
-  if (!layout) throw new Error(`family ${family} is not programmed`);
+  // Invariant: callers pass only families of frontends that `state` was created with.
+  if (!layout) throw new Error(`IPVS state has no layout for ${family}`);
   return layout;
 }
 
@@ -414,7 +414,7 @@ function use(state: Programmed, ip: string, by: number): void {
 const isOfFamilies = ({ families }: Kernel, ip: string): boolean =>
   families.includes(ip.includes(':') ? 'ipv6' : 'ipv4');
 
-/** A refusal means that the kernel is not as it was left; what is gone already needs no deletion. */
+/** An error means that the kernel's state has changed; an object that is already gone needs no deletion. */
 function reporter(state: Programmed): (owner: FrontendKey | null, error: FairleadError) => void {
   return (owner, error) => {
     if (error.code === 'ENOENT' && owner === null) return;

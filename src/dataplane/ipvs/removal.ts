@@ -19,7 +19,7 @@ export interface Removal extends Owner {
   readonly tables: Tables;
 }
 
-/** Removes everything that the mode has in the kernel. */
+/** Removes all kernel state of the mode. */
 export async function removeAll(removal: Removal): Promise<void> {
   const { families, netns, ipvs, tables } = removal;
   const { own, shared } = ownServers(ipvs, removal, readAddresses(findInterface(netns), netns).ours);
@@ -34,9 +34,9 @@ export async function removeAll(removal: Removal): Promise<void> {
 }
 
 /**
- * Removes the rules when another mode takes new connections already, and keeps the virtual servers with their open
- * connections for `drain`. UDP's flows are deleted, so that the other mode takes their next packets. `plans`: what was
- * programmed, where this process did it.
+ * Removes the rules when another mode already handles new connections, and keeps the virtual servers with their open
+ * connections for `drain`. UDP flows are deleted, so that the other mode handles their next packets. `plans`: the
+ * programmed plans, if this process programmed them.
  */
 export async function prepareDrain(
   removal: Removal,
@@ -73,7 +73,7 @@ async function forgetUdp(
   const isOurs = ({ family, original, reply, status }: Flow): boolean => {
     if (!reals.has(`${reply.source} ${reply.sourcePort}`)) return false;
     if ((status & FLOW_STATUS.destinationNat) === 0) return original.destination !== reply.source;
-    // Redirected to the alias address first, or already the other mode's.
+    // Redirected to the alias address first, or already handled by the other mode.
     return (
       redirected === null ||
       redirected.has(`${original.destination} ${original.destinationPort}`) ||

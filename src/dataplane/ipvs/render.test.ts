@@ -8,7 +8,7 @@ import { createLayout } from './layout.ts';
 import { markScheme, NumberTable, PORTS } from './marks.ts';
 import { renderTable } from './render.ts';
 
-/** `node --test --test-update-snapshots FILE` writes the texts anew. */
+/** `node --test --test-update-snapshots FILE` updates the files. */
 const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
 
 test('the ruleset is as golden/table.nft shows', (t) => {

@@ -31,14 +31,14 @@ import { sizeClass } from '../rules/size-class.ts';
 import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import { type Layout, LOCALHOST_MAP, markMap, redirectMap, steerChain, TABLE } from './layout.ts';
 
-/** The addresses of our interface, where only Services' ports answer. */
+/** The addresses of our interface, on which only Services' ports answer. */
 export const ADDRESSES: AddressSet = { set: 'addresses', times: 1 };
 
-/** What one map says of a frontend: for all sources, or for a class that is an exception. */
+/** The entry of a frontend in one map: for all sources, or for a class with an exception. */
 export interface Entry {
   readonly scope: Scope;
   readonly verdict: ElementVerdict;
-  /** Null unless the packet is steered. */
+  /** Null if the packet is not steered. */
   readonly mark: number | null;
 }
 
@@ -63,7 +63,7 @@ export function renderTable(
   return { family, name: TABLE, chains, sets, groups };
 }
 
-/** Renders everything that a table holds for a frontend. Throws FairleadError EINVAL for a bad address. */
+/** Renders all elements of a table for a frontend. Throws FairleadError EINVAL for an invalid address. */
 export function renderFrontend(
   plan: FrontendPlan,
   layout: Layout,
@@ -99,8 +99,8 @@ const aliasKey = ({ family, protocol }: Frontend, port: number): Uint32Array =>
   frontendKey({ address: ALIAS[family], family, protocol, port });
 
 /**
- * The node's own order holds for all sources whose order does not differ from it by more than that pods alone are not
- * masqueraded; exceptions are in maps that their class looks into first.
+ * The node's own order applies to all source classes with the same order, where pods may be exempt from masquerading;
+ * exceptions are in maps that a class looks up first.
  */
 export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean): Entry[] {
   const keying = keyingOf(frontend);
@@ -121,7 +121,7 @@ export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean):
   ];
 }
 
-/** Where which class is redirected. Pods that cannot be told from others are external. */
+/** The redirects by source class. Pods that cannot be recognized are external. */
 function redirectsOf(
   { orders }: FrontendPlan,
   hasPods: boolean,
@@ -135,7 +135,7 @@ function redirectsOf(
   return redirects;
 }
 
-/** A node port on loopback addresses, where the client is always the same: with affinity, so is the endpoint. */
+/** On loopback addresses the client is always the same: with affinity, so is the endpoint of a node port. */
 function localhostOf(
   frontend: Frontend,
   layout: Layout,
@@ -167,7 +167,7 @@ function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
   }
 }
 
-/** What is redirected comes back with another destination: here it passes. */
+/** Redirected packets return with another destination: accepted here. */
 function sameOrder(a: Order, b: Order): boolean {
   const passes = ({ action }: Order) => action === 'pass' || action === 'redirect';
   if (passes(a) && passes(b)) return true;

@@ -8,7 +8,7 @@ import { holderOf } from './frontend-plan.ts';
 import { markMap, redirectMap } from './layout.ts';
 import type { Kernel, Programmed } from './programming.ts';
 
-/** Restores the marks and aliases that holders have in the kernel, so that their servers keep their connections. */
+/** Restores the marks and alias ports of holders from the kernel, so that their servers keep their connections. */
 export function restoreMarks({ tables }: Kernel, state: Programmed, map: ServiceMap): void {
   for (const table of tables) {
     const read = (name: string): Map<string, Uint8Array> =>

@@ -4,13 +4,13 @@ import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { SCHEDULERS } from './schedulers.ts';
 
-/** Tells whether the kernel has a scheduler, by a virtual server for a mark that no packet has. */
+/** Checks whether the kernel has a scheduler, by creating a virtual server for a mark that no packet has. */
 export interface SchedulerProbe {
-  /** Null: it can be used; else why not. Asks the kernel once for each that can be. */
+  /** Returns null if it can be used, else the reason. Caches positive results. */
   check(name: string): Promise<FairleadError | null>;
 }
 
-/** `known`: the names that there are. */
+/** `known`: the names of existing schedulers. */
 export function createSchedulerProbe(
   connection: IpvsConnection,
   families: readonly IPFamily[],
@@ -24,7 +24,7 @@ export function createSchedulerProbe(
     const add = connection.batch();
     add.addServer({ id, scheduler: name, schedulerFlags: 0, persistenceSeconds: null });
     const [refusal] = await connection.commit(add);
-    // EEXIST: left by a run that ended in between.
+    // EEXIST: left by a run that was interrupted.
     if (!refusal || refusal.code === 'EEXIST') {
       const remove = connection.batch();
       remove.deleteServer(id);
@@ -33,20 +33,23 @@ export function createSchedulerProbe(
     }
     switch (refusal.code) {
       case 'ENOENT':
-        return new FairleadError(`this kernel has no IPVS scheduler ${name}`, {
+        return new FairleadError(`this kernel does not have the IPVS scheduler ${name}`, {
           op: 'choose IPVS scheduler',
           code: 'no-scheduler',
           object: `module ip_vs_${name}`,
           hint: `load it with "modprobe ip_vs_${name}", or choose another scheduler`,
         });
       case 'EAFNOSUPPORT':
-        return new FairleadError(`this kernel's IPVS does not carry ${family === 'ipv6' ? 'IPv6' : 'IPv4'}`, {
-          op: 'set up IPVS',
-          code: 'no-ipvs-family',
-          hint: 'it needs a kernel built with CONFIG_IP_VS_IPV6; use another mode here',
-        });
+        return new FairleadError(
+          `this kernel's IPVS does not support ${family === 'ipv6' ? 'IPv6' : 'IPv4'}`,
+          {
+            op: 'set up IPVS',
+            code: 'no-ipvs-family',
+            hint: 'it needs a kernel built with CONFIG_IP_VS_IPV6; use another mode here',
+          },
+        );
       default:
-        return new FairleadError(`IPVS refuses virtual servers: ${refusal.code}`, {
+        return new FairleadError(`failed to create an IPVS virtual server: ${refusal.code}`, {
           op: 'set up IPVS',
           code: errorCode(refusal.code),
           hint: 'run as root, with CAP_NET_ADMIN',
@@ -58,7 +61,7 @@ export function createSchedulerProbe(
     async check(name) {
       if (usable.has(name)) return null;
       if (!known.includes(name)) {
-        return new FairleadError(`there is no IPVS scheduler ${JSON.stringify(name)}`, {
+        return new FairleadError(`no such IPVS scheduler: ${JSON.stringify(name)}`, {
           op: 'choose IPVS scheduler',
           code: 'no-scheduler',
           object: name,

@@ -1,12 +1,12 @@
 import { SERVER_FLAG } from '../../kernel/ipvs/constants.ts';
 
-/** How a scheduler of the kernel is used here. */
+/** The settings for a scheduler of the kernel. */
 export interface Scheduler {
-  /** Bits for the virtual server. */
+  /** Flags of the virtual server. */
   readonly flags: number;
-  /** Of every real server: endpoints are equals. */
+  /** The weight of every real server: endpoints are equal. */
   readonly weight: number;
-  /** A real server of weight 0 is passed over; else it has to be removed at once for new connections to succeed. */
+  /** Whether real servers of weight 0 are skipped; else they must be removed at once for new connections to succeed. */
   readonly passesOver: boolean;
 }
 
@@ -14,9 +14,9 @@ const plain: Scheduler = { flags: 0, weight: 1, passesOver: true };
 
 /**
  * The kernel's schedulers (net/netfilter/ipvs). `sh` and `mh` fall back to another real server where the chosen one
- * takes nothing, or every n-th client would be refused while an endpoint drains; `mh` takes the source port into its
- * hash, as kube-proxy has it. `dh` has no way to fall back. `ovf` counts connections against the weight and refuses
- * above it, so that the weight must be out of reach.
+ * is draining, or every n-th client would be refused meanwhile; `mh` includes the source port in its
+ * hash, as in kube-proxy. `dh` has no fallback. `ovf` refuses connections above the weight, so the weight must be out
+ * of reach.
  */
 export const SCHEDULERS: Readonly<Record<string, Scheduler>> = {
   rr: plain,

@@ -17,7 +17,7 @@ interface RealState {
   readonly address: string;
   readonly port: number;
   weight: number;
-  /** When it stopped taking new connections, by the caller's clock; null: it takes them. */
+  /** When it stopped accepting new connections, by the caller's clock; null: it accepts them. */
   drainingSince: number | null;
 }
 
@@ -29,7 +29,7 @@ interface ServerState {
   reals: RealState[];
 }
 
-/** A batch of commands, and the frontend that each is for. */
+/** A batch of commands, and the frontend of each. */
 export interface Commands {
   readonly batch: IpvsBatch;
   readonly owners: (FrontendKey | null)[];
@@ -54,9 +54,9 @@ export async function send(
 function refusalError({ code, object }: IpvsRefusal): FairleadError {
   const hint =
     code === 'EEXIST'
-      ? 'another program made it: remove it there, or keep that program from this address'
+      ? 'another program created it: remove it there, or prevent that program from using this address'
       : undefined;
-  return new FairleadError(`IPVS refused to ${object}: ${code}`, {
+  return new FairleadError(`IPVS failed to ${object}: ${code}`, {
     op: 'program IPVS',
     code: errorCode(code),
     object,
@@ -68,7 +68,7 @@ export const serverKey = (id: ServerId): string =>
   'mark' in id ? `${id.family} ${id.mark}` : `${id.family} ${id.protocol} ${id.address} ${id.port}`;
 
 /**
- * Orders servers for creation; many are deleted in the opposite order. The kernel keeps deleted real servers for two
+ * Orders servers for creation; they are deleted in the reverse order. The kernel keeps deleted real servers for two
  * minutes, the latest first, and searches them for each new one (dest_trash): in this order the first one matches.
  */
 export function serverOrder(a: ServerId, b: ServerId): number {
@@ -89,13 +89,13 @@ const realKey = ({ address, port }: RealId) => `${address} ${port}`;
 const isSameReal = (a: RealId, b: RealId) => a.address === b.address && a.port === b.port;
 const byKey = <T extends RealId>(reals: readonly T[]) => new Map(reals.map((real) => [realKey(real), real]));
 
-/** Fairlead's virtual servers in the kernel. Methods record commands as done when they append them to a batch. */
+/** Fairlead's virtual servers in the kernel. Methods record commands as executed when they append them to a batch. */
 export class ServerTable {
   readonly #servers = new Map<string, ServerState>();
   /** Servers with real servers that wait for their connections to close. */
   readonly #draining = new Set<string>();
 
-  /** Adopts a server from the kernel. `before`: the previous table of this process, which knows since when it drains. */
+  /** Adopts a server from the kernel. `before`: the previous table of this process, with the start of each drain. */
   adopt(
     server: VirtualServer,
     reals: readonly ShownRealServer[],
@@ -188,7 +188,7 @@ export class ServerTable {
     this.#noteDraining(key, state);
   }
 
-  /** Removes a server that no frontend needs. True: these commands delete it; false: it is deleted when it is idle. */
+  /** Removes a server without a frontend. Returns true if these commands delete it, false if it is deleted when idle. */
   drop(id: ServerId, drains: boolean, now: number, remove: Commands): boolean {
     const key = serverKey(id);
     const state = this.#servers.get(key);
@@ -242,7 +242,7 @@ export class ServerTable {
     return deleted;
   }
 
-  /** Compares with the kernel's servers. `isOurs`: Fairlead made it. */
+  /** Compares with the kernel's servers. `isOurs`: Fairlead created it. */
   compare(
     shown: readonly VirtualServer[],
     read: (id: ServerId) => readonly ShownRealServer[],
@@ -270,7 +270,7 @@ export class ServerTable {
     return drifts;
   }
 
-  /** True: these commands delete it; false: it is deleted when it is idle. */
+  /** Returns true if these commands delete it, false if it is deleted when idle. */
   #retire(state: ServerState, real: RealState, waits: boolean, now: number, remove: Commands): boolean {
     const { id } = state.server;
     if (!waits) {

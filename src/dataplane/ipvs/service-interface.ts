@@ -8,22 +8,21 @@ import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Drift } from '../dataplane.ts';
 import { forgetSource } from './source-addresses.ts';
 
-/** The device that carries Services' addresses, so that packets for them are for this node and meet IPVS. */
+/** The device with Services' addresses, so that the node accepts packets to them and IPVS processes these. */
 export const INTERFACE = 'fairlead-ipvs';
 
 /**
- * An address for the host alone: RT_SCOPE_HOST keeps it from being chosen as a source, and arp_ignore 3 from
- * being answered for.
+ * A host-only address: with RT_SCOPE_HOST it is not chosen as a source, and with arp_ignore 3 not answered for.
  */
 const SCOPE_HOST = 254;
 
-/** What other devices of the node have, and ours. */
+/** The addresses of other devices of the node, and of ours. */
 export interface BoundAddresses {
   readonly ours: ReadonlySet<string>;
   readonly others: ReadonlySet<string>;
 }
 
-/** The device, made if need be. Throws FairleadError (no-dummy) on a kernel that cannot have it. */
+/** Returns the device, created if necessary. Throws FairleadError (no-dummy) on a kernel without dummy devices. */
 export function ensureInterface(netns?: NetnsRef): number {
   using socket = openRouteSocket(netns);
   const found = findLink(socket, INTERFACE);
@@ -32,12 +31,12 @@ export function ensureInterface(netns?: NetnsRef): number {
       op: 'make the interface for Service addresses',
       code: 'EEXIST',
       object: INTERFACE,
-      hint: `another program made it: remove it with "ip link delete ${INTERFACE}"`,
+      hint: `another program created it: remove it with "ip link delete ${INTERFACE}"`,
     });
   }
   if (!found) makeInterface(socket);
   const link = found ?? findLink(socket, INTERFACE);
-  if (!link) throw new FairleadError(`${INTERFACE} is gone`, { op: 'find link', code: 'ENODEV' });
+  if (!link) throw new FairleadError(`${INTERFACE} was deleted`, { op: 'find link', code: 'ENODEV' });
   if (!link.up) setLink(socket, link.index, { up: true });
   return link.index;
 }
@@ -48,7 +47,7 @@ function makeInterface(socket: NetlinkSocket): void {
   } catch (error) {
     if (!hasCode(error, 'EOPNOTSUPP', 'ENOTSUP')) throw error;
     throw new FairleadError(
-      'this kernel has no dummy network devices, which carry the addresses of Services',
+      'this kernel has no dummy network devices, which the IPVS mode needs for the addresses of Services',
       {
         op: 'make the interface for Service addresses',
         code: 'no-dummy',
@@ -59,11 +58,11 @@ function makeInterface(socket: NetlinkSocket): void {
     );
   }
   const made = findLink(socket, INTERFACE);
-  // No link-local address: nothing is ever sent from here.
+  // No link-local address: the device never sends packets.
   if (made) setLink(socket, made.index, { linkLocalAddress: false });
 }
 
-/** The device's index, or null when there is none. */
+/** Returns the device's index; null: no such device. */
 export function findInterface(netns?: NetnsRef): number | null {
   using socket = openRouteSocket(netns);
   const link = findLink(socket, INTERFACE);
@@ -80,13 +79,13 @@ export function readAddresses(device: number | null, netns?: NetnsRef): BoundAdd
   return { ours, others };
 }
 
-/** Whether packets to an address are for this node. */
+/** Returns whether an address is local. */
 export function isLocal(address: string, netns?: NetnsRef): boolean {
   using socket = openRouteSocket(netns);
   return findRoute(socket, address)?.type === 'local';
 }
 
-/** Gives the device addresses, and takes others from it. */
+/** Adds and removes addresses of the device. */
 export async function changeAddresses(
   device: number,
   added: Iterable<string>,
@@ -112,7 +111,7 @@ export function removeInterface(netns?: NetnsRef): void {
   if (link?.kind === 'dummy') deleteLink(socket, link.index);
 }
 
-/** Calls back with each address that comes to a device of this node or goes, and with null when many may have. */
+/** Calls back with each address that is added to or removed from a device of this node, and with null after lost events. */
 export function watchAddresses(
   onChange: (change: { device: number; address: string; gone: boolean } | null) => void,
   netns?: NetnsRef,
@@ -131,7 +130,7 @@ export function watchAddresses(
   );
 }
 
-/** Compares the addresses of our interface; `wanted` are those that it must have. */
+/** Compares the addresses of our interface with `wanted`. */
 export function compareAddresses(
   wanted: ReadonlySet<string>,
   shown: ReadonlySet<string>,

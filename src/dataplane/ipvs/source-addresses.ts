@@ -8,14 +8,14 @@ import { familyOf, type IPFamily } from '../../lib/address.ts';
 import { hasCode } from '../../lib/errors.ts';
 
 const RT_TABLE_LOCAL = 255;
-/** IPv6's own default, behind the kernel's route to an address, which has none. */
+/** IPv6's default metric, after the kernel's route to an address, which has none. */
 const METRIC = 1024;
 /** enum tcp_conntrack: TIME_WAIT and CLOSE. */
 const OVER: ReadonlySet<number | null> = new Set([7, 8]);
 
 /**
- * Lets this node's processes connect to addresses of a device from another one of the node. Without that, the source
- * is the destination itself, and a connection breaks when that leaves the node, whichever mode has translated it.
+ * Makes this node's processes use another address of the node as the source of connections to addresses of a device.
+ * Otherwise the source is the destination itself, and a connection breaks when that address leaves the node, in any mode.
  */
 export function preferSources(
   device: number,
@@ -36,13 +36,13 @@ export function preferSources(
         deleteRoute(socket, { ...route, protocol: ROUTE_PROTOCOL.kernel });
       }
     } catch (error) {
-      // The node has lost the source just now: its connections have as well.
+      // The node has just lost the source address, and its connections with it.
       if (!hasCode(error, 'EINVAL', 'ENODEV', 'ENETDOWN')) throw error;
     }
   }
 }
 
-/** The mode is in use again: IPv4's routes are as the kernel made them, so that they last as long as their addresses. */
+/** The mode is in use again: IPv4's routes are those of the kernel, which are removed with their addresses. */
 export function restoreSources(device: number, addresses: Iterable<string>, netns?: NetnsRef): void {
   using socket = openRouteSocket(netns);
   for (const address of addresses) {
@@ -52,13 +52,13 @@ export function restoreSources(device: number, addresses: Iterable<string>, netn
   }
 }
 
-/** Takes away what `preferSources` made for an address that is gone; IPv4's went with it. */
+/** Removes the routes of `preferSources` for a removed address; IPv4's were removed with it. */
 export function forgetSource(socket: NetlinkSocket, device: number, address: string): void {
   if (familyOf(address) !== 'ipv6') return;
   deleteRoute(socket, { ...routeTo(address, device), protocol: ROUTE_PROTOCOL.fairlead, metric: METRIC });
 }
 
-/** Addresses of these that are the source of open TCP connections. */
+/** Returns those of the addresses that are the source of open TCP connections. */
 export function sourcesInUse(
   addresses: ReadonlySet<string>,
   families: readonly IPFamily[],

@@ -30,23 +30,23 @@ import {
 } from '../rules/pick-chains.ts';
 import { createServiceRules, PRIORITY, type ServiceRules } from '../rules/service-rules.ts';
 
-/** Set of the frontends whose clients return to the same endpoint for `seconds`. */
+/** Returns the name of the set of frontends whose clients return to the same endpoint for `seconds`. */
 export function stickySet(keying: Keying, seconds: number): string {
   return `${keying === 'port' ? 'nodeport-' : ''}sticky-${seconds}`;
 }
 
-/** Everything about the rules of one family that depends on the node alone. */
+/** The part of the rules of one family that depends only on the node. */
 export interface Layout {
   readonly family: IPFamily;
   readonly hasPods: boolean;
   readonly sets: readonly SetSpec[];
   readonly chains: readonly ChainSpec[];
   pick(pick: Pick): PickTarget;
-  /** What an affinity timeout needs. */
+  /** The sets and rules of an affinity timeout. */
   timeout(seconds: number): Fragment;
 }
 
-/** Clients that are remembered at the same time; each takes about 250 bytes of kernel memory. */
+/** The maximum number of clients with affinity; each takes about 250 bytes of kernel memory. */
 const MAX_CLIENTS = 1 << 20;
 
 export function createLayout(family: IPFamily, node: NodeView): Layout {
@@ -127,7 +127,7 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
   };
 }
 
-/** The chains for one class of sources; the node's own processes take the rule for all. */
+/** The chains for one source class; the node's own processes use the general rule. */
 function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' | 'external'): ChainSpec[] {
   const scopes: Scope[] = name === 'node' ? ['any'] : [name, 'any'];
   const look = (keying: Keying, scope: Scope): Statement =>
@@ -151,7 +151,7 @@ function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' |
           ? [
               [toLoopback, mark],
               [toLoopback, look('port', 'any')],
-              // Not a node port: a server on a loopback address sees the client's own address.
+              // Except for node ports: a server on a loopback address sees the client's own address.
               [toLoopback, unmark],
             ]
           : []),
@@ -162,7 +162,7 @@ function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' |
   ];
 }
 
-/** The sets of frontends with this affinity timeout, and the rules that remember their clients. */
+/** The sets of frontends with this affinity timeout, and the rules that record their clients. */
 function timeoutFragment(rules: ServiceRules, seconds: number): Fragment {
   const { family, destination } = rules;
   const { originalSource, originalDestination } = addressFields(family);

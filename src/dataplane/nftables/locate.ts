@@ -7,7 +7,7 @@ import { AFFINITY, endpointMap, frontendMap, pickChain } from '../rules/pick-cha
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
 import { entriesOf } from './render.ts';
 
-/** Returns the chains and elements that a frontend's packet meets, in order. */
+/** Returns the chains and elements that a frontend's packet matches, in order. */
 export function locateSteps(
   family: IPFamily,
   tableName: string,
@@ -36,7 +36,7 @@ export function locateSteps(
   });
   if (!pick) return steps;
   if (pick.masquerade !== 'none') {
-    const which = pick.masquerade === 'nonpod' ? 'packets that are not from pods are' : 'every packet is';
+    const which = pick.masquerade === 'nonpod' ? 'packets that do not come from pods are' : 'all packets are';
     steps.push({ object: at(`chain ${pickChain(pick)}`), effect: `${which} marked for masquerading` });
   }
   if (pick.sticky) {

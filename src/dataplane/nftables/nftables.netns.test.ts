@@ -48,7 +48,7 @@ describe('nftables mode', () => {
     createNftables({ families: FAMILIES, netns, owned: false, onForeignChange }),
   );
 
-  test('maps that have become too small are written anew, large pools are spread evenly', async () => {
+  test('maps that are too small are replaced, and large pools are spread evenly', async () => {
     const many = Array.from({ length: 400 }, (_, i) => endpoint(`10.244.3.${i % 250}`, 8000 + i));
     const frontends = (count: number) =>
       Array.from({ length: count }, (_, i) =>

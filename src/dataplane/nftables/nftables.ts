@@ -16,20 +16,20 @@ import { type Forgotten, forgetClients, noteForgotten, restoredClients } from '.
 
 export interface NftablesOptions extends DataplaneOptions {
   /**
-   * Name of the tables; default "fairlead". Another mode that uses these tables for what it leaves out names its own,
-   * so that both modes can be there at once while a node goes from one to the other.
+   * Name of the tables; default "fairlead". A mode that uses these tables for part of the traffic has its own name, so
+   * that both modes can exist at once while a node switches.
    */
   readonly table?: string;
 }
 
 export interface NftablesDataplane extends Dataplane {
-  /** Calls back when another process has changed our tables. */
+  /** Called when another process has changed the tables. */
   watchDrift(onDrift: () => void): { close(): void };
 }
 
 /**
- * The nftables mode, over netlink: one table `fairlead` in `ip` and `ip6`, whose chains are shared by all Services;
- * a Service is elements of maps, so that what a change costs depends on the change alone.
+ * Opens the nftables mode, over netlink: one table `fairlead` in `ip` and `ip6`, whose chains are shared by all Services;
+ * a Service consists of map elements, so that the cost of a change depends only on its size.
  */
 export function createNftables(options: NftablesOptions): NftablesDataplane {
   const { families, netns, logger = silentLogger } = options;
@@ -41,7 +41,7 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
       restoredClients(family, current?.frontends.values() ?? [], remembered),
   });
   const layouts = new Map<IPFamily, Layout>();
-  /** Frontends that cannot be written. */
+  /** Frontends that could not be written. */
   const failed = new Map<FrontendKey, Error>();
   let current: ServiceMap | null = null;
   const loopback = createLoopbackAccess(families, netns);

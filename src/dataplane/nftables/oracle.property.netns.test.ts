@@ -46,7 +46,7 @@ for (let seed = 1; seed <= 8; seed++) {
         const { map, change } = table.commit();
         const report = await dataplane.apply(change, map);
         assert.deepEqual(report.failed, []);
-        // What is kept for packets under way goes.
+        // Completes deferred removals.
         clock.advance(1000);
         assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
         if (round % COMPARED !== 0) continue;
@@ -74,7 +74,7 @@ for (let seed = 1; seed <= 8; seed++) {
   });
 }
 
-/** What one has more than a fresh start are chains that nothing leads to any more. */
+/** Compared with a fresh start, there may be additional chains without references. */
 function assertSame(kernel: KernelTable, fresh: KernelTable, context: string): void {
   const [ours, wanted] = [contentOf(kernel), contentOf(fresh)];
   assert.deepEqual(new Map([...ours.elements].sort()), new Map([...wanted.elements].sort()), context);
@@ -92,7 +92,7 @@ function assertSame(kernel: KernelTable, fresh: KernelTable, context: string): v
 
 function agree(map: ServiceMap, packet: Packet, kernel: KernelTable): void {
   const verdict = decide(map, packet);
-  // The kernel's routing drops them, and guard-loopback where that is told not to.
+  // The kernel's routing drops them, or guard-loopback with route_localnet.
   if (verdict.reason === 'martian') return;
   const expected = new Map<string, number>();
   for (const { endpoint, odds, masquerade } of verdict.candidates) {
@@ -106,7 +106,7 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable): void {
   }
   const context = `${JSON.stringify(packet)} ${verdict.reason} ${verdict.frontend?.key} ${JSON.stringify([...seen])}`;
   assert.deepEqual([...seen.keys()].sort(), [...expected.keys()].sort(), context);
-  // Classes of sizes: nearly uniform.
+  // Size classes: nearly uniform.
   for (const [name, odds] of expected) assert.ok(Math.abs((seen.get(name) ?? 0) / odds - 1) < 0.05, context);
 }
 

@@ -9,7 +9,7 @@ import type { Frontend, FrontendKey } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createNftables, type NftablesDataplane } from './nftables.ts';
 
-/** How a table is programmed when the kernel refuses a part of it. */
+/** Programming a table when the kernel rejects part of it. */
 
 let netns: string;
 let dataplane: NftablesDataplane;
@@ -26,7 +26,7 @@ afterEach(async () => {
   removeNetns(netns);
 });
 
-/** Not owned, so that a test can spoil it. */
+/** Not owned, so that the test can change it. */
 function open(owned = false): NftablesDataplane {
   const note = (...parts: unknown[]) => void warnings.push(JSON.stringify(parts));
   const logger = { debug() {}, info() {}, warn: note, error: note, child: () => logger } as unknown as Logger;
@@ -45,8 +45,8 @@ const web = (n: number, count: number, key?: FrontendKey): Frontend => {
 };
 const nft = (...args: string[]) => execFileSync('ip', ['netns', 'exec', netns, 'nft', ...args]).toString();
 
-test('EEXIST: a frontend that the kernel refuses is named and left out, all others work', async () => {
-  // Two of the same address and port: a map that the compiler never makes.
+test('EEXIST: a frontend that the kernel rejects is named and left out, all others work', async () => {
+  // Two frontends with the same address and port, which the ServiceTable never produces.
   const twin = { ...web(2, 2, 'ipv4/twin'), owner: { ...web(9, 1).owner, name: 'twin' } };
   const double = {
     ...twin,
@@ -69,7 +69,7 @@ test('EEXIST: a frontend that the kernel refuses is named and left out, all othe
   assert.deepEqual(await dataplane.verify(), []);
 });
 
-test('EEXIST: another program’s element in the way of a change', async () => {
+test('EEXIST: another program’s element conflicts with a change', async () => {
   const before = serviceMap([web(1, 1)]);
   await dataplane.sync(before);
   nft('add element ip fairlead services { 10.96.0.2 . tcp . 80 : drop }');
@@ -80,7 +80,7 @@ test('EEXIST: another program’s element in the way of a change', async () => {
   assert.deepEqual(await dataplane.verify(), []);
 });
 
-test('ENOENT: an element that a change deletes is gone already', async () => {
+test('ENOENT: an element that a change deletes is already deleted', async () => {
   const before = serviceMap([web(1, 1), web(2, 1)]);
   await dataplane.sync(before);
   nft('delete element ip fairlead services { 10.96.0.2 . tcp . 80 }');
@@ -105,7 +105,7 @@ test('ENFILE: another program has filled a map', async () => {
   assert.deepEqual(await dataplane.verify(), []);
 });
 
-test('EBUSY: what others’ rules refer to is replaced all the same; ENOENT: the table is gone', async () => {
+test('EBUSY: objects that other rules refer to are replaced anyway; ENOENT: the table was deleted', async () => {
   const before = serviceMap([web(1, 3)]);
   await dataplane.sync(before);
   nft('add chain ip fairlead theirs');
@@ -119,7 +119,7 @@ test('EBUSY: what others’ rules refer to is replaced all the same; ENOENT: the
   assert.deepEqual(await dataplane.verify(), []);
 });
 
-test('EPERM: the table belongs to another process, until that is gone', async () => {
+test('EPERM: the table belongs to another process, until it exits', async () => {
   const other = open(true);
   const map = serviceMap([web(1, 1)]);
   try {

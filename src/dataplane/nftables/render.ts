@@ -26,7 +26,7 @@ import { type Layout, stickySet } from './layout.ts';
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead';
 
-/** What one map says of a frontend: for all sources, or for a class that is an exception. */
+/** The entry of a frontend in one map: for all sources, or for a class with an exception. */
 export interface Entry {
   readonly scope: Scope;
   /** Null: rejected or dropped. */
@@ -35,7 +35,7 @@ export interface Entry {
   readonly endpoints: readonly Endpoint[];
 }
 
-/** Renders one family's table. Frontends that cannot be written are left out, and noted in `failed`. */
+/** Renders one family's table. Invalid frontends are left out and added to `failed`. */
 export function renderTable(
   name: string,
   layout: Layout,
@@ -56,7 +56,7 @@ export function renderTable(
   return { family, name, chains, sets, groups };
 }
 
-/** Null, and noted in `failed`: the frontend cannot be written. */
+/** Returns null, and adds it to `failed`, if the frontend is invalid. */
 export function renderOrFail(
   frontend: Frontend,
   layout: Layout,
@@ -71,7 +71,7 @@ export function renderOrFail(
   }
 }
 
-/** Renders everything that a table holds for a frontend. Throws FairleadError EINVAL for a bad address. */
+/** Renders all elements of a table for a frontend. Throws FairleadError EINVAL for an invalid address. */
 export function renderFrontend(frontend: Frontend, layout: Layout, words: EndpointWords): ElementGroup {
   const key = frontendKey(frontend);
   const keying = keyingOf(frontend);
@@ -100,8 +100,8 @@ export function renderFrontend(frontend: Frontend, layout: Layout, words: Endpoi
 const REJECT = { goto: 'reject' };
 
 /**
- * Renders a frontend's routes: the node's own route holds for all sources whose route does not differ from it by more
- * than that pods alone are not masqueraded; exceptions are in maps that their class looks into first.
+ * Renders a frontend's routes: the node's own route applies to all source classes with the same route, where pods may
+ * be exempt from masquerading; exceptions are in maps that a class looks up first.
  */
 export function entriesOf(frontend: Frontend, hasPods: boolean): Entry[] {
   const { node, pod, external } = frontend.routes;

@@ -7,10 +7,10 @@ import { type Endpoint, type Frontend, SOURCE_CLASSES } from '../../service/mode
 import { addressAndPort, endpointKey, frontendKey } from '../rules/frontend-keys.ts';
 import { AFFINITY } from '../rules/pick-chains.ts';
 
-/** Clients that must not return to where they were: by frontend, and which endpoints (`endpointKey`; null: all). */
+/** Clients that must not return to their endpoint: by frontend, the endpoints (`endpointKey`; null: all). */
 export type Forgotten = Map<Frontend, ReadonlySet<string> | null>;
 
-/** Notes the clients of endpoints that no longer serve a class of sources that they did serve. */
+/** Records the endpoints that no longer serve a source class. */
 export function noteForgotten(forgotten: Forgotten, before: Frontend, after: Frontend | null): void {
   if (before.affinitySeconds === null) return;
   if (!after || after.affinitySeconds === null) {
@@ -29,12 +29,12 @@ export function noteForgotten(forgotten: Forgotten, before: Frontend, after: Fro
   if (gone.size > 0) forgotten.set(before, gone);
 }
 
-/** Listings after which clients whose first packet passed the earlier rules cannot appear any more. */
+/** The number of listings after which clients whose first packet passed the earlier rules cannot appear any more. */
 const ROUNDS = 3;
 
 /**
- * Deletes what the kernel remembers of clients of endpoints that no longer serve, which would only be refreshed. To be
- * called after the change is committed.
+ * Deletes the kernel's affinity entries to endpoints that no longer serve, which clients would keep refreshing. Call it
+ * after the change is committed.
  */
 export function forgetClients(table: Table, forgotten: Forgotten): void {
   const isGone = isForgotten(table.family, forgotten);
@@ -66,7 +66,7 @@ function isForgotten(family: IPFamily, forgotten: Forgotten): (element: DumpedEl
     });
 }
 
-/** Returns, of the clients that an earlier table remembered, those whose frontend and endpoint still serve. */
+/** Returns the affinity entries of an earlier table whose frontend and endpoint still serve. */
 export function restoredClients(
   family: IPFamily,
   frontends: Iterable<Frontend>,
@@ -102,7 +102,7 @@ function endpointsOf({ routes }: Frontend): Endpoint[] {
   });
 }
 
-/** Texts that compare with those of `frontendTexts`; of a frontend that cannot be written, one that equals none. */
+/** Returns strings to compare with those of `frontendTexts`; for an invalid frontend, one that equals none. */
 function keyText(frontend: Frontend): string {
   try {
     const key = frontendKey(frontend);
@@ -121,6 +121,7 @@ function endpointText({ ip, port }: Endpoint, family: IPFamily): string {
   }
 }
 
-/** The keys of frontends that an element may belong to: all behind the client's address, or without the address too. */
+/** Returns the keys of frontends to which an element may belong: with the fields after the client's address, or also
+without the address. */
 const frontendTexts = (family: IPFamily, key: Uint8Array): string[] =>
   [1, 2].map((addresses) => bytesText(key.subarray(4 * addressWords(family) * addresses)));

@@ -11,13 +11,13 @@ import {
 } from '../../nft/spec.ts';
 import type { Frontend, NodeView } from '../../service/model.ts';
 
-/** The owner of what depends on the node alone. */
+/** The owner of elements that depend only on the node. */
 export const NODE_OWNER = 'node';
 
 export const isOfFamily = (address: string, family: IPFamily): boolean =>
   address.includes(':') === (family === 'ipv6');
 
-/** The elements that depend on the node alone, in the sets of `createServiceRules`. */
+/** Returns the elements that depend only on the node, in the sets of `createServiceRules`. */
 export function nodeGroup(node: NodeView, family: IPFamily): ElementGroup {
   const ports = node.nodePortAddresses[family];
   const own = new Set(node.ownServiceAddresses.filter((ip) => isOfFamily(ip, family)));
@@ -28,7 +28,7 @@ export function nodeGroup(node: NodeView, family: IPFamily): ElementGroup {
   ]);
 }
 
-/** The elements that hold a frontend's source ranges; `key`: the frontend's. */
+/** Returns the elements of a frontend's source ranges; `key`: the frontend's. */
 export function sourceRangeElements(
   { allowedSources, family }: Frontend,
   key: Uint32Array,
@@ -41,17 +41,18 @@ export function sourceRangeElements(
   ];
 }
 
-/** A set of single addresses, each its own owner's, since each comes and goes alone. `times`: how often the key has it. */
+/** A set of single addresses, each with its own owner, since each is added and removed separately. `times`: how often the
+key repeats the address. */
 export interface AddressSet {
   readonly set: string;
   readonly times: 1 | 2;
 }
 
 export const CLUSTER_IPS: AddressSet = { set: 'cluster-ips', times: 1 };
-/** A packet that an endpoint sends to itself has its address twice. */
+/** A hairpin packet has the endpoint's address twice. */
 export const HAIRPIN: AddressSet = { set: 'hairpin', times: 2 };
 
-/** Notes, for the addresses of this family, that they are in the set. */
+/** Records that the addresses of this family are in the set. */
 export function noteAddresses(
   groups: { set(owner: string, group: ElementGroup): unknown },
   { set, times }: AddressSet,
@@ -70,7 +71,7 @@ export function noteAddresses(
       at = 0;
       length = CHUNK_KEYS * times * width;
     }
-    // No packet has an address that cannot be written; the frontends that name it are reported.
+    // Invalid addresses are skipped; their frontends are reported.
     if (!writeKey(ip, family, times, chunk, at)) continue;
     groups.set(`${set} ${ip}`, group([sharedElement(set, chunk, at)]));
     at += times * width;
@@ -82,7 +83,7 @@ const NO_WORDS = new Uint32Array(0);
 const FIRST_CHUNK_KEYS = 2;
 const CHUNK_KEYS = 4096;
 
-/** Notes which addresses come to a set, and which go from it. */
+/** Records which addresses are added to a set and removed from it. */
 export function changeAddressSet(
   groups: Map<string, ElementGroup | null>,
   to: AddressSet,
@@ -104,7 +105,7 @@ function writeKey(ip: string, family: IPFamily, times: number, words: Uint32Arra
   }
 }
 
-/** An address's words, so many times over. Throws FairleadError EINVAL for other text. */
+/** Returns an address's words, repeated. Throws FairleadError EINVAL for other text. */
 export function addressKey(ip: string, family: IPFamily, times = 1): Uint32Array {
   const width = addressWords(family);
   const words = new Uint32Array(width * times);

@@ -2,17 +2,17 @@ import type { IPFamily } from '../../lib/address.ts';
 import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Endpoint } from '../../service/model.ts';
 
-/** Words of the addresses and ports of a list of endpoints, from `at` on. */
+/** The words of the addresses and ports of a list of endpoints, from `at` on. */
 export interface PoolWords {
   readonly words: Uint32Array;
   readonly at: number;
   readonly count: number;
 }
 
-/** Words that the pools of a whole table share one array for: of so many small ones, each costs a microsecond. */
+/** The size of the array that the pools of a whole table share: many small arrays would cost a microsecond each. */
 const CHUNK_WORDS = 16_384;
 
-/** Writes endpoints as words while groups are rendered. A list that several frontends share is written once. */
+/** Encodes endpoints as words while groups are rendered. A list shared by several frontends is encoded once. */
 export class EndpointWords {
   readonly #family: IPFamily;
   readonly #width: number;
@@ -28,7 +28,7 @@ export class EndpointWords {
     this.#chunkWords = whole ? CHUNK_WORDS : 0;
   }
 
-  /** Throws FairleadError EINVAL for a bad address. */
+  /** Throws FairleadError EINVAL for an invalid address. */
   read(endpoints: readonly Endpoint[]): PoolWords {
     const known = this.#known.get(endpoints);
     if (known) return known;

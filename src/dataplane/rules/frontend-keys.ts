@@ -3,7 +3,7 @@ import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Endpoint, Frontend } from '../../service/model.ts';
 
 /**
- * What a map of frontends is keyed by. `address`: destination, protocol and port, of Services' addresses. `port`:
+ * The key of a map of frontends. `address`: destination, protocol and port, of Services' addresses. `port`:
  * protocol and port, of node ports.
  */
 export type Keying = 'address' | 'port';
@@ -12,7 +12,7 @@ export const KEYINGS: readonly Keying[] = ['address', 'port'];
 export const keyingOf = ({ address }: Pick<Frontend, 'address'>): Keying =>
   address === null ? 'port' : 'address';
 
-/** The key of a frontend's elements. Throws FairleadError EINVAL for an address of another family. */
+/** Returns the key of a frontend's elements. Throws FairleadError EINVAL for an address of another family. */
 export function frontendKey({
   address,
   family,
@@ -27,7 +27,7 @@ export function frontendKey({
   return key;
 }
 
-/** An address and port, as maps hold it. */
+/** Returns an address and port in map encoding. */
 export function addressAndPort(ip: string, port: number, family: Frontend['family']): Uint32Array {
   const width = addressWords(family);
   const words = new Uint32Array(width + 1);

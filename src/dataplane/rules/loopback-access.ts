@@ -9,13 +9,13 @@ import type { IPFamily } from '../../lib/address.ts';
 
 const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
 
-/** Lets node ports answer on loopback addresses: by `route_localnet` for IPv4, by routes to ::1 for IPv6. */
+/** Makes node ports answer on loopback addresses: by `route_localnet` for IPv4, by routes to ::1 for IPv6. */
 export interface LoopbackAccess {
-  /** Call it after the rules that guard 127.0.0.0/8 are in place. */
+  /** Call it after the rules that guard 127.0.0.0/8 are programmed. */
   allow(wanted: boolean): void;
-  /** Stops following the devices; the kernel's state stays. */
+  /** Stops watching the devices; the kernel's state stays. */
   close(): void;
-  /** Removes what `allow` set, unless another mode succeeded this one. `guarded`: the kernel has a guard of ours. */
+  /** Reverts `allow`, unless another mode succeeds this one. `guarded`: our guard rules exist. */
   remove(state: { readonly succeeded: boolean; readonly guarded: boolean }): void;
 }
 

@@ -6,14 +6,14 @@ import type { Keying } from './frontend-keys.ts';
 import type { ServiceRules } from './service-rules.ts';
 import { classBefore } from './size-class.ts';
 
-/** `any`: the rule for all sources; `pod`, `external`: exceptions from it for packets of that class. */
+/** `any`: the rule for all sources; `pod`, `external`: exceptions for packets of this class. */
 export type Scope = 'any' | 'pod' | 'external';
 export const SCOPES: readonly Scope[] = ['any', 'pod', 'external'];
 
-/** `nonpod`: of every packet that is not a pod's. */
+/** `nonpod`: of all packets that do not come from a pod. */
 export type MasqueradeOf = 'none' | 'nonpod' | 'all';
 
-/** Which of the shared chains picks a frontend's endpoint. */
+/** Selects the shared chain that picks a frontend's endpoint. */
 export interface Pick {
   readonly keying: Keying;
   readonly scope: Scope;
@@ -22,7 +22,7 @@ export interface Pick {
   readonly masquerade: MasqueradeOf;
 }
 
-/** A pick as the groups of frontends refer to it. */
+/** A pick, as groups of frontends refer to it. */
 export interface PickTarget {
   readonly chain: string;
   readonly verdict: { readonly goto: string };
@@ -51,9 +51,9 @@ export function pickChain(pick: Pick): string {
   return `${masq}${pick.sticky ? 'sticky-' : ''}${prefixOf(pick.keying)}pick-${scopeOf(pick.scope)}${pick.size}`;
 }
 
-/** The map from clients to the endpoint that they had last. */
+/** The map from clients to their last endpoint. */
 export const AFFINITY = 'affinity';
-/** How often a slot is drawn before the draw that cannot miss. */
+/** The number of random draws before the one that cannot miss. */
 const DRAWS = 3;
 
 /** Sets the mark of packets to masquerade, and clears it. */
@@ -94,7 +94,7 @@ export function createPicks(rules: ServiceRules, node: NodeView): (pick: Pick) =
     return target;
   };
 
-  /** The chains of a pick, those that it leads to first. */
+  /** Returns the chains of a pick, referenced ones first. */
   function chainsOf(pick: Pick): ChainSpec[] {
     const name = pickChain(pick);
     if (pick.masquerade !== 'none') {
@@ -114,15 +114,15 @@ export function createPicks(rules: ServiceRules, node: NodeView): (pick: Pick) =
       below === pick.size - 1
         ? [draw(pick.size)]
         : [...Array.from({ length: DRAWS }, () => draw(pick.size)), draw(below)];
-    // A packet that finds the maps in the middle of a change is dropped: untranslated, it would leave a connection
-    // tracking entry that keeps its flow from ever being translated.
+    // A packet that passes during a change and misses the map is dropped: untranslated, it would create a connection
+    // tracking entry that prevents the translation of its flow.
     return [{ name, rules: [...draws, [drop]] }];
   }
 }
 
 const MASQUERADES: readonly MasqueradeOf[] = ['none', 'nonpod', 'all'];
 
-/** A number of a pick's own: a cold start asks for ten thousands. */
+/** A unique number of a pick: a cold start looks up tens of thousands. */
 function pickNumber({ keying, scope, size, sticky, masquerade }: Pick): number {
   const kind = SCOPES.indexOf(scope) * 3 + MASQUERADES.indexOf(masquerade);
   return size * 64 + kind * 4 + (keying === 'port' ? 2 : 0) + (sticky ? 1 : 0);

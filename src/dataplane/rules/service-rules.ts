@@ -27,33 +27,33 @@ import type { Keying } from './frontend-keys.ts';
 /** Priorities of hooks (linux/netfilter_ipv4.h). */
 export const PRIORITY = { first: -500, raw: -300, natDestination: -100, filter: 0, natSource: 100 } as const;
 
-/** The rules and sets for one family of a node that every mode with rules of nf_tables has. */
+/** The rules and sets of one family that all modes with nf_tables rules share. */
 export interface ServiceRules {
   readonly family: IPFamily;
   readonly source: Field;
   readonly destination: Field;
   /** Type of an address. */
   readonly address: DataType;
-  /** Packets of pods can be told from others. */
+  /** Whether packets of pods can be recognized. */
   readonly hasPods: boolean;
   /** The key of maps with this keying, as rules load it and as sets declare it. */
   key(keying: Keying): readonly Field[];
   types(keying: Keying): DataType[];
-  /** The packet is for, or comes from, a loopback address; is from a pod; is from none. */
+  /** Matches packets to, or from, a loopback address; from a pod; from anything but a pod. */
   readonly toLoopback: Statement;
   readonly fromPod: readonly Statement[];
   readonly notFromPod: readonly Statement[];
-  /** Drops what comes from outside a frontend's source ranges. */
+  /** Drops packets from outside a frontend's source ranges. */
   readonly restricted: Rule;
-  /** Ends the lookup of node ports, by `verdict`, for destinations that they do not answer on. */
+  /** Ends the lookup of node ports, with `verdict`, for destinations on which they do not answer. */
   notNodePorts(verdict: Statement): Rule[];
-  /** Refuses as a host does on which no process listens. */
+  /** Rejects like a host without a listening process. */
   readonly reject: ChainSpec;
-  /** For packets that no frontend took: refuses other ports of cluster IPs, drops unallocated Service addresses. */
+  /** For packets that match no frontend: rejects other ports of cluster IPs, drops unallocated Service addresses. */
   readonly guardRails: ChainSpec;
-  /** Drops what route_localnet would let in from other devices for, and from, 127.0.0.0/8 (CVE-2020-8558). */
+  /** Drops packets to and from 127.0.0.0/8 that route_localnet would accept from other devices (CVE-2020-8558). */
   readonly guardLoopback: readonly ChainSpec[];
-  /** The sets that these rules look into, and the addresses that node ports answer on. */
+  /** The sets of these rules, and the addresses on which node ports answer. */
   readonly sets: readonly SetSpec[];
 }
 

@@ -3,10 +3,10 @@ import type { Frontend } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText } from './frontend-keys.ts';
 
-/** How many endpoints a step names. */
+/** The number of endpoints that a step lists. */
 const MAX_NAMED = 8;
 
-/** The step in which a frontend's source ranges are enforced, if it has any; `at` names the table. */
+/** Returns the step that enforces a frontend's source ranges, if it has any; `at` names the table. */
 export function sourceRangeSteps(frontend: Frontend, at: (what: string) => string): KernelStep[] {
   const { allowedSources } = frontend;
   if (!allowedSources) return [];

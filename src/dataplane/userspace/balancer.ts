@@ -4,35 +4,35 @@ import type { Endpoint } from '../../service/model.ts';
 
 export interface BalancerOptions {
   readonly clock: Clock;
-  /** 0 to 1. Nodes that all began with the first endpoint would send it their first connections together. */
+  /** 0 to 1. If all nodes started with the first endpoint, it would get all their first connections. */
   readonly random: () => number;
 }
 
-/** How a pool is balanced over. */
+/** The balancing options of a pool. */
 export interface PoolSettings {
   readonly endpoints: readonly Endpoint[];
-  /** Seconds since a client's last new connection for which it comes back to its endpoint; null: no affinity. */
+  /** Affinity timeout in seconds, since a client's last new connection; null: no affinity. */
   readonly affinitySeconds: number | null;
-  /** Endpoints that failed lately are tried last. */
+  /** Whether recently failed endpoints are tried last. */
   readonly failover: boolean;
 }
 
-/** Which endpoint a client's next connection goes to: in turn, unless the client is bound to one. */
+/** Chooses the endpoints for a client's next connection: round robin, unless the client has affinity. */
 export interface Balancer {
   configure(settings: PoolSettings): void;
-  /** Every endpoint once, the best first. What is not asked for is not counted. */
+  /** Yields every endpoint once, the best first. Lazily: only yielded endpoints count as used. */
   candidates(client: string): Generator<Endpoint, void>;
-  /** The client has this endpoint now: with affinity, it comes back to it. */
+  /** Records the client's endpoint for session affinity. */
   bind(client: string, endpoint: Endpoint): void;
-  /** The endpoint has shown that it lives. True when it had failed before. */
+  /** Records that the endpoint has answered. Returns whether it had failed before. */
   answered(endpoint: Endpoint): boolean;
-  /** The endpoint refused, or did not answer. */
+  /** Records that the endpoint refused or did not answer. */
   failed(endpoint: Endpoint): void;
 }
 
-/** So long after it failed an endpoint is tried only after the others. */
+/** How long after a failure an endpoint is tried only after the others. */
 const SHUN_MS = 5000;
-/** Clients that are remembered per pool, the latest; about 150 bytes each. */
+/** The maximum number of clients with affinity per pool; about 150 bytes each. */
 const MAX_CLIENTS = 1 << 18;
 
 export function createBalancer({ clock, random }: BalancerOptions): Balancer {
@@ -41,9 +41,9 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
   let affinityMs: number | null = null;
   let failover = true;
   let turn = random();
-  /** Until when each is shunned. */
+  /** The time until which each failed endpoint is tried last. */
   const shunned = new Map<string, number>();
-  /** In the order of their last connection, so that those to forget come first. */
+  /** In the order of their last connection, so that expired clients come first. */
   const clients = new Map<string, { readonly endpoint: string; readonly at: number }>();
 
   function isShunned(endpoint: Endpoint): boolean {
@@ -85,7 +85,7 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
       affinityMs = affinitySeconds === null ? null : affinitySeconds * 1000;
       if (affinityMs === null) clients.clear();
       if (endpoints === settings.endpoints) return;
-      // The first turn is drawn when there is something to take turns.
+      // The random start is drawn when the pool is not empty.
       if (endpoints.length === 0) turn = Math.floor(turn * settings.endpoints.length);
       endpoints = settings.endpoints;
       byName = new Map(endpoints.map((endpoint, i) => [hostPort(endpoint), i]));
@@ -93,7 +93,7 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
     },
 
     *candidates(client) {
-      // Connections wait between two candidates, and the pool may change meanwhile.
+      // The pool may change while a connection waits between two candidates.
       const all = endpoints;
       const bound = boundTo(client);
       const own = bound === null ? undefined : all[bound];
@@ -109,7 +109,7 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
           continue;
         }
         turn = at + 1;
-        // Bound before it has answered: a second connection that comes meanwhile goes to the same one.
+        // Recorded before the endpoint has answered, so that a concurrent second connection goes to the same one.
         if (boundTo(client) === null) bind(client, endpoint);
         yield endpoint;
       }

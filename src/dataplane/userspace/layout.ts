@@ -26,18 +26,18 @@ import { createServiceRules, PRIORITY } from '../rules/service-rules.ts';
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead-userspace';
 
-/** Map from frontends to the listener that serves this class of sources: "services-pod", "nodeports-node", … */
+/** Returns the map from frontends to listeners for a source class: "services-pod", "nodeports-node", … */
 export const listenerMap = (keying: Keying, source: SourceClass): string =>
   `${keying === 'port' ? 'nodeports' : 'services'}-${source}`;
 
-/** Map from frontends without a listener to how packets are refused: "refused-pod", "nodeports-refused-node", … */
+/** Returns the map from frontends without a listener to a reject or drop verdict: "refused-pod", "nodeports-refused-node", … */
 export const refusalMap = (keying: Keying, source: SourceClass): string =>
   `${keying === 'port' ? 'nodeports-' : ''}refused-${source}`;
 
-/** Set of the listeners' own addresses; an element's comment is the id of the pool that it serves. */
+/** Set of the listeners' own addresses; an element's comment is the id of its pool. */
 export const LISTENERS = 'listeners';
 
-/** The rules of one family, all of which depend on the node alone: Services are elements of the sets. */
+/** Renders the rules of one family, which depend only on the node: Services are elements of the sets. */
 export interface Layout {
   readonly sets: readonly SetSpec[];
   readonly chains: readonly ChainSpec[];
@@ -87,8 +87,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     {
       name: 'output',
       base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
-      // The proxy's own connections go to endpoints untranslated: where an endpoint has the address of a frontend, as
-      // a host's server behind a node port of the same number has, they would come back to the proxy forever.
+      // The proxy's own connections are not translated: if an endpoint has the address of a frontend, such as a host's
+      // server behind a node port with the same number, they would loop back to the proxy forever.
       rules: [
         [hasAny('meta.mark', 1 << node.masqueradeBit), accept],
         rules.restricted,
@@ -112,7 +112,7 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     {
       name: 'guard-listeners',
       base: { type: 'filter', hook: 'input', priority: PRIORITY.filter },
-      // A client that finds a listener's own port would bypass the source ranges and the traffic policies.
+      // A client that connects to a listener's own port would bypass the source ranges and the traffic policies.
       rules: [[inSet(LISTENERS, ...rules.key('address')), hasNone('ct.status', IPS_DST_NAT), goto('reject')]],
     },
   ];

@@ -5,8 +5,8 @@ import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { familyOf, hostPort, type SocketAddress } from '../../lib/address.ts';
 
 /**
- * Deletes what connection tracking knows of UDP clients of these listeners: what such a client sends next is sent where
- * the rules of that moment say, instead of to a listener that is about to go. Returns how many entries there were.
+ * Deletes the connection tracking entries of these listeners' UDP clients, so that their next datagrams follow the current
+ * rules instead of going to a listener that is about to close. Returns the number of entries.
  */
 export async function deleteListenerFlows(
   listeners: readonly SocketAddress[],

@@ -8,7 +8,7 @@ import { listenerMap, refusalMap, TABLE } from './layout.ts';
 import type { PoolListener } from './pool-listeners.ts';
 import type { ProgrammedFrontend } from './render.ts';
 
-/** Returns the set elements and the listener that a frontend's packet meets, in order. */
+/** Returns the set elements and the listener that a frontend's packet matches, in order. */
 export function locateSteps(
   { frontend, targets }: ProgrammedFrontend,
   packet: Packet,
@@ -50,6 +50,6 @@ function listenerStep(
       : `; a client seen within the last ${frontend.affinitySeconds} s returns to the same endpoint`;
   return {
     object: `fairlead: listener ${frontend.protocol.toLowerCase()} ${where} of pool ${pool}, process ${process.pid}`,
-    effect: `a connection of the node's own goes to one of ${endpoints.length} in turn, to the next when one fails: ${namedEndpoints(endpoints)}${affinity}`,
+    effect: `the proxy connects to one of ${endpoints.length} in turn, and to the next if it fails: ${namedEndpoints(endpoints)}${affinity}`,
   };
 }

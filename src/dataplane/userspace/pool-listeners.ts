@@ -14,7 +14,7 @@ import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
 import { createUdpProxy } from './udp-proxy.ts';
 
-/** Whether network policies let a client's address connect to an endpoint. */
+/** Whether network policies allow a client's address to connect to an endpoint. */
 export type UserspaceAdmission = (
   client: string,
   endpoint: { readonly ip: string; readonly port: number },
@@ -28,12 +28,12 @@ export interface PoolListenersOptions {
   readonly logger: Logger;
   /** See `UserspaceOptions.admits`. */
   readonly admits: UserspaceAdmission | undefined;
-  /** How connections to endpoints went: failures, and the first answer after one. */
+  /** Reports outcomes of connections to endpoints: failures, and the first answer after one. */
   readonly onOutcome: ((outcome: Outcome) => void) | undefined;
   readonly onFlow: OnFlowEvent;
 }
 
-/** A listener at work: one for each pool, whichever frontends lead to it. */
+/** An open listener: one per pool, which several frontends may share. */
 export interface PoolListener extends ProgrammedListener {
   readonly proxy: PoolProxy;
   readonly endpoints: readonly Endpoint[];
@@ -45,18 +45,19 @@ interface Entry extends PoolListener {
   uses: number;
 }
 
-/** The listeners of a node. A change takes what it needs, releases what it had, and then sweeps. */
+/** The listeners of a node, reference-counted. A change acquires its listeners, releases the previous ones, and sweeps. */
 export interface PoolListeners extends Iterable<PoolListener> {
-  /** Listeners are going to be taken anew, at this node's addresses, and where they were before if possible. */
+  /** Prepares for a full sync: listeners will be acquired again, at this node's addresses, and on their previous ports if
+possible. */
   restart(node: NodeView, earlier: ReadonlyMap<string, SocketAddress>): void;
-  /** The listener of a frontend's pool. Throws FairleadError when there can be none. */
+  /** Acquires the listener of a frontend's pool. Throws FairleadError if it cannot be opened. */
   take(pool: Pool, frontend: Frontend): PoolListener;
   release(pool: string): void;
   releaseAll(): void;
-  /** What was opened, and what is not used any more, since the last sweep; the caller closes the latter. */
+  /** Returns the listeners opened, and those unused, since the last sweep; the caller closes the latter. */
   sweep(): { readonly opened: readonly PoolListener[]; readonly unused: readonly PoolListener[] };
   get(pool: string): PoolListener | undefined;
-  /** The UDP listener at an address and port, as `hostPort` writes them. */
+  /** Returns the UDP listener at an address and port, formatted by `hostPort`. */
   udpAt(place: string): PoolListener | undefined;
 }
 
@@ -71,7 +72,7 @@ export function createPoolListeners({
 }: PoolListenersOptions): PoolListeners {
   const entries = new Map<string, Entry>();
   const udpPlaces = new Map<string, Entry>();
-  /** Those whose last use may be over. */
+  /** Listeners that may have no users left. */
   const idle = new Set<Entry>();
   let opened: PoolListener[] = [];
   let unused: PoolListener[] = [];
@@ -83,7 +84,7 @@ export function createPoolListeners({
     const { family, protocol } = frontend;
     const address = addresses[family];
     if (protocol === 'SCTP') {
-      throw new FairleadError(`${commentOf(frontend)}: the userspace mode cannot carry SCTP`, {
+      throw new FairleadError(`${commentOf(frontend)}: the userspace mode does not support SCTP`, {
         op: 'open listener',
         code: 'unsupported',
         object: frontend.key,
@@ -97,7 +98,7 @@ export function createPoolListeners({
           op: 'open listener',
           code: 'no-node-address',
           object: frontend.key,
-          hint: 'give the Node an InternalIP of this family',
+          hint: 'set an InternalIP of this family on the Node',
         },
       );
     }
@@ -106,7 +107,7 @@ export function createPoolListeners({
     const at = { ip: address, port: localPort(fd) };
     const balancer = createBalancer({ clock, random });
     balancer.configure(settings);
-    // Any frontend of the pool names the Service.
+    // Any frontend of the pool identifies the Service.
     const destination = { ip: frontend.address ?? address, port: frontend.port };
     const options = {
       fd,
@@ -142,7 +143,7 @@ export function createPoolListeners({
     };
   }
 
-  /** At the port of an earlier run, so that clients whose datagrams the kernel still sends there are served. */
+  /** On the port of an earlier run, to serve clients whose datagrams the kernel still sends there. */
   function bind(protocol: 'TCP' | 'UDP', address: string, earlier: SocketAddress | undefined): number {
     const listen = protocol === 'TCP' ? listenTcpIn : bindUdpIn;
     try {
@@ -242,7 +243,7 @@ export function createPoolListeners({
   };
 }
 
-/** Throws on an endpoint that is not an address of the family: sockets would ask the resolver for it. */
+/** Throws for an endpoint that is not an address of the family: sockets would pass it to the resolver. */
 function settingsOf(pool: Pool, frontend: Frontend): PoolSettings {
   const { family } = frontend;
   const bad = pool.endpoints.find(({ ip }) => familyOf(ip) !== family);

@@ -6,37 +6,37 @@ import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { Balancer } from './balancer.ts';
 
-/** What a listener's proxy is made of. */
+/** The parameters of a listener's proxy. */
 export interface ProxyOptions {
-  /** The socket that listens; the proxy closes it. */
+  /** The listening socket; the proxy closes it. */
   readonly fd: number;
   readonly family: IPFamily;
   readonly balancer: Balancer;
-  /** Opens a socket for an endpoint of the family. Throws when the process has no descriptor left. */
+  /** Opens a socket for an endpoint of the family. Throws if the process has no descriptors left. */
   readonly open: () => number;
   readonly clock: Clock;
-  /** Names the Service. */
+  /** The name of the Service. */
   readonly logger: Logger;
-  /** Told of each client's connection, or conversation of datagrams; `micros` since it began. */
+  /** Called for events of each client's connection or UDP flow; `micros` since its start. */
   readonly onFlow?: (kind: FlowEventKind, endpoint: Endpoint, client: SocketAddress, micros: number) => void;
-  /** Whether network policies let this client connect to the endpoint; another one is taken where they do not. */
+  /** Whether network policies allow this client to connect to the endpoint; otherwise the next one is tried. */
   readonly admits?: (client: string, endpoint: Endpoint) => boolean;
-  /** An endpoint failed a client, or answers again after that. */
+  /** Called when an endpoint fails a client, or answers again afterwards. */
   readonly onOutcome?: (kind: Outcome['kind'], endpoint: Endpoint, client: string) => void;
 }
 
-/** Takes what comes to one listener to the endpoints of its pool. */
+/** Proxies the connections or datagrams of one listener to the endpoints of its pool. */
 export interface PoolProxy {
-  /** False when the listener has failed or was closed. */
+  /** False if the listener has failed or was closed. */
   readonly listening: boolean;
-  /** Connections, or clients of datagrams, at this moment. */
+  /** The current number of connections, or of UDP clients. */
   readonly active: number;
-  /** The pool has changed: leaves endpoints that connections may not stay with. */
+  /** Applies a change of the pool: leaves endpoints that may not keep their UDP flows. */
   poolChanged(isServing: (endpoint: string) => boolean): void;
-  /** Ends what goes to this endpoint ("address:port"). Returns how many. */
+  /** Ends the connections to this endpoint ("address:port"). Returns their number. */
   end(endpoint: string): number;
-  /** Takes nothing more. Connections that are established go on; clients of datagrams have none. */
+  /** Stops accepting. Established connections continue; UDP flows end. */
   closeListener(): void;
-  /** Ends everything. */
+  /** Ends all connections. */
   close(): void;
 }

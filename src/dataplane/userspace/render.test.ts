@@ -5,7 +5,7 @@ import { type Frontend, SOURCE_CLASSES, type SourceClass } from '../../service/m
 import { goldenServices } from '../testing/golden-services.ts';
 import { renderFrontend, renderTable, type Target } from './render.ts';
 
-/** Listeners at ports in the order of the frontends. `node --test --test-update-snapshots FILE` writes the text anew. */
+/** Listeners at ports in the order of the frontends. `node --test --test-update-snapshots FILE` updates the file. */
 test('the ruleset is as golden/table.nft shows', (t) => {
   const map = goldenServices();
   const frontends = [...map.frontends.values()];

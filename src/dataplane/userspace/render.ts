@@ -12,18 +12,18 @@ import {
 import { addressAndPort, commentOf, frontendKey, keyingOf } from '../rules/frontend-keys.ts';
 import { createLayout, LISTENERS, listenerMap, refusalMap, TABLE } from './layout.ts';
 
-/** What the rules do with a packet to a frontend: redirect it to a listener, or refuse it. */
+/** The action of the rules for a packet to a frontend: redirect it to a listener, reject or drop it. */
 export type Target = SocketAddress | 'reject' | 'drop';
 
-/** A frontend with the listeners that it was given. */
+/** A frontend with its listeners. */
 export interface ProgrammedFrontend {
   readonly frontend: Frontend;
   readonly targets: Readonly<Record<SourceClass, Target>>;
-  /** Ids of the pools whose listeners the targets are, each once. */
+  /** The distinct ids of the pools of all targets. */
   readonly pools: readonly string[];
 }
 
-/** A listener as the rules know it. */
+/** A listener as seen by the rules. */
 export interface ProgrammedListener {
   readonly pool: string;
   readonly family: IPFamily;
@@ -50,7 +50,7 @@ export function renderTable(
   return { family, name: TABLE, ...createLayout(family, node), groups };
 }
 
-/** Renders everything that a table holds for a frontend. Throws FairleadError EINVAL for a bad address. */
+/** Renders all elements of a table for a frontend. Throws FairleadError EINVAL for an invalid address. */
 export function renderFrontend({ frontend, targets }: ProgrammedFrontend): ElementGroup {
   const { family } = frontend;
   const keying = keyingOf(frontend);
@@ -70,7 +70,7 @@ export function renderFrontend({ frontend, targets }: ProgrammedFrontend): Eleme
   ]);
 }
 
-/** A listener's own address, which only translated packets may be sent to; the comment is the pool that it serves. */
+/** Renders a listener's own address, to which only translated packets may be sent; the comment is its pool. */
 export function renderListener({ pool, family, protocol, at }: ProgrammedListener): ElementGroup {
   const key = frontendKey({ address: at.ip, port: at.port, protocol, family });
   return group([elements(LISTENERS, key, { comment: pool })]);
@@ -78,7 +78,7 @@ export function renderListener({ pool, family, protocol, at }: ProgrammedListene
 
 export const listenerOwner = ({ pool }: Pick<ProgrammedListener, 'pool'>): string => `listener ${pool}`;
 
-/** Where a listener's element says that it listens. */
+/** Returns the address in a listener's element. */
 export function readListenerKey(key: Uint8Array, family: IPFamily): SocketAddress {
   const length = addressWords(family) * 4;
   return {

@@ -8,22 +8,22 @@ import type { IPFamily } from '../../lib/address.ts';
 const SOL_SOCKET = 1;
 const SO_MARK = 36;
 
-/** Where the proxy's own sockets live, and the mark of what they send. */
+/** The namespace of the proxy's own sockets, and the mark of their packets. */
 export interface SocketOptions {
   /** Default: the namespace of this thread. */
   readonly netns: NetnsRef | undefined;
-  /** The node's masquerade mark: by it the rules know the proxy's own connections, which they let pass. */
+  /** The node's masquerade mark, by which the rules recognize and accept the proxy's own connections. */
   readonly mark: number;
   /** The network policies are asked before: the endpoint's node is told so, since it does not see the client. */
   readonly isJudged: boolean;
 }
 
-/** An unconnected TCP socket for a connection to an endpoint. */
+/** Opens an unconnected TCP socket for a connection to an endpoint. */
 export function openTcp(family: IPFamily, options: SocketOptions): number {
   return marked(openTcpIn(options.netns ?? { path: '/proc/thread-self/ns/net' }, family), family, options);
 }
 
-/** A UDP socket with a port of its own, for a client's datagrams to an endpoint. */
+/** Opens a UDP socket with its own port, for a client's datagrams to an endpoint. */
 export function openUdp(family: IPFamily, options: SocketOptions): number {
   return marked(bindUdpIn(options.netns ?? null, family === 'ipv4' ? '0.0.0.0' : '::', 0), family, options);
 }

@@ -5,20 +5,19 @@ import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 
-/** How long an endpoint may take to answer before the next one is tried: the first, the second, … of a connection. */
+/** The timeout before the next endpoint is tried: for the first, the second, … attempt of a connection. */
 export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
-/** A connection that has waited this often in vain is given up, however many endpoints are left. */
+/** The maximum number of unanswered attempts of a connection, even if more endpoints are left. */
 const MAX_WAITS = 16;
-/** Ends connections whose peer has vanished without closing them. */
+/** Keepalive, which ends connections whose peer has disappeared without closing them. */
 const KEEP_ALIVE_MS = 60_000;
 const BACKLOG = 4096;
 
 type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
 
 /**
- * A TCP listener that connects each client to an endpoint, in turn until one answers, and then carries
- * bytes both ways: each side's end of data is passed on by itself (half-close), as fast as the slower side takes it
- * (back-pressure), and a reset of one side resets the other.
+ * Proxies a TCP listener: connects each client to an endpoint, trying the next until one answers, and then copies bytes in
+ * both directions, with half-close, back-pressure and propagation of resets.
  */
 export function createTcpProxy({
   fd,
@@ -37,7 +36,7 @@ export function createTcpProxy({
   let closed = false;
 
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (client) => {
-    // A client that resets the connection; what is to be done about it, 'close' does.
+    // The client reset the connection; 'close' handles it.
     client.on('error', () => {});
     client.setKeepAlive(true, KEEP_ALIVE_MS);
     const source = client.remoteAddress;
@@ -49,7 +48,7 @@ export function createTcpProxy({
     void connect(source, client).finally(() => waiting.delete(client));
   });
   server.on('error', (error) =>
-    logger.error({ error: error.message }, 'a listener has failed; its Service is unreachable'),
+    logger.error({ error: error.message }, 'listener failed; its Service is unreachable'),
   );
   server.listen({ fd, backlog: BACKLOG });
 
@@ -73,7 +72,7 @@ export function createTcpProxy({
     join(client, socket, endpoint, () => tell('closed', endpoint));
   }
 
-  /** Tries endpoints until one answers: each at least once, and again while some may just be slow. */
+  /** Tries endpoints until one answers: each at least once, and repeatedly while some may only be slow. */
   async function dial(
     source: string,
     client: Socket,
@@ -106,7 +105,7 @@ export function createTcpProxy({
       if (waits === waitsBefore) break;
     } while (waits < DIAL_TIMEOUTS_MS.length);
     const why =
-      denied > 0 && tried.length === 0 ? 'network policies admit no endpoint' : 'no endpoint answered';
+      denied > 0 && tried.length === 0 ? 'network policies deny all endpoints' : 'no endpoint answered';
     logger.debug({ client: source, tried, denied }, `${why}: the client is reset`);
     return null;
   }
@@ -154,7 +153,7 @@ export function createTcpProxy({
     ] as const) {
       one.on('error', () => reset(other));
       one.on('close', () => {
-        // Closed before it has taken all, or given its end: the other side would wait forever.
+        // Closed before it has read all data, or sent its end: the other side would wait forever.
         if (!one.readableEnded || !one.writableFinished) reset(other);
         if (!client.destroyed || !server.destroyed) return;
         if (others.delete(pair)) onClosed();
@@ -176,7 +175,7 @@ export function createTcpProxy({
     get active() {
       return waiting.size + [...connections.values()].reduce((sum, pairs) => sum + pairs.size, 0);
     },
-    // Connections to endpoints that drain are theirs to end.
+    // Draining endpoints end their connections themselves.
     poolChanged() {},
     end(endpoint) {
       const pairs = connections.get(endpoint);

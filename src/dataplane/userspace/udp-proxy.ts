@@ -6,14 +6,13 @@ import type { FlowEventKind } from '../flow-event.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
 
 /**
- * After this long without a datagram a client is forgotten: soon after one question and its answer (a resolver's
- * client has a new port for each), and for a conversation when the kernel's connection tracking forgets it too
- * (nf_conntrack_udp_timeout_stream).
+ * Idle timeouts of a client: short after a single exchange (a resolver uses a new port for each query), and otherwise as
+ * in the kernel's connection tracking (nf_conntrack_udp_timeout_stream).
  */
 export const UDP_IDLE_MS = { exchange: 10_000, conversation: 120_000 } as const;
-/** Clients that a listener has at once: each takes a descriptor. Beyond, the oldest is forgotten. */
+/** The maximum number of clients of a listener: each uses a descriptor. Beyond it, the oldest is dropped. */
 const MAX_CLIENTS = 16_384;
-/** What is sent again to the next endpoint when one refuses: datagrams and bytes since its last answer. */
+/** The limits of datagrams and bytes, since the last answer, that are sent again to the next endpoint when one refuses. */
 const MAX_UNANSWERED = 16;
 const MAX_UNANSWERED_BYTES = 1 << 16;
 const RECEIVE_BUFFER = 1 << 20;
@@ -35,8 +34,8 @@ interface Session {
 }
 
 /**
- * A UDP listener that gives each client address and port a socket of its own towards one endpoint, and sends what comes
- * back from the listener's address, which connection tracking turns into the one that the client asked.
+ * Proxies a UDP listener: each client address and port gets its own socket to one endpoint. Replies are sent from the
+ * listener's address, which connection tracking translates back to the Service's.
  */
 export function createUdpProxy({
   fd,
@@ -54,7 +53,7 @@ export function createUdpProxy({
   const listener = createSocket({ type, lookup: literal, recvBufferSize: RECEIVE_BUFFER });
   listener.on('error', (error) => {
     listening = false;
-    logger.error({ error: error.message }, 'a listener has failed; its Service is unreachable');
+    logger.error({ error: error.message }, 'listener failed; its Service is unreachable');
   });
   listener.on('message', (bytes, client) => {
     const key = `${client.address} ${client.port}`;
@@ -97,7 +96,7 @@ export function createUdpProxy({
     onFlow?.(kind, endpoint, from, Math.round((performance.now() - begun) * 1000));
   }
 
-  /** One timer for many datagrams: when it comes too early, it waits for the rest. */
+  /** One timer for many datagrams: if it fires too early, it is restarted for the remaining time. */
   function expireLater(key: string, session: Session): void {
     const idleMs = session.conversation ? UDP_IDLE_MS.conversation : UDP_IDLE_MS.exchange;
     const left = session.lastUsed + idleMs - clock.now();
@@ -116,13 +115,13 @@ export function createUdpProxy({
     }
   }
 
-  /** Connects to the next endpoint and sends it the unanswered datagrams; without one, the client is forgotten. */
+  /** Connects to the next endpoint and sends it the unanswered datagrams; without one, the client is dropped. */
   function tryNext(key: string, session: Session): void {
     let { done, value: endpoint } = session.candidates.next();
     while (!done && endpoint && admits && !admits(session.client.address, endpoint))
       ({ done, value: endpoint } = session.candidates.next());
     if (done || !endpoint) {
-      logger.debug({ client: session.client.address }, 'no endpoint takes the datagram: it is lost');
+      logger.debug({ client: session.client.address }, 'no endpoint accepts the datagram: it is lost');
       end(key);
       return;
     }
@@ -147,7 +146,7 @@ export function createUdpProxy({
       session.unanswered = [];
       session.unansweredBytes = 0;
       session.lastUsed = clock.now();
-      // Sent from a listener that is closed it would reach the client from an address that it never asked.
+      // From a closed listener, the reply would reach the client with an unexpected source address.
       if (listening) listener.send(bytes, session.client.port, session.client.address, ignore);
     });
     socket.connect(endpoint.port, endpoint.ip, (error?: Error) => {
@@ -169,7 +168,7 @@ export function createUdpProxy({
     });
   }
 
-  /** ICMP port unreachable, most often. */
+  /** Usually ICMP port unreachable. */
   function refused(key: string, session: Session, socket: Socket, endpoint: Endpoint): void {
     if (session.socket !== socket) return;
     balancer.failed(endpoint);
@@ -218,7 +217,7 @@ export function createUdpProxy({
     get active() {
       return sessions.size;
     },
-    // Datagrams have no connection that could drain: the client's next one goes to an endpoint that serves.
+    // UDP has no connections to drain: the client's next datagram goes to a serving endpoint.
     poolChanged: (isServing) => {
       endWhere((endpoint) => !isServing(endpoint));
     },
@@ -228,10 +227,10 @@ export function createUdpProxy({
   };
 }
 
-/** A datagram that cannot be sent is lost, as on the wire. */
+/** A datagram that cannot be sent is lost, as on the network. */
 const ignore = () => {};
 
-/** Addresses are literal here, and asking the resolver would cost a turn of the event loop each. */
+/** Addresses are literal, and each call of the resolver would cost a turn of the event loop. */
 function literal(
   address: string,
   _family: unknown,

@@ -36,39 +36,39 @@ import {
 import { compareListeners } from './verify.ts';
 
 export interface UserspaceOptions extends DataplaneOptions {
-  /** 0 to 1; where each pool's turns begin. */
+  /** 0 to 1; the random start of each pool's round robin. */
   readonly random?: () => number;
-  /** Whether network policies let a client connect to an endpoint: servers see the node, so nothing else can tell. */
+  /** Whether network policies allow a client to connect to an endpoint: servers see only the node's address. */
   readonly admits?: UserspaceAdmission;
-  /** How connections to endpoints went: failures, and the first answer after one. */
+  /** Reports outcomes of connections to endpoints: failures, and the first answer after one. */
   readonly onOutcome?: (outcome: Outcome) => void;
 }
 
 export interface UserspaceDataplane extends Dataplane {
-  /** Where each pool is served. */
+  /** The listener's address of each pool. */
   listeners(): readonly {
     readonly pool: string;
     readonly protocol: 'TCP' | 'UDP';
     readonly at: SocketAddress;
     readonly endpoints: readonly Endpoint[];
   }[];
-  /** Connections that are carried at this moment, and clients of UDP. */
+  /** The current number of connections and UDP clients. */
   connections(): number;
-  /** Ends what goes to endpoints that are gone: clients of TCP are reset. Returns how many. */
+  /** Ends connections to removed endpoints: TCP clients are reset. Returns their number. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
 }
 
-/** A listener that no rule leads to any more still takes connections that were on their way to it. */
+/** How long a listener without rules still accepts connections in flight. */
 const LINGER_MS = 1000;
-/** A frontend that the tables hold. */
+/** A frontend in the tables. */
 interface Programmed extends ProgrammedFrontend {
   readonly group: ElementGroup;
 }
 
 /**
- * The userspace mode: a listener for each pool of endpoints, at a random port of the node's address, to which a small
- * table of rules redirects what is sent to the pool's frontends. Which listener, or none, the rules decide by the class
- * of the source; which endpoint, this process, which tries the next when one fails. Servers see the node's address.
+ * Opens the userspace mode: a listener for each pool of endpoints, on a random port of the node's address, to which a
+ * small nf_tables table redirects packets to the pool's frontends. The rules choose the listener, or none, by source
+ * class; this process chooses the endpoint, and tries the next one if it fails. Servers see the node's address.
  */
 export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock } = options;
@@ -88,9 +88,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   });
   const programmed = new Map<FrontendKey, Programmed>();
   const failures = new Map<FrontendKey, Error>();
-  /** Listeners that no rule leads to any more: first those that still listen, then those with connections. */
+  /** Listeners without rules, which are still listening or still have connections. */
   const retired = new Map<PoolListener, () => void>();
-  /** Those of `retired` that still take what comes. */
+  /** Those of `retired` that still accept connections. */
   const lingering = new Map<string, PoolListener>();
   let lingered: PromiseWithResolvers<void> | null = null;
   /** The flows of closed listeners, while they are being deleted. */
@@ -112,7 +112,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return earlier;
   }
 
-  /** Takes the listeners that a frontend needs. Null, and noted as failed, when it cannot be written. */
+  /** Acquires the listeners of a frontend. Returns null, and records the failure, if that is not possible. */
   function program(frontend: Frontend): Programmed | null {
     const pools = new Set<string>();
     const target = (source: SourceClass): Target => {
@@ -179,7 +179,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       const ofFamily = groups.get((after ?? before)?.family ?? 'ipv4');
       if (!ofFamily) continue;
       failures.delete(key);
-      // What stays is taken before it is released.
+      // Acquired before it is released, so that unchanged listeners stay open.
       const state = after && program(after);
       for (const pool of programmed.get(key)?.pools ?? []) listeners.release(pool);
       if (state) programmed.set(key, state);
@@ -202,8 +202,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   }
 
   /**
-   * Closes the listeners that rules led to until now. When another mode has taken over, what is on its way through a UDP
-   * listener still arrives.
+   * Closes all listeners. After a switch to another mode, datagrams in flight through a UDP listener still arrive.
    */
   function retire(): void {
     for (const [listener] of retired)
@@ -224,11 +223,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     forget(gone);
   }
 
-  /** Clients of UDP that go on sending reach the other mode before the listener closes. */
+  /** UDP clients that keep sending reach the other mode before the listener closes. */
   async function endLingering(listener: PoolListener): Promise<void> {
     const { proxy, protocol, at } = listener;
-    // Where this process waited for a processor, the timer is served before the connections that came meanwhile: they
-    // are accepted first, since closing the listener resets what it has not accepted.
+    // If this process was not scheduled for a while, the timer fires before connections that have arrived meanwhile are
+    // accepted. They are accepted first, because closing the listener resets its backlog.
     await setImmediate();
     if (protocol === 'TCP') proxy.closeListener();
     else {
@@ -244,7 +243,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       try {
         await deleteListenerFlows(gone, netns);
       } catch (error) {
-        logger.warn({ error: messageOf(error) }, 'flows to closed listeners could not be deleted');
+        logger.warn({ error: messageOf(error) }, 'failed to delete flows to closed listeners');
       }
     });
     return forgetting;
@@ -291,7 +290,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     listening,
 
     watchFlows(onEvent) {
-      // As a function of its own: the same may watch twice.
+      // Wrapped in a new function: the same callback may subscribe twice.
       const watcher: OnFlowEvent = (event) => onEvent(event);
       flowWatchers.add(watcher);
       return { close: () => void flowWatchers.delete(watcher) };
@@ -300,13 +299,13 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     async close() {
       tables.unwatch();
       if (succeeded && lingering.size > 0) {
-        // Closed with connections that wait to be accepted, a listener would reset these.
+        // Closing a listener resets the connections in its backlog.
         lingered = Promise.withResolvers();
         await lingered.promise;
       }
       for (const [listener, cancel] of retired) {
         cancel();
-        // After `remove` another mode carries new connections, and those that are established end when they end.
+        // After `remove` another mode handles new connections; established ones continue until they end.
         if (removed) listener.proxy.closeListener();
         else listener.proxy.close();
       }
@@ -332,6 +331,6 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   };
 }
 
-/** UDP's are found by their place alone: connection tracking is compared for these only. */
+/** UDP listeners are found by their address: connection tracking is checked for UDP only. */
 const lingeringName = (listener: PoolListener): string =>
   listener.protocol === 'UDP' ? hostPort(listener.at) : `TCP ${hostPort(listener.at)}`;

@@ -141,7 +141,7 @@ export const fromMap =
       b.be32(NFTA.lookup.destination, register(to));
     });
 
-/** Takes the verdict that the map has for the key; goes on where it has none. */
+/** Applies the map's verdict for the key; continues if there is none. */
 export const verdictMap =
   (map: string, key: number): Expression =>
   (b) =>

@@ -15,15 +15,15 @@ import type { TableConnection } from '../table.ts';
 const EEXIST = 17;
 
 /**
- * A connection without a kernel: commits every transaction, unless told otherwise, and tells what was in each. Nothing
- * can be read back but which tables there are.
+ * A connection without a kernel: commits every transaction, unless configured otherwise, and records its contents. Only
+ * the names of tables can be read back.
  */
 export interface FakeConnection extends TableConnection {
   /** "+ element services 0a600001… : goto pick-2", "- chain x", in order, for each transaction. */
   readonly transactions: string[][];
-  /** The next commits fail, one with each error. */
+  /** Errors of the next commits, in order. */
   failNext(...errors: readonly Error[]): void;
-  /** Refuses the messages (EEXIST) that write something with this text. */
+  /** Rejects messages (EEXIST) whose contents include this text. */
   refuse(text: string): void;
   readonly generations: (number | null)[];
 }
@@ -51,7 +51,7 @@ export function createFakeConnection(): FakeConnection {
         offset: null,
         text: null,
       }));
-      throw new NftRefusal('the kernel refused it: EEXIST', 'EEXIST', 'it', refusals);
+      throw new NftRefusal('the kernel rejected it: EEXIST', 'EEXIST', 'it', refusals);
     }
     generation++;
     const lines = messages.flatMap((message) => message.lines);
