@@ -4,6 +4,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { connectToApi } from './api-connection.ts';
 import type { AgentConfiguration } from './configuration.ts';
+import { loadBalancerPools } from './load-balancer-pools.ts';
 
 /**
  * Allocates load-balancer addresses from the configuration's pools while this process holds the Lease. Resolves after
@@ -20,10 +21,7 @@ export async function allocateFromPools(
     readonly signal: AbortSignal;
   },
 ): Promise<void> {
-  const pools = Object.entries(configuration.loadBalancer?.pools ?? {}).map(([name, ranges]) => ({
-    name,
-    ranges,
-  }));
+  const pools = loadBalancerPools(configuration.loadBalancer?.pools ?? {});
   const transport = connectToApi(configuration, options);
   try {
     const client = createClient(transport, 'fairlead-load-balancer-pools');

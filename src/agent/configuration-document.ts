@@ -82,7 +82,20 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'loadBalancer.leaseDurationMs':
     'How long other nodes wait before they take over an address, in milliseconds.',
   'loadBalancer.pools':
-    'Addresses for Services, by pool name: networks, ranges, single addresses; `fairlead address-controller` assigns them. Empty: another program assigns addresses.',
+    'Addresses for Services, by pool name; `fairlead address-controller` assigns them. Empty: another program assigns addresses.',
+  'loadBalancer.pools.NAME.addresses': 'Networks, ranges and single addresses.',
+  'loadBalancer.pools.NAME.autoAssign':
+    'false: only Services that request an address of the pool, or name the pool in an annotation, get one.',
+  'loadBalancer.pools.NAME.serviceAllocation': 'Restricts the pool to some Services.',
+  'loadBalancer.pools.NAME.serviceAllocation.priority':
+    'Pools with a lower number are used first, pools with 0 last.',
+  'loadBalancer.pools.NAME.serviceAllocation.namespaces':
+    'Names of namespaces; Services in these, or in a namespace that namespaceSelectors select, may use the pool.',
+  'loadBalancer.pools.NAME.serviceAllocation.namespaceSelectors': 'Label selectors of namespaces.',
+  ...selectorDescriptions('loadBalancer.pools.NAME.serviceAllocation.namespaceSelectors'),
+  'loadBalancer.pools.NAME.serviceAllocation.serviceSelectors':
+    'Label selectors of Services; one of them must match.',
+  ...selectorDescriptions('loadBalancer.pools.NAME.serviceAllocation.serviceSelectors'),
   healthzBindAddress: 'ADDRESS:PORT of /healthz and /livez. Absent: not served.',
   metricsBindAddress:
     'ADDRESS:PORT of /metrics, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
@@ -108,4 +121,14 @@ export function configurationDocument(): string {
     '| --- | --- | --- | --- |',
     ...rows,
   ].join('\n')}\n`;
+}
+
+function selectorDescriptions(path: string): Record<string, string> {
+  return {
+    [`${path}[].matchLabels`]: 'Labels and their values.',
+    [`${path}[].matchExpressions`]: 'Further requirements on labels.',
+    [`${path}[].matchExpressions[].key`]: 'The label.',
+    [`${path}[].matchExpressions[].operator`]: 'How the value is compared.',
+    [`${path}[].matchExpressions[].values`]: 'Values for In and NotIn.',
+  };
 }

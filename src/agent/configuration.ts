@@ -4,19 +4,12 @@ import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
-import {
-  address,
-  addressRange,
-  bindProblem,
-  cidr,
-  domain,
-  nameServer,
-  nodePortAddress,
-} from './address-fields.ts';
+import { address, bindProblem, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
 import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { nodeNameOf, readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
 import { HEALTHZ_PORT, METRICS_PORT } from './kube-proxy-defaults.ts';
+import { type PoolConfiguration, readPools } from './load-balancer-pools.ts';
 
 export const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 
@@ -131,7 +124,7 @@ export interface LoadBalancerConfiguration {
    * Addresses for Services, by pool name: networks, ranges, single addresses. `address-controller` assigns them.
    * Empty: another program assigns addresses.
    */
-  readonly pools: Readonly<Record<string, readonly string[]>>;
+  readonly pools: Readonly<Record<string, PoolConfiguration>>;
 }
 
 /** Seconds; the kernel converts them to ticks in a signed 32-bit number (ip_vs_set_timeout). */
@@ -200,7 +193,7 @@ export function readAgent(
     loadBalancer: root.optionalObject('loadBalancer', (reader) => ({
       interface: reader.optionalText('interface'),
       leaseDurationMs: reader.number('leaseDurationMs', 750, 300, 60_000),
-      pools: reader.listsByName('pools', () => null, addressRange),
+      pools: readPools(reader, 'pools'),
     })),
     healthzBindAddress: bindAddress(root, 'healthzBindAddress', HEALTHZ_PORT),
     metricsBindAddress: bindAddress(root, 'metricsBindAddress', METRICS_PORT),

@@ -19,6 +19,16 @@ export interface FieldReader {
     checkName: (name: string) => string | null,
     check: (item: string) => string | null,
   ): Record<string, string[]>;
+  /** An object of strings, such as labels. */
+  textsByName(field: string): Record<string, string>;
+  /** An object of objects, by name. An entry that is a list stands for an object with this list in `listField`. */
+  objectsByName<T>(
+    field: string,
+    listField: string,
+    read: (reader: FieldReader, name: string) => T,
+  ): Record<string, T>;
+  /** A list of objects. */
+  objects<T>(field: string, read: (reader: FieldReader) => T): T[];
   object<T>(field: string, read: (reader: FieldReader) => T): T;
   optionalObject<T>(field: string, read: (reader: FieldReader) => T): T | null;
   /** A duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
@@ -141,6 +151,40 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
         }
         return Object.fromEntries(names.map((one) => [one, lists.texts(one, [], check)]));
       });
+    },
+    textsByName(field) {
+      const value = get(field);
+      if (value === undefined) return {};
+      return child(field, value, (texts) => {
+        const names = typeof value === 'object' && !Array.isArray(value) ? Object.keys(value ?? {}) : [];
+        return Object.fromEntries(names.map((one) => [one, texts.text(one, '')]));
+      });
+    },
+    objectsByName<T>(
+      field: string,
+      listField: string,
+      read: (reader: FieldReader, entry: string) => T,
+    ): Record<string, T> {
+      const value = get(field);
+      if (value === undefined) return {};
+      if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+        problem(field, `must be an object, not ${JSON.stringify(value)}`);
+        return {};
+      }
+      const entries = Object.entries(value).map(([one, content]): [string, T] => {
+        const entry: unknown = Array.isArray(content) ? { [listField]: content } : content;
+        return [one, child(`${field}.${one}`, entry, (entryReader) => read(entryReader, one))];
+      });
+      return Object.fromEntries(entries);
+    },
+    objects(field, read) {
+      const value = get(field);
+      if (value === undefined) return [];
+      if (!Array.isArray(value)) {
+        problem(field, `must be a list, not ${JSON.stringify(value)}`);
+        return [];
+      }
+      return value.map((item: unknown, i) => child(`${field}[${i}]`, item, read));
     },
     duration(field, fallbackMs) {
       const value = get(field);

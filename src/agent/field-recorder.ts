@@ -57,6 +57,20 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
       add(field, 'object of lists of strings', '{}');
       return {};
     },
+    textsByName(field) {
+      add(field, 'object of strings', '{}');
+      return {};
+    },
+    objectsByName(field, listField, read) {
+      add(field, `object of objects by name; a list means its \`${listField}\``, '{}');
+      read(recorder(`${prefix}${field}.NAME.`, fields), 'NAME');
+      return {};
+    },
+    objects(field, read) {
+      add(field, 'list of objects', '[]');
+      read(recorder(`${prefix}${field}[].`, fields));
+      return [];
+    },
     duration(field, fallbackMs) {
       add(field, 'duration, such as 1m30s', `${fallbackMs / 1000}s`);
       return fallbackMs;

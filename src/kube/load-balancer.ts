@@ -13,6 +13,9 @@ export const SHARING_KEY = 'fairlead.dev/load-balancer-sharing-key';
 /** Asks for certain addresses: one per family, separated by commas. */
 export const REQUESTED_ADDRESSES = 'fairlead.dev/load-balancer-addresses';
 
+/** Requests addresses of the pool of this name (as MetalLB's address-pool). */
+export const REQUESTED_POOL = 'fairlead.dev/load-balancer-pool';
+
 /** Conditions of a Service: whether it has its addresses, and which nodes announce them. */
 export const ADDRESS_ALLOCATED = 'fairlead.dev/AddressAllocated';
 export const ADDRESS_ANNOUNCED = 'fairlead.dev/AddressAnnounced';
@@ -116,6 +119,11 @@ export function wasAllocatedHere(service: Service): boolean {
 export function wantsAddress(service: Service): boolean {
   const { type, loadBalancerClass } = service.spec ?? {};
   return type === 'LoadBalancer' && [undefined, null, '', LOAD_BALANCER_CLASS].includes(loadBalancerClass);
+}
+
+/** The name of the pool that a Service requests; null: none. */
+export function requestedPool(service: Service): string | null {
+  return annotation(service, REQUESTED_POOL)?.trim() || null;
 }
 
 /** The text in which a Service asks for addresses, and the field that it stands in; null when it does not ask. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { REQUESTED_ADDRESSES, SHARING_KEY } from '../kube/load-balancer.ts';
+import { REQUESTED_ADDRESSES, REQUESTED_POOL, SHARING_KEY } from '../kube/load-balancer.ts';
 import type { Service } from '../kube/types.ts';
 import { type AddressTable, createAddressTable, type LoadBalancerPool } from './address-pools.ts';
 
@@ -14,6 +14,7 @@ interface Wish {
   readonly namespace?: string;
   readonly has?: string[];
   readonly key?: string;
+  readonly pool?: string;
   readonly local?: Record<string, string>;
 }
 
@@ -27,6 +28,7 @@ function service({
   namespace = 'default',
   has = [],
   key,
+  pool,
   local,
 }: Wish): Service {
   return {
@@ -37,6 +39,7 @@ function service({
       annotations: {
         ...(ask === undefined ? {} : { [REQUESTED_ADDRESSES]: ask }),
         ...(key === undefined ? {} : { [SHARING_KEY]: key }),
+        ...(pool === undefined ? {} : { [REQUESTED_POOL]: pool }),
       },
     },
     spec: {
@@ -261,8 +264,12 @@ describe('over time', () => {
 });
 
 describe('pools', () => {
-  const prod = { name: 'prod', ranges: ['10.1.0.0/30'], namespaces: { matchLabels: { tier: 'prod' } } };
-  const web = { name: 'web', ranges: ['10.2.0.7'], services: { matchLabels: { app: 'web' } } };
+  const prod = {
+    name: 'prod',
+    ranges: ['10.1.0.0/30'],
+    namespaceSelectors: [{ matchLabels: { tier: 'prod' } }],
+  };
+  const web = { name: 'web', ranges: ['10.2.0.7'], serviceSelectors: [{ matchLabels: { app: 'web' } }] };
 
   test('are for the namespaces and Services that they select', () => {
     const table = tableOf(prod, web);
@@ -272,6 +279,45 @@ describe('pools', () => {
     assert.deepEqual(got(table, { name: 'd', ask: '10.1.0.2' }), [
       'AddressNotInPool: 10.1.0.2 is in none of the pools for this Service',
     ]);
+  });
+
+  test('are for namespaces by name too', () => {
+    const table = tableOf({ ...prod, namespaces: ['stage'] });
+    assert.deepEqual(got(table, { name: 'a', namespace: 'stage' }), ['10.1.0.1']);
+    assert.deepEqual(got(table, { name: 'b', namespace: 'prod' }), ['10.1.0.2']);
+    assert.match(got(table, { name: 'c' })[0] ?? '', /^NoPool/);
+  });
+
+  test('are used by priority, those without one last', () => {
+    const range = (name: string, address: string, priority = 0) => ({ name, ranges: [address], priority });
+    const table = tableOf(
+      range('rest', '10.0.0.1'),
+      range('second', '10.0.0.3', 20),
+      range('first', '10.0.0.4', 3),
+    );
+    const addresses = ['a', 'b', 'c'].flatMap((name) => got(table, { name }));
+    assert.deepEqual(addresses, ['10.0.0.4', '10.0.0.3', '10.0.0.1']);
+  });
+
+  test('without autoAssign: for Services that request an address, or the pool', () => {
+    const table = tableOf({ name: 'vip', ranges: ['10.0.0.3-10.0.0.5'], autoAssign: false });
+    assert.match(
+      got(table, { name: 'a' })[0] ?? '',
+      /^NoPool: the pools for this Service have autoAssign: false: .*fairlead\.dev\/load-balancer-pool \(vip: 10\.0\.0\.3-10\.0\.0\.5\)$/,
+    );
+    assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.5' }), ['10.0.0.5']);
+    assert.deepEqual(got(table, { name: 'c', pool: 'vip' }), ['10.0.0.3']);
+    // One that has an address keeps it.
+    table.adopt(service({ name: 'd', has: ['10.0.0.4'] }));
+    assert.deepEqual(got(table, { name: 'd' }), ['10.0.0.4']);
+  });
+
+  test('that a Service names are the only ones for it', () => {
+    const table = tableOf(POOL, { name: 'other', ranges: ['10.9.0.1'] }, prod);
+    assert.deepEqual(got(table, { name: 'a' }), ['10.0.0.1']);
+    assert.deepEqual(got(table, { name: 'a', pool: 'other' }), ['10.9.0.1']);
+    assert.match(got(table, { name: 'b', pool: 'prod' })[0] ?? '', /^NoPool: pool "prod" of the annotation/);
+    assert.match(got(table, { name: 'c', pool: 'none' })[0] ?? '', /does not exist/);
   });
 
   test('the ends of a network are given only when asked for', () => {

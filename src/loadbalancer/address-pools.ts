@@ -1,4 +1,4 @@
-import { requestedAddresses, SHARING_KEY } from '../kube/load-balancer.ts';
+import { REQUESTED_POOL, requestedAddresses, requestedPool, SHARING_KEY } from '../kube/load-balancer.ts';
 import { selects } from '../kube/selector.ts';
 import { keyOf, type LabelSelector, type Service } from '../kube/types.ts';
 import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
@@ -16,9 +16,15 @@ export interface LoadBalancerPool {
   readonly name: string;
   /** Networks ("10.0.0.0/28"), ranges ("10.0.0.1-10.0.0.9") and single addresses, of both families. */
   readonly ranges: readonly string[];
-  /** Labels of the namespaces and of the Services that may have addresses of it; absent: all. */
-  readonly namespaces?: LabelSelector;
-  readonly services?: LabelSelector;
+  /** False: only for Services that request an address of it, or the pool itself. Default: true. */
+  readonly autoAssign?: boolean;
+  /** Pools with lower numbers are used first; those with 0, the default, last. */
+  readonly priority?: number;
+  /** Namespaces whose Services may have addresses of it, by name or by labels; both empty: all. */
+  readonly namespaces?: readonly string[];
+  readonly namespaceSelectors?: readonly LabelSelector[];
+  /** Labels of the Services that may have addresses of it, one of which must match; empty: all. */
+  readonly serviceSelectors?: readonly LabelSelector[];
 }
 
 /** Why a Service did not get an address. */
@@ -72,16 +78,18 @@ interface Holding {
 }
 
 export function createAddressTable(options: AddressTableOptions): AddressTable {
-  const pools = options.pools.map(compilePool);
+  const pools = options.pools.map(compilePool).sort((a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b)));
   const holdings = new Map<string, Map<string, Holding>>();
   const held = new Map<string, string[]>();
 
   const open = (service: Service): Pool[] => {
     const { namespace = '', labels } = service.metadata ?? {};
+    const wanted = requestedPool(service);
     return pools.filter(
       (pool) =>
-        (!pool.namespaces || selects(pool.namespaces, options.namespaceLabels(namespace))) &&
-        (!pool.services || selects(pool.services, labels as Record<string, string> | undefined)),
+        (wanted === null || pool.name === wanted) &&
+        isForNamespace(pool, namespace, options.namespaceLabels(namespace)) &&
+        isForService(pool, labels as Record<string, string> | undefined),
     );
   };
   const release = (key: string): boolean => {
@@ -171,12 +179,14 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
         if (kept !== null) return kept;
         // An invalid request is not replaced by another address.
         if (refusals.some(({ reason }) => reason === 'InvalidRequest')) return null;
-        const found = findFree(from, family);
+        const isRequested = requestedPool(service) !== null;
+        const assigning = from.filter(({ autoAssign }) => isRequested || autoAssign !== false);
+        const found = findFree(assigning, family);
         if (found !== null) return found;
-        const list = poolList(from, family);
+        const list = poolList(assigning, family);
         refusals.push(
           list === ''
-            ? { reason: 'NoPool', message: `no pool has ${NAMES[family]} addresses for this Service` }
+            ? { reason: 'NoPool', message: noPool(service, from, family) }
             : { reason: 'PoolExhausted', message: `every ${NAMES[family]} address is taken${list}` },
         );
         return null;
@@ -194,6 +204,35 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
     holders: (address) => [...(holdings.get(address)?.keys() ?? [])],
     poolOf: (address) => pools.find((pool) => inPools([pool], address))?.name ?? null,
   };
+}
+
+/** The pools with a priority first, in its order. */
+const rank = ({ priority = 0 }: LoadBalancerPool) => (priority === 0 ? Number.POSITIVE_INFINITY : priority);
+
+function isForNamespace(
+  { namespaces = [], namespaceSelectors = [] }: LoadBalancerPool,
+  name: string,
+  labels: Readonly<Record<string, string>> | undefined,
+): boolean {
+  if (namespaces.length === 0 && namespaceSelectors.length === 0) return true;
+  return namespaces.includes(name) || namespaceSelectors.some((selector) => selects(selector, labels));
+}
+
+function isForService(
+  { serviceSelectors = [] }: LoadBalancerPool,
+  labels: Readonly<Record<string, string>> | undefined,
+): boolean {
+  return serviceSelectors.length === 0 || serviceSelectors.some((selector) => selects(selector, labels));
+}
+
+/** Why no pool gives a Service an address by itself. */
+function noPool(service: Service, open: readonly Pool[], family: IPFamily): string {
+  const pool = requestedPool(service);
+  if (pool !== null)
+    return `pool ${JSON.stringify(pool)} of the annotation ${REQUESTED_POOL} does not exist, is not for this Service or has no ${NAMES[family]} addresses`;
+  const list = poolList(open, family);
+  if (list === '') return `no pool has ${NAMES[family]} addresses for this Service`;
+  return `the pools for this Service have autoAssign: false: request an address of theirs, or name one in the annotation ${REQUESTED_POOL}${list}`;
 }
 
 const NAMES: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
