@@ -1,12 +1,12 @@
 import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
 
-/** The attach point of a program in the BPF objects. */
-export interface Hook {
-  readonly type: ProgramSource['type'];
-  /** `cgroup`: once, for all processes of the node's control group; `device`: at each of the node's devices. */
-  readonly place: 'cgroup' | 'device';
-  readonly attach: AttachPoint;
-}
+/**
+ * The attach point of a program in the BPF objects. `cgroup`: once, for all processes of the node's control group; `device`: at
+ * each of the node's devices.
+ */
+export type Hook =
+  | { readonly type: ProgramSource['type']; readonly place: 'cgroup'; readonly attach: AttachPoint }
+  | { readonly type: ProgramSource['type']; readonly place: 'device'; readonly attach: DeviceHook };
 
 const socket = (attach: AttachPoint): Hook => ({ type: 'sockAddress', place: 'cgroup', attach });
 

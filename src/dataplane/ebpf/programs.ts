@@ -18,30 +18,37 @@ export interface Programs {
 }
 export type Links = ReadonlyMap<AttachPoint, BpfLink>;
 
-/** Loads all programs with these maps, or none. Throws FairleadError with the verifier's log. */
+/**
+ * Loads all programs with these maps, or none, several at a time: the verifier uses one processor for each. Throws
+ * FairleadError with the verifier's log.
+ */
 export async function loadPrograms(maps: Maps): Promise<Programs> {
   const descriptors = new Map(Object.entries(maps).map(([name, map]) => [name, map.fd]));
+  const loads = [SOCKET_LB, FAILOVER].flatMap((text) => {
+    const { license, programs } = readObject(Buffer.from(text, 'base64'));
+    return programs.flatMap((program) => {
+      const hook = HOOKS[program.section];
+      if (!hook) return [];
+      const { name } = program;
+      const source = { name, type: hook.type, instructions: relocate(program, descriptors), license };
+      // Programs of type tc have their attach point only when they are attached.
+      const place = hook.place === 'device' ? {} : { attach: hook.attach };
+      return [{ hook, loading: loadProgramAside({ ...source, ...place }) }];
+    });
+  });
   const sockets = new Map<AttachPoint, BpfProgram>();
   const devices = new Map<DeviceHook, BpfProgram>();
-  try {
-    for (const text of [SOCKET_LB, FAILOVER]) {
-      const { license, programs } = readObject(Buffer.from(text, 'base64'));
-      for (const program of programs) {
-        const hook = HOOKS[program.section];
-        if (!hook) continue;
-        const { type, place, attach } = hook;
-        const { name } = program;
-        const source = { name, type, instructions: relocate(program, descriptors), license };
-        // Programs of type tc have their attach point only when they are attached.
-        if (place === 'device') devices.set(attach as DeviceHook, await loadProgramAside(source));
-        else sockets.set(attach, await loadProgramAside({ ...source, attach }));
-      }
-    }
-    return { sockets, devices };
-  } catch (error) {
-    closePrograms({ sockets, devices });
-    throw error;
+  const results = await Promise.allSettled(loads.map(({ loading }) => loading));
+  const failures: unknown[] = [];
+  for (const [i, { hook }] of loads.entries()) {
+    const result = results[i];
+    if (result?.status !== 'fulfilled') failures.push(result?.reason);
+    else if (hook.place === 'device') devices.set(hook.attach, result.value);
+    else sockets.set(hook.attach, result.value);
   }
+  if (failures.length === 0) return { sockets, devices };
+  closePrograms({ sockets, devices });
+  throw failures[0];
 }
 
 export function closePrograms({ sockets, devices }: Programs): void {
