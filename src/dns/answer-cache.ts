@@ -2,7 +2,7 @@ import { type Answer, type Question, RCODE, type ResourceRecord, TYPE } from './
 import type { CacheKind } from './metrics.ts';
 
 export interface CacheLimits {
-  /** Entries, answers and denials together. */
+  /** Entries: positive and negative answers. */
   readonly maxEntries: number;
   /** Approximate memory for the records. */
   readonly maxBytes: number;
@@ -18,10 +18,10 @@ export const DEFAULT_CACHE_LIMITS: CacheLimits = {
   maxNegativeTtl: 1800,
 };
 
-/** How long a failure to resolve, and a denial that names no time, are remembered, as CoreDNS does; seconds. */
+/** How long failures, and negative answers without a TTL, are cached, in seconds; as in CoreDNS. */
 const FAILURE_TTL = 5;
 
-/** The bits of a query that change its answer. */
+/** The bits of a query that affect its answer. */
 export interface CacheFlags {
   readonly dnssecOk: boolean;
   readonly checkingDisabled: boolean;
@@ -33,11 +33,11 @@ interface Entry {
   readonly bytes: number;
   readonly stored: number;
   readonly expires: number;
-  /** What the last question got: the next, in the same second and the same spelling, gets the same. */
+  /** The last answer, reused for the same question and spelling within the same second. */
   latest: { readonly age: number; readonly asked: string; readonly answer: Answer };
 }
 
-/** Answers of upstreams, kept as long as their TTL says; the least recently used leave first. */
+/** Caches answers of upstreams for their TTL; evicts the least recently used. */
 export interface AnswerCache {
   get(question: Question, flags: CacheFlags): { answer: Answer; kind: CacheKind } | null;
   set(question: Question, flags: CacheFlags, answer: Answer): void;
@@ -107,7 +107,7 @@ export function createAnswerCache(
   };
 }
 
-/** Seconds that an answer may be kept: the least TTL of its records, or for a denial RFC 2308, 5. */
+/** Returns how many seconds an answer may be cached: the lowest TTL of its records; for negative answers RFC 2308, 5. */
 export function cacheSeconds(asked: number, answer: Answer, limits: CacheLimits): number {
   switch (answer.rcode) {
     case RCODE.SERVFAIL:
@@ -136,7 +136,7 @@ export function cacheSeconds(asked: number, answer: Answer, limits: CacheLimits)
 const cacheKey = (question: Question, flags: CacheFlags): string =>
   `${question.type} ${flags.dnssecOk ? 1 : 0}${flags.checkingDisabled ? 1 : 0} ${question.name.toLowerCase()}`;
 
-/** The answer `seconds` later, with the question's name spelt as now asked. */
+/** Returns the answer `seconds` later, with the name spelled as in the new question. */
 function aged(answer: Answer, seconds: number, asked: string): Answer {
   const lower = asked.toLowerCase();
   const age = (records: readonly ResourceRecord[]) =>

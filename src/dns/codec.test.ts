@@ -37,7 +37,7 @@ function outgoing(name: string, records: [string, number, RecordData][]): Outgoi
   };
 }
 
-test('what is encoded decodes to the same, for each kind of data', () => {
+test('encoding and decoding are inverse for each kind of data', () => {
   const message = outgoing('www.example.com', [
     ['www.example.com', TYPE.A, Uint8Array.of(1, 2, 3, 4)],
     ['www.example.com', TYPE.CNAME, { target: 'example.com' }],
@@ -82,7 +82,7 @@ test('names are compressed, but not where the RFCs forbid it', () => {
   assert.equal(srv.length, 12 + 19 + 12 + 6 + 15);
 });
 
-test('no limit is ever passed, and what is sent is whole', () => {
+test('messages never exceed the limit and contain only complete records', () => {
   const message = outgoing(
     'a.example.com',
     Array.from({ length: 40 }, (_, i) => [`n${i}.example.com`, TYPE.CNAME, { target: `t${i}.example.com` }]),
@@ -112,7 +112,7 @@ test('pointers that loop, lead forward or run out are refused', () => {
   assert.equal(decodeMessage(Uint8Array.from([...head, ...long, 0, 0, 1, 0, 1])), null);
 });
 
-test('malformed packets never throw, what is answered is well formed, and nothing is kept of them', () => {
+test('malformed packets never throw, answers are well-formed, and no memory leaks', () => {
   const registry = new Registry();
   const respond = createResponder({
     resolve: createResolver(shopZone(), null),
@@ -125,7 +125,7 @@ test('malformed packets never throw, what is answered is well formed, and nothin
   const count = Number(process.env['FAIRLEAD_FUZZ_PACKETS'] ?? 1_000_000);
   let before = 0;
   for (let i = 0; i < count; i++) {
-    // What grows once, such as caches of the engine, has grown by then.
+    // Warms up caches of the engine.
     if (i === Math.floor(count / 5)) before = usedHeap();
     const packet = packets();
     const decoded = decodeMessage(packet);
@@ -139,7 +139,7 @@ test('malformed packets never throw, what is answered is well formed, and nothin
   assert.ok(grown < 4, `${count} packets left ${grown.toFixed(1)} MiB`);
 });
 
-/** Bytes that are still in use after a collection. */
+/** Returns the bytes in use after a garbage collection. */
 function usedHeap(): number {
   setFlagsFromString('--expose-gc');
   (runInNewContext('gc') as () => void)();

@@ -45,9 +45,9 @@ export function decodeHeader(bytes: Uint8Array): Header | null {
 }
 
 /**
- * Decodes what a server needs of a query: one question, and EDNS when present; other records are stepped over.
- * Returns the response code to refuse with when that is impossible: FORMERR, or BADVERS for an EDNS version
- * other than 0. `header` is that of the same bytes.
+ * Decodes one question, and EDNS if present; skips other records.
+ * Returns the response code of the refusal if that is impossible: FORMERR, or BADVERS for an EDNS version
+ * other than 0. `header` is the header of the same bytes.
  */
 export function decodeQuery(
   bytes: Uint8Array,
@@ -80,7 +80,7 @@ export function decodeQuery(
   return { ...header, question, edns };
 }
 
-/** Decodes a whole message, or returns null when it is malformed in any part. Bytes after the last record are ignored. */
+/** Decodes a whole message; null: malformed. Bytes after the last record are ignored. */
 export function decodeMessage(bytes: Uint8Array): Message | null {
   const header = decodeHeader(bytes);
   if (!header) return null;
@@ -123,7 +123,7 @@ function decodeRecords(cursor: Cursor, count: number): ResourceRecord[] {
     if (cursor.failed) break;
     const data = decodeData(cursor, type, end);
     if (cursor.offset !== end) cursor.failed = true;
-    // RFC 2181, 8: a TTL with the top bit set counts as zero. In OPT the field is not a time.
+    // RFC 2181, 8: a TTL with the top bit set means zero. In OPT the field is not a TTL.
     const ttl = type !== TYPE.OPT && rawTtl > 0x7fffffff ? 0 : rawTtl;
     records.push({ name, type, class: recordClass, ttl, data });
   }
@@ -200,7 +200,7 @@ function decodeName(cursor: Cursor): Name {
   return '';
 }
 
-/** Steps over a name without following its pointer. */
+/** Skips a name without following its pointer. */
 function skipName(cursor: Cursor): void {
   const { bytes } = cursor;
   for (let length = 0; ; ) {

@@ -10,10 +10,10 @@ import {
   TYPE,
 } from './message.ts';
 
-/** What a TCP message can hold (its length field), and so what any message can. */
+/** The maximum size of a TCP message (its length field), and so of any message. */
 export const MAX_MESSAGE_BYTES = 65535;
 
-/** Room beyond the limit, so that a record may be written whole before it is measured. */
+/** Room beyond the limit, so that a record can be written before its size is checked. */
 const SCRATCH_BYTES = MAX_MESSAGE_BYTES + 0x10000 + 1024;
 
 export interface OutgoingMessage {
@@ -28,7 +28,7 @@ export interface OutgoingMessage {
 interface Writer {
   readonly bytes: Buffer;
   offset: number;
-  /** Where each name, and each of its endings, was written; null until a second name is. */
+  /** The positions of written names and their suffixes; null until a second name is written. */
   names: Map<Name, number> | null;
   readonly question: Name | null;
 }
@@ -94,7 +94,7 @@ function flagsOf(header: Header, truncated: boolean): number {
   );
 }
 
-/** Writes records while they fit; returns how many did. */
+/** Writes records while they fit; returns their number. */
 function writeRecords(writer: Writer, records: readonly ResourceRecord[], room: number): number {
   let count = 0;
   for (const record of records) {
@@ -167,7 +167,7 @@ function writeEdns(writer: Writer, edns: Edns, rcode: number): void {
   writeUint16(writer, 0);
 }
 
-/** Writes a name, pointing at an earlier one where the same ending was written. */
+/** Writes a name, with a pointer to an earlier one with the same suffix. */
 function writeName(writer: Writer, name: Name): void {
   if (name === writer.question && name !== '') {
     writeUint16(writer, 0xc00c);
@@ -227,7 +227,7 @@ function writeLabel(writer: Writer, label: string): boolean {
   return true;
 }
 
-/** Where the first label of a name ends: at its first dot that is not escaped, or at the end. */
+/** Returns the end of a name's first label: its first unescaped dot, or the end of the name. */
 export function endOfLabel(name: Name): number {
   const dot = name.indexOf('.');
   if (dot < 0) return name.length;
@@ -257,7 +257,7 @@ function writeUint32(writer: Writer, value: number): void {
   writeUint16(writer, value & 0xffff);
 }
 
-/** An address record, A or AAAA by the number of bytes. */
+/** Returns an address record, A or AAAA by the number of bytes. */
 export function addressRecord(name: Name, bytes: Uint8Array, ttl: number): ResourceRecord {
   return { name, type: bytes.length === 4 ? TYPE.A : TYPE.AAAA, class: CLASS_IN, ttl, data: bytes };
 }

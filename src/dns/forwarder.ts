@@ -7,34 +7,34 @@ import type { DnsMetrics } from './metrics.ts';
 import type { OutgoingQuery } from './upstream-exchange.ts';
 import { createUpstreamGroup, type GroupContext, type UpstreamGroup } from './upstream-group.ts';
 
-/** Queries under way at once, as CoreDNS's max_concurrent; beyond it SERVFAIL at once. */
+/** The maximum number of concurrent queries, like CoreDNS's max_concurrent; further ones get SERVFAIL at once. */
 const MAX_CONCURRENT = 1000;
 
 export interface ForwarderOptions {
   /** "10.0.0.1", "10.0.0.1:5353", "[fd00::1]:53". */
   readonly upstreams: readonly string[];
-  /** Domain → its own upstreams; the longest matching domain wins. */
+  /** Domain → its upstreams; the longest matching domain wins. */
   readonly stubDomains?: Readonly<Record<string, readonly string[]>>;
   readonly cache?: Partial<CacheLimits>;
   readonly metrics?: DnsMetrics;
   readonly logger?: Logger;
   readonly clock?: Clock;
-  /** Numbers in [0, 1), hard to guess: ids of queries are made from them. */
+  /** Unpredictable numbers in [0, 1), from which query ids are made. */
   readonly random?: () => number;
 }
 
 /** Resolves names outside the cluster through other name servers. */
 export interface Forwarder {
-  /** At once from the cache, else a promise; never rejects: what cannot be resolved is SERVFAIL. */
+  /** Returns a cached answer synchronously, else a promise; never rejects: failures are SERVFAIL. */
   resolve(query: OutgoingQuery): Answer | Promise<Answer>;
-  /** Replaces the default upstreams, when resolv.conf has changed. Throws FairleadError "bad-config". */
+  /** Replaces the default upstreams after a change of resolv.conf. Throws FairleadError "bad-config". */
   setUpstreams(upstreams: readonly string[]): void;
-  /** False without any upstream: recursion is not offered then (RFC 1035, RA). */
+  /** False without upstreams: recursion is not available then (RFC 1035, RA). */
   readonly offersRecursion: boolean;
   close(): void;
 }
 
-/** Throws FairleadError "bad-config" for an upstream's address that is none. */
+/** Throws FairleadError "bad-config" for an invalid upstream address. */
 export function createForwarder(options: ForwarderOptions): Forwarder {
   const { clock = systemClock, random = secureRandom, logger = silentLogger, metrics = null } = options;
   const context: GroupContext = { clock, random, logger, metrics };

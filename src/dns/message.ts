@@ -45,7 +45,7 @@ const TYPE_NAMES: Readonly<Record<number, string>> = {
 /** "NXDOMAIN", or the number as text. */
 export const rcodeName = (rcode: number): string => RCODE_NAMES[rcode] ?? String(rcode);
 
-/** "AAAA"; "other" for types that no dashboard counts one by one, which bounds the number of metric series. */
+/** "AAAA"; "other" for rare types, which bounds the number of metric series. */
 export const typeName = (type: number): string => TYPE_NAMES[type] ?? 'other';
 
 /**
@@ -70,7 +70,7 @@ export interface ResourceRecord {
   readonly data: RecordData;
 }
 
-/** Types whose data holds names are taken apart, since names may be compressed; all else is the bytes as they are. */
+/** Data with names is parsed, since names may be compressed; all other data is opaque bytes. */
 export type RecordData =
   | Uint8Array
   | { readonly target: Name }
@@ -120,13 +120,13 @@ export interface Message extends Header {
   readonly edns: Edns | null;
 }
 
-/** What the server needs of a query. */
+/** The parts of a query that the server uses. */
 export interface Query extends Header {
   readonly question: Question;
   readonly edns: Edns | null;
 }
 
-/** The variable part of a response, however it came about. */
+/** The variable part of a response, from the zone or an upstream. */
 export interface Answer {
   readonly rcode: number;
   readonly authoritative: boolean;

@@ -12,7 +12,7 @@ export interface ServedQuery {
   readonly dnssecOk: boolean;
   readonly rcode: number;
   readonly zone: string;
-  /** Who answered: "kubernetes", "forward", or "" for a refusal. */
+  /** The source of the answer: "kubernetes", "forward", or "" for a refusal. */
   readonly plugin: string;
   readonly requestBytes: number;
   readonly responseBytes: number;
@@ -21,10 +21,10 @@ export interface ServedQuery {
 
 export type CacheKind = 'success' | 'denial';
 
-/** What the server and the forwarder report. Names and labels are CoreDNS's, so that its dashboards work. */
+/** The metrics of the server and the forwarder, with CoreDNS's names and labels, so that its dashboards work. */
 export interface DnsMetrics {
   served(query: ServedQuery): void;
-  /** An answer could not be made because of a defect; SERVFAIL was sent. */
+  /** Counts an internal error, after which SERVFAIL was sent. */
   panicked(): void;
   programmed(seconds: number): void;
   cacheHit(kind: CacheKind): void;

@@ -1,4 +1,4 @@
-/** The parts of API objects that names are made from; objects as the API server sends them fit as they are. */
+/** The parts of API objects from which names are made; compatible with objects from the API server. */
 
 export interface ObjectMeta {
   readonly name?: string | undefined;

@@ -3,9 +3,9 @@ import { Counter, type Metric, type Registry } from 'prom-client';
 /** Labels of a metric: name → value. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** A counter whose series are found by one look-up in a map, since it counts each query. */
+/** A counter that finds its series by one map lookup, since it counts each query. */
 export interface QueryCounter {
-  /** `key` stands for the labels: the same key always means the same labels. */
+  /** `key` identifies the labels. */
   inc(key: string, labels: () => Labels): void;
 }
 
@@ -45,7 +45,7 @@ export interface QueryHistogram {
 
 interface Series {
   readonly labels: Labels;
-  /** Observations by the first bucket that takes them; the last is for those beyond all. */
+  /** Observations per bucket; the last is the overflow bucket. */
   readonly counts: number[];
   sum: number;
 }
@@ -84,7 +84,7 @@ export function createQueryHistogram(
     }),
     reset: () => all.clear(),
   };
-  // What a registry asks of a metric is this; its type names one of the library's four classes.
+  // A registry needs only these members; its type requires one of the library's four classes.
   registry.registerMetric(metric as unknown as Metric);
   return {
     observe(key, labels, value) {

@@ -1,13 +1,13 @@
 import { canonicalAddress } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 
-/** Where to send queries. `address` may carry an IPv6 scope ("fe80::1%eth0"). */
+/** The address of a name server. `address` may have an IPv6 scope ("fe80::1%eth0"). */
 export interface UpstreamAddress {
   readonly address: string;
   readonly port: number;
 }
 
-/** The name servers of a resolv.conf (resolver(5)), without those in `exclude`: a server must not forward to itself. */
+/** Returns the name servers of a resolv.conf (resolver(5)) except those in `exclude`: a server must not forward to itself. */
 export function upstreamsFromResolvConf(text: string, exclude: readonly string[] = []): string[] {
   const own = new Set(exclude.map((address) => canonicalAddress(address) ?? address));
   const servers: string[] = [];
@@ -36,7 +36,7 @@ export function parseUpstream(text: string): UpstreamAddress {
       op: 'read DNS upstreams',
       code: 'bad-config',
       object: text,
-      hint: 'write an address, or address and port: 10.0.0.1, 10.0.0.1:5353, [fd00::1]:53',
+      hint: 'use an address, or address and port: 10.0.0.1, 10.0.0.1:5353, [fd00::1]:53',
     });
   }
   return { address: scope === undefined ? canonical : `${canonical}%${scope}`, port };

@@ -2,16 +2,16 @@ import type { Forwarder } from './forwarder.ts';
 import { type Answer, CLASS_IN, emptyAnswer, type Name, type Query, RCODE, TYPE } from './message.ts';
 import type { Zone, ZoneAnswer } from './zone.ts';
 
-/** Aliases followed for one question: ExternalName Services that lead to each other end here. */
+/** The maximum number of aliases followed for one question, for ExternalName Services that refer to each other. */
 const MAX_ALIASES = 8;
 
-/** An answer, and who gave it, as CoreDNS names its plugins in metrics. */
+/** An answer and its source, named like CoreDNS's plugins in metrics. */
 export interface Resolution {
   readonly answer: Answer;
   readonly plugin: 'kubernetes' | 'forward' | '';
 }
 
-/** RFC 8482: what ANY gets, so that no small question has a large answer. Data: two character strings. */
+/** RFC 8482: the answer to ANY, so that a small question does not get a large answer. Data: two character strings. */
 const HINFO = Buffer.from('\x07RFC8482\x00', 'latin1');
 
 /** Answers queries from the zone and, for everything outside it, through the forwarder. */
@@ -28,7 +28,7 @@ export function createResolver(
     });
   }
 
-  /** Appends what the alias at the end of `answer` leads to. */
+  /** Appends the records of the alias at the end of `answer`. */
   async function follow(query: Query, first: ZoneAnswer): Promise<Answer> {
     let answer: ZoneAnswer = first;
     for (let hops = 0; answer.alias !== null && hops < MAX_ALIASES; hops++) {

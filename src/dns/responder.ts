@@ -6,9 +6,9 @@ import { type Answer, emptyAnswer, type Header, type Query, type Question, RCODE
 import type { DnsMetrics, Transport } from './metrics.ts';
 import type { Resolution } from './resolver.ts';
 
-/** Largest UDP answer: crosses every common path in one piece, and bounds amplification. */
+/** The maximum UDP answer: passes all common paths unfragmented, and bounds amplification. */
 export const MAX_UDP_BYTES = 1232;
-/** RFC 1035: what a client without EDNS takes. */
+/** RFC 1035: the maximum for a client without EDNS. */
 const MIN_UDP_BYTES = 512;
 
 export interface ResponderOptions {
@@ -20,7 +20,7 @@ export interface ResponderOptions {
   readonly logger: Logger;
 }
 
-/** Turns a request's bytes into the response's, or null for what must not be answered. Never throws or rejects. */
+/** Returns the bytes of the response to a request; null: it must not be answered. Never throws or rejects. */
 export type Responder = (
   bytes: Uint8Array,
   transport: Transport,
@@ -55,13 +55,13 @@ export function createResponder(options: ResponderOptions): Responder {
 
   function broke(error: unknown, query: Query): Resolution {
     metrics?.panicked();
-    logger.error({ name: query.question.name, error: messageOf(error) }, 'could not answer a query');
+    logger.error({ name: query.question.name, error: messageOf(error) }, 'failed to answer a query');
     return { answer: emptyAnswer(RCODE.SERVFAIL), plugin: '' };
   }
 
   return (bytes, transport, family) => {
     const header = decodeHeader(bytes);
-    // Never answer a response: two servers would talk forever.
+    // Never answer a response: two servers could loop forever.
     if (!header || header.response) return null;
     if (header.opcode !== 0) return refusal(header, RCODE.NOTIMP, null);
     const query = decodeQuery(bytes, header);

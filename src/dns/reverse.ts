@@ -4,11 +4,11 @@ import type { Name } from './message.ts';
 /** A reverse name: a whole address, or the leading part of one. */
 export interface ReverseName {
   readonly name: Name;
-  /** Leading octets, in network order; 4 or 16 when the name is that of one address. */
+  /** Leading octets, in network order; 4 or 16 for the name of a single address. */
   readonly bytes: Uint8Array;
-  /** How many leading bits the name gives. */
+  /** The number of leading bits in the name. */
   readonly bits: number;
-  /** Canonical text when the name is that of one address, else null. */
+  /** Canonical text for the name of a single address, else null. */
   readonly address: string | null;
   readonly family: 'ipv4' | 'ipv6';
 }
@@ -16,7 +16,7 @@ export interface ReverseName {
 const IPV4_ENDING = '.in-addr.arpa';
 const IPV6_ENDING = '.ip6.arpa';
 
-/** Reads "1.0.96.10.in-addr.arpa" and "….ip6.arpa" in lower case; null for all other names. */
+/** Parses "1.0.96.10.in-addr.arpa" and "….ip6.arpa" in lower case; null: another name. */
 export function reverseAddress(name: Name): ReverseName | null {
   if (name.endsWith(IPV4_ENDING)) {
     const labels = name.slice(0, -IPV4_ENDING.length).split('.').reverse();
@@ -41,7 +41,7 @@ export function reverseAddress(name: Name): ReverseName | null {
   return null;
 }
 
-/** The name of the smallest zone, cut between labels, that lies within a network of this prefix length. */
+/** Returns the name of the smallest zone, on a label boundary, within a network of this prefix length. */
 export function reverseZone(reverse: ReverseName, prefix: number): Name {
   const bitsPerLabel = reverse.family === 'ipv4' ? 8 : 4;
   const keep = Math.max(1, Math.ceil(prefix / bitsPerLabel));

@@ -10,9 +10,9 @@ import { listenUdp, type UdpListener } from './udp-listener.ts';
 import type { Zone } from './zone.ts';
 
 /**
- * Where to answer: an address that this network namespace owns, or sockets already bound (a UDP socket and a
- * listening TCP socket), which then belong to the server. A wildcard address would answer from whatever source
- * address the route back prefers, which resolvers refuse: give each address its own listener.
+ * A listener: an address of this network namespace, or bound sockets (a UDP socket and a listening TCP socket), whose
+ * ownership passes to the server. With a wildcard address, replies would have the source address of the route, which
+ * resolvers reject: use one listener per address.
  */
 export type DnsListener =
   | { readonly address: string; readonly port: number }
@@ -21,7 +21,7 @@ export type DnsListener =
 export interface DnsServerOptions {
   readonly listeners: readonly DnsListener[];
   readonly zone: Zone;
-  /** Null: names outside the zone are refused. It stays the caller's to close. */
+  /** Null: names outside the zone are refused. The caller closes it. */
   readonly forwarder: Forwarder | null;
   readonly logger: Logger;
   readonly metrics?: DnsMetrics;
@@ -31,7 +31,7 @@ export interface DnsServerOptions {
 }
 
 export interface DnsServer {
-  /** In the order of `listeners`; the port is the real one where 0 was asked for. */
+  /** In the order of `listeners`; with the actual port if 0 was requested. */
   readonly addresses: readonly { readonly address: string; readonly port: number }[];
   close(): Promise<void>;
 }
@@ -43,7 +43,7 @@ interface Opened {
   readonly port: number;
 }
 
-/** Starts answering over UDP and TCP. Throws FairleadError naming the address when one cannot be bound. */
+/** Starts a server on UDP and TCP. Throws FairleadError with the address if one cannot be bound. */
 export async function startDnsServer(options: DnsServerOptions): Promise<DnsServer> {
   const { zone, forwarder, logger, signal } = options;
   const limits = { ...DEFAULT_TCP_LIMITS, ...options.tcp };
@@ -100,7 +100,7 @@ async function open(
       return { udp, tcp, address, port: chosen };
     } catch (error) {
       udp.close();
-      // The port that UDP was given may be taken for TCP.
+      // The port assigned for UDP may be in use for TCP.
       if (port !== 0 || attempt >= 10 || !hasCode(error, 'EADDRINUSE')) throw error;
     }
   }
@@ -112,11 +112,11 @@ function bindError(listener: DnsListener, cause: unknown): FairleadError {
       ? `${listener.address} port ${listener.port}`
       : `descriptors ${listener.udpFd} and ${listener.tcpFd}`;
   const hint = hasCode(cause, 'EADDRINUSE')
-    ? 'another process answers there: stop it, or choose another address'
+    ? 'another process uses the port: stop it, or choose another address'
     : hasCode(cause, 'EADDRNOTAVAIL')
       ? 'add the address to an interface of this node first'
       : undefined;
-  return new FairleadError(`cannot answer DNS on ${where}: ${messageOf(cause)}`, {
+  return new FairleadError(`cannot serve DNS on ${where}: ${messageOf(cause)}`, {
     op: 'start DNS server',
     code: hasCode(cause, 'EADDRINUSE') ? 'EADDRINUSE' : 'bind-failed',
     object: where,

@@ -17,13 +17,13 @@ export interface Host {
   readonly ports: readonly NamedPort[];
 }
 
-/** What queries need of a Service's slices; made on the first query and dropped at each change. */
+/** The index of a Service's slices for queries; built on the first query and dropped at each change. */
 export interface HostView {
   readonly hosts: readonly Host[];
   readonly byName: ReadonlyMap<string, readonly Host[]>;
 }
 
-/** A Service as names see it. */
+/** The parts of a Service that affect names. */
 export interface ServiceEntry {
   readonly namespace: string;
   readonly name: string;
@@ -39,10 +39,10 @@ export interface ServiceEntry {
 
 const NO_PORTS: readonly NamedPort[] = [];
 
-/** Whether a Service's endpoints have names: those of an ExternalName Service have none. */
+/** Returns whether a Service's endpoints have names: those of an ExternalName Service have none. */
 export const hasHosts = (service: ServiceEntry): boolean => service.externalName === null;
 
-/** Reads a Service; null when it has no name. Unusable addresses are left out. */
+/** Reads a Service; null: it has no name. Invalid addresses are left out. */
 export function readService(service: ServiceObject): ServiceEntry | null {
   const { name, namespace } = service.metadata ?? {};
   if (!name || !namespace) return null;
@@ -67,7 +67,7 @@ export function readService(service: ServiceObject): ServiceEntry | null {
   };
 }
 
-/** Gathers the addresses of endpoints that a Service publishes: the ready ones, or all when it asks for that. */
+/** Returns the published endpoints of a Service: the ready ones, or all with publishNotReadyAddresses. */
 export function hostView(service: ServiceEntry, slices: Iterable<EndpointSliceObject>): HostView {
   const hosts = new Map<string, Host>();
   for (const slice of slices) {
@@ -94,7 +94,7 @@ export function hostView(service: ServiceEntry, slices: Iterable<EndpointSliceOb
   return { hosts: [...hosts.values()], byName };
 }
 
-/** The addresses in a slice, canonical, whatever their condition. */
+/** Returns all addresses in a slice, canonical, in any condition. */
 export function* sliceAddresses(slice: EndpointSliceObject): Generator<string> {
   if (slice.addressType === 'FQDN') return;
   for (const endpoint of slice.endpoints ?? []) {
@@ -105,17 +105,17 @@ export function* sliceAddresses(slice: EndpointSliceObject): Generator<string> {
   }
 }
 
-/** "10-0-0-1", "fd00--1": an address as a label. */
+/** Returns an address as a label: "10-0-0-1", "fd00--1". */
 export const dashed = (address: string): string =>
   (canonicalAddress(address) ?? address).replace(/[.:]/g, '-');
 
-/** The canonical address that a label spells with dashes, or null. */
+/** Returns the canonical address of a label with dashes, or null. */
 export function undashed(label: string): string | null {
   if (!/^[0-9a-f-]+$/.test(label)) return null;
   return canonicalAddress(label.replaceAll('-', '.')) ?? canonicalAddress(label.replaceAll('-', ':'));
 }
 
-/** A name as `Name` text in lower case, or null when it cannot be one. */
+/** Returns a name as `Name` text in lower case; null: invalid. */
 function domainName(text: string): string | null {
   const name = text.replace(/\.$/, '').toLowerCase();
   const valid = name.length > 0 && name.length <= 253 && /^[!-[\]-~]{1,63}$/;

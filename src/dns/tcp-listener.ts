@@ -4,17 +4,17 @@ import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { Responder } from './responder.ts';
 
-/** What one listener grants its clients. Durations in milliseconds. */
+/** The limits for a listener's clients. Durations in milliseconds. */
 export interface TcpLimits {
   readonly maxConnections: number;
   readonly maxConnectionsPerClient: number;
   /** A connection without traffic is closed after this (RFC 7766, 6.2.3). */
   readonly idleMs: number;
-  /** A query must be complete this long after its first byte. */
+  /** A query must be complete within this time after its first byte. */
   readonly messageMs: number;
-  /** Queries of one connection under way; beyond that it is not read. */
+  /** The maximum number of concurrent queries per connection; beyond it the connection is not read. */
   readonly maxPipelined: number;
-  /** Answers that a client has not yet taken; beyond that it is not read. */
+  /** The maximum of unsent answers per client; beyond it the connection is not read. */
   readonly maxUnsentBytes: number;
 }
 
@@ -34,11 +34,11 @@ export type TcpBinding =
 export interface TcpListener {
   readonly address: string;
   readonly port: number;
-  /** Ends all connections. */
+  /** Closes all connections. */
   close(): Promise<void>;
 }
 
-/** Answers queries over TCP. Rejects with the system's error when it cannot bind. */
+/** Answers queries over TCP. Rejects with the system's error if it cannot bind. */
 export async function listenTcp(
   binding: TcpBinding,
   respond: Responder,
@@ -134,7 +134,7 @@ function serve(
       } else if (response) {
         write(response);
       } else {
-        // Not a query: this client does not speak DNS.
+        // Not a query: the client does not use DNS.
         socket.destroy();
       }
     }

@@ -4,9 +4,9 @@ import type { IPFamily } from '../lib/address.ts';
 import type { Logger } from '../lib/log.ts';
 import { MAX_UDP_BYTES, type Responder } from './responder.ts';
 
-/** Room for a burst: the kernel's default holds some 200 queries. */
+/** Receive buffer for a burst: the kernel's default holds about 200 queries. */
 const RECEIVE_BUFFER_BYTES = 4 << 20;
-/** No query that means well is as long; most have less than a hundred bytes. */
+/** Legitimate queries are shorter, mostly below a hundred bytes. */
 const MAX_QUERY_BYTES = 4096;
 
 export type UdpBinding =
@@ -18,7 +18,7 @@ export interface UdpListener {
   close(): void;
 }
 
-/** Answers queries over UDP. Throws the system's error when it cannot bind. */
+/** Answers queries over UDP. Throws the system's error if it cannot bind. */
 export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logger): UdpListener {
   const fd = 'fd' in binding ? binding.fd : bindUdpIn(null, binding.address, binding.port);
   const port = localPort(fd);
@@ -28,7 +28,7 @@ export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logge
     mostAnswerBytes: MAX_UDP_BYTES,
     receiveBufferBytes: RECEIVE_BUFFER_BYTES,
     answer: (bytes) => respond(bytes, 'udp', binding.family),
-    // A client that went away (ICMP) or is out of reach concerns its answer only.
+    // Errors of a client that has gone (ICMP) or is unreachable affect only its own answer.
     onError: (error) => logger.debug({ error: error.message }, 'UDP socket'),
   });
   return { port, close: () => server.close() };

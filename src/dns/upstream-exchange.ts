@@ -6,7 +6,7 @@ import { encodeMessage } from './encode.ts';
 import { type Message, type Question, RCODE } from './message.ts';
 import type { UpstreamAddress } from './resolv-conf.ts';
 
-/** Asked of upstreams: fits the smallest common path (DNS Flag Day 2020). */
+/** The UDP size announced to upstreams: fits the smallest common path (DNS Flag Day 2020). */
 const UDP_SIZE = 1232;
 
 export interface OutgoingQuery {
@@ -16,9 +16,9 @@ export interface OutgoingQuery {
 }
 
 /**
- * Asks one upstream over UDP, and over TCP when the answer was truncated. Each query leaves from a socket of its
- * own, so that its port is as random as the kernel makes it (RFC 5452), and that a refusal (ICMP) is known at once.
- * Rejects with the system's error, or FairleadError "ETIMEDOUT" after `timeoutMs`.
+ * Queries one upstream over UDP, and over TCP after a truncated answer. Each query uses a new socket, so that its port
+ * is random (RFC 5452), and an ICMP error is reported at once. Rejects with the system's error, or FairleadError
+ * "ETIMEDOUT" after `timeoutMs`.
  */
 export async function exchange(
   upstream: UpstreamAddress,
@@ -31,7 +31,7 @@ export async function exchange(
     const id = Math.floor(random() * 0x10000);
     const bytes = encodeQuery(query, id, edns);
     const reply = await exchangeUdp(upstream, query, id, bytes, timeoutMs);
-    // An upstream from before EDNS (RFC 6891, 7): ask again without.
+    // An upstream without EDNS support (RFC 6891, 7): repeat the query without EDNS.
     if (edns && !reply.edns && (reply.rcode === RCODE.FORMERR || reply.rcode === RCODE.NOTIMP)) {
       edns = false;
       continue;
@@ -62,7 +62,7 @@ function encodeQuery(query: OutgoingQuery, id: number, edns: boolean): Buffer {
   });
 }
 
-/** A reply counts only when it repeats the id and the question; all else may be forged or late. */
+/** A reply is accepted only if it repeats the id and the question; others may be forged or late. */
 function readReply(bytes: Uint8Array, query: OutgoingQuery, id: number): Message | null {
   const reply = decodeMessage(bytes);
   const question = reply?.questions[0];
@@ -98,7 +98,7 @@ function exchangeUdp(
       const reply = readReply(data, query, id);
       if (reply) finish(() => resolve(reply));
     });
-    // Called, against its type, with the error where the address is out of reach.
+    // Called, contrary to its type, with an error if the address is unreachable.
     const connected = (error?: Error) => {
       if (error) fail(error);
       else if (!finished) socket.send(bytes);
@@ -143,14 +143,17 @@ function exchangeTcp(
 
 function timedOut({ address, port }: UpstreamAddress, timeoutMs: number): FairleadError {
   return new FairleadError(`name server ${address} port ${port} did not answer within ${timeoutMs} ms`, {
-    op: 'ask a name server',
+    op: 'query a name server',
     code: 'ETIMEDOUT',
   });
 }
 
 function broken({ address, port }: UpstreamAddress): FairleadError {
-  return new FairleadError(`name server ${address} port ${port} broke off or answered something else`, {
-    op: 'ask a name server',
-    code: 'EPROTO',
-  });
+  return new FairleadError(
+    `name server ${address} port ${port} closed the connection or sent an invalid answer`,
+    {
+      op: 'query a name server',
+      code: 'EPROTO',
+    },
+  );
 }

@@ -7,9 +7,9 @@ import type { DnsMetrics } from './metrics.ts';
 import { parseUpstream, type UpstreamAddress } from './resolv-conf.ts';
 import { exchange, type OutgoingQuery } from './upstream-exchange.ts';
 
-/** Milliseconds that each attempt waits; together less than the 5 s after which resolvers ask again. */
+/** The timeouts of the attempts in milliseconds; in total less than the 5 s after which resolvers retry. */
 const ATTEMPT_TIMEOUTS = [1000, 1500, 2000] as const;
-/** Failures in a row after which an upstream is left alone until a probe succeeds. */
+/** Consecutive failures after which an upstream is not used until a probe succeeds. */
 const FAILURES_TO_DOWN = 2;
 const FIRST_PROBE_MS = 500;
 const LAST_PROBE_MS = 8000;
@@ -33,14 +33,14 @@ export interface GroupContext {
   readonly metrics: DnsMetrics | null;
 }
 
-/** Equal name servers, of which any may answer. */
+/** A group of equivalent name servers. */
 export interface UpstreamGroup {
-  /** The reply of the first that gives a usable one; the last reply, or the last error, when none does. */
+  /** Resolves to the first usable reply, else to the last reply, or rejects with the last error. */
   ask(query: OutgoingQuery): Promise<Message>;
   close(): void;
 }
 
-/** Throws FairleadError "bad-config" for an address that is none. */
+/** Throws FairleadError "bad-config" for an invalid address. */
 export function createUpstreamGroup(addresses: readonly string[], context: GroupContext): UpstreamGroup {
   const { clock, random, logger, metrics } = context;
   const upstreams: Upstream[] = addresses.map((text) => {
@@ -78,7 +78,7 @@ export function createUpstreamGroup(addresses: readonly string[], context: Group
     });
   }
 
-  /** Those that are up in random order; when none is, all of them, since trying costs less than failing. */
+  /** Returns the servers that are up, in random order; if none is, all of them, since a try is better than a failure. */
   function candidates(): Upstream[] {
     const up = upstreams.filter((upstream) => upstream.cancelProbe === null);
     if (up.length === 0 && upstreams.length > 0) metrics?.allUpstreamsDown();
@@ -91,7 +91,7 @@ export function createUpstreamGroup(addresses: readonly string[], context: Group
     async ask(query) {
       const list = candidates();
       let last: { reply: Message } | { error: unknown } = {
-        error: new Error('no name server is configured'),
+        error: new Error('no upstream name server is configured'),
       };
       for (const [attempt, timeout] of ATTEMPT_TIMEOUTS.entries()) {
         const upstream = list[attempt % Math.max(1, list.length)];

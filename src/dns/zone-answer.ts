@@ -15,7 +15,7 @@ import type { PodMode, ZoneAnswer } from './zone.ts';
 /** The version of the Kubernetes DNS specification that the names follow. */
 const SPECIFICATION_VERSION = '1.1.0';
 
-/** What answers are made from. */
+/** The data of the zone. */
 export interface ZoneView {
   readonly domain: string;
   readonly ttl: number;
@@ -24,7 +24,7 @@ export interface ZoneView {
   readonly serverAddresses: readonly string[];
   readonly random: () => number;
   service(namespace: string, name: string): ServiceEntry | null;
-  /** A namespace is known by having a Service. */
+  /** A namespace is known if it has a Service. */
   hasNamespace(namespace: string): boolean;
   hosts(service: ServiceEntry): HostView;
   servicesAt(address: string): readonly ServiceEntry[];
@@ -33,16 +33,16 @@ export interface ZoneView {
   soa(owner: Name): ResourceRecord;
 }
 
-/** A query on its way: the name below the domain is in lower case, `asked` is as the client spelt it. */
+/** A query: the name below the domain in lower case, `asked` as spelled by the client. */
 interface Lookup {
   readonly view: ZoneView;
   readonly type: number;
   readonly asked: Name;
-  /** Owner of the SOA in negative answers. */
+  /** The owner of the SOA in negative answers. */
   readonly apex: Name;
 }
 
-/** Answers a name that is the domain or lies below it. */
+/** Answers a name that is the domain or below it. */
 export function answerZone(
   view: ZoneView,
   synced: boolean,
@@ -70,7 +70,7 @@ export function answerZone(
   }
 }
 
-/** Answers a reverse name; null when it lies outside the cluster's networks and no Service has the address. */
+/** Answers a reverse name; null: it is outside the cluster's networks and no Service has the address. */
 export function answerReverse(
   view: ZoneView,
   synced: boolean,
@@ -128,7 +128,7 @@ function serverRecords(view: ZoneView, name: Name): ResourceRecord[] {
   return view.serverAddresses.flatMap((address) => addressRecords(view, name, [address]));
 }
 
-/** `labels` are those before "svc": [namespace], [service, namespace], [x, service, namespace] or one more. */
+/** `labels` before "svc": [namespace], [service, namespace], [x, service, namespace] or one more. */
 function answerServices(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const { view } = lookup;
   if (labels.length === 0) return noData(lookup);
@@ -168,7 +168,7 @@ function answerService(lookup: Lookup, service: ServiceEntry): ZoneAnswer {
   return foundOrNoData(lookup, records);
 }
 
-/** "_tcp.web.shop.svc": no records of its own, but it exists while a named port of that protocol does. */
+/** "_tcp.web.shop.svc": has no records, but exists while there is a named port of this protocol. */
 function answerProtocol(lookup: Lookup, service: ServiceEntry, label: string): ZoneAnswer {
   const exists = portsOf(lookup.view, service).some((port) => port.name && label === `_${port.protocol}`);
   return exists ? noData(lookup) : noSuchName(lookup);
@@ -216,7 +216,7 @@ function answerPort(
   return found(answers, addresses);
 }
 
-/** `labels` are those before "pod": [namespace] or [address, namespace]. */
+/** `labels` before "pod": [namespace] or [address, namespace]. */
 function answerPods(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const { view } = lookup;
   if (view.podMode === 'disabled' || labels.length > 2) return noSuchName(lookup);
@@ -225,7 +225,7 @@ function answerPods(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const address = labels.length === 2 ? undashed(labels[0] ?? '') : null;
   const verified = address !== null && view.podAt(namespace, address);
   if (view.podMode === 'verified' && labels.length === 2 && !verified) return noSuchName(lookup);
-  // Without a list of pods or namespaces, every namespace is taken to exist, as CoreDNS does by `pods insecure`.
+  // Without a list of pods or namespaces, every namespace is assumed to exist, like CoreDNS with `pods insecure`.
   if (view.podMode === 'verified' && !verified && !view.hasNamespace(namespace)) return noSuchName(lookup);
   if (labels.length === 1) return noData(lookup);
   if (address === null) return noSuchName(lookup);

@@ -21,7 +21,7 @@ import { answerReverse, answerZone, type ZoneView } from './zone-answer.ts';
 export type PodMode = 'disabled' | 'insecure' | 'verified';
 
 export interface ZoneOptions {
-  /** The cluster domain without the final dot; default "cluster.local". */
+  /** The cluster domain without the trailing dot; default "cluster.local". */
   readonly domain?: string;
   /** TTL of every record in seconds, 0 to 3600; default 5. */
   readonly ttl?: number;
@@ -30,23 +30,23 @@ export interface ZoneOptions {
   readonly reverseCidrs?: readonly string[];
   /** Addresses of the DNS server itself, for the zone's name server record. */
   readonly serverAddresses?: readonly string[];
-  /** Milliseconds since 1970; for the SOA's serial number and programming latency. */
+  /** Milliseconds since 1970; for the SOA's serial number and the programming latency. */
   readonly now?: () => number;
   /** Numbers in [0, 1) for the rotation of answers. */
   readonly random?: () => number;
-  /** Called when a changed slice of a headless Service is visible: seconds since the change happened. */
+  /** Called when a changed slice of a headless Service is visible, with the seconds since the change. */
   readonly onProgrammed?: (seconds: number) => void;
 }
 
-/** What the zone says: an answer, perhaps ending in an alias that leads on, or nothing since the name is not its own. */
+/** The zone's result: an answer, possibly ending in an unresolved alias, or null if the name is not in the zone. */
 export interface ZoneAnswer extends Answer {
-  /** The target of the last CNAME when its addresses are wanted and still unknown. */
+  /** The target of the last CNAME if its addresses are still to be resolved. */
   readonly alias: Name | null;
 }
 
 /**
- * The cluster's names, held in memory and changed one object at a time. A change is visible to the next query:
- * nothing is precomputed but the index, nothing cached but views that each change drops.
+ * The cluster's names in memory, updated one object at a time. The next query sees a change: only the index is
+ * precomputed, and only views are cached, which each change drops.
  */
 export interface Zone {
   readonly domain: string;
@@ -54,13 +54,13 @@ export interface Zone {
   deleteService(namespace: string, name: string): void;
   setSlice(slice: EndpointSliceObject): void;
   deleteSlice(namespace: string, name: string): void;
-  /** For `podMode: verified`: all addresses of a pod. */
+  /** For `podMode: verified`: sets all addresses of a pod. */
   setPod(namespace: string, name: string, addresses: readonly string[]): void;
   deletePod(namespace: string, name: string): void;
-  /** True once Services and EndpointSlices have been listed; until then every own name is SERVFAIL. */
+  /** True once Services and EndpointSlices have been listed; until then every name of the zone is SERVFAIL. */
   setSynced(synced: boolean): void;
   readonly synced: boolean;
-  /** Answers for a name in lower case; null when the name is outside the zone and its reverse networks. */
+  /** Answers a name in lower case; null: the name is outside the zone and its reverse networks. */
   lookup(name: Name, type: number, asked?: Name): ZoneAnswer | null;
 }
 
@@ -85,7 +85,7 @@ export function createZone(options: ZoneOptions = {}): Zone {
   });
 
   const services = new Map<string, Map<string, ServiceEntry>>();
-  /** By "namespace/service", then by slice name: also of Services that are not known yet. */
+  /** By "namespace/service", then by slice name; also for Services that are not known yet. */
   const slices = new Map<string, Map<string, EndpointSliceObject>>();
   /** Slice "namespace/name" → "namespace/service". */
   const sliceOwners = new Map<string, string>();
@@ -239,7 +239,7 @@ export function createZone(options: ZoneOptions = {}): Zone {
 
 const keyOf = (service: ServiceEntry): string => `${service.namespace}/${service.name}`;
 
-/** A map to several values, counting how often each was added; the common single value takes no list of its own. */
+/** A multimap that counts how often each value was added; a single value, the common case, needs no list. */
 interface Index<V> {
   get(key: string): readonly V[];
   add(key: string, value: V): void;

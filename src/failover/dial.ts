@@ -6,18 +6,18 @@ import type { Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 import type { Outcome } from './outcome.ts';
 
-/** How long to wait for a late answer. */
+/** The time to wait for a late answer. */
 const MAX_LATE_MS = 3000;
 
 /**
- * An answer after the timeout: `slow` where the endpoint took that long to answer, `healed` where earlier packets were
+ * An answer after the timeout: `slow` if the endpoint took that long to answer, `healed` if earlier packets were
  * lost and a later one was answered in time.
  */
 export type LateAnswer = 'slow' | 'healed';
 
 /**
- * Connects to an endpoint by TCP and closes the connection. Everything but an answer or a refusal is a timeout. Null: this
- * process could not open a socket. `onLate` is called when the answer arrives after the timeout.
+ * Connects to an endpoint by TCP and closes the connection. Any result except an answer or a refusal is a timeout. Null:
+ * this process could not open a socket. `onLate` is called if the answer arrives after the timeout.
  */
 export function dial(
   endpoint: SocketAddress,
@@ -51,7 +51,7 @@ export function dial(
       // Before the listener that closes the socket.
       socket.prependOnceListener('connect', () => onLate(lateAnswer(fd, timeoutMs)));
     };
-    // An answer that arrived while this process was busy is read after the timer has run.
+    // An answer that arrived while this process was busy is read after the timer has fired.
     let cancel = clock.after(timeoutMs, () => setImmediate(giveUp));
     socket.once('connect', () => finish('success'));
     socket.on('error', (error) => {
@@ -61,7 +61,7 @@ export function dial(
   });
 }
 
-/** Asks the kernel which of the connection's first packets was answered, and how long that took. */
+/** Reads from the kernel which of the connection's SYNs was answered, and the time that this took. */
 function lateAnswer(fd: number, timeoutMs: number): LateAnswer {
   const { rtt, retransmits } = tcpInfo(fd);
   return retransmits === 0 || rtt >= timeoutMs * 1000 ? 'slow' : 'healed';

@@ -9,7 +9,7 @@ export type EjectionSettings = Pick<
   'agentTimeouts' | 'agentClients' | 'failureWindowMs' | 'firstEjectionMs' | 'maxEjectionMs' | 'forgiveMs'
 >;
 
-/** A decision, or a check that it needs. */
+/** A decision, or a request for a check. */
 export type Decision =
   | {
       readonly kind: 'ejected';
@@ -18,7 +18,7 @@ export type Decision =
       readonly forMs: number;
     }
   | { readonly kind: 'returned'; readonly endpoint: EndpointKey; readonly cause: 'answered' | 'trial' }
-  /** This node is to connect to the endpoint itself, and to say by `checked` how that went. */
+  /** The node must connect to the endpoint itself, and report the result by `checked`. */
   | { readonly kind: 'check'; readonly endpoint: EndpointKey };
 
 export type Cause = 'reset' | 'timeout';
@@ -47,9 +47,9 @@ export type Cause = 'reset' | 'timeout';
 export interface EjectionPolicy {
   /** The ejected endpoints, in order of ejection. */
   readonly ejected: ReadonlySet<EndpointKey>;
-  /** True while outcomes of kind success matter for this endpoint. */
+  /** Returns whether successful outcomes matter for this endpoint. */
   isTracked(endpoint: EndpointKey): boolean;
-  /** True while anything is tracked. */
+  /** Whether any endpoint is tracked. */
   readonly active: boolean;
   /**
    * Records the outcome of a client's connection. `pools`: the endpoints of each pool of the Service, including ejected
@@ -61,13 +61,13 @@ export interface EjectionPolicy {
     outcome: Pick<Outcome, 'kind' | 'client'>,
     pools: readonly (readonly EndpointKey[])[],
   ): Decision[];
-  /** Records the result of a check; null: it could not be made. */
+  /** Records the result of a check; null: it was not possible. */
   checked(now: number, endpoint: EndpointKey, result: Outcome['kind'] | null): Decision[];
-  /** Forgets an endpoint that was removed from its Service or no longer serves. */
+  /** Drops an endpoint that was removed from its Service or no longer serves. */
   forget(endpoint: EndpointKey): void;
-  /** Returns the decisions that are due by time. */
+  /** Returns the decisions that are due. */
   due(now: number): Decision[];
-  /** When `due` has to be called next; null: never. */
+  /** The next time to call `due`; null: never. */
   readonly nextDue: number | null;
 }
 
@@ -80,16 +80,16 @@ interface Failure {
 interface Record {
   /** The latest failures while suspect. */
   failures: Failure[];
-  /** When the ejection ends; null: in use. */
+  /** The end of the ejection; null: in use. */
   until: number | null;
   /** Duration of the last ejection; 0: none. */
   lastMs: number;
-  /** When it last returned to use. */
+  /** The time of its last return. */
   returnedAt: number;
   /** In use without having answered. */
   onTrial: boolean;
   checking: boolean;
-  /** No check before then, so that one client whose failures a check contradicts cannot cause a check each. */
+  /** No check before this time, so that a client whose failures a check contradicts cannot cause a check for each. */
   nextCheckAt: number;
   /** The last check of a suspect was not answered: check again at `nextCheckAt`. */
   checkAgain: boolean;
@@ -97,10 +97,10 @@ interface Record {
   pools: readonly (readonly EndpointKey[])[];
 }
 
-/** Stands for the node's own check among the clients. */
+/** The node's own check, counted as a client. */
 const THIS_NODE = 'this node';
 const CHECK_AGAIN_MS = 1000;
-/** How many endpoints are tracked; further failing ones are ignored. */
+/** The maximum number of tracked endpoints; further failing ones are ignored. */
 const MAX_TRACKED = 10_000;
 const MAX_FAILURES = 16;
 

@@ -28,8 +28,7 @@ export interface FailoverOptions {
   /** The programmed Service map; null: none yet. */
   readonly map: () => ServiceMap | null;
   /**
-   * True while the mode's connections are entries of connection tracking, so that deleting one sends the client to
-   * another endpoint.
+   * Whether connection tracking has the mode's connections, so that deleting an entry sends the client to another endpoint.
    */
   readonly tracked: () => boolean;
   /** Called with all ejected endpoints, for `ServiceTable.setEjected`. */
@@ -37,7 +36,7 @@ export interface FailoverOptions {
   /** An endpoint was ejected or returned. For events and metrics. */
   readonly onVerdict?: (verdict: FailoverVerdict) => void;
   /**
-   * Whether network policies may be why a connection is not answered; it then says nothing about the endpoint.
+   * Whether network policies may be the reason for an unanswered connection, which is then ignored.
    * `client` null: this node's own check. Default: never.
    */
   readonly mayBeDenied?: (connection: {
@@ -57,16 +56,16 @@ export type FailoverVerdict = Exclude<Decision, { kind: 'check' }> & {
 
 /** Ejects endpoints that do not answer, and returns them to use. */
 export interface Failover {
-  /** Reports an outcome that a BPF program or a proxy saw. */
+  /** Reports an outcome that a BPF program or a proxy observed. */
   report(outcome: Outcome): void;
-  /** A change was programmed: forgets endpoints that no longer serve. */
+  /** Call after a change was programmed: drops endpoints that no longer serve. */
   follow(change: Change): void;
-  /** Endpoints that are ejected now. */
+  /** The currently ejected endpoints. */
   readonly ejected: ReadonlySet<EndpointKey>;
   close(): void;
 }
 
-/** How long an endpoint that answers late is left alone. */
+/** How long pending connections to an endpoint that answers late are not deleted. */
 const SLOW_FOR_MS = 600_000;
 
 export function startFailover(options: FailoverOptions): Failover {
@@ -74,7 +73,7 @@ export function startFailover(options: FailoverOptions): Failover {
   const policy = createEjectionPolicy(settings);
   /** Details of the endpoints that the policy tracks. */
   const known = new Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>();
-  /** Endpoints that answer late, and until when they are left alone. */
+  /** Endpoints that answer late, and the end of their exemption. */
   const slow = new Map<EndpointKey, number>();
   let cancel: (() => void) | null = null;
   let closed = false;

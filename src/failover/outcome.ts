@@ -2,7 +2,7 @@ import type { SocketAddress } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
 
 /**
- * How a connection to a Service's endpoint began, as connection tracking, a BPF program or a proxy saw it.
+ * The outcome of opening a connection to a Service's endpoint, observed by connection tracking, a BPF program or a proxy.
  * `reset`: the endpoint refused the connection (its port is closed). `timeout`: it did not answer for a few hundred
  * milliseconds. `success`: it answered.
  */

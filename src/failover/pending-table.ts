@@ -5,9 +5,9 @@ export interface PendingTable {
   begin(id: number, event: Uint8Array, now: number): void;
   /** Removes a connection and returns its event, or null. */
   take(id: number): Uint8Array | null;
-  /** Removes and returns those that began at `time` or before. */
+  /** Removes and returns the connections that began at `time` or before. */
   takeUntil(time: number): Uint8Array[];
-  /** When the oldest began; null when the table is empty. */
+  /** The start of the oldest; null: the table is empty. */
   readonly oldest: number | null;
   clear(): void;
 }
@@ -23,7 +23,7 @@ export function createPendingTable(max: number): PendingTable {
 
     begin(id, event, now) {
       if (pending.size >= max && !pending.has(id)) return;
-      // A reused id is another flow's: it goes to the end.
+      // A reused id belongs to a new flow, so it moves to the end.
       pending.delete(id);
       pending.set(id, { event, at: now });
     },

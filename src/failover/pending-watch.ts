@@ -31,16 +31,16 @@ export interface PendingWatchOptions {
 export type PendingConnection = Omit<Outcome, 'kind'>;
 
 const { agentUnansweredMs: UNANSWERED_MS } = EJECTION_RULES;
-/** Connections are looked at together when the oldest is due. */
+/** Connections are checked together when the oldest is due. */
 const GATHER_MS = 10;
 const MAX_PENDING = 32_768;
-/** Events read before a decision, so that an answer that has arrived counts even if this process is late. */
+/** Events to read before a decision, so that a received answer counts even if this process is late. */
 const MAX_EVENTS = 50_000;
-/** More flows than this are looked up by one listing. */
+/** The number of flows from which one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 200;
 /**
- * Events per second that this process reads, at about 10 µs each: beyond it, it samples half of the connections, a
- * quarter, and so on. An endpoint that fails these fails others as well, which are then listed.
+ * The maximum rate of events per second, at about 10 µs each: beyond it, half of the connections are sampled, then a
+ * quarter, and so on. When a sampled connection to an endpoint fails, the others are listed.
  */
 const MAX_EVENT_RATE = 5000;
 const MAX_SAMPLING_MASK = 0xff;
@@ -54,8 +54,8 @@ const LIST_AGAIN_MS = 2000;
 const LIST_OTHERS_MS = 500;
 
 /**
- * Watches by connection tracking which endpoints answer, refuse or stay silent, and deletes the entries of unanswered
- * connections: the client's next SYN becomes a new flow to an endpoint that the rules choose then.
+ * Detects by connection tracking events which endpoints answer, refuse or do not answer, and deletes the entries of
+ * unanswered connections, so that the client's next SYN becomes a new flow to an endpoint that the rules choose then.
  */
 export function startPendingWatch(options: PendingWatchOptions): { close(): void } {
   const { families, netns, clock, logger, wanted, wantsSuccess, onOutcome } = options;
@@ -88,7 +88,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       overrun() {
         pending.clear();
         options.onOverrun?.();
-        logger.debug({}, 'events of connection tracking were lost');
+        logger.debug({}, 'connection tracking events were lost');
         list();
       },
     },
@@ -115,7 +115,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     }
     schedule();
   }
-  /** Flows that were listed, to be looked up again when they are due. */
+  /** Listed flows, which are looked up again when they are due. */
   let listed: { readonly flow: Flow; readonly at: number }[] = [];
 
   function unanswered(family: IPFamily): Flow[] {
@@ -152,15 +152,15 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
           ? samplingMask >> 1
           : samplingMask;
     if (next === samplingMask) return;
-    // Answers of connections that are left out from now on are not seen.
+    // Answers of connections that are no longer sampled are not seen.
     if (next > samplingMask) pending.clear();
     samplingMask = next;
     // Not the lowest bit: Linux gives connect() even ports first.
     watch.sample(samplingMask << 1);
-    logger.debug({ rate, share: 1 / (samplingMask + 1) }, 'sampling another share of connections');
+    logger.debug({ rate, share: 1 / (samplingMask + 1) }, 'changed the sampled share of connections');
   }
 
-  /** Lists the connections that were not sampled, to endpoints that have failed others. */
+  /** Lists the connections that were not sampled, to failing endpoints. */
   function listOthers(failed: readonly Flow[]): void {
     const now = clock.now();
     if (samplingMask === 0 || now - othersListedAt < LIST_OTHERS_MS) return;
@@ -204,7 +204,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   if (readSysctl(EVENTS, netns) === '0') {
     logger.warn(
       { sysctl: EVENTS, hint: 'set it to 1 or 2' },
-      'failed connections are not seen without events of connection tracking',
+      'failed connections cannot be detected without connection tracking events',
     );
   }
   list();

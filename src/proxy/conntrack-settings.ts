@@ -3,11 +3,11 @@ import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 
-/** Connection tracking on this node, as KubeProxyConfiguration's `conntrack`; 0 leaves a setting as it is. */
+/** Settings of connection tracking, as in KubeProxyConfiguration's `conntrack`; 0 keeps the kernel's value. */
 export interface ConntrackSettings {
-  /** Connections that may be tracked, for each processor. */
+  /** The maximum number of tracked connections per CPU. */
   readonly maxPerCore: number;
-  /** The least number of connections that may be tracked, whatever the number of processors. */
+  /** The lower bound of the maximum number of tracked connections. */
   readonly min: number;
   readonly tcpEstablishedTimeoutMs: number;
   readonly tcpCloseWaitTimeoutMs: number;
@@ -28,7 +28,7 @@ export const DEFAULT_CONNTRACK: ConntrackSettings = {
 };
 
 /**
- * Lists the kernel settings that `settings` ask for, without the table's size. Timeouts are whole seconds in the
+ * Returns the sysctls for `settings`, without the table's size. Timeouts are whole seconds in the
  * kernel (Documentation/networking/nf_conntrack-sysctl.rst).
  */
 export function conntrackSysctls(settings: ConntrackSettings): Record<string, number> {
@@ -46,15 +46,15 @@ export function conntrackSysctls(settings: ConntrackSettings): Record<string, nu
   return sysctls;
 }
 
-/** How many connections the node must be able to track; 0 leaves it as it is. */
+/** Returns the required size of the connection tracking table; 0: unchanged. */
 export function maxConnections({ maxPerCore, min }: ConntrackSettings, processors: number): number {
   return maxPerCore > 0 ? Math.max(maxPerCore * processors, min) : 0;
 }
 
 /**
- * Writes the settings to the kernel. The size of the table belongs to the machine: it is only raised, and a namespace
- * that may not write it keeps the machine's, which is logged. Everything else that fails is logged as a warning; the
- * proxy works without it.
+ * Writes the settings to the kernel. The size of the table is a setting of the machine: it is only raised, and a
+ * namespace that may not write it keeps the machine's, which is logged. Other failures are logged as warnings; the
+ * proxy works without these settings.
  */
 export function applyConntrackSettings(
   settings: ConntrackSettings,
@@ -64,9 +64,13 @@ export function applyConntrackSettings(
 ): void {
   const write = (name: string, value: number): void => {
     try {
-      if (!writeSysctl(name, value, netns)) logger.warn({ setting: name }, 'this kernel has no such setting');
+      if (!writeSysctl(name, value, netns))
+        logger.warn({ setting: name }, 'this kernel does not have the setting');
     } catch (error) {
-      logger.warn({ setting: name, value, error: messageOf(error) }, 'failed to change connection tracking');
+      logger.warn(
+        { setting: name, value, error: messageOf(error) },
+        'failed to change a setting of connection tracking',
+      );
     }
   };
   for (const [name, value] of Object.entries(conntrackSysctls(settings))) write(name, value);
@@ -78,7 +82,7 @@ export function applyConntrackSettings(
   } catch (error) {
     logger.info(
       { wanted, current, error: messageOf(error) },
-      'the number of tracked connections stays as it is: the setting belongs to the machine',
+      "the maximum number of tracked connections is unchanged: only the machine's own network namespace may set it",
     );
   }
 }

@@ -23,19 +23,19 @@ export interface FailoverPartOptions {
   readonly mode: () => Mode;
   readonly map: () => ServiceMap | null;
   readonly mayBeDenied?: FailoverOptions['mayBeDenied'];
-  /** The table has changed, and clients wait for it. */
+  /** Called after a change of the table that clients are waiting for. */
   readonly program: () => void;
 }
 
 export interface FailoverPart {
-  /** What a mode saw itself. */
+  /** Reports an outcome that the mode itself observed. */
   report(outcome: Outcome): void;
-  /** This change is programmed. */
+  /** Call after a change was programmed. */
   follow(change: Change): void;
   close(): void;
 }
 
-/** Takes endpoints that do not answer out of the table, and says so: on their Services, and in metrics. */
+/** Ejects endpoints that do not answer, with events on their Services and metrics. */
 export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
   const { nodeName, families, clock, logger, table, services, events, metrics, mode, map, program } = options;
   return startFailover({
@@ -44,7 +44,7 @@ export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
     logger,
     map,
     ...(options.mayBeDenied ? { mayBeDenied: options.mayBeDenied } : {}),
-    // The userspace mode's flows lead to its own listeners; it reports their outcomes itself.
+    // Flows of the userspace mode go to its own listeners; the mode reports outcomes itself.
     tracked: () => mode() !== 'userspace',
     onEjected(endpoints) {
       metrics.ejectedNow(endpoints.size);
@@ -69,9 +69,9 @@ function sentence(nodeName: string, verdict: FailoverVerdict): string {
   const { endpoint } = verdict;
   if (verdict.kind === 'ejected') {
     const what = verdict.cause === 'reset' ? 'refuses connections' : 'does not answer';
-    return `endpoint ${endpoint} ${what}: node ${nodeName} sends it nothing new for ${verdict.forMs / 1000} s`;
+    return `endpoint ${endpoint} ${what}: node ${nodeName} sends no new connections to it for ${verdict.forMs / 1000} s`;
   }
   return verdict.cause === 'answered'
-    ? `endpoint ${endpoint} answers again: node ${nodeName} uses it`
-    : `endpoint ${endpoint} has not answered for long: node ${nodeName} tries it once more`;
+    ? `endpoint ${endpoint} answers again: node ${nodeName} uses it again`
+    : `endpoint ${endpoint} has not answered for a long time: node ${nodeName} tests it with the next connection`;
 }

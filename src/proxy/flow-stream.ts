@@ -6,7 +6,7 @@ import type { PortRef, ServiceMap } from '../service/model.ts';
 import { frontendKey } from '../service/service-compiler.ts';
 import type { FlowWatch } from './flow-watch.ts';
 
-/** A flow event as the control socket tells it, one JSON object a line. */
+/** A flow event on the control socket, one JSON object per line. */
 export interface FlowLine {
   /** ISO time, by this machine's clock. */
   readonly time: string;
@@ -16,22 +16,22 @@ export interface FlowLine {
   readonly service: {
     readonly ip: string;
     readonly port: number;
-    /** "namespace/name:port name"; null: no Service has this address any more. */
+    /** "namespace/name:port name"; null: no Service has this address now. */
     readonly name: string | null;
   };
   readonly endpoint: { readonly ip: string; readonly port: number };
   readonly micros: number;
 }
 
-/** A line that says how many events before it were left out: the reader was too slow. */
+/** A line with the number of events that were dropped before it because the reader was too slow. */
 export interface FlowsLost {
   readonly lost: number;
 }
 
-/** What a reader may be behind. */
+/** The maximum number of buffered bytes for a reader. */
 const MAX_WAITING = 1 << 20;
 
-/** Writes events to a response until its reader goes. */
+/** Writes events to a response until its reader disconnects. */
 export function streamFlows(
   response: ServerResponse,
   flows: FlowWatch,

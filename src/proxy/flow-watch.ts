@@ -10,10 +10,10 @@ export interface FlowWatchOptions {
   readonly monotonic: () => bigint;
 }
 
-/** What happens to flows through Services on this node, in whatever mode; costs nothing without watchers. */
+/** The events of flows through Services on this node, in any mode; free without watchers. */
 export interface FlowWatch {
   watch(onEvent: OnFlowEvent): { close(): void };
-  /** The node has another mode now. */
+  /** Switches to the node's new mode. */
   modeChanged(): void;
   close(): void;
 }
@@ -29,13 +29,13 @@ export function createFlowWatch({ dataplane, logger, monotonic }: FlowWatchOptio
     const mode = dataplane();
     const own = mode.watchFlows?.(onEvent);
     if (own) sources.push(own);
-    // Connection tracking knows the userspace mode's listeners only, not which endpoints these chose.
+    // Connection tracking sees only the userspace mode's listeners, not their endpoints.
     if (mode.mode === 'userspace') return;
     sources.push(
       watchTrackedFlows({
         monotonic,
         onEvent,
-        onOverrun: () => logger.warn({}, 'events of connection tracking were lost'),
+        onOverrun: () => logger.warn({}, 'connection tracking events were lost'),
       }),
     );
   };
@@ -46,7 +46,7 @@ export function createFlowWatch({ dataplane, logger, monotonic }: FlowWatchOptio
 
   return {
     watch(onFlow) {
-      // As a function of its own: the same may watch twice.
+      // Wrapped in a new function: the same callback may subscribe twice.
       const watcher: OnFlowEvent = (event) => onFlow(event);
       watchers.add(watcher);
       if (watchers.size === 1) open();

@@ -15,24 +15,24 @@ export interface GoneEndpointsOptions {
   readonly nodes: Informer<Node>;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Those of the endpoints that clients may be connected to. */
+  /** Returns those of the endpoints to which clients may be connected. */
   readonly connected: (endpoints: readonly GoneEndpoint[]) => readonly GoneEndpoint[];
-  /** Connects to an endpoint; null: that could not be tried. */
+  /** Connects to an endpoint; null: the attempt was not possible. */
   readonly dial: (endpoint: GoneEndpoint) => Promise<Outcome['kind'] | null>;
-  /** Resets the clients that are connected to these. */
+  /** Resets the clients of these endpoints. */
   readonly end: (endpoints: readonly GoneEndpoint[]) => Promise<void>;
 }
 
-/** Slices move endpoints between them, and controllers write several: what is gone for that long is. */
+/** The delay before a missing endpoint counts as removed: endpoints move between slices, and controllers write several. */
 const SETTLE_MS = 500;
 const DIALS = 2;
-/** At once; a node's death takes a hundred endpoints with it. */
+/** The number of concurrent attempts; the failure of a node affects a hundred endpoints. */
 const MAX_DIALS = 32;
 
 /**
- * Ends connections to endpoints that are gone: no slice names them any more, or their node has died; and none
- * answers at their address, not even with a refusal. An endpoint that drains is left alone, and so is a pod that
- * lives on without its Service.
+ * Ends connections to removed endpoints: those that no slice lists any more, or whose node is not ready, if their
+ * address does not answer, not even with a refusal. Draining endpoints, and pods that still run without their Service,
+ * keep their connections.
  */
 export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Promise<void> } {
   const { slices, nodes, clock, logger, connected, dial, end } = options;
@@ -46,7 +46,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
     const conditions = nodes.get(node)?.status?.conditions;
     return nodes.hasSynced && !conditions?.some(({ type, status }) => type === 'Ready' && status === 'True');
   };
-  /** Neither serves nor drains, and its node is dead. */
+  /** Returns whether an endpoint neither serves nor drains, and its node is not ready. */
   const isLost = ({ conditions, nodeName }: SliceEndpoint): boolean =>
     conditions?.ready === false && conditions.serving === false && isDead(nodeName);
 
@@ -75,10 +75,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
       cancel = null;
       running = look()
         .catch((error: unknown) => {
-          logger.warn(
-            { error: messageOf(error) },
-            'connections to endpoints that are gone could not be ended',
-          );
+          logger.warn({ error: messageOf(error) }, 'failed to end connections to removed endpoints');
         })
         .finally(() => {
           running = null;
@@ -101,7 +98,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
     await Promise.all(Array.from({ length: Math.min(MAX_DIALS, queue.length) }, worker));
     const gone = [...withoutLiving(silent).values()];
     if (gone.length === 0 || closed) return;
-    logger.info({ count: gone.length, first: gone[0] }, 'ending connections to endpoints that are gone');
+    logger.info({ count: gone.length, first: gone[0] }, 'ending connections to removed endpoints');
     await end(gone);
   }
 
@@ -110,7 +107,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
     return true;
   }
 
-  /** Leaves out what a slice still names, unless it is lost. */
+  /** Returns the endpoints that no slice lists, or that are lost. */
   function withoutLiving(all: ReadonlyMap<string, GoneEndpoint>): Map<string, GoneEndpoint> {
     const left = new Map(all);
     if (left.size === 0) return left;

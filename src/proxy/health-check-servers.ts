@@ -7,18 +7,18 @@ import type { HealthCheck, NodeView } from '../service/model.ts';
 
 export interface HealthCheckServersOptions {
   readonly logger: Logger;
-  /** False while the node's rules lag behind: load balancers should then look elsewhere. */
+  /** False while the node's rules are out of date: load balancers should then use other nodes. */
   readonly isProxyHealthy: () => boolean;
-  /** A port could not be opened; told once per Service and port. */
+  /** Called when a port could not be opened; once per Service and port. */
   readonly onFailure: (check: HealthCheck, error: Error) => void;
 }
 
 /**
- * Serves each Service's `healthCheckNodePort`, by which cloud load balancers learn whether this node has endpoints of
- * its own (any path; 200 or 503; upstream's JSON body and headers).
+ * Serves each Service's `healthCheckNodePort`, by which cloud load balancers detect nodes with local endpoints (any
+ * path; 200 or 503; upstream's JSON body and headers).
  */
 export interface HealthCheckServers {
-  /** Makes the open ports equal to these. Ports that could not be opened are tried again at each call. */
+  /** Opens and closes ports to match these. Ports that could not be opened are retried at each call. */
   update(checks: ReadonlyMap<string, HealthCheck>, node: NodeView): void;
   close(): void;
 }
@@ -65,7 +65,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
         options.onFailure(check, error);
       });
       server.listen({ host: address, port: check.port, ipv6Only: address.includes(':') });
-      // A health check does not keep this process running.
+      // Health check servers do not keep this process alive.
       server.unref();
       return server;
     });
@@ -99,7 +99,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
   };
 }
 
-/** Where node ports answer: all addresses, or this node's own ones inside the configured networks. */
+/** Returns the addresses of node ports: all, or this node's own ones inside the configured networks. */
 function listenAddresses(node: NodeView): string[] {
   const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
   const families: [IPFamily, string][] = [

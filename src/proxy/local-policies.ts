@@ -4,8 +4,8 @@ import { type ServiceMap, SOURCE_CLASSES } from '../service/model.ts';
 export type TrafficPolicy = 'internal' | 'external';
 
 /**
- * Counts the service ports of a family whose traffic policy is Local and that have no endpoint on this node although
- * the cluster has some, as kube-proxy's metric sync_proxy_rules_no_local_endpoints_total does.
+ * Counts the service ports of a family with traffic policy Local that have endpoints in the cluster but none on this
+ * node, like kube-proxy's metric sync_proxy_rules_no_local_endpoints_total.
  */
 export function portsWithoutLocalEndpoints(map: ServiceMap, family: IPFamily): Record<TrafficPolicy, number> {
   const ports = { internal: new Set<string>(), external: new Set<string>() };

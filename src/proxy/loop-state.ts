@@ -1,5 +1,5 @@
 /**
- * How far the kernel follows the table:
+ * The kernel's state relative to the table:
  *
  * | phase        | the kernel has                          | the next programming             |
  * | ------------ | --------------------------------------- | -------------------------------- |
@@ -13,21 +13,21 @@ export type Phase = 'unsynced' | 'synced' | 'incomplete' | 'failed';
 /** The state of a proxy loop between two calls of its dataplane. Times are milliseconds of the loop's clock. */
 export interface LoopState {
   readonly phase: Phase;
-  /** When everything is programmed again after a failure or a refusal; null in the other phases. */
+  /** The time of the next full sync after a failure or a rejection; null in the other phases. */
   readonly retryAt: number | null;
-  /** The pause after the next failure or refusal. */
+  /** The delay after the next failure or rejection. */
   readonly backoffMs: number;
   readonly lastAppliedAt: number | null;
-  /** Since when a change waits to be programmed. */
+  /** Since when a change has been waiting. */
   readonly pendingSince: number | null;
 }
 
 export type LoopEvent =
-  /** The table changed; an urgent change ignores the minimum time between programmings. */
+  /** The table changed; an urgent change ignores the minimum sync period. */
   | { readonly kind: 'changed'; readonly urgent: boolean }
   /**
-   * The dataplane returned. `whole`: everything was programmed, not a change. `refused`: the kernel refused frontends
-   * that another attempt may program. `dirty`: the table changed meanwhile.
+   * The dataplane returned. `whole`: after a full sync, not a change. `refused`: the kernel rejected frontends
+   * that a retry may program. `dirty`: the table changed meanwhile.
    */
   | {
       readonly kind: 'programmed';
@@ -42,7 +42,7 @@ export type LoopEvent =
   /** The kernel's contents are unknown: another program changed them, or a mode switch begins. */
   | { readonly kind: 'invalidated' };
 
-/** What the loop does next; absent: nothing. */
+/** The loop's next action; absent: none. */
 export interface LoopAction {
   /** Program after this many milliseconds. */
   readonly programAfter?: number;
@@ -66,12 +66,12 @@ export const INITIAL_STATE: LoopState = {
   pendingSince: null,
 };
 
-/** Returns the state after an event and the action that it calls for. `minSyncPeriodMs`: between two programmings. */
+/** Returns the state after an event and the next action. `minSyncPeriodMs`: minimum time between two updates. */
 export function step(state: LoopState, event: LoopEvent, now: number, minSyncPeriodMs: number): LoopStep {
   switch (event.kind) {
     case 'changed': {
       const changed = { ...state, pendingSince: state.pendingSince ?? now };
-      // A busy cluster changes all the time: without this, changes would defeat the back-off.
+      // A busy cluster changes continuously: without this, changes would defeat the back-off.
       if (state.phase === 'failed') return { state: changed, action: {} };
       const earliest =
         state.lastAppliedAt === null || event.urgent ? now : state.lastAppliedAt + minSyncPeriodMs;
@@ -81,7 +81,7 @@ export function step(state: LoopState, event: LoopEvent, now: number, minSyncPer
       const applied = { ...state, lastAppliedAt: now, pendingSince: event.dirty ? now : null };
       if (event.refused && (event.whole || state.phase !== 'incomplete'))
         return retryLater(applied, 'incomplete', now);
-      // A change says nothing about the frontends that the kernel refused earlier.
+      // A change does not tell whether earlier rejected frontends would succeed now.
       if (!event.whole) return { state: applied, action: {} };
       return {
         state: { ...applied, phase: 'synced', retryAt: null, backoffMs: MIN_BACKOFF_MS },

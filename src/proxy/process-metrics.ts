@@ -2,7 +2,7 @@ import { Counter, collectDefaultMetrics, Gauge, type Registry } from 'prom-clien
 import type { TransportOptions } from '../kube/transport.ts';
 
 /**
- * Registers what every Kubernetes component reports of itself: process_*, nodejs_*, kubernetes_build_info and
+ * Registers the metrics of every Kubernetes component: process_*, nodejs_*, kubernetes_build_info and
  * rest_client_requests_total. `version` is "v1.36.0+fairlead.0.1.0".
  */
 export function createProcessMetrics(

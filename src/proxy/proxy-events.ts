@@ -13,7 +13,7 @@ export interface ProxyEventsOptions {
   readonly logger: Logger;
 }
 
-/** Reports what concerns a Service or the node as events, where users look for them, and in the log. */
+/** Reports problems of a Service or the node as events, and in the log. */
 export interface ProxyEvents {
   /** Fields of objects that are ignored or corrected. */
   findings(findings: readonly Finding[]): void;
@@ -48,7 +48,7 @@ export function createProxyEvents({ nodeName, services, events, logger }: ProxyE
     },
     drifted(node, drifts) {
       const [first] = drifts;
-      const message = `${drifts.length} differences in the kernel's rules are being repaired; the first: ${first?.object} is ${first?.kind}`;
+      const message = `repairing ${drifts.length} differences in the kernel's rules; the first: ${first?.object} is ${first?.kind}`;
       events.event(node, 'Warning', 'ServiceRulesChanged', message, RESOURCES.nodes);
     },
     healthCheckFailed({ namespace, name, port }, error) {

@@ -14,54 +14,54 @@ export interface ProxyOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly minSyncPeriodMs: number;
-  /** After this long without a programming the kernel is compared with what was programmed, and repaired. */
+  /** After this time without an update the kernel is compared with the programmed map, and repaired. */
   readonly syncPeriodMs: number;
   /** Called after each programming; its change and map are valid during the call only. */
   readonly onApplied?: (applied: Applied) => void;
-  /** Called when programming failed, and when everything was programmed and some of it refused. */
+  /** Called after a failed update, and after a full sync in which frontends were rejected. */
   readonly onFailed?: (whole: boolean) => void;
-  /** Called with the frontends that are refused for the first time, or for another reason than last time. */
+  /** Called with frontends that are rejected for the first time, or for a new reason. */
   readonly onRefused?: (refused: ApplyReport['failed'], map: ServiceMap) => void;
   readonly onFindings?: (added: readonly Finding[]) => void;
   readonly onDrift?: (drifts: readonly Drift[]) => void;
-  /** Called after a mode switch, when no flow uses the previous mode any more. */
+  /** Called after a mode switch, when the previous mode has no flows left. */
   readonly onDrained?: () => void;
 }
 
 export interface Applied {
   readonly change: Change;
   readonly map: ServiceMap;
-  /** Everything was programmed, not only `change`. */
+  /** A full sync, not only `change`. */
   readonly whole: boolean;
   readonly report: ApplyReport;
   readonly seconds: number;
 }
 
-/** Keeps the kernel equal to the table: one call of the dataplane at a time, all changes since the last together. */
+/** Keeps the kernel in sync with the table: one call of the dataplane at a time, with all changes since the last one. */
 export interface ServiceProxy {
   /** Announces that the table may have changed; an urgent change ignores the minimum time between programmings. */
   notify(options?: { readonly urgent: boolean }): void;
-  /** Compares the kernel with what was programmed, and repairs it: another program may have changed it. */
+  /** Compares the kernel with the programmed map, and repairs it: another program may have changed it. */
   check(): void;
-  /** Compares the kernel with what was programmed, without repairing it. */
+  /** Compares the kernel with the programmed map, without repairing it. */
   drifts(): Promise<readonly Drift[]>;
   /**
-   * Programs another mode, then removes the current one: new connections always find one of the two. Rejects when the
-   * current mode stays; the caller then removes what `next` wrote.
+   * Programs another mode, then removes the current one: at any time one of the two handles new connections. Rejects if
+   * the current mode stays; the caller then removes the state of `next`.
    */
   switchTo(next: Dataplane): Promise<void>;
-  /** As `Dataplane.listening`, of the current mode and of previous ones that still drain. */
+  /** Like `Dataplane.listening`, for the current mode and previous ones that still drain. */
   listening(at: SocketAddress): boolean;
-  /** Resolves after the first programming: the kernel has all Services that it does not refuse. */
+  /** Resolves after the first update: the kernel has all Services except rejected ones. */
   readonly programmed: Promise<void>;
   readonly dataplane: Dataplane;
-  /** When the last programming was complete, in the clock's milliseconds; null before the first. */
+  /** The time of the last complete update, in the clock's milliseconds; null before the first. */
   readonly lastAppliedAt: number | null;
-  /** The last map that was programmed: valid until the next programming. */
+  /** The last programmed map, valid until the next update. */
   readonly map: ServiceMap | null;
-  /** Since when a change waits to be programmed; null when none does. */
+  /** Since when a change has been waiting; null: none. */
   readonly pendingSince: number | null;
-  /** Ends the loop and releases the dataplane; what is programmed stays. */
+  /** Ends the loop and releases the dataplane; the kernel's state stays. */
   close(): Promise<void>;
 }
 
@@ -73,7 +73,7 @@ interface Task {
   readonly abandon: (reason: unknown) => void;
 }
 
-/** Starts the loop; the first `notify` starts the first programming. */
+/** Starts the loop; the first `notify` starts the first update. */
 export function startProxy(options: ProxyOptions): ServiceProxy {
   const { table, clock, logger, minSyncPeriodMs, syncPeriodMs } = options;
   const closing = new AbortController();
@@ -86,7 +86,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let lastWorkAt = clock.now();
   /** Views of the table: valid until the next commit. */
   let map: ServiceMap | null = null;
-  /** The frontends that the kernel refuses, with the errors that were reported. */
+  /** The rejected frontends, with their reported errors. */
   let refused: ReadonlyMap<FrontendKey, Error> = new Map();
 
   const queue = createWorkQueue({
@@ -94,7 +94,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     // Calls of a dataplane never overlap.
     concurrency: 1,
     clock,
-    // The state machine has the retries: the queue never sees a rejection.
+    // The state machine schedules retries: the queue never sees a rejection.
     random: () => 1,
     signal: closing.signal,
   });
@@ -129,7 +129,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     },
   };
 
-  /** Runs work of which a failure means that everything is to be programmed again. */
+  /** Runs work after whose failure a full sync is needed. */
   async function guarded(work: () => Promise<void>): Promise<void> {
     if (state.phase === 'failed') return;
     try {
@@ -163,7 +163,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   }
   function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): void {
     reportRefused(report, whole, map);
-    // What a mode does not support, it does not support the next time either.
+    // A retry does not help if the mode does not support the frontend.
     const isRetryWorthwhile = report.failed.some(({ error }) => !hasCode(error, 'unsupported'));
     if (isRetryWorthwhile && whole) options.onFailed?.(true);
     send({ kind: 'programmed', whole, refused: isRetryWorthwhile, dirty: table.dirty });
@@ -174,7 +174,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   function reportRefused({ failed }: ApplyReport, whole: boolean, map: ServiceMap): void {
     const fresh = failed.filter(({ key, error }) => refused.get(key)?.message !== error.message);
     const current = failed.map(({ key, error }) => [key, error] as const);
-    // After a change, earlier refusals hold until everything is programmed again.
+    // After a change, earlier rejections stay until the next full sync.
     const kept = whole ? [] : [...refused].filter(([key]) => map.frontends.has(key));
     refused = new Map([...kept, ...current]);
     for (const { key, error } of fresh) {
@@ -189,7 +189,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     const drifts = await dataplane.verify();
     if (drifts.length === 0) return;
     const fields = { count: drifts.length, first: drifts[0] };
-    logger.warn(fields, 'the kernel differs from what was programmed: repairing');
+    logger.warn(fields, 'the kernel differs from the programmed state: repairing');
     options.onDrift?.(drifts);
     send({ kind: 'invalidated' });
     await program();
@@ -198,13 +198,13 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     const previous = dataplane;
     const commit = takeCommit();
     const started = clock.now();
-    // Should the switch fail, the previous mode lacks this commit.
+    // If the switch fails, the previous mode lacks this commit.
     send({ kind: 'invalidated' });
     const report = await next.sync(commit.map);
     try {
       await previous.remove({ succeeded: true });
     } catch (error) {
-      // Part of the previous mode may be gone: it is complete again before the caller removes the other.
+      // Part of the previous mode may have been removed: it is restored before the caller removes the other mode.
       await guarded(program);
       throw error;
     }

@@ -5,24 +5,24 @@ import type { Clock } from '../lib/clock.ts';
 import type { ServiceMap } from '../service/model.ts';
 import { portsWithoutLocalEndpoints } from './local-policies.ts';
 
-/** What the proxy reports. Names are kube-proxy's where it has one, so that its dashboards and alerts work. */
+/** The proxy's metrics, with kube-proxy's names where they exist, so that its dashboards and alerts work. */
 export interface ProxyMetrics {
   serviceChanged(): void;
-  /** `triggeredAt`: when the cause happened (annotation of the slice), in milliseconds; null: unknown. */
+  /** `triggeredAt`: the time of the cause (annotation of the slice), in milliseconds; null: unknown. */
   endpointsChanged(triggeredAt: number | null): void;
   programmed(report: ApplyReport, whole: boolean, seconds: number): void;
-  /** `whole`: everything was to be programmed, not a change. */
+  /** `whole`: a full sync, not a change. */
   failed(whole: boolean): void;
   drifted(drifts: readonly Drift[]): void;
   conntrackPass(family: IPFamily, seconds: number, deleted: number): void;
   answered(server: 'healthz' | 'livez', code: number): void;
-  /** An endpoint was taken out of use, or came back. */
+  /** Counts an ejection, or a return. */
   endpointVerdict(kind: 'ejected' | 'returned', cause: string): void;
-  /** So many endpoints are out of use. */
+  /** Sets the number of ejected endpoints. */
   ejectedNow(count: number): void;
-  /** So many connections had no answer, and were freed to go elsewhere. */
+  /** Counts unanswered connections whose entries were deleted. */
   unanswered(count: number): void;
-  /** The kernel dropped events of connections. */
+  /** Counts overruns of connection tracking events. */
   attemptsLost(): void;
 }
 
@@ -35,7 +35,7 @@ export interface ProxyMetricsOptions {
   readonly clock: Clock;
   readonly families: readonly IPFamily[];
   readonly mode: () => string;
-  /** What is programmed; null: nothing yet. */
+  /** The programmed map; null: none yet. */
   readonly map: () => ServiceMap | null;
 }
 
@@ -51,44 +51,37 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   const counter = (name: string, help: string, labelNames: string[] = []) =>
     new Counter({ name, help, labelNames, registers });
   const durations = {
-    all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a programming', SYNC_BUCKETS, [
+    all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a sync', SYNC_BUCKETS, ['ip_family']),
+    full: histogram('sync_full_proxy_rules_duration_seconds', 'Duration of a full sync', SYNC_BUCKETS, [
       'ip_family',
     ]),
-    full: histogram(
-      'sync_full_proxy_rules_duration_seconds',
-      'Duration of a programming of everything',
-      SYNC_BUCKETS,
-      ['ip_family'],
-    ),
     partial: histogram(
       'sync_partial_proxy_rules_duration_seconds',
-      'Duration of a programming of what changed',
+      'Duration of an incremental sync',
       SYNC_BUCKETS,
       ['ip_family'],
     ),
   };
   const network = histogram(
     'network_programming_duration_seconds',
-    "From an endpoint's change to rules in the kernel",
+    "Time from an endpoint's change until the kernel has it",
     PROGRAMMING_BUCKETS,
     ['ip_family'],
   );
   const reconciled = histogram(
     'conntrack_reconciler_sync_duration_seconds',
-    'Duration of a look through connection tracking',
+    'Duration of a pass over the connection tracking table',
     SYNC_BUCKETS,
     ['ip_family'],
   );
   const gauge = (name: string, help: string, labelNames: string[] = []) =>
     new Gauge({ name: `kubeproxy_${name}`, help, labelNames, registers });
-  const lastDone = gauge('sync_proxy_rules_last_timestamp_seconds', 'When rules were last programmed', [
+  const lastDone = gauge('sync_proxy_rules_last_timestamp_seconds', 'Time of the last successful sync', [
     'ip_family',
   ]);
-  const lastQueued = gauge(
-    'sync_proxy_rules_last_queued_timestamp_seconds',
-    'When programming was last asked for',
-    ['ip_family'],
-  );
+  const lastQueued = gauge('sync_proxy_rules_last_queued_timestamp_seconds', 'Time of the last queued sync', [
+    'ip_family',
+  ]);
   new Gauge({
     name: 'kubeproxy_sync_proxy_rules_no_local_endpoints_total',
     help: 'Service ports with a Local traffic policy and no endpoint on this node',
@@ -106,48 +99,42 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   });
   const rulesTotal = gauge(
     'sync_proxy_rules_iptables_total',
-    'Rules of iptables mode at the last programming of everything',
+    'Rules of iptables mode after the last full sync',
     ['ip_family', 'table'],
   );
-  const rulesLast = gauge('sync_proxy_rules_iptables_last', 'Rules that the last programming wrote', [
+  const rulesLast = gauge('sync_proxy_rules_iptables_last', 'Rules written by the last sync', [
     'ip_family',
     'table',
   ]);
   const failuresByMode = {
     iptables: counter(
       'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
-      'Programmings of everything that failed in iptables mode',
+      'Failed full syncs in iptables mode',
     ),
     iptablesPartial: counter(
       'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
-      'Programmings of a change that failed in iptables mode',
+      'Failed incremental syncs in iptables mode',
     ),
     nftables: counter(
       'kubeproxy_sync_proxy_rules_nftables_sync_failures_total',
-      'Programmings that failed in nftables mode',
+      'Failed syncs in nftables mode',
     ),
   };
   const queued = () => {
     for (const label of labels) lastQueued.set(label, clock.now() / 1000);
   };
-  const endpointsPending = gauge(
-    'sync_proxy_rules_endpoint_changes_pending',
-    'Endpoint changes not yet programmed',
-  );
-  const servicesPending = gauge(
-    'sync_proxy_rules_service_changes_pending',
-    'Service changes not yet programmed',
-  );
+  const endpointsPending = gauge('sync_proxy_rules_endpoint_changes_pending', 'Pending endpoint changes');
+  const servicesPending = gauge('sync_proxy_rules_service_changes_pending', 'Pending Service changes');
   const endpoints = counter('kubeproxy_sync_proxy_rules_endpoint_changes_total', 'Endpoint changes');
   const services = counter('kubeproxy_sync_proxy_rules_service_changes_total', 'Service changes');
-  const failures = counter('fairlead_programming_failures_total', 'Programmings that failed', ['mode']);
+  const failures = counter('fairlead_programming_failures_total', 'Failed syncs', ['mode']);
   const operations = counter('fairlead_programming_operations_total', "Operations, in the mode's own unit", [
     'mode',
   ]);
   const kernelSeconds = counter('fairlead_programming_kernel_seconds_total', 'Time spent in the kernel', [
     'mode',
   ]);
-  const drift = counter('fairlead_drift_total', 'Kernel objects that others had changed', ['mode', 'kind']);
+  const drift = counter('fairlead_drift_total', 'Kernel objects changed by other programs', ['mode', 'kind']);
   const deleted = counter(
     'kubeproxy_conntrack_reconciler_deleted_entries_total',
     'Connection tracking entries deleted',
@@ -158,21 +145,21 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     livez: counter('kubeproxy_proxy_livez_total', 'Answers of /livez', ['code']),
   };
   const verdicts = {
-    ejected: counter('fairlead_endpoint_ejections_total', 'Endpoints taken out of use', ['cause']),
-    returned: counter('fairlead_endpoint_returns_total', 'Endpoints taken back into use', ['cause']),
+    ejected: counter('fairlead_endpoint_ejections_total', 'Ejections of endpoints', ['cause']),
+    returned: counter('fairlead_endpoint_returns_total', 'Returns of ejected endpoints', ['cause']),
   };
   const ejected = new Gauge({
     name: 'fairlead_ejected_endpoints',
-    help: 'Endpoints that are out of use now',
+    help: 'Currently ejected endpoints',
     registers,
   });
   const unanswered = counter(
     'fairlead_unanswered_connections_total',
-    'Connections that had no answer, and were freed to go elsewhere',
+    'Unanswered connections whose conntrack entries were deleted',
   );
   const lost = counter(
     'fairlead_connection_event_overruns_total',
-    'Times that the kernel dropped events of connections',
+    'Times that the kernel dropped connection tracking events',
   );
   let triggers: number[] = [];
   return {

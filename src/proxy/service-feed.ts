@@ -4,7 +4,7 @@ import type { ServiceTable } from '../service/service-table.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
 
 const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
-/** Services with these labels belong to another proxy, or to none (KEP-2447). */
+/** Services with these labels are for another proxy, or headless (KEP-2447). */
 const EXCLUDED = ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'];
 
 export interface ServiceFeedOptions {
@@ -16,7 +16,7 @@ export interface ServiceFeedOptions {
   readonly notify: () => void;
 }
 
-/** Keeps the table equal to the Services and EndpointSlices. The objects known so far are in it when this returns. */
+/** Keeps the table in sync with the Services and EndpointSlices. It has all currently known objects when this returns. */
 export function feedServices({ table, services, slices, metrics, notify }: ServiceFeedOptions): void {
   const deleteService = ({ metadata }: Service) => {
     table.deleteService(metadata?.namespace ?? '', metadata?.name ?? '');
@@ -33,7 +33,7 @@ export function feedServices({ table, services, slices, metrics, notify }: Servi
   let initial = true;
   const setSlice = (slice: EndpointSlice) => {
     table.setSlice(slice);
-    // Changes from before this agent started do not show how fast it is.
+    // Changes from before this agent's start do not measure its speed.
     metrics.endpointsChanged(initial ? null : triggerTime(slice));
     notify();
   };
@@ -54,7 +54,7 @@ function isIncluded({ metadata }: Service): boolean {
   return !EXCLUDED.some((label) => label in labels);
 }
 
-/** When the change began that a slice carries, in milliseconds since the epoch; null: unknown. */
+/** Returns the time of the change that triggered a slice's update, in milliseconds since the epoch; null: unknown. */
 function triggerTime({ metadata }: EndpointSlice): number | null {
   const text = (metadata?.annotations as Record<string, string> | undefined)?.[TRIGGER_TIME];
   const at = text === undefined ? Number.NaN : Date.parse(text);

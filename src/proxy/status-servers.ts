@@ -17,38 +17,38 @@ export interface StatusOptions {
   readonly health: () => ProxyHealth;
   readonly node: () => Node | undefined;
   readonly mode: () => string;
-  /** The configuration with its defaults, by API group, as /configz answers it. */
+  /** The response of /configz: the configuration with its defaults, by API group. */
   readonly configz: Readonly<Record<string, unknown>>;
-  /** The command line's flags by name, as /flagz answers them. */
+  /** The response of /flagz: the command line's flags by name. */
   readonly flags: Readonly<Record<string, string>>;
   readonly version: string;
   /** Milliseconds of the clock. */
   readonly startedAt: number;
-  /** Told of an address that cannot be listened on; null: it is tried again for ever. */
+  /** Called if an address cannot be bound; null: retries forever. */
   readonly onBindFailure: ((error: Error) => void) | null;
   readonly count?: ProxyMetrics['answered'];
 }
 
-/** How the proxy does: milliseconds of the clock. */
+/** The health of the proxy; times in the clock's milliseconds. */
 export interface ProxyHealth {
   readonly healthy: boolean;
-  /** Until when everything that was known is programmed. */
+  /** The time up to which all changes are programmed. */
   readonly lastUpdated: number;
   readonly families: readonly IPFamily[];
-  /** What is wrong besides programming that is late, or null. */
+  /** A problem other than late updates, or null. */
   readonly problem: string | null;
 }
 
 const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 const RETRY_MS = 5000;
-/** Tells these servers from kube-proxy's. */
+/** The header that distinguishes these servers from kube-proxy's. */
 export const SERVER_HEADER = 'fairlead';
 const DELETION_TAINT = 'ToBeDeletedByClusterAutoscaler';
 
 /**
- * The servers by which load balancers, probes and Prometheus look at a proxy: /healthz and /livez on one address,
- * /metrics, /proxyMode, /configz, /statusz and /flagz on another, as kube-proxy's. An address that is in use is tried again.
+ * Serves load balancers, probes and Prometheus: /healthz and /livez on one address, /metrics, /proxyMode, /configz,
+ * /statusz and /flagz on another, like kube-proxy. An address that is in use is retried.
  */
 export function startStatusServers(options: StatusOptions): { close(): void } {
   const closers: (() => void)[] = [];
@@ -105,10 +105,10 @@ function healthAnswer(options: StatusOptions, path: string): Answer {
     options.count?.('livez', code);
     return json(code, { ...times, ...detail });
   }
-  return text(404, 'there are /healthz and /livez\n');
+  return text(404, 'paths: /healthz, /livez\n');
 }
 
-/** A node that is about to go should get no more new connections from load balancers (KEP-3836). */
+/** A node that is about to be removed should get no new connections from load balancers (KEP-3836). */
 function isEligible(node: Node | undefined): boolean {
   if (!node) return true;
   if (node.metadata?.deletionTimestamp) return false;
@@ -130,7 +130,7 @@ async function metricsAnswer(options: StatusOptions, path: string): Promise<Answ
     case '/flagz':
       return text(200, flagz(options.flags));
     default:
-      return text(404, `there are ${PATHS.join(', ')}\n`);
+      return text(404, `paths: ${PATHS.join(', ')}\n`);
   }
 }
 
@@ -168,7 +168,7 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
   let cancelRetry = () => {};
   const respond = (request: IncomingMessage, response: ServerResponse) => {
     const path = (request.url ?? '/').split('?')[0] ?? '/';
-    // Within the promise, so that what throws at once is an answer too.
+    // Inside the promise, so that a synchronous exception becomes a response too.
     Promise.resolve()
       .then(() => answer(options, path))
       .catch((error: unknown) => text(500, `${messageOf(error)}\n`))
@@ -209,7 +209,7 @@ function parseBindAddress(field: string, bind: string): { host: string; port: nu
     throw new FairleadError(`${field}: ${JSON.stringify(bind)} is not an address and port`, {
       op: 'read configuration',
       code: 'bad-config',
-      hint: 'write it as 0.0.0.0:10256 or [::]:10256',
+      hint: 'use the form 0.0.0.0:10256 or [::]:10256',
     });
   }
   return { host: match[1] ?? match[2] ?? '', port };

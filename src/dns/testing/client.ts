@@ -10,7 +10,7 @@ export interface ServerAddress {
   readonly port: number;
 }
 
-/** The bytes of a query for "NAME TYPE", with id 0x1234. */
+/** Returns the bytes of a query for "NAME TYPE", with id 0x1234. */
 export function queryBytes(ask: string, options: { edns?: Edns; class?: number; id?: number } = {}): Buffer {
   const [name = '', type = 'A'] = ask.split(' ');
   return encodeMessage({
@@ -88,7 +88,7 @@ export function unframe(bytes: Buffer): Buffer[] {
   return messages;
 }
 
-/** Asks "NAME TYPE" and decodes the answer. */
+/** Queries "NAME TYPE" and decodes the answer. */
 export async function ask(
   server: ServerAddress,
   transport: 'udp' | 'tcp',
@@ -103,7 +103,7 @@ export async function ask(
   return message;
 }
 
-/** A record as "NAME TTL TYPE DATA", as dig would print it, without final dots. */
+/** Formats a record as "NAME TTL TYPE DATA", like dig, without final dots. */
 export function recordText(record: ResourceRecord): string {
   const type = Object.entries(TYPE).find(([, number]) => number === record.type)?.[0] ?? String(record.type);
   return `${record.name} ${record.ttl} ${type} ${dataText(record)}`;

@@ -2,7 +2,7 @@ import { encodeMessage } from '../encode.ts';
 import { CLASS_IN, type ResourceRecord, TYPE } from '../message.ts';
 import { queryBytes } from './client.ts';
 
-/** An endless row of DNS messages with bytes changed, cut and turned into pointers: the same for the same seed. */
+/** Yields DNS messages with random bytes changed, cut off and turned into pointers, deterministic for a seed. */
 export function malformedPackets(seed: number): () => Buffer {
   const edns = { udpSize: 1232, version: 0, dnssecOk: true };
   const record = (name: string, type: number, data: ResourceRecord['data']) => {

@@ -8,13 +8,13 @@ import { listenUdp } from '../udp-listener.ts';
 
 export interface FakeUpstream {
   readonly address: string;
-  /** "NAME TYPE/transport" of every query that arrived. */
+  /** "NAME TYPE/transport" of every received query. */
   readonly asked: string[];
   close(): Promise<void>;
 }
 
-/** A name server on loopback that answers as told; null keeps silent, 'truncated' sets TC, and FORMERR comes
- * without EDNS, as from servers older than it. */
+/** A name server on loopback with the given answers; null: no answer, 'truncated' sets TC; FORMERR is sent without EDNS,
+ * as from older servers. */
 export async function startUpstream(
   answer: (query: Query, transport: Transport) => Answer | 'truncated' | null,
 ): Promise<FakeUpstream> {
@@ -64,7 +64,7 @@ export async function startUpstream(
         },
       };
     } catch {
-      // The port is taken for TCP: the next one.
+      // The port is in use for TCP: try the next one.
       udp.close();
     }
   }
