@@ -27,6 +27,7 @@ import type {
   ServiceCidr,
   StatefulSet,
   StorageClass,
+  VolumeAttributesClass,
 } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -78,6 +79,7 @@ export interface Caches {
   readonly persistentVolumes: Cache<PersistentVolume>;
   readonly persistentVolumeClaims: Cache<PersistentVolumeClaim>;
   readonly storageClasses: Cache<StorageClass>;
+  readonly volumeAttributesClasses: Cache<VolumeAttributesClass>;
   readonly serviceCidrs: Cache<ServiceCidr>;
   readonly disruptionBudgets: Cache<PodDisruptionBudget>;
   readonly leases: Cache<Lease>;

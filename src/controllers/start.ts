@@ -29,6 +29,7 @@ import { startScheduler } from './scheduler.ts';
 import { startServiceAccounts } from './service-account.ts';
 import { startServiceCidrs } from './service-cidrs.ts';
 import { startStatefulSets } from './stateful-set.ts';
+import { startAttributesProtection } from './storage/attributes-protection.ts';
 import { startPodClaims } from './storage/pod-claims.ts';
 import { startVolumes } from './storage/volumes-controller.ts';
 
@@ -81,6 +82,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     persistentVolumes: follow(RESOURCES.persistentVolumes),
     persistentVolumeClaims: follow(RESOURCES.persistentVolumeClaims),
     storageClasses: follow(RESOURCES.storageClasses),
+    volumeAttributesClasses: follow(RESOURCES.volumeAttributesClasses),
     serviceCidrs: follow(RESOURCES.serviceCidrs),
     disruptionBudgets: follow(RESOURCES.podDisruptionBudgets),
     leases: follow(RESOURCES.leases),
@@ -111,6 +113,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startAutoscalers(context);
     startPodClaims(context);
     startVolumes(context, start.options.localVolumes);
+    startAttributesProtection(context);
     startDisruptionBudgets(context);
     startServiceCidrs(context);
     startPodGarbage(context);
