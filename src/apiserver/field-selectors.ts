@@ -23,6 +23,11 @@ export function fieldMatcher(kind: Kind, selector: string): (object: ApiObject) 
   return (object) => terms.every((matches) => matches(object));
 }
 
+/** Tells whether a field selector names fields of metadata alone, or nothing. */
+export function readsOnlyMetadata(selector: string): boolean {
+  return parseFieldSelector(selector).every(({ field }) => Object.hasOwn(METADATA, field));
+}
+
 function readerOf(kind: Kind, field: string): Reader | undefined {
   if (field === 'metadata.namespace' && kind.withoutNamespaceField) return undefined;
   if (Object.hasOwn(METADATA, field)) return METADATA[field];

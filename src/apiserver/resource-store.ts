@@ -1,6 +1,7 @@
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
-import { fieldMatcher } from './field-selectors.ts';
+import { preparePresented, presented } from './conversion.ts';
+import { fieldMatcher, readsOnlyMetadata } from './field-selectors.ts';
 import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
 import { isCleared } from './managed-fields.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
@@ -25,7 +26,7 @@ import { validateObject } from './validation/kinds.ts';
 import { objectNameProblems, validateMetadata } from './validation/metadata.ts';
 import { validateEphemeralContainers, validateResize } from './validation/pod-parts.ts';
 import type { PropagationPolicy } from './verbs/delete-options.ts';
-import { listPage, type Page } from './verbs/list-page.ts';
+import { listPage, type Page, type PageRequest, pageCandidates } from './verbs/list-page.ts';
 
 export interface DeleteRequest {
   readonly gracePeriodSeconds?: number;
@@ -74,6 +75,8 @@ export interface PreparedWrite {
 /** Which objects a list or watch is about. */
 export interface Filter {
   readonly namespace: string | undefined;
+  /** It reads fields that a webhook converts: `preparePresented` comes before `matches`. */
+  readonly converted: boolean;
   matches(object: ApiObject): boolean;
 }
 
@@ -116,17 +119,21 @@ export class ResourceStore {
       ? parseLabelSelector(request.labelSelector)
       : null;
     const fields = request.fieldSelector ? fieldMatcher(kind, request.fieldSelector) : null;
+    const ofVersion = kind.isCustom === true && !readsOnlyMetadata(request.fieldSelector ?? '');
     return {
       namespace: request.namespace,
+      converted: ofVersion && kind.converter !== undefined,
       matches: (object) =>
         (!labels || labels((object.metadata.labels as Record<string, string> | undefined) ?? {})) &&
-        (!fields || fields(object)),
+        // The fields of a custom kind are those of the version that is asked for.
+        (!fields || fields(ofVersion ? presented(kind, object) : object)),
     };
   }
 
-  list(kind: Kind, request: ListRequest): Page {
+  /** Throws StatusError 500 when the field selector is one for converted objects, and they cannot be converted. */
+  async list(kind: Kind, request: ListRequest): Promise<Page> {
     const filter = this.filter(kind, request);
-    return listPage(this.#store, {
+    const page: PageRequest = {
       collection: kind.collection,
       namespace: request.namespace,
       matches: filter.matches,
@@ -134,7 +141,15 @@ export class ResourceStore {
       limit: request.limit ?? 0,
       continue: request.continue ?? '',
       exactly: request.exactly ?? null,
-    });
+    };
+    const candidates = pageCandidates(this.#store, page);
+    if (filter.converted) {
+      await preparePresented(
+        kind,
+        candidates.objects.map(({ object }) => object),
+      );
+    }
+    return listPage(candidates, page);
   }
 
   create(kind: Kind, namespace: string, object: ApiObject, options: WriteOptions = {}): StoredObject {

@@ -59,6 +59,7 @@ const server = createServer({ cert: own.cert, key: own.key }, async (incoming, r
 
 const text = { type: 'string' };
 const version = (name: string, storage: boolean, properties: object) => ({
+  selectableFields: Object.keys(properties).map((field) => ({ jsonPath: `.spec.${field}` })),
   name,
   served: true,
   storage,
@@ -128,6 +129,25 @@ test('patches and updates change an object in the version of the request', async
   const replaced = { ...patched.body, spec: { host: 'd.example', port: '1' } };
   assert.equal((await request('PUT', path('v2', 'changed'), replaced)).status, 200);
   assert.deepEqual((await request('GET', path('v1', 'changed'))).body.spec, { hostPort: 'd.example:1' });
+});
+
+test('field selectors name the fields of the version that is asked for', async () => {
+  for (const [name, hostPort] of [
+    ['selected-a', 'select.example:1'],
+    ['selected-b', 'select.example:2'],
+    ['selected-c', 'other.example:1'],
+  ] as const) {
+    await request('POST', path('v1'), host('v1', name, { hostPort }));
+  }
+  const names = async (apiVersion: string, selector: string) => {
+    const query = `?fieldSelector=${encodeURIComponent(selector)}`;
+    const { status, body } = await request('GET', `${path(apiVersion)}${query}`);
+    assert.equal(status, 200, body.message);
+    return body.items.map(({ metadata }: { metadata: { name: string } }) => metadata.name);
+  };
+  assert.deepEqual(await names('v2', 'spec.host=select.example'), ['selected-a', 'selected-b']);
+  assert.deepEqual(await names('v2', 'spec.host=select.example,spec.port!=1'), ['selected-b']);
+  assert.deepEqual(await names('v1', 'spec.hostPort=select.example:1'), ['selected-a']);
 });
 
 test('a list is converted by one request, and not again', async () => {
@@ -250,4 +270,23 @@ test('an object of an older storage version is changed through both versions', a
   assert.equal(patched.status, 200);
   assert.equal(patched.body.metadata.generation, 2);
   assert.deepEqual((await request('GET', path('v2', 'one'))).body.spec, { host: 'z.example', port: '80' });
+});
+
+test('a watch with a field selector sees objects enter and leave it after their conversion', async () => {
+  await request('POST', path('v1'), host('v1', 'selected', { hostPort: 'watch.example:1' }));
+  const query = `?watch=true&timeoutSeconds=30&fieldSelector=${encodeURIComponent('spec.host=watch.example')}`;
+  const ended = new AbortController();
+  const events = api.watch(`${path('v2')}${query}`, ended.signal);
+  const next = async () => {
+    const { value } = await events.next();
+    assert.ok(value);
+    return [value.type, value.object.metadata.name, (value.object['spec'] as { port: string }).port];
+  };
+  assert.deepEqual(await next(), ['ADDED', 'selected', '1']);
+  await request('PATCH', path('v1', 'selected'), { spec: { hostPort: 'watch.example:2' } }, MERGE);
+  assert.deepEqual(await next(), ['MODIFIED', 'selected', '2']);
+  await request('PATCH', path('v1', 'selected'), { spec: { hostPort: 'gone.example:3' } }, MERGE);
+  assert.deepEqual(await next(), ['DELETED', 'selected', '2']);
+  ended.abort();
+  await request('DELETE', path('v1', 'selected'));
 });

@@ -80,7 +80,7 @@ function metricsResource(measured: MetricsKind): Resource {
       async list(context, services) {
         const stored = services.registry.find('', 'v1', measured.plural);
         const objects = stored
-          ? services.resources.list(stored.kind, selection(context)).items.map(({ object }) => object)
+          ? (await services.resources.list(stored.kind, selection(context))).items.map(({ object }) => object)
           : [];
         const items = await measureAll(services, measured, objects);
         return answer(services, context, {

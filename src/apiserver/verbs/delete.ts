@@ -34,7 +34,7 @@ export const deleteCollection: ResourceHandler = async (context, services) => {
   const form = negotiateObject(services, context);
   const body = await readBody(context, services.schema, true);
   const options = readDeleteOptions(body.object, context.query);
-  const page = services.resources.list(kind, selection(context));
+  const page = await services.resources.list(kind, selection(context));
   const deleted: StoredObject[] = [];
   for (const item of page.items) {
     // Another request may have deleted it meanwhile.

@@ -32,11 +32,18 @@ interface Position {
 const TOO_OLD =
   'The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.';
 
+/** The objects that a page is chosen from: those of one version, after the page before. */
+export interface PageCandidates {
+  readonly objects: readonly StoredObject[];
+  readonly version: number;
+}
+
 /**
- * One page of a list. All pages of a list show one version, rebuilt from the store's history; when that no longer
- * reaches back, 410 with a token that goes on at the latest version (as upstream's handling of compaction).
+ * The objects of a page's version, which is rebuilt from the store's history: all pages of a list show one. When the
+ * history no longer reaches back, throws 410 with a token that goes on at the latest version (as upstream's handling of
+ * compaction).
  */
-export function listPage(store: Store, request: PageRequest): Page {
+export function pageCandidates(store: Store, request: PageRequest): PageCandidates {
   const position = request.continue === '' ? null : decode(request.continue);
   const wanted = position ? position.version : (request.exactly ?? store.version);
   const version = wanted < 0 ? store.version : wanted;
@@ -45,7 +52,11 @@ export function listPage(store: Store, request: PageRequest): Page {
     if (!position) throw expired(`The resourceVersion for the provided list is too old: ${version}`);
     throw expired(TOO_OLD, { continue: encode({ version: -1, after: position.after }) });
   }
-  const rest = position ? all.filter((stored) => stored.key > position.after) : all;
+  return { objects: position ? all.filter((stored) => stored.key > position.after) : all, version };
+}
+
+/** One page of a list: the first candidates that match. */
+export function listPage({ objects: rest, version }: PageCandidates, request: PageRequest): Page {
   const items: StoredObject[] = [];
   for (const [i, stored] of rest.entries()) {
     if (request.limit > 0 && items.length === request.limit) {

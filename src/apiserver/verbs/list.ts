@@ -41,7 +41,7 @@ export const listObjects: ResourceHandler = async (context, services) => {
   await waitForVersion(services, versions.atLeast);
   const limit = readInteger(query, 'limit');
   const token = query.get('continue');
-  const page = services.resources.list(kind, {
+  const page = await services.resources.list(kind, {
     ...selection(context),
     ...(limit > 0 && !versions.any ? { limit } : {}),
     ...(versions.exactly === null ? {} : { exactly: versions.exactly }),

@@ -27,7 +27,7 @@ function counting(): { encoding: EventEncoding; count: () => number } {
   return { encoding, count: () => count };
 }
 
-const everything = { namespace: undefined, matches: () => true };
+const everything = { namespace: undefined, converted: false, matches: () => true };
 const object = (name: string): ApiObject => ({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name } });
 
 test('a change is encoded once for all watchers, and many changes come in few writes', () => {

@@ -116,11 +116,14 @@ function createGroup(
   };
 }
 
+/** An event of one watch. */
+export interface SeenEvent {
+  readonly type: WatchEventType;
+  readonly stored: StoredObject;
+}
+
 /** How a change looks to a watch with a filter; null when it does not see it. */
-export function observed(
-  filter: Filter,
-  { before, after, last }: StoreEvent,
-): { type: WatchEventType; stored: StoredObject } | null {
+export function observed(filter: Filter, { before, after, last }: StoreEvent): SeenEvent | null {
   if (filter.namespace !== undefined && !last.key.startsWith(`${filter.namespace}/`)) return null;
   const was = before !== null && filter.matches(before.object);
   if (after !== null && filter.matches(after.object)) {

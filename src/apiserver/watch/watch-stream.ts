@@ -7,7 +7,7 @@ import { badRequest, expired } from '../status-error.ts';
 import type { Store } from '../store.ts';
 import type { EventEncoding } from './event-encoding.ts';
 import { convertingSink, directSink, type EventSink } from './event-sink.ts';
-import { observed, type WatchGroup, type WatchHub } from './watch-hub.ts';
+import type { WatchGroup, WatchHub } from './watch-hub.ts';
 
 export interface WatchRequest {
   readonly filter: Filter;
@@ -65,30 +65,21 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   };
   const { prepare } = encoding;
   const sink = prepare
-    ? convertingSink(encoding, prepare, receive, (bytes) => {
+    ? convertingSink(filter, encoding, prepare, receive, (bytes) => {
         receive(bytes);
         end();
       })
-    : directSink(encoding, receive);
+    : directSink(filter, encoding, receive);
 
   if (initial) {
-    const parts: Buffer[] = [];
-    for (const stored of store.list(kind.collection, filter.namespace)) {
-      if (!filter.matches(stored.object)) continue;
-      if (prepare) sink.event('ADDED', stored);
-      else parts.push(encoding.event('ADDED', stored));
-    }
-    if (parts.length > 0) receive(Buffer.concat(parts));
+    sink.initial(store.list(kind.collection, filter.namespace));
     if (request.sendInitialEvents && request.bookmarks) bookmark({ [INITIAL_EVENTS_END]: 'true' });
   }
-  for (const event of missed) {
-    const seen = observed(filter, event);
-    if (seen) sink.event(seen.type, seen.stored);
-  }
+  for (const event of missed) sink.change(event);
 
   const watcher = { receive };
   const group = prepare
-    ? listenAlone(store, kind, filter, sink)
+    ? listenAlone(store, kind, sink)
     : hub.join(
         {
           collection: kind.collection,
@@ -126,18 +117,15 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
 }
 
 /** Follows changes that are converted for this watch alone. */
-function listenAlone(store: Store, kind: Kind, filter: Filter, sink: EventSink): Omit<WatchGroup, 'add'> {
-  const stop = store.listen(kind.collection, (event) => {
-    const seen = observed(filter, event);
-    if (seen) sink.event(seen.type, seen.stored);
-  });
+function listenAlone(store: Store, kind: Kind, sink: EventSink): Omit<WatchGroup, 'add'> {
+  const stop = store.listen(kind.collection, (event) => sink.change(event));
   return { remove: stop, flush() {} };
 }
 
 /** The filter without objects of a version that the client has seen already, though this server has not. */
 function after(filter: Filter, version: number): Filter {
   return {
-    namespace: filter.namespace,
+    ...filter,
     matches: (object) => Number(object.metadata.resourceVersion) > version && filter.matches(object),
   };
 }
