@@ -6,6 +6,9 @@ const MAX_OPERATIONS = 10_000;
 /** What "copy" operations of one patch may copy in all, as JSON (upstream's limit). */
 const MAX_COPIED_BYTES = 3 * 1024 * 1024;
 
+/** A "test" operation that did not hold. */
+export class PatchTestError extends StatusError {}
+
 /**
  * Applies a JSON patch (RFC 6902) to a copy. Throws StatusError: 400 for a body that is not a patch, 413 for too many
  * operations, 422 when it does not apply or copies too much.
@@ -55,7 +58,9 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
         break;
       }
       case 'test':
-        if (!equal(read(result, target, path), value ?? null)) throw doesNotApply(`test of ${path} failed`);
+        if (!equal(readOrNull(result, target, path), value ?? null)) {
+          throw new PatchTestError(422, 'Invalid', `${REFUSAL}: test of ${path} failed`);
+        }
         break;
       default:
         throw doesNotApply(`unknown operation ${JSON.stringify(op)}`);
@@ -78,12 +83,10 @@ export function applyMergePatch(document: JsonObject, patch: unknown): JsonObjec
   return result;
 }
 
+const REFUSAL = 'the server rejected our request due to an error in our request';
+
 function doesNotApply(message: string): StatusError {
-  return new StatusError(
-    422,
-    'Invalid',
-    `the server rejected our request due to an error in our request: ${message}`,
-  );
+  return new StatusError(422, 'Invalid', `${REFUSAL}: ${message}`);
 }
 
 function required(value: Json | undefined, op: string, path: string): Json {
@@ -109,6 +112,14 @@ function read(document: Json, path: readonly string[], text: string): Json {
     if (value === undefined) throw doesNotApply(`there is nothing at ${text}`);
   }
   return value;
+}
+
+/** The value at a path; null for a member that its object does not have. */
+function readOrNull(document: Json, path: readonly string[], text: string): Json {
+  const last = path.at(-1);
+  if (last === undefined) return document;
+  const parent = read(document, path.slice(0, -1), text);
+  return isObject(parent) && !Object.hasOwn(parent, last) ? null : read(document, path, text);
 }
 
 function add(document: Json, path: readonly string[], value: Json, text: string): Json {

@@ -97,7 +97,6 @@ export const MORE_KINDS: readonly Kind[] = [
         ...extension,
         status: what === 'Validating',
         generationFields: ['spec'],
-        ...(what === 'Mutating' ? { notice: 'nothing carries it out; use a mutating webhook' } : {}),
       },
     ),
     defineKind(

@@ -10,10 +10,12 @@ import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
 import { createPodSecurity } from './admission/pod-security/pod-security.ts';
+import { createMutatingPolicies } from './admission/policies/mutating-policy.ts';
 import { followPolicyStatus, type PolicyStore } from './admission/policies/policy-status.ts';
 import { POLICY_VARIABLES } from './admission/policies/policy-variables.ts';
 import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
+import { createReinvokedPlugins } from './admission/reinvocation.ts';
 import { createResourceQuota, type QuotaStore } from './admission/resource-quota.ts';
 import { mutate } from './admission/run.ts';
 import { createRuntimeClassPlugin } from './admission/runtime-class.ts';
@@ -37,7 +39,7 @@ import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
 import { createRbac } from './authorization/rbac.ts';
-import { createRequestPrograms } from './cel/request-program.ts';
+import { createMutationPrograms, createRequestPrograms } from './cel/request-program.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';
@@ -72,16 +74,18 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
   const webhookClient = createWebhookClient(createServiceResolver(view, parts.random));
   const programs = createRequestPrograms(REQUEST_VARIABLES);
   const policies = createRequestPrograms(POLICY_VARIABLES);
+  const mutations = createMutationPrograms(POLICY_VARIABLES);
+  const complete = (object: ApiObject) => {
+    parts.schema.prune(object.apiVersion, object.kind, object, null);
+    parts.schema.complete(object);
+  };
   const webhooks: WebhookOptions = {
     view,
     registry: parts.registry,
     client: webhookClient,
     programs,
     authorizer,
-    complete(object) {
-      parts.schema.prune(object.apiVersion, object.kind, object, null);
-      parts.schema.complete(object);
-    },
+    complete,
     randomUuid: randomUUID,
     logger: parts.logger,
   };
@@ -105,10 +109,25 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
     authorizer,
     admission: [
       ...mutating,
-      createMutatingWebhooks(webhooks, (attributes) => mutate(mutating, attributes)),
+      createReinvokedPlugins(
+        [
+          createMutatingPolicies({
+            view,
+            registry: parts.registry,
+            programs: policies,
+            mutations,
+            authorizer,
+            schema: parts.schema,
+            complete,
+            logger: parts.logger,
+          }),
+          createMutatingWebhooks(webhooks),
+        ],
+        (attributes) => mutate(mutating, attributes),
+      ),
       ...(options.authorization === 'RBAC' ? [createEscalationCheck(view, rbac, authorizer)] : []),
       createPodSecurity(view),
-      createExpressionCheck(programs, policies),
+      createExpressionCheck(programs, policies, mutations),
       createValidatingPolicies({ view, registry: parts.registry }, policies, authorizer),
       createValidatingWebhooks(webhooks),
       // Last: what it reserves is used, unless the write itself fails.

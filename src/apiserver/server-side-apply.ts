@@ -74,7 +74,7 @@ export function applyServerSide(
     ? (structuredClone(current) as JsonObject)
     : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} };
   const previous = entries.find(isOurs);
-  const object = merge(start, config, schema) as ApiObject;
+  const object = mergeApplied(start, config, schema) as ApiObject;
   if (previous) {
     // An item comes before its fields, so that its key fields still tell it apart.
     for (const path of members(previous.fieldsV1)) {
@@ -218,13 +218,15 @@ function sortedJson(value: unknown): string {
   );
 }
 
-function merge(current: Json | undefined, applied: Json, schema: FieldSchema | null): Json {
+/** Merges an applied value into the current one by the lists' keys and what is atomic; changes neither. */
+export function mergeApplied(current: Json | undefined, applied: Json, schema: FieldSchema | null): Json {
   if (isObject(applied)) {
     if (schema?.atomic) return applied;
     const result: JsonObject = isObject(current) ? { ...current } : {};
     for (const [field, value] of Object.entries(applied)) {
       if (value === null) result[field] = null;
-      else if (value !== undefined) result[field] = merge(result[field], value, schema?.field(field) ?? null);
+      else if (value !== undefined)
+        result[field] = mergeApplied(result[field], value, schema?.field(field) ?? null);
     }
     return result;
   }
@@ -233,7 +235,7 @@ function merge(current: Json | undefined, applied: Json, schema: FieldSchema | n
   const identity = (item: Json) =>
     keys === 'set' || !isObject(item) ? JSON.stringify(item) : keyElement(item, keys);
   const both = (item: Json | undefined, other: Json) =>
-    keys === 'set' ? other : merge(item, other, schema?.items ?? null);
+    keys === 'set' ? other : mergeApplied(item, other, schema?.items ?? null);
   return mergeLists(current, applied, identity, both);
 }
 

@@ -26,6 +26,11 @@ export const forbidden = (field: string, detail: string): FieldError => ({
   reason: 'FieldValueForbidden',
   message: `Forbidden: ${detail}`,
 });
+export const tooMany = (field: string, count: number, max: number): FieldError => ({
+  field,
+  reason: 'FieldValueTooMany',
+  message: `Too many: ${count}: must have at most ${max} ${max === 1 ? 'item' : 'items'}`,
+});
 export const duplicate = (field: string, value: unknown): FieldError => ({
   field,
   reason: 'FieldValueDuplicate',

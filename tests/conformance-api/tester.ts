@@ -98,8 +98,7 @@ export async function runVariations(
       forOracle: unknown,
       forOurs: unknown,
     ) => {
-      const [method, where] =
-        verb === 'create' ? ['POST', path] : ['PUT', `${path}/${encodeURIComponent(base.metadata.name)}`];
+      const [method, where] = verb === 'create' ? ['POST', path] : ['PUT', path + nameOf(base)];
       const query = '?dryRun=All&fieldManager=tester';
       const [expected, actual] = await Promise.all([
         oracle.send(method, where + query, forOracle),
@@ -129,13 +128,17 @@ export async function runVariations(
       });
       continue;
     }
-    const [stored, storedHere] = [made.body, madeHere.body] as [BaseObject, BaseObject];
+    // Read anew: a controller in the server may have written its status meanwhile.
+    const read = [oracle.send, ours].map(async (send) => (await send('GET', path + nameOf(base))).body);
+    const [stored, storedHere] = (await Promise.all(read)) as [BaseObject, BaseObject];
     await inParallel(variations, (one) => ask('update', one.name, one.of(stored), one.of(storedHere)));
-    const own = `${path}/${encodeURIComponent(base.metadata.name)}?gracePeriodSeconds=0`;
+    const own = `${path}${nameOf(base)}?gracePeriodSeconds=0`;
     await Promise.all([oracle.send('DELETE', own), ours('DELETE', own)]);
   }
   return { findings, counts };
 }
+
+const nameOf = ({ metadata }: BaseObject) => `/${encodeURIComponent(metadata.name)}`;
 
 async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const queue = [...items];

@@ -1,6 +1,7 @@
 import type { Authorizer } from '../authorization/authorizer.ts';
 import { AuthorizerValue, requestResource } from '../cel/authorizer-functions.ts';
-import { CelError, type RequestPrograms } from '../cel/request-program.ts';
+import { CelError } from '../cel/cel-error.ts';
+import type { RequestPrograms } from '../cel/request-program.ts';
 import { type JsonObject, textAt } from '../object.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 

@@ -1,15 +1,14 @@
 import { messageOf } from '../../lib/errors.ts';
 import { registerAuthorizer } from './authorizer-functions.ts';
+import { CelError } from './cel-error.ts';
+import { expandObjectLiterals, registerObjectLiterals } from './object-literals.ts';
 import { type Compiler, createCompiler } from './program.ts';
 import { toCel } from './request-values.ts';
 
-/** An expression that cannot be compiled or evaluated; the message is the reason. */
-export class CelError extends Error {
-  override readonly name = 'CelError';
-}
-
 /** A compiled expression about a request. */
 export interface RequestProgram {
+  /** "bool", "Object", "list<JSONPatch>", "dyn": what the expression yields, as far as that is known. */
+  readonly type: string;
   /**
    * Evaluates with these variables, decoded JSON or CEL values; asks the authorizer where the expression does.
    * Resolves to a CEL value (integers are bigint). Throws CelError for an error of the expression.
@@ -27,13 +26,25 @@ const MAX_PROGRAMS = 5000;
 
 /** Compiles expressions of policies and match conditions over these variables. */
 export function createRequestPrograms(variables: readonly string[]): RequestPrograms {
-  const compiler = createCompiler(variables, registerAuthorizer);
+  return keepPrograms(createCompiler(variables, registerAuthorizer), (expression) => expression);
+}
+
+/** As `createRequestPrograms`; the expressions may construct objects and JSON patches. */
+export function createMutationPrograms(variables: readonly string[]): RequestPrograms {
+  const compiler = createCompiler(variables, (environment) => {
+    registerAuthorizer(environment);
+    registerObjectLiterals(environment);
+  });
+  return keepPrograms(compiler, expandObjectLiterals);
+}
+
+function keepPrograms(compiler: Compiler, prepare: (expression: string) => string): RequestPrograms {
   const programs = new Map<string, RequestProgram>();
   return {
     compile(expression) {
       let program = programs.get(expression);
       if (!program) {
-        program = compile(compiler, expression);
+        program = compile(compiler, prepare(expression));
         if (programs.size >= MAX_PROGRAMS) programs.clear();
         programs.set(expression, program);
       }
@@ -45,6 +56,7 @@ export function createRequestPrograms(variables: readonly string[]): RequestProg
 function compile(compiler: Compiler, expression: string): RequestProgram {
   const program = orCelError(() => compiler.compile(expression));
   return {
+    type: program.type,
     async evaluate(variables) {
       const values = Object.fromEntries(
         Object.entries(variables).map(([name, value]) => [name, toCel(value)]),

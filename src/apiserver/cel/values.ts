@@ -51,6 +51,24 @@ export function escapedName(name: string): string {
   });
 }
 
+/** The name of a member that rules see under `name`: the inverse of `escapedName`. */
+export function unescapedName(name: string): string {
+  return name
+    .replace(/^__([a-z]+)__$/, (escaped, word: string) => (RESERVED.has(word) ? word : escaped))
+    .replace(/__(underscores|dash|dot|slash)__/g, (_escaped, what: string) => {
+      switch (what) {
+        case 'dash':
+          return '-';
+        case 'dot':
+          return '.';
+        case 'slash':
+          return '/';
+        default:
+          return '__';
+      }
+    });
+}
+
 /**
  * Turns decoded JSON into CEL values: integers into bigint, and by the schema dates, durations and bytes. Members of
  * objects get the names by which rules see them; keys of maps stay as they are.

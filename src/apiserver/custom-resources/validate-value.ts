@@ -1,6 +1,6 @@
 import { equal, isObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
-import { duplicate, notSupported, required } from '../status-error.ts';
+import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
 import { memberSchema, type StructuralSchema, TYPE_META, type ValidationRule } from './structural-schema.ts';
 
@@ -198,12 +198,6 @@ function checkLength(
     errors.push(tooMany(path, value.length, schema.maxItems));
   }
 }
-
-const tooMany = (path: string, count: number, max: number): FieldError => ({
-  field: path,
-  reason: 'FieldValueTooMany',
-  message: `Too many: ${count}: must have at most ${max} ${max === 1 ? 'item' : 'items'}`,
-});
 
 /** A pattern in RE2's syntax, which JavaScript's without flags reads alike but for inline flags. */
 export function matches(pattern: string, value: string): boolean {

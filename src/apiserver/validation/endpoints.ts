@@ -1,6 +1,6 @@
 import { familyOf } from '../../lib/address.ts';
 import { type ApiObject, equal, isObject, type JsonObject, listAt } from '../object.ts';
-import { duplicate, type FieldError, invalid, required } from '../status-error.ts';
+import { duplicate, type FieldError, invalid, required, tooMany } from '../status-error.ts';
 import { checkAddress, checkEndpointAddress } from './addresses.ts';
 import { labelValueProblems, nameProblems, validateLabels } from './names.ts';
 import {
@@ -19,12 +19,6 @@ const MAX_ADDRESSES = 100;
 const MAX_PORTS = 20_000;
 const MAX_HINTS = 8;
 const PROTOCOLS = ['SCTP', 'TCP', 'UDP'];
-
-const tooMany = (field: string, count: number, most: number): FieldError => ({
-  field,
-  reason: 'FieldValueTooMany',
-  message: `Too many: ${count}: must have at most ${most} items`,
-});
 
 const ADDRESS_RULES: readonly Rule[] = [
   ['ip', (value, path, errors) => checkAddress(value, path, errors)],

@@ -1,6 +1,6 @@
 import { selectorMatches } from '../label-selector.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
-import { duplicate, type FieldError, invalid, notSupported, required } from '../status-error.ts';
+import { duplicate, type FieldError, invalid, notSupported, required, tooMany } from '../status-error.ts';
 import { cronProblem, timeZoneProblem } from './cron.ts';
 import { nameProblems, validateLabelSelector } from './names.ts';
 import { applyRules, atLeastZero, checkImmutable, named, oneOf, type Rule } from './rules.ts';
@@ -269,14 +269,6 @@ function countIndexes(text: string, completions: number): number | string {
     last = end;
   }
   return total;
-}
-
-function tooMany(field: string, count: number, most: number): FieldError {
-  return {
-    field,
-    reason: 'FieldValueTooMany',
-    message: `Too many: ${count}: must have at most ${most} items`,
-  };
 }
 
 export function validateJob(job: ApiObject, before: ApiObject | null): FieldError[] {

@@ -22,6 +22,12 @@ import {
   validateSecret,
 } from './plain.ts';
 import { validatePod } from './pod.ts';
+import {
+  validateMutatingBinding,
+  validateMutatingPolicy,
+  validateValidatingBinding,
+  validateValidatingPolicy,
+} from './policies.ts';
 import { validateService } from './service.ts';
 import {
   validateClaim,
@@ -95,6 +101,10 @@ const VALIDATORS: Readonly<Record<string, Validator>> = {
   'runtimeclasses.node.k8s.io': validateRuntimeClass,
   'validatingwebhookconfigurations.admissionregistration.k8s.io': validateWebhooks,
   'mutatingwebhookconfigurations.admissionregistration.k8s.io': validateWebhooks,
+  'validatingadmissionpolicies.admissionregistration.k8s.io': validateValidatingPolicy,
+  'validatingadmissionpolicybindings.admissionregistration.k8s.io': validateValidatingBinding,
+  'mutatingadmissionpolicies.admissionregistration.k8s.io': validateMutatingPolicy,
+  'mutatingadmissionpolicybindings.admissionregistration.k8s.io': validateMutatingBinding,
 };
 
 /** What is wrong with an object of a kind; none for kinds without rules of their own. */

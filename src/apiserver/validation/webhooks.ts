@@ -67,7 +67,8 @@ function validateUrl(text: string, path: string, errors: FieldError[]): void {
     errors.push(invalid(path, url.search, 'query parameters are not permitted in the URL'));
 }
 
-function validateRule(rule: JsonObject, path: string, errors: FieldError[]): void {
+/** Checks a RuleWithOperations. */
+export function validateRule(rule: JsonObject, path: string, errors: FieldError[]): void {
   const words = (field: string) => listAt(rule, field).map(String);
   const operations = words('operations');
   if (operations.length === 0) errors.push(required(`${path}.operations`));

@@ -3,7 +3,14 @@ import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '.
 import type { ObjectView } from '../../object-view.ts';
 import type { ResourceRegistry } from '../../routes/resource-registry.ts';
 import type { AdmissionAttributes } from '../plugin.ts';
-import { isExempt, matchingResource, namespaceMatches, objectMatches, rulesIn } from '../rule-match.ts';
+import {
+  type GroupVersionResource,
+  isExempt,
+  matchingResource,
+  namespaceMatches,
+  objectMatches,
+  rulesIn,
+} from '../rule-match.ts';
 
 /** What policies look at besides the request. */
 export interface PolicyWorld {
@@ -13,39 +20,51 @@ export interface PolicyWorld {
 
 const GROUP = 'admissionregistration.k8s.io';
 
+/** A policy and one of its bindings that match a write. */
+export interface BoundPolicy {
+  readonly policy: ApiObject;
+  readonly binding: ApiObject;
+  /** The resource by which the policy's rules match: the request's, or another version of it. */
+  readonly resource: GroupVersionResource;
+}
+
 /** The policies of a type with each of their bindings, for a request that both match. */
 export function boundPolicies(
   world: PolicyWorld,
   type: 'validating' | 'mutating',
   attributes: AdmissionAttributes,
-): { readonly policy: ApiObject; readonly binding: ApiObject }[] {
+): BoundPolicy[] {
   if (isExempt(attributes)) return [];
   const policies = world.view.list(`${type}admissionpolicies.${GROUP}`);
   if (policies.length === 0) return [];
   const bindings = world.view.list(`${type}admissionpolicybindings.${GROUP}`);
-  return policies
-    .filter((policy) => constraintsMatch(world, at(policy, 'spec', 'matchConstraints'), attributes, true))
-    .flatMap((policy) =>
-      bindings
-        .filter(
-          (binding) =>
-            textAt(binding, 'spec', 'policyName') === policy.metadata.name &&
-            constraintsMatch(world, at(binding, 'spec', 'matchResources'), attributes, false),
-        )
-        .map((binding) => ({ policy, binding })),
-    );
+  return policies.flatMap((policy) => {
+    const resource = constraintsMatch(world, at(policy, 'spec', 'matchConstraints'), attributes, true);
+    if (!resource) return [];
+    return bindings
+      .filter(
+        (binding) =>
+          textAt(binding, 'spec', 'policyName') === policy.metadata.name &&
+          constraintsMatch(world, at(binding, 'spec', 'matchResources'), attributes, false) !== null,
+      )
+      .map((binding) => ({ policy, binding, resource }));
+  });
 }
 
-/** Tells whether MatchResources match; without rules a binding matches everything, a policy nothing. */
+/**
+ * The resource by which MatchResources match; null: they do not. Without rules a binding matches everything, a policy
+ * nothing.
+ */
 function constraintsMatch(
   { view, registry }: PolicyWorld,
   constraints: unknown,
   attributes: AdmissionAttributes,
   needsRules: boolean,
-): boolean {
-  if (!isObject(constraints)) return !needsRules;
-  if (!namespaceMatches(constraints['namespaceSelector'], attributes, view)) return false;
-  if (!objectMatches(constraints['objectSelector'], attributes)) return false;
+): GroupVersionResource | null {
+  const any = needsRules ? null : attributes.resource;
+  if (!isObject(constraints)) return any;
+  if (!namespaceMatches(constraints['namespaceSelector'], attributes, view)) return null;
+  if (!objectMatches(constraints['objectSelector'], attributes)) return null;
   const named = (rules: readonly JsonObject[]) =>
     rules.filter((rule) => {
       const names = rule['resourceNames'];
@@ -53,10 +72,10 @@ function constraintsMatch(
     });
   const policy = constraints['matchPolicy'];
   const excluded = named(rulesIn(constraints, 'excludeResourceRules'));
-  if (matchingResource(excluded, policy, attributes, registry)) return false;
+  if (matchingResource(excluded, policy, attributes, registry)) return null;
   const rules = rulesIn(constraints, 'resourceRules');
-  if (rules.length === 0) return !needsRules;
-  return matchingResource(named(rules), policy, attributes, registry) !== null;
+  if (rules.length === 0) return any;
+  return matchingResource(named(rules), policy, attributes, registry);
 }
 
 /** A policy whose parameters cannot be found, or are of an unknown kind. */

@@ -1,5 +1,6 @@
 import type { Authorizer } from '../../authorization/authorizer.ts';
-import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
+import { CelError } from '../../cel/cel-error.ts';
+import type { RequestPrograms } from '../../cel/request-program.ts';
 import { type ApiObject, type JsonObject, textAt } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
 import { REQUEST_VARIABLES, requestVariables } from '../match-conditions.ts';

@@ -1,7 +1,9 @@
 import type { Authorizer } from '../../authorization/authorizer.ts';
-import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
+import { CelError } from '../../cel/cel-error.ts';
+import type { RequestPrograms } from '../../cel/request-program.ts';
 import { type ApiObject, at, type JsonObject, listAt, textAt } from '../../object.ts';
 import { StatusError } from '../../status-error.ts';
+import { reviewedAs } from '../equivalent-object.ts';
 import { conditionsHold } from '../match-conditions.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
 import { admissionForbidden } from '../refusal.ts';
@@ -38,8 +40,9 @@ export function createValidatingPolicies(
     name: 'ValidatingAdmissionPolicy',
     handles: (attributes) => boundPolicies(world, 'validating', attributes).length > 0,
     async validate(attributes) {
-      for (const { policy, binding } of boundPolicies(world, 'validating', attributes)) {
-        const failures = await failuresOf(world, programs, authorizer, attributes, policy, binding);
+      for (const { policy, binding, resource } of boundPolicies(world, 'validating', attributes)) {
+        const shown = { ...attributes, ...(await reviewedAs(world.registry, attributes, resource)) };
+        const failures = await failuresOf(world, programs, authorizer, shown, policy, binding);
         if (failures.length > 0) enforce(attributes, policy, binding, failures);
       }
     },

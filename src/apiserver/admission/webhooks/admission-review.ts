@@ -1,15 +1,7 @@
-import { type ApiObject, isObject, type JsonObject, textAt } from '../../object.ts';
+import { isObject, type JsonObject, textAt } from '../../object.ts';
 import { StatusError } from '../../status-error.ts';
+import type { ReviewedAs } from '../equivalent-object.ts';
 import type { AdmissionAttributes } from '../plugin.ts';
-import type { GroupVersionResource } from '../rule-match.ts';
-
-/** The resource and kind under which a webhook is shown the objects, and the objects in that form. */
-export interface ReviewedAs {
-  readonly resource: GroupVersionResource;
-  readonly kind: { readonly group: string; readonly version: string; readonly kind: string };
-  readonly object: ApiObject | null;
-  readonly oldObject: ApiObject | null;
-}
 
 /** Builds an admission.k8s.io/v1 AdmissionReview with a request. */
 export function reviewRequest(uid: string, attributes: AdmissionAttributes, as: ReviewedAs): JsonObject {

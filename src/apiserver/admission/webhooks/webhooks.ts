@@ -1,15 +1,17 @@
 import { messageOf } from '../../../lib/errors.ts';
 import type { Logger } from '../../../lib/log.ts';
 import type { Authorizer } from '../../authorization/authorizer.ts';
-import { CelError, type RequestPrograms } from '../../cel/request-program.ts';
-import { present, toStorage } from '../../conversion.ts';
+import { CelError } from '../../cel/cel-error.ts';
+import type { RequestPrograms } from '../../cel/request-program.ts';
 import { applyJsonPatch } from '../../json-patch.ts';
 import { type ApiObject, equal, type JsonObject } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
 import type { ResourceRegistry } from '../../routes/resource-registry.ts';
 import { badRequest, StatusError } from '../../status-error.ts';
+import { replaceObject, reviewedAs } from '../equivalent-object.ts';
 import { conditionsHold, requestVariables } from '../match-conditions.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
+import type { ReinvokedPlugin } from '../reinvocation.ts';
 import {
   type GroupVersionResource,
   isExempt,
@@ -17,13 +19,7 @@ import {
   namespaceMatches,
   objectMatches,
 } from '../rule-match.ts';
-import {
-  deniedBy,
-  type ReviewedAs,
-  type ReviewResponse,
-  readResponse,
-  reviewRequest,
-} from './admission-review.ts';
+import { deniedBy, type ReviewResponse, readResponse, reviewRequest } from './admission-review.ts';
 import { type Webhook, webhooksOf } from './webhook.ts';
 import type { WebhookClient } from './webhook-client.ts';
 
@@ -43,18 +39,13 @@ const hooksIn = (view: ObjectView, attributes: AdmissionAttributes, type: Webhoo
   isExempt(attributes) ? [] : webhooksOf(view, type);
 
 /**
- * Calls the mutating webhooks in turn, each with what the former made of the object. When a webhook has
- * changed it, `rerun` runs the server's own plugins again, and webhooks with reinvocationPolicy IfNeeded are asked
- * again once.
+ * Calls the mutating webhooks in turn, each with what the former made of the object; those with reinvocationPolicy
+ * IfNeeded once more when the object was changed after them.
  */
-export function createMutatingWebhooks(
-  options: WebhookOptions,
-  rerun: (attributes: AdmissionAttributes) => Promise<void>,
-): AdmissionPlugin {
+export function createMutatingWebhooks(options: WebhookOptions): ReinvokedPlugin {
   return {
-    name: 'MutatingAdmissionWebhook',
     handles: (attributes) => hooksIn(options.view, attributes, 'Mutating').length > 0,
-    async mutate(attributes) {
+    begin(attributes) {
       const { object } = attributes;
       /** Webhooks that may be asked again, with the object as they left it. */
       const seen = new Map<Webhook, unknown>();
@@ -71,12 +62,17 @@ export function createMutatingWebhooks(
           changed = true;
         seen.set(hook, structuredClone(object));
       };
-      for (const hook of hooksIn(options.view, attributes, 'Mutating')) await ask(hook);
-      if (!changed) return;
-      await rerun(attributes);
-      for (const [hook, left] of [...seen]) {
-        if (hook.reinvocationPolicy === 'IfNeeded' && !equal(left, object)) await ask(hook);
-      }
+      return {
+        async first() {
+          for (const hook of hooksIn(options.view, attributes, 'Mutating')) await ask(hook);
+          return changed;
+        },
+        async again() {
+          for (const [hook, left] of [...seen]) {
+            if (hook.reinvocationPolicy === 'IfNeeded' && !equal(left, object)) await ask(hook);
+          }
+        },
+      };
     },
   };
 }
@@ -156,29 +152,6 @@ async function call(
   return response;
 }
 
-/** The objects of a write in the group and version that a webhook has asked for. */
-async function reviewedAs(
-  registry: ResourceRegistry,
-  attributes: AdmissionAttributes,
-  wanted: GroupVersionResource,
-): Promise<ReviewedAs> {
-  const { resource, kind, object, oldObject } = attributes;
-  if (wanted.group === resource.group && wanted.version === resource.version) {
-    return { resource, kind, object, oldObject };
-  }
-  const from = registry.find(resource.group, resource.version, resource.resource)?.kind;
-  const to = registry.find(wanted.group, wanted.version, wanted.resource)?.kind;
-  if (!from || !to) return { resource, kind, object, oldObject };
-  const convert = async (one: ApiObject | null) =>
-    one && (await present(to, await toStorage(from, structuredClone(one))));
-  return {
-    resource: wanted,
-    kind: { group: to.group, version: to.version, kind: to.kind },
-    object: await convert(object),
-    oldObject: await convert(oldObject),
-  };
-}
-
 /** Changes the object of a write as a webhook's patch says; true when that made a difference. */
 async function applyPatch(
   { registry, complete }: WebhookOptions,
@@ -187,7 +160,7 @@ async function applyPatch(
   wanted: GroupVersionResource,
   patch: unknown[],
 ): Promise<boolean> {
-  const { object, resource } = attributes;
+  const { object } = attributes;
   if (!object) {
     throw new StatusError(
       500,
@@ -206,16 +179,6 @@ async function applyPatch(
       `Internal error occurred: failed to apply the patch of webhook ${JSON.stringify(hook.name)}: ${messageOf(error)}`,
     );
   }
-  const from = registry.find(wanted.group, wanted.version, wanted.resource)?.kind;
-  const to = registry.find(resource.group, resource.version, resource.resource)?.kind;
-  const isOther = wanted.group !== resource.group || wanted.version !== resource.version;
-  const next =
-    isOther && from && to
-      ? await present(to, await toStorage(from, patched as unknown as ApiObject))
-      : (patched as unknown as ApiObject);
-  complete(next);
-  if (equal(next, object)) return false;
-  for (const field of Object.keys(object)) delete object[field];
-  Object.assign(object, next);
-  return true;
+  const changed = patched as unknown as ApiObject;
+  return replaceObject(registry, complete, object, attributes, wanted, changed);
 }

@@ -1,0 +1,145 @@
+import { messageOf } from '../../../lib/errors.ts';
+import { CelError } from '../../cel/cel-error.ts';
+import { ObjectValue, PartValue, PatchValue, typeMismatch } from '../../cel/object-literals.ts';
+import type { RequestPrograms } from '../../cel/request-program.ts';
+import { fromCel } from '../../cel/request-values.ts';
+import { listMerge } from '../../field-set.ts';
+import { applyJsonPatch, PatchTestError } from '../../json-patch.ts';
+import { type ApiObject, at, isObject, type Json, type JsonObject, textAt } from '../../object.ts';
+import type { FieldSchema } from '../../schema/patch-schema.ts';
+import type { SchemaService } from '../../schema-service.ts';
+import { mergeApplied } from '../../server-side-apply.ts';
+import { StatusError } from '../../status-error.ts';
+
+/** A mutation that could not be made; the message is the reason. */
+export class MutationError extends Error {
+  override readonly name = 'MutationError';
+}
+
+/** Where a mutation's expression stands, and what it must evaluate to. */
+export function expressionOf(mutation: JsonObject): { field: string; text: string; type: string } {
+  const field = mutation['patchType'] === 'JSONPatch' ? 'jsonPatch' : 'applyConfiguration';
+  const type = field === 'jsonPatch' ? 'list(JSONPatch)' : 'Object';
+  return { field, text: textAt(at(mutation, field), 'expression'), type };
+}
+
+/** What is wrong with the type of a mutation's expression; null: nothing that is known before it is evaluated. */
+export function typeProblem(mutation: JsonObject, type: string): string | null {
+  const wanted = expressionOf(mutation).type;
+  const fits =
+    wanted === 'Object' ? type === 'Object' : type === 'list' || /^list<(JSONPatch|dyn|T)>$/.test(type);
+  if (fits || type === 'dyn') return null;
+  const got = type === 'ObjectPart' ? 'a part of Object' : type.replace(/<(.*)>$/, '($1)');
+  return `must evaluate to ${wanted} but got ${got}`;
+}
+
+/**
+ * The object after a mutation. Throws CelError when the expression fails, MutationError when its result does not fit
+ * the object, StatusError 500 for a JSON patch that makes an invalid object.
+ */
+export async function mutated(
+  programs: RequestPrograms,
+  schema: SchemaService,
+  mutation: JsonObject,
+  object: ApiObject,
+  variables: Readonly<Record<string, unknown>>,
+): Promise<ApiObject> {
+  const { text, type } = expressionOf(mutation);
+  let value: unknown;
+  try {
+    value = await programs.compile(text).evaluate(variables);
+  } catch (error) {
+    if (!(error instanceof CelError)) throw error;
+    throw new CelError(`expression '${text}' resulted in error: ${error.message}`);
+  }
+  return type === 'Object' ? applied(schema, object, value) : patched(schema, object, value);
+}
+
+function applied(schema: SchemaService, object: ApiObject, value: unknown): ApiObject {
+  if (!(value instanceof ObjectValue) || value instanceof PartValue) {
+    throw new MutationError('must evaluate to Object');
+  }
+  const mismatch = typeMismatch(value, 'Object');
+  if (mismatch) throw new MutationError(`type mismatch: ${mismatch}`);
+  const { apiVersion, kind } = object;
+  const configuration = { ...(fromCel(value) as JsonObject), apiVersion, kind };
+  const fields = schema.patchSchema(apiVersion, kind);
+  const unknown = undeclared(configuration, fields, '');
+  const wrongType = unknown ?? schema.typeError(apiVersion, kind, configuration);
+  if (wrongType) {
+    throw new MutationError(
+      `error applying patch: failed to convert patch object to typed object: ${wrongType}`,
+    );
+  }
+  const atomics = atomicPaths(configuration, fields, '');
+  if (atomics.length > 0) {
+    throw new MutationError(
+      `error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: ${atomics.join(', ')}`,
+    );
+  }
+  return mergeApplied(object as JsonObject, configuration, fields) as ApiObject;
+}
+
+function undeclared(value: Json, schema: FieldSchema | null, path: string): string | null {
+  if (!schema) return null;
+  if (Array.isArray(value)) {
+    for (const [i, item] of value.entries()) {
+      const found = undeclared(item, schema.items, `${path}[${i}]`);
+      if (found) return found;
+    }
+    return null;
+  }
+  if (!isObject(value) || schema.kind === 'any') return null;
+  for (const [name, member] of Object.entries(value)) {
+    const field = schema.field(name);
+    if (!field && schema.kind === 'object') return `${path}.${name}: field not declared in schema`;
+    const found = member === undefined ? null : undeclared(member, field, `${path}.${name}`);
+    if (found) return found;
+  }
+  return null;
+}
+
+/** Values that would be replaced whole: an author who names one item of them would drop the others. */
+function atomicPaths(value: Json, schema: FieldSchema | null, path: string): string[] {
+  if (!schema) return [];
+  if (Array.isArray(value)) {
+    const own = schema.kind === 'list' && listMerge(schema) === null ? [path] : [];
+    return [...own, ...value.flatMap((item, i) => atomicPaths(item, schema.items, `${path}[${i}]`))];
+  }
+  if (!isObject(value)) return [];
+  const below = Object.entries(value).flatMap(([name, member]) =>
+    member === undefined ? [] : atomicPaths(member, schema.field(name), `${path}.${name}`),
+  );
+  return [...(schema.atomic ? [path] : []), ...below];
+}
+
+function patched(schema: SchemaService, object: ApiObject, value: unknown): ApiObject {
+  if (!Array.isArray(value)) throw new MutationError('type mismatch: the expression must evaluate to a list');
+  const operations = value.map((operation: unknown) => {
+    if (!(operation instanceof PatchValue)) {
+      throw new MutationError('type mismatch: the expression must evaluate to a list of JSONPatch');
+    }
+    const mismatch = typeMismatch(operation.value);
+    if (mismatch) throw new MutationError(`type mismatch: ${mismatch}`);
+    return {
+      op: operation.op,
+      path: operation.path,
+      ...(operation.from === '' ? {} : { from: operation.from }),
+      ...(operation.value === undefined ? {} : { value: fromCel(operation.value) }),
+    };
+  });
+  let result: ApiObject;
+  try {
+    result = applyJsonPatch(object as JsonObject, operations) as unknown as ApiObject;
+  } catch (error) {
+    // A test that fails is the patch's own condition.
+    if (error instanceof PatchTestError) return object;
+    throw new MutationError(`JSON Patch: ${messageOf(error)}`);
+  }
+  const { apiVersion, kind } = object;
+  const typeError = schema.typeError(apiVersion, kind, result);
+  const [unknown] = typeError ? [] : schema.prune(apiVersion, kind, result, null);
+  const problem = typeError ?? (unknown && `strict decoding error: ${unknown}`);
+  if (problem) throw new StatusError(500, 'InternalError', `Internal error occurred: ${problem}`);
+  return result;
+}
