@@ -36,6 +36,10 @@ export interface Kind {
   readonly scale: boolean;
   /** Changes of these top-level fields count as a new generation. */
   readonly generationFields: readonly string[];
+  /** A new object has no generation; it begins with the first change. */
+  readonly withoutFirstGeneration?: boolean;
+  /** Finalizers need no domain (kinds that upstream checks by the rules of apimachinery alone). */
+  readonly anyFinalizers?: boolean;
   /** Fields that selectors may ask for besides metadata.name and metadata.namespace. */
   readonly fields: Readonly<Record<string, (object: ApiObject) => string>>;
   /** The refusal of a field that selectors cannot ask for, where upstream words it in its own way. */

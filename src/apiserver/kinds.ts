@@ -29,6 +29,8 @@ const CORE_EVENT = defineKind('v1', 'Event', 'events', {
   fields: eventFields,
   collection: 'events',
   createOnUpdate: true,
+  names: 'path',
+  anyFinalizers: true,
 });
 
 const autoscaler = {
@@ -198,7 +200,11 @@ export const KINDS: readonly Kind[] = [
     ...autoscaler,
     view: autoscalerView(AUTOSCALER),
   }),
-  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', { createOnUpdate: true, needsVersion: true }),
+  defineKind('coordination.k8s.io/v1', 'Lease', 'leases', {
+    createOnUpdate: true,
+    needsVersion: true,
+    anyFinalizers: true,
+  }),
   defineKind('discovery.k8s.io/v1', 'EndpointSlice', 'endpointslices', {
     generationFields: ['endpoints', 'ports', 'addressType'],
     prepareCreate: dropTopology,
@@ -245,6 +251,8 @@ export const KINDS: readonly Kind[] = [
   }),
   defineKind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets', {
     shortNames: ['pdb'],
+    names: 'path',
+    anyFinalizers: true,
     status: true,
     needsVersion: true,
   }),

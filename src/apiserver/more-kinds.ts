@@ -4,7 +4,12 @@ import { defineKind, type Kind, pathFields } from './kind.ts';
 import { protectAttributes } from './storage-admission.ts';
 
 const cluster = { namespaced: false, needsVersion: true } as const;
-const extension = { namespaced: false, needsVersion: true, categories: ['api-extensions'] } as const;
+const extension = {
+  namespaced: false,
+  needsVersion: true,
+  anyFinalizers: true,
+  categories: ['api-extensions'],
+} as const;
 const NO_DRIVER = 'volumes are local: no CSI driver runs here, and nothing reads this object';
 const NO_DEVICES = 'no device driver runs here: nothing allocates devices, and nothing reads this object';
 
@@ -14,12 +19,14 @@ export const MORE_KINDS: readonly Kind[] = [
   API_SERVICE_KIND,
   defineKind('node.k8s.io/v1', 'RuntimeClass', 'runtimeclasses', {
     ...cluster,
+    anyFinalizers: true,
     notice: 'nodes have one runtime, runc: its handler and overhead are ignored',
   }),
   defineKind('storage.k8s.io/v1', 'CSIDriver', 'csidrivers', {
     ...cluster,
     notice: NO_DRIVER,
     generationFields: ['spec'],
+    withoutFirstGeneration: true,
   }),
   defineKind('storage.k8s.io/v1', 'CSINode', 'csinodes', { ...cluster, notice: NO_DRIVER }),
   defineKind('storage.k8s.io/v1', 'CSIStorageCapacity', 'csistoragecapacities', {
@@ -74,6 +81,7 @@ export const MORE_KINDS: readonly Kind[] = [
     ...cluster,
     needsVersion: false,
     shortNames: ['csr'],
+    names: 'path',
     status: true,
     generationFields: [],
     fields: pathFields('spec.signerName'),

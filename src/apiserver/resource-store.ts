@@ -56,6 +56,8 @@ export interface WriteOptions {
   readonly dryRun?: boolean;
   /** The object as it is, where it is kept in an older version than its kind's. */
   readonly current?: ApiObject;
+  /** The kind by which the client asked, where it is a view of the one that is kept. */
+  readonly requested?: Kind;
   /** Default: "main". */
   readonly part?: Part;
   /** Notes in a changed object, before it is stored, who changed what; for a new one, its creator calls it. */
@@ -171,7 +173,7 @@ export class ResourceStore {
     const { metadata } = object;
     const errors: FieldError[] = [];
     const name = metadata.name ?? '';
-    for (const problem of objectNameProblems(kind, name)) {
+    for (const problem of objectNameProblems(options.requested ?? kind, name)) {
       errors.push(invalid('metadata.name', name, problem));
     }
     const key = `${namespace}/${name}`;
@@ -185,13 +187,13 @@ export class ResourceStore {
     delete metadata.deletionGracePeriodSeconds;
     delete metadata.selfLink;
     delete metadata.resourceVersion;
-    delete metadata.generation;
-    if (kind.generationFields.length > 0) metadata.generation = 1;
+    if (kind.generationFields.length > 0 && !kind.withoutFirstGeneration) delete metadata.generation;
+    if (kind.generationFields.length > 0 && !kind.withoutFirstGeneration) metadata.generation = 1;
     if (kind.status && !kind.statusAtCreation) delete object['status'];
     const context = this.#context();
     this.#complete(object);
     kind.prepareCreate?.(object, context);
-    errors.push(...this.#validate(kind, object, null));
+    errors.push(...this.#validate(kind, object, null, options.requested ?? kind));
     if (errors.length > 0) throw invalidObject(kind, name, errors);
     const checkAbsent = () => {
       if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, name);
@@ -264,7 +266,7 @@ export class ResourceStore {
       const changed = kind.generationFields.some((field) => !equal(object[field], current[field]));
       if (changed) object.metadata.generation = (current.metadata.generation ?? 0) + 1;
     }
-    const errors = this.#validatePart(kind, part, object, current);
+    const errors = this.#validatePart(kind, part, object, current, options.requested ?? kind);
     if (errors.length > 0) throw invalidObject(kind, name, errors);
     const allocation =
       kind.collection === 'services' && part === 'main' ? this.#services.allocate(object, current) : null;
@@ -401,10 +403,16 @@ export class ResourceStore {
     return (deletionGracePeriodSeconds ?? 0) === 0;
   }
 
-  #validatePart(kind: Kind, part: Part, object: ApiObject, current: ApiObject): FieldError[] {
+  #validatePart(
+    kind: Kind,
+    part: Part,
+    object: ApiObject,
+    current: ApiObject,
+    requested: Kind,
+  ): FieldError[] {
     switch (part) {
       case 'main':
-        return this.#validate(kind, object, current);
+        return this.#validate(kind, object, current, requested);
       case 'ephemeralcontainers':
         return validateEphemeralContainers(object, current);
       case 'resize':
@@ -414,10 +422,10 @@ export class ResourceStore {
     }
   }
 
-  #validate(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
+  #validate(kind: Kind, object: ApiObject, before: ApiObject | null, requested: Kind): FieldError[] {
     return [
-      ...validateMetadata(kind, object, before),
-      ...validateObject(kind, object, before),
+      ...validateMetadata(requested, object, before),
+      ...validateObject(kind, object, before, requested),
       ...(kind.validate?.(object, before) ?? []),
     ];
   }

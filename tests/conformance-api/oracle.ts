@@ -57,7 +57,7 @@ export async function startOracle(assets: string): Promise<Oracle> {
   const publicFile = join(folder, 'sa.pub');
   writeFileSync(publicFile, String(createPublicKey(key).export({ type: 'spki', format: 'pem' })));
   const tokens = join(folder, 'tokens');
-  writeFileSync(tokens, `${token},admin,1,"system:masters"\n`, { mode: 0o600 });
+  writeFileSync(tokens, `${token},admin,,"system:masters"\n`, { mode: 0o600 });
   const processes: ChildProcess[] = [];
   let log = '';
   const run = (program: string, args: readonly string[]) => {

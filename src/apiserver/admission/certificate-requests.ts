@@ -2,8 +2,8 @@ import { timestamp } from '../../kube/timestamp.ts';
 import { parseCertificateRequest } from '../../lib/certificate-request.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
-import { type FieldError, invalid, invalidObject } from '../status-error.ts';
+import { isObject, listAt, textAt } from '../object.ts';
+import { invalid, invalidObject } from '../status-error.ts';
 import type { AdmissionPlugin } from './plugin.ts';
 import { admissionForbidden } from './refusal.ts';
 
@@ -67,25 +67,6 @@ export function createCertificateRequests(clock: Clock): AdmissionPlugin {
           invalid('spec.request', encoded, messageOf(error)),
         ]);
       }
-      const errors = usageErrors(isObject(spec) ? spec : {});
-      if (errors.length > 0) throw invalidObject(NAMES, object.metadata.name ?? '', errors);
     },
   };
-}
-
-function usageErrors(spec: JsonObject): FieldError[] {
-  const errors: FieldError[] = [];
-  const seconds = at(spec, 'expirationSeconds');
-  if (typeof seconds === 'number' && seconds < 600)
-    errors.push(
-      invalid(
-        'spec.expirationSeconds',
-        seconds,
-        'may not specify a duration less than 600 seconds (10 minutes)',
-      ),
-    );
-  const usages = at(spec, 'usages');
-  if (Array.isArray(usages) && new Set(usages).size < usages.length)
-    errors.push(invalid('spec.usages', usages, 'a usage may be listed once'));
-  return errors;
 }

@@ -44,7 +44,10 @@ function conditionErrors(
 }
 
 function policyErrors(programs: RequestPrograms, mutating: RequestPrograms, policy: ApiObject): FieldError[] {
-  const variables = listAt(policy, 'spec', 'variables').map((variable) => textAt(variable, 'name'));
+  const variables = listAt(policy, 'spec', 'variables').map((variable) =>
+    // A variable that is refused itself is none to others.
+    textAt(variable, 'expression') === '' ? '' : textAt(variable, 'name'),
+  );
   const hasParams = at(policy, 'spec', 'paramKind') !== undefined;
   const declared = { variables, hasParams };
   const each = (list: string, fields: readonly string[]) =>
@@ -85,7 +88,9 @@ function undeclared(expression: string, { variables, hasParams }: Declared): str
   if (!hasParams && /(?<![\w.])params\b/.test(code)) return "undeclared reference to 'params'";
   for (const [, name = ''] of code.matchAll(/(?<![\w.])variables\s*\.\s*\??([A-Za-z_]\w*)/g)) {
     if (variables.includes(name)) continue;
-    return variables.length === 0 ? "undeclared reference to 'variables'" : `undefined field '${name}'`;
+    return variables.every((one) => one === '')
+      ? "undeclared reference to 'variables'"
+      : `undefined field '${name}'`;
   }
   return null;
 }

@@ -21,10 +21,15 @@ const fileMode: TypeDefaults = (source) => setAbsent(source, { defaultMode: 0o64
 /** An image without a tag, or with the tag "latest", is pulled each time; a digest names one content. */
 function pullPolicy(image: unknown): string {
   const text = String(image ?? '');
-  if (text.includes('@')) return 'IfNotPresent';
-  const tag = /:([^/:]+)$/.exec(text)?.[1] ?? 'latest';
+  const [, name = '', tag = 'latest'] = REFERENCE.exec(text) ?? [];
+  if (text.includes('@') || name === '' || name.length > MAX_IMAGE_NAME) return 'IfNotPresent';
   return tag === 'latest' ? 'Always' : 'IfNotPresent';
 }
+
+const MAX_IMAGE_NAME = 255;
+/** An image reference without a digest (distribution/reference): name, tag. */
+const REFERENCE =
+  /^((?:(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:\d)|\[[0-9a-fA-F:]+\])(?::\d+)?\/)?[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)(?::(\w[\w.-]{0,127}))?$/;
 
 const container: TypeDefaults = (object) =>
   setAbsent(object, {
@@ -88,6 +93,8 @@ export const CORE_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
       terminationGracePeriodSeconds: 30,
       schedulerName: 'default-scheduler',
     });
+    const grace = spec['terminationGracePeriodSeconds'];
+    if (typeof grace === 'number' && grace < 0) spec['terminationGracePeriodSeconds'] = 1;
     defaultHostPorts(spec as JsonObject);
     // The older name of the field is kept equal.
     const account = spec['serviceAccountName'] || spec['serviceAccount'];
@@ -184,6 +191,12 @@ export const CORE_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
   },
   'core.v1.NamespaceStatus': (status) => {
     status['phase'] ||= 'Active';
+  },
+  'core.v1.NodeSpec'(spec) {
+    // The older field is the first of the newer one, and wins over it.
+    const cidrs: unknown[] = Array.isArray(spec['podCIDRs']) ? spec['podCIDRs'] : [];
+    if (spec['podCIDR'] && spec['podCIDR'] !== cidrs[0]) spec['podCIDRs'] = [spec['podCIDR']];
+    else if (cidrs[0]) spec['podCIDR'] = cidrs[0];
   },
   'core.v1.NodeStatus': (status) => {
     if (isObject(status['capacity'])) status['allocatable'] ??= { ...status['capacity'] };

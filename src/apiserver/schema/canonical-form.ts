@@ -41,7 +41,13 @@ export function canonicalise(
     }
     object[field.name] = canonicalValue(types, field.type, object[field.name], defaults);
     if (isAbsent(field, object[field.name])) delete object[field.name];
+    else if (isEmptyList(field, object[field.name])) object[field.name] = null;
   }
+}
+
+/** Protobuf, in which upstream stores objects, does not tell an empty list from none. */
+function isEmptyList(field: Field, value: unknown): boolean {
+  return field.type.kind === 'list' && !field.pointer && Array.isArray(value) && value.length === 0;
 }
 
 function canonicalValue(

@@ -33,10 +33,14 @@ const apiVersion: Check = (value, path, errors) => {
     errors.push(invalid(path, value, `unexpected GroupVersion string: ${value}`));
     return;
   }
-  const group = parts.length === 2 ? parts[0] : '';
-  if (group) {
-    for (const problem of nameProblems(group, 'subdomain')) errors.push(invalid(path, group, problem));
-  }
+};
+
+/** The kind that is scaled: of the group "" only replication controllers are. */
+const groupNeeded: Check = (value, path, errors, target) => {
+  const parts = String(value ?? '').split('/');
+  const isLegacy = value === 'v1' && isObject(target) && target['kind'] === 'ReplicationController';
+  if (parts.length === 1 && !isLegacy)
+    errors.push(invalid(path, value ?? '', 'apiVersion must specify API group'));
 };
 
 const reference: readonly Rule[] = [
@@ -172,12 +176,13 @@ export function validateAutoscaler(autoscaler: ApiObject): FieldError[] {
   if (typeof least === 'number' && least < 1) {
     errors.push(invalid('spec.minReplicas', least, 'must be greater than or equal to 1'));
   }
+  if (most === 0) errors.push(required('spec.maxReplicas'));
   if (most < 1) errors.push(invalid('spec.maxReplicas', most, 'must be greater than 0'));
   if (typeof least === 'number' && most < least) {
     errors.push(invalid('spec.maxReplicas', most, 'must be greater than or equal to `minReplicas`'));
   }
   const target = isObject(spec['scaleTargetRef']) ? spec['scaleTargetRef'] : {};
-  applyRules(target, reference, 'spec.scaleTargetRef', errors);
+  applyRules(target, [...reference, ['apiVersion', groupNeeded]], 'spec.scaleTargetRef', errors);
   const metrics = listAt(spec, 'metrics');
   metrics.forEach((metric, i) => {
     validateMetric(metric, `spec.metrics[${i}]`, errors);

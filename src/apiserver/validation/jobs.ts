@@ -284,6 +284,7 @@ export function validateJob(job: ApiObject, before: ApiObject | null): FieldErro
     errors.push(invalid('spec.template.metadata.labels', own, '`selector` does not match template `labels`'));
   }
   if (before) {
+    if (spec['manualSelector'] !== true) checkGeneratedLabels(own, errors);
     validateUpdate(job, before, spec, errors);
     return errors;
   }
@@ -302,6 +303,15 @@ export function validateJob(job: ApiObject, before: ApiObject | null): FieldErro
     }
   }
   return errors;
+}
+
+/** The labels of the pods that the server has set must stay. */
+function checkGeneratedLabels(labels: Record<string, string>, errors: FieldError[]): void {
+  for (const name of ['controller-uid', 'job-name']) {
+    for (const label of [name, `batch.kubernetes.io/${name}`]) {
+      if (labels[label] === undefined) errors.push(required(`spec.template.metadata.labels[${label}]`));
+    }
+  }
 }
 
 /** A generated selector selects by the Job's UID alone. */
@@ -364,7 +374,10 @@ function validateUpdate(job: ApiObject, before: ApiObject, spec: JsonObject, err
     return template;
   };
   if (!equal(comparable(spec), comparable(old))) {
-    errors.push(invalid('spec.template', spec['template'] ?? null, 'field is immutable'));
+    const [path, value] = movable
+      ? ['spec.template.spec', at(spec, 'template', 'spec')]
+      : ['spec.template', spec['template']];
+    errors.push(invalid(path, value ?? null, 'field is immutable'));
   }
 }
 

@@ -4,6 +4,7 @@ import type { ApiObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
 import { validateRole, validateRoleBinding } from './access.ts';
 import { validateAutoscaler } from './autoscalers.ts';
+import { validateCertificateRequest } from './certificate-requests.ts';
 import { validateEndpointSlice, validateEndpoints } from './endpoints.ts';
 import { validateFlowSchema, validatePriorityLevel } from './flow-control.ts';
 import { validateIngress, validateIngressClass } from './ingresses.ts';
@@ -50,8 +51,11 @@ import {
   validateStatefulSet,
 } from './workloads.ts';
 
-/** Checks a new object, or with `before` an update, by the rules of its kind. */
-type Validator = (object: ApiObject, before: ApiObject | null) => FieldError[];
+/**
+ * Checks a new object, or with `before` an update, by the rules of its kind. `requested`: the kind by which the client
+ * asked, for kinds whose versions have different rules.
+ */
+type Validator = (object: ApiObject, before: ApiObject | null, requested: Kind) => FieldError[];
 
 /** By the collection that keeps the kind. */
 const VALIDATORS: Readonly<Record<string, Validator>> = {
@@ -101,6 +105,7 @@ const VALIDATORS: Readonly<Record<string, Validator>> = {
   'runtimeclasses.node.k8s.io': validateRuntimeClass,
   'validatingwebhookconfigurations.admissionregistration.k8s.io': validateWebhooks,
   'mutatingwebhookconfigurations.admissionregistration.k8s.io': validateWebhooks,
+  'certificatesigningrequests.certificates.k8s.io': validateCertificateRequest,
   'validatingadmissionpolicies.admissionregistration.k8s.io': validateValidatingPolicy,
   'validatingadmissionpolicybindings.admissionregistration.k8s.io': validateValidatingBinding,
   'mutatingadmissionpolicies.admissionregistration.k8s.io': validateMutatingPolicy,
@@ -108,6 +113,11 @@ const VALIDATORS: Readonly<Record<string, Validator>> = {
 };
 
 /** What is wrong with an object of a kind; none for kinds without rules of their own. */
-export function validateObject(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
-  return VALIDATORS[kind.collection]?.(object, before) ?? [];
+export function validateObject(
+  kind: Kind,
+  object: ApiObject,
+  before: ApiObject | null,
+  requested: Kind = kind,
+): FieldError[] {
+  return VALIDATORS[kind.collection]?.(object, before, requested) ?? [];
 }

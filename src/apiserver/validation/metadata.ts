@@ -17,6 +17,10 @@ export function objectNameProblems(kind: Kind, name: string): string[] {
 export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
   const { metadata } = object;
   const errors: FieldError[] = [];
+  if ((metadata.generation ?? 0) < 0) {
+    const detail = 'must be greater than or equal to 0';
+    errors.push(invalid('metadata.generation', metadata.generation, detail));
+  }
   if (metadata.generateName && !before) {
     // More letters follow.
     const name = metadata.generateName.replace(/-$/, 'a');
@@ -29,7 +33,7 @@ export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObjec
     ...validateLabels(metadata.labels, 'metadata.labels'),
     ...validateAnnotations(metadata.annotations, 'metadata.annotations'),
     ...validateOwners(object),
-    ...validateFinalizers(metadata.finalizers ?? []),
+    ...validateFinalizers(metadata.finalizers ?? [], kind.anyFinalizers === true),
   );
   if (before?.metadata.deletionTimestamp !== undefined) {
     const old = before.metadata.finalizers ?? [];
@@ -74,13 +78,13 @@ function validateOwners(object: ApiObject): FieldError[] {
   return errors;
 }
 
-function validateFinalizers(finalizers: readonly string[]): FieldError[] {
+function validateFinalizers(finalizers: readonly string[], any: boolean): FieldError[] {
   const errors: FieldError[] = [];
   finalizers.forEach((finalizer, i) => {
     const field = 'metadata.finalizers';
     for (const problem of nameProblems(finalizer, 'qualified'))
       errors.push(invalid(field, finalizer, problem));
-    if (!finalizer.includes('/') && !STANDARD_FINALIZERS.includes(finalizer)) {
+    if (!any && !finalizer.includes('/') && !STANDARD_FINALIZERS.includes(finalizer)) {
       errors.push(
         invalid(
           `${field}[${i}]`,

@@ -1,5 +1,6 @@
 import { quantityNano } from '../../kube/quantity-text.ts';
-import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
+import type { Kind } from '../kind.ts';
+import { type ApiObject, at, equal, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { checkCidr } from './addresses.ts';
 import { nameProblems, validateLabelSelector } from './names.ts';
@@ -114,9 +115,9 @@ export function validateNode(node: ApiObject, before: ApiObject | null): FieldEr
   // Upstream names the taints below metadata.
   validateTaints(listAt(spec, 'taints'), 'metadata.taints', errors);
   const cidrs = listAt(spec, 'podCIDRs').map(String);
-  if (!before && cidrs.length > 0) {
+  if (cidrs.length > 0 && !equal(cidrs, listAt(before, 'spec', 'podCIDRs'))) {
     const families = cidrs.map((cidr, i) => checkCidr(cidr, `spec.podCIDRs[${i}]`, errors)?.family);
-    if (families.includes(undefined)) {
+    if (cidrs.length > 1 && families.includes(undefined)) {
       errors.push({
         field: 'spec.podCIDRs',
         reason: 'InternalError',
@@ -126,7 +127,7 @@ export function validateNode(node: ApiObject, before: ApiObject | null): FieldEr
     if (
       cidrs.length > 2 ||
       (cidrs.length === 2 && families[0] === families[1]) ||
-      families.includes(undefined)
+      (cidrs.length > 1 && families.includes(undefined))
     ) {
       errors.push(invalid('spec.podCIDRs', cidrs, 'may specify no more than one CIDR for each IP family'));
     }
@@ -154,9 +155,6 @@ export function validateLease(lease: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const spec: JsonObject = isObject(lease['spec']) ? lease['spec'] : {};
   applyRules(spec, LEASE_RULES, 'spec', errors);
-  if (spec['holderIdentity'] === '') {
-    errors.push(invalid('spec.holderIdentity', '', 'must not be empty'));
-  }
   if (spec['preferredHolder'] && !spec['strategy']) {
     errors.push(forbidden('spec.preferredHolder', 'may not be specified when strategy is not'));
   }
@@ -469,22 +467,62 @@ export function validateRuntimeClass(runtime: ApiObject, before: ApiObject | nul
 const MAX_NOTE = 1024;
 
 /** Checks an Event of the core group; what arrived as one of events.k8s.io has its stricter rules. */
-export function validateEvent(event: ApiObject): FieldError[] {
+const EVENT_IMMUTABLE = [
+  'involvedObject',
+  'reason',
+  'message',
+  'type',
+  'eventTime',
+  'reportingComponent',
+  'reportingInstance',
+  'action',
+  'related',
+];
+/** The names of fields in refusals: those of the server's inner type. */
+const EVENT_NAMES: Readonly<Record<string, string>> = { reportingComponent: 'reportingController' };
+const MAX_EVENT_WORD = 128;
+
+/** Events by events.k8s.io/v1 have rules of their own, and hardly change; those by v1 are as old clients write them. */
+export function validateEvent(event: ApiObject, before: ApiObject | null, requested: Kind): FieldError[] {
+  return requested.group === '' ? validateCoreEvent(event) : validateNewEvent(event, before);
+}
+
+function validateCoreEvent(event: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const namespace = at(event, 'involvedObject', 'namespace') ?? '';
   const own = event.metadata.namespace ?? '';
   const matches = namespace === '' ? own === 'default' || own === 'kube-system' : namespace === own;
   if (!matches) errors.push(invalid('involvedObject.namespace', namespace, 'does not match event.namespace'));
-  if (!event['eventTime']) return errors;
-  const need = (field: string, name = field) => {
-    if (!event[field]) errors.push(required(name));
-  };
-  need('reportingComponent', 'reportingController');
-  need('reportingInstance');
-  need('action');
-  need('reason');
+  if (event['eventTime']) checkNewFields(event, errors);
+  return errors;
+}
+
+function checkNewFields(event: ApiObject, errors: FieldError[]): void {
+  for (const field of ['reportingComponent', 'reportingInstance', 'action', 'reason']) {
+    if (!event[field]) errors.push(required(EVENT_NAMES[field] ?? field));
+  }
   const type = event['type'];
   if (type !== 'Normal' && type !== 'Warning') errors.push(invalid('type', type ?? '', 'has invalid value'));
   if (String(event['message'] ?? '').length > MAX_NOTE) errors.push(tooLong('message', MAX_NOTE));
+}
+
+function validateNewEvent(event: ApiObject, before: ApiObject | null): FieldError[] {
+  const errors: FieldError[] = [];
+  if (!event['eventTime'] && !before) errors.push(required('eventTime'));
+  checkNewFields(event, errors);
+  const controller = textAt(event, 'reportingComponent');
+  for (const problem of nameProblems(controller, 'qualified')) {
+    errors.push(invalid('reportingController', controller, problem));
+  }
+  for (const field of ['reportingInstance', 'action', 'reason']) {
+    if (textAt(event, field).length <= MAX_EVENT_WORD) continue;
+    errors.push(invalid(field, '', `can have at most ${MAX_EVENT_WORD} characters`));
+  }
+  if (before) {
+    for (const field of EVENT_IMMUTABLE) {
+      if (equal(event[field], before[field])) continue;
+      errors.push(invalid(EVENT_NAMES[field] ?? field, event[field] ?? '', 'field is immutable'));
+    }
+  }
   return errors;
 }

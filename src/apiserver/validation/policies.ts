@@ -67,11 +67,7 @@ export function validateMutatingPolicy(policy: ApiObject): FieldError[] {
   mutations.forEach((mutation, i) => {
     validateMutation(mutation, `spec.mutations[${i}]`, errors);
   });
-  const rules = listAt(policy, 'spec', 'matchConstraints', 'resourceRules');
-  for (const operation of rules.flatMap((rule) => listOf(rule['operations']))) {
-    if (MUTABLE.includes(operation)) continue;
-    errors.push(notSupported('spec.matchConstraints.resourceRules.operations', operation, MUTABLE));
-  }
+  checkOperations(policy, 'matchConstraints', errors);
   const reinvocation = at(policy, 'spec', 'reinvocationPolicy');
   if (reinvocation === undefined || reinvocation === '') errors.push(required('spec.reinvocationPolicy'));
   else checkWord(at(policy, 'spec'), 'reinvocationPolicy', ['IfNeeded', 'Never'], 'spec', errors);
@@ -80,6 +76,14 @@ export function validateMutatingPolicy(policy: ApiObject): FieldError[] {
 
 /** The operations that have an object to change. */
 const MUTABLE = ['*', 'CREATE', 'UPDATE'];
+
+function checkOperations(object: ApiObject, field: string, errors: FieldError[]): void {
+  const rules = listAt(object, 'spec', field, 'resourceRules');
+  for (const operation of rules.flatMap((rule) => listOf(rule['operations']))) {
+    if (MUTABLE.includes(operation)) continue;
+    errors.push(notSupported(`spec.${field}.resourceRules.operations`, operation, MUTABLE));
+  }
+}
 
 const listOf = (value: unknown): string[] => (Array.isArray(value) ? value.map(String) : []);
 
@@ -206,7 +210,7 @@ function validateMatchResources(constraints: JsonObject, path: string, errors: F
 
 /** Checks a ValidatingAdmissionPolicyBinding. */
 export function validateValidatingBinding(binding: ApiObject): FieldError[] {
-  const errors = validateMutatingBinding(binding);
+  const errors = validateBinding(binding);
   const given = at(binding, 'spec', 'validationActions');
   const actions = Array.isArray(given) ? given.map(String) : [];
   const path = 'spec.validationActions';
@@ -227,6 +231,12 @@ export function validateValidatingBinding(binding: ApiObject): FieldError[] {
 
 /** Checks a MutatingAdmissionPolicyBinding. */
 export function validateMutatingBinding(binding: ApiObject): FieldError[] {
+  const errors = validateBinding(binding);
+  checkOperations(binding, 'matchResources', errors);
+  return errors;
+}
+
+function validateBinding(binding: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const policyName = textAt(binding, 'spec', 'policyName');
   if (policyName === '') errors.push(required('spec.policyName'));

@@ -260,7 +260,6 @@ const CSI_DRIVER_RULES: readonly Rule[] = [
 
 export function validateCsiDriver(driver: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
-  csiDriverName(driver.metadata.name, 'metadata.name', errors, {}, {});
   const spec: JsonObject = isObject(driver['spec']) ? driver['spec'] : {};
   applyRules(spec, CSI_DRIVER_RULES, 'spec', errors);
   if (!before) return errors;

@@ -36,7 +36,10 @@ const keyToPath: readonly Rule[] = [
 /** A name with at most 63 characters from a CSI driver. */
 export const csiDriverName: Check = (value, path, errors) => {
   const name = String(value ?? '');
-  if (name === '') errors.push(required(path));
+  if (name === '') {
+    errors.push(required(path));
+    return;
+  }
   if (name.length > 63) {
     errors.push({
       field: path,
@@ -79,7 +82,7 @@ export const VOLUME_SOURCES: Readonly<Record<string, readonly Rule[]>> = {
   configMap: [['name', needed()], ['defaultMode', fileMode], ...keyToPath],
   nfs: [
     ['server', needed()],
-    ['path', needed(), absolute('must be an absolute path')],
+    ['path', needed(), absolute('must be an absolute path', true)],
   ],
   iscsi: [
     ['targetPortal', needed()],
@@ -139,10 +142,10 @@ export const VOLUME_SOURCES: Readonly<Record<string, readonly Rule[]>> = {
   ],
 };
 
-function absolute(detail: string): Check {
+function absolute(detail: string, alsoEmpty = false): Check {
   return (value, path, errors) => {
-    if (typeof value === 'string' && value !== '' && !value.startsWith('/'))
-      errors.push(invalid(path, value, detail));
+    const text = typeof value === 'string' ? value : '';
+    if ((alsoEmpty || text !== '') && !text.startsWith('/')) errors.push(invalid(path, text, detail));
   };
 }
 

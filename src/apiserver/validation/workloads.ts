@@ -234,6 +234,10 @@ export function validateStatefulSet(set: ApiObject, before: ApiObject | null): F
   }
   validateSelected(withClaims(spec), 'statefulset', errors);
   if (before) return [...errors, ...validateStatefulSetChange(set, before)];
+  // Pods' host names are made from it.
+  const { name = '' } = set.metadata;
+  if (name.includes('.')) errors.push(invalid('metadata.name', name, 'must not contain dots'));
+  if (name.length > 63) errors.push(invalid('metadata.name', name, 'must be no more than 63 characters'));
   listAt(spec, 'volumeClaimTemplates').forEach((template, i) => {
     validateClaimSpec(template['spec'], `spec.volumeClaimTemplates[${i}].spec`, errors);
   });

@@ -121,6 +121,7 @@ export function storeOptions(
   const manager = fieldManager(services, kind, context, options);
   return {
     dryRun: options.dryRun,
+    requested: kind,
     part,
     record(before, after) {
       const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
