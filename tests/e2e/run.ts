@@ -6,7 +6,11 @@ import { parseArgs } from 'node:util';
 import { conformanceDocument } from './conformance-document.ts';
 import { readReport, type SpecResult, specNames } from './ginkgo-report.ts';
 import { GROUPS, groupNamed, isOfGroup } from './groups.ts';
+<<<<<<< HEAD
 import { KERNEL_NEEDS } from './not-applicable.ts';
+=======
+import { notApplicable } from './not-applicable.ts';
+>>>>>>> 5d3f38a (apiserver, tests/e2e: print selectors of policy bindings as upstream; do not repeat what cannot apply)
 import { loadResults, saveResults } from './results.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
@@ -111,10 +115,12 @@ function main(): number {
   }
 }
 
-/** Lists the specs of a group that passed in a mode and IP family. */
+/** Lists the specs of a group that passed in a mode and IP family, or cannot apply there. */
 function finishedSpecs(group: string, mode: string, family: string): string[] {
   const set = loadResults().find((one) => one.group === group && one.mode === mode && one.family === family);
-  return Object.entries(set?.specs ?? {}).flatMap(([name, { state }]) => (state === 'passed' ? [name] : []));
+  return Object.entries(set?.specs ?? {}).flatMap(([name, { state, reason = '' }]) =>
+    state === 'passed' || notApplicable(name, mode, reason) !== null ? [name] : [],
+  );
 }
 
 /** A regular expression for one spec name; ginkgo matches it against the names of the suite and the spec. */

@@ -1,6 +1,6 @@
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 import { humanDuration } from './human-duration.ts';
-import { columns, countAt, type Printer, selectorText, since } from './printer.ts';
+import { columns, countAt, type Printer, since } from './printer.ts';
 
 /** Columns between the name and the age. */
 function printer(line: string, cells: (object: ApiObject) => readonly unknown[]): Printer {
@@ -85,6 +85,18 @@ const policyPrinter = (column: string, field: string) =>
 export const mutatingPolicyPrinter = policyPrinter('Mutations', 'mutations');
 export const validatingPolicyPrinter = policyPrinter('Validations', 'validations');
 
+/** A label selector as Go prints the struct, which is what upstream's column shows. */
+function goSelector(selector: unknown): string {
+  const labels = at(selector, 'matchLabels');
+  const pairs = Object.entries(isObject(labels) ? labels : {}).sort(([a], [b]) => (a < b ? -1 : 1));
+  const expressions = listAt(selector, 'matchExpressions').map(
+    ({ key, operator, values }) =>
+      `LabelSelectorRequirement{Key:${key},Operator:${operator},Values:[${Array.isArray(values) ? values.join(' ') : ''}],},`,
+  );
+  const map = pairs.map(([key, value]) => `${key}: ${value},`).join('');
+  return `&LabelSelector{MatchLabels:map[string]string{${map}},MatchExpressions:[]LabelSelectorRequirement{${expressions.join('')}},}`;
+}
+
 export const policyBindingPrinter = printer('PolicyName; ParamRef', (binding) => {
   const reference = at(binding, 'spec', 'paramRef');
   const name = textAt(reference, 'name');
@@ -94,7 +106,7 @@ export const policyBindingPrinter = printer('PolicyName; ParamRef', (binding) =>
       ? `${textAt(reference, 'namespace') || '*'}/${name}`
       : selector === undefined
         ? '<unset>'
-        : selectorText(selector);
+        : goSelector(selector);
   return [textAt(binding, 'spec', 'policyName'), shown];
 });
 
