@@ -6,11 +6,7 @@ import { parseArgs } from 'node:util';
 import { conformanceDocument } from './conformance-document.ts';
 import { readReport, type SpecResult, specNames } from './ginkgo-report.ts';
 import { GROUPS, groupNamed, isOfGroup } from './groups.ts';
-<<<<<<< HEAD
-import { KERNEL_NEEDS } from './not-applicable.ts';
-=======
-import { notApplicable } from './not-applicable.ts';
->>>>>>> 5d3f38a (apiserver, tests/e2e: print selectors of policy bindings as upstream; do not repeat what cannot apply)
+import { KERNEL_NEEDS, notApplicable } from './not-applicable.ts';
 import { loadResults, saveResults } from './results.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
