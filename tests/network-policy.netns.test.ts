@@ -176,6 +176,23 @@ function allowedBy(table: PolicyTable, { from, to, port, protocol }: RowPacket):
     .isAllowed;
 }
 
+test('packets that are dropped are counted, also across a new table', async () => {
+  const [node] = nodes;
+  assert.ok(node);
+  const { enforcement } = node;
+  await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
+  const [before, sent] = [enforcement.denied('ipv4', 'ingress'), enforcement.denied('ipv4', 'egress')];
+  await check([{ text: 'y/a → x/b:53/UDP', isAllowed: false }]);
+  assert.equal(enforcement.denied('ipv4', 'ingress'), before + 1);
+  enforcement.rewrite();
+  await enforcement.programmed();
+  assert.equal(enforcement.denied('ipv4', 'ingress'), before + 1);
+  await check([{ text: 'y/a → x/b:53/UDP', isAllowed: false }]);
+  await apply([]);
+  assert.equal(enforcement.denied('ipv4', 'ingress'), before + 2);
+  assert.equal(enforcement.denied('ipv4', 'egress'), sent);
+});
+
 test('open connections go on when a policy arrives, new ones are denied', async () => {
   await apply([]);
   const server = places.get('x/b');

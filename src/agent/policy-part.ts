@@ -2,10 +2,12 @@ import { networkInterfaces } from 'node:os';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { hasReason } from '../kube/client.ts';
 import { keyOf, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
+import type { IPFamily } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
 import { allows } from '../policy/allows.ts';
 import { type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
+import { DIRECTIONS, type Direction } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
@@ -42,7 +44,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
   const { configuration, logger: parent, clock, registry } = context;
   const logger = parent.child({ part: 'policy' });
   const table = createPolicyTable(configuration.nodeName);
-  const metrics = createMetrics(registry, table, () => enforcement?.elements() ?? 0);
+  const metrics = createMetrics(registry, table, () => enforcement);
   let enforcement: Enforcement | null = null;
   let proxies: readonly string[] | null = null;
   const changed = () => enforcement?.changed();
@@ -205,10 +207,12 @@ export function startPolicies(context: AgentContext): PolicyPart {
     admits(client, { ip, port }, protocol) {
       if (table.policyCount === 0) return true;
       const packet = { source: client, destination: ip, port, protocol };
-      if (allows(table, packet).isAllowed) return true;
       // Traffic from this node itself always reaches its pods.
-      if (table.podAt(client) || !isOwnAddress(client)) return false;
-      return allows(table, { ...packet, fromNode: configuration.nodeName }).isAllowed;
+      const isOwn = table.podAt(client) === null && isOwnAddress(client);
+      const verdict = allows(table, isOwn ? { ...packet, fromNode: configuration.nodeName } : packet);
+      if (!verdict.isAllowed)
+        metrics.denied(ip.includes(':') ? 'ipv6' : 'ipv4', verdict.egress.isAllowed ? 'ingress' : 'egress');
+      return verdict.isAllowed;
     },
     guard: (network) => ({
       ...network,
@@ -284,8 +288,12 @@ function dnsPod(addresses: readonly string[]): Pod {
 function createMetrics(
   registry: AgentContext['registry'],
   table: PolicyTable,
-  elements: () => number,
-): { programmed: (done: { readonly latencyMs: number }) => void; failed: () => void } {
+  enforcement: () => Enforcement | null,
+): {
+  denied: (family: IPFamily, direction: Direction) => void;
+  programmed: (done: { readonly latencyMs: number }) => void;
+  failed: () => void;
+} {
   const registers = [registry];
   new Gauge({
     name: 'fairlead_policy_active',
@@ -300,7 +308,7 @@ function createMetrics(
     help: 'Elements of the nf_tables sets of network policies, of both families.',
     registers,
     collect() {
-      this.set(elements());
+      this.set(enforcement()?.elements() ?? 0);
     },
   });
   const latency = new Histogram({
@@ -314,7 +322,29 @@ function createMetrics(
     help: 'Failed updates of network policies in the kernel.',
     registers,
   });
+  /** Denied by the proxy of this node, by family and direction. */
+  const byProxy = new Map<string, number>();
+  new Counter({
+    name: 'fairlead_policy_denied_packets_total',
+    help: 'Packets that network policies dropped on this node; in userspace mode also connections that the proxy did not open to an endpoint for that reason.',
+    labelNames: ['direction', 'ip_family'],
+    registers,
+    collect() {
+      this.reset();
+      for (const family of ['ipv4', 'ipv6'] as const) {
+        for (const direction of DIRECTIONS) {
+          const dropped = enforcement()?.denied(family, direction) ?? 0;
+          const refused = byProxy.get(`${family} ${direction}`) ?? 0;
+          this.inc({ direction, ip_family: family }, dropped + refused);
+        }
+      }
+    },
+  });
   return {
+    denied(family, direction) {
+      const key = `${family} ${direction}`;
+      byProxy.set(key, (byProxy.get(key) ?? 0) + 1);
+    },
     programmed: ({ latencyMs }) => latency.observe(latencyMs / 1000),
     failed: () => failures.inc(),
   };

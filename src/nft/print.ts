@@ -137,6 +137,8 @@ function printStatement(statement: Statement): string {
       return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
     case 'update':
       return `update @${statement.map} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s : ${printKey(statement.data)} }`;
+    case 'counter':
+      return 'counter';
     case 'verdict':
       return formatVerdict(statement.verdict);
     case 'masquerade':

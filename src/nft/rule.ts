@@ -7,6 +7,7 @@ import {
   CMP,
   CT,
   compare,
+  counter as counterExpression,
   ct,
   destinationType,
   dnat,
@@ -112,6 +113,7 @@ export type Statement =
       readonly data: readonly Field[];
       readonly timeoutMs: number;
     }
+  | { readonly kind: 'counter' }
   | { readonly kind: 'verdict'; readonly verdict: RuleVerdict }
   /** Source NAT to the address of the outgoing device, with a random port. */
   | { readonly kind: 'masquerade' }
@@ -170,6 +172,8 @@ export const markFrom = (map: string, ...key: readonly KeyPart[]): Statement => 
   key,
   map,
 });
+/** Counts packets; `Table.packets` reads it. */
+export const counter: Statement = { kind: 'counter' };
 export const verdict = (value: RuleVerdict): Statement => ({ kind: 'verdict', verdict: value });
 export const accept = verdict('accept');
 export const drop = verdict('drop');
@@ -303,6 +307,8 @@ function compileStatement(statement: Statement, family: IPFamily): Expression[] 
         updateMap(statement.map, 0, data, statement.timeoutMs),
       ];
     }
+    case 'counter':
+      return [counterExpression];
     case 'verdict':
       return [verdictExpression(statement.verdict)];
     case 'masquerade':

@@ -2,7 +2,7 @@ import { errnoName } from '../kernel/libc.ts';
 import type { Element, NftBatch } from '../kernel/nftables/batch.ts';
 import { type NftConnection, NftRefusal } from '../kernel/nftables/connection.ts';
 import { NFPROTO, TABLE_FLAG } from '../kernel/nftables/constants.ts';
-import type { DumpedElement } from '../kernel/nftables/dump.ts';
+import { type DumpedElement, readCounter } from '../kernel/nftables/dump.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
@@ -162,6 +162,13 @@ export class Table {
   /** Returns the names of the table's chains in the kernel; empty if there is no table. */
   readChains(): string[] {
     return this.exists() ? this.#options.connection.chains(this.#protocol, this.name) : [];
+  }
+
+  /** Returns the packets that the counters of a chain have counted; 0 if there is no such chain in the kernel. */
+  packets(chain: string): number {
+    if (!this.exists()) return 0;
+    const rules = this.#options.connection.rules(this.#protocol, this.name, chain).get(chain) ?? [];
+    return rules.reduce((sum, rule) => sum + readCounter(rule), 0);
   }
 
   /** Returns a set's elements in the kernel; empty if table or set are missing, or the set is of another kind. */

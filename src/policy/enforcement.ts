@@ -6,9 +6,11 @@ import type { Logger } from '../lib/log.ts';
 import type { ElementGroup } from '../nft/spec.ts';
 import type { Table } from '../nft/table.ts';
 import { Tables } from '../nft/tables.ts';
+import { DIRECTIONS, type Direction } from './model.ts';
 import type { PolicyChange, PolicyTable } from './policy-table.ts';
 import {
   createPolicyRendering,
+  DENIED,
   POLICY_TABLE,
   type PolicyRendering,
   PROXIES_OWNER,
@@ -55,6 +57,8 @@ export interface Enforcement {
   programmed(): Promise<void>;
   /** Elements in the kernel's sets. */
   elements(): number;
+  /** Packets that were dropped since the first programming; those of a table that an earlier agent left count too. */
+  denied(family: IPFamily, direction: Direction): number;
   /** Ends the work; what is being written is finished first. */
   close(): Promise<void>;
 }
@@ -154,6 +158,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       if (!whole && !table.isWritten) return 0;
       rendering.reset();
       const isThere = table.exists();
+      countDenied(table);
       await table.remove();
       return isThere ? 1 : 0;
     }
@@ -169,10 +174,26 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     rendering.reset();
     const spec = rendering.table();
     if (!spec) return 0;
+    countDenied(table);
     const { operations } = await table.replace(spec);
     chainsWritten.set(table, table.chains.size);
     report(table);
     return operations;
+  }
+
+  /** By chain and family: what the counter in the kernel showed last, and the sum of those that are gone. */
+  const counts = new Map<string, { last: number; before: number }>();
+
+  function countDenied(table: Table): void {
+    for (const direction of DIRECTIONS) {
+      const key = `${table.family} ${direction}`;
+      const count = counts.get(key) ?? { last: 0, before: 0 };
+      counts.set(key, count);
+      const shown = table.packets(DENIED[direction]);
+      // A table that was replaced counts anew.
+      if (shown < count.last) count.before += count.last;
+      count.last = shown;
+    }
   }
 
   function report(table: Table): void {
@@ -220,6 +241,12 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       return new Promise((resolve) => waiting.push({ until, resolve }));
     },
     elements: () => [...tables].reduce((sum, table) => sum + table.elementCount, 0),
+    denied(family, direction) {
+      const table = tables.get(family);
+      if (table && !isClosed) countDenied(table);
+      const { last, before } = counts.get(`${family} ${direction}`) ?? { last: 0, before: 0 };
+      return last + before;
+    },
     async close() {
       isClosed = true;
       cancelVerify();

@@ -7,6 +7,7 @@ import { be16Port, wordsOfAddress } from '../nft/encoding.ts';
 import {
   accept,
   addressFields,
+  counter,
   drop,
   type Field,
   goto,
@@ -94,6 +95,11 @@ const MAP_OF: Readonly<Record<Direction, string>> = {
 /** Addresses of the nodes whose proxies ask the policies about their clients before they connect. */
 const PROXIES = 'proxies';
 export const PROXIES_OWNER = 'proxies';
+/** Chains that count what is dropped. */
+export const DENIED: Readonly<Record<Direction, string>> = {
+  ingress: 'denied-ingress',
+  egress: 'denied-egress',
+};
 /** Pairs of each isolated pod's address with itself. */
 const ITSELF = 'itself';
 
@@ -207,7 +213,7 @@ export function createPolicyRendering(
       ...(direction === 'ingress' && isProxied
         ? [[hasDscp(JUDGED_DSCP, family), inSet(PROXIES, source), accept]]
         : []),
-      [drop],
+      [goto(DENIED[direction])],
     ];
     const own = fragment(`chain ${name}`, () => ({ chains: [{ name, rules }], sets: [] }));
     return { name, needs: [...list.map(policyFragment), own] };
@@ -340,6 +346,7 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
     },
     // Behind a rule that allows what a pod sends.
     { name: 'ingress', rules: [[vmap(MAP_OF.ingress, destination)], [accept]] },
+    ...DIRECTIONS.map((direction) => ({ name: DENIED[direction], rules: [[counter, drop]] })),
   ];
 }
 

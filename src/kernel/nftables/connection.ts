@@ -110,10 +110,12 @@ export class NftConnection {
       .map((message) => readNamed(message, NFTA.chain.name).name);
   }
 
-  /** Expressions of a table's rules, as the kernel writes them, by chain and in order. */
-  rules(family: number, table: string): Map<string, Uint8Array[]> {
+  /** Expressions of a table's rules, or of one chain's, as the kernel writes them, by chain and in order. */
+  rules(family: number, table: string, only: string | null = null): Map<string, Uint8Array[]> {
     const rules = new Map<string, Uint8Array[]>();
-    for (const message of this.#dump(NFT_MSG.getRule, family, [[NFTA.rule.table, table]])) {
+    const filter: [number, string][] = [[NFTA.rule.table, table]];
+    if (only !== null) filter.push([NFTA.rule.chain, only]);
+    for (const message of this.#dump(NFT_MSG.getRule, family, filter)) {
       const { name, attributes } = readNamed(message, NFTA.rule.table);
       if (name !== table) continue;
       const chain = readNamed(message, NFTA.rule.chain).name;

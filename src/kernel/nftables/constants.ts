@@ -61,6 +61,7 @@ export const NFTA = {
   ct: { destination: 1, key: 2, direction: 3 },
   cmp: { source: 1, operation: 2, data: 3 },
   bitwise: { source: 1, destination: 2, length: 3, mask: 4, xor: 5 },
+  counter: { bytes: 1, packets: 2 },
   lookup: { set: 1, source: 2, destination: 3, flags: 5 },
   immediate: { destination: 1, data: 2 },
   nat: { type: 1, family: 2, address: 3, port: 5 },

@@ -86,6 +86,20 @@ export function isShownAs(written: Uint8Array, shown: Uint8Array): boolean {
   return ours.length === theirs.length && ours.every(([, bytes], i) => sameExpression(bytes, theirs[i]?.[1]));
 }
 
+/** Returns the packets that the counters among a rule's expressions have counted. */
+export function readCounter(expressions: Uint8Array): number {
+  let packets = 0;
+  for (const [, bytes] of eachAttribute(expressions)) {
+    const expression = readAttributes(bytes);
+    const name = expression.get(NFTA.expression.name);
+    if (!name || readText(name) !== 'counter') continue;
+    const data = readAttributes(expression.get(NFTA.expression.data) ?? new Uint8Array(0));
+    const value = data.get(NFTA.counter.packets);
+    if (value) packets += Number(new DataView(value.buffer, value.byteOffset, 8).getBigUint64(0));
+  }
+  return packets;
+}
+
 /** NFTA_EXPR_NAME, NFTA_EXPR_DATA. */
 function sameExpression(written: Uint8Array, shown: Uint8Array | undefined): boolean {
   if (!shown) return false;

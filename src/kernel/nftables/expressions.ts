@@ -122,6 +122,9 @@ export const verdict =
       b.endNest();
     });
 
+/** Counts the packets that come this far; `readCounter` reads it. */
+export const counter: Expression = (b) => b.expression('counter', () => {});
+
 /** Ends the rule unless the set has the key (`inverted`: unless it has not). */
 export const inSet =
   (set: string, key: number, inverted = false): Expression =>
