@@ -15,7 +15,8 @@ import { parseTarget, type Target } from '../observe/explain-target.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
-import { flag } from './options.ts';
+import { flag, text, usageError } from './options.ts';
+import { answerWhoCan, renderReach } from './who-can.ts';
 
 export const command = defineCommand({
   name: 'explain',
@@ -24,21 +25,41 @@ export const command = defineCommand({
     'Explains what would happen to a packet, step by step, with the object and the rule or map key for each step; if the packet would not be delivered, it also prints the reason and the fix. Sends no packets. The exit status is 0 if the packet would be delivered.',
   ],
   arguments: [
-    { name: 'FROM', help: 'a pod (NAME or NAMESPACE/NAME), node/NAME, outside, or an address' },
+    {
+      name: 'FROM',
+      optional: true,
+      help: 'a pod (NAME or NAMESPACE/NAME), node/NAME, outside, or an address',
+    },
     {
       name: 'TO',
+      optional: true,
       help: 'a pod, node/NAME, svc/NAMESPACE/NAME, a DNS name, or an address; then :PORT and /PROTOCOL',
     },
   ],
-  synopsis: ['FROM TO[:PORT][/PROTOCOL]'],
+  synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]'],
   options: {
     name: NAME_OPTION,
     json: flag('print one JSON object'),
+    'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
   },
-  examples: ['explain client hello:80', 'explain outside node/node-1:30080/UDP'],
+  examples: [
+    'explain client hello:80',
+    'explain outside node/node-1:30080/UDP',
+    'explain --who-can shop/web-0:8080',
+  ],
   async run({ options, args }, output) {
+    const target = options['who-can'];
+    if (target === null && args.length < 2)
+      throw usageError('explain', `missing ${args.length === 0 ? 'FROM and TO' : 'TO'}`);
+    if (target !== null && args.length > 0)
+      throw usageError('explain', '--who-can does not take FROM and TO');
     requireRoot('explain');
     const state = requireCluster(options.name);
+    if (target !== null) {
+      const reach = await answerWhoCan(state, target);
+      output.out(options.json ? `${JSON.stringify(reach, null, 2)}\n` : renderReach(reach));
+      return 0;
+    }
     const [start = '', to = ''] = args;
     // A packet has no DNS name as its source: a single word is a pod.
     const from = parseTarget(start).kind === 'dns' && !start.includes('.') ? `default/${start}` : start;
