@@ -9,19 +9,8 @@ import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createMutex } from '../lib/semaphore.ts';
-import { changeGroup } from './changes.ts';
-import { removeElements, writeElements } from './element-writer.ts';
-import { compileRule } from './rule.ts';
-import {
-  type ChainSpec,
-  type ElementGroup,
-  type Elements,
-  type Fragment,
-  type SetSpec,
-  type Shape,
-  shapeOf,
-  type TableSpec,
-} from './spec.ts';
+import type { ChainSpec, ElementGroup, TableSpec } from './spec.ts';
+import { type Restored, SetFull, TableContents } from './table-contents.ts';
 import { compareTable, type Difference } from './verify.ts';
 
 /** The operations of a connection that a table needs. */
@@ -70,38 +59,7 @@ const DEFERRED_MS = 20;
 const MAX_ATTEMPTS = 8;
 /** Further attempts without the owners that the kernel rejects. */
 const MAX_REFUSALS = 6;
-/** The minimum size of sets; fixed-size sets, which are faster to fill, get one and a half times their elements. */
-const MIN_SIZE = 256;
-/** The approximate size in a transaction of an element with an index, and of any other element. */
-const INDEXED_BYTES = 64;
-const ELEMENT_BYTES = 200;
-
-/** Elements from index `from` up to `to`. */
-interface Span {
-  readonly elements: Elements;
-  readonly from: number;
-  readonly to: number;
-}
-
-interface Spans {
-  readonly removed: Span[];
-  readonly added: Span[];
-}
-
-const whole = (elements: Elements): Span => ({ elements, from: 0, to: elements.count });
-const bySet = (a: Span, b: Span): number =>
-  a.elements.set < b.elements.set ? -1 : a.elements.set > b.elements.set ? 1 : 0;
-
-/** A fixed-size set has no room for the elements of a change: the table must be replaced. */
-class SetFull extends Error {}
-
-interface SetState {
-  readonly spec: SetSpec;
-  readonly shape: Shape;
-  /** The size of the set. */
-  readonly size: number;
-  count: number;
-}
+const NO_CHAINS: ReadonlyMap<string, ChainSpec> = new Map();
 
 /**
  * One nf_tables table, as this process wrote it. Calls are serialized. `replace` writes the whole table in one
@@ -113,13 +71,9 @@ export class Table {
   readonly #options: TableOptions;
   readonly #protocol: number;
   readonly #lock = createMutex();
-  readonly #chains = new Map<string, ChainSpec>();
-  readonly #sets = new Map<string, SetState>();
-  readonly #fragments = new Set<Fragment>();
-  readonly #refused = new Map<string, Error>();
-  #groups = new Map<string, ElementGroup>();
-  #spec: TableSpec | null = null;
-  #deferred: Span[] = [];
+  #refused = new Map<string, Error>();
+  /** Null: not written yet, removed, or rejected by the kernel. */
+  #contents: TableContents | null = null;
   #cancelCleaning: (() => void) | null = null;
 
   constructor(options: TableOptions) {
@@ -131,7 +85,7 @@ export class Table {
 
   /** Whether the table has been written, and not removed. */
   get isWritten(): boolean {
-    return this.#spec !== null;
+    return this.#contents !== null;
   }
 
   /** Owners whose elements the kernel rejected, which are left out, each with the reason. */
@@ -140,17 +94,17 @@ export class Table {
   }
 
   group(owner: string): ElementGroup | null {
-    return this.#groups.get(owner) ?? null;
+    return this.#contents?.groups.get(owner) ?? null;
   }
 
   get chains(): ReadonlyMap<string, ChainSpec> {
-    return this.#chains;
+    return this.#contents?.chains ?? NO_CHAINS;
   }
 
   /** The number of written elements; a range counts as one. */
   get elementCount(): number {
     let sum = 0;
-    for (const { count } of this.#sets.values()) sum += count;
+    for (const { count } of this.#contents?.sets.values() ?? []) sum += count;
     return sum;
   }
 
@@ -208,21 +162,19 @@ export class Table {
   /** Changes the groups of these owners, in one transaction; null: removes the owner. */
   change(groups: ReadonlyMap<string, ElementGroup | null>): Promise<CommitReport> {
     return this.#lock.run(async () => {
+      const contents = this.#contents;
       // Invariant: every mode calls `replace` before `change`.
-      if (!this.#spec) throw new Error(`table ${this.name} was changed before it was written`);
+      if (!contents) throw new Error(`table ${this.name} was changed before it was written`);
       const { connection, logger } = this.#options;
       const started = performance.now();
       const batch = connection.batch(this.#protocol);
       try {
-        this.#removeDeferred(batch);
-        const spans: Spans = { removed: [], added: [] };
-        for (const [owner, next] of groups) this.#changeGroup(batch, owner, next, spans);
-        // Removals first: an element may move from one owner to another. By set, so that elements share messages.
-        for (const one of spans.removed.sort(bySet)) this.#remove(batch, one);
-        for (const one of spans.added.sort(bySet)) this.#add(batch, one);
+        contents.removeDeferred(batch);
+        contents.change(batch, groups);
+        for (const owner of groups.keys()) this.#refused.delete(owner);
         const encoded = performance.now();
         await connection.commit(batch);
-        if (this.#deferred.length > 0) this.#cleanLater();
+        if (contents.deferred.length > 0) this.#cleanLater();
         return {
           operations: batch.operations,
           encodeMs: encoded - started,
@@ -233,13 +185,13 @@ export class Table {
           const context = { family: this.family, table: this.name, error: messageOf(error) };
           logger.warn(context, 'the kernel rejected a change; replacing the nf_tables table');
         }
-        const all = new Map(this.#groups);
+        const all = new Map(contents.groups);
         for (const [owner, next] of groups) {
           if (next) all.set(owner, next);
           else all.delete(owner);
         }
         const refused = new Map([...this.#refused].filter(([owner]) => !groups.has(owner)));
-        return await this.#replace({ ...this.#spec, groups: all }, refused);
+        return await this.#replace({ ...contents.spec, groups: all }, refused);
       }
     });
   }
@@ -270,17 +222,7 @@ export class Table {
   /** Reads the table back and compares it with what was written; after `remove`: nothing should be there. */
   verify(): Promise<Difference[]> {
     return this.#lock.run(async () =>
-      compareTable(
-        this.#options.connection,
-        this.family,
-        this.name,
-        this.#spec && {
-          chains: this.#chains,
-          sets: this.#sets,
-          groups: this.#groups.values(),
-          deferred: this.#deferred,
-        },
-      ),
+      compareTable(this.#options.connection, this.family, this.name, this.#contents),
     );
   }
 
@@ -301,8 +243,10 @@ export class Table {
   }
 
   *#removal(): Generator<NftBatch> {
-    this.#reset();
-    this.#spec = null;
+    this.#cancelCleaning?.();
+    this.#cancelCleaning = null;
+    this.#contents = null;
+    this.#refused.clear();
     if (!this.exists()) return;
     const { connection } = this.#options;
     const rules = connection.batch(this.#protocol);
@@ -346,17 +290,17 @@ export class Table {
       const started = performance.now();
       const generation = connection.generation();
       const isThere = this.exists();
-      this.#load(spec, refused);
-      const restored = isThere ? this.#restored() : [];
+      const contents = this.#load(spec, refused);
+      const restored = isThere ? this.#restored(contents) : [];
       const read = performance.now();
       // The last attempt is made without the check: other programs may change their rules continuously.
       const batch = connection.batch(this.#protocol, {
-        capacity: this.#bytes(),
+        capacity: contents.bytes,
         ...(attempt < MAX_ATTEMPTS ? { generation } : {}),
       });
       if (isThere) batch.deleteTable(this.name);
       batch.addTable(this.name, flags);
-      this.#write(batch, restored, named);
+      contents.write(batch, restored, named);
       const encoded = performance.now();
       const error = yield batch;
       if (error === null) {
@@ -367,7 +311,7 @@ export class Table {
         };
       }
       if (attempt < MAX_ATTEMPTS && hasCode(error, 'ERESTART')) continue;
-      this.#spec = null;
+      this.#contents = null;
       if (attempt >= MAX_ATTEMPTS + MAX_REFUSALS) throw error;
       if (!(error instanceof NftRefusal) || hasCode(error, 'EPERM')) throw error;
       // In a transaction that names owners, errors identify the rejected owners; the next one leaves them out.
@@ -380,185 +324,21 @@ export class Table {
     }
   }
 
-  #reset(): void {
+  /** Adopts the wanted contents of the table before they are written. */
+  #load(spec: TableSpec, refused: ReadonlyMap<string, Error>): TableContents {
     this.#cancelCleaning?.();
     this.#cancelCleaning = null;
-    this.#chains.clear();
-    this.#sets.clear();
-    this.#fragments.clear();
-    this.#refused.clear();
-    this.#groups = new Map();
-    this.#deferred = [];
+    this.#refused = new Map(refused);
+    this.#contents = new TableContents(spec, refused);
+    return this.#contents;
   }
 
-  /** Adopts the wanted state of the table, with sets large enough for it. */
-  #load(spec: TableSpec, refused: ReadonlyMap<string, Error>): void {
-    this.#reset();
-    this.#spec = spec;
-    for (const [owner, error] of refused) this.#refused.set(owner, error);
-    this.#groups = new Map(spec.groups);
-    for (const owner of refused.keys()) this.#groups.delete(owner);
-    const counts = new Map<string, number>();
-    // Groups whose elements are in the same set follow each other.
-    let run = { set: '', count: 0 };
-    for (const group of this.#groups.values()) {
-      for (const need of group.needs) this.#fragments.add(need);
-      for (const { set, count } of group.elements) {
-        if (set !== run.set) {
-          counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
-          run = { set, count: 0 };
-        }
-        run.count += count;
-      }
-    }
-    counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
-    const appended: ChainSpec[] = [];
-    const addAll = ({ chains, sets }: Pick<Fragment, 'chains' | 'sets'>) => {
-      for (const set of sets) {
-        if (!this.#sets.has(set.name)) this.#sets.set(set.name, stateOf(set, counts.get(set.name) ?? 0));
-      }
-      for (const chain of chains) {
-        if (!this.#chains.has(chain.name)) this.#chains.set(chain.name, chain);
-      }
-    };
-    addAll(spec);
-    for (const fragment of this.#fragments) {
-      addAll(fragment);
-      appended.push(...fragment.rules);
-    }
-    for (const chain of appended) this.#append(chain);
-  }
-
-  #append({ name, rules }: ChainSpec): void {
-    const chain = this.#chains.get(name);
-    // Invariant: a fragment extends only chains of its own table's spec.
-    if (!chain) throw new Error(`no chain ${name} to append rules to`);
-    this.#chains.set(name, { ...chain, rules: [...chain.rules, ...rules] });
-  }
-
-  #restored(): { readonly set: string; readonly elements: readonly Element[] }[] {
+  #restored({ sets }: TableContents): Restored[] {
     const { restore } = this.#options;
     if (!restore) return [];
-    return [...this.#sets.values()]
+    return [...sets.values()]
       .filter(({ spec }) => spec.dynamic)
-      .map(({ spec }) => ({
-        set: spec.name,
-        elements: restore(spec.name, this.read(spec.name)),
-      }));
-  }
-
-  #bytes(): number {
-    let bytes = 1 << 16;
-    for (const { elements } of this.#groups.values()) {
-      for (const { head, count } of elements) bytes += count * (head ? INDEXED_BYTES : ELEMENT_BYTES);
-    }
-    return bytes;
-  }
-
-  #write(
-    batch: NftBatch,
-    restored: readonly { readonly set: string; readonly elements: readonly Element[] }[],
-    named: boolean,
-  ): void {
-    for (const { spec, size } of this.#sets.values()) {
-      batch.addSet(this.name, Number.isFinite(size) ? { ...spec, size } : spec);
-    }
-    for (const { name, base } of this.#chains.values()) batch.addChain(this.name, name, base);
-    for (const chain of this.#chains.values()) this.#writeRules(batch, chain);
-    if (named) {
-      for (const [owner, { elements }] of this.#groups) {
-        batch.writeFor(owner);
-        for (const one of elements) this.#add(batch, whole(one));
-      }
-      batch.writeFor(null);
-    } else {
-      // Set by set, so that the elements of a set share messages.
-      const bySet = new Map<string, Elements[]>([...this.#sets.keys()].map((name) => [name, []]));
-      let run: { readonly set: string; readonly list: Elements[] } = { set: '', list: [] };
-      for (const { elements } of this.#groups.values()) {
-        for (const one of elements) {
-          if (one.set !== run.set) run = { set: one.set, list: listOf(bySet, one.set) };
-          run.list.push(one);
-        }
-      }
-      for (const [name, list] of bySet) this.#addAll(batch, this.#set(name), list);
-    }
-    for (const { set, elements } of restored) {
-      for (const element of elements) batch.addElement(this.name, set, element);
-    }
-  }
-
-  #writeRules(batch: NftBatch, { name, rules }: ChainSpec): void {
-    for (const rule of rules) batch.addRule(this.name, name, compileRule(rule, this.family));
-  }
-
-  #set(name: string): SetState {
-    const set = this.#sets.get(name);
-    if (!set) throw missing(name);
-    return set;
-  }
-
-  #add(batch: NftBatch, { elements, from, to }: Span): void {
-    const set = this.#set(elements.set);
-    set.count += to - from;
-    if (set.count > set.size) throw new SetFull(elements.set);
-    writeElements(batch, this.name, set.shape, elements, from, to);
-  }
-
-  /** Adds all elements of lists that are of one set. */
-  #addAll(batch: NftBatch, set: SetState, list: readonly Elements[]): void {
-    for (const one of list) {
-      set.count += one.count;
-      writeElements(batch, this.name, set.shape, one, 0, one.count);
-    }
-    if (set.count > set.size) throw new SetFull(set.spec.name);
-  }
-
-  #remove(batch: NftBatch, { elements, from, to }: Span): void {
-    const set = this.#set(elements.set);
-    set.count -= to - from;
-    removeElements(batch, this.name, set.shape, elements, from, to);
-  }
-
-  #changeGroup(batch: NftBatch, owner: string, next: ElementGroup | null, { removed, added }: Spans): void {
-    this.#refused.delete(owner);
-    for (const need of next?.needs ?? []) this.#addFragment(batch, need);
-    const kept = changeGroup(this.#groups.get(owner) ?? null, next, (set) => this.#set(set).shape, {
-      add: (elements, from, to) => added.push({ elements, from, to }),
-      remove: (elements, from, to, replaced) => {
-        const isDeferred = !replaced && this.#set(elements.set).spec.removal === 'deferred';
-        (isDeferred ? this.#deferred : removed).push({ elements, from, to });
-      },
-    });
-    if (kept) this.#groups.set(owner, kept);
-    else this.#groups.delete(owner);
-  }
-
-  #addFragment(batch: NftBatch, fragment: Fragment): void {
-    if (this.#fragments.has(fragment)) return;
-    this.#fragments.add(fragment);
-    for (const set of fragment.sets) {
-      if (this.#sets.has(set.name)) continue;
-      const state = stateOf(set, 0);
-      this.#sets.set(set.name, state);
-      batch.addSet(this.name, Number.isFinite(state.size) ? { ...set, size: state.size } : set);
-    }
-    const fresh = fragment.chains.filter(({ name }) => !this.#chains.has(name));
-    for (const chain of fresh) {
-      this.#chains.set(chain.name, chain);
-      batch.addChain(this.name, chain.name, chain.base);
-    }
-    for (const chain of fresh) this.#writeRules(batch, chain);
-    for (const chain of fragment.rules) {
-      this.#append(chain);
-      this.#writeRules(batch, chain);
-    }
-  }
-
-  #removeDeferred(batch: NftBatch): void {
-    const deferred = this.#deferred;
-    this.#deferred = [];
-    for (const one of deferred) this.#remove(batch, one);
+      .map(({ spec: { name } }) => ({ set: name, elements: restore(name, this.read(name)) }));
   }
 
   #cleanLater(): void {
@@ -571,10 +351,11 @@ export class Table {
   }
 
   #clean(): void {
-    if (this.#deferred.length === 0) return;
+    const contents = this.#contents;
+    if (!contents || contents.deferred.length === 0) return;
     const { connection, logger, onDifference } = this.#options;
     const batch = connection.batch(this.#protocol);
-    this.#removeDeferred(batch);
+    contents.removeDeferred(batch);
     try {
       connection.commitSync(batch);
     } catch (error) {
@@ -583,28 +364,6 @@ export class Table {
       onDifference?.();
     }
   }
-}
-
-function missing(set: string): FairleadError {
-  return new FairleadError(`no such set: ${set}`, { op: 'program nf_tables', code: 'ENOENT' });
-}
-
-function listOf(lists: ReadonlyMap<string, Elements[]>, set: string): Elements[] {
-  const list = lists.get(set);
-  if (!list) throw missing(set);
-  return list;
-}
-
-function stateOf(spec: SetSpec, count: number): SetState {
-  // Interval sets use a varying number of elements, and rules add elements to dynamic sets: these are not counted.
-  const isCounted = spec.size === undefined && !spec.interval && !spec.dynamic;
-  const size = isCounted ? roomFor(count) : Number.POSITIVE_INFINITY;
-  return { spec, shape: shapeOf(spec), size, count: 0 };
-}
-
-/** The kernel rounds up to powers of two. */
-function roomFor(count: number): number {
-  return 2 ** Math.ceil(Math.log2(Math.max(MIN_SIZE, Math.ceil(count * 1.5))));
 }
 
 /** Returns the owners whose messages the kernel rejected, each with its reason. */

@@ -18,7 +18,7 @@ export interface Difference {
 export interface WrittenTable {
   readonly chains: ReadonlyMap<string, ChainSpec>;
   readonly sets: ReadonlyMap<string, { readonly spec: SetSpec; readonly shape: Shape }>;
-  readonly groups: Iterable<ElementGroup>;
+  readonly groups: ReadonlyMap<string, ElementGroup>;
   /** Elements that may still exist. */
   readonly deferred: readonly { readonly elements: Elements; readonly from: number; readonly to: number }[];
 }
@@ -127,7 +127,7 @@ function contentsOf({ groups, sets, deferred }: WrittenTable): Map<string, Conte
     if (contents && shape) putElements(contents, shape, elements, from, to, isThere);
   };
   for (const { elements, from, to } of deferred) put(elements, from, to, false);
-  for (const { elements } of groups) for (const one of elements) put(one, 0, one.count, true);
+  for (const { elements } of groups.values()) for (const one of elements) put(one, 0, one.count, true);
   return all;
 }
 

@@ -1,0 +1,270 @@
+import type { Element, NftBatch } from '../kernel/nftables/batch.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { changeGroup } from './changes.ts';
+import { removeElements, writeElements } from './element-writer.ts';
+import { compileRule } from './rule.ts';
+import {
+  type ChainSpec,
+  type ElementGroup,
+  type Elements,
+  type Fragment,
+  type SetSpec,
+  type Shape,
+  shapeOf,
+  type TableSpec,
+} from './spec.ts';
+
+/** Elements from index `from` up to `to`. */
+export interface Span {
+  readonly elements: Elements;
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface SetState {
+  readonly spec: SetSpec;
+  readonly shape: Shape;
+  /** The size of the set. */
+  readonly size: number;
+  count: number;
+}
+
+/** The initial elements of a dynamic set. */
+export interface Restored {
+  readonly set: string;
+  readonly elements: readonly Element[];
+}
+
+/** A fixed-size set has no room for the elements of a change: the table must be replaced. */
+export class SetFull extends Error {}
+
+/** The minimum size of sets; fixed-size sets, which are faster to fill, get one and a half times their elements. */
+const MIN_SIZE = 256;
+/** The approximate size in a transaction of an element with an index, and of any other element. */
+const INDEXED_BYTES = 64;
+const ELEMENT_BYTES = 200;
+
+/** What a written table holds: written as a whole by `write`, then changed group by group. */
+export class TableContents {
+  readonly spec: TableSpec;
+  readonly #chains = new Map<string, ChainSpec>();
+  readonly #sets = new Map<string, SetState>();
+  readonly #fragments = new Set<Fragment>();
+  readonly #groups: Map<string, ElementGroup>;
+  #deferred: Span[] = [];
+
+  /** Sizes the sets for all groups of the spec but those of the refused owners. */
+  constructor(spec: TableSpec, refused: ReadonlyMap<string, Error>) {
+    this.spec = spec;
+    this.#groups = new Map(spec.groups);
+    for (const owner of refused.keys()) this.#groups.delete(owner);
+    const counts = this.#count();
+    const appended: ChainSpec[] = [];
+    const addAll = ({ chains, sets }: Pick<Fragment, 'chains' | 'sets'>) => {
+      for (const set of sets) {
+        if (!this.#sets.has(set.name)) this.#sets.set(set.name, stateOf(set, counts.get(set.name) ?? 0));
+      }
+      for (const chain of chains) {
+        if (!this.#chains.has(chain.name)) this.#chains.set(chain.name, chain);
+      }
+    };
+    addAll(spec);
+    for (const fragment of this.#fragments) {
+      addAll(fragment);
+      appended.push(...fragment.rules);
+    }
+    for (const chain of appended) this.#append(chain);
+  }
+
+  get chains(): ReadonlyMap<string, ChainSpec> {
+    return this.#chains;
+  }
+
+  get sets(): ReadonlyMap<string, SetState> {
+    return this.#sets;
+  }
+
+  get groups(): ReadonlyMap<string, ElementGroup> {
+    return this.#groups;
+  }
+
+  /** Elements that are to be removed when no packet uses them any longer. */
+  get deferred(): readonly Span[] {
+    return this.#deferred;
+  }
+
+  /** The approximate size of a transaction that writes all, in bytes. */
+  get bytes(): number {
+    let bytes = 1 << 16;
+    for (const { elements } of this.#groups.values()) {
+      for (const { head, count } of elements) bytes += count * (head ? INDEXED_BYTES : ELEMENT_BYTES);
+    }
+    return bytes;
+  }
+
+  /** Writes everything but the table itself. `named`: in an order that tells the owner of each message. */
+  write(batch: NftBatch, restored: readonly Restored[], named: boolean): void {
+    const { name } = this.spec;
+    for (const set of this.#sets.values()) addSet(batch, name, set);
+    for (const chain of this.#chains.values()) batch.addChain(name, chain.name, chain.base);
+    for (const chain of this.#chains.values()) this.#writeRules(batch, chain);
+    if (named) {
+      for (const [owner, { elements }] of this.#groups) {
+        batch.writeFor(owner);
+        for (const one of elements) this.#add(batch, { elements: one, from: 0, to: one.count });
+      }
+      batch.writeFor(null);
+    } else this.#writeBySet(batch);
+    for (const { set, elements } of restored) {
+      for (const element of elements) batch.addElement(name, set, element);
+    }
+  }
+
+  /**
+   * Writes the changes of these owners' groups; null: removes the owner. Throws SetFull; then the contents are to be
+   * replaced.
+   */
+  change(batch: NftBatch, groups: ReadonlyMap<string, ElementGroup | null>): void {
+    const removed: Span[] = [];
+    const added: Span[] = [];
+    for (const [owner, next] of groups) this.#changeGroup(batch, owner, next, removed, added);
+    // Removals first: an element may move from one owner to another. By set, so that elements share messages.
+    for (const one of removed.sort(bySet)) this.#remove(batch, one);
+    for (const one of added.sort(bySet)) this.#add(batch, one);
+  }
+
+  removeDeferred(batch: NftBatch): void {
+    const deferred = this.#deferred;
+    this.#deferred = [];
+    for (const one of deferred) this.#remove(batch, one);
+  }
+
+  /** Notes which fragments are needed. Returns the number of elements of each set. */
+  #count(): Map<string, number> {
+    const counts = new Map<string, number>();
+    // Groups whose elements are in the same set follow each other.
+    let run = { set: '', count: 0 };
+    for (const group of this.#groups.values()) {
+      for (const need of group.needs) this.#fragments.add(need);
+      for (const { set, count } of group.elements) {
+        if (set !== run.set) {
+          counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
+          run = { set, count: 0 };
+        }
+        run.count += count;
+      }
+    }
+    return counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
+  }
+
+  #append({ name, rules }: ChainSpec): void {
+    const chain = this.#chains.get(name);
+    // Invariant: a fragment extends only chains of its own table's spec.
+    if (!chain) throw new Error(`no chain ${name} to append rules to`);
+    this.#chains.set(name, { ...chain, rules: [...chain.rules, ...rules] });
+  }
+
+  /** Writes the elements of each set together, so that they share messages. */
+  #writeBySet(batch: NftBatch): void {
+    const lists = new Map<string, Elements[]>([...this.#sets.keys()].map((name) => [name, []]));
+    let run: { readonly set: string; readonly list: Elements[] } = { set: '', list: [] };
+    for (const { elements } of this.#groups.values()) {
+      for (const one of elements) {
+        if (one.set !== run.set) run = { set: one.set, list: lists.get(one.set) ?? missing(one.set) };
+        run.list.push(one);
+      }
+    }
+    for (const [name, list] of lists) {
+      const set = this.#set(name);
+      for (const one of list) {
+        set.count += one.count;
+        writeElements(batch, this.spec.name, set.shape, one, 0, one.count);
+      }
+    }
+  }
+
+  #writeRules(batch: NftBatch, { name, rules }: ChainSpec): void {
+    for (const rule of rules) batch.addRule(this.spec.name, name, compileRule(rule, this.spec.family));
+  }
+
+  #set(name: string): SetState {
+    return this.#sets.get(name) ?? missing(name);
+  }
+
+  #add(batch: NftBatch, { elements, from, to }: Span): void {
+    const set = this.#set(elements.set);
+    set.count += to - from;
+    if (set.count > set.size) throw new SetFull(elements.set);
+    writeElements(batch, this.spec.name, set.shape, elements, from, to);
+  }
+
+  #remove(batch: NftBatch, { elements, from, to }: Span): void {
+    const set = this.#set(elements.set);
+    set.count -= to - from;
+    removeElements(batch, this.spec.name, set.shape, elements, from, to);
+  }
+
+  #changeGroup(
+    batch: NftBatch,
+    owner: string,
+    next: ElementGroup | null,
+    removed: Span[],
+    added: Span[],
+  ): void {
+    for (const need of next?.needs ?? []) this.#addFragment(batch, need);
+    const kept = changeGroup(this.#groups.get(owner) ?? null, next, (set) => this.#set(set).shape, {
+      add: (elements, from, to) => added.push({ elements, from, to }),
+      remove: (elements, from, to, replaced) => {
+        const isDeferred = !replaced && this.#set(elements.set).spec.removal === 'deferred';
+        (isDeferred ? this.#deferred : removed).push({ elements, from, to });
+      },
+    });
+    if (kept) this.#groups.set(owner, kept);
+    else this.#groups.delete(owner);
+  }
+
+  #addFragment(batch: NftBatch, fragment: Fragment): void {
+    if (this.#fragments.has(fragment)) return;
+    this.#fragments.add(fragment);
+    const table = this.spec.name;
+    for (const set of fragment.sets) {
+      if (this.#sets.has(set.name)) continue;
+      const state = stateOf(set, 0);
+      this.#sets.set(set.name, state);
+      addSet(batch, table, state);
+    }
+    const fresh = fragment.chains.filter(({ name }) => !this.#chains.has(name));
+    for (const chain of fresh) {
+      this.#chains.set(chain.name, chain);
+      batch.addChain(table, chain.name, chain.base);
+    }
+    for (const chain of fresh) this.#writeRules(batch, chain);
+    for (const chain of fragment.rules) {
+      this.#append(chain);
+      this.#writeRules(batch, chain);
+    }
+  }
+}
+
+const bySet = (a: Span, b: Span): number =>
+  a.elements.set < b.elements.set ? -1 : a.elements.set > b.elements.set ? 1 : 0;
+
+function addSet(batch: NftBatch, table: string, { spec, size }: SetState): void {
+  batch.addSet(table, Number.isFinite(size) ? { ...spec, size } : spec);
+}
+
+function missing(set: string): never {
+  throw new FairleadError(`no such set: ${set}`, { op: 'program nf_tables', code: 'ENOENT' });
+}
+
+function stateOf(spec: SetSpec, count: number): SetState {
+  // Interval sets use a varying number of elements, and rules add elements to dynamic sets: these are not counted.
+  const isCounted = spec.size === undefined && !spec.interval && !spec.dynamic;
+  const size = isCounted ? roomFor(count) : Number.POSITIVE_INFINITY;
+  return { spec, shape: shapeOf(spec), size, count: 0 };
+}
+
+/** The kernel rounds up to powers of two. */
+function roomFor(count: number): number {
+  return 2 ** Math.ceil(Math.log2(Math.max(MIN_SIZE, Math.ceil(count * 1.5))));
+}
