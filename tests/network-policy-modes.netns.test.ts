@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import type { Reach } from '../src/policy/who-can.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 
 /** NetworkPolicies mean the same in every mode, also for what goes through Services. */
@@ -154,6 +155,33 @@ for (const mode of MODES) {
     });
   });
 }
+
+test('explain --who-can names the rule that admits, and the pods that it selects', async () => {
+  const { out, error } = await cluster.fairlead('explain', '--who-can', 'near:http', '--json');
+  const reach = JSON.parse(out || error) as Reach;
+  assert.deepEqual(reach.isolatedBy, ['default/servers']);
+  assert.deepEqual(reach.admissions, [
+    {
+      policy: 'default/servers',
+      field: 'spec.ingress[0].from[0]',
+      peer: 'pods with role=friend in namespace default',
+      pods: ['default/friend', 'default/walled'],
+    },
+  ]);
+  assert.deepEqual(reach.allowed.toSorted(), ['default/friend', 'default/walled']);
+});
+
+test('packets that policies drop are counted, by direction and family', async () => {
+  const script = "fetch('http://127.0.0.1:10249/metrics').then((r) => r.text()).then(console.log)";
+  const { out, error } = await cluster.fairlead('exec', 'node/node-1', '--', process.execPath, '-e', script);
+  for (const family of ['ipv4', 'ipv6']) {
+    for (const direction of ['ingress', 'egress']) {
+      const series = `fairlead_policy_denied_packets_total{direction="${direction}",ip_family="${family}"}`;
+      const line = out.split('\n').find((one) => one.startsWith(series));
+      assert.ok(Number(line?.split(' ')[1]) > 0, `${series}: ${line}${error}`);
+    }
+  }
+});
 
 test('kill -9 of the agents: policies stay in force', async () => {
   assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);

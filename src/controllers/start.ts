@@ -23,6 +23,7 @@ import { startNamespaces } from './namespace.ts';
 import { startNodeIpam } from './node-ipam.ts';
 import { startNodeLifecycle } from './node-lifecycle.ts';
 import { startPodGarbage } from './pod-garbage.ts';
+import { startPolicyHints } from './policy-hints.ts';
 import { startReplicaSets } from './replica-set.ts';
 import { startResourceQuotas } from './resource-quota.ts';
 import { startScheduler } from './scheduler.ts';
@@ -117,6 +118,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startDisruptionBudgets(context);
     startServiceCidrs(context);
     startPodGarbage(context);
+    startPolicyHints(context);
     startEndpointSlices(context);
     startEndpoints(context);
     startEndpointMirroring(context);
