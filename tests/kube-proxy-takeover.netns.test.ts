@@ -22,7 +22,26 @@ let cluster: Cluster;
 let service: string;
 /** A configuration of the proxy alone: what else the agent made stays when it is cleaned up. */
 let proxyOnly: string;
+/** A configuration of the network policies alone. */
+let policyOnly: string;
 let kubeconfig: string;
+
+const FAIRLEAD = join(import.meta.dirname, '..', 'fairlead');
+const NEAR = `
+apiVersion: v1
+kind: Pod
+metadata: {name: near, labels: {app: near}}
+spec:
+  nodeName: node-1
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: fairlead, command: [sleep, infinity]}]
+`;
+const policy = (egress: string) => `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: near}
+spec: {podSelector: {matchLabels: {app: near}}, policyTypes: [Egress], egress: ${egress}}
+`;
 
 const onNode = (...words: string[]) =>
   execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, ...words], { encoding: 'utf8' });
@@ -76,6 +95,9 @@ describe('a node that kube-proxy carries', { skip }, () => {
     kubeconfig = own.kubeconfig;
     proxyOnly = join(folder, 'proxy-only.json');
     writeFileSync(proxyOnly, JSON.stringify({ ...own, network: null, dns: null, policy: null }));
+    policyOnly = join(folder, 'policy-only.json');
+    const none = { proxy: null, network: null, dns: null, pods: null, loadBalancer: null };
+    writeFileSync(policyOnly, JSON.stringify({ ...own, ...none, policy: {} }));
   });
   after(() => cluster?.down());
 
@@ -124,4 +146,43 @@ describe('a node that kube-proxy carries', { skip }, () => {
       assert.equal((await connection.stop()).answers.size, 1);
     });
   }
+
+  test('an agent with policy alone enforces policies beside kube-proxy, and its cleanup removes just these', async () => {
+    await cluster.apply(NEAR);
+    await cluster.ask('wait', '--for=condition=Ready', 'pod', 'near', '--timeout=60s');
+    await killAgent();
+    assert.equal((await fairleadOnNode('cleanup', '--config', proxyOnly)).status, 0);
+    const kubeProxy = await startKubeProxy('iptables');
+    const answers = async () =>
+      (await cluster.request('near', `http://${service}`, '--count', '1', '--timeout', '1000')).answers;
+    const isAnswered = async () => Object.keys(await answers()).length > 0;
+    let agent: ChildProcess | null = null;
+    try {
+      await eventually(isAnswered, Boolean);
+      await cluster.apply(policy('[]'));
+      assert.ok(await isAnswered(), 'nothing enforces policies on the node yet');
+      agent = spawn(
+        'ip',
+        ['netns', 'exec', `fl-${cluster.name}-node-1`, FAIRLEAD, 'agent', '--config', policyOnly],
+        { stdio: 'ignore' },
+      );
+      await eventually(isAnswered, (answered) => !answered);
+      await cluster.apply(policy('[{to: [{podSelector: {matchLabels: {app: hello}}}]}]'));
+      await eventually(isAnswered, Boolean);
+      agent.kill('SIGKILL');
+      await once(agent, 'exit');
+      agent = null;
+      const foreign = onNode('iptables-save', '-t', 'nat');
+      assert.match(onNode('nft', 'list', 'tables'), /fairlead-policy/);
+      assert.equal((await fairleadOnNode('cleanup', '--config', policyOnly)).status, 0);
+      assert.doesNotMatch(onNode('nft', 'list', 'tables'), /fairlead-policy/);
+      const chains = (text: string) => text.split('\n').filter((line) => line.startsWith('-A'));
+      assert.deepEqual(chains(onNode('iptables-save', '-t', 'nat')), chains(foreign));
+    } finally {
+      agent?.kill('SIGKILL');
+      await stopKubeProxy(kubeProxy);
+      await cluster.ask('delete', 'networkpolicy', 'near', '--ignore-not-found');
+      await startAgent();
+    }
+  });
 });
