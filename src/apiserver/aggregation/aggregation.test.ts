@@ -38,7 +38,23 @@ const ANSWERS: Readonly<Record<string, object>> = {
   '/openapi/v3': {
     paths: { 'apis/sea.example.com/v1': { serverRelativeURL: '/openapi/v3/apis/sea.example.com/v1?hash=A' } },
   },
-  '/openapi/v3/apis/sea.example.com/v1': { openapi: '3.0.0', info: { title: 'sea' } },
+  '/openapi/v3/apis/sea.example.com/v1': {
+    openapi: '3.0.0',
+    info: { title: 'sea' },
+    paths: {
+      '/apis/sea.example.com/v1/': { get: { responses: {} } },
+      '/api/v1/nodes': { get: { responses: {}, description: 'not its own' } },
+    },
+    components: {
+      schemas: {
+        'com.example.sea.v1.Fish': {
+          type: 'object',
+          properties: { fins: { type: 'integer' } },
+          'x-kubernetes-group-version-kind': [{ group: 'sea.example.com', version: 'v1', kind: 'Fish' }],
+        },
+      },
+    },
+  },
 };
 
 async function answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -176,6 +192,14 @@ test('discovery and OpenAPI show the group beside this server’s own', async ()
   assert.equal(found.versions[0].resources[0].subresources[0].subresource, 'status');
   const index = (await request('GET', '/openapi/v3')).body.paths['apis/sea.example.com/v1'];
   assert.equal((await request('GET', index.serverRelativeURL)).body.info.title, 'sea');
+});
+
+test('OpenAPI v2 has the definitions and paths of the group', async () => {
+  const { body } = await request('GET', '/openapi/v2');
+  assert.deepEqual(body.definitions['com.example.sea.v1.Fish'].properties, { fins: { type: 'integer' } });
+  assert.ok(body.paths['/apis/sea.example.com/v1/']);
+  assert.ok(body.definitions['io.k8s.api.core.v1.Pod']);
+  assert.notEqual(body.paths['/api/v1/nodes'].get.description, 'not its own');
 });
 
 test('a server with a certificate of another authority is not available, unless it need not be checked', async () => {

@@ -42,6 +42,8 @@ export interface Aggregator {
   versions(): readonly RemoteVersion[];
   /** The OpenAPI v3 paths of the servers that are available. Those that do not answer are left out. */
   openapiPaths(): Promise<Readonly<Record<string, unknown>>>;
+  /** The OpenAPI v3 document of a path in `openapiPaths`; null where its server does not answer. */
+  openapiDocument(path: string): Promise<JsonObject | null>;
   close(): void;
 }
 
@@ -253,6 +255,18 @@ export function createAggregator(options: AggregatorOptions): Aggregator {
           }),
       );
       return Object.fromEntries(all.flat());
+    },
+    async openapiDocument(path) {
+      const api = apis.get(path.replace(/^apis\//, ''));
+      if (!api) return null;
+      try {
+        const document = await client.read(api, `/openapi/v3/${path}`, CHECK_USER, CHECK_MS);
+        if (isObject(document)) return document;
+        throw new Error('the document is not an object');
+      } catch (error) {
+        logger.warn({ api: api.name, error: messageOf(error) }, 'failed to read the OpenAPI document');
+        return null;
+      }
     },
     close() {
       isClosed = true;

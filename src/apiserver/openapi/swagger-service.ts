@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
+import { messageOf } from '../../lib/errors.ts';
+import { isObject, type JsonObject } from '../object.ts';
 import { parseAccept } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
 import type { RequestContext } from '../requests/request-context.ts';
@@ -12,6 +14,8 @@ interface Rendered {
   readonly json: Buffer;
   protobuf(): Buffer;
   readonly hash: string;
+  /** The document of an aggregated server is missing. */
+  readonly isPartial: boolean;
 }
 
 const PROTOBUF = 'com.github.proto-openapi.spec.v2.v1.0+protobuf';
@@ -26,10 +30,15 @@ export function createSwaggerService(): SwaggerService {
   return async (services, context) => {
     const isProtobuf = wantsProtobuf(context.request.headers['accept'] ?? '');
     const { paths } = (await services.schema.openapiIndex()) as { paths: Record<string, unknown> };
+    const remote = await services.aggregator.openapiPaths();
     // The index names each group-version's document with its hash.
-    const index = JSON.stringify(paths);
-    if (rendered?.index !== index) rendered = { index, document: render(services, Object.keys(paths)) };
+    const index = JSON.stringify([paths, remote]);
+    if (rendered?.index !== index) {
+      rendered = { index, document: render(services, Object.keys(paths), Object.keys(remote)) };
+    }
     const document = await rendered.document;
+    // A server that did not answer is asked again.
+    if (document.isPartial) rendered = null;
     const etag = `"${document.hash}${isProtobuf ? '-protobuf' : ''}"`;
     const headers: Record<string, string> = {
       'content-type': isProtobuf ? `application/${PROTOBUF}` : 'application/json',
@@ -44,10 +53,25 @@ export function createSwaggerService(): SwaggerService {
   };
 }
 
-async function render(services: ApiServices, paths: readonly string[]): Promise<Rendered> {
-  const found = await Promise.all(paths.map((path) => services.schema.openapiDocument(path)));
+async function render(
+  services: ApiServices,
+  paths: readonly string[],
+  remote: readonly string[],
+): Promise<Rendered> {
+  const { schema, aggregator, version } = services;
+  const found = await Promise.all(paths.map((path) => schema.openapiDocument(path)));
   const documents = found.flatMap((one) => (one ? [JSON.parse(one.json.toString())] : []));
-  const document = swaggerDocument(documents, services.version.gitVersion);
+  const others = await Promise.all(
+    remote
+      .filter((path) => !paths.includes(path))
+      .map(async (path) => {
+        const own = await aggregator.openapiDocument(path);
+        return own && limitedTo(services, path, own);
+      }),
+  );
+  // This server's documents come first: their definitions stay as they are.
+  const all = [...documents, ...others.filter((one) => one !== null)];
+  const document = swaggerDocument(all, version.gitVersion);
   const json = Buffer.from(JSON.stringify(document));
   let protobuf: Buffer | null = null;
   return {
@@ -56,8 +80,24 @@ async function render(services: ApiServices, paths: readonly string[]): Promise<
       protobuf ??= encodeSwagger(document);
       return protobuf;
     },
+    isPartial: others.includes(null),
     hash: createHash('sha256').update(json).digest('hex').slice(0, 32).toUpperCase(),
   };
+}
+
+/** The document of another server, without paths that are not its own; empty where it cannot be converted. */
+function limitedTo(services: ApiServices, path: string, document: JsonObject): JsonObject {
+  const root = `/${path}`;
+  const paths = isObject(document['paths']) ? document['paths'] : {};
+  const own = Object.entries(paths).filter(([path]) => path === `${root}/` || path.startsWith(`${root}/`));
+  const limited = { ...document, paths: Object.fromEntries(own) };
+  try {
+    swaggerDocument([limited], '');
+    return limited;
+  } catch (error) {
+    services.logger.warn({ path, error: messageOf(error) }, 'failed to convert an OpenAPI document');
+    return {};
+  }
 }
 
 /** Throws StatusError 406 for a client that takes neither form. */
