@@ -32,6 +32,22 @@ spec:
         readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}
 `;
 
+const ORDERED = `apiVersion: v1
+kind: Namespace
+metadata: {name: ordered}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kept, namespace: ordered}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: held, namespace: ordered, finalizers: [example.com/held]}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: host, command: [sleep, infinity]}]
+`;
+
 const STEPS: readonly Step[] = [
   { run: 'version', sees: /Server Version: v1\.36\.0/ },
   { run: 'api-resources', sees: /endpointslices +discovery\.k8s\.io\/v1 +true +EndpointSlice/ },
@@ -113,6 +129,17 @@ const STEPS: readonly Step[] = [
   { run: 'delete pod shell --grace-period=0', sees: /pod "shell" (force )?deleted/ },
   { run: 'delete namespace shop', sees: /namespace "shop" deleted/ },
   { run: 'get namespace shop', fails: /namespaces "shop" not found/ },
+  { run: 'apply -f -', input: ORDERED, sees: /pod\/held created/ },
+  { run: 'delete namespace ordered --wait=false', sees: /namespace "ordered" deleted/ },
+  // Pods go first: while one lingers, the rest of the namespace stays.
+  {
+    run: 'wait --for=condition=NamespaceContentRemaining namespace/ordered --timeout=30s',
+    sees: /condition met/,
+  },
+  { run: 'get configmap kept -n ordered -o name', sees: /configmap\/kept/ },
+  { run: `patch pod held -n ordered --type=merge -p '{"metadata":{"finalizers":null}}'`, sees: /patched/ },
+  { run: 'wait --for=delete namespace/ordered --timeout=30s' },
+  { run: 'get configmap kept -n ordered', fails: /not found/ },
 ];
 
 const PROGRAMS: readonly { readonly name: string; readonly find: () => string | null | undefined }[] = [
