@@ -32,6 +32,11 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
     reason: "the proxy opens connections of its own: the server sees the node's address (docs/userspace.md)",
   },
   {
+    name: 'Aggregator Should be able to support the 1.17 Sample API Server',
+    failure: 'error waiting for deployment "sample-apiserver-deployment"',
+    reason: 'the test bed has no image sample-apiserver; tests/manifests/aggregated-api.yaml does the same',
+  },
+  {
     name: 'ImageVolume should succeed with pod and pull policy of Always',
     failure: 'command terminated with exit code 1',
     reason: 'the test bed builds the image kitten without /etc/os-release, which the spec reads',
