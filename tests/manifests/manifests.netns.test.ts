@@ -9,7 +9,16 @@ import { type Cluster, startCluster } from '../testing/cluster.ts';
 
 const manifest = (name: string) => join(import.meta.dirname, `${name}.yaml`);
 const UP = ['guestbook', 'ingress-controller', 'ingress', 'wordpress', 'operator', 'pipeline'];
-const KUBECTL = ['backup', 'chart', 'gateway-crds', 'log-collector', 'monitoring', 'redis', 'sock-shop'];
+const KUBECTL = [
+  'aggregated-api',
+  'backup',
+  'chart',
+  'gateway-crds',
+  'log-collector',
+  'monitoring',
+  'redis',
+  'sock-shop',
+];
 
 let cluster: Cluster;
 before(async () => {
@@ -206,6 +215,54 @@ describe('ingress controller', () => {
       ),
       /admission webhook "validate\.edge-router\.example\.com" denied the request: annotation edge-router\.example\.com\/server-snippet is not allowed/,
     );
+  });
+});
+
+describe('an API server behind the cluster’s', () => {
+  before(async () => {
+    await rolledOut('sea', 'deployment/sea-api');
+    await cluster.ask('wait', '--for=condition=Available', 'apiservice/v1.sea.example.com', '--timeout=60s');
+  });
+  test('its kinds are found and read as those of the cluster', async () => {
+    assert.match(
+      await cluster.ask('api-resources', '--api-group=sea.example.com'),
+      /fishes +fi +sea\.example\.com\/v1 +false +Fish/,
+    );
+    assert.equal(
+      await cluster.ask('get', 'fi', '-o', 'name'),
+      'fish.sea.example.com/cod\nfish.sea.example.com/ray',
+    );
+    assert.equal(await cluster.ask('get', 'fish', 'ray', '-o', 'jsonpath={.spec.fins}'), '2');
+  });
+  test('it is told who asks', async () => {
+    const path = '/apis/sea.example.com/v1/fishes';
+    const list = await cluster.ask('get', '--raw', path, '--as=nemo', '--as-group=system:masters');
+    assert.equal(JSON.parse(list).metadata.annotations.user, 'nemo');
+    await assert.rejects(
+      cluster.ask('get', 'fish', 'eel', '--as=dory', '--as-group=system:masters'),
+      /dory asked for eel/,
+    );
+  });
+  test('who may not is refused before', async () => {
+    await assert.rejects(
+      cluster.ask('get', 'fishes', '--as=nemo'),
+      /fishes\.sea\.example\.com is forbidden: User "nemo" cannot list resource "fishes"/,
+    );
+  });
+  test('while it is not there, its group alone is unavailable', async () => {
+    await cluster.ask('-n', 'sea', 'scale', 'deployment/sea-api', '--replicas=0');
+    await cluster.ask(
+      'wait',
+      '--for=condition=Available=False',
+      'apiservice/v1.sea.example.com',
+      '--timeout=60s',
+    );
+    await assert.rejects(
+      cluster.ask('get', '--raw', '/apis/sea.example.com/v1/fishes'),
+      /ServiceUnavailable|unavailable/i,
+    );
+    assert.match(await cluster.ask('get', 'namespace', 'sea', '-o', 'name'), /namespace\/sea/);
+    await cluster.ask('delete', 'apiservice/v1.sea.example.com');
   });
 });
 
