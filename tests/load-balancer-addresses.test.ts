@@ -99,9 +99,9 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
 
   test('an address that another has is refused by an event that says who', async () => {
     await create('c', {}, '192.0.2.2');
-    await untilAllocated('c', 'False AddressTaken: 192.0.2.2 is taken by Service default/b');
+    await untilAllocated('c', 'False AddressTaken: 192.0.2.2 is in use by Service default/b');
     const event = await untilEvent('c', 'AddressTaken');
-    assert.deepEqual([event.type, event.message], ['Warning', '192.0.2.2 is taken by Service default/b']);
+    assert.deepEqual([event.type, event.message], ['Warning', '192.0.2.2 is in use by Service default/b']);
   });
 
   test('it is given as soon as the other is deleted', async () => {
@@ -113,7 +113,7 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     await create('d');
     await untilAllocated('d', 'True Allocated: 192.0.2.3 from pool first');
     await create('e');
-    const message = 'every IPv4 address is taken (first: 192.0.2.1-192.0.2.3)';
+    const message = 'every IPv4 address is in use (first: 192.0.2.1-192.0.2.3)';
     await untilAllocated('e', `False PoolExhausted: ${message}`);
     assert.equal((await untilEvent('e', 'PoolExhausted')).message, message);
     await plane.client.patch(
@@ -139,7 +139,7 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     await create('late');
     await untilAllocated(
       'late',
-      'False PoolExhausted: every IPv4 address is taken (first: 192.0.2.1-192.0.2.3)',
+      'False PoolExhausted: every IPv4 address is in use (first: 192.0.2.1-192.0.2.3)',
     );
     await remove('late');
     assert.deepEqual(
@@ -155,13 +155,13 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     const event = await untilEvent('a', 'AddressChanged');
     assert.equal(
       event.message,
-      '192.0.2.1 is in no pool any more; the Service now has 192.0.2.4 from pool second',
+      '192.0.2.1 is no longer in any pool; the Service now has 192.0.2.4 from pool second',
     );
     await untilAllocated('e', 'True Allocated: 192.0.2.3 from pool second');
     // Asked for what is in no pool: it has none, rather than another.
     await untilAllocated(
       'c',
-      'False AddressNotInPool: 192.0.2.2 is in none of the pools for this Service (second: 192.0.2.3-192.0.2.9)',
+      'False AddressNotInPool: 192.0.2.2 is not in the pools for this Service (second: 192.0.2.3-192.0.2.9)',
     );
   });
 

@@ -40,7 +40,7 @@ describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
     await node.createPod('second', { containers: [web(18080)] });
     const { status } = await failed('second');
     assert.equal(status.reason, 'NodePorts');
-    assert.match(status.message, /port 18080\/TCP of the node belongs to pod default\/web already/);
+    assert.match(status.message, /host port 18080\/TCP is already in use by pod default\/web/);
     await node.removePod('web');
     await node.removePod('second');
     await assert.rejects(fetch('http://172.30.9.11:18080/'));

@@ -73,14 +73,14 @@ const CASES: [string, Wish[], string[]][] = [
   ['what a node has is left out', [{ name: 'a' }, { name: 'b' }], ['10.0.0.3']],
   ['a family each', [{ name: 'a', families: ['IPv6', 'IPv4'] }], ['fd00::1', '10.0.0.1']],
   [
-    'every address is taken',
+    'every address is in use',
     [{ name: 'a' }, { name: 'b' }, { name: 'c' }],
-    ['PoolExhausted: every IPv4 address is taken (default: 10.0.0.1-10.0.0.3)'],
+    ['PoolExhausted: every IPv4 address is in use (default: 10.0.0.1-10.0.0.3)'],
   ],
   [
     'one family is exhausted, the other is given',
     [{ name: 'a' }, { name: 'b' }, { name: 'c', families: ['IPv4', 'IPv6'] }],
-    ['fd00::1', 'PoolExhausted: every IPv4 address is taken (default: 10.0.0.1-10.0.0.3)'],
+    ['fd00::1', 'PoolExhausted: every IPv4 address is in use (default: 10.0.0.1-10.0.0.3)'],
   ],
   ['asked for by annotation', [{ name: 'a', ask: '10.0.0.3' }], ['10.0.0.3']],
   ['asked for by spec.loadBalancerIP', [{ name: 'a', field: '10.0.0.3' }], ['10.0.0.3']],
@@ -102,17 +102,17 @@ const CASES: [string, Wish[], string[]][] = [
   [
     'asked for what another has',
     [{ name: 'a' }, { name: 'b', ask: '10.0.0.1' }],
-    ['AddressTaken: 10.0.0.1 is taken by Service default/a'],
+    ['AddressTaken: 10.0.0.1 is in use by Service default/a'],
   ],
   [
     'asked for what a node has',
     [{ name: 'a', ask: '10.0.0.2' }],
-    ['AddressTaken: 10.0.0.2 is taken by node node-1'],
+    ['AddressTaken: 10.0.0.2 is in use by node node-1'],
   ],
   [
     'asked for what no pool has',
     [{ name: 'a', ask: '10.9.0.1' }],
-    ['AddressNotInPool: 10.9.0.1 is in none of the pools for this Service (default: 10.0.0.1-10.0.0.3)'],
+    ['AddressNotInPool: 10.9.0.1 is not in the pools for this Service (default: 10.0.0.1-10.0.0.3)'],
   ],
   [
     'asked for nonsense',
@@ -155,7 +155,7 @@ const CASES: [string, Wish[], string[]][] = [
       { name: 'b', ask: '10.0.0.3', ports: [443], ...(second ? { key: second } : {}), namespace: 'other' },
     ],
     [
-      `AddressTaken: 10.0.0.3 is taken by Service default/a; both need the same annotation ${SHARING_KEY} to share it`,
+      `AddressTaken: 10.0.0.3 is in use by Service default/a; both need the same annotation ${SHARING_KEY} to share it`,
     ],
   ]),
   [
@@ -173,7 +173,7 @@ const CASES: [string, Wish[], string[]][] = [
       { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' },
     ],
     [
-      'AddressTaken: 10.0.0.3 is taken by Service default/a; with externalTrafficPolicy Local on either, both need it and equal selectors to share it',
+      'AddressTaken: 10.0.0.3 is in use by Service default/a; with externalTrafficPolicy: Local on either, both need it and equal selectors to share it',
     ],
   ],
   [
@@ -182,7 +182,7 @@ const CASES: [string, Wish[], string[]][] = [
       { name: 'a', ask: '10.0.0.3', ports: [80, 443], key: 'k' },
       { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' },
     ],
-    ['AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 443/TCP, too'],
+    ['AddressTaken: 10.0.0.3 is in use by Service default/a, which has port 443/TCP, too'],
   ],
   [
     'one that did not ask shares with no other',
@@ -190,7 +190,7 @@ const CASES: [string, Wish[], string[]][] = [
       { name: 'a', ports: [80] },
       { name: 'b', ask: '10.0.0.1', ports: [443] },
     ],
-    ['AddressTaken: 10.0.0.1 is taken by Service default/a'],
+    ['AddressTaken: 10.0.0.1 is in use by Service default/a'],
   ],
 ];
 for (const [what, wishes, expected] of CASES) {
@@ -246,7 +246,7 @@ describe('over time', () => {
     got(table, { name: 'a' });
     got(table, { name: 'b' });
     const [kept, refusal] = got(table, { name: 'b', ask: '10.0.0.1' });
-    assert.deepEqual([kept, refusal], ['10.0.0.3', 'AddressTaken: 10.0.0.1 is taken by Service default/a']);
+    assert.deepEqual([kept, refusal], ['10.0.0.3', 'AddressTaken: 10.0.0.1 is in use by Service default/a']);
     table.release('default/a');
     assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.1' }), ['10.0.0.1']);
     assert.deepEqual(table.holders('10.0.0.3'), []);
@@ -258,7 +258,7 @@ describe('over time', () => {
     got(table, { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' });
     assert.deepEqual(table.holders('10.0.0.3'), ['default/a', 'default/b']);
     assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.3', ports: [443, 80], key: 'k' }), [
-      'AddressTaken: 10.0.0.3 is taken by Service default/a, which has port 80/TCP, too',
+      'AddressTaken: 10.0.0.3 is in use by Service default/a, which has port 80/TCP, too',
     ]);
   });
 });
@@ -277,7 +277,7 @@ describe('pools', () => {
     assert.deepEqual(got(table, { name: 'b', labels: { app: 'web' } }), ['10.2.0.7']);
     assert.deepEqual(got(table, { name: 'c' }), ['NoPool: no pool has IPv4 addresses for this Service']);
     assert.deepEqual(got(table, { name: 'd', ask: '10.1.0.2' }), [
-      'AddressNotInPool: 10.1.0.2 is in none of the pools for this Service',
+      'AddressNotInPool: 10.1.0.2 is not in the pools for this Service',
     ]);
   });
 
@@ -340,7 +340,7 @@ describe('pools', () => {
   test('one that is malformed is refused by name', () => {
     assert.throws(
       () => tableOf({ name: 'p', ranges: ['10.1.0.9-10.1.0.1'] }),
-      /pool p: "10.1.0.9-10.1.0.1" is neither/,
+      /pool p: "10.1.0.9-10.1.0.1" is not a network/,
     );
   });
 });

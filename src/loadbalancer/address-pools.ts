@@ -118,7 +118,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
         return `Service ${holder}; both need the same annotation ${SHARING_KEY} to share it`;
       // One node announces for both: it must have endpoints of both.
       if (mine.endpoints !== theirs.endpoints)
-        return `Service ${holder}; with externalTrafficPolicy Local on either, both need it and equal selectors to share it`;
+        return `Service ${holder}; with externalTrafficPolicy: Local on either, both need it and equal selectors to share it`;
       const clash = [...mine.ports].find((port) => theirs.ports.has(port));
       if (clash !== undefined) return `Service ${holder}, which has port ${clash}, too`;
     }
@@ -167,13 +167,13 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
           if (!inPools(from, wanted)) {
             refusals.push({
               reason: 'AddressNotInPool',
-              message: `${wanted} is in none of the pools for this Service${poolList(from, family)}`,
+              message: `${wanted} is not in the pools for this Service${poolList(from, family)}`,
             });
             return kept;
           }
           const other = obstacle(key, wanted, mine);
           if (other === null) return wanted;
-          refusals.push({ reason: 'AddressTaken', message: `${wanted} is taken by ${other}` });
+          refusals.push({ reason: 'AddressTaken', message: `${wanted} is in use by ${other}` });
           return kept;
         }
         if (kept !== null) return kept;
@@ -187,7 +187,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
         refusals.push(
           list === ''
             ? { reason: 'NoPool', message: noPool(service, from, family) }
-            : { reason: 'PoolExhausted', message: `every ${NAMES[family]} address is taken${list}` },
+            : { reason: 'PoolExhausted', message: `every ${NAMES[family]} address is in use${list}` },
         );
         return null;
       };
@@ -242,7 +242,7 @@ function compilePool(pool: LoadBalancerPool): Pool {
     const range = parseAddressRange(text);
     if (range) return range;
     throw new FairleadError(
-      `pool ${pool.name}: ${JSON.stringify(text)} is neither a network (10.0.0.0/28) nor a range (10.0.0.1-10.0.0.9)`,
+      `pool ${pool.name}: ${JSON.stringify(text)} is not a network (10.0.0.0/28) or a range (10.0.0.1-10.0.0.9)`,
       { op: 'read load-balancer pools', code: 'bad-config', object: pool.name },
     );
   });

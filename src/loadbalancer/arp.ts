@@ -44,7 +44,7 @@ export function readArp(frame: Uint8Array): ArpPacket | null {
   };
 }
 
-/** The frame of an ARP packet from `senderMac` to a station, or to all. */
+/** Returns the frame of an ARP packet from `senderMac`, unicast or broadcast. */
 export function arpFrame(to: Mac, packet: ArpPacket): Uint8Array {
   const payload = new Uint8Array(LENGTH);
   payload.set([0, 1, 0x08, 0x00, 6, 4, 0, OPERATIONS[packet.operation]]);
@@ -55,7 +55,7 @@ export function arpFrame(to: Mac, packet: ArpPacket): Uint8Array {
   return ethernetFrame(to, packet.senderMac, ETHERTYPE.arp, payload);
 }
 
-/** The answer to a request: that its target is at `mac`. */
+/** Returns the reply to a request, with the target's `mac`. */
 export function arpReply(request: ArpPacket, mac: Mac): Uint8Array {
   return arpFrame(request.senderMac, {
     operation: 'reply',
@@ -67,8 +67,8 @@ export function arpReply(request: ArpPacket, mac: Mac): Uint8Array {
 }
 
 /**
- * Tells everybody that `address` is at `mac` (RFC 5227, section 3): as a request and as a reply, since some stacks
- * heed only one of them.
+ * Returns gratuitous announcements of `address` at `mac` (RFC 5227, section 3): as a request and as a reply, since some
+ * stacks accept only one of them.
  */
 export function gratuitousArp(address: string, mac: Mac): Uint8Array[] {
   const packet = { senderMac: mac, sender: address, target: address };

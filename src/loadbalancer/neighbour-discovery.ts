@@ -41,7 +41,7 @@ export const NEIGHBOUR_FILTER: readonly FilterInstruction[] = [
   [0x06, 0, 0, 0],
 ];
 
-/** Reads an Ethernet frame; null for everything that RFC 4861, sections 7.1.1 and 7.1.2, says to ignore. */
+/** Parses an Ethernet frame; null: to be ignored by RFC 4861, sections 7.1.1 and 7.1.2. */
 export function readNeighbourMessage(frame: Uint8Array): NeighbourMessage | null {
   if (frame.length < ICMP_AT + 24) return null;
   const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
@@ -79,7 +79,7 @@ export function readNeighbourMessage(frame: Uint8Array): NeighbourMessage | null
   };
 }
 
-/** The answer to a solicitation: that its target is at `mac`. To all nodes when the asker has no address yet (duplicate detection). */
+/** Returns the answer to a solicitation, with the target's `mac`. To all nodes if the sender has no address yet (duplicate detection). */
 export function neighbourReply(solicitation: NeighbourMessage, mac: Mac): Uint8Array {
   if (solicitation.source === UNSPECIFIED) return unsolicitedAdvertisement(solicitation.target, mac);
   return advertisementFrame(
@@ -91,18 +91,18 @@ export function neighbourReply(solicitation: NeighbourMessage, mac: Mac): Uint8A
   );
 }
 
-/** Tells everybody that `address` is at `mac`. */
+/** Returns an unsolicited advertisement of `address` at `mac` to all nodes. */
 export function unsolicitedAdvertisement(address: string, mac: Mac): Uint8Array {
   return advertisementFrame(multicastMac(ALL_NODES), mac, address, ALL_NODES, OVERRIDE);
 }
 
-/** The question who has `target`, asked from `source`. */
+/** Returns a solicitation for `target` from `source`. */
 export function solicitationFrame(target: string, source: string, mac: Mac): Uint8Array {
   const group = solicitedNodeGroup(target);
   return neighbourFrame(multicastMac(group), mac, source, group, SOLICITATION, 0, target, OPTION_SOURCE);
 }
 
-/** The multicast group in which questions for an address are asked (RFC 4291, section 2.7.1). */
+/** Returns the solicited-node multicast group of an address (RFC 4291, section 2.7.1). */
 export function solicitedNodeGroup(address: string): string {
   const bytes = addressBytes(address) ?? new Uint8Array(16);
   const group = addressBytes('ff02::1:ff00:0') ?? new Uint8Array(16);

@@ -18,7 +18,7 @@ import {
 type Status = NonNullable<Service['status']>;
 type Condition = NonNullable<Status['conditions']>[number];
 
-/** What a Service is told in an event. */
+/** The reason and message of an event. */
 export interface AddressEvent {
   readonly type: 'Normal' | 'Warning';
   readonly reason: string;
@@ -39,7 +39,7 @@ export interface Assignment {
  * return the keys ("namespace/name") of the Services to assign again.
  */
 export interface ServiceAddresses {
-  /** Takes over the addresses in the status of Services, the oldest first. Call it before `assign`. */
+  /** Adopts the addresses in the status of Services, the oldest first. Call it before `assign`. */
   adopt(services: readonly Service[]): void;
   /** `node` null: it was deleted. Addresses of nodes are not given to Services. */
   setNode(name: string, node: Node | null): string[];
@@ -47,7 +47,7 @@ export interface ServiceAddresses {
   setAnnouncer(address: string, node: string | null): string[];
   /** Assigns addresses to a Service that wants some. `nowMs`: time of changed conditions. */
   assign(service: Service, nowMs: number): Assignment;
-  /** Frees the addresses of a Service that is gone, or wants none any longer. */
+  /** Releases the addresses of a Service that was deleted, or no longer needs any. */
   release(key: string): string[];
 }
 
@@ -158,10 +158,10 @@ export function createServiceAddresses(options: Omit<AddressTableOptions, 'other
     const family = address.includes(':') ? 'IPv6' : 'IPv4';
     if (!(service.spec?.ipFamilies ?? []).includes(family)) return `is not needed any more (no ${family})`;
     if (nodeAddresses.has(address)) return `is an address of node ${nodeAddresses.get(address)}`;
-    if (table.poolOf(address) === null) return 'is in no pool any more';
+    if (table.poolOf(address) === null) return 'is no longer in any pool';
     const other = table.holders(address).find((key) => key !== keyOf(service));
     if (other !== undefined) return `belongs to Service ${other}`;
-    return 'is not what the Service asks for, or in a pool that is not for it';
+    return 'is not requested by the Service, or is in a pool that does not select it';
   }
 }
 
@@ -171,7 +171,7 @@ export function releasedStatus(service: Service): {
   readonly event: AddressEvent | null;
 } {
   const addresses = ingressAddresses(service);
-  const message = `${addresses.join(', ')}: free again, since the Service is no longer of type LoadBalancer`;
+  const message = `${addresses.join(', ')}: released, because the Service is no longer of type LoadBalancer`;
   return {
     status: statusWith(service, [], []),
     event: addresses.length > 0 ? { type: 'Normal', reason: 'AddressReleased', message } : null,

@@ -153,8 +153,7 @@ export function startSession(options: SessionOptions): Session {
       const lease = await read();
       // The answer to a renewal was lost, or somebody edited the labels.
       if (lease?.spec?.holderIdentity === session.identity) session.lease = lease;
-      else if (held === session)
-        lose(`its session was ended by another node, or its Lease ${name} was changed`);
+      else if (held === session) lose(`another node ended the session, or the Lease ${name} was changed`);
       return false;
     }
   };

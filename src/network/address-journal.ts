@@ -7,32 +7,32 @@ import type { HostPort } from './host-ports.ts';
 /** The addresses of a pod. */
 export interface AddressRecord {
   readonly uid: string;
-  /** "namespace/name", for people reading the file. */
+  /** "namespace/name", for humans who read the file. */
   readonly pod: string;
   readonly ips: readonly string[];
-  /** Ports of the node that lead to the pod; absent: none. */
+  /** Host ports of the pod; absent: none. */
   readonly hostPorts?: readonly HostPort[];
 }
 
-/** What the file's lines say, in the order of events. */
+/** The contents of the file's lines, in the order of events. */
 type Line = { readonly take: AddressRecord } | { readonly free: string };
 
-/** The file is rewritten when it has this many lines more than records. */
+/** The file is rewritten when its lines exceed its records by this number. */
 const SLACK = 1000;
 
 /**
- * A file of pod addresses taken and freed, one JSON line an event, appended to. It survives the agent's death: a line
- * cut off by it is passed over. It need not survive the machine's: neither do the pods, and nothing is synced. On a full
- * disk addresses cannot be taken; they can be freed, which is written down once there is room.
+ * An append-only file of allocated and released pod addresses, one JSON line per event. It survives a crash of the agent: a
+ * truncated line is skipped. It need not survive a reboot, since pods do not either, so it is not synced. On a full disk
+ * addresses cannot be allocated, but released; releases are written once there is room.
  */
 export class AddressJournal {
   readonly #file: string;
   #fd: number;
   #lines = 0;
-  /** Text that a full disk did not take. */
+  /** Text that could not be written to a full disk. */
   #unwritten = '';
   readonly #records = new Map<string, AddressRecord>();
-  /** The addresses last given out, kept when their record is gone: the turn goes on behind them. */
+  /** The last allocated addresses, kept after their record is removed: the next allocation continues after them. */
   #last: AddressRecord | null = null;
 
   constructor(file: string) {
@@ -50,7 +50,7 @@ export class AddressJournal {
     return this.#records;
   }
 
-  /** The addresses given out last, whether or not they are in use still. */
+  /** The last allocated addresses, even if they have been released. */
   get last(): AddressRecord | null {
     return this.#last;
   }
@@ -93,7 +93,7 @@ export class AddressJournal {
     }
     ftruncateSync(this.#fd, size);
     if (cause !== undefined && !isDiskFull(cause)) throw cause;
-    throw new FairleadError(`failed to write down a pod's addresses: the disk of ${this.#file} is full`, {
+    throw new FairleadError(`failed to record a pod's addresses: the disk of ${this.#file} is full`, {
       op: 'take addresses',
       code: 'ENOSPC',
       object: this.#file,
@@ -113,7 +113,7 @@ export class AddressJournal {
     }
   }
 
-  /** Rewrites the file without ended records; on a full disk the file stays as it is. */
+  /** Rewrites the file without released records; on a full disk the file is unchanged. */
   #rewrite(): void {
     const lines: Line[] = [...this.#records.values()].map((take) => ({ take }));
     const last = this.#last;

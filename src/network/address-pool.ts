@@ -1,18 +1,18 @@
 import { addressAt, type Cidr, cidrSize, indexInCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 
-/** Of an IPv6 network, this many addresses are given out before they begin to repeat. */
+/** The number of addresses of an IPv6 network that are allocated before the first is reused. */
 const MAX_SIZE = 1n << 32n;
 
 /**
- * Addresses of one network, given out in turn: one that was returned comes again only after all others, so that
- * what still speaks to its last owner does not reach the next. The network's own address, the gateway (number 1)
- * and an IPv4 network's broadcast address are never given out.
+ * Allocates addresses of one network in turn: a released address is reused only after all others, so that traffic to its
+ * previous owner does not reach the next. The network's own address, the gateway (number 1) and an IPv4 network's
+ * broadcast address are never allocated.
  */
 export class AddressPool {
   readonly cidr: Cidr;
   readonly #taken = new Set<bigint>();
-  /** One past the last address that may be given out. */
+  /** One past the last address that may be allocated. */
   readonly #end: bigint;
   #last = FIRST - 1n;
 
@@ -22,7 +22,7 @@ export class AddressPool {
     this.#end = size < MAX_SIZE ? size : MAX_SIZE;
   }
 
-  /** How many addresses the pool can give out. */
+  /** The number of addresses in the pool. */
   get size(): bigint {
     return this.#end > FIRST ? this.#end - FIRST : 0n;
   }
@@ -31,14 +31,14 @@ export class AddressPool {
     return this.#taken.size;
   }
 
-  /** The next free address. Throws FairleadError (addresses-exhausted) when there is none. */
+  /** Allocates the next free address. Throws FairleadError (addresses-exhausted) if there is none. */
   take(): string {
     if (BigInt(this.#taken.size) >= this.size) {
       throw new FairleadError(`all ${this.size} addresses of ${this.cidr.text} are in use`, {
         op: 'allocate pod address',
         code: 'addresses-exhausted',
         object: this.cidr.text,
-        hint: 'delete pods on this node, or give nodes larger pod networks',
+        hint: 'delete pods on this node, or configure larger pod networks for nodes',
       });
     }
     let index = this.#last;
@@ -50,7 +50,7 @@ export class AddressPool {
     return addressAt(this.cidr, index);
   }
 
-  /** Marks an address as in use and as the last that was given out; false when it is not of this pool. */
+  /** Marks an address as in use and as the last allocated one; returns false if it is not in this pool. */
   claim(address: string): boolean {
     const index = indexInCidr(this.cidr, address);
     if (index === null || index < FIRST || index >= this.#end) return false;

@@ -3,34 +3,34 @@ import { type NetworkEvent, watchNetwork } from '../kernel/rtnetlink/events.ts';
 import { ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
 import type { Clock } from '../lib/clock.ts';
 
-/** What is kept, to tell the events that may concern it from the others. */
+/** The maintained state, to select relevant events. */
 export interface KeptState {
-  /** Indices of the devices whose state and addresses are kept. */
+  /** Indexes of the devices whose state and addresses are maintained. */
   isDevice(index: number): boolean;
   /** Names of the bridge's ports. */
   isPort(name: string): boolean;
   readonly bridge: number;
   isDestination(destination: string): boolean;
-  /** The MAC of the permanent neighbour entry of an address; null: none is kept. */
+  /** The MAC of the permanent neighbour entry of an address; null: none. */
   neighbourMac(address: string): string | null;
 }
 
 export interface DriftWatchOptions {
   readonly state: KeptState;
   readonly clock: Clock;
-  /** Checks what is kept and repairs it; true when something had to be repaired. */
+  /** Checks and repairs the maintained state; resolves to whether anything was repaired. */
   readonly check: () => Promise<boolean>;
   readonly netns?: NetnsRef | undefined;
 }
 
-/** One change is often followed by others: a device that goes down takes its routes along. */
+/** One change is often followed by others: a device that goes down loses its routes. */
 const SETTLE_MS = 50;
-/** Between two checks where the first found something: two programs that undo each other's work must not spin. */
+/** The delay after a check that repaired something: two programs that revert each other's changes must not spin. */
 const CONTEST_MS = 500;
-/** For changes that the kernel does not tell, as of most settings. */
+/** For changes without events, such as those of most sysctls. */
 const PERIOD_MS = 10_000;
 
-/** Calls `check` soon after each event that may concern what is kept, and every 10 s. */
+/** Calls `check` soon after each event that may affect the maintained state, and every 10 s. */
 export function watchDrift({ state, clock, check, netns }: DriftWatchOptions): { close(): void } {
   let closed = false;
   let running = false;
@@ -80,7 +80,7 @@ export function watchDrift({ state, clock, check, netns }: DriftWatchOptions): {
   };
 }
 
-/** True for an event after which something kept may be missing. */
+/** Returns whether an event may affect the maintained state. */
 export function mayConcern(event: NetworkEvent, state: KeptState): boolean {
   switch (event.kind) {
     case 'overrun':

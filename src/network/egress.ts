@@ -19,13 +19,13 @@ const SOURCE_NAT = 100;
 const CLUSTER = 'cluster';
 
 /**
- * Lets pods reach addresses outside the cluster, where no host has a route back to a pod: such connections leave with
- * the node's own address. Packets to pods and nodes, which know the way back, are not translated.
+ * Masquerades connections from pods to addresses outside the cluster as the node's address, since hosts there have no
+ * route to pods. Packets to pods and nodes, which have routes, are not translated.
  */
 export interface Egress {
-  /** Programs the networks of the cluster, unless they are programmed already. */
+  /** Programs the networks of the cluster, unless they are already programmed. */
   write(nodes: readonly PeerNode[]): void;
-  /** Rewrites what others changed; returns what it was. */
+  /** Reverts changes by other programs; returns a description of them. */
   check(): Promise<string[]>;
   close(): void;
 }
@@ -94,7 +94,7 @@ export function renderEgress(
   };
 }
 
-/** Networks and addresses of a family; text that is neither is left out. */
+/** Returns the networks and addresses of a family; invalid text is left out. */
 function rangesOf(texts: readonly string[], family: IPFamily): AddressRange[] {
   return texts.flatMap((text) => {
     const range = parseAddressRange(text);

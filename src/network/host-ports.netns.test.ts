@@ -222,7 +222,7 @@ test('a port that is taken is refused by name; restarting keeps the ports', asyn
   await pods.attach({ uid: 'a', namespace: 'default', name: 'a', hostPorts }, netns);
   await assert.rejects(startPod('b', [port(8080, 1)]), {
     code: 'NodePorts',
-    message: 'port 8080/TCP of the node belongs to pod default/a already',
+    message: 'host port 8080/TCP is already in use by pod default/a',
   });
   assert.equal(pods.addresses('b'), null);
   pods.close();

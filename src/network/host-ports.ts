@@ -25,16 +25,16 @@ import {
 } from '../nft/rule.ts';
 import { type ElementGroup, elements, group, type TableSpec } from '../nft/spec.ts';
 
-/** A port of the node that leads to a port of a pod. */
+/** A host port: a port of the node that is forwarded to a port of a pod. */
 export interface HostPort {
-  /** The node's address that it is for; empty: all of them. */
+  /** The node's address; empty: all addresses. */
   readonly hostIP: string;
   readonly protocol: 'TCP' | 'UDP' | 'SCTP';
   readonly hostPort: number;
   readonly containerPort: number;
 }
 
-/** A pod with ports of the node. */
+/** A pod with host ports. */
 export interface HostPortPod {
   readonly ips: readonly string[];
   readonly hostPorts: readonly HostPort[];
@@ -45,7 +45,7 @@ export const HOST_PORT_TABLE = 'fairlead-hostports';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 const PRIORITY = { raw: -300, destinationNat: -100, sourceNat: 100 } as const;
-/** Whether two ports of a node cannot both be given out. */
+/** Returns whether two host ports conflict. */
 export function portsClash(one: HostPort, other: HostPort): boolean {
   if (one.protocol !== other.protocol || one.hostPort !== other.hostPort) return false;
   const [a, b] = [everywhere(one.hostIP) ? '' : one.hostIP, everywhere(other.hostIP) ? '' : other.hostIP];
@@ -55,24 +55,24 @@ export function portsClash(one: HostPort, other: HostPort): boolean {
 const everywhere = (hostIP: string) => hostIP === '' || hostIP === '0.0.0.0' || hostIP === '::';
 
 /**
- * Programs the ports of a node that lead to its pods: destination NAT in a table of its own, for packets from
- * elsewhere, from pods and from the node itself (127.0.0.1 and ::1 too).
+ * Programs the host ports of a node's pods: destination NAT in a separate table, for packets from other hosts, from pods
+ * and from the node itself (including 127.0.0.1 and ::1).
  */
 export interface HostPorts {
-  /** Makes the tables hold the ports of these pods and no others, in one transaction a family. */
+  /** Replaces the ports in the tables by those of these pods, in one transaction per family. */
   write(pods: readonly HostPortPod[]): void;
   /**
-   * Forgets the flows of UDP ports, which would go on where they went before for as long as the client sends.
-   * Called after `write`, when a pod has got or lost them.
+   * Deletes the flows of UDP ports, which would otherwise continue to their previous destination while the client sends.
+   * Call it after `write`, when the ports of a pod have changed.
    */
   forgetFlows(ports: readonly HostPort[]): Promise<void>;
-  /** Rewrites what others changed; returns what it was. */
+  /** Reverts changes by other programs; returns a description of them. */
   check(): Promise<string[]>;
   close(): void;
 }
 
 export interface HostPortsOptions {
-  /** Name of the bridge that pods are plugged into. */
+  /** The name of the pods' bridge. */
   readonly bridge: string;
   readonly netns?: NetnsRef | undefined;
   readonly clock?: Clock | undefined;
@@ -83,7 +83,7 @@ export function openHostPorts({ bridge, ...options }: HostPortsOptions): HostPor
   const { netns } = options;
   const tables = keepTables({ ...options, families: FAMILIES, name: HOST_PORT_TABLE });
   const active = new Set<IPFamily>();
-  /** Lets packets to and from loopback addresses pass the bridge. */
+  /** Enables routing of packets to and from loopback addresses on the bridge. */
   const openLoopback = (family: IPFamily) => {
     if (family === 'ipv4') writeSysctls({ [`net/ipv4/conf/${bridge}/route_localnet`]: 1 }, netns);
     else addLoopbackRoute(bridge, netns);
@@ -133,7 +133,7 @@ export function removeHostPorts(bridge: string, netns?: NetnsRef): void {
   }
 }
 
-/** Renders one family's table; null where no pod of the family has ports. */
+/** Renders one family's table; null: no pod of the family has ports. */
 export function renderHostPorts(
   family: IPFamily,
   bridge: string,
@@ -179,7 +179,7 @@ export function renderHostPorts(
         name: 'postrouting',
         base: { type: 'nat', hook: 'postrouting', priority: sourceNat },
         rules: [
-          // A pod could not answer to 127.0.0.1 or ::1, nor to itself.
+          // Masqueraded, because a pod could not answer to 127.0.0.1, ::1 or itself.
           [
             is('meta.oifname', deviceName(bridge)),
             isLoopback(source),
@@ -189,7 +189,7 @@ export function renderHostPorts(
           [inSet('hairpin', source, destination), masquerade],
         ],
       },
-      // route_localnet on the bridge would let pods reach what listens on the node's loopback (CVE-2020-8558).
+      // route_localnet on the bridge would let pods reach listeners on the node's loopback (CVE-2020-8558).
       ...(v4
         ? [
             {
@@ -213,7 +213,7 @@ function renderPod(family: IPFamily, ip: string, hostPorts: readonly HostPort[])
   const pod = wordsOfAddress(ip, family);
   const list = hostPorts.flatMap(({ hostIP, protocol, hostPort, containerPort }) => {
     const all = everywhere(hostIP);
-    // 0.0.0.0 and :: are all addresses, of both families, as a listening socket's are.
+    // 0.0.0.0 and :: mean all addresses, of both families, as for a listening socket.
     if (!all && familyOf(hostIP) !== family) return [];
     const address = all ? [] : wordsOfAddress(hostIP, family);
     const key = [...address, PROTOCOL_NUMBER[protocol], be16Port(hostPort)];

@@ -9,17 +9,17 @@ import { isPodPort, type PodNetwork } from './pod-network.ts';
 export interface NetworkKeeperOptions {
   readonly network: NodeNetwork;
   readonly pods: PodNetwork;
-  /** The other nodes, as they are now. */
+  /** Returns the current list of other nodes. */
   readonly peers: () => readonly PeerNode[];
-  /** Called before each check, where the node's addresses may have changed. */
+  /** Called before each check, since the node's addresses may have changed. */
   readonly beforeCheck?: () => void;
-  /** Called when something is wrong that cannot be restored, in words, and with null when it is well again. */
+  /** Called with a description of a problem that cannot be repaired, and with null when it is resolved. */
   readonly onProblem?: (problem: string | null) => void;
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
-/** Restores what other programs change of a node's network, within a second where the kernel tells of it. */
+/** Reverts changes by other programs to a node's network, within a second after the kernel's event. */
 export function keepNetwork(options: NetworkKeeperOptions): { close(): void } {
   const { network, pods, peers, beforeCheck, onProblem = () => {}, clock, logger } = options;
   let problem: string | null = null;

@@ -31,7 +31,7 @@ import {
   writeDiffering,
 } from './uplink.ts';
 
-/** The bridge that a node's pods are plugged into. */
+/** The bridge of a node's pods. */
 export const POD_BRIDGE = 'fl0';
 /** The VXLAN device. */
 export const TUNNEL = 'fl.vxlan';
@@ -47,15 +47,15 @@ export interface NodeNetworkOptions {
   readonly podCidrs: readonly string[];
   readonly overlay: Overlay;
   /**
-   * Networks of Services that this node's own processes are to reach. A packet needs a route before the rules that
-   * redirect it see it; a node with a default route needs none of these. Default: none.
+   * Service networks that this node's own processes must reach. A packet needs a route before it reaches the rules that
+   * redirect it; a node with a default route does not need these. Default: none.
    */
   readonly serviceCidrs?: readonly string[];
-  /** Whether pods reach what is not of the cluster by the node's own address. Default: false. */
+  /** Whether traffic from pods to addresses outside the cluster is masqueraded. Default: false. */
   readonly masquerade?: boolean;
   /** VXLAN network identifier and UDP port; default 4242 and 4789 (RFC 7348). */
   readonly vxlan?: { readonly id?: number; readonly port?: number };
-  /** The device with the node's addresses is this program's: it is kept up, with its addresses. Default: false. */
+  /** Whether this program owns the device with the node's addresses, and keeps it up, with its addresses. Default: false. */
   readonly ownsUplink?: boolean;
   /** The node's namespace; default: that of this thread. */
   readonly netns?: NetnsRef | undefined;
@@ -63,7 +63,7 @@ export interface NodeNetworkOptions {
   readonly logger?: Logger;
 }
 
-/** A route that could not be written; the others were. */
+/** A route that could not be written. */
 export interface RouteFailure {
   readonly node: string;
   readonly destination: string;
@@ -77,13 +77,13 @@ export interface PodGateway {
 }
 
 /**
- * A node's part of the pod network: the bridge of its pods and the routes to those of other nodes. It stays when
- * this object is closed, and the next one adopts what it finds: nothing is flushed.
+ * A node's part of the pod network: the bridge of its pods and the routes to pods of other nodes. It stays when
+ * this object is closed, and the next one adopts it: nothing is flushed.
  */
 export class NodeNetwork {
   readonly bridgeMac: string;
   readonly gateways: readonly PodGateway[];
-  /** Largest packet that pods can send to pods of other nodes. */
+  /** The maximum size of packets between pods of different nodes. */
   readonly mtu: number;
   readonly netns: NetnsRef | undefined;
   /** For attaching devices to the bridge. */
@@ -93,13 +93,13 @@ export class NodeNetwork {
   #bridge: number;
   #tunnel: number | null;
   #uplink: Uplink;
-  /** What was missing or changed, since it was last asked for. */
+  /** Repairs since the last call. */
   #repaired: string[] = [];
   readonly #egress: Egress | null;
-  /** Routes as the kernel has them, by destination; null: to be read. */
+  /** The kernel's routes, by destination; null: not read yet. */
   #routes: Map<string, PodRoute> | null = null;
 
-  /** Makes what is missing, adopts what is there. Throws FairleadError naming what the kernel refused. */
+  /** Creates missing objects and adopts existing ones. Throws FairleadError with the kernel's error. */
   constructor(options: NodeNetworkOptions) {
     this.#options = options;
     this.netns = options.netns;
@@ -124,15 +124,15 @@ export class NodeNetwork {
     }
   }
 
-  /** Index of the bridge; another one after `repair`, where somebody removed it. */
+  /** The index of the bridge; `repair` changes it if another program removed the bridge. */
   get bridge(): number {
     return this.#bridge;
   }
 
   /**
-   * Writes the routes to the pods of these nodes (this one may be among them) and removes those of nodes that are
-   * gone. Only differences are written: other nodes' traffic is not disturbed. Returns what could not be written;
-   * it is tried again by the next call.
+   * Writes the routes to the pods of these nodes (this one may be included) and removes those of other nodes.
+   * Writes only differences, so that other nodes' traffic is not disturbed. Returns the routes that could not be written;
+   * the next call retries them.
    */
   syncRoutes(nodes: readonly PeerNode[]): RouteFailure[] {
     this.#egress?.write([
@@ -157,7 +157,7 @@ export class NodeNetwork {
         work();
         return true;
       } catch (error) {
-        // What the kernel has is not known any more.
+        // The kernel's state is unknown.
         this.#routes = null;
         failures.push({
           node: route.node,
@@ -182,8 +182,8 @@ export class NodeNetwork {
   }
 
   /**
-   * This node has other addresses: its tunnel and its own packets go out from there. The routes follow with the next
-   * `syncRoutes`. Throws where no device has the first of them (yet); then everything stays as it was.
+   * Changes this node's addresses, the source of its tunnel and its own packets. The next `syncRoutes` updates the
+   * routes. Throws if no device has the first address (yet); then nothing changes.
    */
   moveTo(addresses: readonly string[]): void {
     if (addresses.join() === this.#options.addresses.join()) return;
@@ -195,13 +195,13 @@ export class NodeNetwork {
     this.#tunnelFamily = tunnelFamilyOf(addresses);
     this.#tunnel = this.#ensureTunnel(uplink);
     this.#ensureServiceRoutes();
-    // A new tunnel has none yet, and others may name this node's earlier address.
+    // A new tunnel has no routes yet, and other nodes may still use this node's previous address.
     this.#routes = null;
   }
 
   /**
-   * As `syncRoutes`, after comparing all of the node's network with the kernel's state: restores what others changed or
-   * removed, and names it. Throws where the node's own address is gone and not this program's to restore.
+   * Like `syncRoutes`, after comparing the whole node network with the kernel: reverts changes by other programs, and
+   * describes them. Throws if the node's own address is missing and this program does not own it.
    */
   async repair(nodes: readonly PeerNode[]): Promise<{ repaired: string[]; failures: RouteFailure[] }> {
     this.#repaired = this.#options.ownsUplink ? restoreUplink(this.socket, this.#uplink) : [];
@@ -216,7 +216,7 @@ export class NodeNetwork {
     return { repaired: [...this.#repaired, ...tables], failures };
   }
 
-  /** What tells the events of this network from others; `podMac` returns the MAC of a pod's address. */
+  /** Selects the events of this network; `podMac` returns the MAC of a pod's address. */
   keptState(isPort: (name: string) => boolean, podMac: (address: string) => string | null): KeptState {
     const isDevice = (index: number) =>
       index === this.#bridge ||
@@ -238,15 +238,15 @@ export class NodeNetwork {
     };
   }
 
-  /** Removes all that a node network is made of, and closes. Pods on the bridge lose their network. */
+  /** Removes all parts of a node network, and closes. Pods on the bridge lose their network. */
   remove(): void {
-    // The tables are this connection's: another one could not remove them.
+    // This connection owns the tables: another one could not remove them.
     this.#egress?.close();
     removeNodeNetwork(this.netns);
     this.close();
   }
 
-  /** Stops; the network stays as it is. */
+  /** Stops; the network stays. */
   close(): void {
     this.#egress?.close();
     this.socket.close();
@@ -271,7 +271,7 @@ export class NodeNetwork {
       );
     }
     if (!found) {
-      // A bridge without a MAC of its own takes the lowest of its ports', which changes as pods come and go.
+      // Without its own MAC, a bridge uses the lowest MAC of its ports, which changes with the pods.
       addLink(socket, {
         kind: 'bridge',
         name: POD_BRIDGE,
@@ -297,7 +297,7 @@ export class NodeNetwork {
     return bridge.index;
   }
 
-  /** The VXLAN device, or null without one; one that differs in unchangeable attributes is made again. */
+  /** Returns the VXLAN device; null: none. A device that differs in immutable attributes is recreated. */
   #ensureTunnel(uplink: Link): number | null {
     const { socket } = this;
     const { overlay, vxlan, node, addresses } = this.#options;
@@ -328,7 +328,7 @@ export class NodeNetwork {
         learning: false,
         mac,
         mtu: this.mtu,
-        // The inner packets carry checksums of their own.
+        // The inner packets have their own checksums.
         outerChecksum: false,
       });
       this.#repaired.push(`${TUNNEL} was missing or different`);
@@ -340,8 +340,8 @@ export class NodeNetwork {
       [`net/ipv6/conf/${TUNNEL}/accept_dad`]: 0,
     });
     this.#ensureState(tunnel, mac);
-    // The tunnel's own end of the next hops that the others have. Needed by no packet, but the kernel's check of
-    // sources, even a loose one, refuses everything that comes by a device without an IPv4 address.
+    // The address that other nodes use as their next hop. No packet needs it, but the kernel's reverse path filter, even in
+    // loose mode, drops all packets from a device without an IPv4 address.
     this.#ensureAddresses(
       tunnel,
       this.gateways
@@ -374,7 +374,7 @@ export class NodeNetwork {
     this.#repaired.push(...wrong.map((text) => `${link.name} ${text}`));
   }
 
-  /** Gives a device of ours these addresses and no others, but for link-local ones of IPv6. */
+  /** Sets the addresses of a device, except for IPv6 link-local addresses. */
   #ensureAddresses(link: Link, wanted: readonly { address: string; prefix: number }[]): void {
     const device = link.index;
     const present = new Map(
@@ -387,7 +387,7 @@ export class NodeNetwork {
       addAddress(this.socket, { device, address, prefix });
       this.#repaired.push(`address ${address} of ${link.name}`);
     }
-    // Left by a pod network that this node had before.
+    // Left by an earlier pod network of this node.
     for (const address of present.values()) {
       deleteAddress(this.socket, address);
       this.#repaired.push(`${link.name} had the address ${address.address}`);
@@ -414,8 +414,8 @@ export class NodeNetwork {
   }
 
   /**
-   * The address that this node's own packets to pods carry. Through a tunnel it must be one whose answers come back
-   * through the tunnel: the bridge's.
+   * Returns the source address of this node's own packets to pods. Through a tunnel it must be the bridge's address, whose
+   * replies return through the tunnel.
    */
   #sourceAddress(family: IPFamily): string | null {
     const gateway = this.gateways.find((other) => other.cidr.family === family)?.address ?? null;
@@ -450,7 +450,7 @@ export class NodeNetwork {
   }
 }
 
-/** What other nodes' packets to this one are wrapped in. */
+/** Accepts the outer packets of the tunnel. */
 const tunnelFamilyOf = (addresses: readonly string[]): IPFamily =>
   addressOf(addresses, 'ipv4') === null ? 'ipv6' : 'ipv4';
 
@@ -461,7 +461,7 @@ function gatewayOf(text: string): PodGateway {
     throw new FairleadError(`podCidrs: ${text} has no room for a gateway and a pod`, {
       op: 'prepare node network',
       code: 'bad-cidr',
-      hint: 'give the node a network of /30 or larger (IPv6: /126)',
+      hint: 'use a network of /30 or larger (IPv6: /126) for the node',
     });
   }
   return { cidr, address: addressAt(cidr, 1) };
@@ -474,7 +474,7 @@ function badNetwork(field: string, text: string): FairleadError {
   });
 }
 
-/** Removes what node networks are made of, whichever agent made them. Pods on the bridge lose their network. */
+/** Removes all parts of node networks, of any agent. Pods on the bridge lose their network. */
 export function removeNodeNetwork(netns?: NetnsRef): void {
   using socket = openRouteSocket(netns);
   for (const family of ['ipv4', 'ipv6'] as const) {

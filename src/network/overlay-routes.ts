@@ -2,16 +2,16 @@ import { createHash } from 'node:crypto';
 import { addressAt, cidrsOverlap, formatAddress, type IPFamily, parseCidr } from '../lib/address.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
 
-/** How packets travel from node to node: plainly, where the nodes share a link, or in VXLAN (RFC 7348). */
+/** The transport of packets between nodes: plain routes, if the nodes share a link, or VXLAN (RFC 7348). */
 export type Overlay = 'routes' | 'vxlan';
 
-/** A route to another node's pods, with what VXLAN needs beside it. */
+/** A route to another node's pods, with the entries that VXLAN needs. */
 export interface PodRoute {
   /** The pods' network. */
   readonly destination: string;
   /**
-   * Next hop: the node's own address. With VXLAN one that stands for the node's device: the first address of its
-   * pods' network (IPv4), or the device's link-local address (IPv6, which wants a next hop that no other route covers).
+   * Next hop: the node's own address. With VXLAN an address of the node's device: the first address of its pods'
+   * network (IPv4), or the device's link-local address (IPv6, whose next hop must not be covered by another route).
    */
   readonly via: string;
   readonly node: string;
@@ -19,7 +19,7 @@ export interface PodRoute {
   readonly tunnel: { readonly mac: string; readonly remote: string } | null;
 }
 
-/** The node whose routes are asked for. */
+/** The node for which routes are computed. */
 export interface RoutingNode {
   readonly name: string;
   readonly podCidrs: readonly string[];
@@ -29,22 +29,22 @@ export interface RoutingNode {
 }
 
 /**
- * The MAC of a node's VXLAN device. It follows from the node's name, so that the Node object says all that its
- * neighbours need, also before its agent ran and after its address changed.
+ * Returns the MAC of a node's VXLAN device. It is derived from the node's name, so that other nodes know it from the Node
+ * object, even before the node's agent has run and after its address has changed.
  */
 export function tunnelMac(node: string): string {
   return localMac(`vxlan ${node}`);
 }
 
-/** A locally administered unicast MAC that follows from a text. */
+/** Derives a locally administered unicast MAC from a text. */
 export function localMac(text: string): string {
   const bytes = createHash('sha256').update(text).digest().subarray(0, 5);
   return ['02', ...Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0'))].join(':');
 }
 
 /**
- * The routes that a node needs to the pods of the others, by destination. Nodes without pod networks or without an
- * address of the right family have none; of two nodes that claim the same network the first by name wins.
+ * Returns the routes of a node to the pods of other nodes, by destination. Nodes without pod networks or without an
+ * address of the right family have none; of two nodes with the same network the first by name wins.
  */
 export function podRoutes(self: RoutingNode, nodes: readonly PeerNode[]): Map<string, PodRoute> {
   const routes = new Map<string, PodRoute>();
@@ -58,7 +58,7 @@ export function podRoutes(self: RoutingNode, nodes: readonly PeerNode[]): Map<st
       if (taken.some((other) => cidrsOverlap(other, cidr))) continue;
       const route = routeTo(self, node, cidr.text, cidr.family, addressAt(cidr, 0));
       if (!route) continue;
-      // Node networks are cut from one range, so they are equal or disjoint; looking for every overlap among
+      // Node networks are allocated from one range, so they are equal or disjoint; searching overlaps among
       // thousands would be quadratic.
       seen.add(cidr.text);
       routes.set(cidr.text, route);
@@ -89,13 +89,13 @@ function routeTo(
   };
 }
 
-/** The link-local address that follows from a MAC (modified EUI-64, RFC 4291 appendix A). */
+/** Returns the link-local address of a MAC (modified EUI-64, RFC 4291 appendix A). */
 export function linkLocal(mac: string): string {
   const [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0] = mac.split(':').map((part) => Number.parseInt(part, 16));
   return formatAddress(Uint8Array.of(0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f));
 }
 
-/** True when two routes are the same in the kernel. */
+/** Returns whether two routes are equal in the kernel. */
 export function sameRoute(a: PodRoute, b: PodRoute): boolean {
   return a.via === b.via && a.tunnel?.mac === b.tunnel?.mac && a.tunnel?.remote === b.tunnel?.remote;
 }

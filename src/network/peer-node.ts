@@ -1,15 +1,15 @@
 import { addressAt, canonicalAddress, familyOf, type IPFamily, parseCidr } from '../lib/address.ts';
 
-/** A node as its neighbours see it. */
+/** The parts of a node that other nodes need. */
 export interface PeerNode {
   readonly name: string;
-  /** Addresses of type InternalIP, at most one per family counts: the first. */
+  /** Addresses of type InternalIP; the first of each family is used. */
   readonly addresses: readonly string[];
   /** Networks of its pods. */
   readonly podCidrs: readonly string[];
 }
 
-/** The part of a Node object (v1) that matters here. */
+/** The relevant fields of a Node object (v1). */
 export interface NodeObject {
   readonly metadata?: { readonly name?: string | undefined } | undefined;
   readonly spec?:
@@ -22,7 +22,7 @@ export interface NodeObject {
     | undefined;
 }
 
-/** Reads a Node object. What is malformed in it is left out: one broken Node must not stop the routes to others. */
+/** Reads a Node object. Malformed fields are left out: one broken Node must not stop the routes to others. */
 export function peerNode(node: NodeObject): PeerNode {
   const cidrs = node.spec?.podCIDRs ?? (node.spec?.podCIDR === undefined ? [] : [node.spec.podCIDR]);
   return {
@@ -36,15 +36,15 @@ export function peerNode(node: NodeObject): PeerNode {
 }
 
 /**
- * The addresses that a node's own processes send from to pods of other nodes: its own, and over VXLAN the tunnel's (the
- * first of the pods' network) or the bridge's (the second), which no pod is given.
+ * Returns the source addresses of a node's own processes to pods of other nodes: its own, and over VXLAN the tunnel's (the
+ * first of the pod network) or the bridge's (the second), which no pod has.
  */
 export function sourceAddresses({ addresses, podCidrs }: PeerNode): string[] {
   const networks = podCidrs.flatMap((text) => parseCidr(text) ?? []);
   return [...addresses, ...networks.flatMap((cidr) => [addressAt(cidr, 0), addressAt(cidr, 1)])];
 }
 
-/** The first address of a family. */
+/** Returns the first address of a family. */
 export function addressOf(addresses: readonly string[], family: IPFamily): string | null {
   return addresses.find((address) => familyOf(address) === family) ?? null;
 }

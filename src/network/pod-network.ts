@@ -34,49 +34,49 @@ import { type NodeNetwork, POD_BRIDGE, type PodGateway } from './node-network.ts
 import { localMac } from './overlay-routes.ts';
 import { openPortRemoval } from './port-removal.ts';
 
-/** A pod, as far as its network goes. */
+/** The parts of a pod that its network needs. */
 export interface NetworkPod {
   readonly uid: string;
   readonly namespace: string;
   readonly name: string;
   /** The name of its device; default eth0. */
   readonly device?: string;
-  /** Ports of the node that lead to it; default none. */
+  /** Its host ports; default: none. */
   readonly hostPorts?: readonly HostPort[];
 }
 
-/** Plugs pods into a node's network. */
+/** Attaches pods to a node's network. */
 export interface PodNetwork {
   /**
-   * Gives the namespace of a pod's sandbox an `eth0` with an address of each of the node's pod networks, and returns
-   * the addresses, in the order of the networks. A pod that has addresses keeps them; attaching it again is not an error.
-   * On an error nothing half-done is left. Throws "NodePorts" where another pod has one of its ports of the node.
+   * Creates `eth0` in the namespace of a pod's sandbox with an address of each of the node's pod networks, and returns the
+   * addresses, in the order of the networks. A pod that has addresses keeps them; attaching it again is not an error. After
+   * an error no partial state is left. Throws "NodePorts" if another pod has one of its host ports.
    */
   attach(pod: NetworkPod, netns: NetnsRef): Promise<{ ips: string[] }>;
-  /** Unplugs a pod and frees its addresses; an unknown pod is not an error. */
+  /** Detaches a pod and releases its addresses; an unknown pod is not an error. */
   detach(uid: string): Promise<void>;
-  /** A pod's addresses, or null. */
+  /** Returns a pod's addresses, or null. */
   addresses(uid: string): string[] | null;
   /**
-   * Unplugs all but these pods, and removes devices of unknown pods. Returns the uids. `among`: only pods
-   * whose uid begins so; default: those that the node's kubelet runs.
+   * Detaches all pods except these, and removes devices of unknown pods. Returns the uids. `among`: only pods whose uid has
+   * this prefix; default: those of the node's kubelet.
    */
   collect(keep: ReadonlySet<string>, among?: string): Promise<string[]>;
-  /** All pods that have addresses. */
+  /** Returns all pods with addresses. */
   uids(): string[];
-  /** What is wrong with a pod's network, in words; null: nothing. */
+  /** Describes the problem of a pod's network; null: none. */
   problem(uid: string, netns: NetnsRef, device?: string): string | null;
-  /** Restores what others changed of the node's ends of pods, and the ports of the node; returns what it was. */
+  /** Reverts changes by other programs to the node's ends of pods and the host ports; returns a description of them. */
   repair(): Promise<string[]>;
-  /** Returns the MAC of the pod that has an address; null: none has. */
+  /** Returns the MAC of the pod with an address; null: no such pod. */
   macOf(address: string): string | null;
-  /** Stops; pods stay plugged in. */
+  /** Stops; pods stay attached. */
   close(): void;
 }
 
 export interface PodNetworkOptions {
   readonly network: NodeNetwork;
-  /** A folder of the node's own, where "pod-addresses.jsonl" is kept. */
+  /** The node's folder, in which "pod-addresses.jsonl" is kept. */
   readonly stateDir: string;
   readonly clock?: Clock;
   readonly logger?: Logger;
@@ -86,25 +86,25 @@ export interface PodNetworkOptions {
 export const POD_DEVICE = 'eth0';
 const PORT_PREFIX = 'flp';
 
-/** True for the name of a pod's device on the node. */
+/** Returns whether this is the name of a pod's device on the node. */
 export const isPodPort = (name: string) => name.startsWith(PORT_PREFIX);
 
-/** The name of a pod's device on the node. */
+/** Returns the name of a pod's device on the node. */
 export function podPort(uid: string): string {
   return `${PORT_PREFIX}${createHash('sha256').update(uid).digest('hex').slice(0, 10)}`;
 }
 
-/** Opens the pod network of a node, with the addresses that its pods have. */
+/** Opens the pod network of a node, with the current addresses of its pods. */
 export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOptions): PodNetwork {
   const journal = new AddressJournal(join(stateDir, 'pod-addresses.jsonl'));
   const removal = openPortRemoval(network.netns);
   const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
   const hostPorts = openHostPorts({ ...options, bridge: POD_BRIDGE, netns: network.netns });
-  /** Unpluggings under way, by uid. */
+  /** Detachments in progress, by uid. */
   const leaving = new Map<string, Promise<void>>();
   const poolOf = (address: string) => pools.find((pool) => cidrContains(pool.cidr, address));
   for (const record of journal.records.values()) for (const ip of record.ips) poolOf(ip)?.claim(ip);
-  // Claimed last, so that the turn goes on behind what was given out last, and freed if it is not in use.
+  // Claimed last, so that allocation continues after the last allocated address, and released if it is not in use.
   for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
   if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
   writeHostPorts();
@@ -151,7 +151,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
         const clash = pod.hostPorts?.find((port) => portsClash(port, taken));
         if (clash) {
           throw new FairleadError(
-            `port ${clash.hostPort}/${clash.protocol} of the node belongs to pod ${record.pod} already`,
+            `host port ${clash.hostPort}/${clash.protocol} is already in use by pod ${record.pod}`,
             { op: 'attach pod', code: 'NodePorts', object: `${pod.namespace}/${pod.name}` },
           );
         }
@@ -165,7 +165,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
 
   function allocate(pod: NetworkPod): { ips: string[]; fresh: boolean } {
     const known = journal.records.get(pod.uid);
-    // Addresses of a network that the node has no more are of no use.
+    // Addresses of a former network of the node are useless.
     if (known && known.ips.length === pools.length && known.ips.every(poolOf)) {
       return { ips: [...known.ips], fresh: false };
     }
@@ -221,7 +221,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
       try {
         const port = podPort(pod.uid);
         if (findLink(network.socket, port) && !isPlugged(network, pod.uid, netns, pod.device)) {
-          // The sandbox that it led to is gone.
+          // Its sandbox was removed.
           await removal.remove(port);
         }
         plug(network, pod, netns, ips);
@@ -260,7 +260,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
       if (!port) return `the node has no device ${podPort(uid)}`;
       if (port.master !== network.bridge) return `${podPort(uid)} is not on the bridge`;
       if (!isPlugged(network, uid, netns, device))
-        return `there is no ${device} that leads to ${podPort(uid)}`;
+        return `there is no ${device} connected to ${podPort(uid)}`;
       using inside = openRouteSocket(netns);
       const link = getLink(inside, device);
       if (!link.up) return `${device} is down`;
@@ -271,7 +271,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
         const routes = listRoutes(inside, { family: cidr.family });
         const isDefault = ({ destination, via }: Route) =>
           /^(0\.0\.0\.0|::)\/0$/.test(destination) && via === address;
-        if (!routes.some(isDefault)) return `there is no default route by ${address}`;
+        if (!routes.some(isDefault)) return `there is no default route via ${address}`;
       }
       return null;
     },
@@ -288,7 +288,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
   };
 }
 
-/** True when a pod's device on the node leads into this namespace. */
+/** Returns whether a pod's device on the node is connected to this namespace. */
 function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef, name = POD_DEVICE): boolean {
   const port = findLink(network.socket, podPort(uid));
   using inside = openRouteSocket(netns);
@@ -298,7 +298,7 @@ function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef, name = PO
 
 export const podMac = (uid: string) => localMac(`pod ${uid}`);
 
-/** Makes the veth pair and sets up both ends, unless that was done. */
+/** Creates the veth pair and sets up both ends, unless done before. */
 function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: readonly string[]): void {
   const { uid, device = POD_DEVICE } = pod;
   const { socket, bridge } = network;
@@ -326,22 +326,22 @@ function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: reado
   setUpInside(network, inside, device, ips);
 }
 
-/** Sets up the node's end, which the bridge may have lost: another program removed the bridge, and it was made again. */
+/** Sets up the node's end, which may be detached if another program removed the bridge and it was recreated. */
 function setUpPort({ socket, bridge }: NodeNetwork, port: Link, mac: string, ips: readonly string[]): void {
   if (port.master !== bridge) setLink(socket, port.index, { master: bridge });
   if (!port.up) setLink(socket, port.index, { up: true });
-  // Where a pod is, is known: there is nothing to learn or to flood. With br_netfilter on, a frame whose destination
-  // the rules turned into a pod is switched at once, and may have to leave by the port it came in by (hairpin).
+  // The location of each pod is known, so learning and flooding are off. With br_netfilter on, a frame that the rules
+  // redirected to a pod is switched directly, and may have to leave by the port by which it entered (hairpin).
   setBridgePort(socket, port.index, { hairpin: true, learning: false, flood: false });
   replaceForwardingEntry(socket, { device: port.index, mac });
   for (const address of ips) replaceNeighbour(socket, { device: bridge, address, mac });
 }
 
 /**
- * Gives the pod's end its addresses and routes. There is no route to the pod's own network besides the gateway's:
- * packets to pods of the same node go through the node's IP layer like all others, and back. So the answer of a
- * Service's endpoint on the client's own node meets the rules that put the Service's address back; switched by the
- * bridge, it would not (unless br_netfilter were loaded and on, which must neither be needed nor disturb).
+ * Configures the addresses and routes of the pod's end. The pod's only route is through the gateway, even to its own
+ * network, so packets between pods of the same node pass the node's IP layer. There the reply of a Service's endpoint
+ * passes the rules that restore the Service's address; switched by the bridge, it would not (unless br_netfilter is
+ * loaded and on, which is neither required nor a problem).
  */
 function setUpInside(
   network: NodeNetwork,
@@ -374,8 +374,8 @@ function setUpInside(
 }
 
 /**
- * Before the device is made, since it inherits them. The gateway is told apart from a better way by the node's rules
- * alone, so its ICMP redirects (the way in is the way out) must not count.
+ * Before the device is created, since it inherits them. ICMP redirects by the gateway, which sends packets back out of
+ * the same interface, must be ignored.
  */
 const POD_SYSCTLS = {
   'net.ipv4.conf.all.accept_redirects': 0,

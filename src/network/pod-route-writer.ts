@@ -17,14 +17,14 @@ import {
 import { type IPFamily, parseCidr } from '../lib/address.ts';
 import type { PodRoute } from './overlay-routes.ts';
 
-/** Where the routes to other nodes' pods are written. */
+/** The devices and addresses for routes to other nodes' pods. */
 export interface KernelRoutes {
   readonly socket: NetlinkSocket;
   /** Index of the pods' bridge. */
   readonly bridge: number;
   /** Index of the VXLAN device; null: plain routes. */
   readonly tunnel: number | null;
-  /** The address that this node's own packets to pods carry. */
+  /** The source address of this node's own packets to pods. */
   sourceAddress(family: IPFamily): string | null;
 }
 
@@ -42,12 +42,12 @@ function kernelRoute({ tunnel, sourceAddress }: KernelRoutes, route: PodRoute): 
   };
 }
 
-/** Writes a route and the entries that it needs. `current`: what is there. Throws what the kernel refuses. */
+/** Writes a route and the entries that it needs. `current`: the existing route. Throws the kernel's error. */
 export function writePodRoute(kernel: KernelRoutes, route: PodRoute, current: PodRoute | undefined): void {
   const { socket, tunnel } = kernel;
   if (route.tunnel && tunnel !== null) {
     const { mac, remote } = route.tunnel;
-    // From the far end to the near: when the route is there, all that it needs is.
+    // The route last, when all the entries that it needs exist.
     replaceForwardingEntry(socket, { device: tunnel, mac, remote });
     replaceNeighbour(socket, { device: tunnel, address: route.via, mac });
   }
@@ -71,7 +71,7 @@ export function removePodRoute(
   deleteForwardingEntry(socket, { device: tunnel, mac, remote });
 }
 
-/** Reads which routes are there. One that is incomplete (no neighbour, no tunnel) is shown with what it lacks. */
+/** Reads the existing routes. Incomplete ones (no neighbour, no tunnel) are returned without the missing parts. */
 export function readPodRoutes({
   socket,
   bridge,
@@ -97,7 +97,7 @@ export function readPodRoutes({
       const mac = macs.get(route.via ?? '') ?? '';
       const inTunnel = tunnel !== null && route.device === tunnel;
       const expected = sourceAddress(family);
-      // A route that is in the wrong device, or with an address that this node had before, is to be written again.
+      // A route with a wrong device, or with a previous address of this node, must be rewritten.
       const right = (tunnel === null || inTunnel) && (expected === null || route.source === expected);
       routes.set(route.destination, {
         destination: route.destination,

@@ -2,14 +2,14 @@ import type { NetnsRef } from '../kernel/netns.ts';
 import { deleteLinkGroup, findLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { hasCode } from '../lib/errors.ts';
 
-/** Removes devices without holding up the event loop, many as fast as one. */
+/** Removes devices without blocking the event loop, many as fast as one. */
 export interface PortRemoval {
-  /** Removes the device of this name; resolves when it is gone, at once when there is none. */
+  /** Removes the device of this name; resolves when it is gone, or at once if it does not exist. */
   remove(name: string): Promise<void>;
   close(): void;
 }
 
-/** Devices to be removed are put into this group; the kernel's default is 0, and nothing else has this one ("flpd"). */
+/** The device group for removal; the kernel's default is 0, and no other program uses this one ("flpd"). */
 const GROUP = 0x666c7064;
 
 /**
@@ -31,7 +31,7 @@ export function openPortRemoval(netns: NetnsRef | undefined): PortRemoval {
         setLink(socket, link.index, { group: GROUP });
         some = true;
       } catch (error) {
-        // Its other end went with a pod's namespace in between.
+        // Its peer was removed with a pod's namespace meanwhile.
         if (!hasCode(error, 'ENODEV')) throw error;
       }
     }

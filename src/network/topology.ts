@@ -22,7 +22,7 @@ export interface Topology {
   readonly cluster: string;
   /** "172.30.0.0/24", "fd00:172:30::/64" */
   readonly wireCidrs: readonly string[];
-  /** Addresses of the wire's own namespace, where the control plane lives. */
+  /** Addresses of the wire's own namespace, in which the control plane runs. */
   readonly controlPlaneAddresses: readonly string[];
   readonly outsideAddresses: readonly string[];
   readonly nodes: readonly WireHost[];
@@ -38,23 +38,26 @@ export const outsideNetns = (cluster: string) => `fl-${cluster}-outside`;
 export const nodeNetns = (cluster: string, node: string) => `fl-${cluster}-${node}`;
 
 /**
- * Makes the namespaces of a local cluster and the wire between them. Nothing leads from it to the machine's own
- * network. On any error all that was made is removed again. Throws EEXIST when a part is there already.
+ * Creates the namespaces of a local cluster and the wire between them, without a connection to the machine's own
+ * network. After an error everything created is removed. Throws EEXIST if a part already exists.
  */
 export function createTopology(topology: Topology): void {
   const { cluster } = topology;
   for (const host of topology.nodes) checkNodeName(host.name);
   const left = listTopology(cluster);
   if (left.length > 0) {
-    throw new FairleadError(`the cluster ${cluster} has network namespaces already: ${left.join(', ')}`, {
-      op: 'create topology',
-      code: 'EEXIST',
-      object: cluster,
-      hint: `fairlead down --name ${cluster}`,
-    });
+    throw new FairleadError(
+      `network namespaces of the cluster ${cluster} already exist: ${left.join(', ')}`,
+      {
+        op: 'create topology',
+        code: 'EEXIST',
+        object: cluster,
+        hint: `fairlead down --name ${cluster}`,
+      },
+    );
   }
   try {
-    // The wire comes first and goes last: that it exists says whose the others are (see listTopology).
+    // The wire is created first and removed last: its existence tells to which cluster the others belong (see listTopology).
     createNetns(wireNetns(cluster));
     prepareNetns(wireNetns(cluster));
     using wire = openRouteSocket(wireNetns(cluster));
@@ -72,7 +75,7 @@ export function createTopology(topology: Topology): void {
   }
 }
 
-/** Adds a node to a wire that exists. */
+/** Adds a node to an existing wire. */
 export function addTopologyNode(cluster: string, node: WireHost, wireCidrs: readonly string[]): void {
   checkNodeName(node.name);
   using wire = openRouteSocket(wireNetns(cluster));
@@ -84,11 +87,11 @@ export function addTopologyNode(cluster: string, node: WireHost, wireCidrs: read
   }
 }
 
-/** Takes a node from the wire, with its namespace; true when there was one. */
+/** Removes a node and its namespace from the wire; returns whether it existed. */
 export function removeTopologyNode(cluster: string, node: string): boolean {
   const wireName = wireNetns(cluster);
   if (netnsExists(wireName)) {
-    // At once, and not when the last process inside has gone.
+    // Immediately, not only after the last process inside has exited.
     using wire = openRouteSocket(wireName);
     deleteLink(wire, wirePort(node));
   }
@@ -96,8 +99,8 @@ export function removeTopologyNode(cluster: string, node: string): boolean {
 }
 
 /**
- * Removes all of a cluster's namespaces, as far as they exist, and returns their names. Devices go with them as
- * soon as no process is left inside: stop those first.
+ * Removes all existing namespaces of a cluster, and returns their names. Devices are removed with them as soon as no
+ * process is left inside: stop those first.
  */
 export function removeTopology(cluster: string): string[] {
   const names = listTopology(cluster);
@@ -107,7 +110,7 @@ export function removeTopology(cluster: string): string[] {
   return names;
 }
 
-/** Names of a cluster's namespaces that exist. Those of a cluster whose name begins with this one's are not its. */
+/** Returns the names of a cluster's existing namespaces, without those of clusters whose name has this one as a prefix. */
 export function listTopology(cluster: string): string[] {
   const prefix = `fl-${cluster}-`;
   const names = listNetns().filter((name) => name.startsWith(prefix));
@@ -117,15 +120,15 @@ export function listTopology(cluster: string): string[] {
   return names.filter((name) => !others.some((other) => name.startsWith(other)));
 }
 
-/** Lets `outside` reach a network by a node: pods or Services, which it knows nothing of by default. */
+/** Adds a route from `outside` to a network through a node: pods or Services, to which it has no route by default. */
 export function routeOutside(cluster: string, destination: string, via: string): void {
   using socket = openRouteSocket(outsideNetns(cluster));
   replaceRoute(socket, { destination, via });
 }
 
 /**
- * Plugs the machine itself into the wire, so that its programs reach node and load-balancer addresses: a device with
- * addresses of the wire's networks, no route besides theirs. `machine` is the namespace it goes into.
+ * Connects the machine itself to the wire, so that its programs reach node and load-balancer addresses: a device with
+ * addresses of the wire's networks and only their routes. `machine` is the namespace of the device.
  */
 export function plugMachine(
   cluster: string,
@@ -156,8 +159,8 @@ export function plugMachine(
 }
 
 /**
- * Lets the machine, which is plugged in, reach a network by a node: Services, whose addresses no other host on the wire
- * has. The route goes with the device. Throws EEXIST where the machine has one to that network already.
+ * Adds a route from the connected machine to a network through a node: Services, whose addresses no host on the wire has.
+ * The route is removed with the device. Throws EEXIST if the machine already has a route to this network.
  */
 export function routeMachine(
   cluster: string,
@@ -169,7 +172,7 @@ export function routeMachine(
   addRoute(socket, { destination, via, device: getLink(socket, machineDevice(cluster)).index });
 }
 
-/** Takes the machine from the wire; true when it was on it. */
+/** Disconnects the machine from the wire; returns whether it was connected. */
 export function unplugMachine(
   cluster: string,
   machine: string | { readonly path: string } = { path: '/proc/thread-self/ns/net' },
@@ -178,7 +181,7 @@ export function unplugMachine(
   return deleteLink(socket, machineDevice(cluster));
 }
 
-/** The device in the machine's own namespace that `plugMachine` makes; a device's name has 15 bytes at most. */
+/** Returns the name of the device that `plugMachine` creates in the machine's namespace, up to 15 bytes. */
 export const machineDevice = (cluster: string) => `fl-${digest(cluster, 10)}`;
 
 function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidrs: readonly string[]): void {
@@ -220,10 +223,10 @@ function prepareNetns(netns: string): void {
       'net.ipv6.conf.default.accept_ra': 0,
       'net.ipv6.conf.all.accept_dad': 0,
       'net.ipv6.conf.default.accept_dad': 0,
-      // A device that is set down and up again has the addresses that it had.
+      // A device keeps its addresses when it is set down and up.
       'net.ipv6.conf.all.keep_addr_on_down': 1,
-      // Where br_netfilter is loaded, its default is to show every bridged frame to the IP rules. The pod network does
-      // not need it (see pod-network.ts), and a wire has no business with it.
+      // By default br_netfilter, if loaded, passes every bridged frame to the IP rules. The pod network does not need it
+      // (see pod-network.ts), nor does a wire.
       'net.bridge.bridge-nf-call-iptables': 0,
       'net.bridge.bridge-nf-call-ip6tables': 0,
       'net.bridge.bridge-nf-call-arptables': 0,
@@ -234,7 +237,7 @@ function prepareNetns(netns: string): void {
   setLink(socket, getLink(socket, 'lo').index, { up: true });
 }
 
-/** The bridge's port of a host: its name, where that is short enough for a device. */
+/** Returns the bridge's port of a host: the host's name, if it is short enough for a device. */
 function wirePort(host: string): string {
   return host.length <= 15 && host !== WIRE_BRIDGE && host !== 'lo' && host !== 'machine'
     ? host
@@ -249,18 +252,18 @@ function prefixOf(address: string, cidrs: readonly string[]): number {
     const cidr = parseCidr(text);
     if (cidr && cidrContains(cidr, address)) return cidr.prefix;
   }
-  throw new FairleadError(`${address} lies in none of the wire's networks: ${cidrs.join(', ')}`, {
+  throw new FairleadError(`${address} is not in the wire's networks: ${cidrs.join(', ')}`, {
     op: 'create topology',
     code: 'EINVAL',
   });
 }
 
-/** Namespaces are told apart by name alone, so a node cannot be called like another part of a cluster. */
+/** Namespaces are identified by name only, so a node cannot have the name of another part of a cluster. */
 function checkNodeName(name: string): void {
   if (/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(name) && !/(^|-)wire$/.test(name) && name !== 'outside') return;
-  throw new FairleadError(`${JSON.stringify(name)} cannot be a node's name`, {
+  throw new FairleadError(`${JSON.stringify(name)} is not a valid node name`, {
     op: 'create topology',
     code: 'EINVAL',
-    hint: 'small letters, digits, "-" and "."; not "outside", and not ending in "wire"',
+    hint: 'use lower-case letters, digits, "-" and "."; not "outside", and not ending in "wire"',
   });
 }

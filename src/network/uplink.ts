@@ -6,13 +6,13 @@ import { readSysctl, writeSysctls } from '../kernel/sysctl.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 
-/** The device by which a node reaches the others, as it was found. */
+/** The device through which a node reaches the others, with its original state. */
 export interface Uplink {
   readonly name: string;
   readonly addresses: readonly { readonly address: string; readonly prefix: number }[];
 }
 
-/** Finds the device that has the node's first address. Throws EADDRNOTAVAIL where none has. */
+/** Finds the device with the node's first address. Throws EADDRNOTAVAIL if there is none. */
 export function findUplink(socket: NetlinkSocket, addresses: readonly string[]): Link {
   const [first] = addresses;
   const found = listAddresses(socket).find((entry) => entry.address === first);
@@ -20,7 +20,7 @@ export function findUplink(socket: NetlinkSocket, addresses: readonly string[]):
   throw new FairleadError(`no network device has the node's address ${first ?? '(none given)'}`, {
     op: 'prepare node network',
     code: 'EADDRNOTAVAIL',
-    hint: 'give the node an address that this machine has',
+    hint: 'use a node address that this machine has',
   });
 }
 
@@ -33,7 +33,7 @@ export function recordUplink(socket: NetlinkSocket, link: Link, addresses: reado
   };
 }
 
-/** Sets a device up and puts back its addresses, as recorded; returns what was missing. */
+/** Sets a device up and restores its recorded addresses; returns a description of the changes. */
 export function restoreUplink(socket: NetlinkSocket, { name, addresses }: Uplink): string[] {
   const link = findLink(socket, name);
   if (!link) return [];
@@ -52,8 +52,8 @@ export function restoreUplink(socket: NetlinkSocket, { name, addresses }: Uplink
 }
 
 /**
- * Lets the node pass packets on, in the families of its pods. Returns the settings that had another value.
- * `owned`: the device is this program's, so that it may be told to keep its addresses while it is down.
+ * Enables forwarding on the node, in the families of its pods. Returns the settings that had another value.
+ * `owned`: this program owns the device, and may configure it to keep its addresses while it is down.
  */
 export function prepareForwarding(
   uplink: string,
@@ -68,16 +68,15 @@ export function prepareForwarding(
   const wanted: Record<string, number> = {};
   if (families.has('ipv4')) {
     wanted['net.ipv4.ip_forward'] = 1;
-    // Pods of this node reach each other by the device that they came in by, and are not to be told of a shorter way;
-    // nor are clients outside whose way to a Service's address is this node, which has no other. Each redirect, sent
-    // or kept back, would also use up what the kernel grants a host of ICMP messages, and with it refusals of
-    // datagrams. The kernel sends redirects where this or the device's own switch is on, so other devices keep to
-    // their own.
+    // Packets between pods of this node leave by the device by which they entered, which must not cause ICMP redirects;
+    // nor must packets of clients outside to a Service's address through this node. Redirects would also use up the
+    // kernel's rate limit of ICMP messages, which rejections of datagrams need. The kernel sends redirects if this or the
+    // device's own setting is on, so other devices keep theirs.
     wanted['net.ipv4.conf.all.send_redirects'] = 0;
     wanted[`net/ipv4/conf/${uplink}/send_redirects`] = 0;
-    // A pod that speaks to this node's own address comes by the uplink, while the way back to it is the tunnel: a
-    // strict check of sources would drop it. The kernel takes the stricter of "all" and the device's own, but 2 (loose)
-    // beats 1.
+    // Packets from a pod to this node's own address arrive by the uplink, while the route back is the tunnel: strict
+    // reverse path filtering would drop them. The kernel uses the maximum of "all" and the device's value, so 2 (loose)
+    // overrides 1.
     if (tunnelled) {
       const own = `net/ipv4/conf/${uplink}/rp_filter`;
       const values = [readSysctl(own, netns), readSysctl('net.ipv4.conf.all.rp_filter', netns)];
@@ -85,17 +84,17 @@ export function prepareForwarding(
     }
   }
   if (families.has('ipv6')) {
-    // A router ignores router advertisements unless told 2: a node that has its default route from them would lose it.
+    // With forwarding, router advertisements are ignored unless accept_ra is 2: a node would lose its default route.
     const acceptRa = `net/ipv6/conf/${uplink}/accept_ra`;
     if (readSysctl(acceptRa, netns) === '1') wanted[acceptRa] = 2;
     wanted['net.ipv6.conf.all.forwarding'] = 1;
-    // By default the kernel takes IPv6 addresses from a device that goes down, and does not give them back.
+    // By default the kernel removes IPv6 addresses from a device that goes down, and does not restore them.
     if (owned) wanted[`net/ipv6/conf/${uplink}/keep_addr_on_down`] = 1;
   }
   return writeDiffering(wanted, netns);
 }
 
-/** Writes settings that have another value, and returns them as "name was value". */
+/** Writes settings that differ, and returns them as "name was value". */
 export function writeDiffering(
   wanted: Readonly<Record<string, number>>,
   netns: NetnsRef | undefined,

@@ -34,11 +34,11 @@ export interface CniServerOptions {
 
 const MAX_REQUEST_BYTES = 4 << 20;
 
-/** Carries out the calls of the CNI plugin on this node, those for one interface in turn. */
+/** Executes the calls of the CNI plugin on this node; calls for the same interface are serialized. */
 export function serveCni(options: CniServerOptions): { close(): void } {
   const { path, logger } = options;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  // Left by a run that was killed; only one agent works on a state folder.
+  // Left by an agent that was killed; only one agent uses a state folder.
   rmSync(path, { force: true });
   const open = new Set<Socket>();
   /** The last task of each attachment; the next one waits for it. */
@@ -81,7 +81,7 @@ export function serveCni(options: CniServerOptions): { close(): void } {
         });
         return;
       }
-      // GC concerns all attachments and waits for none: one that is being added now is on its list, or newer than it.
+      // GC is for all attachments and waits for none: one that is being added is on its list, or newer.
       oneAtATime(`${request.containerId} ${request.ifname}`, () => carryOut(options, request)).then(
         reply,
         (error) => {
@@ -105,7 +105,7 @@ export function serveCni(options: CniServerOptions): { close(): void } {
   };
 }
 
-/** Reads a request; null where the line is not a JSON object with an identifier of a container and an interface. */
+/** Parses a request; null: the line is not a JSON object with an identifier of a container and an interface. */
 function parseRequest(line: string): CniRequest | null {
   try {
     const request = JSON.parse(line) as Partial<CniRequest> | null;
@@ -127,7 +127,7 @@ async function carryOut(options: CniServerOptions, request: CniRequest): Promise
       if (config.prevResult !== undefined) {
         throw new CniError(
           CNI_CODE.badConfiguration,
-          'prevResult: this plugin makes the interface, so it must be the first of its list',
+          'prevResult: this plugin creates the interface, so it must be the first of its list',
         );
       }
       const netns = containerNetns(request.netns, network.netns);
@@ -161,7 +161,7 @@ async function carryOut(options: CniServerOptions, request: CniRequest): Promise
   }
 }
 
-/** Carries out a call of the loopback plugin, which sets `lo` up (also asked of it by containerd for each sandbox). */
+/** Executes a call of the loopback plugin, which sets `lo` up; containerd calls it for each sandbox. */
 function loopback(request: CniRequest, config: CniConfig, node: NetnsRef | undefined): CniAnswer {
   if (request.command !== 'ADD' && request.command !== 'CHECK') return { result: null };
   using inside = openRouteSocket(containerNetns(request.netns, node));
@@ -183,11 +183,11 @@ function loopback(request: CniRequest, config: CniConfig, node: NetnsRef | undef
 
 function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfig, uid: string): void {
   if (config.prevResult === undefined) {
-    throw new CniError(CNI_CODE.badConfiguration, 'CHECK needs prevResult');
+    throw new CniError(CNI_CODE.badConfiguration, 'CHECK requires prevResult');
   }
   const broken = (why: string) => new CniError(CNI_CODE.broken, `the container's network is broken: ${why}`);
   const ips = pods.addresses(uid);
-  if (!ips) throw broken('nothing is known of this container');
+  if (!ips) throw broken('unknown container');
   const expected = addressesOf(config.prevResult, request.ifname);
   if (ips.join() !== expected.join()) {
     throw broken(`it has ${ips.join(', ')}, not ${expected.join(', ') || 'no address'}`);
@@ -196,12 +196,12 @@ function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfi
   if (problem !== null) throw broken(problem);
 }
 
-/** With a slash, which pods' own uids never have. */
+/** With a slash, which is never part of a pod's uid. */
 const attachmentPrefix = (network: string) => `cni/${network}/`;
 const attachmentUid = (network: string, containerId: string, ifname: string) =>
   `${attachmentPrefix(network)}${containerId}/${ifname}`;
 
-/** The container's namespace, which must be there and must not be the node's own. */
+/** Opens the container's namespace, which must exist and must not be the node's own. */
 function containerNetns(path: string, node: NetnsRef | undefined): { path: string } {
   let found: Stats | undefined;
   try {
@@ -209,7 +209,7 @@ function containerNetns(path: string, node: NetnsRef | undefined): { path: strin
   } catch (error) {
     throw new CniError(CNI_CODE.badEnvironment, `CNI_NETNS: cannot reach ${path}: ${messageOf(error)}`);
   }
-  if (!found) throw new CniError(CNI_CODE.unknownContainer, `CNI_NETNS: there is no ${path}`);
+  if (!found) throw new CniError(CNI_CODE.unknownContainer, `CNI_NETNS: ${path} does not exist`);
   if (!isNamespace(path)) {
     throw new CniError(
       CNI_CODE.badEnvironment,
@@ -224,11 +224,11 @@ function containerNetns(path: string, node: NetnsRef | undefined): { path: strin
   return { path };
 }
 
-/** A namespace is a file of the nsfs (linux/magic.h: NSFS_MAGIC); what only bears its name is an empty file. */
+/** A namespace is a file of nsfs (linux/magic.h: NSFS_MAGIC); an unmounted mount point is an empty file. */
 const isNamespace = (path: string) => statfsSync(path).type === NSFS_MAGIC;
 const NSFS_MAGIC = 0x6e736673;
 
-/** Whose pod it is, by CNI_ARGS as kubelets' runtimes give them. */
+/** Returns the pod in CNI_ARGS, as set by container runtimes for kubelets. */
 function podOf({ args, containerId }: CniRequest): { namespace: string; name: string } {
   const fields = new Map(args.split(';').map((pair) => pair.split('=', 2) as [string, string]));
   return {
@@ -245,7 +245,7 @@ function hostPortOf(mapping: CniPortMapping): HostPort[] {
     throw badMapping(`${name} ${JSON.stringify(value)} is not a port`);
   };
   const hostPort = port('hostPort');
-  // Runtimes list ports that are not to be reached from the node with hostPort 0.
+  // Runtimes list ports without a host port with hostPort 0.
   if (hostPort === 0) return [];
   const containerPort = port('containerPort');
   if (containerPort === 0) throw badMapping('containerPort is missing');

@@ -128,7 +128,7 @@ describe('CHECK finds', () => {
   test('a container that it does not know, and other addresses than it gave', async () => {
     const netns = sandbox(undo);
     const prevResult = await add(netns);
-    assert.match((await ours('CHECK', 'unknown', { prevResult }, netns)).answer.msg, /nothing is known/);
+    assert.match((await ours('CHECK', 'unknown', { prevResult }, netns)).answer.msg, /unknown container/);
     const other = structuredClone(prevResult);
     other.ips[0].address = '10.244.1.77/24';
     assert.match(
@@ -199,7 +199,7 @@ test('ports of the node by runtimeConfig.portMappings; one that is taken is an e
   );
   const { answer } = await ours('ADD', sandbox(undo), mappings(mapping));
   assert.equal(answer.code, 101);
-  assert.match(answer.msg, /belongs to pod default\//);
+  assert.match(answer.msg, /in use by pod default\//);
 });
 
 test('many at once: every container has addresses of its own, and all of them go again', async () => {

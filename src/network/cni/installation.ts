@@ -13,13 +13,13 @@ import { dirname, join } from 'node:path';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { SOCKET_VARIABLE } from './specification.ts';
 
-/** Where a container runtime looks for plugins and network configurations. */
+/** The folders in which a container runtime looks for plugins and network configurations. */
 export interface CniInstallation {
   /** "/opt/cni/bin" */
   readonly binDir: string;
   /** "/etc/cni/net.d" */
   readonly confDir: string;
-  /** A folder of the plugin's own, for what the command in `binDir` runs. It is there on the node, too. */
+  /** The folder of the plugin's program, which the command in `binDir` runs. It has the same path on the node. */
   readonly libDir: string;
   /** The agent's CNI socket. */
   readonly socket: string;
@@ -27,12 +27,12 @@ export interface CniInstallation {
 
 /** The plugin's type: its command's name. */
 export const CNI_TYPE = 'fairlead';
-/** The plugin that containerd calls before the network's own, and that nothing else brings onto a bare node. */
+/** The loopback plugin, which containerd calls first, and which a bare node does not have. */
 export const LOOPBACK_TYPE = 'loopback';
 /** Runtimes take the first configuration by name. */
 export const CONFLIST = '10-fairlead.conflist';
 
-/** The network configuration that runtimes are given. Newer ones take the newest of `cniVersions`. */
+/** Returns the network configuration for runtimes. Newer ones use the newest of `cniVersions`. */
 export function conflist(socket: string): object {
   return {
     cniVersion: '1.0.0',
@@ -43,8 +43,8 @@ export function conflist(socket: string): object {
 }
 
 /**
- * Puts the plugin on the node: a command, what it runs (`bundle`, by the Node.js `node`), and last the network
- * configuration, which tells the runtime that pods can start. Files are replaced as a whole; equal ones stay.
+ * Installs the plugin on the node: a command, its program (`bundle`, run by the Node.js `node`), and last the network
+ * configuration, which lets the runtime start pods. Files are replaced atomically; equal ones are kept.
  */
 export function installCni(
   { binDir, confDir, libDir, socket }: CniInstallation,
@@ -59,7 +59,7 @@ export function installCni(
     const quote = (path: string) => `'${path.replaceAll("'", "'\\''")}'`;
     const run = `exec ${quote(node)} ${quote(bundle)} "$@"\n`;
     replace(join(binDir, CNI_TYPE), `#!/bin/sh\n${run}`, 0o755);
-    // Its configuration is the runtime's and has no field "socket".
+    // Its configuration comes from the runtime and has no field "socket".
     if (isOursOrMissing(join(binDir, LOOPBACK_TYPE)))
       replace(
         join(binDir, LOOPBACK_TYPE),
@@ -71,13 +71,13 @@ export function installCni(
     throw new FairleadError(`cannot install the CNI plugin: ${messageOf(error)}`, {
       op: 'install CNI plugin',
       code: hasCode(error, 'EROFS', 'EACCES', 'EPERM') ? 'EACCES' : 'EIO',
-      hint: 'network.cni.binDir and confDir must be folders of the node that the agent can write to',
+      hint: 'network.cni.binDir and confDir must be folders of the node that are writable for the agent',
       cause: error,
     });
   }
 }
 
-/** Takes the plugin off the node, the configuration first. What others put into the folders stays. */
+/** Removes the plugin from the node, the configuration first. Other programs' files in the folders stay. */
 export function uninstallCni({ binDir, confDir, libDir }: Omit<CniInstallation, 'socket'>): void {
   rmSync(join(confDir, CONFLIST), { force: true });
   rmSync(join(binDir, CNI_TYPE), { force: true });
@@ -103,7 +103,7 @@ function isOursOrMissing(file: string): boolean {
   }
 }
 
-/** A file of the program's, linked where that can be (Node.js is large), unless it is there. */
+/** Installs a file of the program, as a hard link if possible (Node.js is large), unless it exists. */
 function place(source: string, target: string): void {
   const [from, to] = [statSync(source), statSync(target, { throwIfNoEntry: false })];
   if (to && to.size === from.size && (to.ino === from.ino || to.mtimeMs >= from.mtimeMs)) return;
@@ -124,7 +124,7 @@ function replace(file: string, text: string, mode: number): void {
   } catch (error) {
     if (!hasCode(error, 'ENOENT')) throw error;
   }
-  // A name that no runtime takes for a configuration (.conf, .conflist, .json).
+  // Returns a name that no runtime reads as a configuration (.conf, .conflist, .json).
   const fresh = join(dirname(file), `.${CNI_TYPE}.${process.pid}`);
   writeFileSync(fresh, text, { mode });
   renameSync(fresh, file);

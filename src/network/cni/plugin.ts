@@ -11,19 +11,19 @@ import {
   SOCKET_VARIABLE,
 } from './specification.ts';
 
-// The CNI plugin: what a container runtime starts for each call. It asks the node's agent, which does the work, and
-// imports as little as can be, since every start of a container waits for it.
+// The CNI plugin, which a container runtime starts for each call. It forwards the call to the node's agent, and
+// imports as little as possible, since every start of a container waits for it.
 
-/** Where the agent listens, unless the configuration's field "socket" says otherwise. */
+/** The default of the configuration's field "socket", the agent's socket. */
 const DEFAULT_SOCKET = '/var/lib/fairlead/agent/cni.sock';
-/** How long an agent that is being started again is waited for. STATUS asks whether there is one now. */
+/** How long to wait for an agent that is restarting. STATUS does not wait. */
 const PATIENCE_MS = 60_000;
 const PATIENCE_STATUS_MS = 1000;
 const RETRY_MS = 50;
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Carries out one call: resolves to what is written to standard output, and the exit status. */
+/** Executes one call; resolves to the standard output and the exit status. */
 export async function run(
   environment: Environment,
   input: string,
@@ -92,7 +92,7 @@ function parse(input: string): unknown {
   }
 }
 
-/** Which calls need which variables (SPEC.md, section 2): GC and STATUS none, DEL no namespace. */
+/** The required variables of each call (SPEC.md, section 2): GC and STATUS none, DEL no namespace. */
 function variable(environment: Environment, name: string, command: string, form: RegExp): string {
   const value = environment[name] ?? '';
   if (command === 'GC' || command === 'STATUS' || (command === 'DEL' && name === 'CNI_NETNS')) return value;
@@ -102,7 +102,7 @@ function variable(environment: Environment, name: string, command: string, form:
 }
 
 /**
- * Asks the agent. One that is not there, or goes in the middle, is waited for and asked again: every call may be
+ * Sends the call to the agent. Waits and retries if the agent is not running or exits during the call: every call may be
  * repeated.
  */
 async function ask(socketPath: string, request: CniRequest, patienceMs: number): Promise<CniAnswer> {
@@ -133,7 +133,7 @@ function askOnce(socketPath: string, request: CniRequest): Promise<CniAnswer> {
     socket.on('error', reject);
     socket.on('close', () => {
       if (text.endsWith('\n')) resolve(JSON.parse(text) as CniAnswer);
-      else reject(new Error('the agent has gone in the middle'));
+      else reject(new Error('the agent closed the connection before it answered'));
     });
   });
 }

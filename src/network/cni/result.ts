@@ -62,7 +62,7 @@ export function loopbackResult(cniVersion: CniVersion, addresses: readonly strin
   };
 }
 
-/** Addresses that an earlier result says the container's interface has. */
+/** Returns the addresses of the container's interface in an earlier result. */
 export function addressesOf(prevResult: unknown, ifname: string): string[] {
   const { interfaces = [], ips = [] } = (prevResult ?? {}) as {
     interfaces?: { name?: string; sandbox?: string }[];

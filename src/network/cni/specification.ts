@@ -1,12 +1,12 @@
 // The Container Network Interface, version 1.1 (containernetworking/cni, SPEC.md). This file is part of the plugin,
 // which has to start fast: it imports nothing.
 
-/** Versions of the interface that are spoken, oldest first. */
+/** Supported versions of the specification, oldest first. */
 export const CNI_VERSIONS = ['0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0'] as const;
 export type CniVersion = (typeof CNI_VERSIONS)[number];
 export const NEWEST_CNI_VERSION: CniVersion = '1.1.0';
 
-/** The environment variable that names the agent's socket where the configuration does not. */
+/** The environment variable with the agent's socket if the configuration has none. */
 export const SOCKET_VARIABLE = 'FAIRLEAD_CNI_SOCKET';
 
 /** Well-known error codes; 100 and above are a plugin's own. */
@@ -20,15 +20,15 @@ export const CNI_CODE = {
   badConfiguration: 7,
   tryAgain: 11,
   unavailable: 50,
-  /** The container's network is not as it was set up (CHECK). */
+  /** The container's network has changed since it was set up (CHECK). */
   broken: 100,
-  /** Another pod has a port of the node that this one asks for. */
+  /** Another pod has a requested host port. */
   portTaken: 101,
   /** No address is left in the node's pod network. */
   exhausted: 102,
 } as const;
 
-/** What a plugin says on its standard output when it fails. */
+/** The standard output of a failed plugin. */
 export interface CniFailure {
   readonly code: number;
   readonly msg: string;
@@ -38,23 +38,23 @@ export interface CniFailure {
 export const CNI_COMMANDS = ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS', 'VERSION'] as const;
 export type CniCommand = (typeof CNI_COMMANDS)[number];
 
-/** A call of the plugin, as it goes over the agent's socket: one line of JSON, answered by one line. */
+/** A call of the plugin on the agent's socket: one line of JSON, answered by one line. */
 export interface CniRequest {
   readonly command: CniCommand;
   readonly containerId: string;
-  /** Path of the container's network namespace; empty where the runtime knows none (DEL). */
+  /** The path of the container's network namespace; empty if the runtime has none (DEL). */
   readonly netns: string;
   readonly ifname: string;
   /** CNI_ARGS: "K=V;K=V". */
   readonly args: string;
-  /** The network configuration from standard input, as it came. */
+  /** The network configuration from standard input, unchanged. */
   readonly config: unknown;
 }
 
 /** `result` null: success without a result. */
 export type CniAnswer = { readonly result: object | null } | { readonly error: CniFailure };
 
-/** The parts of a network configuration (one plugin's, as the runtime hands it on) that are read. */
+/** The fields of a network configuration (of one plugin, as the runtime passes it) that are read. */
 export interface CniConfig {
   readonly cniVersion: CniVersion;
   readonly name: string;
@@ -73,7 +73,7 @@ export interface CniConfig {
  */
 export type CniPortMapping = Readonly<Record<string, unknown>>;
 
-/** Thrown where a call cannot be carried out; becomes the plugin's answer. */
+/** Thrown if a call fails; becomes the plugin's answer. */
 export class CniError extends Error {
   readonly code: number;
   readonly details: string | undefined;
@@ -102,7 +102,10 @@ export function readConfig(document: unknown): CniConfig {
   }
   const name = fields['name'];
   if (typeof name !== 'string' || !/^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(name)) {
-    throw new CniError(CNI_CODE.badConfiguration, `name: ${JSON.stringify(name)} is not a name of a network`);
+    throw new CniError(
+      CNI_CODE.badConfiguration,
+      `name: ${JSON.stringify(name)} is not a valid network name`,
+    );
   }
   const ipam = fields['ipam'];
   if (typeof ipam === 'object' && ipam !== null && Object.keys(ipam).length > 0) {
