@@ -46,7 +46,7 @@ export async function electPools(
     await Promise.all(Object.values(caches).map(({ informer }) => informer.synced));
     held.throwIfAborted();
     startLoadBalancerAddresses({ ...context, signal: held, caches }, pools);
-    logger.info({ identity }, 'gives load-balancer addresses away');
+    logger.info({ identity }, 'assigning load-balancer addresses');
   };
   await holdLease({
     client,

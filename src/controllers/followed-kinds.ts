@@ -77,7 +77,7 @@ export function followKinds(
     transform: established,
   });
   definitions.synced.catch((error: unknown) => {
-    if (!signal.aborted) logger.warn({}, `custom resources are not followed: ${messageOf(error)}`);
+    if (!signal.aborted) logger.warn({}, `failed to watch custom resources: ${messageOf(error)}`);
   });
   const discover = () => queue.add('all');
   definitions.handle({ onAdd: discover, onUpdate: discover, onDelete: discover });

@@ -18,7 +18,7 @@ const RETRY_MS = 10;
 
 /**
  * Joins a remote client's streams with those of a container's first process, through its conmon's attach socket: a
- * SOCK_SEQPACKET one, which Node.js does not speak. Resolves when the container or the client is gone.
+ * SOCK_SEQPACKET socket, which Node.js does not support. Resolves when the container or the client has gone.
  */
 export async function runAttachSession(
   container: { readonly bundle: string; readonly tty: boolean },
@@ -54,7 +54,7 @@ export async function runAttachSession(
       if (container.tty) tellConmon(container.bundle, `1 ${height} ${width}\n`);
     }
   };
-  // A client that breaks off shows in `closed`.
+  // A disconnected client is reported by `closed`.
   input().catch(() => {});
   sizes().catch(() => {});
   remote.closed.addEventListener('abort', () => gone.resolve());

@@ -28,15 +28,15 @@ const ALL = (
   .split(' ')
   .map((name) => `CAP_${name}`);
 
-/** The capabilities that this process can pass on: its bounding set (capabilities(7)). */
+/** Returns the capabilities that this process can grant: its bounding set (capabilities(7)). */
 export function boundingCapabilities(status = readFileSync('/proc/self/status', 'utf8')): readonly string[] {
   const set = BigInt(`0x${/^CapBnd:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? '0'}`);
   return ALL.filter((_, number) => (set >> BigInt(number)) & 1n);
 }
 
 /**
- * A container's capabilities: the default ones with its changes. "ALL", and a privileged container, mean those of the
- * bounding set; a single one that is added by name is asked for in any case, and its lack an error.
+ * Returns a container's capabilities: the default set with its changes. "ALL", and a privileged container, mean the
+ * bounding set; a capability that is added by name is always requested, and an error if it is missing.
  */
 export function containerCapabilities(
   security:

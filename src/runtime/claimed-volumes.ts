@@ -6,19 +6,19 @@ import { KubeletError } from './kubelet-error.ts';
 
 type Volume = NonNullable<NonNullable<Pod['spec']>['volumes']>[number];
 
-/** The claim that a pod's volume is of; null for one of another kind. */
+/** Returns the claim of a pod's volume; null: a volume of another kind. */
 export function claimName(pod: Pod, volume: Volume): string | null {
   if (volume.persistentVolumeClaim) return volume.persistentVolumeClaim.claimName;
   return volume.ephemeral ? `${pod.metadata?.name}-${volume.name}` : null;
 }
 
-/** The names of the volumes that a pod may only read, whatever its containers say. */
+/** Returns the names of the volumes that are read-only for the whole pod. */
 export function readOnlyVolumes(pod: Pod): Set<string> {
   const volumes = (pod.spec?.volumes ?? []).filter((volume) => volume.persistentVolumeClaim?.readOnly);
   return new Set(volumes.map(({ name }) => name));
 }
 
-/** The PersistentVolume that a claim of the pod is bound to. Throws FailedMount while it is not. */
+/** Returns the PersistentVolume of a claim of the pod. Throws FailedMount while the claim is not bound. */
 export async function boundVolume(client: Client, pod: Pod, claim: string): Promise<PersistentVolume> {
   const namespace = pod.metadata?.namespace ?? 'default';
   const found = await read(
@@ -48,9 +48,9 @@ async function read<T>(get: () => Promise<T>, missing: string): Promise<T> {
   }
 }
 
-/** Prepares a local volume for a pod: the folder has to be there. */
+/** Prepares a local volume for a pod: the folder must exist. */
 export function prepareLocalVolume(pod: Pod, path: string): void {
-  if (!statSync(path, { throwIfNoEntry: false })) throw failedMount(`local volume: there is no ${path}`);
+  if (!statSync(path, { throwIfNoEntry: false })) throw failedMount(`local volume: ${path} does not exist`);
   const { fsGroup, fsGroupChangePolicy } = pod.spec?.securityContext ?? {};
   if (fsGroup === undefined) return;
   const top = statSync(path);
@@ -59,7 +59,7 @@ export function prepareLocalVolume(pod: Pod, path: string): void {
   giveToGroup(path, fsGroup);
 }
 
-/** As upstream's SetVolumeOwnership: the group reads and writes all, and what is made inside belongs to it too. */
+/** Like upstream's SetVolumeOwnership: the group can read and write everything, and owns new files too. */
 function giveToGroup(path: string, group: number): void {
   const stat = lstatSync(path);
   if (stat.isSymbolicLink()) return;

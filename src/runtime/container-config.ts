@@ -20,13 +20,13 @@ export interface Launch {
   readonly files: { readonly resolvConf: string; readonly hosts: string; readonly hostname: string };
 }
 
-/** The place of one run of a container. */
+/** The environment of one run of a container. */
 export interface RunPlace {
   /** The run's folder. */
   readonly bundle: string;
   readonly cgroupsPath: string;
   readonly cgroupControllers: ReadonlySet<string>;
-  /** Capabilities that this machine can give. */
+  /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
   /** The folder of seccomp profiles of type Localhost. */
   readonly seccompFolder: string;

@@ -7,7 +7,7 @@ import type { ProcessUser } from './image-user.ts';
 import type { Termination } from './lifecycle.ts';
 import type { ProcessIdentity } from './process-identity.ts';
 
-/** A container as it is kept on disk: agents take over the containers of earlier ones. */
+/** A container's record on disk: agents adopt the containers of earlier ones. */
 export interface ContainerRecord {
   readonly id: string;
   readonly attempt: number;
@@ -25,14 +25,14 @@ export interface ContainerRecord {
   readonly ended: Termination | null;
 }
 
-/** Where a container of a pod lives on disk: a folder for every run and its record; `logs` holds the log of every run. */
+/** The folder of a pod's container on disk: its record and a folder for each run; `logs` has the log of each run. */
 export class ContainerFolder {
   readonly #path: string;
   readonly logs: string;
 
   constructor(path: string, logs: string) {
     this.#path = path;
-    // A container that an agent of an earlier version has started goes on writing there.
+    // A container started by an earlier version of the agent still writes there.
     const earlier = join(path, 'logs');
     this.logs = existsSync(earlier) ? earlier : logs;
     mkdirSync(path, { recursive: true, mode: 0o700 });
@@ -47,16 +47,16 @@ export class ContainerFolder {
     rmSync(this.log(attempt), { force: true });
   }
 
-  /** The folder of a run, which the OCI runtime calls its bundle. */
+  /** Returns the folder of a run, the bundle of the OCI runtime. */
   bundle(attempt: number): string {
     const folder = join(this.#path, `run-${attempt}`);
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     return folder;
   }
 
-  /** The runs that have a folder. */
+  /** Returns the runs with a folder. */
   bundles(): { readonly attempt: number; readonly bundle: string }[] {
-    // The pod's folder may have gone already, when its end is tried again.
+    // In a retry of the removal, the pod's folder may already be gone.
     const entries = existsSync(this.#path) ? readdirSync(this.#path) : [];
     return entries.flatMap((entry) => {
       const attempt = /^run-([0-9]+)$/.exec(entry)?.[1];

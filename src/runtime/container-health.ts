@@ -6,7 +6,7 @@ import { startProber } from './prober.ts';
 export interface HealthEvents {
   /** It has started, or its readiness has changed. */
   changed(): void;
-  /** It is to be ended. */
+  /** It must be stopped. */
   unhealthy(kind: 'liveness' | 'startup', probe: Probe): void;
   failed(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
@@ -28,12 +28,12 @@ export class ContainerHealth {
     return this.#ready;
   }
 
-  /** The message of the probe that the run is ended for. */
+  /** The message of the probe because of which the run is stopped. */
   get complaint(): string | null {
     return this.#complaint;
   }
 
-  /** Keeps a container ready until a probe says otherwise: a restart of the agent takes no endpoint out of service. */
+  /** Keeps a container ready until a probe fails: a restart of the agent does not take endpoints out of service. */
   adopt(before: { readonly started?: boolean; readonly ready: boolean } | undefined): void {
     this.#started = before?.started ?? false;
     this.#ready = before?.ready ?? false;
@@ -69,7 +69,7 @@ export class ContainerHealth {
     });
   }
 
-  /** The run is being ended: only its readiness is asked for still. */
+  /** The run is being stopped: only readiness is still probed. */
   stopping(): void {
     this.#living?.abort();
   }

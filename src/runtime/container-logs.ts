@@ -9,7 +9,7 @@ export interface LogOptions {
   readonly limitBytes: number | null;
   /** One of the streams; null: both. */
   readonly stream: 'stdout' | 'stderr' | null;
-  /** Resolves true when the container writes no more; asked when the end of the file is reached. */
+  /** Resolves to whether the container has stopped writing; called at the end of the file. */
   readonly ended: () => boolean;
   readonly signal: AbortSignal;
 }
@@ -17,8 +17,8 @@ export interface LogOptions {
 const CHUNK = 64 * 1024;
 
 /**
- * A container's log as kubectl prints it, from a file in the CRI format: "TIMESTAMP STREAM P|F TEXT" per line, where
- * P marks a part of a longer line.
+ * Streams a container's log as kubectl prints it, from a file in the CRI format: "TIMESTAMP STREAM P|F TEXT" per line,
+ * where P marks a partial line.
  */
 export function readLog(file: string, options: LogOptions): Readable {
   return Readable.from(logLines(file, options), { objectMode: false });
@@ -38,7 +38,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
     let left = options.limitBytes ?? Number.POSITIVE_INFINITY;
     const render = lineRenderer(options);
     while (!options.signal.aborted && left > 0) {
-      // Asked before the read: what is written before the end is then seen by this read or the next.
+      // Called before the read, so that this read or the next sees everything written before the end.
       const ended = options.ended();
       const chunk = Buffer.alloc(CHUNK);
       const count = readSync(fd, chunk, 0, CHUNK, position);
@@ -80,8 +80,8 @@ function isReplaced(fd: number, file: string): boolean {
 }
 
 /**
- * Renders one line of the file after the other. Lines in parts are one: their first part says when they were written,
- * and so whether all of it is shown.
+ * Renders the lines of the file. Partial lines are joined: the timestamp of the first part decides whether the whole line
+ * is shown.
  */
 function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps' | 'stream'>) {
   /** Streams in the middle of a line; true where its parts are shown. */
@@ -126,7 +126,7 @@ export function lastLines(file: string, count: number): string {
   }
 }
 
-/** Where the last `lines` lines begin; lines in parts ("P") count once, by their last part. */
+/** Returns the start of the last `lines` lines; partial lines ("P") count once, by their last part. */
 function tailStart(fd: number, lines: number): number {
   let found = 0;
   let end = -1;

@@ -4,11 +4,11 @@ import type { Container } from '../kube/types.ts';
 type Resources = Container['resources'];
 
 const CPU_PERIOD = 100_000;
-/** The least that the kernel takes as a quota, in microseconds. */
+/** The kernel's minimum quota, in microseconds. */
 const MIN_QUOTA = 1000;
 const MIN_SHARES = 2;
 
-/** A container's limits as the OCI runtime takes them (LinuxResources), for the controllers that the machine has. */
+/** Returns a container's limits for the OCI runtime (LinuxResources), for the available controllers. */
 export function containerResources({ resources }: Container, controllers: ReadonlySet<string>): object {
   const amount = (kind: 'limits' | 'requests', name: string) =>
     parseQuantity(String(resources?.[kind]?.[name] ?? ''));
@@ -30,7 +30,7 @@ export function containerResources({ resources }: Container, controllers: Readon
   };
 }
 
-/** The resources of a running container that differ between two definitions: "cpu", "memory". */
+/** Returns the resources that differ between two definitions of a container: "cpu", "memory". */
 export function changedResources(before: Resources, after: Resources): string[] {
   return ['cpu', 'memory'].filter((name) =>
     (['limits', 'requests'] as const).some(

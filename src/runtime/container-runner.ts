@@ -37,15 +37,15 @@ import { terminationMessage } from './termination-message.ts';
 import { WantedImage } from './wanted-image.ts';
 import type { RunnerContext } from './worker-context.ts';
 
-/** After a hook has used up the time, the process still gets this much. */
+/** The time that the process still gets after a hook has used up the grace period. */
 const MIN_STOP_MS = 2000;
-/** conmon writes an exit code this soon after the process has gone; without conmon there never is one. */
+/** conmon writes the exit code within this time after the process has exited; without conmon there is none. */
 const EXIT_CODE_MS = 2000;
-/** The longest time that a timer takes: a hook after the start has no limit of its own. */
+/** The maximum delay of a timer: a postStart hook has no time limit. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 const IMAGE_REASONS = new Set(['ErrImagePull', 'ImagePullBackOff', 'ErrImageNeverPull', 'InvalidImageName']);
 
-/** Carries out one container of a pod through all its runs; its states are lifecycle.ts's. */
+/** Runs one container of a pod through all its runs; lifecycle.ts has its states. */
 export class ContainerRunner {
   readonly name: string;
   readonly #context: RunnerContext;
@@ -58,16 +58,16 @@ export class ContainerRunner {
   #id = '';
   #process: ProcessIdentity | null = null;
   #startedAtMs = 0;
-  /** What the current run was started from. */
+  /** The definition of the current run. */
   #image = '';
   #imageId = '';
   #user: ProcessUser | null = null;
-  /** The resources that are in effect. */
+  /** The resources in effect. */
   #resources: Container['resources'];
   #stopSignal: NodeJS.Signals = 'SIGTERM';
   #exit: RunExit | null = null;
   #stopping: Promise<void> | null = null;
-  /** Since when its process has been gone, without an exit code. */
+  /** Since when its process has been missing, without an exit code. */
   #missingSince = 0;
 
   constructor(context: RunnerContext, container: Container, podFolder: string) {
@@ -117,12 +117,12 @@ export class ContainerRunner {
     return this.isRunning ? (this.#process?.pid ?? null) : null;
   }
 
-  /** Where its files lie: what it writes itself, and its logs. */
+  /** The folders of its files and of its logs. */
   get storage(): readonly string[] {
     return [join(this.#folder.bundle(this.#state.attempt), 'upper'), this.#folder.logs];
   }
 
-  /** Notes why it is not to be started now. */
+  /** Records the reason why it must not be started now. */
   refuse(reason: string, message: string): void {
     this.#become({ type: 'refused', reason, message });
   }
@@ -136,7 +136,7 @@ export class ContainerRunner {
     return this.#context.paths;
   }
 
-  /** What the current run's sessions need to know of it. */
+  /** The current run, for exec and attach sessions. */
   get current() {
     return {
       id: this.#id,
@@ -154,7 +154,7 @@ export class ContainerRunner {
   }
 
   /**
-   * The log of the current run, or of the previous one; while a restart is due, the current run is the ended one. Throws FairleadError "BadRequest" where there is none.
+   * Opens the log of the current or the previous run; while a restart is pending, the current run is the ended one. Throws FairleadError "BadRequest" if there is none.
    */
   logFile(previous: boolean): string {
     const pod = this.#context.pod().metadata?.name;
@@ -175,7 +175,7 @@ export class ContainerRunner {
     );
   }
 
-  /** Takes the container's next step, unless its back-off holds it back. */
+  /** Executes the container's next step, unless back-off delays it. */
   async ensure(launch: Launch): Promise<void> {
     this.#notice();
     const { container, pod } = launch;
@@ -197,7 +197,7 @@ export class ContainerRunner {
     if (!this.#backoff.isEarly()) await this.#start(launch);
   }
 
-  /** What a newer definition asks of the current run (resizePolicy decides for resources). */
+  /** Applies a newer definition to the current run (for resources, by resizePolicy). */
   #changeOf(container: Container): 'none' | 'resize' | 'restart' {
     if (container.image !== this.#image) return 'restart';
     const changed = changedResources(this.#resources, container.resources);
@@ -225,7 +225,7 @@ export class ContainerRunner {
     events.event(pod, 'Normal', 'ResizeCompleted', `Resized container ${this.name}`);
   }
 
-  /** Ends the run, to start again with the changed definition. */
+  /** Stops the run, to restart with the changed definition. */
   #replace({ pod }: Launch): void {
     this.#become({ type: 'replaced' });
     const message = `Container ${this.name} definition changed, will be restarted`;
@@ -234,17 +234,17 @@ export class ContainerRunner {
     void this.stop(this.#context.options.clock.now() + graceMs, this.#context.address());
   }
 
-  /** Notices an end of the container meanwhile. */
+  /** Detects an exit of the container meanwhile. */
   nudge(): void {
     this.#notice();
   }
 
-  /** Ends the container: preStop hook, SIGTERM (or the image's signal), and at the deadline (clock's milliseconds) SIGKILL. */
+  /** Stops the container: preStop hook, SIGTERM (or the image's signal), and at the deadline (clock's milliseconds) SIGKILL. */
   stop(deadline: number, address: string): Promise<void> {
     this.#backoff.cancel();
     this.#notice();
     if (!this.isRunning) return Promise.resolve();
-    // Liveness no longer matters; readiness still does.
+    // Liveness is no longer probed, readiness is.
     this.#health.stopping();
     this.#stopping ??= this.#stopRunning(deadline, address).finally(() => {
       this.#stopping = null;
@@ -252,21 +252,21 @@ export class ContainerRunner {
     return this.#stopping;
   }
 
-  /** Kills the container at once: its sandbox is gone. */
+  /** Kills the container at once, because its sandbox is gone. */
   async abandon(): Promise<void> {
     if (!this.isRunning || !this.#process) return;
     signalProcess(this.#process, 'SIGKILL');
     await this.#exit?.seen();
   }
 
-  /** Removes everything but the logs' folder of the pod. */
+  /** Removes everything except the logs' folder of the pod. */
   async dispose(): Promise<void> {
     this.#health.release();
     this.#backoff.cancel();
     await this.#clean(this.#state.attempt);
   }
 
-  /** Stops watching; the container runs on. */
+  /** Stops watching; the container keeps running. */
   release(): void {
     this.#health.release();
     this.#backoff.cancel();
@@ -313,7 +313,7 @@ export class ContainerRunner {
       changed: this.#context.changed,
     });
     if (!image) return;
-    // The runs before, and what an agent that was killed during a start has left.
+    // Earlier runs, and leftovers of an agent that was killed during a start.
     await this.#clean(this.#state.attempt);
     this.#folder.removeLog(this.#state.attempt - 2);
     const { namespace = '', name = '' } = pod.metadata ?? {};
@@ -354,7 +354,7 @@ export class ContainerRunner {
     else this.#probe();
   }
 
-  /** Runs the hook after the start; until it is over the container does not count as started. */
+  /** Runs the postStart hook; the container counts as started after it. */
   async #afterStart(hook: LifecycleHook): Promise<void> {
     const { id } = this;
     const result = await this.#exit?.during(this.#hook(hook, MAX_TIMER_MS), MAX_TIMER_MS);
@@ -367,7 +367,7 @@ export class ContainerRunner {
     if (!this.#stopping) this.#probe();
   }
 
-  /** Tries again at once when it waits for an image: one has come. */
+  /** Retries at once if it waits for an image, after one was stored. */
   retryImage(): void {
     const { phase } = this.#state;
     if (phase.kind !== 'waiting' || !IMAGE_REASONS.has(phase.reason)) return;
@@ -403,7 +403,7 @@ export class ContainerRunner {
     };
   }
 
-  /** Notices an end of the container: by its exit code, or by its process having gone. */
+  /** Detects an exit of the container, by its exit code or the absence of its process. */
   #notice(): void {
     if (!this.isRunning) return;
     const { paths, options } = this.#context;
@@ -433,7 +433,7 @@ export class ContainerRunner {
     return this.#missingSince;
   }
 
-  /** Plans the next run, and says so when it is held back. */
+  /** Plans the next run, and reports a back-off. */
   #planRestart(): void {
     const delay = this.#backoff.ended(this.#context.options.clock.now() - this.#startedAtMs);
     const pod = this.#context.pod();
@@ -453,7 +453,7 @@ export class ContainerRunner {
     this.#state = nextContainerState(this.#state, event);
   }
 
-  /** Reports that the container cannot be started; the next tries come slower each time. */
+  /** Reports that the container cannot be started; retries with increasing delays. */
   #waitFor(reason: KubeletReason, message: string): void {
     const isRepeated = this.#backoff.refused() > 1;
     const image = JSON.stringify(this.#spec.image ?? '');
@@ -517,7 +517,7 @@ export class ContainerRunner {
     return `${uid.slice(0, 13)}-${this.name}-${attempt}`;
   }
 
-  /** Removes this run and those before it from the runtime and the disk; their logs stay. */
+  /** Removes this run and earlier ones from the runtime and the disk; their logs stay. */
   async #clean(last: number): Promise<void> {
     const { paths } = this.#context;
     for (const { attempt, bundle } of this.#folder.bundles()) {
@@ -531,8 +531,8 @@ export class ContainerRunner {
   }
 
   /**
-   * Saves what has happened already. On a full disk a later agent finds an earlier record, and learns from the
-   * process itself whether the run has ended.
+   * Saves the state. After a full disk, a later agent finds an older record, and checks the process itself to find out
+   * whether the run has ended.
    */
   #saveIfPossible(): void {
     try {
@@ -545,7 +545,7 @@ export class ContainerRunner {
     }
   }
 
-  /** `begun`: its program runs; before, the process only waits for the runtime to start it. */
+  /** `begun`: its program has been started; before, the process waits for the runtime. */
   #save(begun: boolean, createdAt: string | null = null): void {
     const { phase, attempt, last } = this.#state;
     const startedAt =

@@ -3,17 +3,17 @@ import { join } from 'node:path';
 import { controlGroupRoot } from '../kernel/control-group.ts';
 import { hasCode } from '../lib/errors.ts';
 
-/** How this machine's control groups are mounted. */
+/** The mounts of this machine's control groups. */
 export interface ControlGroups {
-  /** Where the cgroup v2 hierarchy is. */
+  /** The path of the cgroup v2 hierarchy. */
   readonly root: string;
-  /** v1 and v2 are mixed, which crun refuses: it must be shown the v2 hierarchy alone. */
+  /** v1 and v2 are mixed, which crun does not support: it must see only the v2 hierarchy. */
   readonly hybrid: boolean;
-  /** Controllers that the v2 hierarchy has: limits of others cannot be set. */
+  /** Controllers of the v2 hierarchy: limits of other controllers cannot be set. */
   readonly controllers: ReadonlySet<string>;
 }
 
-/** Looks at /sys/fs/cgroup. Null when there is no cgroup v2 hierarchy. */
+/** Inspects /sys/fs/cgroup. Null: there is no cgroup v2 hierarchy. */
 export function readControlGroups(): ControlGroups | null {
   const root = controlGroupRoot();
   if (root === null) return null;
@@ -24,7 +24,7 @@ export function readControlGroups(): ControlGroups | null {
 const ROUNDS = 100;
 const ROUND_MS = 10;
 
-/** Removes an empty control group; its last processes may be about to go. What does not empty stays. */
+/** Removes an empty control group, waiting for its last processes to exit. Groups that do not become empty stay. */
 export async function removeControlGroup(groups: ControlGroups, path: string): Promise<void> {
   for (let round = 0; round < ROUNDS; round++) {
     try {

@@ -2,22 +2,22 @@ import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { KubeletError } from './kubelet-error.ts';
 
-/** What variables may refer to; lookups give null for what does not exist. */
+/** The objects to which variables may refer; lookups return null if an object does not exist. */
 export interface EnvironmentSources {
   readonly pod: Pod;
   readonly podIps: readonly string[];
   readonly hostIps: readonly string[];
-  /** The node's resources for pods: the limits of containers that have none. */
+  /** The node's resources for pods, used as the limits of containers without limits. */
   readonly allocatable: Readonly<Record<string, string>>;
   configMap(name: string): Readonly<Record<string, string>> | null;
   /** Decoded. */
   secret(name: string): Readonly<Record<string, string>> | null;
-  /** Variables that every container gets: the API server's address, Services of the namespace. */
+  /** Variables of every container: the API server's address, Services of the namespace. */
   readonly services: Readonly<Record<string, string>>;
 }
 
 /**
- * A container's environment: the image's, then Services', then envFrom, then env, with $(NAME) replaced.
+ * Builds a container's environment: the image's, then Services', then envFrom, then env, with $(NAME) replaced.
  * Throws KubeletError "CreateContainerConfigError" naming the object or key that is missing.
  */
 export function containerEnvironment(
@@ -63,14 +63,14 @@ export function containerEnvironment(
   return result;
 }
 
-/** Replaces $(NAME) by a variable's value; $$(NAME) stands for $(NAME); unknown names stay. */
+/** Replaces $(NAME) by a variable's value; $$(NAME) becomes $(NAME); unknown names are kept. */
 export function expand(text: string, variables: ReadonlyMap<string, string>): string {
   return text.replace(/\$\$|\$\(([^)]*)\)/g, (match: string, name: string | undefined) =>
     name === undefined ? '$' : (variables.get(name) ?? match),
   );
 }
 
-/** The value of a pod's field (fieldRef). Throws KubeletError for a field that is not supported. */
+/** Returns the value of a pod's field (fieldRef). Throws KubeletError for an unsupported field. */
 export function podField(
   path: string,
   sources: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps'>,
@@ -115,7 +115,7 @@ export function podField(
   }
 }
 
-/** A container's request or limit, divided and rounded up; without a limit, what the node has. */
+/** Returns a container's request or limit, divided and rounded up; without a limit, the node's resource. */
 export function resourceField(
   container: Container,
   reference: { readonly resource: string; readonly divisor?: unknown },
@@ -126,7 +126,7 @@ export function resourceField(
   const own =
     kind === 'limits' ? (limits?.[name] ?? allocatable[name]) : (requests?.[name] ?? limits?.[name]);
   const divisor = parseQuantity(String(reference.divisor ?? '1')) || 1;
-  // Quantities are decimal, and their quotient in binary may lie a little above a whole number.
+  // Quantities are decimal; their quotient in binary may be slightly above an integer.
   return String(Math.ceil(Number((parseQuantity(String(own ?? '0')) / divisor).toFixed(6))));
 }
 

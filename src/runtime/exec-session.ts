@@ -3,7 +3,7 @@ import { prepareExec, type RunningContainer, type RuntimePaths } from './oci-run
 import type { RemoteCommand, TerminalSize } from './streams/remote-command.ts';
 import { spawnInTerminal } from './terminal.ts';
 
-/** Runs a command in a container with a remote client's streams; resolves when it is over and the client knows how. */
+/** Runs a command in a container with a remote client's streams; resolves after the client has got the exit status. */
 export async function runExecSession(
   paths: RuntimePaths,
   container: RunningContainer,
@@ -31,7 +31,7 @@ export async function runExecSession(
 
 async function withPipes(program: string, args: readonly string[], remote: RemoteCommand): Promise<number> {
   const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
-  // A command that does not read its input, or has ended, closes it.
+  // A command may close its input, or have ended.
   child.stdin.on('error', () => {});
   remote.stdin.on('error', () => child.stdin.end());
   remote.stdin.pipe(child.stdin);
@@ -64,7 +64,7 @@ async function withTerminal(
   remote.stdin.on('error', () => {});
   remote.stdin.pipe(stream, { end: false });
   stream.pipe(remote.stdout, { end: false });
-  // Hanging up is what a terminal does when its user is gone: SIGHUP goes to what runs in it.
+  // Like a terminal whose user has gone: its processes get SIGHUP.
   remote.closed.addEventListener('abort', () => stream.destroy());
   const drained = new Promise<void>((resolve) => {
     stream.on('end', resolve).on('close', resolve);
@@ -93,7 +93,7 @@ function withoutTimes(messages: string): string {
     .join('');
 }
 
-/** Short commands read their terminal's size at once: the client has this long to send it, if it has a terminal. */
+/** Short commands read their terminal's size at once: the time for the client to send it, if it has a terminal. */
 const SIZE_MS = 1000;
 const patience = () => new Promise<null>((resolve) => setTimeout(() => resolve(null), SIZE_MS).unref());
 

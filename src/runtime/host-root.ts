@@ -14,22 +14,21 @@ import { libc, systemError } from '../kernel/libc.ts';
 
 // linux/mount.h
 const MNT_DETACH = 2;
-/** What pods of built-in images share with the machine: its programs and its configuration. */
+/** The machine's folders that pods of built-in images see: its programs and its configuration. */
 const SHARED = new Set(['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc']);
 /** Folders that programs expect in /var; all are empty. */
 const VAR = ['cache', 'lib', 'local', 'log', 'mail', 'opt', 'spool', 'tmp'];
 
 /**
- * Makes the layers of the built-in images, uppermost first: the machine's root without what pods have no business with.
- * Of the folders at the top only programs, libraries and /etc remain, and of /etc what every user of the machine may
- * read; keys, password hashes, homes, and the state of other programs and clusters are hidden.
+ * Creates the layers of the built-in images, uppermost first: the machine's root, restricted to programs, libraries and
+ * the world-readable files of /etc; keys, password hashes, homes, and the state of other programs and clusters are hidden.
  *
  * The layers above "/" lie in a tmpfs at `folder`, as overlayfs refuses lower layers that lie in each other: one of
  * whiteouts (overlayfs: character devices 0:0), and above it one of empty folders in their places.
  */
 export function makeHostLayers(folder: string, root = '/'): readonly string[] {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
-  // An earlier agent's: containers that run keep it until they end.
+  // Left by an earlier agent: running containers use it until they end.
   while (libc().umount2(folder, MNT_DETACH) === 0);
   if (libc().mount('tmpfs', folder, 'tmpfs', 0, 'mode=755') !== 0) throw systemError('mount tmpfs', folder);
   const [folders, whiteouts] = [join(folder, 'folders'), join(folder, 'whiteouts')];
@@ -53,7 +52,7 @@ export function makeHostLayers(folder: string, root = '/'): readonly string[] {
   return [folders, whiteouts, root];
 }
 
-/** Paths below a folder that not every user may read; of a folder that may not be entered, only its own. */
+/** Returns paths below a folder that are not world-readable; for an inaccessible folder, only its own path. */
 function* unreadable(root: string, path: string): Generator<string> {
   for (const entry of readdirSync(join(root, path), { withFileTypes: true })) {
     const child = join(path, entry.name);

@@ -4,7 +4,7 @@ import type { Container, Pod } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
 
-/** The user that a container's processes run as. */
+/** The user of a container's processes. */
 export interface ProcessUser {
   readonly uid: number;
   readonly gid: number;
@@ -13,8 +13,8 @@ export interface ProcessUser {
 }
 
 /**
- * The user of a container: by its own setting, the pod's, or the image's. Names are looked up in the image's own
- * /etc/passwd and /etc/group, which also say what other groups the user is in (supplementalGroupsPolicy "Merge").
+ * Returns the user of a container: from its own setting, the pod's, or the image's. Names are looked up in the image's
+ * /etc/passwd and /etc/group, which also list the user's other groups (supplementalGroupsPolicy "Merge").
  * Throws KubeletError "CreateContainerConfigError".
  */
 export function containerUser(
@@ -59,7 +59,7 @@ function number(text: string): number | null {
   return /^[0-9]+$/.test(text) ? Number(text) : null;
 }
 
-/** The fields of a file like /etc/passwd; none where the image has no such file. */
+/** Returns the fields of a file like /etc/passwd; empty if the image has no such file. */
 function table(rootfs: string, file: string): string[][] {
   try {
     return readFileSync(resolveInside(rootfs, file), 'utf8')
@@ -74,7 +74,7 @@ function table(rootfs: string, file: string): string[][] {
 
 const MAX_LINKS = 40;
 
-/** A path as it would be if `root` were "/": an image's links must not lead to files of the machine. */
+/** Resolves a path as if `root` were "/": an image's links must not lead to files of the machine. */
 function resolveInside(root: string, path: string): string {
   const todo = path.split('/');
   let done: string[] = [];

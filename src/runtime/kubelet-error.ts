@@ -1,6 +1,6 @@
 import { FairleadError, messageOf } from '../lib/errors.ts';
 
-/** What pods' events and waiting containers give as reasons, as upstream's kubelet names them. */
+/** Reasons of pods' events and waiting containers, named as by upstream's kubelet. */
 export type KubeletReason =
   | 'CreateContainerConfigError'
   | 'RunContainerError'
@@ -12,7 +12,7 @@ export type KubeletReason =
   | 'ErrImageNeverPull'
   | 'ImageInspectError';
 
-/** An error that a pod's status or events tell users about, with its reason. */
+/** An error that a pod's status or events report, with its reason. */
 export class KubeletError extends FairleadError {
   readonly reason: KubeletReason;
 
@@ -31,12 +31,12 @@ export class KubeletError extends FairleadError {
   }
 }
 
-/** The reason of an error; `otherwise` for those that have none of their own. */
+/** Returns the reason of an error; `otherwise` for errors without one. */
 export function reasonOf(error: unknown, otherwise: KubeletReason): KubeletReason {
   return error instanceof KubeletError ? error.reason : otherwise;
 }
 
-/** An error's message with its hint, for people who see nothing else of it. */
+/** Returns an error's message with its hint, for users who see only the message. */
 export function describeError(error: unknown): string {
   const hint = error instanceof FairleadError ? error.hint : undefined;
   return hint ? `${messageOf(error)} (${hint})` : messageOf(error);

@@ -25,13 +25,13 @@ import type { WorkerContext } from './worker-context.ts';
 export interface Kubelet {
   /** Resolves when the server listens and the node's pods are known. */
   readonly ready: Promise<void>;
-  /** Stops watching; every pod runs on. */
+  /** Stops watching; all pods keep running. */
   close(): Promise<void>;
 }
 
 type PodStatus = NonNullable<Pod['status']>;
 
-/** Starts running this node's pods: takes up those that an earlier agent left, ends those whose objects are gone. */
+/** Starts running this node's pods: adopts those of an earlier agent, ends those whose objects are gone. */
 export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const { client, nodeName, stateDir, logger, clock, random, signal } = options;
   const podsDir = join(stateDir, 'pods');
@@ -73,12 +73,12 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       try {
         await client.delete(RESOURCES.pods, name, { namespace, gracePeriodSeconds: 0, uid });
       } catch (error) {
-        // Gone already, or its name taken by a newer pod.
+        // Already gone, or replaced by a newer pod of this name.
         if (!hasReason(error, 'NotFound', 'Conflict')) throw error;
       }
       workers.delete(uid);
       statuses.forget(uid);
-      // A late event about it must not bring it back.
+      // A late event must not restore it.
       if (informer.get(keyOf(pod))?.metadata?.uid === uid) finalized.add(uid);
     },
   };
@@ -201,9 +201,9 @@ function statusWriter(options: KubeletOptions) {
         );
         written.set(uid, text);
       } catch (error) {
-        // Deleted, or another pod has the name by now.
+        // Deleted, or replaced by another pod of this name.
         if (hasReason(error, 'NotFound', 'Conflict')) return;
-        logger.warn({ pod: `${namespace}/${name}` }, `cannot write status: ${messageOf(error)}`);
+        logger.warn({ pod: `${namespace}/${name}` }, `failed to write the pod's status: ${messageOf(error)}`);
         if (!wanted.has(uid)) wanted.set(uid, next);
         await new Promise<void>((resolve) => {
           clock.after(RETRY_MS, resolve);

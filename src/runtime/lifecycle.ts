@@ -1,8 +1,8 @@
 import type { Container, Pod } from '../kube/types.ts';
 import { ephemeralOf, isSidecar } from './pod-containers.ts';
 
-// All states of a container and of a pod, and what leads from one to the next. ContainerRunner and PodWorker carry out
-// what is decided here; nothing here does I/O.
+// All states of a container and of a pod, and their transitions. ContainerRunner and PodWorker execute the decisions
+// of this file, which does no I/O.
 //
 //   container   waiting ──started──▶ running ──exited──▶ ended ──restarted──▶ waiting
 //               waiting ──refused──▶ waiting             ended  (for good, by its restart policy)
@@ -25,11 +25,11 @@ export type ContainerPhase =
 
 export interface ContainerState {
   readonly phase: ContainerPhase;
-  /** The number of the current run, or of the one that is waited for; the first is 0. */
+  /** The number of the current run, or of the next one while waiting; the first is 0. */
   readonly attempt: number;
   /** The run before this one. */
   readonly last: Termination | null;
-  /** The run is being ended because the container's definition has changed: it restarts whatever its policy. */
+  /** The run is being stopped because the container's definition has changed: it restarts regardless of its policy. */
   readonly isReplaced: boolean;
 }
 
@@ -41,16 +41,16 @@ export const NEW_CONTAINER: ContainerState = {
 };
 
 export type ContainerEvent =
-  /** It cannot be started now; `reason` as a status gives it. */
+  /** It cannot be started now; `reason` as in a status. */
   | { readonly type: 'refused'; readonly reason: string; readonly message: string }
   | { readonly type: 'started'; readonly id: string; readonly startedAt: string }
   /** Its definition has changed; it is being stopped. */
   | { readonly type: 'replaced' }
   | { readonly type: 'exited'; readonly exitCode: number; readonly message: string; readonly at: string }
-  /** The next run is planned; `backOff` says for how long it is held back, empty when it is not. */
+  /** The next run is planned; `backOff` describes its delay; empty: none. */
   | { readonly type: 'restarted'; readonly backOff: string };
 
-/** The state after an event. An event that means nothing in a state leaves it as it is. */
+/** Returns the state after an event. Irrelevant events do not change the state. */
 export function nextContainerState(state: ContainerState, event: ContainerEvent): ContainerState {
   const { phase } = state;
   switch (event.type) {
@@ -87,14 +87,14 @@ export function nextContainerState(state: ContainerState, event: ContainerEvent)
   }
 }
 
-/** Restarts that are carried out; one that is only planned does not count. */
+/** The number of executed restarts, without a planned one. */
 export function restartCount({ phase, attempt, last }: ContainerState): number {
   return phase.kind === 'waiting' && last ? attempt - 1 : attempt;
 }
 
 export type ContainerStep = 'start' | 'replace' | 'restart' | 'none';
 
-/** What is to be done with a container next; back-off may hold a start back. */
+/** Returns a container's next step; back-off may delay a start. */
 export function containerStep(
   state: ContainerState,
   restarts: RestartRules,
@@ -112,10 +112,10 @@ export function containerStep(
   }
 }
 
-/** When an ended container is started again. */
+/** Returns when an ended container is restarted. */
 export interface RestartRules {
   readonly policy: string;
-  /** The first that fits decides before the policy does (KEP-5307). */
+  /** The first matching rule takes precedence over the policy (KEP-5307). */
   readonly rules: readonly RestartRule[];
 }
 
@@ -132,7 +132,7 @@ export function wantsRestart({ policy, rules }: RestartRules, exitCode: number):
   return policy === 'Always' || (policy === 'OnFailure' && exitCode !== 0);
 }
 
-/** When one of a pod's containers is started again: by its own rules and policy, or by the pod's. */
+/** Returns when a container is restarted: by its own rules and policy, or by the pod's. */
 export function restartRules(pod: Pod, container: Container): RestartRules {
   const { restartPolicy: own, restartPolicyRules: rules = [] } = container as {
     restartPolicy?: string;
@@ -147,7 +147,7 @@ export function restartRules(pod: Pod, container: Container): RestartRules {
   return { policy: own ?? inherited, rules };
 }
 
-/** All containers have ended and none is to be started again; or an init container has failed for good. */
+/** Returns whether all containers have ended and none will be restarted, or an init container has failed finally. */
 export function isPodOver(
   pod: Pod,
   stateOf: (container: Container) => Pick<ContainerState, 'phase' | 'isReplaced'>,
@@ -167,23 +167,23 @@ export function isPodOver(
   return initContainers.some(hasFailed) || containers.every(isDone);
 }
 
-/** What a pod's next step depends on. */
+/** The conditions for a pod's next step. */
 export interface PodFacts {
   /** Its object is gone or is being deleted. */
   readonly isLeaving: boolean;
-  /** It has failed as a whole, or its object says that it is over and nothing of it runs. */
+  /** It has failed as a whole, or its object is in a final phase and nothing of it runs. */
   readonly isFinished: boolean;
-  /** It asks for what this node cannot do. */
+  /** It requires features that this node does not support. */
   readonly isRefused: boolean;
-  /** Its time is over, or it uses more than it may. */
+  /** Its deadline has passed, or it exceeds its limits. */
   readonly mustFail: boolean;
-  /** All its containers have ended for good. */
+  /** All its containers have ended finally. */
   readonly isOver: boolean;
   readonly hasSandbox: boolean;
-  /** The process that holds its namespaces runs. */
+  /** The process that holds its namespaces is running. */
   readonly isSandboxAlive: boolean;
   readonly hasAddresses: boolean;
-  /** Volumes, and the files that name hosts. */
+  /** Volumes, hosts and resolv.conf. */
   readonly hasFiles: boolean;
 }
 
@@ -198,7 +198,7 @@ export type PodStep =
   | 'prepare-files'
   | 'run-containers';
 
-/** The first rule that holds names the pod's next step. */
+/** The first matching rule determines the pod's next step. */
 export const POD_RULES: readonly (readonly [holds: (pod: PodFacts) => boolean, step: PodStep])[] = [
   [(pod) => pod.isLeaving, 'terminate'],
   [(pod) => pod.isFinished, 'rest'],
@@ -216,7 +216,7 @@ export function nextPodStep(pod: PodFacts): PodStep {
   return POD_RULES.find(([holds]) => holds(pod))?.[1] ?? 'rest';
 }
 
-/** Steps after which the next one is due at once; after the others, the pod waits for an event. */
+/** Steps that are followed by the next one at once; after the others, the pod waits for an event. */
 export const STEPS_TO_GO_ON: ReadonlySet<PodStep> = new Set([
   'create-sandbox',
   'attach-network',

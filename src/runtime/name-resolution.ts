@@ -3,14 +3,14 @@ import { KubeletError } from './kubelet-error.ts';
 
 export interface ResolverSettings {
   readonly clusterDns: readonly string[];
-  /** Other nodes' name servers, which know the same: asked when the first does not answer. */
+  /** Other nodes' name servers with the same data, used when the first does not answer. */
   readonly fallbackDns?: readonly string[];
   readonly clusterDomain: string;
   /** The node's own resolv.conf. */
   readonly nodeResolvConf: string;
 }
 
-/** The text of a pod's /etc/resolv.conf, by its dnsPolicy and dnsConfig. */
+/** Returns the text of a pod's /etc/resolv.conf, by its dnsPolicy and dnsConfig. */
 export function resolvConf(pod: Pod, settings: ResolverSettings): string {
   const spec = pod.spec;
   const namespace = pod.metadata?.namespace ?? 'default';
@@ -35,7 +35,7 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
           }
         : node;
   const extra = spec?.dnsConfig;
-  // The node's other addresses lead to the same server as the first: last, where there is room (MAXNS, resolv.conf(5)).
+  // The node's other addresses are of the same server as the first: last, if there is room (MAXNS, resolv.conf(5)).
   const fallback = inCluster ? (settings.fallbackDns ?? []) : [];
   const [first, others] =
     fallback.length > 0 ? [base.nameservers.slice(0, 1), base.nameservers.slice(1)] : [base.nameservers, []];
@@ -57,7 +57,7 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
   ].join('\n');
 }
 
-/** As many domains as a resolver takes, as the kubelet cuts them: 32, and 2048 characters with the blanks between them. */
+/** The resolver's limits of search domains, as applied by the kubelet: 32, and 2048 characters including separators. */
 function fittingSearches(searches: readonly string[]): string[] {
   const fitting: string[] = [];
   let length = -1;
@@ -80,15 +80,15 @@ function parseResolvConf(text: string) {
   return result;
 }
 
-/** The node that a pod runs on, as its names depend on it. */
+/** The parts of the node that affect a pod's names. */
 export interface NameSettings {
   readonly nodeName: string;
   readonly clusterDomain: string;
 }
 
 /**
- * A pod's host name: the node's where it uses the node's network; else hostnameOverride (KEP-4762), its `hostname`, or
- * its own name, cut to what the kernel takes.
+ * Returns a pod's host name: the node's if it uses the node's network; else hostnameOverride (KEP-4762), its `hostname`,
+ * or its own name, truncated to the kernel's limit.
  */
 export function podHostname(pod: Pod, nodeName: string): string {
   const { hostNetwork, hostname, hostnameOverride } = pod.spec ?? {};
@@ -96,7 +96,7 @@ export function podHostname(pod: Pod, nodeName: string): string {
   return name.slice(0, hostnameOverride ? 64 : 63).replace(/[-.]+$/, '');
 }
 
-/** The name that the pod's kernel has: with setHostnameAsFQDN and a subdomain the full one, at most 64 bytes of it. */
+/** Returns the kernel's host name of the pod: with setHostnameAsFQDN and a subdomain the full name, up to 64 bytes. */
 export function kernelHostname(pod: Pod, { nodeName, clusterDomain }: NameSettings): string {
   const { setHostnameAsFQDN, subdomain, hostNetwork, hostnameOverride } = pod.spec ?? {};
   const hostname = podHostname(pod, nodeName);
@@ -105,12 +105,12 @@ export function kernelHostname(pod: Pod, { nodeName, clusterDomain }: NameSettin
   if (name.length <= 64) return name;
   throw new KubeletError(
     'FailedCreatePodSandBox',
-    `the host name ${name} is longer than 64 bytes; leave out setHostnameAsFQDN`,
+    `the host name ${name} is longer than 64 bytes; remove setHostnameAsFQDN`,
     { op: 'create sandbox' },
   );
 }
 
-/** The text of a pod's /etc/hosts. `nodeHosts`: the node's own file, which pods on the host's network get. */
+/** Returns the text of a pod's /etc/hosts. `nodeHosts`: the node's own file, for pods on the host network. */
 export function hostsFile(
   pod: Pod,
   ips: readonly string[],

@@ -3,13 +3,13 @@ import { availableParallelism, totalmem } from 'node:os';
 
 const MAX_PODS = 250;
 
-/** A node's resources, as quantities: its Node object's capacity and allocatable. `stateDir`: where pods' files are. */
+/** Returns a node's resources as quantities: capacity and allocatable of its Node object. `stateDir`: the folder of pods' files. */
 export function nodeCapacity(stateDir: string): Record<string, string> {
   const { blocks, bsize } = statfsSync(stateDir);
   return {
     cpu: String(availableParallelism()),
     memory: `${Math.floor(totalmem() / 1024)}Ki`,
-    // As upstream's kubelet counts it: the whole file system.
+    // Like upstream's kubelet: the whole file system.
     'ephemeral-storage': `${Math.floor((blocks * bsize) / 1024)}Ki`,
     pods: String(MAX_PODS),
   };

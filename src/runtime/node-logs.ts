@@ -3,11 +3,11 @@ import { existsSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync }
 import { basename, join, normalize, relative } from 'node:path';
 import type { Pod } from '../kube/types.ts';
 
-/** Where programs on a node look for logs. Nodes of one machine each have their own, below their state folders. */
+/** The folder of logs on a node. Nodes on one machine have separate ones, below their state folders. */
 const VAR_LOG = '/var/log';
 
 /**
- * The node's own /var/log, with the containers' logs where upstream's kubelet has them:
+ * The node's own /var/log, with the containers' logs in the same places as upstream's kubelet:
  *
  *   pods/NAMESPACE_NAME_UID/CONTAINER/RUN.log      the files
  *   containers/NAME_NAMESPACE_CONTAINER-ID.log     links to them
@@ -23,7 +23,7 @@ export function containerLogFolder(stateDir: string, pod: Pod, container: string
   return join(stateDir, 'log', 'pods', `${namespace}_${name}_${uid}`, container);
 }
 
-/** Maps a path of the node to the path on this machine: what lies at or below /var/log is the node's own. */
+/** Maps a path of the node to the path on this machine: /var/log is separate for each node. */
 export function nodePath(stateDir: string, path: string): string {
   const clean = normalize(path).replace(/(?<=.)\/$/, '');
   if (clean !== VAR_LOG && !clean.startsWith(`${VAR_LOG}/`)) return path;
@@ -32,7 +32,7 @@ export function nodePath(stateDir: string, path: string): string {
 
 /** Links a run's log below containers/, and removes the links of the container's earlier runs. */
 export function linkLog(stateDir: string, pod: Pod, container: string, id: string, log: string): void {
-  // A container of an agent of an earlier version logs elsewhere.
+  // A container started by an earlier version of the agent logs elsewhere.
   if (!log.startsWith(join(stateDir, 'log'))) return;
   const { namespace, name, uid } = pod.metadata ?? {};
   const folder = join(stateDir, 'log', 'containers');
@@ -40,7 +40,7 @@ export function linkLog(stateDir: string, pod: Pod, container: string, id: strin
   for (const entry of readdirSync(folder)) {
     if (entry.startsWith(prefix) && entry.length === prefix.length + 68) rmSync(join(folder, entry));
   }
-  // Collectors take the name apart, and expect 64 hexadecimal digits at its end.
+  // Log collectors parse the name, and expect 64 hexadecimal digits at its end.
   const digits = createHash('sha256').update(id).digest('hex');
   const target = join(VAR_LOG, 'pods', `${namespace}_${name}_${uid}`, container, basename(log));
   symlinkSync(target, join(folder, `${prefix}${digits}.log`));

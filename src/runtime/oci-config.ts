@@ -21,15 +21,15 @@ export interface OciConfigInput {
   readonly user: ProcessUser;
   /** Path of the root file system, mounted already. */
   readonly rootfs: string;
-  /** The pause process whose network, IPC and UTS namespaces the container joins; null: the node's own network. */
+  /** The pause process whose network, IPC and UTS namespaces the container joins; null: the node's network. */
   readonly pausePid: number;
-  /** Path of the process namespace that it joins; absent: one of its own. */
+  /** Path of the process namespace that it joins; absent: a new one. */
   readonly pidNamespace?: string;
   readonly mounts: readonly OciMount[];
   readonly cgroupsPath: string;
-  /** Controllers that can be used: limits of others are left out. */
+  /** Available controllers: limits of others are left out. */
   readonly cgroupControllers: ReadonlySet<string>;
-  /** Capabilities that this machine can give. */
+  /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
   /** The folder of profiles of type Localhost. */
   readonly seccompFolder: string;
@@ -133,7 +133,7 @@ function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
     shm,
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
-    // The container's own group: programs read their limits there.
+    // The container's own group, in which programs read their limits.
     {
       destination: '/sys/fs/cgroup',
       type: 'cgroup',

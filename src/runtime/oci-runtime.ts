@@ -17,7 +17,7 @@ export interface RuntimePaths {
   readonly crun: string;
   /** conmon writes an exited container's code here, in a file of the container's name. */
   readonly exits: string;
-  /** The program that is called as the OCI runtime. */
+  /** The program of the OCI runtime. */
   readonly program: string;
 }
 
@@ -27,7 +27,7 @@ export interface CommandResult {
   readonly stderr: string;
 }
 
-/** Makes the folders and, on machines with mixed control groups, the wrapper that shows crun only the v2 hierarchy. */
+/** Creates the folders and, on machines with mixed control groups, the wrapper that lets crun see only the v2 hierarchy. */
 export function prepareRuntime(stateDir: string, groups: ControlGroups | null): RuntimePaths {
   const root = join(stateDir, 'runtime');
   const paths = {
@@ -42,13 +42,13 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
 # crun refuses mixed control groups; in a mount namespace of its own it sees the v2 hierarchy alone.
 exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec crun "$@"' crun "$@"
 `;
-    // Replaced, not rewritten: a running call may be reading it.
+    // Replaced atomically: a running call may be reading it.
     replaceFile(paths.program, script, 0o700);
   }
   return paths;
 }
 
-/** The path of a program, which conmon does not look for; its bare name where there is none, for an error to name. */
+/** Returns the path of a program, since conmon does not search the PATH; if not found, its bare name, for the error message. */
 function findProgram(name: string): string {
   const paths = (process.env['PATH'] ?? '').split(delimiter).map((folder) => join(folder, name));
   return paths.find(isExecutable) ?? name;
@@ -96,7 +96,7 @@ export async function runCommand(
   return { code: timedOut ? 124 : code, stdout, stderr: timedOut ? 'command timed out' : stderr };
 }
 
-/** Kills a child that has not been waited for, so that its number is still its own. */
+/** Kills a child that has not been reaped, so its PID is still valid. */
 function signalChild(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
@@ -125,7 +125,7 @@ const crunArgs = (paths: RuntimePaths) => [`--root=${paths.crun}`, '--cgroup-man
 
 /**
  * Creates a container from a bundle (config.json in `bundle`), watched by a conmon that outlives this process, and
- * starts it. Resolves to the container's first process. Throws FairleadError with crun's own words.
+ * starts it. Resolves to the container's first process. Throws FairleadError with crun's message.
  */
 export async function startContainer(
   paths: RuntimePaths,
@@ -214,7 +214,7 @@ async function conmon(args: readonly string[]): Promise<{ pid: number; message: 
   }
 }
 
-/** Changes a running container's limits (LinuxResources of the runtime-spec). Throws with crun's own words. */
+/** Changes a running container's limits (LinuxResources of the runtime-spec). Throws with crun's message. */
 export async function updateContainer(
   paths: RuntimePaths,
   { id, bundle }: RunningContainer,
@@ -233,7 +233,7 @@ export async function updateContainer(
   if (code !== 0) throw runtimeError('update', id, stderr);
 }
 
-/** Sends a signal to a container's first process; false when it has ended. */
+/** Sends a signal to a container's first process; returns false if it has ended. */
 export async function killContainer(paths: RuntimePaths, id: string, signal: string): Promise<boolean> {
   return (await runCommand(paths.program, [...crunArgs(paths), 'kill', id, signal])).code === 0;
 }
@@ -246,7 +246,7 @@ export async function deleteContainer(paths: RuntimePaths, id: string): Promise<
 const MONITOR_ROUNDS = 200;
 const MONITOR_ROUND_MS = 10;
 
-/** Waits until the monitor of a container that has been deleted has written its last word; not forever. */
+/** Waits, for a limited time, until the monitor of a deleted container has written its last message. */
 export async function monitorEnded(bundle: string): Promise<void> {
   const monitor = readIdentity(join(bundle, 'conmon.pid'));
   for (let round = 0; monitor && isAlive(monitor) && round < MONITOR_ROUNDS; round++) {
@@ -254,7 +254,7 @@ export async function monitorEnded(bundle: string): Promise<void> {
   }
 }
 
-/** Runs a command in a container to its end, or kills it when its time is up. */
+/** Runs a command in a container to its end, or kills it after the timeout. */
 export async function execInContainer(
   paths: RuntimePaths,
   container: RunningContainer,
@@ -262,7 +262,7 @@ export async function execInContainer(
   timeoutMs: number,
 ): Promise<CommandResult> {
   const { args, pidFile, remove } = prepareExec(paths, container, command, false);
-  // Once it runs, the command is not crun's child: killing crun does not end it.
+  // A running command is not a child of crun: killing crun does not end it.
   const onTimeout = () => {
     const process = readIdentity(pidFile);
     if (process) signalProcess(process, 'SIGKILL');
@@ -289,7 +289,7 @@ export interface RunningContainer {
   readonly bundle: string;
 }
 
-/** Where the files of a running exec are: in memory, so that exec and exec probes do not depend on the state's disk. */
+/** The folder of a running exec's files: in memory, so that exec and exec probes do not depend on the state's disk. */
 const EXEC_FILES = '/run';
 
 /**
@@ -328,7 +328,7 @@ export function prepareExec(
   };
 }
 
-/** An exited container's code, or null while it runs. */
+/** Returns the exit code of a container, or null while it runs. */
 export function readExitCode(paths: RuntimePaths, id: string): number | null {
   try {
     const text = readFileSync(join(paths.exits, id), 'utf8').trim();

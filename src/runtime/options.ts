@@ -18,22 +18,22 @@ export interface KubeletOptions {
   readonly nodeName: string;
   /** The Node's addresses, primary family first. */
   readonly nodeAddresses: readonly string[];
-  /** Everything that must survive the agent lies below. */
+  /** The folder of everything that must survive the agent. */
   readonly stateDir: string;
-  /** Containers' control groups lie below this path of the cgroup file system. */
+  /** The parent of containers' control groups, a path in the cgroup file system. */
   readonly cgroupParent: string;
   readonly network: PodNetwork;
   readonly clusterDns: readonly string[];
-  /** Other nodes' name servers, for when this node's does not answer; read again for each pod. */
+  /** Other nodes' name servers, for times when this node's does not answer; evaluated for each pod. */
   readonly fallbackDns?: readonly string[];
   readonly clusterDomain: string;
-  /** Where pods find the API server. */
+  /** The address of the API server for pods. */
   readonly apiService: { readonly host: string; readonly port: number };
   readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
   readonly images: {
-    /** The image store, which the nodes of a machine may share. */
+    /** The image store, which nodes on one machine may share. */
     readonly folder: string;
-    /** Registries ("HOST:PORT") that speak plain HTTP; those on loopback do anyway. */
+    /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
     readonly plainHttp: readonly string[];
   };
   readonly server: {

@@ -1,7 +1,7 @@
 import type { Container, Pod } from '../kube/types.ts';
 import type { PodHostPort } from './pod-network.ts';
 
-/** A container that is added to a running pod, to look into it (kubectl debug). */
+/** An ephemeral container (kubectl debug). */
 export interface EphemeralContainer extends Container {
   readonly targetContainerName?: string;
 }
@@ -15,7 +15,7 @@ export function isSidecar(container: Container): boolean {
   return (container as { restartPolicy?: string }).restartPolicy === 'Always';
 }
 
-/** The ports of the node that the pod's containers ask for; on the node's own network they have them anyway. */
+/** Returns the host ports of the pod's containers; empty on the host network. */
 export function hostPortsOf(pod: Pod): PodHostPort[] {
   const containers = [...(pod.spec?.initContainers ?? []).filter(isSidecar), ...(pod.spec?.containers ?? [])];
   return containers.flatMap(({ ports = [] }) =>

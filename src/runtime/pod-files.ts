@@ -26,11 +26,11 @@ export interface PodFilesOptions {
   readonly ips: () => readonly string[];
   /** Whether the pod runs and is to continue. */
   readonly isActive: () => boolean;
-  /** Calls once after so many milliseconds, unless the pod ends before. */
+  /** Calls once after this many milliseconds, unless the pod ends before. */
   readonly after: (ms: number, run: () => void) => void;
 }
 
-/** A pod's files on disk: volumes, and the files that name hosts. */
+/** A pod's files on disk: volumes, hosts and resolv.conf. */
 export class PodFiles {
   readonly #options: PodFilesOptions;
   readonly #folder: string;
@@ -55,7 +55,7 @@ export class PodFiles {
     return this.#volumes !== null;
   }
 
-  /** The part of them that containers are started with. */
+  /** The part of them that the start of a container needs. */
   get launch(): Pick<Launch, 'volumes' | 'environment' | 'files'> {
     return {
       volumes: this.#volumes ?? new Map<string, string>(),
@@ -68,7 +68,7 @@ export class PodFiles {
     };
   }
 
-  /** Keeps the object, so that a pod whose object is deleted while no agent runs can still be ended in order. */
+  /** Saves the object, so that a pod whose object is deleted while no agent runs can still be ended gracefully. */
   savePod(): void {
     const { generation, deletionTimestamp } = this.#options.pod().metadata ?? {};
     const version = `${generation} ${deletionTimestamp}`;
@@ -76,7 +76,7 @@ export class PodFiles {
       this.#savedVersion = version;
       this.#writePod();
     } else if (!this.#isSaveDue) {
-      // A status changes several times while a pod starts; a lost one is made again.
+      // A status changes several times while a pod starts; a lost one is rebuilt.
       this.#isSaveDue = true;
       this.#options.after(SAVE_MS, () => {
         this.#isSaveDue = false;
@@ -91,7 +91,7 @@ export class PodFiles {
     try {
       replaceFile(join(this.#folder, 'pod.json'), JSON.stringify(pod));
     } catch (error) {
-      // A full disk: the pod runs, and the next change is saved again.
+      // On a full disk the pod keeps running, and the next change is saved again.
       const { logger } = this.#options.context.options;
       logger.warn({ pod: pod.metadata?.uid }, `failed to save the pod: ${messageOf(error)}`);
     }
@@ -128,7 +128,7 @@ export class PodFiles {
     }
   }
 
-  /** The unpacked files of a volume's image, which is pulled where it is missing. */
+  /** Returns the unpacked files of a volume's image, which is pulled if it is missing. */
   async #imageRoot(reference: string, pullPolicy: string | undefined): Promise<string> {
     const { images, client } = this.#options.context;
     const wanted = { image: reference, ...(pullPolicy ? { imagePullPolicy: pullPolicy } : {}) };
@@ -155,10 +155,10 @@ export class PodFiles {
         const { volumes } = await this.#readSources();
         await refreshVolumes(pod(), this.volumesFolder, volumes);
       } catch (error) {
-        // The files stay as they are; the next round tries again.
+        // The files are unchanged; the next round retries.
         context.options.logger.warn(
           { pod: pod().metadata?.uid },
-          `cannot refresh volumes: ${messageOf(error)}`,
+          `failed to refresh volumes: ${messageOf(error)}`,
         );
       }
       if (isActive()) this.#refreshLater();
@@ -166,7 +166,7 @@ export class PodFiles {
     after(VOLUME_REFRESH_MS, () => void refresh());
   }
 
-  /** A container that starts again sees configMaps and secrets as they are then. */
+  /** A restarted container sees the current configMaps and secrets. */
   async #environment(): Promise<EnvironmentSources> {
     const { environment } = this.#sources ?? (await this.#readSources());
     this.#sources = null;

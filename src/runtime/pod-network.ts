@@ -1,28 +1,28 @@
-/** A port of the node that leads to a pod's. */
+/** A host port of a pod. */
 export interface PodHostPort {
-  /** The node's address that it is for; empty: all. */
+  /** The node's address; empty: all addresses. */
   readonly hostIP: string;
   readonly protocol: 'TCP' | 'UDP' | 'SCTP';
   readonly hostPort: number;
   readonly containerPort: number;
 }
 
-/** What the runtime needs of a node's pod network; `src/network` provides it. */
+/** The operations of a node's pod network that the runtime needs; implemented by `src/network`. */
 export interface PodNetwork {
-  /** Gives a sandbox its device and addresses, IPv4 first on dual-stack nodes; the same ones when called again.
-   * Throws "NodePorts" where another pod has a port of the node that this one asks for. */
+  /** Creates a sandbox's device and addresses, IPv4 first on dual-stack nodes; idempotent. Throws "NodePorts" if another pod
+   * has a host port of this one. */
   attach(
     pod: {
       readonly uid: string;
       readonly namespace: string;
       readonly name: string;
-      /** Ports of the node that are to lead to the pod. */
+      /** Host ports of the pod. */
       readonly hostPorts?: readonly PodHostPort[];
     },
     netns: { readonly pid: number },
   ): Promise<{ ips: string[] }>;
   detach(uid: string): Promise<void>;
   addresses(uid: string): string[] | null;
-  /** Frees what belongs to no pod of `keep`; returns the uids it freed. */
+  /** Detaches all pods except those in `keep`; returns their uids. */
   collect(keep: ReadonlySet<string>): Promise<string[]>;
 }

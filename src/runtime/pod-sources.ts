@@ -6,7 +6,7 @@ import { podHostname } from './name-resolution.ts';
 import { ephemeralOf } from './pod-containers.ts';
 import type { VolumeSources } from './volumes.ts';
 
-/** The objects that a pod's environment and volumes are made from, read once. */
+/** The objects for a pod's environment and volumes, read once. */
 export interface PodSources {
   readonly environment: EnvironmentSources;
   readonly volumes: Omit<VolumeSources, 'image' | 'onMachine'>;
@@ -106,7 +106,7 @@ export async function podSources(
   };
 }
 
-/** Variables that describe the namespace's Services, as Docker's links do: WEB_SERVICE_HOST, WEB_PORT_80_TCP_ADDR, … */
+/** Returns variables for the namespace's Services, like Docker's links: WEB_SERVICE_HOST, WEB_PORT_80_TCP_ADDR, … */
 export function serviceLinks(services: readonly Service[]): Record<string, string> {
   const variables: Record<string, string> = {};
   for (const { metadata, spec } of services) {

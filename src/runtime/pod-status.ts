@@ -23,9 +23,9 @@ export interface ContainerView extends Pick<ContainerState, 'phase' | 'isReplace
   readonly started: boolean;
   /** The readiness probe passes (or there is none). */
   readonly ready: boolean;
-  /** The image's exact identity; empty where the name says it. */
+  /** The image's exact identity; empty for built-in images. */
   readonly imageId: string;
-  /** The user that it runs as; null before its first start. */
+  /** Its user; null before its first start. */
   readonly user: ProcessUser | null;
   /** The resources in effect; undefined before its first start, or without any. */
   readonly resources: Container['resources'];
@@ -37,7 +37,7 @@ export interface PodView {
   readonly ips: readonly string[];
   readonly hostIps: readonly string[];
   readonly sandboxReady: boolean;
-  /** It is being ended. */
+  /** It is being stopped. */
   readonly isTerminating: boolean;
   /** The node's resources for pods. */
   readonly allocatable: Readonly<Record<string, string>>;
@@ -51,7 +51,7 @@ export interface PodView {
 const neverRan = (view: ContainerView | undefined) =>
   view === undefined || (view.phase.kind === 'waiting' && view.last === null);
 
-/** Describes a pod as Kubernetes does. Conditions keep their transition times where they do not change. */
+/** Returns a pod's status. Unchanged conditions keep their transition times. */
 export function podStatus(view: PodView): PodStatus {
   const { pod } = view;
   const spec = pod.spec;
@@ -139,7 +139,7 @@ export function podStatus(view: PodView): PodStatus {
 
 const RESIZE_CONDITIONS: ReadonlySet<string> = new Set(['PodResizePending', 'PodResizeInProgress']);
 
-/** What keeps a changed pod from its new resources (KEP-1287). */
+/** The reason why a resize is pending (KEP-1287). */
 function resizeConditions({ pod, containers, allocatable }: PodView) {
   const pending = (pod.spec?.containers ?? []).filter((container) => {
     const view = containers.get(container.name);
@@ -159,7 +159,7 @@ function resizeConditions({ pod, containers, allocatable }: PodView) {
     : [{ type: 'PodResizeInProgress', status: 'True' }];
 }
 
-/** The resource that the pod asks more of than the node has; null: it fits. */
+/** Returns the resource that exceeds the node's capacity; null: the pod fits. */
 export function exceededResource(pod: Pod, allocatable: Readonly<Record<string, string>>): string | null {
   for (const name of ['cpu', 'memory']) {
     const requests = (pod.spec?.containers ?? []).map(({ resources }) =>
@@ -210,14 +210,14 @@ function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed'
   return begun ? 'Running' : 'Pending';
 }
 
-/** Whether the next container may begin: this init container has succeeded or, a sidecar, has started. */
+/** Returns whether the next container may start: this init container has succeeded or, if a sidecar, started. */
 export function initDone(container: Container, view: ContainerView | undefined): boolean {
   if (!view) return false;
   if (isSidecar(container)) return view.started && (view.phase.kind === 'running' || view.restarts > 0);
   return view.phase.kind === 'ended' && view.phase.termination.exitCode === 0;
 }
 
-/** Whether all init containers are done, or were once: then the others have begun. */
+/** Returns whether all init containers are done, or were once: then the others have been started. */
 export function isInitialized(pod: Pod, containers: ReadonlyMap<string, ContainerView>): boolean {
   const begun = (pod.spec?.containers ?? []).some(({ name }) => {
     const view = containers.get(name);

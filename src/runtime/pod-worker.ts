@@ -23,8 +23,8 @@ const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
 
 /**
- * Carries out the steps of one pod (lifecycle.ts), in turn: sandbox, network, volumes, init containers,
- * containers; at its end, hooks, signals, and the removal of everything. Continues where an earlier agent stopped.
+ * Executes the steps of one pod (lifecycle.ts): sandbox, network, volumes, init containers, containers; at its end,
+ * hooks, signals, and the removal of everything. Continues the work of an earlier agent.
  */
 export class PodWorker {
   readonly uid: string;
@@ -36,7 +36,7 @@ export class PodWorker {
   #pod: Pod;
   #sandbox: Sandbox | null = null;
   #ips: string[] = [];
-  /** Why the pod must go at once; null: it need not. */
+  /** The reason for an immediate end of the pod; null: none. */
   #eviction: string | null = null;
   #failure: { reason: string; message: string } | null = null;
   #isRefusalReported = false;
@@ -82,7 +82,7 @@ export class PodWorker {
     return this.#pod;
   }
 
-  /** The pod as the node's server shows it. */
+  /** The pod, for the node's server. */
   get served(): ServedPod {
     return {
       pod: { ...this.#pod, status: this.#status() },
@@ -93,7 +93,7 @@ export class PodWorker {
     };
   }
 
-  /** Takes over a newer version of the object. */
+  /** Applies a newer version of the object. */
   update(pod: Pod): void {
     this.#pod = pod;
     this.#unsupported = unsupportedFields(pod);
@@ -101,20 +101,20 @@ export class PodWorker {
     this.wake();
   }
 
-  /** Ends the pod: its object is gone. */
+  /** Ends the pod, because its object is gone. */
   remove(): void {
     this.#goneFromApi = true;
     this.wake();
   }
 
-  /** Takes the next steps: something has happened. */
+  /** Executes the next steps after an event. */
   wake(): void {
     if (this.#done) return;
     this.#dirty = true;
     for (const runner of this.#containers.values()) runner.nudge();
     // While the pod is being stopped, containers that become unready or end are reported at once.
     if (this.#terminating) this.#publish();
-    // Not at once: a step's own events call this too, and must find that one is running.
+    // Deferred: a step's own events call this too, and must find the step running.
     this.#running ??= Promise.resolve()
       .then(() => this.#run())
       .finally(() => {
@@ -123,7 +123,7 @@ export class PodWorker {
       });
   }
 
-  /** Tries starts that wait for an image again: one has come. */
+  /** Retries starts that wait for an image, after one was stored. */
   retryImages(): void {
     for (const runner of this.#containers.values()) runner.retryImage();
   }
@@ -149,7 +149,7 @@ export class PodWorker {
       } catch (error) {
         this.#report(error);
         if (hasCode(error, 'NodePorts')) {
-          // A bound pod does not move to another node: what made it can make another one.
+          // A bound pod does not move to another node: its controller can create another one.
           this.#failure = { reason: 'NodePorts', message: `Pod was rejected: ${messageOf(error)}` };
           await this.#removeSandbox();
         } else {
@@ -211,7 +211,7 @@ export class PodWorker {
     }
   }
 
-  /** Says what this node cannot do of the pod; it stays Pending, so that it is not replaced by the next one. */
+  /** Reports unsupported fields of the pod; it stays Pending, so that its controller does not replace it repeatedly. */
   #refuse(): void {
     const fields = this.#unsupported;
     const message = `not supported by this node: ${fields.join(', ')}; remove ${fields.length === 1 ? 'this field' : 'these fields'}`;
@@ -221,7 +221,7 @@ export class PodWorker {
     this.#context.events.event(this.#pod, 'Warning', 'UnsupportedField', message);
   }
 
-  /** Ends a pod whose time is over, or that uses more than it may. */
+  /** Ends a pod whose deadline has passed, or that exceeds its limits. */
   async #fail(): Promise<void> {
     const evicted = this.#eviction !== null;
     const failure =
@@ -239,7 +239,7 @@ export class PodWorker {
   async #createSandbox(): Promise<void> {
     const { options } = this.#context;
     this.#sandbox = null;
-    // The pause process has died, and the network with it: nothing that ran inside can stay.
+    // The pause process has died, and with it the network: all containers must end.
     for (const runner of this.#containers.values()) await runner.abandon();
     await checkRuntimeClass(this.#context.client, this.#pod);
     const { hostNetwork, shareProcessNamespace, securityContext } = this.#pod.spec ?? {};
@@ -282,11 +282,11 @@ export class PodWorker {
         this.wake();
       },
       failed: (error) =>
-        logger.warn({ pod: this.uid }, `cannot measure the pod's storage: ${messageOf(error)}`),
+        logger.warn({ pod: this.uid }, `failed to measure the pod's storage: ${messageOf(error)}`),
     });
   }
 
-  /** Starts init containers one by one (sidecars stay), then the others at the same time. */
+  /** Starts init containers one by one (sidecars keep running), then the others concurrently. */
   async #startContainers(): Promise<void> {
     const { initContainers = [], containers = [] } = this.#pod.spec ?? {};
     const initialized = isInitialized(this.#pod, this.#views());
@@ -302,7 +302,7 @@ export class PodWorker {
     ]);
   }
 
-  /** Starts a container that was added to look into the pod (kubectl debug); it runs once. */
+  /** Starts an ephemeral container (kubectl debug), which runs once. */
   async #startEphemeral(container: EphemeralContainer): Promise<void> {
     const runner = this.#runner(container);
     const refused = unsupportedInContainer(container);
@@ -315,7 +315,7 @@ export class PodWorker {
     if (!target) return await runner.ensure(launch);
     const pid = this.#containers.get(target)?.pid ?? null;
     if (pid !== null) await runner.ensure({ ...launch, pidNamespace: `/proc/${pid}/ns/pid` });
-    else runner.refuse('ContainerCreating', `container ${JSON.stringify(target)} does not run`);
+    else runner.refuse('ContainerCreating', `container ${JSON.stringify(target)} is not running`);
   }
 
   #isOver(): boolean {
@@ -332,7 +332,7 @@ export class PodWorker {
     return false;
   }
 
-  /** Ends what still runs of a pod that is over; its address and namespaces go, its logs stay. */
+  /** Ends remaining containers of a finished pod and releases its address and namespaces; its logs stay. */
   async #retire(): Promise<void> {
     await this.#stopAll(this.#pod.spec?.terminationGracePeriodSeconds ?? 30, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();
@@ -362,7 +362,7 @@ export class PodWorker {
     };
   }
 
-  /** Ends the pod in order: hooks, SIGTERM, time to finish, SIGKILL; then removes everything of it. */
+  /** Ends the pod gracefully: hooks, SIGTERM, grace period, SIGKILL; then removes everything of it. */
   async #terminate(): Promise<void> {
     const { options, events } = this.#context;
     const { clock } = options;
@@ -383,7 +383,7 @@ export class PodWorker {
     for (const runner of this.#containers.values()) await runner.dispose();
     await this.#removeSandbox();
     if (!this.#goneFromApi) this.#publish();
-    // When its object has gone, nothing of the pod is left here.
+    // The object is deleted only after everything of the pod has been removed.
     await this.#files.remove();
     if (!this.#goneFromApi) await this.#context.finalize(this.#pod);
     this.#done = true;
@@ -400,7 +400,7 @@ export class PodWorker {
         .filter((one) => !isSidecar(one))
         .map((one) => this.#runner(one).stop(deadline(), this.#target())),
     ]);
-    // Sidecars outlive what they serve, and go in the reverse of their order (KEP-753).
+    // Sidecars end after the other containers, in reverse order (KEP-753).
     for (const container of init.filter(isSidecar).reverse())
       await this.#runner(container).stop(deadline(), this.#target());
   }

@@ -6,14 +6,14 @@ import type { Container, Probe } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
 
-/** How a probe, or a hook that is one, came out. */
+/** The result of a probe, or of a hook with a probe's action. */
 export interface ProbeResult {
   readonly ok: boolean;
   readonly message: string;
 }
 
 export interface ProbeTarget {
-  /** Where the container's ports are reached from the node. */
+  /** The address of the container's ports for the node. */
   readonly address: string;
   readonly container: Container;
   exec(
@@ -24,7 +24,7 @@ export interface ProbeTarget {
 
 type Action = Pick<Probe, 'exec' | 'httpGet' | 'tcpSocket' | 'grpc'>;
 
-/** Carries out a probe's action once. Never throws: what goes wrong is a failure with a message. */
+/** Executes a probe's action once. Never throws: errors are failures with a message. */
 export async function runProbe(action: Action, target: ProbeTarget, timeoutMs: number): Promise<ProbeResult> {
   try {
     if (action.exec) {
@@ -37,7 +37,7 @@ export async function runProbe(action: Action, target: ProbeTarget, timeoutMs: n
       return await probeTcp(host || target.address, portNumber(port, target.container), timeoutMs);
     }
     if (action.grpc) return await probeGrpc(action.grpc, target, timeoutMs);
-    return { ok: false, message: 'the probe names no action' };
+    return { ok: false, message: 'the probe has no action' };
   } catch (error) {
     return { ok: false, message: messageOf(error) };
   }

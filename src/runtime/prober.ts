@@ -5,25 +5,24 @@ import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
 export interface ProberSignals {
   /** Ends all probes. */
   readonly all: AbortSignal;
-  /** Ends the startup and liveness probes; readiness is asked for until the container has ended. */
+  /** Ends the startup and liveness probes; readiness is probed until the container has ended. */
   readonly alive: AbortSignal;
 }
 
 export interface ProberEvents {
   onStarted(): void;
   onReady(ready: boolean): void;
-  /** Liveness or startup has failed for good: the container is to be killed. */
+  /** Liveness or startup has failed by its threshold: the container must be killed. */
   onUnhealthy(kind: 'liveness' | 'startup', message: string, probe: Probe): void;
   /** A probe failed (each time), for an event. */
   onFailure(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
 
-/** Until a container is ready for the first time its readiness is asked this often, growing to the probe's period. */
+/** The initial period of the readiness probe until a container is ready for the first time, growing to the probe's period. */
 const FIRST_READY_MS = 20;
 
 /**
- * Watches one running container by its probes: startup first, then liveness and readiness side by side. Ends with
- * the signal.
+ * Probes one running container: startup first, then liveness and readiness concurrently. Ends with the signal.
  */
 export function startProber(
   container: Container,

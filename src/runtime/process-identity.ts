@@ -1,13 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { hasCode } from '../lib/errors.ts';
 
-/** A process by number and start time (clock ticks since boot): numbers are used again, both together are not. */
+/** A process, identified by PID and start time (clock ticks since boot), since PIDs are reused. */
 export interface ProcessIdentity {
   readonly pid: number;
   readonly startTime: string;
 }
 
-/** The process that runs under a number now; null when there is none, or a zombie. proc(5): field 3 state, 22 starttime. */
+/** Returns the process with a PID; null: none, or a zombie. proc(5): field 3 state, 22 starttime. */
 export function identify(pid: number): ProcessIdentity | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -24,7 +24,7 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return identify(identity.pid)?.startTime === identity.startTime;
 }
 
-/** Sends a signal to that very process; false when it is gone. */
+/** Sends a signal to this process; returns false if it is gone. */
 export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
   if (!isAlive(identity)) return false;
   try {

@@ -11,8 +11,8 @@ interface Entry {
 }
 
 /**
- * The credentials for an image's registry that a pod's imagePullSecrets give: of the entries that fit, the one with the
- * longest path, the first secret's first. Secrets that are missing are passed over, as a kubelet does.
+ * Returns the credentials for an image's registry from a pod's imagePullSecrets: the matching entry with the longest
+ * path, of the first secret. Missing secrets are skipped, as by a kubelet.
  */
 export async function pullCredentials(
   client: Client,

@@ -2,29 +2,29 @@ import type { Clock } from '../lib/clock.ts';
 
 const FIRST_MS = 10_000;
 const MAX_MS = 300_000;
-/** A container that ran this long has earned a fresh start. */
+/** A run of this length resets the back-off. */
 const RESET_MS = 600_000;
 const FIRST_REFUSAL_MS = 1000;
 
-/** When a container may be started again: the more often it has ended, the later (as upstream's kubelet). */
+/** Delays restarts of a container, longer after each end (like upstream's kubelet). */
 export class RestartBackoff {
   readonly #clock: Clock;
   readonly #wake: () => void;
-  /** Of short runs, in a row. */
+  /** Consecutive short runs. */
   #failures = 0;
   #refusals = 0;
   #notBefore = 0;
   #cancel = () => {};
 
-  /** `wake`: the time that was waited for has come. */
+  /** `wake`: called when the delay is over. */
   constructor(clock: Clock, wake: () => void) {
     this.#clock = clock;
     this.#wake = wake;
   }
 
   /**
-   * Notes the end of a run of so many milliseconds and returns how long to wait: nothing at first, then 10 s, 20 s, … 5 min; a
-   * long run resets the back-off.
+   * Records the end of a run with its duration in milliseconds and returns the delay: 0 at first, then 10 s, 20 s, … 5 min;
+   * a long run resets the back-off.
    */
   ended(ranMs: number): number {
     this.#failures = ranMs > RESET_MS ? 0 : this.#failures + 1;
@@ -33,12 +33,12 @@ export class RestartBackoff {
     return delay;
   }
 
-  /** Forgets earlier failures: the run was ended to restart with a changed definition. */
+  /** Resets the back-off: the run was stopped to restart with a changed definition. */
   forget(): void {
     this.#failures = 0;
   }
 
-  /** Notes a failed start, and plans `wake` for the next try. Returns how often in a row. */
+  /** Records a failed start, and schedules `wake` for the next attempt. Returns the number of consecutive failures. */
   refused(): number {
     this.#refusals++;
     this.#notBefore = this.#clock.now() + Math.min(FIRST_REFUSAL_MS * 2 ** (this.#refusals - 1), MAX_MS);
@@ -50,14 +50,14 @@ export class RestartBackoff {
     this.#refusals = 0;
   }
 
-  /** It is too early; `wake` comes when it no longer is. */
+  /** Whether it is too early; `wake` is called later. */
   isEarly(): boolean {
     if (this.#clock.now() >= this.#notBefore) return false;
     this.#wait();
     return true;
   }
 
-  /** What was waited for has come sooner. */
+  /** Ends the delay early. */
   skip(): void {
     this.#notBefore = 0;
   }

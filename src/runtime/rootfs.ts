@@ -9,7 +9,7 @@ import type { BuiltinImage } from './options.ts';
 /** An image as containers use it. */
 export interface Image {
   readonly name: string;
-  /** Its exact identity, as a container's status reports it: "NAME@DIGEST"; empty for images of the node itself. */
+  /** Its exact identity, as in a container's status: "NAME@DIGEST"; empty for built-in images. */
   readonly id: string;
   /** Read-only layers, uppermost first. */
   readonly layers: readonly string[];
@@ -17,9 +17,9 @@ export interface Image {
   readonly entrypoint: readonly string[];
   readonly command: readonly string[];
   readonly workingDir: string;
-  /** "USER", "UID", "USER:GROUP", …, as the image says it. */
+  /** "USER", "UID", "USER:GROUP", …, as in the image. */
   readonly user: string;
-  /** The signal that asks its processes to end. */
+  /** The stop signal. */
   readonly stopSignal: string;
   readonly mounts: readonly OciMount[];
 }
@@ -48,7 +48,7 @@ export function builtinImage(
     workingDir: '/',
     user: '0',
     stopSignal: 'SIGTERM',
-    // The machine's own /run and /tmp belong to its programs; containers get empty ones.
+    // Containers get empty folders instead of the machine's /run and /tmp.
     mounts: [
       {
         destination: '/run',
@@ -70,7 +70,7 @@ export function builtinImage(
 // linux/mount.h
 const MNT_DETACH = 2;
 
-/** Mounts an image's layers under a private writable one; returns the root file system's path. */
+/** Mounts an image's layers below a private writable one; returns the root file system's path. */
 export function mountRootfs(image: Image, folder: string): string {
   const paths = { upper: join(folder, 'upper'), work: join(folder, 'work'), rootfs: join(folder, 'rootfs') };
   for (const path of Object.values(paths)) mkdirSync(path, { recursive: true, mode: 0o755 });
@@ -85,19 +85,19 @@ export function mountRootfs(image: Image, folder: string): string {
     throw systemError(
       'mount overlay',
       paths.rootfs,
-      'the kernel needs overlayfs, and the state folder a file system that can be its upper layer',
+      'needs overlayfs in the kernel, and a state folder on a file system that supports upper layers',
     );
   }
   return paths.rootfs;
 }
 
-/** Unmounts and deletes what `mountRootfs` made, however often; nothing happens where it is gone. */
+/** Unmounts and deletes the root file system of `mountRootfs`, even if mounted repeatedly. Idempotent. */
 export async function removeRootfs(folder: string): Promise<void> {
   const rootfs = join(folder, 'rootfs');
   if (statSync(rootfs, { throwIfNoEntry: false })) {
     while (libc().umount2(rootfs, MNT_DETACH) === 0);
     const error = systemError('unmount', rootfs);
-    // EINVAL: nothing is mounted there any more.
+    // EINVAL: not mounted any more.
     if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
   }
   await rm(folder, { recursive: true, force: true });

@@ -6,18 +6,18 @@ export class RunExit {
   readonly #look: () => boolean;
   readonly #ended = Promise.withResolvers<null>();
 
-  /** `look`: whether the container still runs; it may notice the end only then. */
+  /** `look`: checks whether the container still runs; may detect the end only then. */
   constructor(clock: Clock, look: () => boolean) {
     this.#clock = clock;
     this.#look = look;
   }
 
-  /** Notes the run's end. */
+  /** Records the run's end. */
   settle(): void {
     this.#ended.resolve(null);
   }
 
-  /** The result of the work; null when the run or the time ends first. */
+  /** Resolves to the result of the work; null: the run ended, or the time was over first. */
   async during<T>(work: Promise<T>, ms: number): Promise<T | null> {
     let cancel = () => {};
     const late = new Promise<null>((resolve) => {

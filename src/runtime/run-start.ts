@@ -9,7 +9,7 @@ import type { Image } from './rootfs.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 export interface RunPlaces {
-  /** The runtime's name of the run. */
+  /** The run's name in the runtime. */
   readonly id: string;
   readonly bundle: string;
   readonly log: string;

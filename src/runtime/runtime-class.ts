@@ -2,10 +2,10 @@ import { type Client, hasReason } from '../kube/client.ts';
 import type { Pod } from '../kube/types.ts';
 import { KubeletError } from './kubelet-error.ts';
 
-/** Handlers of RuntimeClasses that stand for this node's one OCI runtime. */
+/** Handlers of RuntimeClasses that are served by this node's only OCI runtime. */
 const HANDLERS = new Set(['', 'crun', 'runc']);
 
-/** Refuses a pod whose RuntimeClass is missing or names a handler that this node does not have. */
+/** Rejects a pod whose RuntimeClass is missing or has an unknown handler. */
 export async function checkRuntimeClass(client: Pick<Client, 'request'>, pod: Pod): Promise<void> {
   const name = pod.spec?.runtimeClassName ?? '';
   if (name === '') return;

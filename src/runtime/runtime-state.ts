@@ -12,9 +12,9 @@ const ROUNDS = 200;
 const ROUND_MS = 10;
 
 /**
- * Ends and removes everything that the runtime of a node left behind, running or crashed: processes (each one
- * verified to be the one that was started), mounts, control groups, files. The agent must not run. The state folder
- * itself stays; nothing happens where there is nothing.
+ * Ends and removes everything that the runtime of a node left, running or crashed: processes (each verified to be
+ * the started one), mounts, control groups, files. The agent must not be running. The state folder itself stays.
+ * Idempotent.
  */
 export async function removeRuntimeState(stateDir: string, cgroupParent: string): Promise<void> {
   const doomed = [...recordedProcesses(stateDir), ...groupProcesses(cgroupParent)];
@@ -51,7 +51,7 @@ function recordedProcesses(stateDir: string): ProcessIdentity[] {
   return found;
 }
 
-/** The conmon of a run: a pid file says its number, its command line that it is the one of this bundle. */
+/** The conmon of a run: its PID is in a file, its command line identifies the bundle. */
 function monitorOf(bundle: string): ProcessIdentity | null {
   try {
     const pid = Number(readFileSync(join(bundle, 'conmon.pid'), 'utf8'));
@@ -94,7 +94,7 @@ function removeGroup(group: string): void {
     rmdirSync(group);
   } catch (error) {
     if (hasCode(error, 'ENOENT')) return;
-    // A zombie still counts for a moment; killing the group as a whole (kernel 5.14) is the last means.
+    // A zombie still counts for a moment; as a last resort the whole group is killed (kernel 5.14).
     if (!hasCode(error, 'EBUSY')) throw error;
     writeFileSync(join(group, 'cgroup.kill'), '1');
     for (let round = 0; round < ROUNDS && existsSync(group); round++) {
@@ -134,7 +134,7 @@ function readJson(file: string): unknown {
   try {
     return JSON.parse(readFileSync(file, 'utf8'));
   } catch (error) {
-    // A file cut short by a crash says nothing; the control group knows its processes.
+    // Ignores a file truncated by a crash: the control group lists the processes.
     if (hasCode(error, 'ENOENT') || error instanceof SyntaxError) return null;
     throw error;
   }

@@ -9,17 +9,17 @@ import { hasCode } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 
-/** The namespaces of a pod: held by a pause process that does nothing but reap. */
+/** The namespaces of a pod, held by a pause process that only reaps processes. */
 export interface Sandbox {
   readonly pause: ProcessIdentity;
   readonly createdAt: string;
 }
 
 const FILE = 'sandbox.json';
-/** A variable of pause processes: the folder of their pod. */
+/** The environment variable of pause processes with the folder of their pod. */
 const MARK = 'FAIRLEAD_SANDBOX';
 
-/** The sandbox that a pod has, when its pause process still runs. */
+/** Returns the sandbox of a pod, if its pause process is still running. */
 export function adoptSandbox(folder: string): Sandbox | null {
   const text = readOptionalFile(join(folder, FILE));
   if (text === null) return null;
@@ -27,14 +27,14 @@ export function adoptSandbox(folder: string): Sandbox | null {
   return isAlive(sandbox.pause) ? sandbox : null;
 }
 
-/** Starts a pause process in network, IPC and UTS namespaces of its own, and names the host inside. */
+/** Starts a pause process in new network, IPC and UTS namespaces, and sets the host name inside. */
 export function createSandbox(
   folder: string,
   settings: {
     readonly hostname: string;
     readonly sysctls: readonly { readonly name: string; readonly value: string }[];
     readonly hostNetwork: boolean;
-    /** The containers share one process namespace, held by the sandbox too. */
+    /** Whether the containers share a process namespace, which the sandbox holds too. */
     readonly sharesProcesses: boolean;
   },
   now: Date,
@@ -65,7 +65,7 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
   }
   try {
     if (!settings.hostNetwork) {
-      // Ports below 1024 and ping need no privilege inside a pod (as containerd's defaults).
+      // Ports below 1024 and ping need no privileges inside a pod (containerd's defaults).
       const sysctls = [
         { name: 'net.ipv4.ip_unprivileged_port_start', value: '0' },
         { name: 'net.ipv4.ping_group_range', value: '0 2147483647' },
@@ -79,14 +79,14 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
     signalProcess(pause, 'SIGKILL');
     throw error;
   }
-  // Written when it is complete: one that a crash leaves before is found by its mark.
+  // Written when it is complete: a sandbox left by a crash before that is found by its mark.
   const sandbox = { pause, createdAt: now.toISOString() };
   replaceFile(join(folder, FILE), JSON.stringify(sandbox));
   return sandbox;
 }
 
 /**
- * The process namespace that a sandbox's containers share: its pause process is then the parent of the namespace's
+ * Returns the process namespace that a sandbox's containers share: its pause process is the parent of the namespace's
  * first process, which reaps for all (pid_namespaces(7)).
  */
 export function sharedPidNamespace(pausePid: number): string {
@@ -102,7 +102,7 @@ export function removeSandbox(folder: string): void {
   rmSync(file, { force: true });
 }
 
-/** Ends the pause processes of a node that an agent has started and not lived to write down. */
+/** Ends pause processes of a node that an agent started but did not record before it was killed. */
 export function sweepSandboxes(podsDir: string): void {
   for (const entry of readdirSync('/proc')) {
     if (!/^[0-9]+$/.test(entry)) continue;

@@ -10,7 +10,7 @@ const EPERM = 1;
 const ENOSYS = 38;
 const AF_VSOCK = 40;
 
-/** System calls that need a capability: refused to containers without it. */
+/** System calls that need a capability: denied to containers without it. */
 const BY_CAPABILITY: Readonly<Record<string, string>> = {
   CAP_SYS_ADMIN:
     'bpf fanotify_init fsconfig fsmount fsopen fspick lookup_dcookie mount mount_setattr move_mount open_tree ' +
@@ -24,14 +24,14 @@ const BY_CAPABILITY: Readonly<Record<string, string>> = {
   CAP_SYS_RAWIO: process.arch === 'x64' ? 'ioperm iopl' : '',
   CAP_SYS_TIME: 'clock_adjtime clock_settime settimeofday',
 };
-/** Refused to all: kernel keys are not namespaced, and the others have been ways out of containers. */
+/** Denied to all: kernel keys are not namespaced, and the others have allowed container escapes. */
 const NEVER =
   'add_key io_uring_enter io_uring_register io_uring_setup keyctl request_key swapoff swapon userfaultfd';
 
 /**
- * The filter of system calls that a container's seccompProfile names, as the OCI runtime takes it. RuntimeDefault: what
- * other runtimes' defaults keep from containers is refused, all else is allowed. Localhost: a file below `folder`, in the
- * runtime-spec's form. Null: no filter. Throws KubeletError.
+ * Returns the system call filter of a container's seccompProfile, for the OCI runtime. RuntimeDefault: denies the calls
+ * that other runtimes' defaults deny, allows all others. Localhost: a file below `folder`, in the format of the
+ * runtime-spec. Null: no filter. Throws KubeletError.
  */
 export function seccompFilter(
   pod: Pod,
@@ -64,7 +64,7 @@ export function seccompFilter(
       ...(held.has('CAP_SYS_ADMIN')
         ? []
         : [
-            // Its flags lie in memory, where a filter cannot see them: without it, libraries use clone.
+            // Its flags are in memory, where a filter cannot read them: without clone3, libraries use clone.
             refuse(['clone3'], ENOSYS),
             ...NAMESPACE_FLAGS.map((flag) =>
               refuse(['clone'], EPERM, given(0, flag, 'SCMP_CMP_MASKED_EQ', flag)),

@@ -57,7 +57,7 @@ export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<
 
 export interface StorageWatch {
   readonly clock: Clock;
-  /** Calls once after so many milliseconds, unless the pod ends before. */
+  /** Calls once after this many milliseconds, unless the pod ends before. */
   readonly after: (ms: number, run: () => void) => void;
   /** Whether the pod runs and is to continue. */
   readonly isActive: () => boolean;

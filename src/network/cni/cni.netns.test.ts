@@ -112,7 +112,7 @@ describe('CHECK finds', () => {
     [
       'a default route that is lost',
       (netns: string) => ['-n', netns, 'route', 'del', 'default'],
-      /no default route by 10\.244\.1\.1/,
+      /no default route via 10\.244\.1\.1/,
     ],
     ['an interface that is gone', (netns: string) => ['-n', netns, 'link', 'del', 'eth0'], /no device/],
   ] as const) {

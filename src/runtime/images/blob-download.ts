@@ -9,12 +9,12 @@ import type { Descriptor } from './manifest.ts';
 import type { Registry } from './registry.ts';
 
 const ATTEMPTS = 4;
-/** The transfer broke off: it is continued. */
+/** The transfer was interrupted and can be resumed. */
 const INCOMPLETE = 'incomplete';
 
 /**
- * Brings a blob into the store, verified by its digest. Goes on where an earlier download, of this process or of one
- * that has died, has stopped. Throws FairleadError "bad-image" for wrong contents, or what the registry said.
+ * Downloads a blob into the store and verifies its digest. Resumes an interrupted download of this process or of a dead
+ * one. Throws FairleadError "bad-image" for wrong contents, or the registry's error.
  */
 export async function downloadBlob(store: ImageStore, registry: Registry, blob: Descriptor): Promise<void> {
   if (store.hasBlob(blob)) return;
@@ -24,7 +24,7 @@ export async function downloadBlob(store: ImageStore, registry: Registry, blob: 
       await fetchRest(registry, blob, file);
       break;
     } catch (error) {
-      // What came so far is kept for the next try, now or later.
+      // The received part is kept for the next attempt.
       if (attempt === ATTEMPTS || (error instanceof FairleadError && error.code !== INCOMPLETE)) throw error;
     }
   }
@@ -36,7 +36,7 @@ export async function downloadBlob(store: ImageStore, registry: Registry, blob: 
     throw new FairleadError(`the registry sent ${digest} for ${blob.digest}`, {
       op: 'pull image',
       code: 'bad-image',
-      hint: 'the transfer was damaged, or the registry is',
+      hint: "the transfer or the registry's data is corrupt",
     });
   }
   const handle = await open(file, 'r');
@@ -73,7 +73,7 @@ async function fetchRest(registry: Registry, blob: Descriptor, file: string): Pr
   }
 }
 
-/** Returns the file of a download: one that a dead process has begun, or a new one. */
+/** Returns the file of a download: one of a dead process, or a new one. */
 function takeUp(store: ImageStore, digest: string): string {
   const mine = store.temporary('blob');
   const named = join(dirname(mine), basename(mine).replace(/\.blob\..*$/, `.blob-${digest.slice(7)}`));
@@ -81,7 +81,7 @@ function takeUp(store: ImageStore, digest: string): string {
     const [pid = '', startTime, what] = entry.split('.');
     if (what !== `blob-${digest.slice(7)}` || identify(Number(pid))?.startTime === startTime) continue;
     try {
-      // The rename decides between several processes that would continue it.
+      // The rename decides which of several processes resumes it.
       renameSync(join(dirname(mine), entry), named);
       return named;
     } catch (error) {

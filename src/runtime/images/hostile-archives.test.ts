@@ -50,14 +50,14 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
     ...more,
   });
   const rows: readonly (readonly [what: string, archive: Buffer, message: RegExp])[] = [
-    ['a path up', tarOf([file('../escaped')]), /leads out/],
-    ['a path up in the middle', tarOf([file('a/../../escaped')]), /leads out/],
-    ['a path up in a pax header', tarOf([file('a', { pax: { path: '../escaped' } })]), /leads out/],
+    ['a path up', tarOf([file('../escaped')]), /is outside the/],
+    ['a path up in the middle', tarOf([file('a/../../escaped')]), /is outside the/],
+    ['a path up in a pax header', tarOf([file('a', { pax: { path: '../escaped' } })]), /is outside the/],
     ['a whiteout of the folder above', tarOf([file('.wh...')]), /whiteout/],
     ['a whiteout of the folder above, deeper', tarOf([file('a/b'), file('a/.wh...')]), /whiteout/],
     ['a whiteout of its own folder', tarOf([file('.wh..')]), /whiteout/],
     ['a whiteout without a name', tarOf([file('.wh.')]), /whiteout/],
-    ['a hard link out', tarOf([{ path: 'x', type: 'link', linkPath: '../secret' }]), /leads out/],
+    ['a hard link out', tarOf([{ path: 'x', type: 'link', linkPath: '../secret' }]), /is outside the/],
     ['a hard link to nothing', tarOf([{ path: 'x', type: 'link', linkPath: '' }]), /names no file/],
     [
       'a hard link through a symbolic link out',

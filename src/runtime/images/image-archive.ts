@@ -26,8 +26,8 @@ import {
 import { readTar } from './tar-reader.ts';
 
 /**
- * Loads the images of an archive, packed with gzip or zstd or not: an OCI image layout (image-layout.md), or what
- * `docker save` writes. `name` is for archives that hold one image without a name. Throws FairleadError
+ * Loads the images of an archive, optionally compressed with gzip or zstd: an OCI image layout (image-layout.md), or the
+ * output of `docker save`. `name` is for archives with one unnamed image. Throws FairleadError
  * "bad-archive", "bad-image", ENOENT.
  */
 export async function loadImageArchive(
@@ -53,7 +53,7 @@ export async function loadImageArchive(
   }
 }
 
-/** Files, folders and (old docker archives) links inside the archive; nothing else belongs into one. */
+/** Only files, folders and (in old docker archives) links inside the archive are valid. */
 async function extract(folder: string, file: string): Promise<void> {
   for await (const entry of readTar(decompressed(file))) {
     const path = inside(folder, entry.path);
@@ -93,7 +93,7 @@ async function loadFolder(
   const names = images.flatMap((image) => image.names);
   if (options.name && images.length > 1) {
     throw badArchive(
-      `it holds ${images.length} images (${names.join(', ')}); a name can be given to one only`,
+      `it contains ${images.length} images (${names.join(', ')}); --as works with one image only`,
     );
   }
   const stored: StoredImage[] = [];
@@ -126,7 +126,7 @@ async function ociImages(store: ImageStore, folder: string, how: 'copy' | 'move'
       found = readManifest(readBlob(blobFile(descriptor.digest)), 'the archive', machineArchitecture());
     }
     const manifest = found.image;
-    // containerd gives the whole name; of others the reference may be a tag alone, which names nothing.
+    // containerd writes the full name; other tools may write only a tag.
     const name =
       entry.annotations?.['io.containerd.image.name'] ??
       entry.annotations?.['org.opencontainers.image.ref.name'];
@@ -177,7 +177,7 @@ async function dockerImages(store: ImageStore, folder: string, how: 'copy' | 'mo
   return images;
 }
 
-/** Takes a file into the store under its digest, which must be `expected` where one is given. */
+/** Stores a file under its digest, which must be `expected` if given. */
 async function takeBlob(
   store: ImageStore,
   file: string,
@@ -207,7 +207,7 @@ function readBlob(file: string): string {
 function inside(folder: string, path: string): string {
   const clean = normalize(path);
   if (clean.startsWith('..') || clean.startsWith('/'))
-    throw badArchive(`${JSON.stringify(path)} leads out of it`);
+    throw badArchive(`${JSON.stringify(path)} is outside the archive`);
   return join(folder, clean);
 }
 
@@ -215,6 +215,6 @@ function badArchive(why: string): FairleadError {
   return new FairleadError(`the archive cannot be loaded: ${why}`, {
     op: 'load image',
     code: 'bad-archive',
-    hint: 'write it with: docker save -o FILE IMAGE, or skopeo copy docker://IMAGE oci-archive:FILE',
+    hint: 'create it with: docker save -o FILE IMAGE, or skopeo copy docker://IMAGE oci-archive:FILE',
   });
 }

@@ -16,8 +16,8 @@ const PARALLEL = 3;
 const MAX_LISTS = 3;
 
 /**
- * Brings an image from its registry into the store: of a list of manifests the one for this machine, then what of
- * its blobs is missing. Throws FairleadError "InvalidImageName", "ErrImagePull", "bad-image".
+ * Pulls an image from its registry into the store: from a list of manifests the one for this machine, then missing
+ * blobs. Throws FairleadError "InvalidImageName", "ErrImagePull", "bad-image".
  */
 export async function pullImage(
   store: ImageStore,

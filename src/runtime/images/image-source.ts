@@ -11,19 +11,19 @@ import type { ImageStore } from './image-store.ts';
 import { defaultPullPolicy, formatReference, type ImageReference, parseReference } from './reference.ts';
 import type { RegistryCredentials } from './registry.ts';
 
-/** Where a node's containers get their images: built in, loaded, or from a registry. */
+/** The source of a node's images: built in, loaded, or from a registry. */
 export interface ImageSource {
   /**
-   * The image for a start of a container, where it is here and need not be asked for. Null: it has to be pulled.
+   * Returns the image for a container if it is present and need not be checked. Null: it must be pulled.
    * Throws KubeletError "InvalidImageName", "ErrImageNeverPull".
    */
   present(container: WantedImageName): Image | null;
   /**
-   * Brings it from its registry; several requests for the same one share one pull. Throws KubeletError
+   * Pulls it from its registry; concurrent requests for the same image share one pull. Throws KubeletError
    * "ErrImagePull".
    */
   pull(container: WantedImageName, credentials: Credentials): Promise<Image>;
-  /** Calls back when an image has come into the store, by any process. */
+  /** Calls back when any process has stored an image. */
   onChange(listener: () => void): void;
   close(): void;
 }
@@ -78,7 +78,7 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
       const reference = parseReference(container.image ?? '');
       const name = formatReference(reference);
       const identity = await credentials(reference);
-      // A pod without access must not share another one's pull: one pull for each identity.
+      // A pod without access must not share another pod's pull: one pull per identity.
       const key = JSON.stringify([name, identity]);
       const pull = async (): Promise<Image> => {
         try {
@@ -99,12 +99,12 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
   };
 }
 
-/** Names what is here already, since a name without a registry is most often a built-in one misspelt. */
+/** Lists the present images, since a name without a registry is often a misspelled built-in one. */
 function pullFailure(name: string, error: unknown, builtins: readonly string[]): KubeletError {
   const known = ['host', ...builtins].map((one) => JSON.stringify(one)).join(', ');
   return new KubeletError(
     'ErrImagePull',
-    `${messageOf(error)} (images of this node itself: ${known}; others come from a registry or by fairlead image load FILE)`,
+    `${messageOf(error)} (built-in images of this node: ${known}; load others with fairlead image load FILE, or pull them from a registry)`,
     { op: 'pull image', object: name, cause: error },
   );
 }

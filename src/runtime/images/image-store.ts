@@ -24,13 +24,13 @@ import { applyLayer } from './layer.ts';
 import { badImage, type Descriptor, type ImageConfig, type ImageManifest, readConfig } from './manifest.ts';
 import { formatReference, parseReference } from './reference.ts';
 
-/** An image that is here, as `image ls` shows it. */
+/** A stored image, as shown by `image ls`. */
 export interface StoredImage {
   /** "docker.io/library/nginx:1.27" */
   readonly name: string;
   /** Of the image's manifest. */
   readonly digest: string;
-  /** Of what the name stands for in the registry: a list of manifests, or the same. */
+  /** The digest of the name in the registry: of a list of manifests, or the same. */
   readonly listDigest: string;
   readonly config: string;
   readonly layers: readonly string[];
@@ -38,7 +38,7 @@ export interface StoredImage {
   readonly root: string;
   /** Bytes of the blobs. */
   readonly size: number;
-  /** Images from archives are used as they are, whatever a registry holds under the name. */
+  /** Images from archives are used regardless of the registry's image of the same name. */
   readonly source: 'archive' | 'registry';
   /** RFC 3339 */
   readonly storedAt: string;
@@ -46,21 +46,21 @@ export interface StoredImage {
 
 /**
  * A folder of images, shared by processes: blobs by digest, unpacked root file systems, and a file for each name.
- * Whatever is there is whole: all is written aside first and renamed.
+ * All contents are complete: everything is written under a temporary name and renamed.
  */
 export interface ImageStore {
   readonly folder: string;
-  /** An image by its name, however written. */
+  /** Returns an image by any form of its name. */
   find(reference: string): StoredImage | null;
   list(): StoredImage[];
-  /** Removes a name, and what no other name needs. Null when there is none; throws "image-in-use". */
+  /** Removes a name, and content without another name. Null: no such name; throws "image-in-use". */
   remove(reference: string): StoredImage | null;
-  /** Where a blob is, or would be. */
+  /** Returns the path of a blob, present or not. */
   blobPath(digest: string): string;
   hasBlob(blob: Pick<Descriptor, 'digest' | 'size'>): boolean;
-  /** A name in the store that belongs to this process; leftovers of dead ones are swept. */
+  /** Returns a temporary name of this process; leftovers of dead processes are removed. */
   temporary(what: string): string;
-  /** Unpacks an image whose blobs are here and gives it a name. Throws "bad-image". */
+  /** Unpacks an image whose blobs are present and names it. Throws "bad-image". */
   add(
     reference: string,
     manifest: ImageManifest,
@@ -71,7 +71,7 @@ export interface ImageStore {
       readonly now: Date;
     },
   ): Promise<StoredImage>;
-  /** An image as containers use it. */
+  /** Returns an image as used by containers. */
   open(image: StoredImage): Image;
 }
 
@@ -174,7 +174,7 @@ export function openImageStore(folder: string): ImageStore {
   return store;
 }
 
-/** The unpacked layers, one upon the other, in a folder named by what is in it. */
+/** Unpacks the layers on top of each other, in a folder named by their contents. */
 async function unpack(
   store: ImageStore,
   name: string,
@@ -212,7 +212,7 @@ async function unpack(
   return root;
 }
 
-/** A file's contents, unpacked by what its first bytes say it is packed with: gzip, zstd, nothing. */
+/** Returns a file's contents, decompressed according to its first bytes: gzip, zstd, or uncompressed. */
 export function decompressed(file: string): AsyncIterable<Uint8Array> {
   const head = Buffer.alloc(4);
   const fd = openSync(file, 'r');
@@ -240,17 +240,17 @@ async function* hashed(
   }
 }
 
-/** Removes what processes that run no more have left half done. */
+/** Removes partial work of processes that no longer run. */
 function sweep(folder: string): void {
   for (const entry of readdirSync(folder)) {
     const [pid = '', startTime] = entry.split('.');
     if (identify(Number(pid))?.startTime === startTime) continue;
-    // Downloads are continued by the next process that needs the blob (see blob-download.ts).
+    // Downloads are resumed by the next process that needs the blob (see blob-download.ts).
     if (!entry.includes('.blob-')) rmSync(join(folder, entry), { recursive: true, force: true });
   }
 }
 
-/** Some container's root file system lies on this one. */
+/** The root file system of a container uses this one. */
 function isMounted(root: string): boolean {
   return readFileSync('/proc/self/mountinfo', 'utf8').includes(
     `lowerdir=${root.replace(/[\\:,]/g, '\\$&')},`,

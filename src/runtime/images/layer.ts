@@ -28,8 +28,8 @@ const PRIVATE = '.wh..wh.';
 const MAX_LINKS = 40;
 
 /**
- * Applies an image layer (OCI image-spec, layer.md) to a root file system: files are added and replaced, whiteouts
- * remove what earlier layers made. Nothing outside `root` is touched, whatever links and paths the layer holds.
+ * Applies an image layer (OCI image-spec, layer.md) to a root file system: adds and replaces files; whiteouts
+ * remove files of earlier layers. Never touches anything outside `root`, with any links and paths in the layer.
  */
 export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>): Promise<void> {
   const made = new Set<string>();
@@ -61,7 +61,7 @@ export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>
     const present = lstatSync(path, { throwIfNoEntry: false });
     if (present && !(present.isDirectory() && entry.type === 'directory')) remove(path);
     await write(root, path, entry, present?.isDirectory() === true);
-    // A folder is of this layer when something in it is.
+    // A folder belongs to this layer if any of its contents does.
     for (let at = path; at.length > root.length && !made.has(at); at = join(at, '..')) made.add(at);
   }
 }
@@ -76,7 +76,7 @@ async function write(root: string, path: string, entry: TarEntry, isFolder: bool
           for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at);
         }
         if (isRoot()) fchownSync(fd, entry.uid, entry.gid);
-        // After the owner: a change of owner takes set-user-ID bits away.
+        // After the owner: a change of owner clears set-user-ID bits.
         fchmodSync(fd, entry.mode);
       } finally {
         closeSync(fd);
@@ -127,7 +127,7 @@ function remove(path: string): void {
 function partsOf(path: string): string[] {
   const parts = path.split('/').filter((part) => part !== '' && part !== '.');
   if (parts.includes('..')) {
-    throw badLayer(`the layer's entry ${JSON.stringify(path)} leads out of the image`);
+    throw badLayer(`the layer's entry ${JSON.stringify(path)} is outside the image`);
   }
   return parts;
 }
@@ -136,7 +136,7 @@ function badLayer(message: string): FairleadError {
   return new FairleadError(message, { op: 'unpack image', code: 'bad-archive' });
 }
 
-/** The folder of a path inside `root`; symbolic links are followed as they would be if `root` were "/". */
+/** Resolves the folder of a path inside `root`; symbolic links are followed as if `root` were "/". */
 function resolveFolder(root: string, parts: readonly string[], create: boolean): string {
   const todo = [...parts];
   let done: string[] = [];

@@ -1,6 +1,6 @@
 import { FairleadError } from '../../lib/errors.ts';
 
-/** What names a blob (OCI image-spec, descriptor.md). */
+/** A descriptor of a blob (OCI image-spec, descriptor.md). */
 export interface Descriptor {
   readonly mediaType: string;
   readonly digest: string;
@@ -15,7 +15,7 @@ export interface ImageManifest {
   readonly layers: readonly Descriptor[];
 }
 
-/** The parts of an image's configuration that are used. */
+/** The used fields of an image's configuration. */
 export interface ImageConfig {
   readonly rootfs?: { readonly diff_ids?: readonly string[] };
   readonly config?: {
@@ -28,7 +28,7 @@ export interface ImageConfig {
   };
 }
 
-/** Media types of manifests, of one image and of lists, that can be read. */
+/** Supported media types of manifests and of lists. */
 export const MANIFEST_TYPES = [
   'application/vnd.oci.image.manifest.v1+json',
   'application/vnd.oci.image.index.v1+json',
@@ -38,7 +38,7 @@ export const MANIFEST_TYPES = [
 
 const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', ia32: '386' };
 
-/** This machine as image lists name it. */
+/** The architecture of this machine in image lists. */
 export const machineArchitecture = (): string => ARCHITECTURES[process.arch] ?? process.arch;
 
 /**
@@ -64,7 +64,7 @@ export function readManifest(
     throw badImage(`${what} is for ${offered}, not for linux/${architecture}`);
   }
   const { config, layers } = data as unknown as ImageManifest;
-  if (!config || !Array.isArray(layers)) throw badImage(`${what} has no manifest of a kind that can be read`);
+  if (!config || !Array.isArray(layers)) throw badImage(`${what} has no manifest of a supported type`);
   for (const one of [config, ...layers]) checkDescriptor(one, what);
   return { image: { config, layers } };
 }
@@ -74,10 +74,9 @@ export function readConfig(text: string, what: string): ImageConfig {
 }
 
 function checkDescriptor(one: Descriptor, what: string): Descriptor {
-  // A digest becomes a file's name.
-  if (!/^sha256:[a-f0-9]{64}$/.test(one.digest))
-    throw badImage(`${what} names a blob without a sha256 digest`);
-  if (!Number.isSafeInteger(one.size) || one.size < 0) throw badImage(`${what} names a blob without a size`);
+  // A digest is used as a file name.
+  if (!/^sha256:[a-f0-9]{64}$/.test(one.digest)) throw badImage(`${what} has a blob without a sha256 digest`);
+  if (!Number.isSafeInteger(one.size) || one.size < 0) throw badImage(`${what} has a blob without a size`);
   return one;
 }
 

@@ -1,11 +1,11 @@
 import { KubeletError } from '../kubelet-error.ts';
 
-/** An image's name, whole: "nginx" is docker.io/library/nginx:latest. */
+/** The full name of an image: "nginx" is docker.io/library/nginx:latest. */
 export interface ImageReference {
   /** "docker.io", "127.0.0.1:5000" */
   readonly registry: string;
   readonly repository: string;
-  /** Empty when there is a digest only. */
+  /** Empty if there is only a digest. */
   readonly tag: string;
   /** "sha256:…", or empty. */
   readonly digest: string;
@@ -17,7 +17,7 @@ const HOST = /^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9
 const TAG = /^[\w][\w.-]{0,127}$/;
 const DIGEST = /^sha256:[a-f0-9]{64}$/;
 
-/** Reads an image's name by the rules of the distribution project. Throws KubeletError "InvalidImageName". */
+/** Parses an image's name by the rules of the distribution project. Throws KubeletError "InvalidImageName". */
 export function parseReference(text: string): ImageReference {
   const bad = (why: string) =>
     new KubeletError('InvalidImageName', `couldn't parse image name ${JSON.stringify(text)}: ${why}`, {
@@ -36,19 +36,20 @@ export function parseReference(text: string): ImageReference {
   const path = colon < 0 ? rest : rest.slice(0, colon);
   const tag = colon < 0 ? (digest === '' ? 'latest' : '') : rest.slice(colon + 1);
   const repository = registry === 'docker.io' && !path.includes('/') ? `library/${path}` : path;
-  if (!HOST.test(registry)) throw bad('the registry is HOST or HOST:PORT');
+  if (!HOST.test(registry)) throw bad('the registry must be HOST or HOST:PORT');
   if (!REPOSITORY.test(repository))
-    throw bad('a repository is lower case letters, digits, and . _ - / between');
-  if (tag === '' ? digest === '' : !TAG.test(tag)) throw bad('a tag is letters, digits, _ . -, at most 128');
+    throw bad('the repository must be lower-case letters and digits, separated by . _ - /');
+  if (tag === '' ? digest === '' : !TAG.test(tag))
+    throw bad('the tag must be letters, digits, _ . -, up to 128 characters');
   return { registry, repository, tag, digest };
 }
 
-/** The one text for an image, however its name was written. */
+/** Returns the canonical text of an image's name. */
 export function formatReference({ registry, repository, tag, digest }: ImageReference): string {
   return `${registry}/${repository}${tag ? `:${tag}` : ''}${digest ? `@${digest}` : ''}`;
 }
 
-/** What imagePullPolicy means when it is not given: Always for the tag "latest". */
+/** Returns the default of imagePullPolicy: Always for the tag "latest". */
 export function defaultPullPolicy({ tag, digest }: ImageReference): 'Always' | 'IfNotPresent' {
   return tag === 'latest' && digest === '' ? 'Always' : 'IfNotPresent';
 }

@@ -11,7 +11,7 @@ export interface RegistryCredentials {
 
 export interface RegistryOptions {
   readonly credentials?: RegistryCredentials | null;
-  /** Registries ("HOST:PORT") that speak plain HTTP; those on this machine's loopback do anyway. */
+  /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
   readonly plainHttp?: readonly string[];
   readonly signal?: AbortSignal;
 }
@@ -20,7 +20,7 @@ export interface RegistryOptions {
 export interface Registry {
   /** A manifest by tag or digest; a digest is verified. */
   manifest(tagOrDigest: string): Promise<{ readonly text: string; readonly digest: string }>;
-  /** A blob from an offset on; `resumed` false: the registry sends all of it. */
+  /** Requests a blob from an offset; `resumed` false: the registry sends the whole blob. */
   blob(
     digest: string,
     offset: number,
@@ -39,7 +39,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
   let authorization = '';
 
   const send = async (url: string, headers: Record<string, string>): Promise<Response> => {
-    // The time is for the answer's beginning: a large blob may take as long as it comes.
+    // The timeout is for the start of the answer: a large blob may take longer.
     const slow = new AbortController();
     const timer = setTimeout(() => slow.abort(new Error(`no answer in ${ANSWER_MS / 1000} s`)), ANSWER_MS);
     try {
@@ -66,12 +66,12 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       case 403:
         throw pullError(
           name,
-          `${registry} refuses access (${response.status}${said}): the repository does not exist, or imagePullSecrets are needed`,
+          `${registry} denied access (${response.status}${said}): the repository does not exist, or imagePullSecrets are needed`,
         );
       case 404:
         throw pullError(name, `not found in ${registry}${said}`);
       case 429:
-        throw pullError(name, `${registry} allows no more pulls at present${said}`);
+        throw pullError(name, `${registry} limits the rate of pulls${said}`);
       default:
         throw pullError(name, `${registry} answered ${response.status}${said}`);
     }
@@ -84,7 +84,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       : '';
     if (/^basic\b/i.test(challenge)) {
       if (basic) return basic;
-      throw pullError(name, `${registry} asks for a user name and password: imagePullSecrets are needed`);
+      throw pullError(name, `${registry} requires a user name and password: set imagePullSecrets`);
     }
     const fields = new Map(
       [...challenge.matchAll(/([a-z_]+)="([^"]*)"/gi)].map(([, key = '', value = '']) => [
@@ -96,7 +96,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
     if (!/^bearer\b/i.test(challenge) || !realm || !URL.canParse(realm)) {
       throw pullError(
         name,
-        `${registry} asks for an unknown kind of authentication: ${challenge.slice(0, 100)}`,
+        `${registry} requires an unsupported kind of authentication: ${challenge.slice(0, 100)}`,
       );
     }
     const url = new URL(realm);
@@ -109,7 +109,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       await response.body?.cancel();
       throw pullError(
         name,
-        `${url.host} gives no token (${response.status}): the repository does not exist, or imagePullSecrets are needed`,
+        `${url.host} denied a token (${response.status}): the repository does not exist, or imagePullSecrets are needed`,
       );
     }
     const answer = (await response.json()) as { token?: string; access_token?: string };
@@ -141,20 +141,20 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
   };
 }
 
-/** Registries on loopback are spoken to without TLS, as Docker and containerd do. */
+/** Registries on loopback are contacted without TLS, as by Docker and containerd. */
 function isPlain(registry: string, plainHttp: readonly string[]): boolean {
   const host = registry.replace(/:[0-9]+$/, '');
   return plainHttp.includes(registry) || host === 'localhost' || /^127\./.test(host) || host === '[::1]';
 }
 
-/** What a registry says in its error document, in brackets. */
+/** Returns the message of a registry's error document, in brackets. */
 function reasonOf(text: string): string {
   try {
     const { errors = [] } = JSON.parse(text) as { errors?: { code?: string; message?: string }[] };
     const [first] = errors;
     return first ? ` (${[first.code, first.message].filter(Boolean).join(': ')})` : '';
   } catch {
-    // A proxy's page, or nothing: the status says it all.
+    // A proxy's page, or no document: the status is sufficient.
     return '';
   }
 }
@@ -162,7 +162,7 @@ function reasonOf(text: string): string {
 function causeOf(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   if (hasCode(cause, 'ENOTFOUND')) return 'no such host';
-  if (hasCode(cause, 'EAI_AGAIN')) return 'no name server answers here';
+  if (hasCode(cause, 'EAI_AGAIN')) return 'no name server answers on this node';
   return messageOf(cause ?? error);
 }
 

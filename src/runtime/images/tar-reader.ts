@@ -4,7 +4,7 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 
 export type TarEntryType = 'file' | 'link' | 'symlink' | 'character' | 'block' | 'directory' | 'fifo';
 
-/** One entry of a tar archive. `body` is read, or skipped by asking for the next entry. */
+/** One entry of a tar archive. `body` is read, or skipped by requesting the next entry. */
 export interface TarEntry {
   readonly path: string;
   readonly type: TarEntryType;
@@ -49,7 +49,7 @@ export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerato
   try {
     for await (const entry of archive) {
       yield checkedEntry(entry);
-      // What the caller has not read is skipped.
+      // Skips the unread rest.
       entry.resume();
     }
   } catch (error) {
@@ -108,7 +108,7 @@ function bad(why: string, cause?: unknown): FairleadError {
   return new FairleadError(`not a readable tar archive: ${why}`, {
     op: 'read archive',
     code: 'bad-archive',
-    hint: 'archives of images are written by docker save -o FILE IMAGE, or skopeo copy … oci-archive:FILE',
+    hint: 'create archives of images with docker save -o FILE IMAGE, or skopeo copy … oci-archive:FILE',
     cause,
   });
 }

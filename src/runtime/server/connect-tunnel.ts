@@ -9,8 +9,8 @@ import { reasonOf, STATUS_CODES } from './request-path.ts';
 const CONNECT_MS = 10_000;
 
 /**
- * Connects the API server to an address that this node reaches (HTTP CONNECT): pods and Services have no route from
- * where the control plane runs. As upstream's konnectivity agent, for the same reason.
+ * Connects the API server to an address that this node reaches (HTTP CONNECT): the control plane has no route to pods
+ * and Services. Like upstream's konnectivity agent, for the same reason.
  */
 export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buffer): void {
   socket.on('error', () => socket.destroy());
@@ -28,7 +28,7 @@ export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buf
     /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(request.url ?? '') ?? [];
   const host = bracketed ?? plain ?? '';
   if (isIP(host) === 0 || Number(port) < 1 || Number(port) > 65535) {
-    refuse(400, 'CONNECT needs an address and a port');
+    refuse(400, 'CONNECT requires an address and a port');
     return;
   }
   const target = connect({ host, port: Number(port), allowHalfOpen: true });

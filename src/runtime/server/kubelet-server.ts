@@ -37,7 +37,7 @@ export type KubeletServerOptions = Pick<
   | 'server'
 >;
 
-/** What answers a node's requests. */
+/** The handlers of a node's requests. */
 export interface RequestContext {
   readonly options: KubeletServerOptions;
   readonly pods: ServedPods;
@@ -110,7 +110,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   },
 };
 
-/** A request with its body must be complete by then; responses and upgraded connections may last longer. */
+/** The timeout of a request with its body; responses and upgraded connections may last longer. */
 const REQUEST_MS = 30_000;
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
@@ -120,8 +120,8 @@ function statsSources({ options, pods, usage }: RequestContext) {
 }
 
 /**
- * Serves what the API server asks of a node: logs, statistics, exec, attach, port-forward; paths as a kubelet's. Clients
- * need a certificate of the cluster. No request ends more than itself.
+ * Serves the API server's requests to a node: logs, statistics, exec, attach, port-forward, on a kubelet's paths. Clients
+ * need a certificate of the cluster. An error in a request affects only this request.
  */
 export async function serveKubelet(
   options: KubeletServerOptions,
@@ -144,7 +144,7 @@ export async function serveKubelet(
     server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);
-    // The descriptor is opened here, so that an address in use is an error at once and by name.
+    // The socket is opened here, so that an address in use is reported at once, with its name.
     server.listen({ fd: listenTcpIn(null, address, port) });
     return server;
   });
@@ -160,7 +160,7 @@ export async function serveKubelet(
   };
 }
 
-/** The server's listeners. They never throw: what goes wrong is the answer. */
+/** The server's listeners. They never throw: errors become responses. */
 export function requestListeners(context: RequestContext): {
   readonly request: RequestListener;
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
