@@ -59,7 +59,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
       slices.find(
         ({ metadata, endpoints }) =>
           metadata?.labels?.['kubernetes.io/service-name'] === 'web' &&
-          endpoints.length === 3 &&
+          endpoints?.length === 3 &&
           endpoints.every(({ conditions }) => conditions?.ready),
       ),
     );

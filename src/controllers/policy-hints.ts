@@ -43,7 +43,7 @@ function unknownPorts(
   ports: readonly Port[],
   field: string,
   receivers: readonly Pod[],
-  nobody: string,
+  receiver: string,
 ): PolicyHint[] {
   return ports.flatMap(({ port, protocol = 'TCP' }, i): PolicyHint[] => {
     if (typeof port !== 'string') return [];
@@ -53,7 +53,7 @@ function unknownPorts(
       ),
     );
     if (isKnown) return [];
-    const message = `${field}.ports[${i}]: ${nobody} has a ${protocol} port named ${port}, so it allows nothing`;
+    const message = `${field}.ports[${i}]: ${receiver} has a ${protocol} port named ${port}, so it allows nothing`;
     return [{ reason: 'NoSuchPort', message }];
   });
 }
