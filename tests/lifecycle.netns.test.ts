@@ -91,15 +91,28 @@ describe('down', () => {
 });
 
 describe('a cluster that was stopped', () => {
-  test('comes back by up with its objects, names and addresses, also when the machine went down', async () => {
+  test('comes back by up with its objects, names and addresses, also after a snapshot, or when the machine went down', async () => {
     const cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
     const facts = () =>
       cluster.kubectl(
         ...['get', 'services,pods,configmaps', '-A', '--sort-by=.metadata.name', '-o'],
         'jsonpath={range .items[*]}{.kind} {.metadata.uid} {.spec.clusterIP} {.status.podIP}{"\\n"}{end}',
       );
+    const archive = join(cluster.stateRoot, 'snapshot.tar.gz');
+    const done = async (...words: string[]) => {
+      const { status, error } = await runFairlead(cluster.stateRoot, words);
+      assert.equal(status, 0, error);
+    };
     const ends: readonly (() => Promise<unknown>)[] = [
       () => cluster.fairlead('stop'),
+      async () => {
+        await done('snapshot', archive, '--name', cluster.name);
+        await cluster.ask('delete', 'deployment', 'hello');
+        const refused = await runFairlead(cluster.stateRoot, ['restore', archive]);
+        assert.match(refused.error, /cluster \S+ exists/);
+        await done('down', '--name', cluster.name);
+        await done('restore', archive);
+      },
       async () => {
         // As a reboot: nothing ends in good order.
         const doomed = () => findProcesses(cluster.name, listTopology(cluster.name)).filter(isRunning);

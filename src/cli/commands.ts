@@ -23,6 +23,16 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./down.ts'),
   },
   {
+    name: 'snapshot',
+    summary: 'write a local cluster to a file, for "restore"',
+    load: () => import('./snapshot.ts'),
+  },
+  {
+    name: 'restore',
+    summary: 'restore a local cluster from a file of "snapshot"',
+    load: () => import('./restore.ts'),
+  },
+  {
     name: 'status',
     summary: 'show processes, nodes and Services, and all problems with their causes',
     load: () => import('./status.ts'),

@@ -1,0 +1,19 @@
+import { requireRoot } from '../cluster/requirements.ts';
+import { restoreSnapshot } from '../cluster/snapshot.ts';
+import { defineCommand } from './command.ts';
+
+export const command = defineCommand({
+  name: 'restore',
+  summary: 'restore a local cluster from a file of "snapshot"',
+  description: [
+    'Restores a local cluster, under its name, from an archive that "snapshot" wrote. "up" then starts it, with the same objects, addresses, names, images and volumes.',
+  ],
+  arguments: [{ name: 'FILE', help: 'the archive' }],
+  options: {},
+  async run({ args: [file = ''] }, output) {
+    requireRoot('restore');
+    const name = await restoreSnapshot(file);
+    output.out(`cluster ${name} is restored; to start it: fairlead up --name ${name}\n`);
+    return 0;
+  },
+});

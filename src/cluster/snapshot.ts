@@ -1,0 +1,128 @@
+import { execFile } from 'node:child_process';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import { isRunning } from './process-identity.ts';
+import { type ClusterState, checkClusterName, clusterPaths, stateRoot } from './state.ts';
+
+const run = promisify(execFile);
+const DATABASE = ['data.db', 'data.db-wal'];
+/** The folder of the copied database. */
+const COPIES = 'snapshot';
+const LISTING_BYTES = 256 * 1024 * 1024;
+
+/**
+ * Writes a cluster's files to an archive (tar, compressed with gzip; readable by root only): objects, credentials,
+ * images, volumes and the files of pods. The cluster may be running: its API server is suspended while the database is
+ * copied. Logs are left out, and so is what pods change in memory.
+ */
+export async function takeSnapshot(state: ClusterState, file: string): Promise<void> {
+  const { name } = state;
+  const target = resolve(file);
+  const copies = join(clusterPaths(name).root, COPIES);
+  const fresh = `${target}.${process.pid}.new`;
+  try {
+    copyDatabase(state, copies);
+    // It contains keys: tar keeps the mode of a file that exists.
+    writeFileSync(fresh, '', { mode: 0o600 });
+    const exclude = [
+      ...DATABASE.map((entry) => `${name}/${entry}`),
+      `${name}/data.db.reserve`,
+      `${name}/logs`,
+      `${name}/processes.json`,
+      `${name}/nodes/*/state/*.sock`,
+    ];
+    await tar('take a snapshot', [
+      ...['--create', '--gzip', '--file', fresh, '--one-file-system', '--numeric-owner', '--sparse'],
+      // Pods that run go on writing.
+      ...['--warning=no-file-changed', '--warning=no-file-removed', '--ignore-failed-read'],
+      ...exclude.map((pattern) => `--exclude=${pattern}`),
+      ...['-C', stateRoot(), name],
+    ]);
+    renameSync(fresh, target);
+  } finally {
+    rmSync(copies, { recursive: true, force: true });
+    rmSync(fresh, { force: true });
+  }
+}
+
+/** Copies the database with its write-ahead log: together they are consistent while no process writes. */
+function copyDatabase({ name, controlPlane }: ClusterState, to: string): void {
+  mkdirSync(to, { recursive: true, mode: 0o700 });
+  const { root } = clusterPaths(name);
+  const suspended = isRunning(controlPlane) ? controlPlane : null;
+  if (suspended) process.kill(suspended.pid, 'SIGSTOP');
+  try {
+    for (const entry of DATABASE)
+      if (existsSync(join(root, entry))) copyFileSync(join(root, entry), join(to, entry));
+  } finally {
+    if (suspended) process.kill(suspended.pid, 'SIGCONT');
+  }
+}
+
+/** Extracts a snapshot as a stopped cluster of the same name; `up` starts it. Returns its name. */
+export async function restoreSnapshot(file: string): Promise<string> {
+  const archive = resolve(file);
+  const op = 'restore a snapshot';
+  const { stdout } = await tar(op, ['--list', '--gzip', '--file', archive]);
+  const entries = stdout.split('\n').filter((entry) => entry !== '');
+  const name = entries.find((entry) => /^[^/]+\/cluster\.json$/.test(entry))?.split('/')[0] ?? '';
+  const foreign = entries.find((entry) => entry !== name && !entry.startsWith(`${name}/`));
+  if (name === '' || foreign !== undefined) {
+    throw new FairleadError(`${file} is not a snapshot of a cluster`, {
+      op,
+      code: 'bad-archive',
+      object: foreign ?? 'cluster.json',
+      hint: 'snapshots are written by: fairlead snapshot FILE',
+    });
+  }
+  const { root } = clusterPaths(checkClusterName(name));
+  if (existsSync(root)) {
+    throw new FairleadError(`cluster ${name} exists`, {
+      op,
+      code: 'EEXIST',
+      hint: `remove it first: fairlead down --name ${name}`,
+    });
+  }
+  mkdirSync(stateRoot(), { recursive: true, mode: 0o755 });
+  const folder = mkdtempSync(join(stateRoot(), '.restore-'));
+  try {
+    await tar(op, [
+      ...['--extract', '--gzip', '--file', archive, '-C', folder],
+      ...['--numeric-owner', '--same-owner', '--same-permissions'],
+    ]);
+    const copies = join(folder, name, COPIES);
+    for (const entry of readdirSync(copies)) renameSync(join(copies, entry), join(folder, name, entry));
+    rmSync(copies, { recursive: true });
+    renameSync(join(folder, name), root);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+  return name;
+}
+
+async function tar(op: string, args: readonly string[]): Promise<{ readonly stdout: string }> {
+  try {
+    return await run('tar', args, { maxBuffer: LISTING_BYTES });
+  } catch (error) {
+    const { code, stderr = '', stdout = '' } = error as { code?: unknown; stderr?: string; stdout?: string };
+    // GNU tar: 1 means that files changed while they were read.
+    if (code === 1 && args[0] === '--create') return { stdout };
+    const reason = code === 'ENOENT' ? 'the program tar is missing' : stderr.trim().split('\n').at(-1);
+    throw new FairleadError(`failed to ${op}: ${reason || messageOf(error)}`, {
+      op,
+      code: code === 'ENOENT' ? 'ENOENT' : 'EIO',
+      cause: error,
+    });
+  }
+}
