@@ -53,7 +53,7 @@ describe('down', () => {
     });
   }
 
-  test('Ctrl-C of an up in the foreground stops the cluster and leaves nothing', async () => {
+  test('Ctrl-C of an up in the foreground removes the cluster and leaves nothing', async () => {
     const { name, stateRoot } = reserveCluster();
     const earlier = machineState(name, stateRoot);
     const up = spawnFairlead(stateRoot, ['up', '--name', name, '-f', HELLO]);
@@ -65,7 +65,7 @@ describe('down', () => {
     try {
       await eventually(
         () => text,
-        (all) => all.includes('Ctrl-C stops the cluster'),
+        (all) => all.includes('Ctrl-C removes the cluster'),
       );
       up.kill('SIGINT');
       assert.equal(await ended, 0);

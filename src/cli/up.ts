@@ -1,6 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { availableModes } from '../agent/dataplanes.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
+import { authorityName } from '../cluster/credentials.ts';
 import { type ManifestObject, readManifests, refuseUndefinedKinds } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
@@ -11,14 +13,28 @@ import { requireKernel, requireRoot } from '../cluster/requirements.ts';
 import {
   type ClusterState,
   checkClusterName,
+  clusterPaths,
   DEFAULT_CLUSTER,
   readCluster,
   readSupervision,
+  writeCluster,
 } from '../cluster/state.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { addContext, sudoKubeconfig } from '../cluster/user-kubeconfig.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { listTopology } from '../network/topology.ts';
+import { configurationWords } from './cluster-configuration.ts';
 import { defineCommand, type Output } from './command.ts';
-import { choice, flag, type OptionTable, text, texts, type Values, wholeNumber } from './options.ts';
+import {
+  choice,
+  flag,
+  type OptionTable,
+  type Parsed,
+  parseWords,
+  text,
+  texts,
+  type Values,
+  wholeNumber,
+} from './options.ts';
 import { version } from './version.ts';
 
 const LOOK_MS = 500;
@@ -28,6 +44,7 @@ const OPTIONS = {
     short: 'f',
     main: true,
   }),
+  config: text('FILE', 'a file with these options and manifests; see examples/fairlead.yaml'),
   nodes: wholeNumber(
     'N',
     [1, 1, MAX_NODES],
@@ -59,8 +76,15 @@ const OPTIONS = {
     'RBAC',
     'permissions of users: by roles and bindings, or everything for every authenticated user',
   ),
+  'no-kubeconfig': flag('do not add the cluster to ~/.kube/config of the user who runs sudo'),
   timeout: wholeNumber('S', [60, 1, 86_400], 'the timeout of readiness, in seconds'),
 } as const satisfies OptionTable;
+
+/** The options that a configuration file may set: what the cluster is, not what this command does. */
+const CONFIGURABLE = [
+  ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'masquerade-all'],
+  ...['no-local-detection', 'lb-pool', 'host-access', 'authorization'],
+];
 
 export const command = defineCommand({
   name: 'up',
@@ -70,7 +94,8 @@ export const command = defineCommand({
   ],
   arguments: [],
   options: OPTIONS,
-  async run({ options, given }, output) {
+  async run(typed, output) {
+    const { options, given } = withConfiguration(typed);
     const wanted = given.has('name') ? options.name : process.env['FAIRLEAD_CLUSTER'];
     const name = checkClusterName(wanted || DEFAULT_CLUSTER);
     requireRoot('up');
@@ -92,12 +117,44 @@ export const command = defineCommand({
       const { signal } = new AbortController();
       await becomeReady(state, manifests, progress, options.timeout, signal, startedAgainAt);
     } else state = await startCluster(name, options, manifests, progress);
+    if (!options['no-kubeconfig']) addToUserKubeconfig(state, progress);
     lock.release();
     progress.done(advice(state, manifests));
     if (!options.detach) await stayAttached(state, isNew, output);
     return 0;
   },
 });
+
+/** Adds what the file of --config sets; options that are typed take precedence. */
+function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OPTIONS>, 'options' | 'given'> {
+  const { config } = typed.options;
+  if (config === null) return typed;
+  const words = configurationWords(config, OPTIONS, CONFIGURABLE);
+  const read = parseWords({ name: 'up', options: OPTIONS, arguments: [] }, words);
+  const own = Object.entries(typed.options).filter(([name]) => typed.given.has(name));
+  return {
+    options: {
+      ...read.options,
+      ...Object.fromEntries(own),
+      file: [...read.options.file, ...typed.options.file],
+    },
+    given: read.given.union(typed.given),
+  };
+}
+
+/** Adds the cluster to the kubeconfig of the user who runs sudo, as the current context. */
+function addToUserKubeconfig({ name }: ClusterState, progress: Progress): void {
+  const user = sudoKubeconfig(process.env);
+  const state = readCluster(name);
+  if (!user || !state) return;
+  try {
+    addContext(user, readFileSync(clusterPaths(name).kubeconfig, 'utf8'));
+    writeCluster({ ...state, userKubeconfig: user });
+    progress.step('kubeconfig', `context ${authorityName(state)} in ${user.file}`);
+  } catch (error) {
+    progress.step('kubeconfig', `not changed: ${messageOf(error)}`);
+  }
+}
 
 async function startCluster(
   name: string,

@@ -64,7 +64,7 @@ export function writeNodeCredentials(state: ClusterState, node: NodeState): void
 }
 
 /** Returns the name of the cluster in certificates and kubeconfigs. */
-const authorityName = (state: ClusterState) => `fairlead-${state.name}`;
+export const authorityName = (state: ClusterState) => `fairlead-${state.name}`;
 const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
 
 function writeIdentity(state: ClusterState, node: NodeState, authority: CertificateAuthority): void {

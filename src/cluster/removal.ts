@@ -2,10 +2,12 @@ import { readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
-import { hasCode } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
+import { authorityName } from './credentials.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
-import { clusterPaths, removeClusterFolder } from './state.ts';
+import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
+import { removeContext } from './user-kubeconfig.ts';
 
 const MNT_DETACH = 2;
 const PATIENCE_MS = 1500;
@@ -17,6 +19,7 @@ const PATIENCE_MS = 1500;
  */
 export async function removeCluster(name: string): Promise<void> {
   await stopCluster(name);
+  removeFromUserKubeconfig(name);
   removeClusterFolder(name);
 }
 
@@ -40,6 +43,16 @@ export async function stopCluster(name: string): Promise<void> {
     removeGroups(join(root, cgroupParent(name)));
   unplugMachine(name);
   removeTopology(name);
+}
+
+/** Removes the cluster from the kubeconfig to which `up` added it. A file that is broken now does not prevent removal. */
+function removeFromUserKubeconfig(name: string): void {
+  try {
+    const state = readCluster(name);
+    if (state?.userKubeconfig) removeContext(state.userKubeconfig, authorityName(state));
+  } catch (error) {
+    process.emitWarning(`failed to remove cluster ${name} from a kubeconfig: ${messageOf(error)}`);
+  }
 }
 
 function runsCommand(pid: number, commands: readonly string[]): boolean {

@@ -6,6 +6,7 @@ import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts'
 import type { Logger } from '../lib/log.ts';
 import { identify, type ProcessIdentity } from './process-identity.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
+import type { UserKubeconfig } from './user-kubeconfig.ts';
 
 /**
  * The plan of a local cluster, kept in cluster.json from `up` until `down`.
@@ -44,6 +45,8 @@ export interface ClusterState {
   readonly apiPort: number;
   readonly nodes: readonly NodeState[];
   readonly controlPlane: ProcessIdentity | null;
+  /** The kubeconfig of the user who ran `up` by sudo, to which the cluster was added. */
+  readonly userKubeconfig?: UserKubeconfig;
 }
 
 export interface NodeState {

@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, test } from 'node:test';
+import { configurationWords } from './cluster-configuration.ts';
+import { choice, flag, text, wholeNumber } from './options.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'flt-config-'));
+after(() => rmSync(folder, { recursive: true }));
+
+const OPTIONS = {
+  nodes: wholeNumber('N', [1, 1, 9], ''),
+  'ip-family': choice('F', ['ipv4', 'dual'], 'ipv4', ''),
+  'pod-cidr': text('C', ''),
+  'masquerade-all': flag(''),
+  detach: flag(''),
+};
+const HEAD = 'apiVersion: fairlead.dev/v1alpha1\nkind: Cluster\n';
+
+function words(content: string): string[] {
+  const file = join(folder, 'fairlead.yaml');
+  writeFileSync(file, content);
+  return configurationWords(file, OPTIONS, ['nodes', 'ip-family', 'pod-cidr', 'masquerade-all']);
+}
+
+test('fields become options, and manifests are found beside the file', () => {
+  assert.deepEqual(
+    words(
+      `${HEAD}nodes: 3\nipFamily: dual\npodCidr: [10.1.0.0/16, "fd00::/56"]\nmasqueradeAll: true\nmanifests: [a.yaml]\n`,
+    ),
+    [
+      '--nodes=3',
+      '--ip-family=dual',
+      '--pod-cidr=10.1.0.0/16,fd00::/56',
+      '--masquerade-all',
+      `--file=${join(folder, 'a.yaml')}`,
+    ],
+  );
+  assert.deepEqual(words(`${HEAD}masqueradeAll: false\n`), []);
+});
+
+const WRONG: readonly [what: string, content: string, message: RegExp][] = [
+  [
+    'a field that is misspelt',
+    `${HEAD}ipFamilly: dual\n`,
+    /unknown field ipFamilly: did you mean ipFamily\?/,
+  ],
+  ['an option that is not of the cluster', `${HEAD}detach: true\n`, /unknown field detach/],
+  [
+    'another kind',
+    'apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n',
+    /must begin with apiVersion: fairlead/,
+  ],
+  ['a flag with a text', `${HEAD}masqueradeAll: often\n`, /masqueradeAll must be true or false/],
+  ['an object', `${HEAD}nodes: {role: worker}\n`, /nodes must be a string, a number or a list/],
+  ['a text', 'hello', /is not an object/],
+];
+for (const [what, content, message] of WRONG)
+  test(`${what} is refused`, () => assert.throws(() => words(content), message));
+
+test('a file that is not there is refused', () => {
+  assert.throws(
+    () => configurationWords('/nonexistent.yaml', OPTIONS, []),
+    /nonexistent.yaml: cannot be read: no such file/,
+  );
+});
+
+test('the example is accepted by up', async () => {
+  const { command } = await import('./up.ts');
+  const example = resolve(import.meta.dirname, '..', '..', 'examples', 'fairlead.yaml');
+  const output = { out() {}, err() {}, interactive: false, unread: new AbortController().signal };
+  // A wrong option after the file is read: nothing is started.
+  await assert.rejects(
+    command.run(['--config', example, '--name', 'Not A Name'], output),
+    /invalid cluster name/,
+  );
+});
