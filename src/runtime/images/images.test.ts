@@ -423,7 +423,7 @@ describe('registries', () => {
       const name = publish(simple());
       await assert.rejects(pullImage(store, name, { now }), {
         code: 'ErrImagePull',
-        message: /set imagePullSecrets/,
+        message: /imagePullSecrets/,
       });
       await pull(name);
       assert.deepEqual(tree(name), { hello: 'there' });
