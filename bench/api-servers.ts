@@ -1,0 +1,157 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type ClientHttp2Session, connect } from 'node:http2';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parse } from 'yaml';
+
+/** Clock ticks of /proc/PID/stat a second (sysconf _SC_CLK_TCK; 100 on Linux). */
+const TICKS = 100;
+const SETTINGS = { initialWindowSize: 16 * 1024 * 1024 };
+
+/** An API server in processes of its own, to be measured. */
+export interface ApiServer {
+  readonly name: string;
+  readonly pids: readonly number[];
+  open(): ClientHttp2Session;
+  readonly headers: Record<string, string>;
+  stop(): Promise<void>;
+}
+
+/** Resident memory of processes, in MB. */
+export function residentMegabytes(pids: readonly number[]): number {
+  const kilobytes = pids.map((pid) =>
+    Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0),
+  );
+  return kilobytes.reduce((sum, one) => sum + one, 0) / 1024;
+}
+
+/** User and system time that processes have taken, in seconds. */
+export function processorSeconds(pids: readonly number[]): number {
+  let ticks = 0;
+  for (const pid of pids) {
+    // Fields after the command's closing parenthesis: the 12th and 13th are user and system time (proc(5)).
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+    ticks += Number(fields[11]) + Number(fields[12]);
+  }
+  return ticks / TICKS;
+}
+
+/** Fairlead's API server, without anything around it. */
+export async function startFairlead(): Promise<ApiServer> {
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'watch-server.ts')], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [path] = (await once(createInterface(child.stdout), 'line')) as [string];
+  const config = parse(readFileSync(path, 'utf8'));
+  const pem = (text: string) => Buffer.from(text, 'base64').toString();
+  const { server, 'certificate-authority-data': ca } = config.clusters[0].cluster;
+  const { 'client-certificate-data': cert, 'client-key-data': key } = config.users[0].user;
+  return {
+    name: 'fairlead',
+    pids: [child.pid ?? 0],
+    open: () => connect(server, { ca: pem(ca), cert: pem(cert), key: pem(key), settings: SETTINGS }),
+    headers: {},
+    stop: () => stopped(child),
+  };
+}
+
+/** kube-apiserver with etcd, of a folder with both. Resolves when their first work is done. */
+export async function startKubeApiserver(assets: string): Promise<ApiServer> {
+  const folder = mkdtempSync(join(tmpdir(), 'fairlead-bench-'));
+  const file = (name: string) => join(folder, name);
+  execFileSync('openssl', ['genrsa', '-out', file('sa.key'), '2048'], { stdio: 'ignore' });
+  execFileSync('openssl', ['rsa', '-in', file('sa.key'), '-pubout', '-out', file('sa.pub')], {
+    stdio: 'ignore',
+  });
+  writeFileSync(file('tokens'), 't,admin,1,"system:masters"\n');
+  const etcd = spawn(
+    join(assets, 'etcd'),
+    [
+      '--data-dir',
+      file('etcd'),
+      '--unsafe-no-fsync',
+      '--listen-client-urls=http://127.0.0.1:23791',
+      '--advertise-client-urls=http://127.0.0.1:23791',
+      '--listen-peer-urls=http://127.0.0.1:23801',
+      '--initial-advertise-peer-urls=http://127.0.0.1:23801',
+      '--initial-cluster=default=http://127.0.0.1:23801',
+    ],
+    { stdio: 'ignore' },
+  );
+  const server = spawn(
+    join(assets, 'kube-apiserver'),
+    [
+      '--etcd-servers=http://127.0.0.1:23791',
+      '--secure-port=16444',
+      '--bind-address=127.0.0.1',
+      '--advertise-address=192.0.2.1',
+      `--cert-dir=${file('certs')}`,
+      '--service-cluster-ip-range=10.96.0.0/16',
+      '--service-account-issuer=https://kubernetes.default.svc',
+      `--service-account-key-file=${file('sa.pub')}`,
+      `--service-account-signing-key-file=${file('sa.key')}`,
+      '--authorization-mode=RBAC',
+      `--token-auth-file=${file('tokens')}`,
+    ],
+    { stdio: 'ignore' },
+  );
+  const headers = { authorization: 'Bearer t' };
+  const open = () => connect('https://127.0.0.1:16444', { rejectUnauthorized: false, settings: SETTINGS });
+  for (;;) {
+    try {
+      const session = open();
+      session.on('error', () => {});
+      await once(session, 'connect');
+      const { status } = await request(session, { ...headers, ':path': '/readyz' });
+      session.close();
+      if (status === 200) break;
+    } catch {
+      // Not up yet.
+    }
+    await sleep(300);
+  }
+  // The work of the first seconds (controllers, first lists) is not the watches'.
+  await sleep(10_000);
+  return {
+    name: 'kube-apiserver + etcd',
+    pids: [server.pid ?? 0, etcd.pid ?? 0],
+    open,
+    headers,
+    async stop() {
+      await stopped(server);
+      await stopped(etcd);
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+async function stopped(child: ChildProcess): Promise<void> {
+  const exit = once(child, 'exit');
+  // kube-apiserver waits a minute for open watches when it is asked politely.
+  child.kill('SIGKILL');
+  await exit;
+}
+
+/** Sends a request on an HTTP/2 connection and reads the answer whole. */
+export async function request(
+  session: ClientHttp2Session,
+  headers: Record<string, string>,
+  body?: string,
+): Promise<{ status: number; body: string }> {
+  const stream = session.request({ ...headers });
+  let status = 0;
+  let text = '';
+  stream.on('response', (answer) => {
+    status = answer[':status'] ?? 0;
+  });
+  stream.on('data', (chunk: Buffer) => {
+    text += chunk.toString();
+  });
+  stream.end(body);
+  await once(stream, 'close');
+  return { status, body: text };
+}
