@@ -17,40 +17,44 @@ export function encodeProtobuf(types: TypeRegistry, object: object): Buffer {
   const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
   const type = types.kind(apiVersion ?? 'v1', kind ?? '');
   if (!type) throw new Error(`no kind "${kind}" is registered for version "${apiVersion}"`);
-  const typeMeta = new WireWriter();
-  typeMeta.delimited(1, Buffer.from(apiVersion ?? ''));
-  typeMeta.delimited(2, Buffer.from(kind ?? ''));
-  const envelope = new WireWriter();
-  envelope.raw(MAGIC);
-  envelope.delimited(1, typeMeta.finish());
-  envelope.delimited(2, encodeObject(types, type, object as Record<string, unknown>));
-  envelope.delimited(3, new Uint8Array());
-  envelope.delimited(4, new Uint8Array());
-  return envelope.finish();
+  const writer = new WireWriter();
+  writer.raw(MAGIC);
+  writer.message(1, () => {
+    writer.text(1, apiVersion ?? '');
+    writer.text(2, kind ?? '');
+  });
+  writer.message(2, () => writeObject(types, writer, type, object as Record<string, unknown>));
+  writer.delimited(3, new Uint8Array());
+  writer.delimited(4, new Uint8Array());
+  return writer.finish();
 }
 
-function encodeObject(types: TypeRegistry, type: ObjectType, object: Record<string, unknown>): Buffer {
-  const writer = new WireWriter();
-  for (const [number, field] of [...type.wire].sort(([a], [b]) => a - b)) {
+function writeObject(
+  types: TypeRegistry,
+  writer: WireWriter,
+  type: ObjectType,
+  object: Record<string, unknown>,
+): void {
+  for (const [number, field] of type.wire) {
     const value = field.inline ? inlineValue(types, field.type, object, field.pointer) : object[field.name];
     const missing = value === undefined || value === null;
-    if (field.type.kind === 'list') {
+    const { type: fieldType } = field;
+    if (fieldType.kind === 'list') {
       for (const item of missing ? [] : (value as unknown[])) {
-        encodeValue(types, writer, number, field.type.items, item);
+        writeValue(types, writer, number, fieldType.items, item);
       }
-    } else if (field.type.kind === 'map') {
+    } else if (fieldType.kind === 'map') {
       const map = missing ? {} : (value as Record<string, unknown>);
       for (const key of Object.keys(map).sort()) {
-        const entry = new WireWriter();
-        entry.delimited(1, Buffer.from(key));
-        encodeValue(types, entry, 2, field.type.values, map[key]);
-        writer.delimited(number, entry.finish());
+        writer.message(number, () => {
+          writer.text(1, key);
+          writeValue(types, writer, 2, fieldType.values, map[key]);
+        });
       }
-    } else if (!missing || (!field.pointer && !isSlice(field.type))) {
-      encodeValue(types, writer, number, field.type, value);
+    } else if (!missing || (!field.pointer && !isSlice(fieldType))) {
+      writeValue(types, writer, number, fieldType, value);
     }
   }
-  return writer.finish();
 }
 
 /** Slices of bytes are the one type that can be absent without being a pointer. */
@@ -69,7 +73,7 @@ function inlineValue(
   return Object.keys(object).some((key) => fields.has(key)) ? object : undefined;
 }
 
-function encodeValue(
+function writeValue(
   types: TypeRegistry,
   writer: WireWriter,
   number: number,
@@ -78,13 +82,13 @@ function encodeValue(
 ): void {
   if (type.kind === 'object') {
     const nested = (value ?? {}) as Record<string, unknown>;
-    writer.delimited(number, encodeObject(types, types.type(type.name), nested));
+    writer.message(number, () => writeObject(types, writer, types.type(type.name), nested));
     return;
   }
   if (type.kind !== 'scalar') throw new Error('a list within a list cannot be encoded');
   switch (type.scalar) {
     case 'string':
-      writer.delimited(number, Buffer.from((value as string | undefined) ?? ''));
+      writer.text(number, (value as string | undefined) ?? '');
       return;
     case 'bytes':
       writer.delimited(number, Buffer.from((value as string | undefined) ?? '', 'base64'));
@@ -103,15 +107,14 @@ function encodeValue(
       writer.double((value as number | undefined) ?? 0);
       return;
     default:
-      writer.delimited(number, encodeSpecial(types, type.scalar, value));
+      writer.message(number, () => writeSpecial(types, writer, type.scalar, value));
   }
 }
 
-function encodeSpecial(types: TypeRegistry, scalar: Scalar, value: unknown): Buffer {
-  const writer = new WireWriter();
+function writeSpecial(types: TypeRegistry, writer: WireWriter, scalar: Scalar, value: unknown): void {
   switch (scalar) {
     case '@Quantity':
-      writer.delimited(1, Buffer.from(String(value ?? '0')));
+      writer.text(1, String(value ?? '0'));
       break;
     case '@IntOrString': {
       const isText = typeof value === 'string';
@@ -119,7 +122,7 @@ function encodeSpecial(types: TypeRegistry, scalar: Scalar, value: unknown): Buf
       writer.varint(isText ? 1 : 0);
       writer.tag(2, VARINT);
       writer.varint(typeof value === 'number' ? value : 0);
-      writer.delimited(3, Buffer.from(isText ? value : ''));
+      writer.text(3, isText ? value : '');
       break;
     }
     case '@Time':
@@ -138,28 +141,28 @@ function encodeSpecial(types: TypeRegistry, scalar: Scalar, value: unknown): Buf
       writer.varint(durationNanoseconds(String(value ?? '0s')));
       break;
     case '@ExtraValue':
-      for (const item of (value as string[] | undefined) ?? []) writer.delimited(1, Buffer.from(item));
+      for (const item of (value as string[] | undefined) ?? []) writer.text(1, item);
       break;
     case '@SchemaOrArray':
     case '@SchemaOrStringArray':
-      if (!Array.isArray(value)) writer.delimited(1, encodeJsonSchema(types, value));
+      if (!Array.isArray(value)) writeJsonSchema(types, writer, 1, value);
       else if (scalar === '@SchemaOrStringArray') {
-        for (const item of value) writer.delimited(2, Buffer.from(String(item)));
-      } else for (const item of value) writer.delimited(2, encodeJsonSchema(types, item));
+        for (const item of value) writer.text(2, String(item));
+      } else for (const item of value) writeJsonSchema(types, writer, 2, item);
       break;
     case '@SchemaOrBool':
       writer.tag(1, VARINT);
       writer.varint(value === false ? 0 : 1);
-      if (typeof value !== 'boolean') writer.delimited(2, encodeJsonSchema(types, value));
+      if (typeof value !== 'boolean') writeJsonSchema(types, writer, 2, value);
       break;
     default:
-      if (value !== undefined && value !== null) writer.delimited(1, Buffer.from(JSON.stringify(value)));
+      if (value !== undefined && value !== null) writer.text(1, JSON.stringify(value));
   }
-  return writer.finish();
 }
 
-function encodeJsonSchema(types: TypeRegistry, value: unknown): Buffer {
-  return encodeObject(types, types.type(JSON_SCHEMA), (value ?? {}) as Record<string, unknown>);
+function writeJsonSchema(types: TypeRegistry, writer: WireWriter, number: number, value: unknown): void {
+  const schema = (value ?? {}) as Record<string, unknown>;
+  writer.message(number, () => writeObject(types, writer, types.type(JSON_SCHEMA), schema));
 }
 
 const UNITS: Readonly<Record<string, number>> = {

@@ -93,18 +93,26 @@ export class WireReader {
 
 /** Writes Protobuf's wire format. */
 export class WireWriter {
-  private readonly parts: Uint8Array[] = [];
-  private length = 0;
+  #bytes = Buffer.allocUnsafe(64);
+  #length = 0;
 
   varint(value: number | bigint): void {
-    const bytes: number[] = [];
+    this.#reserve(10);
+    if (typeof value === 'number' && value >= 0 && value < 2 ** 31) {
+      let rest = value;
+      while (rest > 127) {
+        this.#bytes[this.#length++] = (rest & 127) | 128;
+        rest >>>= 7;
+      }
+      this.#bytes[this.#length++] = rest;
+      return;
+    }
     let rest = BigInt.asUintN(64, BigInt(value));
     while (rest > 127n) {
-      bytes.push(Number(rest & 127n) | 128);
+      this.#bytes[this.#length++] = Number(rest & 127n) | 128;
       rest >>= 7n;
     }
-    bytes.push(Number(rest));
-    this.raw(Uint8Array.from(bytes));
+    this.#bytes[this.#length++] = Number(rest);
   }
 
   tag(number: number, wireType: number): void {
@@ -112,9 +120,8 @@ export class WireWriter {
   }
 
   double(value: number): void {
-    const bytes = Buffer.alloc(8);
-    bytes.writeDoubleLE(value);
-    this.raw(bytes);
+    this.#reserve(8);
+    this.#length = this.#bytes.writeDoubleLE(value, this.#length);
   }
 
   /** A field with a length-delimited value. */
@@ -124,14 +131,55 @@ export class WireWriter {
     this.raw(bytes);
   }
 
+  /** A field with text, in UTF-8. */
+  text(number: number, text: string): void {
+    this.tag(number, DELIMITED);
+    const length = Buffer.byteLength(text);
+    this.varint(length);
+    this.#reserve(length);
+    this.#bytes.write(text, this.#length, length, 'utf8');
+    this.#length += length;
+  }
+
+  /** A field with a message, which `write` writes with this writer. */
+  message(number: number, write: () => void): void {
+    this.tag(number, DELIMITED);
+    const start = this.#length;
+    write();
+    const length = this.#length - start;
+    // The length comes before the message, and is known after it: the message moves by as much as it takes.
+    const prefix = varintLength(length);
+    this.#reserve(prefix);
+    this.#bytes.copyWithin(start + prefix, start, this.#length);
+    this.#length = start;
+    this.varint(length);
+    this.#length += length;
+  }
+
   raw(bytes: Uint8Array): void {
-    this.parts.push(bytes);
-    this.length += bytes.length;
+    this.#reserve(bytes.length);
+    this.#bytes.set(bytes, this.#length);
+    this.#length += bytes.length;
   }
 
   finish(): Buffer {
-    return Buffer.concat(this.parts, this.length);
+    return this.#bytes.subarray(0, this.#length);
   }
+
+  #reserve(more: number): void {
+    const needed = this.#length + more;
+    if (needed <= this.#bytes.length) return;
+    const grown = Buffer.allocUnsafe(Math.max(needed, this.#bytes.length * 2));
+    grown.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = grown;
+  }
+}
+
+/** How many bytes a small number takes as a varint. */
+function varintLength(value: number): number {
+  let length = 1;
+  for (let rest = value; rest > 127; rest = Math.floor(rest / 128)) length++;
+  return length;
 }
 
 export const VARINT = 0;

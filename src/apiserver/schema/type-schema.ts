@@ -92,7 +92,7 @@ export interface ObjectType {
   readonly fields: ReadonlyMap<string, Field>;
   /** In the order of the source, embedded structs as one field each. */
   readonly declared: readonly Field[];
-  /** By Protobuf field number. */
+  /** By Protobuf field number, in ascending order. */
   readonly wire: ReadonlyMap<number, Field>;
 }
 
@@ -157,7 +157,12 @@ export function createTypeRegistry(packages: readonly TypePackage[]): TypeRegist
       atomic: entry['+'] === 'atomic',
       fields,
       declared,
-      wire: new Map(declared.filter((field) => field.number > 0).map((field) => [field.number, field])),
+      wire: new Map(
+        declared
+          .filter((field) => field.number > 0)
+          .sort((a, b) => a.number - b.number)
+          .map((field) => [field.number, field]),
+      ),
     };
     types.set(name, built);
     return built;
