@@ -14,6 +14,8 @@ export interface NotApplicable {
 
 const ENVIRONMENT =
   'the shell of the image (BusyBox 1.35 of Debian) drops variables whose names are not identifiers, such as data-1; the container has them (/proc/1/environ)';
+const NODE_SEEN =
+  "the proxy opens connections of its own: the server sees the node's address (docs/userspace.md)";
 const CONTROL_GROUPS =
   "the machine's cpu and memory controllers are in cgroup v1, where limits are not set; upstream's kubelet 1.36 does not start there by default";
 
@@ -29,7 +31,19 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
     name: 'should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes',
     failure: 'expected client IP to be preserved',
     modes: ['userspace'],
-    reason: "the proxy opens connections of its own: the server sees the node's address (docs/userspace.md)",
+    reason: NODE_SEEN,
+  },
+  {
+    name: 'should preserve source pod IP for traffic thru service cluster IP',
+    failure: 'expected preserved source IP',
+    modes: ['userspace'],
+    reason: NODE_SEEN,
+  },
+  {
+    name: 'should support externalTrafficPolicy=Local for type=NodePort',
+    failure: 'is not the client IP',
+    modes: ['userspace'],
+    reason: NODE_SEEN,
   },
   {
     name: 'Aggregator Should be able to support the 1.17 Sample API Server',
