@@ -230,7 +230,7 @@ describe('an API server behind the cluster’s', () => {
     );
     assert.equal(
       await cluster.ask('get', 'fi', '-o', 'name'),
-      'fish.sea.example.com/cod\nfish.sea.example.com/ray',
+      'fish.sea.example.com/cod\nfish.sea.example.com/ray\n',
     );
     assert.equal(await cluster.ask('get', 'fish', 'ray', '-o', 'jsonpath={.spec.fins}'), '2');
   });
