@@ -1,6 +1,6 @@
 import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
-import { MessageWriter, readAttributes, readBe16 } from './netlink/attributes.ts';
+import { type Attributes, MessageWriter, readAttributes, readBe16 } from './netlink/attributes.ts';
 import type { NetlinkMessage, NetlinkSocket } from './netlink/socket.ts';
 
 // linux/sock_diag.h, linux/inet_diag.h
@@ -18,6 +18,7 @@ const SK_DIAG_BPF_STORAGE_REQ_MAP_FD = 1;
 const INET_DIAG_SK_BPF_STORAGES = 20;
 const SK_DIAG_BPF_STORAGE = 1;
 const SK_DIAG_BPF_STORAGE_MAP_VALUE = 3;
+const INET_DIAG_SKV6ONLY = 11;
 
 /** Protocols whose sockets can be listed. */
 export const SOCKET_PROTOCOL = { tcp: 6, udp: 17 } as const;
@@ -43,6 +44,8 @@ export interface InetSocket {
   readonly remotePort: number;
   /** Number of net/tcp_states.h; 1 is established. */
   readonly state: number;
+  /** An IPv6 socket that takes no IPv4 (IPV6_V6ONLY); the kernel says it of sockets without a peer. */
+  readonly v6Only: boolean;
   /** Identifies the socket: struct inet_diag_sockid with its cookie. */
   readonly id: Uint8Array;
   /** The socket's value in the requested BPF map; null: none. */
@@ -108,6 +111,7 @@ function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTO
   const { payload } = message;
   const v4 = payload[0] === AF_INET;
   const address = (at: number) => formatAddress(payload.subarray(at, at + (v4 ? 4 : 16)));
+  const attributes = readAttributes(payload.subarray(MESSAGE_LENGTH));
   return {
     family: v4 ? 'ipv4' : 'ipv6',
     protocol,
@@ -117,12 +121,13 @@ function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTO
     local: address(ID_AT + 4),
     remote: address(ID_AT + 20),
     id: payload.slice(ID_AT, ID_AT + ID_LENGTH),
-    storage: readStorage(payload.subarray(MESSAGE_LENGTH)),
+    v6Only: attributes.get(INET_DIAG_SKV6ONLY)?.[0] === 1,
+    storage: readStorage(attributes),
   };
 }
 
-function readStorage(attributes: Uint8Array): Uint8Array | null {
-  const storages = readAttributes(attributes).get(INET_DIAG_SK_BPF_STORAGES);
+function readStorage(attributes: Attributes): Uint8Array | null {
+  const storages = attributes.get(INET_DIAG_SK_BPF_STORAGES);
   const storage = storages && readAttributes(storages).get(SK_DIAG_BPF_STORAGE);
   return (storage && readAttributes(storage).get(SK_DIAG_BPF_STORAGE_MAP_VALUE)?.slice()) ?? null;
 }
