@@ -342,10 +342,11 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         ];
       }),
 
-    locate: (frontend, packet) => [
-      ...(loaded ? locateSteps(loaded.table, frontend, packet) : []),
-      ...fallback.locate(frontend, packet),
-    ],
+    locate(frontend, packet) {
+      const steps = loaded ? locateSteps(loaded.table, frontend, packet) : [];
+      // What a program translates or refuses at the socket does not meet the tables.
+      return steps.length > 0 ? steps : fallback.locate(frontend, packet);
+    },
 
     endConnections(endpoints) {
       if (!loaded || !cgroup) return 0;
