@@ -140,7 +140,7 @@ spec:
     );
     // The client's node hears of it at the same time as kubectl, and a busy machine may tell kubectl first.
     await eventually(
-      () => cluster.fairlead('explain', 'client', 'abrupt:80'),
+      () => cluster.fairlead('explain', 'client', 'abrupt:80', '--verbose'),
       ({ out }) => out.includes('DELIVERED') && !out.includes(`${ip}:8080`),
     );
     const counts = await cluster.request('client', 'http://abrupt', '--count', '300');

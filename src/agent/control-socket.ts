@@ -1,19 +1,16 @@
-import { Resolver } from 'node:dns/promises';
 import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import type { Informer } from '../kube/informer.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
-import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/types.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { explain } from '../observe/explain.ts';
-import type { ExplainView, Origin } from '../observe/explain-view.ts';
+import type { EndpointSlice, Node, Service } from '../kube/types.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { streamFlows } from '../proxy/flow-stream.ts';
 import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
+import { answerExplain, type ExplainBody } from './explain-part.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
@@ -31,8 +28,8 @@ export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.soc
 const MAX_BODY = 1 << 20;
 
 /**
- * Serves the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
- * GET /state; GET /flows streams one FlowLine or FlowsLost per line; POST /mode {mode}; POST /explain {from, to, outsideAddresses}; POST /decide {packets}; POST /verify.
+ * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
+ * GET /state; GET /flows, a FlowLine or FlowsLost a line for as long as one reads; POST /mode {mode}; POST /explain ExplainBody; POST /decide {packets}; POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
   const path = controlSocketPath(context.configuration.stateDir);
@@ -94,10 +91,7 @@ async function answer(
       return { verdicts: packets.map((packet) => decide(map, packet)) };
     }
     case 'POST /explain': {
-      const body = await readBody<{ from?: string; to?: string; outsideAddresses?: string[] }>(request);
-      if (!body.from || !body.to) throw badRequest('from and to are required');
-      const view = await explainView(context, sources, body.outsideAddresses ?? []);
-      return await explain(view, body.from, body.to);
+      return await answerExplain(context, sources, await readBody<Partial<ExplainBody>>(request));
     }
     default:
       throw badRequest(`no such operation: ${request.method} ${request.url}`);
@@ -124,62 +118,6 @@ function state(context: AgentContext, part: ProxyPart): AgentState {
     lastProgrammed: lastAppliedAt === null ? null : new Date(lastAppliedAt).toISOString(),
     findings: map?.findings ?? [],
   };
-}
-
-async function explainView(
-  context: AgentContext,
-  { part, nodes, services, slices, policies }: ControlSources,
-  outsideAddresses: readonly string[],
-): Promise<ExplainView> {
-  const { configuration, client } = context;
-  // The agent watches only its own node's pods; `explain` lists all of them.
-  const [pods, leases] = await Promise.all([
-    client.list(RESOURCES.pods).then(({ items }) => items),
-    client
-      .list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL })
-      .then(({ items }) => items),
-  ]);
-  const here = configuration.nodeName;
-  return {
-    services: () => services.list(),
-    slices: () => slices.list(),
-    pods: () => pods,
-    nodes: () => nodes.list(),
-    map: (node) => (node === here ? part.proxy.map : null),
-    mode: (node) => (node === here ? part.mode : null),
-    locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
-    lookup: (name, origin) => lookUp(context, name, origin),
-    outsideAddresses,
-    policies: () => policies?.table ?? null,
-    entryNode: (address) => announcingNode(leases, address),
-  };
-}
-
-/** Resolves a name with the node's DNS server and the search path of a pod (dnsPolicy ClusterFirst, ndots 5). */
-async function lookUp(context: AgentContext, name: string, origin: Origin): Promise<string[]> {
-  const { dns, clusterDomain } = context.configuration;
-  if (!dns || dns.addresses.length === 0 || origin.kind === 'outside') return [];
-  const resolver = new Resolver({ timeout: 1000, tries: 1 });
-  resolver.setServers([...dns.addresses]);
-  const namespace = origin.pod?.metadata?.namespace;
-  const suffixes = [...(namespace ? [`${namespace}.svc`] : []), 'svc', ''].map((part) =>
-    [part, clusterDomain].filter(Boolean).join('.'),
-  );
-  const absolute = name.endsWith('.') ? [name] : [...suffixes.map((suffix) => `${name}.${suffix}`), name];
-  for (const candidate of absolute) {
-    const found = await Promise.all(
-      (['A', 'AAAA'] as const).map(async (type) => {
-        try {
-          return (await resolver.resolve(candidate, type)) as string[];
-        } catch (error) {
-          if (hasCode(error, 'ENOTFOUND', 'ENODATA', 'EREFUSED')) return [];
-          throw error;
-        }
-      }),
-    );
-    if (found.flat().length > 0) return found.flat();
-  }
-  return [];
 }
 
 async function readBody<T>(request: IncomingMessage): Promise<T> {

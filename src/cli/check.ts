@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import type { AgentState } from '../agent/control-socket.ts';
 import { askAgent } from '../cluster/agent-client.ts';
+import { createFlowExplainer } from '../cluster/explain-flow.ts';
+import { pausePid } from '../cluster/places.ts';
 import { cgroupParent } from '../cluster/processes.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
@@ -16,7 +16,6 @@ import { httpTransport } from '../kube/transport.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
-import type { Explanation } from '../observe/explain-view.ts';
 import type { Verdict } from '../service/decide.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { flag, texts, wholeNumber } from './options.ts';
@@ -58,16 +57,12 @@ export const command = defineCommand({
           code: 'usage',
         });
       }
+      const explainer = createFlowExplainer(state);
       const oracle: Oracle = {
         mode: (node) => modes.get(node) ?? state.mode,
         decide: async (node, packets) =>
           (await askAgent<{ verdicts: Verdict[] }>(state, node, 'POST', '/decide', { packets })).verdicts,
-        explain: (node, from, to) =>
-          askAgent<Explanation>(state, node, 'POST', '/explain', {
-            from,
-            to,
-            outsideAddresses: state.outsideAddresses,
-          }),
+        explain: (from, to) => explainer.explain({ from, to, family: null }),
       };
       await settle(flows, oracle);
       const drifts = await verify(state);
@@ -102,10 +97,7 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
     nodeNetns: (node) => nodeNetns(state.name, node),
     controlGroup: (node) => cgroupParent(state.name, node),
     outsideNetns: outsideNetns(state.name),
-    podNetns(node, uid) {
-      const file = join(clusterPaths(state.name).node(node), 'state', 'pods', uid, 'sandbox.json');
-      return { pid: (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid };
-    },
+    podNetns: (node, uid) => ({ pid: pausePid(state, node, uid) }),
   };
 }
 

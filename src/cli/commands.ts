@@ -41,7 +41,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: 'exec', summary: 'run a command in a pod, on a node or outside', load: () => import('./exec.ts') },
   {
     name: 'explain',
-    summary: 'explain the path of a packet, step by step',
+    summary: 'explain the path of a packet, and why it fails',
     load: () => import('./explain.ts'),
   },
   {

@@ -1,6 +1,7 @@
 import { type SpawnOptions, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { nodeResolvConf } from '../cluster/places.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
@@ -71,13 +72,7 @@ function placeOptions(state: ClusterState): SpawnOptions {
 function spawnOnNode(state: ClusterState, node: string, program: readonly string[]) {
   const script = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"';
   const resolvConf = join(clusterPaths(state.name).node(node), 'resolv.conf');
-  const domain = state.clusterDomain;
-  const lines = [
-    ...state.dnsAddresses.map((address) => `nameserver ${address}`),
-    `search default.svc.${domain} svc.${domain} ${domain}`,
-    'options ndots:5',
-  ];
-  replaceFile(resolvConf, `${lines.join('\n')}\n`, 0o644);
+  replaceFile(resolvConf, nodeResolvConf(state), 0o644);
   return spawnInNetns(
     nodeNetns(state.name, node),
     'unshare',

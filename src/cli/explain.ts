@@ -1,117 +1,50 @@
-import { askAgent } from '../cluster/agent-client.ts';
+import { createFlowExplainer } from '../cluster/explain-flow.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
-import { type Client, createClient } from '../kube/client.ts';
-import { readKubeconfig } from '../kube/kubeconfig.ts';
-import {
-  ANNOUNCEMENT_LABEL,
-  ANNOUNCEMENT_NAMESPACE,
-  announcingNode,
-  ingressAddresses,
-} from '../kube/load-balancer.ts';
-import { httpTransport } from '../kube/transport.ts';
-import { RESOURCES } from '../kube/types.ts';
-import { parseTarget, type Target } from '../observe/explain-target.ts';
-import { renderExplanation } from '../observe/explain-text.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import { requireCluster } from '../cluster/state.ts';
+import { renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
-import { flag, text, usageError } from './options.ts';
-import { answerWhoCan, renderReach } from './who-can.ts';
+import { choice, flag, usageError } from './options.ts';
 
 export const command = defineCommand({
   name: 'explain',
-  summary: 'explain the path of a packet, step by step',
+  summary: 'explain the path of a packet, and why it fails',
   description: [
-    'Explains what would happen to a packet, step by step, with the object and the rule or map key for each step; if the packet would not be delivered, it also prints the reason and the fix. Sends no packets. The exit status is 0 if the packet would be delivered.',
+    'Explains what would happen to a packet: whether a process takes it, at which endpoints and with what odds; and, where it fails, why and what to change. Looks at the objects, the forwarding table of the node, the routes, the sockets that listen at the end, and the network policies; where something cannot be looked at, the verdict is UNKNOWN. Of the packet nothing is sent; a name is looked up from FROM by the name servers there.',
+    'The exit status is 0 when the packet would be delivered at every endpoint.',
   ],
   arguments: [
     {
       name: 'FROM',
-      optional: true,
-      help: 'a pod (NAME or NAMESPACE/NAME), node/NAME, outside, or an address',
+      help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME, outside, or an address',
     },
     {
       name: 'TO',
-      optional: true,
-      help: 'a pod, node/NAME, svc/NAMESPACE/NAME, a DNS name, or an address; then :PORT and /PROTOCOL',
+      help: 'svc/NAME, pod/NAME, deploy/NAME, NAMESPACE/NAME, node/NAME, outside, a DNS name, a URL, or an address; then :PORT (the only TCP port where none is given) and /PROTOCOL',
     },
   ],
   synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]'],
   options: {
     name: NAME_OPTION,
-    json: flag('print one JSON object'),
-    'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
+    verbose: flag('print every step, with the rule or map key behind it', { short: 'v' }),
+    ipv4: flag('use IPv4 addresses only', { short: '4' }),
+    ipv6: flag('use IPv6 addresses only', { short: '6' }),
+    output: choice('FORMAT', ['text', 'json'], 'text', 'text, or one JSON object', { short: 'o' }),
+    json: flag('the same as -o json'),
   },
   examples: [
-    'explain client hello:80',
-    'explain outside node/node-1:30080/UDP',
-    'explain --who-can shop/web-0:8080',
+    'explain client svc/hello',
+    'explain client http://hello/ -6',
+    'explain outside node/node-1:30080/UDP --verbose',
   ],
-  async run({ options, args }, output) {
-    const target = options['who-can'];
-    if (target === null && args.length < 2)
-      throw usageError('explain', `missing ${args.length === 0 ? 'FROM and TO' : 'TO'}`);
-    if (target !== null && args.length > 0)
-      throw usageError('explain', '--who-can does not take FROM and TO');
+  async run({ options, args: [from = '', to = ''] }, output) {
     requireRoot('explain');
+    if (options.ipv4 && options.ipv6) throw usageError('explain', 'use one of -4 and -6');
+    const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
     const state = requireCluster(options.name);
-    if (target !== null) {
-      const reach = await answerWhoCan(state, target);
-      output.out(options.json ? `${JSON.stringify(reach, null, 2)}\n` : renderReach(reach));
-      return 0;
-    }
-    const [start = '', to = ''] = args;
-    // A packet has no DNS name as its source: a single word is a pod.
-    const from = parseTarget(start).kind === 'dns' && !start.includes('.') ? `default/${start}` : start;
-    const node = await answeringNode(state, parseTarget(from), parseTarget(to));
-    const explanation = await askAgent<Explanation>(state, node, 'POST', '/explain', {
-      from,
-      to,
-      outsideAddresses: state.outsideAddresses,
-    });
-    output.out(options.json ? `${JSON.stringify(explanation, null, 2)}\n` : renderExplanation(explanation));
+    const explanation = await createFlowExplainer(state).explain({ from, to, family });
+    const text = options.verbose ? renderExplanation : renderShort;
+    const isJson = options.json || options.output === 'json';
+    output.out(isJson ? `${JSON.stringify(explanation, null, 2)}\n` : text(explanation));
     return explanation.verdict === 'delivered' ? 0 : 1;
   },
 });
-
-/** Returns the node whose Service rules the packet enters first: its agent explains them. */
-async function answeringNode(state: ClusterState, origin: Target, destination: Target): Promise<string> {
-  const first = state.nodes[0]?.name ?? '';
-  const known = ({ kind, name }: Target) =>
-    state.nodes.find((node) =>
-      kind === 'node' ? node.name === name : kind === 'address' && node.addresses.includes(name),
-    )?.name;
-  const here = known(origin);
-  if (here !== undefined) return here;
-  const there = known(destination);
-  if (origin.kind !== 'pod' && there !== undefined) return there;
-  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
-  try {
-    const client = createClient(transport, 'fairlead-explain');
-    if (origin.kind !== 'pod') return (await announcerOf(client, destination)) ?? first;
-    const pods = await client.list(RESOURCES.pods);
-    const named = pods.items.filter(({ metadata }) => metadata?.namespace === origin.namespace);
-    const pod =
-      named.find(({ metadata }) => metadata?.name === origin.name) ??
-      named.find(({ metadata }) => metadata?.name?.startsWith(`${origin.name}-`));
-    return pod?.spec?.nodeName ?? first;
-  } finally {
-    transport.close();
-  }
-}
-
-/** Returns the node that announces a load-balancer address, or the first address of a Service; null: none. */
-async function announcerOf(client: Client, { kind, namespace, name }: Target): Promise<string | null> {
-  const [{ items: leases }, service] = await Promise.all([
-    client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
-    kind === 'service'
-      ? client.list(RESOURCES.services, { namespace, fieldSelector: `metadata.name=${name}` })
-      : null,
-  ]);
-  const addresses = kind === 'address' ? [name] : (service?.items ?? []).flatMap(ingressAddresses);
-  for (const address of addresses) {
-    const node = announcingNode(leases, address);
-    if (node !== null) return node;
-  }
-  return null;
-}

@@ -13,7 +13,7 @@ import { type Outcome, probeTcp, probeUdp } from './probe.ts';
 export interface Oracle {
   mode(node: string): Mode;
   decide(node: string, packets: readonly Packet[]): Promise<readonly Verdict[]>;
-  explain(node: string, from: string, to: string): Promise<Explanation>;
+  explain(from: string, to: string): Promise<Explanation>;
 }
 
 /** A flow with its expected and its observed outcome. */
@@ -89,7 +89,7 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: numbe
   const mode = oracle.mode(node);
   const { expected, difference } = expectationIn(mode, flow);
   const [verdict] = await oracle.decide(node, [packetOf(flow)]);
-  const explanation = await oracle.explain(node, flow.from.name, targetText(flow));
+  const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const seen = await send(layout, flow, expected, mode, paceMs);
   const decided = decidedText(layout, flow, verdict);
   const explained = explainedText(layout, explanation);

@@ -62,6 +62,7 @@ function causesOf(
         },
       ];
     case 'no-service':
+      // A headless Service has no address of its own.
       return service ? [wrongPort(service, packet)] : noService(view, packet);
     case 'martian':
       return [
@@ -180,7 +181,8 @@ function noService(view: ExplainView, { destination, port, protocol }: Packet): 
   return [];
 }
 
-function serviceOf(view: ExplainView, { namespace, name }: PortRef): Service | null {
+/** The Service of a port, or null. */
+export function serviceOf(view: ExplainView, { namespace, name }: PortRef): Service | null {
   for (const service of view.services()) {
     if (service.metadata?.namespace === namespace && service.metadata.name === name) return service;
   }

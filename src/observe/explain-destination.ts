@@ -1,15 +1,19 @@
-import type { Service, ServicePort } from '../kube/types.ts';
-import { canonicalAddress, familyOf } from '../lib/address.ts';
+import type { Pod, Service, ServicePort } from '../kube/types.ts';
+import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Protocol } from '../service/model.ts';
+import { isLoopback } from './explain-arrival.ts';
 import { addressesOf, portsText, serviceAt } from './explain-causes.ts';
+import { nameFailure, nameSteps } from './explain-names.ts';
 import {
-  closest,
+  familyName,
   findNode,
   findPod,
   findService,
   nameOf,
+  namespaceOf,
   nodeAddresses,
+  placeOfPod,
   podAddresses,
   podAt,
 } from './explain-places.ts';
@@ -25,61 +29,87 @@ export type Destination =
       readonly protocol: Protocol;
       readonly steps: readonly ExplainStep[];
     }
-  | { readonly found: false; readonly steps: readonly ExplainStep[]; readonly causes: readonly Cause[] };
+  | {
+      readonly found: false;
+      readonly steps: readonly ExplainStep[];
+      readonly causes: readonly Cause[];
+      /** Name servers that were asked and did not answer. */
+      readonly silentServers: readonly string[];
+    };
 
 /**
- * Resolves TO as FROM sees it. Throws FairleadError for objects that do not exist and for missing ports.
+ * Finds what TO means where FROM is; null while facts for that are missing. Throws FairleadError for objects that do
+ * not exist and for ports that have to be named.
  */
-export async function findDestination(
+export function findDestination(
   view: ExplainView,
   origin: Origin,
   target: Target,
-): Promise<Destination> {
+  family: IPFamily | null,
+): Destination | null {
+  const context = { view, origin, target, family };
+  const namespace = namespaceOf(origin);
   switch (target.kind) {
     case 'service':
-      return toService(view, origin, target, findService(view, target));
+      return toService(context, findService(view, target, namespace));
     case 'dns':
-      return toName(view, origin, target, target.name);
+      return toName(context, target.name);
     case 'address':
-      return toAddress(view, target, target.name, []);
-    case 'pod': {
-      const pod = findPod(view, target);
+      return toAddress(context, target.name, []);
+    case 'pod':
+    case 'workload': {
+      const service = target.kind === 'pod' ? serviceMeant(view, target) : null;
+      if (service) return toService(context, service);
+      const pod = findPod(view, target, namespace);
       const step = { object: `Pod ${nameOf(pod)}`, ruleOrKey: 'status.podIPs' };
-      return choose(view, origin, target, podAddresses(pod), `pod ${nameOf(pod)}`, step);
+      return choose(context, podAddresses(pod), `pod ${nameOf(pod)}`, step);
     }
     case 'node': {
       const node = findNode(view, target.name);
       const step = { object: `Node ${nameOf(node)}`, ruleOrKey: 'status.addresses' };
-      return choose(view, origin, target, nodeAddresses(node), `node ${nameOf(node)}`, step);
+      return choose(context, nodeAddresses(node), `node ${nameOf(node)}`, step);
     }
     case 'outside': {
       const step = { object: null, ruleOrKey: null };
-      return choose(view, origin, target, view.outsideAddresses, 'outside', step);
+      const addresses = view.hosts.find(({ name }) => name === 'outside')?.addresses ?? [];
+      return choose(context, addresses, 'outside', step);
     }
   }
 }
 
-function toService(
-  view: ExplainView,
-  origin: Origin,
-  target: Target,
-  service: Service,
-): Destination | Promise<Destination> {
+interface Context {
+  readonly view: ExplainView;
+  readonly origin: Origin;
+  readonly target: Target;
+  /** Null: either. */
+  readonly family: IPFamily | null;
+}
+
+/** "shop/web" where no pod but a Service is called so. */
+function serviceMeant(view: ExplainView, { namespace, name }: Target): Service | null {
+  const isNamed = ({ metadata }: Pod | Service) =>
+    metadata?.namespace === namespace && metadata?.name === name;
+  if (namespace === null || [...view.pods()].some(isNamed)) return null;
+  return [...view.services()].find(isNamed) ?? null;
+}
+
+function toService(context: Context, service: Service): Destination | null {
+  const { view, origin, target, family } = context;
   const { spec } = service;
   const name = nameOf(service);
   const object = `Service ${name}`;
   if (spec?.type === 'ExternalName' || spec?.clusterIP === 'None') {
-    return toName(view, origin, target, `${service.metadata?.name}.${service.metadata?.namespace}.svc`);
+    return toName(context, `${service.metadata?.name}.${service.metadata?.namespace}.svc`);
   }
   const port = portOf(service, target);
   const isInside = origin.kind === 'pod' || origin.kind === 'node';
   const cluster = new Set(spec?.clusterIPs ?? [spec?.clusterIP ?? '']);
   const addresses = addressesOf(service).flatMap((address) => canonicalAddress(address) ?? []);
   const offered = addresses.filter((address) => cluster.has(address) === isInside);
-  const numbered = { ...target, port: port.number, protocol: port.protocol };
+  const numbered = { ...context, target: { ...target, port: port.number, protocol: port.protocol } };
   if (offered.length > 0) {
     const ruleOrKey = isInside ? 'spec.clusterIPs' : 'status.loadBalancer.ingress, spec.externalIPs';
-    return choose(view, origin, numbered, offered, object, { object, ruleOrKey });
+    return choose(numbered, offered, object, { object, ruleOrKey });
   }
   if (isInside) {
     return failure(
@@ -94,7 +124,12 @@ function toService(
   if (nodePort && node) {
     const step = { object, ruleOrKey: `spec.ports[].nodePort ${nodePort}` };
     const of = `${object}, by node port of ${nameOf(node)}`;
-    return choose(view, origin, { ...numbered, port: nodePort }, nodeAddresses(node), of, step);
+    return choose(
+      { ...context, family, target: { ...numbered.target, port: nodePort } },
+      nodeAddresses(node),
+      of,
+      step,
+    );
   }
   const isPending = spec?.type === 'LoadBalancer';
   return failure(
@@ -109,82 +144,77 @@ function toService(
   );
 }
 
-async function toName(view: ExplainView, origin: Origin, target: Target, name: string): Promise<Destination> {
-  const found = await view.lookup(name, origin);
-  const addresses = found.flatMap((address) => canonicalAddress(address) ?? []);
-  if (addresses.length > 0) {
-    const step = { object: null, ruleOrKey: `DNS ${name}` };
-    return choose(view, origin, target, addresses, name, step);
+function toName(context: Context, name: string): Destination | null {
+  const { view, origin, family } = context;
+  if (!origin.place) {
+    return failure(`how ${origin.label} resolves ${name} is not known`, null, null, 'use an address');
   }
-  const [first = '', second] = name.split('.');
-  const services = [...view.services()];
-  const elsewhere = services.filter(({ metadata }) => metadata?.name === first).map(nameOf);
-  const like = closest(
-    first,
-    services.flatMap(({ metadata }) => metadata?.name ?? []),
-  );
-  const [namespace, service] = elsewhere[0]?.split('/') ?? [];
-  const hint = namespace
-    ? `Service ${namespace}/${service} exists: use ${service}.${namespace}`
-    : like
-      ? `did you mean ${like}${second ? `.${second}` : ''}?`
-      : 'check the name; names of Services are SERVICE.NAMESPACE';
-  return failure(`${origin.label} cannot resolve ${name}: no such name`, null, null, hint, `DNS ${name}`);
+  const log = view.facts.names(origin.place, name, family);
+  if (!log) return null;
+  const steps = nameSteps(name, log);
+  if (log.addresses.length > 0)
+    return choose(
+      context,
+      log.addresses,
+      name,
+      { object: null, ruleOrKey: `DNS ${name}` },
+      steps.slice(0, -1),
+    );
+  return { found: false, steps, ...nameFailure(view, origin, name, log) };
 }
 
-/** Returns the address of an IP family that FROM has. */
+/** Picks an address of the wanted family, of one that FROM has. */
 function choose(
-  view: ExplainView,
-  origin: Origin,
-  target: Target,
+  context: Context,
   addresses: readonly string[],
   label: string,
   step: Omit<ExplainStep, 'text'>,
-): Destination {
+  earlier: readonly ExplainStep[] = [],
+): Destination | null {
+  const { origin, family } = context;
   const families = new Set(origin.addresses.map(familyOf));
-  const address = addresses.find((candidate) => families.has(familyOf(candidate)));
+  const address = addresses.find(
+    (candidate) => families.has(familyOf(candidate)) && (family === null || familyOf(candidate) === family),
+  );
   if (address === undefined) {
     const has = addresses.length > 0 ? `only ${addresses.join(', ')}` : 'no address';
-    const text = `${label} has ${has}, and ${origin.label} has ${origin.addresses.join(', ') || 'none'}`;
-    return failure(
-      text,
-      step.object,
-      step.ruleOrKey,
-      'give both an address of the same family',
-      step.ruleOrKey,
-    );
+    const wanted = family === null ? '' : `; ${familyName(family)} was asked for`;
+    const text = `${label} has ${has}, and ${origin.label} has ${origin.addresses.join(', ') || 'none'}${wanted}`;
+    return failure(text, step.object, step.ruleOrKey, 'give both an address of one family', step.ruleOrKey);
   }
   const others = addresses.filter((candidate) => candidate !== address);
   const text = `${label} is ${address}${others.length > 0 ? ` (also ${others.join(', ')})` : ''}`;
-  return toAddress(view, target, address, [{ ...step, text }]);
+  return toAddress(context, address, [...earlier, { ...step, text }]);
 }
 
 function toAddress(
-  view: ExplainView,
-  target: Target,
+  { view, target }: Context,
   address: string,
   steps: readonly ExplainStep[],
-): Destination {
+): Destination | null {
   const service = serviceAt(view, address);
+  const protocol = target.protocol ?? 'TCP';
   if (service) {
-    const { number, protocol } = portOf(service, target);
-    return { found: true, address, port: number, protocol, steps };
+    const { number, protocol: ofPort } = portOf(service, target);
+    return { found: true, address, port: number, protocol: ofPort, steps };
   }
-  if (typeof target.port === 'number') {
-    return { found: true, address, port: target.port, protocol: target.protocol ?? 'TCP', steps };
-  }
-  const containers = podAt(view, address)?.spec?.containers ?? [];
-  const ports = containers.flatMap((container) => container.ports ?? []);
+  if (typeof target.port === 'number') return { found: true, address, port: target.port, protocol, steps };
+  const pod = podAt(view, address);
+  const named = (pod?.spec?.containers ?? []).flatMap((container) => container.ports ?? []);
+  const ports = named.filter((port) => (port.protocol ?? 'TCP') === protocol);
   const wanted = target.port === null ? ports : ports.filter(({ name }) => name === target.port);
-  const only = wanted[0];
-  if (!only || wanted.length > 1) {
-    const known = ports.map(({ containerPort, name }) =>
-      name ? `${containerPort} (${name})` : containerPort,
-    );
-    throw portNeeded(target, known.join(', '));
+  const numbers = new Set(wanted.map(({ containerPort }) => containerPort));
+  if (numbers.size === 0 && target.port === null && pod && protocol !== 'SCTP') {
+    // Ports need not be listed: where a process listens on one port only, that is meant.
+    const place = placeOfPod(pod);
+    const sockets = place && view.facts.sockets(place, protocol);
+    if (place && !sockets) return null;
+    for (const { address: bound, port } of sockets ?? []) if (!isLoopback(bound)) numbers.add(port);
   }
-  const protocol = target.protocol ?? (only.protocol as Protocol | undefined) ?? 'TCP';
-  return { found: true, address, port: only.containerPort, protocol, steps };
+  const [only] = numbers;
+  if (only !== undefined && numbers.size === 1) return { found: true, address, port: only, protocol, steps };
+  const known = named.map(({ containerPort, name }) => (name ? `${containerPort} (${name})` : containerPort));
+  throw portNeeded(target, (known.length > 0 ? known : [...numbers]).join(', '));
 }
 
 /** The port meant: by number (which need not be listed), by name, or the only one. */
@@ -198,6 +228,9 @@ function portOf(
       (protocol === null || (entry.protocol ?? 'TCP') === protocol) &&
       (port === null || entry.port === port || entry.name === port),
   );
+  const overTcp = matching.filter((entry) => (entry.protocol ?? 'TCP') === 'TCP');
+  if (port === null && protocol === null && overTcp.length === 1)
+    matching.splice(0, matching.length, ...overTcp);
   const entry = matching[0];
   if (entry && (matching.length === 1 || port !== null)) {
     return { number: entry.port, protocol: (entry.protocol as Protocol | undefined) ?? 'TCP', entry };
@@ -222,5 +255,10 @@ function failure(
   fix: string,
   ruleOrKey: string | null = field,
 ): Destination {
-  return { found: false, steps: [{ object, ruleOrKey, text }], causes: [{ text, object, field, fix }] };
+  return {
+    found: false,
+    steps: [{ object, ruleOrKey, text }],
+    causes: [{ text, object, field, fix }],
+    silentServers: [],
+  };
 }

@@ -1,17 +1,82 @@
 import { addressLeaseMetadata, allocatedAddresses } from '../kube/load-balancer.ts';
 import { familyOf } from '../lib/address.ts';
+import { isLoopback } from './explain-arrival.ts';
 import { serviceAt } from './explain-causes.ts';
-import { nameOf } from './explain-places.ts';
-import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
+import { hostAt, nameOf, nodeAt, podAt } from './explain-places.ts';
+import type { Cause, ExplainStep, ExplainVerdict, ExplainView, Origin } from './explain-view.ts';
+import type { Place } from './facts.ts';
 
-/** Describes how packets from outside reach the node of a load-balancer address; null: unknown. */
-export function entryStep(
-  view: ExplainView,
-  origin: Origin,
-  address: string,
-  node: string,
-): ExplainStep | null {
-  if (origin.node !== null || view.entryNode?.(address) !== node) return null;
+/** Where a packet goes first. */
+export type Entered =
+  /** It enters the Service rules of a node. */
+  | { readonly kind: 'node'; readonly node: string; readonly steps: readonly ExplainStep[] }
+  /** It does not leave the place, or goes to a neighbour that is not a node: no table is involved. */
+  | {
+      readonly kind: 'itself';
+      readonly place: Place;
+      readonly label: string;
+      readonly steps: readonly ExplainStep[];
+    }
+  | {
+      readonly kind: 'stopped';
+      readonly verdict: ExplainVerdict;
+      readonly reason: string;
+      readonly steps: readonly ExplainStep[];
+      readonly causes: readonly Cause[];
+    };
+
+/** Follows a packet from where it begins to the node whose Service rules it enters. */
+export function enter(view: ExplainView, origin: Origin, address: string): Entered {
+  const { place, label } = origin;
+  const isOwn = isLoopback(address) || origin.addresses.includes(address);
+  if (place && origin.kind !== 'node' && isOwn) return { kind: 'itself', place, label, steps: [] };
+  if (origin.kind === 'node' && origin.node !== null) return { kind: 'node', node: origin.node, steps: [] };
+  if (!place) return withoutPlace(view, address);
+  const route = view.facts.route(place, address);
+  if (route === undefined) return stopped('unknown', `the route of ${label} to ${address} is not known`, []);
+  if (route === null) {
+    const cause = noRouteCause(view, origin, address);
+    return stopped('unreachable', cause.text, [cause]);
+  }
+  if (origin.node !== null) return { kind: 'node', node: origin.node, steps: [] };
+  if (route.via === null) {
+    const silence = silenceCauses(view, address);
+    if (silence.length > 0) return stopped('dropped', `no node answers for ${address} on the link`, silence);
+  }
+  const next = route.via ?? address;
+  const step = entryStep(view, address);
+  const node = nodeAt(view, next)?.metadata?.name ?? (route.via === null ? view.entryNode?.(address) : null);
+  if (node) return { kind: 'node', node, steps: step === null ? [] : [step] };
+  const host = hostAt(view, next);
+  if (host !== null && route.via === null)
+    return { kind: 'itself', place: { kind: 'host', name: host }, label: host, steps: [] };
+  if (route.via !== null)
+    return stopped('unknown', `${address} is routed to ${route.via}, which is not part of this cluster`, []);
+  const cause = unannouncedCause(view, address);
+  return stopped('dropped', cause.text, [cause]);
+}
+
+function stopped(verdict: ExplainVerdict, reason: string, causes: readonly Cause[]): Entered {
+  return { kind: 'stopped', verdict, reason, steps: [], causes };
+}
+
+/** An address that nothing is known of: it enters where the destination is, or is announced. */
+function withoutPlace(view: ExplainView, address: string): Entered {
+  const silence = silenceCauses(view, address);
+  if (silence.length > 0) return stopped('dropped', `no node answers for ${address} on the link`, silence);
+  const owner = nodeAt(view, address);
+  const entry = owner ? nameOf(owner) : (view.entryNode?.(address) ?? podAt(view, address)?.spec?.nodeName);
+  const any = [...view.nodes()].map(nameOf);
+  const node = entry ?? any.find((name) => view.map(name)) ?? any[0];
+  if (node === undefined) return stopped('unknown', 'the node that it enters by is not known', []);
+  const step = entryStep(view, address);
+  return { kind: 'node', node, steps: step === null ? [] : [step] };
+}
+
+/** How packets from outside find the node of a load-balancer address; null where nothing is known of that. */
+function entryStep(view: ExplainView, address: string): ExplainStep | null {
+  const node = view.entryNode?.(address) ?? null;
+  if (node === null) return null;
   const how = familyOf(address) === 'ipv6' ? 'neighbour discovery' : 'ARP';
   return {
     object: leaseOf(address),
@@ -20,9 +85,58 @@ export function entryStep(
   };
 }
 
-/** Returns the reasons why packets from outside do not reach any node for one of Fairlead's load-balancer addresses. */
-export function silenceCauses(view: ExplainView, origin: Origin, address: string): Cause[] {
-  const service = origin.node === null ? serviceAt(view, address) : null;
+function noRouteCause(view: ExplainView, { label, kind }: Origin, address: string): Cause {
+  const text = `${label} has no route to ${address}`;
+  const service = serviceAt(view, address);
+  if (service && kind !== 'pod') {
+    const isClusterIp = service.spec?.clusterIPs?.includes(address) === true;
+    return {
+      text: isClusterIp ? `${text}: cluster IPs are reached from inside the cluster` : text,
+      object: `Service ${nameOf(service)}`,
+      field: isClusterIp ? 'spec.type' : 'spec.externalIPs',
+      fix: isClusterIp
+        ? 'set it to NodePort or LoadBalancer, or add a route to the cluster IPs by a node'
+        : `route ${address} to a node`,
+    };
+  }
+  const pod = podAt(view, address);
+  if (pod && kind !== 'pod') {
+    const name = nameOf(pod);
+    return {
+      text: `${text}: pods are reached from inside the cluster`,
+      object: `Pod ${name}`,
+      field: null,
+      fix: 'make a Service of type NodePort or LoadBalancer for it',
+    };
+  }
+  return { text, object: null, field: 'routes', fix: 'use an address that can be reached from there' };
+}
+
+/** Nothing on the link has the address. */
+function unannouncedCause(view: ExplainView, address: string): Cause {
+  const service = serviceAt(view, address);
+  if (!service) {
+    return {
+      text: `no host on the link has ${address}`,
+      object: null,
+      field: null,
+      fix: 'use the address of a host, node or Service',
+    };
+  }
+  const isExternal = service.spec?.externalIPs?.includes(address) === true;
+  return {
+    text: `no node announces ${address} on the link`,
+    object: `Service ${nameOf(service)}`,
+    field: isExternal ? 'spec.externalIPs' : 'status.loadBalancer.ingress',
+    fix: isExternal
+      ? 'route it to a node yourself, or use type LoadBalancer, whose addresses are announced'
+      : 'let the load balancer that gave the address announce it',
+  };
+}
+
+/** Why packets to one of Fairlead's load-balancer addresses enter nowhere; empty where they do, or it is none of them. */
+function silenceCauses(view: ExplainView, address: string): Cause[] {
+  const service = serviceAt(view, address);
   if (!service || !allocatedAddresses(service).includes(address)) return [];
   if (!view.entryNode || view.entryNode(address) !== null) return [];
   const object = `Service ${nameOf(service)}`;

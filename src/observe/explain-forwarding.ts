@@ -1,11 +1,11 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
-import { hostPort } from '../lib/address.ts';
+import { familyOf, hostPort } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
-import { familyName } from './explain-places.ts';
-import type { ExplainStep, ExplainView } from './explain-view.ts';
+import { familyName, nodeAddresses, nodeAt } from './explain-places.ts';
+import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
 
 /** Describes the table entry that the packet matches, and the kernel objects that implement it in the node's mode. */
 export function kernelSteps(
@@ -85,36 +85,36 @@ export function endpointStep(
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
-/** Describes the source address that the server sees; `mode` null: unknown, as in most modes. */
+/** What the servers see as the client; `mode` null: as in most modes. */
 export function sourceStep(
   mode: Mode | null,
   map: ServiceMap,
   packet: Packet,
   { frontend, candidates }: Verdict,
+  endpoints: readonly ExplainedEndpoint[],
 ): ExplainStep {
   const object = `Node ${map.node.name}`;
-  const address = map.node[frontend?.family ?? 'ipv4'] ?? 'an address of the node';
+  const seen = [...new Set(endpoints.flatMap(({ clientSeen }) => clientSeen ?? []))];
+  const isKept = seen.length === 1 && seen[0] === packet.source;
+  const whom = seen.length === 0 ? `node ${map.node.name}` : seen.join(' or ');
   if (mode && modeDiffers(mode, 'server-sees-node')) {
-    const text = `the server sees the node (${address}), not ${packet.source}: its connection comes from the proxy`;
+    const text = `the server sees ${whom}: its connection comes from the proxy on ${map.node.name}`;
     return { object, ruleOrKey: `${mode} mode`, text };
   }
-  if (candidates.every(({ hairpin }) => !hairpin) && candidates.every(({ masquerade }) => masquerade)) {
+  const hairpin = candidates.find((candidate) => candidate.hairpin);
+  if (hairpin && mode && modeDiffers(mode, 'hairpin-keeps-source')) {
+    const text = `source kept: ${packet.source} sees itself as the client where it is its own endpoint`;
+    return { object, ruleOrKey: `${mode} mode`, text };
+  }
+  if (!hairpin && candidates.every(({ masquerade }) => masquerade) && !isKept) {
     const why =
       frontend?.kind !== 'ClusterIP'
         ? 'so that replies return through this node'
         : packet.sourceClass === 'pod'
           ? 'masqueradeAll'
           : 'a client outside the pod network';
-    return {
-      object,
-      ruleOrKey: `mark bit ${map.node.masqueradeBit}`,
-      text: `source rewritten: the server sees the node (${address}), not ${packet.source}; ${why}`,
-    };
-  }
-  const hairpin = candidates.find((candidate) => candidate.hairpin);
-  if (hairpin && mode && modeDiffers(mode, 'hairpin-keeps-source')) {
-    const text = `source kept: ${packet.source} sees itself as the client if it is chosen as the endpoint`;
-    return { object, ruleOrKey: `${mode} mode`, text };
+    const text = `source rewritten: the server sees ${whom}; ${why}`;
+    return { object, ruleOrKey: `mark bit ${map.node.masqueradeBit}`, text };
   }
   if (hairpin) {
     return {
@@ -123,7 +123,23 @@ export function sourceStep(
       text: `source rewritten to the node's if ${packet.source} is chosen as the endpoint`,
     };
   }
-  return { object, ruleOrKey: null, text: `source kept: the server sees ${packet.source}` };
+  return {
+    object,
+    ruleOrKey: null,
+    text: `source kept: the server sees ${seen.length === 0 ? packet.source : whom}`,
+  };
+}
+
+/** Where a node sends packets to an endpoint. */
+export function nextHop(view: ExplainView, map: ServiceMap, ip: string, nodeName: string | null): string {
+  const owner = nodeAt(view, ip)?.metadata?.name;
+  if (owner === map.node.name) return 'this node itself';
+  if (owner !== undefined) return `node ${owner} itself`;
+  if (nodeName === map.node.name) return `bridge of ${nodeName}`;
+  if (nodeName === null) return "by the node's routes";
+  const known = [...view.nodes()].find(({ metadata }) => metadata?.name === nodeName);
+  const address = known && nodeAddresses(known).find((candidate) => familyOf(candidate) === familyOf(ip));
+  return `route to ${nodeName}${address ? ` (${address})` : ''}`;
 }
 
 function kindText({ kind }: Frontend): string {

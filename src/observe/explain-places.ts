@@ -1,40 +1,77 @@
 import type { Node, Pod, Service } from '../kube/types.ts';
 import { canonicalAddress, type IPFamily } from '../lib/address.ts';
+import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { Target } from './explain-target.ts';
+import type { Target, WorkloadKind } from './explain-target.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
+import type { Place } from './facts.ts';
 
-/** Resolves the origin of a flow. Throws FairleadError ("not-found", "bad-argument") that lists the existing objects. */
+/** The namespace of names that are written without one, where the origin is in none. */
+const DEFAULT_NAMESPACE = 'default';
+
+/** Finds where a flow begins. Throws FairleadError ("not-found", "bad-argument") that says what there is instead. */
 export function findOrigin(view: ExplainView, target: Target): Origin {
   switch (target.kind) {
     case 'pod':
-      return podOrigin(findPod(view, target));
+    case 'workload':
+      return podOrigin(findPod(view, target, DEFAULT_NAMESPACE));
     case 'node':
       return nodeOrigin(findNode(view, target.name));
     case 'outside':
-      return { kind: 'outside', label: 'outside', addresses: view.outsideAddresses, node: null, pod: null };
+      return hostOrigin(view, 'outside');
     case 'address':
       return addressOrigin(view, target.name);
-    case 'service':
     case 'dns':
-      throw new FairleadError(`${JSON.stringify(target.text)} cannot be the origin of a packet`, {
-        op: 'explain',
-        code: 'bad-argument',
-        hint: 'use a pod (ns/pod), node/NAME, outside, or an address',
-      });
+      // A packet does not come from a name: a single word is a pod.
+      if (!target.name.includes('.')) return podOrigin(findPod(view, target, DEFAULT_NAMESPACE));
+      break;
+    case 'service':
+      break;
   }
+  throw new FairleadError(`${JSON.stringify(target.text)} is not a place that packets come from`, {
+    op: 'explain',
+    code: 'bad-argument',
+    hint: 'begin with a pod (pod/NAME or NAMESPACE/NAME), deploy/NAME, node/NAME, outside, or an address',
+  });
 }
 
-export function findPod(view: ExplainView, { namespace, name }: Target): Pod {
+/** The namespace that a name without one is looked for in. */
+export function namespaceOf({ pod }: Origin): string {
+  return pod?.metadata?.namespace ?? DEFAULT_NAMESPACE;
+}
+
+/** Finds a pod by its name, or by the beginning of its name, or one of a workload. */
+export function findPod(view: ExplainView, target: Target, usualNamespace: string): Pod {
   const pods = [...view.pods()];
-  const pod = pods.find(({ metadata }) => metadata?.namespace === namespace && metadata.name === name);
-  if (pod) return pod;
-  // Names of a workload's pods end with a random suffix, so a prefix is enough.
-  const begun = pods.filter(
-    ({ metadata }) => metadata?.namespace === namespace && metadata.name?.startsWith(`${name}-`),
-  );
-  if (begun.length > 0 && begun[0]) return begun[0];
+  const { name, workload } = target;
+  const namespace = target.namespace ?? usualNamespace;
+  const here = pods.filter(({ metadata }) => metadata?.namespace === namespace);
+  if (target.kind === 'workload' && workload !== null) {
+    const owned = here.filter((pod) => isOf(pod, workload, name));
+    const running = owned.find(({ status }) => status?.phase === 'Running') ?? owned[0];
+    if (running) return running;
+    throw new FairleadError(`${workload} ${namespace}/${name} has no pods, or does not exist`, {
+      op: 'explain',
+      code: 'not-found',
+      object: `${workload} ${namespace}/${name}`,
+      hint: `kubectl -n ${namespace} get ${workload.toLowerCase()}s`,
+    });
+  }
+  const exact = here.find(({ metadata }) => metadata?.name === name);
+  if (exact) return exact;
+  // Pods of a workload have names that end at random: the beginning is what people remember.
+  const begun = here.find(({ metadata }) => metadata?.name?.startsWith(`${name}-`));
+  if (begun) return begun;
   throw notFound('pod', `${namespace}/${name}`, pods.map(nameOf));
+}
+
+function isOf({ metadata }: Pod, workload: WorkloadKind, name: string): boolean {
+  return (metadata?.ownerReferences ?? []).some((owner) =>
+    workload === 'Deployment'
+      ? // A ReplicaSet is called after its Deployment and the hash of its template.
+        owner.kind === 'ReplicaSet' && owner.name.replace(/-[a-z0-9]+$/, '') === name
+      : owner.kind === workload && owner.name === name,
+  );
 }
 
 export function findNode(view: ExplainView, name: string): Node {
@@ -44,13 +81,15 @@ export function findNode(view: ExplainView, name: string): Node {
   throw notFound('node', name, nodes.map(nameOf));
 }
 
-export function findService(view: ExplainView, { namespace, name }: Target): Service {
+export function findService(view: ExplainView, { namespace, name }: Target, usualNamespace: string): Service {
   const services = [...view.services()];
-  const service = services.find(
-    ({ metadata }) => metadata?.namespace === namespace && metadata.name === name,
-  );
+  const wanted = namespace ?? usualNamespace;
+  const service = services.find(({ metadata }) => metadata?.namespace === wanted && metadata.name === name);
   if (service) return service;
-  throw notFound('Service', `${namespace}/${name}`, services.map(nameOf));
+  const elsewhere = services.find(({ metadata }) => metadata?.name === name);
+  if (elsewhere)
+    throw notFound('Service', `${wanted}/${name}`, [nameOf(elsewhere)], `svc/${nameOf(elsewhere)}`);
+  throw notFound('Service', `${wanted}/${name}`, services.map(nameOf));
 }
 
 export function podAddresses({ status }: Pod): string[] {
@@ -79,6 +118,19 @@ export function nodeAt(view: ExplainView, address: string): Node | null {
   return null;
 }
 
+/** The host on the link that has an address, unless it is a node; null: none. */
+export function hostAt(view: ExplainView, address: string): string | null {
+  return view.hosts.find(({ addresses }) => addresses.includes(address))?.name ?? null;
+}
+
+/** Where a pod's processes are looked at; null before it has a node. */
+export function placeOfPod(pod: Pod): Place | null {
+  const { metadata, spec } = pod;
+  if (!spec?.nodeName) return null;
+  const kind = spec.hostNetwork ? 'host-pod' : 'pod';
+  return { kind, node: spec.nodeName, uid: metadata?.uid ?? '', name: nameOf(pod) };
+}
+
 /** "namespace/name", or "name". */
 export function nameOf({ metadata }: Pod | Node | Service): string {
   return metadata?.namespace ? `${metadata.namespace}/${metadata.name}` : (metadata?.name ?? '');
@@ -86,30 +138,6 @@ export function nameOf({ metadata }: Pod | Node | Service): string {
 
 export function familyName(family: IPFamily): string {
   return family === 'ipv4' ? 'IPv4' : 'IPv6';
-}
-
-/** Returns the most similar of some texts, or null if none is similar. */
-export function closest(text: string, candidates: Iterable<string>): string | null {
-  let best: { candidate: string; distance: number } | null = null;
-  for (const candidate of candidates) {
-    const distance = editDistance(text, candidate);
-    if (!best || distance < best.distance) best = { candidate, distance };
-  }
-  return best && best.distance <= Math.max(2, Math.floor(text.length / 2)) ? best.candidate : null;
-}
-
-/** Computes the Levenshtein distance. */
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const replace = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(replace, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
 }
 
 function podOrigin(pod: Pod): Origin {
@@ -127,12 +155,31 @@ function podOrigin(pod: Pod): Origin {
   }
   // Packets of a pod in its node's network namespace look like the node's packets.
   const kind = pod.spec?.hostNetwork ? 'node' : 'pod';
-  return { kind, label: `pod ${nameOf(pod)}`, addresses, node: pod.spec?.nodeName ?? null, pod };
+  return {
+    kind,
+    label: `pod ${nameOf(pod)}`,
+    addresses,
+    node: pod.spec?.nodeName ?? null,
+    pod,
+    place: placeOfPod(pod),
+  };
 }
 
 function nodeOrigin(node: Node): Origin {
   const name = node.metadata?.name ?? '';
-  return { kind: 'node', label: `node ${name}`, addresses: nodeAddresses(node), node: name, pod: null };
+  return {
+    kind: 'node',
+    label: `node ${name}`,
+    addresses: nodeAddresses(node),
+    node: name,
+    pod: null,
+    place: { kind: 'node', node: name },
+  };
+}
+
+function hostOrigin(view: ExplainView, name: string): Origin {
+  const addresses = view.hosts.find((host) => host.name === name)?.addresses ?? [];
+  return { kind: 'outside', label: name, addresses, node: null, pod: null, place: { kind: 'host', name } };
 }
 
 function addressOrigin(view: ExplainView, address: string): Origin {
@@ -140,11 +187,18 @@ function addressOrigin(view: ExplainView, address: string): Origin {
   if (pod) return { ...podOrigin(pod), addresses: [address] };
   const node = nodeAt(view, address);
   if (node) return { ...nodeOrigin(node), addresses: [address] };
-  return { kind: 'address', label: address, addresses: [address], node: null, pod: null };
+  const host = hostAt(view, address);
+  if (host) return { ...hostOrigin(view, host), addresses: [address] };
+  return { kind: 'address', label: address, addresses: [address], node: null, pod: null, place: null };
 }
 
-function notFound(kind: string, name: string, known: readonly string[]): FairleadError {
-  const like = closest(name, known);
+function notFound(
+  kind: string,
+  name: string,
+  known: readonly string[],
+  meant: string | null = null,
+): FairleadError {
+  const like = meant ?? closestName(name, known);
   const some = known.slice(0, 5).join(', ') || 'none at all';
   return new FairleadError(`there is no ${kind} ${name}`, {
     op: 'explain',

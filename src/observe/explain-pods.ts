@@ -1,8 +1,9 @@
 import type { EndpointSlice, Pod, Service, ServicePort } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
+import { closestName } from '../lib/closest-name.ts';
 import type { PortRef } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
-import { closest, familyName, nameOf } from './explain-places.ts';
+import { familyName, nameOf } from './explain-places.ts';
 import type { Cause, ExplainView } from './explain-view.ts';
 
 /** Finds out why a Service has no endpoint for a port, from its selector and pods to their EndpointSlices. */
@@ -76,7 +77,7 @@ function nearestPod(
     const misses = selector.filter(([key, value]) => labels[key] !== value);
     const [key = '', wanted = ''] = misses[0] ?? [];
     const value = labels[key];
-    if (value === undefined || closest(wanted, [value]) === null) continue;
+    if (value === undefined || closestName(wanted, [value]) === null) continue;
     if (!best || misses.length < best.misses) best = { key, value, pod, misses: misses.length };
   }
   return best;

@@ -1,65 +1,72 @@
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { allows, type EndVerdict, type PolicyPacket } from '../policy/allows.ts';
 import type { PolicyMap } from '../policy/model.ts';
-import type { Verdict } from '../service/decide.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 
+/** An end that a packet may be sent to. */
+export interface PolicyEnd {
+  readonly address: string;
+  readonly port: number;
+  /** The node that it is on; null: unknown. */
+  readonly node: string | null;
+  /** Its node sees an address of the sending node as the source. */
+  readonly isRewritten: boolean;
+}
+
 export interface PolicyExplanation {
   readonly steps: readonly ExplainStep[];
-  /** The policies deny the packet for all possible endpoints. */
-  readonly isDenied: boolean;
-  /** The reason of the denial for each possible endpoint. */
+  /** By end: `refused`: the proxy that opens the connection denies it. */
+  readonly verdicts: readonly ('allowed' | 'denied' | 'refused')[];
+  /** What denies it at each of the places that it may go to. */
   readonly causes: readonly Cause[];
 }
 
-/** Returns the verdict of network policies on a packet, for each possible endpoint. */
+/** What network policies say about a packet to each of the ends that it may go to. */
 export function explainPolicies(
   view: ExplainView,
   origin: Origin,
   map: ServiceMap,
   packet: Packet,
-  { action, candidates }: Verdict,
+  ends: readonly PolicyEnd[],
+  isToService: boolean,
 ): PolicyExplanation {
   const policies = view.policies?.() ?? null;
-  const nothing = { steps: [], isDenied: false, causes: [] };
-  if (!policies || (action !== 'forward' && action !== 'pass')) return nothing;
-  const sent: PolicyPacket = {
-    source: packet.source,
-    destination: packet.destination,
-    protocol: packet.protocol,
-    port: packet.port,
-    ...(origin.kind === 'node' && origin.node !== null ? { fromNode: origin.node } : {}),
-  };
-  const packets =
-    action === 'pass'
-      ? [sent]
-      : candidates.map(({ endpoint, masquerade }): PolicyPacket => {
-          const reached = { ...sent, destination: endpoint.ip, port: endpoint.port };
-          // A proxy asks the policies about its client, whatever address the endpoint sees.
-          if (!masquerade || isProxied(view, map.node.name) || endpoint.nodeName === map.node.name)
-            return reached;
-          const address = map.node[endpoint.ip.includes(':') ? 'ipv6' : 'ipv4'];
-          return { ...reached, seenFrom: address ?? packet.source };
-        });
-  const verdicts = packets.map((one) => ({ packet: one, verdict: allows(policies, one) }));
-  const isDenied = verdicts.length > 0 && verdicts.every(({ verdict }) => !verdict.isAllowed);
+  const node = map.node.name;
+  if (!policies) return { steps: [], causes: [], verdicts: ends.map(() => 'allowed') };
+  const isProxied = isToService && isProxy(view, node);
   const steps = new Map<string, ExplainStep>();
   const causes = new Map<string, Cause>();
-  for (const { packet: one, verdict } of verdicts) {
-    for (const end of [verdict.egress, verdict.ingress]) {
-      const step = stepOf(end, one);
+  const verdicts = ends.map((end) => {
+    const sent: PolicyPacket = {
+      source: packet.source,
+      destination: end.address,
+      protocol: packet.protocol,
+      port: end.port,
+      ...(origin.kind === 'node' && origin.node !== null ? { fromNode: origin.node } : {}),
+    };
+    const isSeenFromNode = (end.isRewritten || isProxied) && end.node !== node;
+    const seenFrom = map.node[end.address.includes(':') ? 'ipv6' : 'ipv4'] ?? packet.source;
+    const asked =
+      isProxied || !isSeenFromNode ? allows(policies, sent) : allows(policies, { ...sent, seenFrom });
+    const seen =
+      isProxied && isSeenFromNode && asked.isAllowed ? allows(policies, { ...sent, seenFrom }) : asked;
+    for (const one of [seen.egress, seen.ingress]) {
+      const about = seen === asked && isProxied ? sent : isSeenFromNode ? { ...sent, seenFrom } : sent;
+      const step = stepOf(one, about);
       if (step) steps.set(step.text, step);
-      const cause = end.isAllowed ? null : causeOf(policies, end, one);
+      const cause = one.isAllowed ? null : causeOf(policies, one, about);
       if (cause) causes.set(cause.text, cause);
-      // Ingress is evaluated only if egress is allowed.
-      if (!end.isAllowed) break;
+      // What is not sent is not received.
+      if (!one.isAllowed) break;
     }
-  }
-  return { steps: [...steps.values()], isDenied, causes: [...causes.values()] };
+    if (!asked.isAllowed) return isProxied && packet.protocol === 'TCP' ? 'refused' : 'denied';
+    return seen.isAllowed ? 'allowed' : 'denied';
+  });
+  return { steps: [...steps.values()], verdicts, causes: [...causes.values()] };
 }
 
-function isProxied(view: ExplainView, node: string): boolean {
+function isProxy(view: ExplainView, node: string): boolean {
   const mode = view.mode(node);
   return mode !== null && modeDiffers(mode, 'server-sees-node');
 }
@@ -101,7 +108,7 @@ function causeOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, pa
   const other = direction === 'egress' ? packet.destination : (packet.seenFrom ?? packet.source);
   const field = direction === 'egress' ? 'to' : 'from';
   return {
-    text: `pod ${pod} is isolated for ${direction}, and no rule allows ${direction === 'egress' ? 'to' : 'from'} ${other} port ${packet.port}/${packet.protocol}`,
+    text: `NetworkPolicy ${names.join(', ')} isolates pod ${pod} for ${direction}, and no rule allows ${direction === 'egress' ? 'to' : 'from'} ${other} port ${packet.port}/${packet.protocol}`,
     object: `NetworkPolicy ${names.join(', ')}`,
     field: `spec.${direction}`,
     fix: `add a rule to one of them: ${field} ${peerText(policies, other)}, port ${packet.port}/${packet.protocol}`,

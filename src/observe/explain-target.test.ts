@@ -17,7 +17,15 @@ const targets: Record<string, string> = {
   'svc/shop/udp': 'service shop/udp - -',
   'svc/shop/web/udp': 'service shop/web - UDP',
   'svc/shop/web:http': 'service shop/web http -',
-  'svc/web:80/tcp': 'service default/web 80 TCP',
+  'svc/web:80/tcp': 'service web 80 TCP',
+  'pod/client': 'pod client - -',
+  'po/client:81': 'pod client 81 -',
+  'deploy/web': 'workload web - -',
+  'deployment/shop/web:8080/udp': 'workload shop/web 8080 UDP',
+  'http://web/path': 'dns web 80 TCP',
+  'https://web.shop': 'dns web.shop 443 TCP',
+  'http://10.96.0.1:8080/?q=a/b': 'address 10.96.0.1 8080 TCP',
+  'http://[fd00::1]/': 'address fd00::1 80 TCP',
   'web.shop:80': 'dns web.shop 80 -',
   'web.shop.svc.cluster.local': 'dns web.shop.svc.cluster.local - -',
   'web.shop/udp': 'dns web.shop - UDP',
@@ -33,7 +41,7 @@ const targets: Record<string, string> = {
 for (const [text, expected] of Object.entries(targets)) {
   test(`${text} is ${expected}`, () => {
     const { kind, namespace, name, port, protocol } = parseTarget(text);
-    const full = namespace === '' ? name : `${namespace}/${name}`;
+    const full = namespace === null ? name : `${namespace}/${name}`;
     assert.equal(`${kind} ${full} ${port ?? '-'} ${protocol ?? '-'}`, expected);
   });
 }
@@ -50,6 +58,6 @@ for (const text of [
   'fd00::1::2:80',
 ]) {
   test(`${JSON.stringify(text)} is refused with the forms that are understood`, () => {
-    assert.throws(() => parseTarget(text), { code: 'bad-argument', hint: /svc\/ns\/name/ });
+    assert.throws(() => parseTarget(text), { code: 'bad-argument', hint: /svc\/NAME/ });
   });
 }

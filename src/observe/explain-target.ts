@@ -2,13 +2,17 @@ import { canonicalAddress } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Protocol } from '../service/model.ts';
 
-/** FROM or TO of `explain`, parsed but not resolved. */
+export type WorkloadKind = 'Deployment' | 'StatefulSet' | 'DaemonSet' | 'ReplicaSet' | 'Job';
+
+/** FROM or TO of `explain`, taken apart but not looked up. */
 export interface Target {
-  readonly kind: 'pod' | 'node' | 'outside' | 'service' | 'address' | 'dns';
-  /** Namespace of a pod or Service, else empty. */
-  readonly namespace: string;
+  readonly kind: 'pod' | 'workload' | 'node' | 'outside' | 'service' | 'address' | 'dns';
+  /** Namespace of a pod, workload or Service; null: not written, so that of the other end. Else null. */
+  readonly namespace: string | null;
   /** Name of the object, the DNS name, or canonical address text. */
   readonly name: string;
+  /** Of a workload; else null. */
+  readonly workload: WorkloadKind | null;
   /** A number, the name of a Service's port, or null. */
   readonly port: number | string | null;
   readonly protocol: Protocol | null;
@@ -17,58 +21,82 @@ export interface Target {
 }
 
 const FORMS =
-  'ns/pod, node/NAME, outside, svc/ns/name, a DNS name or an address, then :PORT and /tcp, /udp or /sctp';
+  'pod/NAME, deploy/NAME, svc/NAME or node/NAME (NAMESPACE/NAME for another namespace), outside, a DNS name, a URL or an address, then :PORT and /tcp, /udp or /sctp';
+
+const WORKLOADS: Readonly<Record<string, WorkloadKind>> = {
+  deploy: 'Deployment',
+  deployment: 'Deployment',
+  sts: 'StatefulSet',
+  statefulset: 'StatefulSet',
+  ds: 'DaemonSet',
+  daemonset: 'DaemonSet',
+  rs: 'ReplicaSet',
+  replicaset: 'ReplicaSet',
+  job: 'Job',
+};
+const PODS = new Set(['pod', 'pods', 'po']);
+const SERVICES = new Set(['svc', 'service', 'services']);
+const NODES = new Set(['node', 'nodes', 'no']);
+/** Kinds that people write in front of a name, all of which take "KIND/NAME" and "KIND/NAMESPACE/NAME". */
+const isKind = (word: string) => PODS.has(word) || SERVICES.has(word) || word in WORKLOADS;
+
+const EMPTY = { namespace: null, workload: null, port: null, protocol: null } as const;
 
 /**
- * Reads "ns/pod", "node/NAME", "outside", "svc/ns/name", a DNS name or an address ("[fd00::1]:80" with brackets where
- * a port follows), each optionally with ":PORT" and "/PROTO". Throws FairleadError (code "bad-argument").
+ * Reads FROM or TO: "pod/x", "deploy/x", "svc/x", each also with a namespace ("svc/ns/x"); "ns/x", a pod or else a
+ * Service; "node/x", "outside", a DNS name, "http://x/path", or an address ("[fd00::1]:80" with brackets where a port
+ * follows); each with ":PORT" and "/PROTO" behind it where wanted. Throws FairleadError (code "bad-argument").
  */
 export function parseTarget(text: string): Target {
   const trimmed = text.trim();
+  const url = /^(https?):\/\/([^/?#]+)/i.exec(trimmed);
+  if (url) return ofUrl(url[1]?.toLowerCase() ?? '', url[2] ?? '', text);
   const bare = canonicalAddress(trimmed);
   if (bare) return { ...EMPTY, kind: 'address', name: bare, text };
   const { rest, protocol } = splitProtocol(trimmed);
   const address = canonicalAddress(rest);
   if (address) return { ...EMPTY, kind: 'address', name: address, protocol, text };
   const { host, port } = splitPort(rest, text);
-  const common = { port, protocol, text };
+  const common = { ...EMPTY, port, protocol, text };
   const literal = canonicalAddress(host.replace(/^\[(.*)\]$/, '$1'));
-  if (literal) return { ...EMPTY, ...common, kind: 'address', name: literal };
-  if (host === 'outside') return { ...EMPTY, ...common, kind: 'outside' };
-  const [first = '', second, third, ...more] = host.split('/');
-  if (more.length > 0 || host === '' || host.split('/').some((part) => part === '')) {
-    throw bad(text, 'is not valid');
+  if (literal) return { ...common, kind: 'address', name: literal };
+  if (host === 'outside') return { ...common, kind: 'outside', name: '' };
+  const parts = host.split('/');
+  const [first = '', second = '', third = ''] = parts;
+  if (parts.length > 3 || parts.some((part) => part === '')) throw bad(text, 'cannot be read');
+  if (NODES.has(first) && parts.length === 2) return { ...common, kind: 'node', name: second };
+  if (isKind(first) && parts.length > 1) {
+    const named = parts.length === 3 ? { namespace: second, name: third } : { namespace: null, name: second };
+    if (SERVICES.has(first)) return { ...common, ...named, kind: 'service' };
+    if (PODS.has(first)) return { ...common, ...named, kind: 'pod' };
+    return { ...common, ...named, kind: 'workload', workload: WORKLOADS[first] ?? null };
   }
-  if (first === 'node' && second !== undefined && third === undefined) {
-    return { ...EMPTY, ...common, kind: 'node', name: second };
+  if (parts.length === 2) return { ...common, kind: 'pod', namespace: first, name: second };
+  if (parts.length === 1 && /^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?$/i.test(host)) {
+    return { ...common, kind: 'dns', name: host.toLowerCase() };
   }
-  if (first === 'svc' || first === 'service') {
-    if (second === undefined) throw bad(text, 'names no Service');
-    const [namespace, name] = third === undefined ? ['default', second] : [second, third];
-    return { ...common, kind: 'service', namespace, name };
-  }
-  if (first === 'pod' && third !== undefined && second !== undefined) {
-    return { ...common, kind: 'pod', namespace: second, name: third };
-  }
-  if (third !== undefined) throw bad(text, 'has too many parts');
-  if (second !== undefined) return { ...common, kind: 'pod', namespace: first, name: second };
-  return { ...EMPTY, ...common, kind: 'dns', name: first };
+  throw bad(text, 'cannot be read');
 }
 
-const EMPTY = { namespace: '', name: '', port: null, protocol: null };
+function ofUrl(scheme: string, authority: string, text: string): Target {
+  const target = parseTarget(authority.replace(/^[^@]*@/, ''));
+  if (target.kind !== 'dns' && target.kind !== 'address') throw bad(text, 'has no host name or address');
+  return { ...target, port: target.port ?? (scheme === 'https' ? 443 : 80), protocol: 'TCP', text };
+}
 
-/** A pod may be called "udp": the last part is a protocol only if the text before it is complete. */
+/** A pod may be called "udp": a last part is a protocol only where the rest is complete without it. */
 function splitProtocol(text: string): { rest: string; protocol: Protocol | null } {
   const match = /^(.*)\/(tcp|udp|sctp)$/i.exec(text);
   const rest = match?.[1] ?? '';
   const slashes = rest.split('/').length - 1;
-  const whole =
+  const [first = ''] = rest.split('/');
+  const isComplete =
     /:[^/\]]+$/.test(rest) ||
     canonicalAddress(rest) !== null ||
     rest.includes('.') ||
     rest === 'outside' ||
-    (/^(svc|service)\//.test(rest) ? slashes === 2 : slashes === 1);
-  if (!match || !whole) return { rest: text, protocol: null };
+    (isKind(first) ? slashes === 2 : slashes === 1);
+  if (!match || !isComplete) return { rest: text, protocol: null };
   return { rest, protocol: match[2]?.toUpperCase() as Protocol };
 }
 

@@ -1,21 +1,83 @@
-import type { Cause, Explanation } from './explain-view.ts';
+import { hostPort } from '../lib/address.ts';
+import type { Arrival, Cause, ExplainedEndpoint, ExplainVerdict, Explanation } from './explain-view.ts';
 
-const MARK: Readonly<Record<Explanation['verdict'], string>> = {
+const MARK: Readonly<Record<ExplainVerdict, string>> = {
   delivered: 'DELIVERED',
+  partial: 'PARTLY DELIVERED',
   rejected: 'REJECTED',
   dropped: 'DROPPED',
+  unreachable: 'UNREACHABLE',
   unresolved: 'NOT SENT',
   unknown: 'UNKNOWN',
 };
 
-/** Renders an explanation as lines for a terminal, without colours; ends with a line feed. */
+const ARRIVAL: Readonly<Record<Arrival, string>> = {
+  answered: '',
+  refused: 'refuses',
+  unanswered: 'no answer',
+  unreachable: 'no route',
+  denied: 'denied by policy',
+  unknown: 'not known',
+};
+
+export const SHORT_COLUMNS = 80;
+export const SHORT_LINES = 8;
+/** Lines of the short form that endpoints may take. */
+const SHORT_ENDPOINTS = 3;
+
+/** The verdict, the endpoints with their odds, the reason and the fix: at most SHORT_LINES lines of SHORT_COLUMNS. */
+export function renderShort(explanation: Explanation): string {
+  const { from, to, packet, endpoints, verdict, reason, causes, clientSeen } = explanation;
+  const target = packet
+    ? ` (${hostPort({ ip: packet.destination, port: packet.port })}/${packet.protocol})`
+    : '';
+  const head = `${MARK[verdict]}: ${from} → ${to}${to.includes(packet?.destination ?? ' ') ? '' : target}`;
+  const lines = [head];
+  const shown = endpoints.length > SHORT_ENDPOINTS ? endpoints.slice(0, SHORT_ENDPOINTS - 1) : endpoints;
+  const rows = shown.map((endpoint) => [
+    hostPort({ ip: endpoint.address, port: endpoint.port }),
+    `${(endpoint.odds * 100).toFixed(0)} %`,
+    endpoint.pod ?? '-',
+    [ARRIVAL[endpoint.arrival], seenText(endpoint, packet?.source)].filter(Boolean).join(', '),
+  ]);
+  lines.push(...aligned(rows).map((line) => `  ${line}`));
+  if (shown.length < endpoints.length) lines.push(`  and ${endpoints.length - shown.length} more`);
+  const [cause] = causes;
+  const room = SHORT_LINES - lines.length;
+  if (!cause) {
+    if (verdict !== 'delivered' || endpoints.length === 0) lines.push(...wrapped('', reason, room));
+    if (
+      verdict === 'delivered' &&
+      endpoints.length === 0 &&
+      clientSeen !== null &&
+      clientSeen !== packet?.source
+    ) {
+      lines.push(`  the server sees ${clientSeen}`);
+    }
+  } else {
+    const fix = cause.fix === null ? [] : wrapped('fix: ', whereTo(cause), 2);
+    lines.push(...wrapped('because ', cause.text, room - fix.length), ...fix);
+  }
+  return `${lines.slice(0, SHORT_LINES).map(cut).join('\n')}\n`;
+}
+
+/** What to change, and where. */
+function whereTo({ fix, object, field }: Cause): string {
+  const at = [object, field !== null && !fix?.includes(field) ? field : null].filter((part) => part !== null);
+  return at.length > 0 ? `${fix} (${at.join(' ')})` : `${fix}`;
+}
+
+function seenText({ clientSeen, arrival }: ExplainedEndpoint, source: string | undefined): string {
+  return arrival === 'answered' && clientSeen !== null && clientSeen !== source ? `sees ${clientSeen}` : '';
+}
+
+/** An explanation with all its steps, without colours; ends with a line feed. */
 export function renderExplanation(explanation: Explanation): string {
-  const { from, to, packet, steps, endpoints, verdict, reason, causes } = explanation;
+  const { from, to, packet, steps, endpoints, verdict, reason, causes, clientSeen } = explanation;
   const lines = [`${from} → ${to}`];
   if (packet) {
-    lines.push(
-      `  ${bracketed(packet.source)} → ${bracketed(packet.destination)}:${packet.port}/${packet.protocol}`,
-    );
+    const destination = hostPort({ ip: packet.destination, port: packet.port });
+    lines.push(`  ${bracketed(packet.source)} → ${destination}/${packet.protocol}`);
   }
   lines.push('');
   for (const [i, { text, ruleOrKey }] of steps.entries()) {
@@ -23,17 +85,24 @@ export function renderExplanation(explanation: Explanation): string {
     if (ruleOrKey) lines.push(`      ${ruleOrKey}`);
   }
   if (endpoints.length > 0) {
-    const rows = endpoints.map(({ address, port, pod, odds, nextHop, masquerade, hairpin, terminating }) => [
-      `${bracketed(address)}:${port}`,
-      `${(odds * 100).toFixed(1)} %`,
-      pod ?? '-',
-      nextHop,
-      [hairpin ? 'hairpin' : masquerade ? 'masquerade' : '', terminating ? 'terminating' : '']
+    const rows = endpoints.map((endpoint) => [
+      hostPort({ ip: endpoint.address, port: endpoint.port }),
+      `${(endpoint.odds * 100).toFixed(1)} %`,
+      endpoint.pod ?? '-',
+      endpoint.nextHop,
+      [
+        ARRIVAL[endpoint.arrival],
+        endpoint.clientSeen === null ? '' : `sees ${endpoint.clientSeen}`,
+        endpoint.hairpin ? 'hairpin' : endpoint.masquerade ? 'masquerade' : '',
+        endpoint.terminating ? 'terminating' : '',
+      ]
         .filter(Boolean)
         .join(', '),
     ]);
     lines.push('', ...aligned(rows).map((line) => `    ${line}`));
   }
+  if (endpoints.length === 0 && verdict === 'delivered' && clientSeen !== null)
+    lines.push('', `    the server sees ${clientSeen}`);
   lines.push('', `${MARK[verdict]}: ${reason}`, ...causes.flatMap(causeLines));
   return `${lines.join('\n')}\n`;
 }
@@ -45,6 +114,23 @@ function causeLines({ text, object, field, fix }: Cause): string[] {
 
 function bracketed(address: string): string {
   return address.includes(':') ? `[${address}]` : address;
+}
+
+/** Breaks a text into lines of the terminal's width; what does not fit into `max` of them is cut. */
+function wrapped(prefix: string, text: string, max: number): string[] {
+  const width = SHORT_COLUMNS - 2 - prefix.length;
+  const lines: string[] = [];
+  for (const word of text.split(' ')) {
+    const last = lines.at(-1);
+    if (last === undefined || last.length + 1 + word.length > width) lines.push(word);
+    else lines[lines.length - 1] = `${last} ${word}`;
+  }
+  const kept = lines.length > max ? [...lines.slice(0, max - 1), `${lines[max - 1]} …`] : lines;
+  return kept.map((line, index) => `  ${index === 0 ? prefix : ' '.repeat(prefix.length)}${line}`);
+}
+
+function cut(line: string): string {
+  return line.length > SHORT_COLUMNS ? `${line.slice(0, SHORT_COLUMNS - 1)}…` : line;
 }
 
 function aligned(rows: readonly (readonly string[])[]): string[] {

@@ -1,7 +1,9 @@
 import type { KernelStep, Mode } from '../dataplane/dataplane.ts';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import type { IPFamily } from '../lib/address.ts';
 import type { PolicyMap } from '../policy/model.ts';
 import type { Frontend, Packet, Protocol, ServiceMap, SourceClass } from '../service/model.ts';
+import type { FactRequest, Facts, Place } from './facts.ts';
 
 /** The origin of a flow. */
 export interface Origin {
@@ -12,6 +14,23 @@ export interface Origin {
   /** The node whose tables its packets pass; null: it depends on the node where they enter. */
   readonly node: string | null;
   readonly pod: Pod | null;
+  /** Null: nothing of it can be looked at. */
+  readonly place: Place | null;
+}
+
+/** A host on the nodes' link that is not a node. */
+export interface LinkHost {
+  /** "outside", "control-plane". */
+  readonly name: string;
+  readonly addresses: readonly string[];
+}
+
+/** A question to `explain`. */
+export interface ExplainRequest {
+  readonly from: string;
+  readonly to: string;
+  /** Null: the family that both ends have, and of two the one that the resolver puts first. */
+  readonly family: IPFamily | null;
 }
 
 /** The state that `explain` reads; functions, so that caches, an API client or a test's lists can provide it. */
@@ -26,10 +45,10 @@ export interface ExplainView {
   mode(node: string): Mode | null;
   /** `Dataplane.locate` of the node's active mode; empty if the mode is unknown. */
   locate(node: string, frontend: Frontend, packet: Packet): readonly KernelStep[];
-  /** Resolves a name as the origin of the flow does, with its search path; empty: no such name. */
-  lookup(name: string, origin: Origin): Promise<readonly string[]> | readonly string[];
-  readonly outsideAddresses: readonly string[];
-  /** The state of network policies; null: they are not enforced. */
+  readonly facts: Facts;
+  /** Every host on the nodes' link besides the nodes themselves. */
+  readonly hosts: readonly LinkHost[];
+  /** What network policies decide by; null: they are not enforced. */
   policies?(): PolicyMap | null;
   /** The node through which packets to an address enter the cluster (its announcer); null: unknown. */
   entryNode?(address: string): string | null;
@@ -43,6 +62,9 @@ export interface ExplainStep {
   readonly text: string;
 }
 
+/** What a packet meets at the address that it is sent to. */
+export type Arrival = 'answered' | 'refused' | 'unanswered' | 'unreachable' | 'denied' | 'unknown';
+
 export interface ExplainedEndpoint {
   readonly address: string;
   readonly port: number;
@@ -54,8 +76,11 @@ export interface ExplainedEndpoint {
   /** The server sees the node's address instead of the client's. */
   readonly masquerade: boolean;
   readonly hairpin: boolean;
-  /** "bridge of this node" or "route to node-2 (192.168.0.2)". */
+  /** "bridge of node-1" or "route to node-2 (192.168.0.2)". */
   readonly nextHop: string;
+  readonly arrival: Arrival;
+  /** The address that the server sees as the client's; null: unknown. */
+  readonly clientSeen: string | null;
 }
 
 /** The reason why a flow fails, and the fix. The most likely comes first. */
@@ -67,6 +92,20 @@ export interface Cause {
   readonly field: string | null;
   readonly fix: string | null;
 }
+
+/**
+ * `delivered`: a process takes it; `partial`: some endpoints take it, others do not; `rejected`: refused (a reset, or an
+ * ICMP error); `dropped`: no answer comes; `unreachable`: there is no route; `unresolved`: the name does not resolve, so
+ * that no packet is sent; `unknown`: something that decides it cannot be looked at.
+ */
+export type ExplainVerdict =
+  | 'delivered'
+  | 'partial'
+  | 'rejected'
+  | 'dropped'
+  | 'unreachable'
+  | 'unresolved'
+  | 'unknown';
 
 export interface Explanation {
   readonly from: string;
@@ -82,8 +121,13 @@ export interface Explanation {
   } | null;
   readonly steps: readonly ExplainStep[];
   readonly endpoints: readonly ExplainedEndpoint[];
-  /** `delivered`: handed to an endpoint or, without a Service, to the address itself. */
-  readonly verdict: 'delivered' | 'rejected' | 'dropped' | 'unresolved' | 'unknown';
+  /** The address that the server sees as the client's, where no Service is involved; null: unknown. */
+  readonly clientSeen: string | null;
+  readonly verdict: ExplainVerdict;
   readonly reason: string;
   readonly causes: readonly Cause[];
+  /** Facts to gather: with them the explanation may be another. */
+  readonly missing: readonly FactRequest[];
+  /** The node whose agent has the forwarding table that is needed; null: this one, or none. */
+  readonly askNode: string | null;
 }

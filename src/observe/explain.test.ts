@@ -8,8 +8,9 @@ import { compile } from '../service/compile.ts';
 import type { ServiceMap } from '../service/model.ts';
 import { testNode } from '../service/testing/test-node.ts';
 import { explain } from './explain.ts';
-import { renderExplanation } from './explain-text.ts';
+import { renderExplanation, renderShort } from './explain-text.ts';
 import type { ExplainView } from './explain-view.ts';
+import { type Facts, knownFacts, type ListeningSocket, type NameLog, type NameTry } from './facts.ts';
 
 type Ports = NonNullable<NonNullable<Service['spec']>['ports']>;
 
@@ -165,11 +166,50 @@ function view(change: Partial<ExplainView> = {}): ExplainView {
     map: (node) => maps.get(node) ?? null,
     mode: () => 'nftables',
     locate: (_, frontend) => [{ object: `map svc ${frontend.address}`, effect: 'the map sends it on' }],
-    lookup: (name) => names[name] ?? [],
-    outsideAddresses: ['198.51.100.7'],
+    facts: knownFactsOf(names),
+    hosts: [{ name: 'outside', addresses: ['198.51.100.7'] }],
+    entryNode: (address) => (address.startsWith('203.0.113.') ? 'node-1' : null),
     ...change,
   };
 }
+
+const ask = (scene: ExplainView, from: string, to: string) => explain(scene, { from, to, family: null });
+
+/** Pods' servers listen on their ports; every address has a route by its link, but the documentation's 192.0.2.0/24. */
+function knownFactsOf(
+  names: Readonly<Record<string, readonly string[]>>,
+  change: Partial<Facts> = {},
+): Facts {
+  return {
+    sockets: () => LISTENING,
+    route: (place, destination) => {
+      if (destination.startsWith('192.0.2.')) return null;
+      const source = place.kind === 'node' ? `192.168.0.${place.node.slice(-1)}` : null;
+      return { type: 'unicast', via: destination === '8.8.8.8' ? '192.168.0.254' : null, source };
+    },
+    names: (_, name) => ({
+      servers: ['10.96.0.9'],
+      search: ['shop.svc.cluster.local'],
+      ndots: 5,
+      fromHosts: false,
+      tries: [tryOf(name, names[name] ?? [])],
+      addresses: names[name] ?? [],
+    }),
+    missing: [],
+    failures: [],
+    ...change,
+  };
+}
+
+const tryOf = (name: string, addresses: readonly string[]): NameTry => {
+  const result = addresses.length > 0 ? 'NOERROR' : 'NXDOMAIN';
+  return { name: `${name}.svc.cluster.local`, server: '10.96.0.9', result, aliases: [], addresses };
+};
+const LISTENING: readonly ListeningSocket[] = [8080, 53, 8085].map((port) => ({
+  address: '::',
+  port,
+  v6Only: false,
+}));
 
 /** FROM, TO; the verdict and what the text must say, in this order. */
 const rows: Record<string, readonly [from: string, to: string, verdict: string, ...says: RegExp[]]> = {
@@ -207,7 +247,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'svc/shop/web:80',
     'delivered',
     /treated as the node's own traffic/,
-    /the server sees the node \(192\.168\.0\.2\), not 192\.168\.0\.2; a client outside/,
+    /source kept: the server sees 192\.168\.0\.2/,
   ],
   'outside to a load balancer address': [
     'outside',
@@ -239,8 +279,9 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
   'a pod to the internet': [
     'shop/client-1',
     '8.8.8.8:53/udp',
-    'delivered',
-    /not the address of a pod or a node: the packet is routed out of the cluster/,
+    'unknown',
+    /the address of neither a pod nor a node: it is routed on/,
+    /routed to 192\.168\.0\.254, which is not part of this cluster/,
   ],
 
   'a wrong port': [
@@ -269,10 +310,10 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
   'a wrong port of a load balancer address': [
     'outside',
     '203.0.113.1:81',
-    'unknown',
+    'dropped',
     /port 81 not in spec\.ports/,
   ],
-  'the service port at a node': ['outside', '192.168.0.1:80', 'unknown', /has node port 30080 for it/],
+  'the service port at a node': ['outside', '192.168.0.1:80', 'rejected', /has node port 30080 for it/],
   'no Service has the address': [
     'shop/client-1',
     '10.96.9.9:80',
@@ -340,7 +381,8 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     'web.default:80',
     'unresolved',
-    /cannot resolve web\.default/,
+    /web\.default\.svc\.cluster\.local: NXDOMAIN/,
+    /there is no Service default\/web; there is shop\/web/,
     /use web\.shop/,
   ],
   'a name of the other family': ['shop/client-1', 'six.example:80', 'unresolved', /only 2001:db8::1/],
@@ -360,8 +402,8 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
 };
 
 for (const [name, [from, to, verdict, ...says]] of Object.entries(rows)) {
-  test(name, async () => {
-    const explanation = await explain(view(), from, to);
+  test(name, () => {
+    const explanation = ask(view(), from, to);
     const text = renderExplanation(explanation);
     assert.equal(explanation.verdict, verdict, text);
     let at = 0;
@@ -395,7 +437,7 @@ const refused: Record<string, readonly [from: string, to: string, code: string, 
   'an address without a port': ['shop/client-1', '8.8.8.8', 'bad-argument', /:PORT/],
 };
 for (const [name, [from, to, code, hint]] of Object.entries(refused)) {
-  test(`refused: ${name}`, () => assert.rejects(explain(view(), from, to), { code, hint }));
+  test(`refused: ${name}`, () => assert.throws(() => ask(view(), from, to), { code, hint }));
 }
 
 const perMode: readonly [what: string, mode: Mode, from: string, says: RegExp][] = [
@@ -403,7 +445,7 @@ const perMode: readonly [what: string, mode: Mode, from: string, says: RegExp][]
     'the proxy connects to the server itself',
     'userspace',
     'shop/client-1',
-    /the server sees the node \(192\.168\.0\.1\), not 10\.244\.1\.9/,
+    /the server sees 192\.168\.0\.1: its connection comes from the proxy on node-1/,
   ],
   [
     'a pod sees itself behind its own Service',
@@ -413,8 +455,8 @@ const perMode: readonly [what: string, mode: Mode, from: string, says: RegExp][]
   ],
 ];
 for (const [what, mode, from, says] of perMode) {
-  test(`in ${mode} mode ${what}`, async () => {
-    const explanation = await explain(view({ mode: () => mode }), from, '10.96.0.1:80');
+  test(`in ${mode} mode ${what}`, () => {
+    const explanation = ask(view({ mode: () => mode }), from, '10.96.0.1:80');
     assert.match(explanation.steps.map(({ text }) => text).join('\n'), says);
   });
 }
@@ -449,16 +491,16 @@ describe('network policies', () => {
       'denied egress, with allowed ingress',
       [admits({}), silent],
       'dropped',
-      /no rule of NetworkPolicy shop\/silent allows egress from shop\/client-1/,
-      /isolated for egress/,
+      /no rule of NetworkPolicy shop\/silent allows what shop\/client-1 sends/,
+      /isolates pod shop\/client-1 for egress/,
     ],
   ];
   for (const [what, policies, verdict, ...says] of policyRows) {
-    test(what, async () => {
+    test(what, () => {
       const table = createPolicyTable('node-1');
       for (const one of PODS) table.setPod(one);
       for (const one of policies) table.setPolicy(one);
-      const explanation = await explain(view({ policies: () => table }), 'shop/client-1', 'svc/shop/web:80');
+      const explanation = ask(view({ policies: () => table }), 'shop/client-1', 'svc/shop/web:80');
       assert.equal(explanation.verdict, verdict);
       let text = renderExplanation(explanation);
       for (const pattern of says) {
@@ -469,13 +511,13 @@ describe('network policies', () => {
   }
 });
 
-test('a node with an unknown table is reported', async () => {
-  const explanation = await explain(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
+test('a node whose table is not known is said to be so', () => {
+  const explanation = ask(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
   assert.equal(explanation.verdict, 'unknown');
   assert.match(explanation.reason, /table of node-1 is not known/);
 });
 
-test('packets to an address that no node announces do not enter the cluster, with the reason', async () => {
+test('packets for an address that no node announces enter nowhere, and it is said why', () => {
   const local = service(
     'web',
     '10.96.0.1',
@@ -492,25 +534,174 @@ test('packets to an address that no node announces do not enter the cluster, wit
     },
   };
   const scene = view({ entryNode: () => null, services: () => [announced] });
-  const explanation = await explain(scene, 'outside', '203.0.113.2:80');
+  const explanation = ask(scene, 'outside', '203.0.113.2:80');
   assert.equal(explanation.verdict, 'dropped');
   assert.equal(explanation.packet?.node, null);
   assert.match(
     explanation.causes[0]?.text ?? '',
     /only nodes with a ready endpoint of Service shop\/web may do so/,
   );
-  // The announcing node of another load balancer's addresses is unknown.
-  const foreign = await explain(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
-  assert.equal(foreign.packet?.node, 'node-1');
+  // Somebody else's load balancer, whose address no host on the link has.
+  const foreign = ask(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
+  assert.equal(foreign.verdict, 'dropped');
+  assert.match(foreign.causes[0]?.fix ?? '', /let the load balancer that gave the address announce it/);
 });
 
-test('traffic from outside enters through the node that announces the address', async () => {
+test('traffic from outside meets the node that announces the address', () => {
   const announced = view({ entryNode: () => 'node-2' });
-  const explanation = await explain(announced, 'outside', '203.0.113.2:80');
+  const explanation = ask(announced, 'outside', '203.0.113.2:80');
   assert.equal(explanation.packet?.node, 'node-2');
   assert.equal(explanation.verdict, 'delivered');
   assert.match(
     explanation.steps.map(({ object, text }) => `${object}: ${text}`).join('\n'),
     /Lease kube-system\/load-balancer-203\.0\.113\.2: node-2 announces 203\.0\.113\.2 by ARP/,
   );
+});
+
+describe('what listens at the end', () => {
+  const socket = (address: string, port: number, v6Only = false): ListeningSocket => ({
+    address,
+    port,
+    v6Only,
+  });
+  const listenRows: [
+    what: string,
+    sockets: ListeningSocket[] | undefined,
+    verdict: string,
+    ...says: RegExp[],
+  ][] = [
+    ['on every address', [socket('0.0.0.0', 8080)], 'delivered'],
+    ['on every address of both families', [socket('::', 8080)], 'delivered'],
+    [
+      'on IPv6 alone',
+      [socket('::', 8080, true)],
+      'rejected',
+      /listens on \[::\]:8080 only, not on 10\.244\./,
+      /fix let it listen on 0\.0\.0\.0/,
+    ],
+    ['on loopback', [socket('127.0.0.1', 8080)], 'rejected', /listens on 127\.0\.0\.1:8080 only/],
+    [
+      'on another port',
+      [socket('::', 3000)],
+      'rejected',
+      /nothing listens on port 8080\/TCP in pod shop\/web-1; it listens on 3000/,
+      /at {2}Service shop\/web spec\.ports\[0\]\.targetPort/,
+      /fix set spec\.ports\[0\]\.targetPort to 3000/,
+    ],
+    ['nowhere', [], 'rejected', /nothing listens on port 8080\/TCP in pod shop\/web-1/],
+    ['where it cannot be looked at', undefined, 'unknown', /what listens in pod shop\/web-1 is not known/],
+  ];
+  for (const [what, sockets, verdict, ...says] of listenRows) {
+    test(what, () => {
+      const facts = knownFactsOf({}, { sockets: () => sockets });
+      const explanation = ask(view({ facts }), 'shop/client-1', 'svc/web:80');
+      assert.equal(explanation.verdict, verdict);
+      for (const pattern of says) assert.match(renderExplanation(explanation), pattern);
+    });
+  }
+
+  test('a part of the endpoints: partly delivered, unless a proxy takes the next', () => {
+    const facts = knownFactsOf(
+      {},
+      { sockets: (place) => (place.kind === 'pod' && place.name === 'shop/web-2' ? [] : LISTENING) },
+    );
+    const one = ask(view({ facts }), 'shop/client-1', 'svc/web:80');
+    assert.equal(one.verdict, 'partial');
+    assert.deepEqual(
+      one.endpoints.map(({ arrival }) => arrival),
+      ['answered', 'refused'],
+    );
+    assert.equal(
+      ask(view({ facts, mode: () => 'userspace' }), 'shop/client-1', 'svc/web:80').verdict,
+      'delivered',
+    );
+  });
+});
+
+describe('names that do not resolve', () => {
+  const log = (change: Partial<NameLog>): NameLog => ({
+    servers: ['10.96.0.10'],
+    search: ['shop.svc.cluster.local'],
+    ndots: 5,
+    fromHosts: false,
+    tries: [],
+    addresses: [],
+    ...change,
+  });
+  const tried = (result: string, change: Partial<NameTry> = {}): NameTry[] => [
+    {
+      name: 'web.shop.svc.cluster.local',
+      server: '10.96.0.10',
+      result,
+      aliases: [],
+      addresses: [],
+      ...change,
+    },
+  ];
+  const dns = service('kube-dns', '10.96.0.10');
+  const services = [...SERVICES, { ...dns, metadata: { namespace: 'kube-system', name: 'kube-dns' } }];
+  const nameRows: [what: string, name: string, log: NameLog, ...says: RegExp[]][] = [
+    [
+      'asked of other name servers',
+      'web',
+      log({ servers: ['192.0.2.53'], tries: tried('NXDOMAIN', { server: '192.0.2.53' }) }),
+      /asked of 192\.0\.2\.53, not of the cluster's DNS: NXDOMAIN \(dnsPolicy/,
+      /set dnsPolicy: ClusterFirst/,
+    ],
+    ['no name server', 'web', log({ servers: [] }), /asked of none/],
+    [
+      'an alias that leads nowhere',
+      'away',
+      log({ tries: tried('SERVFAIL', { aliases: ['www.example.com'] }) }),
+      /alias of www\.example\.com, which does not resolve: SERVFAIL from 10\.96\.0\.10/,
+    ],
+    [
+      'a name server that does not answer',
+      'web',
+      log({ tries: tried('no answer') }),
+      /no name server answers: 10\.96\.0\.10 \(no answer\)/,
+    ],
+    ['a typing error', 'wbe', log({ tries: tried('NXDOMAIN') }), /did you mean web\?/],
+    ['the name of a pod', 'far-1', log({ tries: tried('NXDOMAIN') }), /far-1 is a pod/, /pod\/shop\/far-1/],
+    ['no address of the family', 'web', log({ tries: tried('NOERROR') }), /spec\.ipFamilies/],
+  ];
+  for (const [what, name, answer, ...says] of nameRows) {
+    test(what, () => {
+      const facts = knownFactsOf({}, { names: () => answer });
+      const explanation = ask(view({ facts, services: () => services }), 'shop/client-1', `${name}:80`);
+      assert.equal(explanation.verdict, 'unresolved');
+      for (const pattern of says) assert.match(renderExplanation(explanation), pattern);
+    });
+  }
+});
+
+test('facts that are missing are named, and the verdict is that it is not known', () => {
+  const facts = knownFacts([]);
+  const explanation = ask(view({ facts }), 'shop/client-1', 'web.shop:80');
+  assert.equal(explanation.verdict, 'unknown');
+  assert.deepEqual(
+    explanation.missing.map(({ kind }) => kind),
+    ['names'],
+  );
+});
+
+test('the short form has the verdict, the endpoints, the reason and the fix in eight lines', () => {
+  const many = Array.from({ length: 9 }, (_, i): [string, string, string] => [
+    `10.244.1.${i + 50}`,
+    'node-1',
+    `web-${i}`,
+  ]);
+  const map = compile({
+    node: testNode({ name: 'node-1', ipv4: '192.168.0.1', ipv6: null }),
+    services: SERVICES,
+    slices: [slice('web', many)],
+  });
+  const facts = knownFactsOf({}, { sockets: () => [] });
+  const text = renderShort(ask(view({ facts, map: () => map }), 'shop/client-1', 'svc/web:80'));
+  const lines = text.trimEnd().split('\n');
+  assert.ok(lines.length <= 8, text);
+  for (const line of lines) assert.ok(line.length <= 80, line);
+  assert.match(text, /^.*pod shop\/client-1 → svc\/web:80 \(10\.96\.0\.1:80\/TCP\)\n/);
+  assert.match(text, /10\.244\.1\.50:8080 +11 % /);
+  assert.match(text, /and 7 more/);
 });

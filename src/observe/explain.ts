@@ -1,90 +1,214 @@
+import type { Mode } from '../dataplane/dataplane.ts';
 import { differenceText, modeDiffers } from '../dataplane/mode-differences.ts';
 import { familyOf } from '../lib/address.ts';
 import { classify } from '../service/classify.ts';
 import { decide, type Verdict } from '../service/decide.ts';
-import type { LocalDetection, Packet, ServiceMap } from '../service/model.ts';
-import { findCauses, serviceAt } from './explain-causes.ts';
+import type { LocalDetection, Packet, Protocol, ServiceMap } from '../service/model.ts';
+import { type Arrived, arriveAt, arriveFrom, type Destined, isLoopback } from './explain-arrival.ts';
+import { findCauses, serviceOf } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
-import { entryStep, silenceCauses } from './explain-entry.ts';
-import { endpointStep, kernelSteps, sourceStep } from './explain-forwarding.ts';
-import { findNode, findOrigin, nameOf, nodeAddresses, nodeAt, podAt } from './explain-places.ts';
-import { explainPolicies } from './explain-policies.ts';
+import { enter } from './explain-entry.ts';
+import { endpointStep, kernelSteps, nextHop, sourceStep } from './explain-forwarding.ts';
+import { findOrigin, nameOf, nodeAt, podAt } from './explain-places.ts';
+import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
+import { sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
 import { parseTarget } from './explain-target.ts';
+import { outcomeOf, verdictReason } from './explain-verdict.ts';
 import type {
   Cause,
   ExplainedEndpoint,
+  ExplainRequest,
   ExplainStep,
   ExplainView,
   Explanation,
   Origin,
 } from './explain-view.ts';
 
+type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonly askNode?: string | null };
+
 /**
- * Explains what would happen to a packet that opens a flow: each step with the object and the rule or map key behind it
- * and, if it is not delivered, the reason and the fix. Sends no packets. Throws FairleadError if FROM or TO are invalid
- * ("bad-argument") or name an object that does not exist ("not-found").
+ * What would happen to a packet that opens a flow: each step with the object and the rule or map key behind it, and,
+ * where it fails, why and what to change. Computed from what `view` holds. Where facts are missing, the result names
+ * them and is to be computed again. Throws FairleadError where FROM or TO cannot be understood ("bad-argument") or name
+ * what does not exist ("not-found").
  */
-export async function explain(view: ExplainView, from: string, to: string): Promise<Explanation> {
+export function explain(view: ExplainView, { from, to, family }: ExplainRequest): Explanation {
   const origin = findOrigin(view, parseTarget(from));
-  const destination = await findDestination(view, origin, parseTarget(to));
-  const base = { from: origin.label, to };
-  const steps: ExplainStep[] = [...destination.steps];
-  const unresolved = (reason: string, causes: readonly Cause[]): Explanation => {
-    return { ...base, packet: null, steps, endpoints: [], verdict: 'unresolved', reason, causes };
+  const destination = findDestination(view, origin, parseTarget(to), family);
+  const finish = ({ askNode = null, ...body }: Body): Explanation => {
+    const { missing, failures } = view.facts;
+    const causes = body.verdict === 'unknown' ? [...body.causes, ...failures.map(plainCause)] : body.causes;
+    return { from: origin.label, to, ...body, causes: distinct(causes), missing: [...missing], askNode };
   };
-  if (!destination.found) return unresolved('no packet is sent', destination.causes);
-  const { address, port, protocol } = destination;
+  if (!destination) return finish({ ...NOTHING, verdict: 'unknown', reason: 'the name was not looked up' });
+  if (!destination.found) {
+    // Why the question itself gets no answer is explained like any other packet.
+    const ways = destination.silentServers.map((server) =>
+      explainPacket(view, origin, { address: server, port: 53, protocol: 'UDP' }),
+    );
+    const steps = [...destination.steps, ...ways.flatMap((way) => way.steps)];
+    const causes = [...ways.flatMap((way) => way.causes), ...destination.causes];
+    return finish({ ...NOTHING, steps, verdict: 'unresolved', reason: 'no packet is sent', causes });
+  }
+  const body = explainPacket(view, origin, destination);
+  return finish({ ...body, steps: [...destination.steps, ...body.steps] });
+}
+
+const NOTHING = { packet: null, steps: [], endpoints: [], clientSeen: null, causes: [] } as const;
+
+const plainCause = (text: string): Cause => ({ text, object: null, field: null, fix: null });
+
+function distinct(causes: readonly Cause[]): Cause[] {
+  return [...new Map(causes.map((cause) => [cause.text, cause])).values()];
+}
+
+interface Wanted {
+  readonly address: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+}
+
+function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted): Body {
+  const { address, port, protocol } = wanted;
   const source = origin.addresses.find((candidate) => familyOf(candidate) === familyOf(address));
-  if (source === undefined) {
+  if (source === undefined && !isLoopback(address)) {
     const text = `${origin.label} has no address of the family of ${address}`;
-    return unresolved('no packet is sent', [{ text, object: null, field: null, fix: 'use another address' }]);
+    const cause = { text, object: null, field: null, fix: 'use another address' };
+    return { ...NOTHING, verdict: 'unresolved', reason: 'no packet is sent', causes: [cause] };
   }
-  const silence = silenceCauses(view, origin, address);
-  if (silence.length > 0) {
-    const packet = {
-      source,
-      sourceClass: 'external' as const,
-      destination: address,
-      port,
-      protocol,
-      node: null,
-    };
-    const reason = `no node announces ${address} on the link`;
-    return { ...base, packet, steps, endpoints: [], verdict: 'dropped', reason, causes: silence };
+  const sent = { source: source ?? address, destination: address, port, protocol };
+  const entered = enter(view, origin, address);
+  if (entered.kind === 'stopped') {
+    const { verdict, reason, steps, causes } = entered;
+    const packet = { ...sent, sourceClass: 'external' as const, node: origin.node };
+    return { ...NOTHING, packet, steps, verdict, reason, causes };
   }
-  const node = tablesOf(view, origin, address);
-  const map = node === null ? null : view.map(node);
-  if (node === null || map === null) {
-    const reason = `the forwarding table of ${node === null ? 'the node it enters by' : node} is not known`;
-    const packet = { source, sourceClass: 'external' as const, destination: address, port, protocol, node };
-    return { ...base, packet, steps, endpoints: [], verdict: 'unknown', reason, causes: [] };
+  if (entered.kind === 'itself') {
+    const end = { address, port, protocol, service: null, portIndex: -1 };
+    const arrived = arriveAt(view, entered.place, entered.label, end);
+    const packet = { ...sent, sourceClass: 'pod' as const, node: origin.node };
+    const step = { object: null, ruleOrKey: null, text: `${address} is answered by ${entered.label} itself` };
+    return ended(
+      {
+        ...NOTHING,
+        packet,
+        steps: [...entered.steps, step],
+        clientSeen: isLoopback(address) ? address : sent.source,
+      },
+      arrived,
+    );
   }
-  const packet: Packet = {
-    source,
-    sourceClass: classOf(map, origin, source),
-    destination: address,
-    destinationIsLocal: isNodeAddress(view, node, address),
-    port,
-    protocol,
-  };
-  steps.push(...[entryStep(view, origin, address, node)].filter((step) => step !== null));
-  steps.push(classStep(origin, packet, node, map.node.localDetection));
+  const { node } = entered;
+  const map = view.map(node);
+  if (map === null) {
+    const reason = `the forwarding table of ${node} is not known`;
+    const packet = { ...sent, sourceClass: 'external' as const, node };
+    return { ...NOTHING, packet, steps: entered.steps, verdict: 'unknown', reason, askNode: node };
+  }
+  const body = throughTables(view, origin, map, sent);
+  return { ...body, steps: [...entered.steps, ...body.steps] };
+}
+
+interface Sent {
+  readonly source: string;
+  readonly destination: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+}
+
+/** A packet that meets the Service rules of a node. */
+function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent: Sent): Body {
+  const { source, destination, port, protocol } = sent;
+  const node = map.node.name;
   const mode = view.mode(node);
+  const packet: Packet = {
+    ...sent,
+    sourceClass: classOf(map, origin, source),
+    destinationIsLocal: isNodeAddress(view, node, destination),
+  };
+  const info = { source, sourceClass: packet.sourceClass, destination, port, protocol, node };
   const verdict = decide(map, packet);
-  steps.push(...kernelSteps(view, node, map, packet, verdict));
-  if (verdict.action === 'forward' && packet.protocol === 'SCTP' && mode && modeDiffers(mode, 'no-sctp')) {
-    const cause: Cause = {
-      text: differenceText('no-sctp'),
-      object: `Node ${node}`,
-      field: `mode ${mode}`,
-      fix: `use another mode on ${node}`,
-    };
-    const reason = `${mode} mode does not support SCTP`;
-    const info = { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node };
-    return { ...base, packet: info, steps, endpoints: [], verdict: 'rejected', reason, causes: [cause] };
+  const steps = [
+    classStep(origin, packet, node, map.node.localDetection),
+    ...kernelSteps(view, node, map, packet, verdict),
+  ];
+  const base = { ...NOTHING, packet: info, steps };
+  switch (verdict.action) {
+    case 'reject':
+    case 'drop':
+      return {
+        ...base,
+        verdict: verdict.action === 'reject' ? 'rejected' : 'dropped',
+        reason: verdictReason(verdict),
+        causes: findCauses(view, map, packet, verdict),
+      };
+    case 'pass':
+      return passed(view, origin, map, packet, verdict, base);
+    case 'forward': {
+      if (protocol === 'SCTP' && mode && modeDiffers(mode, 'no-sctp')) {
+        return {
+          ...base,
+          verdict: 'rejected',
+          reason: `${mode} mode does not carry SCTP`,
+          causes: [sctpCause(node, mode)],
+        };
+      }
+      const noRoute = withoutOwnRoute(view, mode, origin, destination);
+      if (noRoute) return { ...base, verdict: 'unreachable', reason: noRoute.text, causes: [noRoute] };
+      return forwarded(view, origin, map, packet, verdict, base);
+    }
   }
-  const endpoints = verdict.candidates.map((candidate): ExplainedEndpoint => {
+}
+
+/**
+ * A node's own process needs a route to the Service's address before its packet meets any rule; a pod of the host network
+ * does not in eBPF mode, whose programs see the sockets of pods and put the endpoint in before.
+ */
+function withoutOwnRoute(
+  view: ExplainView,
+  mode: Mode | null,
+  origin: Origin,
+  destination: string,
+): Cause | null {
+  if (origin.kind !== 'node' || origin.node === null || isLoopback(destination)) return null;
+  if (mode === 'ebpf' && origin.pod !== null) return null;
+  if (view.facts.route({ kind: 'node', node: origin.node }, destination) !== null) return null;
+  const text = `node ${origin.node} has no route to ${destination}`;
+  const fix = 'use the cluster IP, or give the node a default route';
+  return { text, object: `Node ${origin.node}`, field: 'routes', fix };
+}
+
+/** Endpoints of a Service whose sockets are looked at. */
+const MAX_LOOKED_AT = 100;
+
+type Base = Pick<Body, 'packet' | 'steps' | 'endpoints' | 'clientSeen' | 'causes'>;
+
+function forwarded(
+  view: ExplainView,
+  origin: Origin,
+  map: ServiceMap,
+  packet: Packet,
+  verdict: Verdict,
+  base: Base,
+): Body {
+  const mode = view.mode(map.node.name);
+  const { frontend, candidates } = verdict;
+  const service = frontend && serviceOf(view, frontend.owner);
+  const portIndex =
+    service?.spec?.ports?.findIndex(
+      (one) => (one.name ?? '') === frontend?.owner.portName && (one.protocol ?? 'TCP') === packet.protocol,
+    ) ?? -1;
+  const ends = candidates.map(({ endpoint, masquerade }): PolicyEnd => {
+    return { address: endpoint.ip, port: endpoint.port, node: endpoint.nodeName, isRewritten: masquerade };
+  });
+  const policies = explainPolicies(view, origin, map, packet, ends, true);
+  const arrivals = candidates.slice(0, MAX_LOOKED_AT).map(({ endpoint }, index): Arrived => {
+    const end = { address: endpoint.ip, port: endpoint.port, protocol: packet.protocol, service, portIndex };
+    return afterPolicies(policies.verdicts[index], () => arriveFrom(view, map.node.name, end));
+  });
+  const endpoints = candidates.map((candidate, index): ExplainedEndpoint => {
     const { endpoint, odds, masquerade, hairpin } = candidate;
+    const arrival = arrivals[index]?.arrival ?? 'unknown';
     return {
       address: endpoint.ip,
       port: endpoint.port,
@@ -95,39 +219,120 @@ export async function explain(view: ExplainView, from: string, to: string): Prom
       masquerade,
       hairpin,
       nextHop: nextHop(view, map, endpoint.ip, endpoint.nodeName),
+      arrival,
+      clientSeen: arrival === 'answered' ? sourceSeenBehind(view, origin, map, packet, candidate) : null,
     };
   });
-  if (verdict.action === 'forward') {
-    steps.push(endpointStep(view, map, packet, verdict), sourceStep(mode, map, packet, verdict));
-  }
-  const causes = verdict.action === 'forward' ? [] : findCauses(view, map, packet, verdict);
-  const policies = explainPolicies(view, origin, map, packet, verdict);
-  steps.push(...policies.steps);
-  if (policies.isDenied) {
-    const info = { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node };
-    const reason = 'denied by network policies: dropped without an answer';
-    return { ...base, packet: info, steps, endpoints, verdict: 'dropped', reason, causes: policies.causes };
-  }
+  const outcome = outcomeOf(
+    arrivals.map(({ arrival }) => arrival),
+    mode,
+    packet.protocol,
+  );
+  const failing = arrivals.filter(({ arrival }) => arrival !== 'answered');
+  const isPart = arrivals.length < candidates.length;
+  const looked = isPart ? ` (${arrivals.length} of ${candidates.length} endpoints were looked at)` : '';
+  const steps = [
+    ...base.steps,
+    endpointStep(view, map, packet, verdict),
+    sourceStep(mode, map, packet, verdict, endpoints),
+    ...policies.steps,
+    ...arrivals.map(({ text }): ExplainStep => ({ object: null, ruleOrKey: null, text })),
+  ];
+  const causes =
+    outcome.verdict === 'delivered'
+      ? []
+      : [...policies.causes, ...failing.flatMap(({ cause }) => cause ?? [])];
   return {
     ...base,
-    packet: { source, sourceClass: packet.sourceClass, destination: address, port, protocol, node },
-    steps: verdict.action === 'pass' ? [...steps, passStep(view, map, packet)] : steps,
+    steps,
     endpoints,
-    verdict: outcome(view, packet, verdict, causes),
-    reason: reasonText(verdict),
+    verdict: outcome.verdict,
+    reason: `${outcome.reason}${looked}`,
     causes,
   };
 }
 
-/** Returns the node whose tables the packet passes first. */
-function tablesOf(view: ExplainView, origin: Origin, destination: string): string | null {
-  if (origin.node !== null) return origin.node;
-  const owner = nodeAt(view, destination);
-  if (owner) return nameOf(owner);
-  const entry = view.entryNode?.(destination) ?? podAt(view, destination)?.spec?.nodeName;
-  if (entry) return entry;
-  for (const node of view.nodes()) if (view.map(nameOf(node))) return nameOf(node);
+/** A packet to no Service: it is routed on, or taken by a pod's host port. */
+function passed(
+  view: ExplainView,
+  origin: Origin,
+  map: ServiceMap,
+  packet: Packet,
+  verdict: Verdict,
+  base: Base,
+): Body {
+  const node = map.node.name;
+  const { destination, port, protocol } = packet;
+  const hostPort = hostPortPod(view, packet);
+  const end = hostPort ?? { address: destination, port, protocol, service: null, portIndex: -1 };
+  const isOwn = map.node.ownServiceAddresses.includes(destination);
+  const endNode = podAt(view, end.address)?.spec?.nodeName ?? null;
+  const ends = [{ address: end.address, port: end.port, node: endNode, isRewritten: false }];
+  const policies = explainPolicies(view, origin, map, packet, ends, false);
+  const here = { kind: 'node', node } as const;
+  const service = isOwn ? serviceName(view, destination) : null;
+  const arrived = afterPolicies(policies.verdicts[0], () =>
+    isOwn || (isLoopback(destination) && origin.kind === 'node')
+      ? arriveAt(view, here, service ? `node ${node} for Service ${service}` : `node ${node}`, end)
+      : arriveFrom(view, node, end),
+  );
+  const step = passStep(view, map, packet, hostPort);
+  const seen = isOwn ? packet.source : sourceSeenAt(view, origin, node, packet.source, end.address);
+  const causes =
+    arrived.arrival === 'answered' ? [] : [...policies.causes, ...findCauses(view, map, packet, verdict)];
+  return ended(
+    { ...base, steps: [...base.steps, step, ...policies.steps], clientSeen: seen, causes },
+    arrived,
+  );
+}
+
+/** The pod that takes a port of its node's addresses (containers[].ports[].hostPort); null: none. */
+function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet): Destined | null {
+  const node = nodeAt(view, destination)?.metadata?.name;
+  if (node === undefined) return null;
+  for (const pod of view.pods()) {
+    if (pod.spec?.nodeName !== node || pod.spec.hostNetwork || pod.status?.phase !== 'Running') continue;
+    const ip = (pod.status.podIPs ?? [])
+      .flatMap((one) => one.ip ?? [])
+      .find((one) => familyOf(one) === familyOf(destination));
+    for (const { hostPort, hostIP, containerPort, protocol: own = 'TCP' } of pod.spec.containers.flatMap(
+      (one) => one.ports ?? [],
+    )) {
+      const isHere = !hostIP || hostIP === '0.0.0.0' || hostIP === '::' || hostIP === destination;
+      if (ip === undefined || hostPort !== port || own !== protocol || !isHere) continue;
+      return { address: ip, port: containerPort, protocol, service: null, portIndex: -1 };
+    }
+  }
   return null;
+}
+
+/** What policies deny does not arrive. */
+function afterPolicies(policy: 'allowed' | 'denied' | 'refused' | undefined, arrive: () => Arrived): Arrived {
+  if (policy === undefined || policy === 'allowed') return arrive();
+  const text = 'network policies do not allow it';
+  return { arrival: policy === 'refused' ? 'refused' : 'denied', text, cause: null };
+}
+
+/** The end of a flow with a single destination. */
+function ended(base: Base, { arrival, text, cause }: Arrived): Body {
+  const { verdict, reason } = outcomeOf([arrival], null, base.packet?.protocol ?? 'TCP');
+  const steps = [...base.steps, { object: null, ruleOrKey: null, text }];
+  return {
+    ...base,
+    steps,
+    verdict,
+    reason: verdict === 'delivered' ? text : reason,
+    causes: cause ? [...base.causes, cause] : base.causes,
+  };
+}
+
+function sctpCause(node: string, mode: Mode): Cause {
+  return {
+    text: differenceText('no-sctp'),
+    object: `Node ${node}`,
+    field: `mode ${mode}`,
+    fix: `use another mode on ${node}`,
+  };
 }
 
 function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourceClass'] {
@@ -146,7 +351,7 @@ function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourc
 
 function isNodeAddress(view: ExplainView, node: string, address: string): boolean {
   const owner = nodeAt(view, address);
-  return address.startsWith('127.') || address === '::1' || (owner !== null && nameOf(owner) === node);
+  return isLoopback(address) || (owner !== null && nameOf(owner) === node);
 }
 
 function classStep(origin: Origin, packet: Packet, node: string, detection: LocalDetection): ExplainStep {
@@ -162,78 +367,38 @@ function classStep(origin: Origin, packet: Packet, node: string, detection: Loca
   };
 }
 
-function passStep(view: ExplainView, map: ServiceMap, { destination }: Packet): ExplainStep {
+function passStep(
+  view: ExplainView,
+  map: ServiceMap,
+  { destination, port }: Packet,
+  hostPort: Destined | null,
+): ExplainStep {
+  const base = { ruleOrKey: null };
+  if (hostPort) {
+    const pod = podAt(view, hostPort.address);
+    const text = `host port ${port} of ${destination} leads to ${hostPort.address} port ${hostPort.port}`;
+    return { object: pod && `Pod ${nameOf(pod)}`, ruleOrKey: 'spec.containers[].ports[].hostPort', text };
+  }
   const pod = podAt(view, destination);
   if (pod) {
     const text = `${destination} is pod ${nameOf(pod)}: ${nextHop(view, map, destination, pod.spec?.nodeName ?? null)}`;
-    return { object: `Pod ${nameOf(pod)}`, ruleOrKey: null, text };
+    return { ...base, object: `Pod ${nameOf(pod)}`, text };
   }
   if (map.node.ownServiceAddresses.includes(destination)) {
-    return {
-      object: `Node ${map.node.name}`,
-      ruleOrKey: null,
-      text: `${destination} is an address of this node, which answers itself`,
-    };
+    const service = serviceName(view, destination);
+    const text = `${destination} is ${service ? `Service ${service}, ` : ''}answered by this node itself`;
+    return { ...base, object: `Node ${map.node.name}`, text };
   }
   const node = nodeAt(view, destination);
-  if (node) {
-    const text = `${destination} is node ${nameOf(node)}: a process there answers, or the connection is refused`;
-    return { object: `Node ${nameOf(node)}`, ruleOrKey: null, text };
-  }
-  return {
-    object: null,
-    ruleOrKey: 'routes of the node',
-    text: `${destination} is not the address of a pod or a node: the packet is routed out of the cluster`,
-  };
+  if (node)
+    return { ...base, object: `Node ${nameOf(node)}`, text: `${destination} is node ${nameOf(node)}` };
+  const text = `${destination} is the address of neither a pod nor a node: it is routed on`;
+  return { object: null, ruleOrKey: 'routes of the node', text };
 }
 
-function nextHop(view: ExplainView, map: ServiceMap, ip: string, nodeName: string | null): string {
-  if (nodeName === map.node.name) return `bridge of ${nodeName}`;
-  if (nodeName === null) return "by the node's routes";
-  const known = [...view.nodes()].some(({ metadata }) => metadata?.name === nodeName);
-  const addresses = known ? nodeAddresses(findNode(view, nodeName)) : [];
-  const address = addresses.find((candidate) => familyOf(candidate) === familyOf(ip));
-  return `route to ${nodeName}${address ? ` (${address})` : ''}`;
-}
-
-function outcome(
-  view: ExplainView,
-  packet: Packet,
-  verdict: Verdict,
-  causes: readonly Cause[],
-): Explanation['verdict'] {
-  switch (verdict.action) {
-    case 'forward':
-      return 'delivered';
-    case 'reject':
-      return 'rejected';
-    case 'drop':
-      return 'dropped';
-    case 'pass':
-      // Routed, although an object was meant: the tables do not tell whether anything answers.
-      return causes.length > 0 || serviceAt(view, packet.destination) ? 'unknown' : 'delivered';
+function serviceName(view: ExplainView, address: string): string | null {
+  for (const service of view.services()) {
+    if (service.spec?.clusterIPs?.includes(address)) return nameOf(service);
   }
-}
-
-function reasonText({ reason, action }: Verdict): string {
-  switch (reason) {
-    case 'forwarded':
-      return 'forwarded to an endpoint of the Service';
-    case 'no-endpoints':
-      return 'the Service has no usable endpoint: refused at once';
-    case 'no-local-endpoints':
-      return 'the Service has endpoints, but none on this node: dropped without an answer';
-    case 'source-range':
-      return 'this source is not in loadBalancerSourceRanges: dropped without an answer';
-    case 'wrong-port':
-      return 'a cluster IP, but not a port of its Service: refused at once';
-    case 'unallocated-cluster-ip':
-      return 'an address of the Service network without a Service: dropped without an answer';
-    case 'own-service-address':
-      return 'an address of the node, which answers itself';
-    case 'martian':
-      return 'a loopback address from another host: dropped without an answer';
-    case 'no-service':
-      return action === 'pass' ? 'no Service is involved' : reason;
-  }
+  return null;
 }

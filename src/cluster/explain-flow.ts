@@ -1,0 +1,65 @@
+import type { ExplainBody } from '../agent/explain-part.ts';
+import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import { type Fact, type FactRequest, factKey } from '../observe/facts.ts';
+import { gatherFact } from '../observe/gather-facts.ts';
+import { askAgent } from './agent-client.ts';
+import { linkHosts, localPlace } from './places.ts';
+import type { ClusterState } from './state.ts';
+
+/** Enough for a name, a route, the node of the tables, the sockets behind them, and the way of a question to the DNS. */
+const MAX_ROUNDS = 12;
+
+/** Explains flows of a local cluster. Facts that were gathered are kept: make a new one for each question that stands alone. */
+export interface FlowExplainer {
+  /** Throws as `explain` of src/observe does, and where the agent of a node does not run. */
+  explain(request: ExplainRequest): Promise<Explanation>;
+}
+
+export function createFlowExplainer(state: ClusterState): FlowExplainer {
+  const known = new Map<string, Fact>();
+  const gathering = new Map<string, Promise<void>>();
+  const gather = (request: Fact[0]): Promise<void> => {
+    const key = factKey(request);
+    const running = gathering.get(key);
+    if (running) return running;
+    const started = gatherFact(request, (place) => localPlace(state, place)).then((answer) => {
+      known.set(key, [request, answer]);
+    });
+    gathering.set(key, started);
+    return started;
+  };
+  return {
+    async explain(request) {
+      const hosts = linkHosts(state);
+      let node = state.nodes[0]?.name ?? '';
+      const sent = new Map<string, Fact>();
+      for (const [key, fact] of known) if (isUseful(fact[0], request.to)) sent.set(key, fact);
+      for (let round = 1; ; round++) {
+        const body: ExplainBody = { ...request, hosts, facts: [...sent.values()] };
+        const explanation = await askAgent<Explanation>(state, node, 'POST', '/explain', body);
+        const { missing, askNode } = explanation;
+        const isElsewhere =
+          askNode !== null && askNode !== node && state.nodes.some(({ name }) => name === askNode);
+        if ((missing.length === 0 && !isElsewhere) || round === MAX_ROUNDS) return explanation;
+        if (isElsewhere) node = askNode;
+        await Promise.all(missing.map(gather));
+        for (const key of missing.map(factKey)) {
+          const fact = known.get(key);
+          if (fact) sent.set(key, fact);
+        }
+      }
+    },
+  };
+}
+
+/** Of facts that an earlier question needed, those that this one may need: the others would only make the request large. */
+function isUseful(request: FactRequest, to: string): boolean {
+  switch (request.kind) {
+    case 'sockets':
+      return true;
+    case 'route':
+      return request.place.kind === 'node' || to.includes(request.destination);
+    case 'names':
+      return false;
+  }
+}

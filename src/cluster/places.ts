@@ -1,0 +1,72 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { readOptionalFile } from '../kernel/optional-file.ts';
+import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
+import type { LinkHost } from '../observe/explain-view.ts';
+import type { Place } from '../observe/facts.ts';
+import type { LocalPlace } from '../observe/gather-facts.ts';
+import { cgroupParent } from './processes.ts';
+import { type ClusterState, clusterPaths } from './state.ts';
+
+/** The hosts on a local cluster's wire that are not nodes. */
+export function linkHosts(state: ClusterState): LinkHost[] {
+  return [
+    { name: 'outside', addresses: state.outsideAddresses },
+    { name: 'control-plane', addresses: state.controlPlaneAddresses },
+    { name: 'machine', addresses: state.machineAddresses },
+  ];
+}
+
+/** The resolv.conf that processes on a node get from `fairlead exec`. */
+export function nodeResolvConf({ dnsAddresses, clusterDomain }: ClusterState): string {
+  const lines = [
+    ...dnsAddresses.map((address) => `nameserver ${address}`),
+    `search default.svc.${clusterDomain} svc.${clusterDomain} ${clusterDomain}`,
+    'options ndots:5',
+  ];
+  return `${lines.join('\n')}\n`;
+}
+
+/** The process that holds a pod's namespaces. Throws where the pod does not run. */
+export function pausePid(state: ClusterState, node: string, uid: string): number {
+  const file = join(clusterPaths(state.name).nodeState(node), 'pods', uid, 'sandbox.json');
+  return (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid;
+}
+
+/** Where a place of a local cluster is looked at. Throws for a pod that does not run. */
+export function localPlace(state: ClusterState, place: Place): LocalPlace {
+  const ofMachine = {
+    resolvConf: () => readOptionalFile('/etc/resolv.conf') ?? '',
+    hosts: () => readOptionalFile('/etc/hosts') ?? '',
+  };
+  switch (place.kind) {
+    case 'pod':
+    case 'host-pod': {
+      const folder = join(clusterPaths(state.name).nodeState(place.node), 'pods', place.uid);
+      return {
+        netns:
+          place.kind === 'pod'
+            ? { pid: pausePid(state, place.node, place.uid) }
+            : nodeNetns(state.name, place.node),
+        controlGroup: cgroupParent(state.name, place.node),
+        resolvConf: () => readFileSync(join(folder, 'resolv.conf'), 'utf8'),
+        hosts: () => readFileSync(join(folder, 'hosts'), 'utf8'),
+      };
+    }
+    case 'node':
+      return {
+        netns: nodeNetns(state.name, place.node),
+        controlGroup: cgroupParent(state.name, place.node),
+        resolvConf: () => nodeResolvConf(state),
+        hosts: ofMachine.hosts,
+      };
+    case 'host': {
+      const named: Readonly<Record<string, LocalPlace['netns']>> = {
+        outside: outsideNetns(state.name),
+        'control-plane': wireNetns(state.name),
+        machine: { path: '/proc/self/ns/net' },
+      };
+      return { ...ofMachine, netns: named[place.name] ?? outsideNetns(state.name), controlGroup: null };
+    }
+  }
+}

@@ -1,0 +1,155 @@
+import type { Service } from '../kube/types.ts';
+import { cidrContains, familyOf, hostPort, parseCidr } from '../lib/address.ts';
+import type { Protocol } from '../service/model.ts';
+import { hostAt, nameOf, nodeAt, placeOfPod, podAt } from './explain-places.ts';
+import type { Arrival, Cause, ExplainView } from './explain-view.ts';
+import type { ListeningSocket, Place } from './facts.ts';
+
+/** The end of a flow, as the last node that translates it sends it there. */
+export interface Destined {
+  readonly address: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+  /** The Service whose endpoint it is; null: none. */
+  readonly service: Service | null;
+  /** Index of the Service's port; -1: unknown. */
+  readonly portIndex: number;
+}
+
+/** What a packet meets at its destination. */
+export interface Arrived {
+  readonly arrival: Arrival;
+  readonly text: string;
+  /** Null where it is answered. */
+  readonly cause: Cause | null;
+}
+
+export const isLoopback = (address: string) => address.startsWith('127.') || address === '::1';
+
+/** Follows a packet from a node to the host or pod that has the address, and looks at what listens there. */
+export function arriveFrom(view: ExplainView, node: string, to: Destined): Arrived {
+  const { address } = to;
+  const here: Place = { kind: 'node', node };
+  if (isLoopback(address)) return arriveAt(view, here, `node ${node}`, to);
+  const pod = podAt(view, address);
+  const place = pod && placeOfPod(pod);
+  if (pod && place) return arriveAt(view, place, `pod ${nameOf(pod)}`, to);
+  const owner = nodeAt(view, address)?.metadata?.name;
+  if (owner !== undefined) return arriveAt(view, { kind: 'node', node: owner }, `node ${owner}`, to);
+  const host = hostAt(view, address);
+  if (host !== null) return arriveAt(view, { kind: 'host', name: host }, host, to);
+  return arriveByRoute(view, node, to, podNetworkNode(view, address));
+}
+
+/** An address that is no known host's: the routes say whether anything can have it. */
+function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: string | null): Arrived {
+  const { address } = to;
+  const place: Place = { kind: 'node', node };
+  const route = view.facts.route(place, address);
+  if (route === undefined) return unknown(`the route of ${node} to ${address} is not known`);
+  if (route === null) {
+    const text = `node ${node} has no route to ${address}`;
+    return failed(
+      'unreachable',
+      text,
+      `Node ${node}`,
+      'routes',
+      `give ${node} a route to it, or use another address`,
+    );
+  }
+  if (route.type === 'local') return arriveAt(view, place, `node ${node}`, to);
+  const next = peer ?? (route.via === null ? node : (nodeAt(view, route.via)?.metadata?.name ?? null));
+  if (next === null) {
+    return unknown(`${address} is routed to ${route.via}, which is not part of this cluster`);
+  }
+  if (next !== node) return arriveByRoute(view, next, to, next);
+  const text =
+    peer === null
+      ? `no host on the link of ${node} has ${address}`
+      : `${address} lies in the pod network of ${node}, but no pod has it`;
+  return failed('unanswered', text, null, null, 'use an address that a pod, node or host has');
+}
+
+/** The node whose pods' network an address lies in, or null. */
+function podNetworkNode(view: ExplainView, address: string): string | null {
+  for (const { metadata, spec } of view.nodes()) {
+    for (const text of spec?.podCIDRs ?? []) {
+      const cidr = parseCidr(text);
+      if (cidr && cidr.family === familyOf(address) && cidrContains(cidr, address))
+        return metadata?.name ?? null;
+    }
+  }
+  return null;
+}
+
+/** Whether a process in a network namespace takes what is sent to an address that it has. */
+export function arriveAt(view: ExplainView, place: Place, label: string, to: Destined): Arrived {
+  const { address, port, protocol } = to;
+  if (protocol === 'SCTP') return unknown(`whether anything listens for SCTP in ${label} is not looked at`);
+  const sockets = view.facts.sockets(place, protocol);
+  if (sockets === undefined) return unknown(`what listens in ${label} is not known`);
+  const at = sockets.filter((socket) => socket.port === port);
+  if (at.some((socket) => takes(socket, address))) {
+    return {
+      arrival: 'answered',
+      text: `a process in ${label} listens on port ${port}/${protocol}`,
+      cause: null,
+    };
+  }
+  return { arrival: 'refused', ...whyNothingTakesIt(sockets, at, label, to) };
+}
+
+/** Whether a socket takes what is sent to an address: bound to it, or to all of its family. */
+export function takes(socket: ListeningSocket, address: string): boolean {
+  if (socket.address === address || socket.address === `::ffff:${address}`) return true;
+  if (socket.address === '::') return address.includes(':') || !socket.v6Only;
+  return socket.address === '0.0.0.0' && !address.includes(':');
+}
+
+function whyNothingTakesIt(
+  sockets: readonly ListeningSocket[],
+  atPort: readonly ListeningSocket[],
+  label: string,
+  { address, port, protocol, service, portIndex }: Destined,
+): { text: string; cause: Cause } {
+  const object = label.startsWith('pod ') ? `P${label.slice(1)}` : null;
+  const bound = [...new Set(atPort.map((socket) => socket.address))];
+  if (bound.length > 0) {
+    const text = `the process in ${label} listens on ${bound.map((ip) => hostPort({ ip, port })).join(', ')} only, not on ${address}`;
+    const every = address.includes(':') ? '::' : '0.0.0.0';
+    return {
+      text,
+      cause: { text, object, field: 'the address it listens on', fix: `let it listen on ${every}` },
+    };
+  }
+  const others = new Set(sockets.filter((socket) => takes(socket, address)).map((socket) => socket.port));
+  const listed = [...others].sort((a, b) => a - b);
+  const some = listed.length > 4 ? `${listed.slice(0, 4).join(', ')} …` : listed.join(', ');
+  const text = `nothing listens on port ${port}/${protocol} in ${label}${some && object ? `; it listens on ${some}` : ''}`;
+  const meant =
+    listed.length === 1 ? `${listed[0]}` : some ? `one of ${some}` : 'the port that the process listens on';
+  if (service && service.spec?.clusterIP !== 'None') {
+    const field = `spec.ports${portIndex < 0 ? '' : `[${portIndex}]`}.targetPort`;
+    const fix = object ? `set ${field} to ${meant}` : `start a server on ${label}, port ${port}`;
+    return { text, cause: { text, object: `Service ${nameOf(service)}`, field, fix } };
+  }
+  const fix =
+    object && some
+      ? `connect to port ${listed.length === 1 ? listed[0] : `${some}`}`
+      : 'start the server, or use its port';
+  return { text, cause: { text, object, field: null, fix } };
+}
+
+function failed(
+  arrival: Arrival,
+  text: string,
+  object: string | null,
+  field: string | null,
+  fix: string,
+): Arrived {
+  return { arrival, text, cause: { text, object, field, fix } };
+}
+
+function unknown(text: string): Arrived {
+  return { arrival: 'unknown', text, cause: { text, object: null, field: null, fix: null } };
+}

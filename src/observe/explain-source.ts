@@ -1,0 +1,63 @@
+import { modeDiffers } from '../dataplane/mode-differences.ts';
+import { cidrContains, familyOf } from '../lib/address.ts';
+import type { VerdictCandidate } from '../service/decide.ts';
+import type { Packet, ServiceMap } from '../service/model.ts';
+import { isLoopback } from './explain-arrival.ts';
+import { hostAt, nodeAt } from './explain-places.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Place } from './facts.ts';
+
+/** The address that a Service's endpoint sees as the client's; null: not known. */
+export function sourceSeenBehind(
+  view: ExplainView,
+  origin: Origin,
+  map: ServiceMap,
+  packet: Packet,
+  { endpoint, masquerade, hairpin }: VerdictCandidate,
+): string | null {
+  const node = map.node.name;
+  const mode = view.mode(node);
+  if (mode && modeDiffers(mode, 'server-sees-node')) return localSource(view, node, endpoint.ip);
+  const isKept = hairpin && mode !== null && modeDiffers(mode, 'hairpin-keeps-source');
+  if (masquerade && !isKept) {
+    // What is delivered on the node itself does not leave it: it is not masqueraded (POSTROUTING).
+    const isHere = nodeAt(view, endpoint.ip)?.metadata?.name === node;
+    return isHere && origin.kind !== 'node' ? packet.source : localSource(view, node, endpoint.ip);
+  }
+  // A process gets its source when it connects: by then eBPF mode has put the endpoint in, for the sockets of pods.
+  if (origin.kind === 'node')
+    return localSource(view, node, mode === 'ebpf' && origin.pod ? endpoint.ip : packet.destination);
+  return sourceSeenAt(view, origin, node, packet.source, endpoint.ip);
+}
+
+/** The address that the host with an address sees as the client's, where no Service is involved. */
+export function sourceSeenAt(
+  view: ExplainView,
+  origin: Origin,
+  node: string,
+  source: string,
+  destination: string,
+): string | null {
+  if (isLoopback(destination)) return destination;
+  if (origin.kind === 'node') return localSource(view, node, destination);
+  if (origin.kind === 'pod' && leavesCluster(view, destination)) return localSource(view, node, destination);
+  return source;
+}
+
+/** Pods' packets to other hosts than pods and nodes leave with the node's address (see src/network/egress.ts). */
+function leavesCluster(view: ExplainView, destination: string): boolean {
+  if (hostAt(view, destination) !== null) return true;
+  if (nodeAt(view, destination)) return false;
+  for (const { metadata } of view.nodes()) {
+    const { localDetection } = view.map(metadata?.name ?? '')?.node ?? {};
+    if (!localDetection || !('ipv4' in localDetection)) continue;
+    const cidr = localDetection[familyOf(destination) ?? 'ipv4'];
+    if (cidr) return !cidrContains(cidr, destination);
+  }
+  return false;
+}
+
+function localSource(view: ExplainView, node: string, destination: string): string | null {
+  const place: Place = { kind: 'node', node };
+  return view.facts.route(place, destination)?.source ?? null;
+}

@@ -1,0 +1,135 @@
+import type { IPFamily } from '../lib/address.ts';
+
+/**
+ * What `explain` has to look at besides the API objects and the forwarding tables. An explanation is computed from the
+ * facts that are known; it names those that it lacks, another part gathers them, and it is computed again.
+ */
+
+/** Where something is looked at: a network namespace with its resolver. */
+export type Place =
+  /** A pod with a network namespace of its own. `name`: "namespace/name". */
+  | { readonly kind: 'pod'; readonly node: string; readonly uid: string; readonly name: string }
+  /** A pod in its node's network: it has the node's routes and sockets, and its own resolver. */
+  | { readonly kind: 'host-pod'; readonly node: string; readonly uid: string; readonly name: string }
+  | { readonly kind: 'node'; readonly node: string }
+  /** A host on the nodes' link that is not a node: "outside", "control-plane". */
+  | { readonly kind: 'host'; readonly name: string };
+
+export type SocketProtocol = 'TCP' | 'UDP';
+
+export type FactRequest =
+  | { readonly kind: 'sockets'; readonly place: Place; readonly protocol: SocketProtocol }
+  | { readonly kind: 'route'; readonly place: Place; readonly destination: string }
+  | {
+      readonly kind: 'names';
+      readonly place: Place;
+      readonly name: string;
+      /** Null: both. */
+      readonly family: IPFamily | null;
+    };
+
+/** A socket that takes new connections, or datagrams from everywhere. */
+export interface ListeningSocket {
+  /** Canonical; "0.0.0.0" and "::" stand for every address. */
+  readonly address: string;
+  readonly port: number;
+  /** A socket on "::" does not take IPv4 (IPV6_V6ONLY). */
+  readonly v6Only: boolean;
+}
+
+/** The route that the kernel there chooses; `type` as in ip-route(8). */
+export interface RouteFound {
+  readonly type: string;
+  /** Null: the destination is on the link. */
+  readonly via: string | null;
+  /** The source address that a process there gets. */
+  readonly source: string | null;
+}
+
+/** One question to a name server and what came of it. */
+export interface NameTry {
+  /** The full name that was asked, without the last dot. */
+  readonly name: string;
+  /** The name server's address. */
+  readonly server: string;
+  /** An RCODE by its name, "no answer", or the system's error. */
+  readonly result: string;
+  /** Targets of CNAME records, in order. */
+  readonly aliases: readonly string[];
+  readonly addresses: readonly string[];
+}
+
+/** How a name was resolved where the flow begins, as the C library there does. */
+export interface NameLog {
+  readonly servers: readonly string[];
+  readonly search: readonly string[];
+  readonly ndots: number;
+  /** Found in /etc/hosts: no server was asked. */
+  readonly fromHosts: boolean;
+  readonly tries: readonly NameTry[];
+  /** In the order of the answer; empty: the name does not resolve. */
+  readonly addresses: readonly string[];
+}
+
+export type FactAnswer =
+  | { readonly kind: 'sockets'; readonly sockets: readonly ListeningSocket[] }
+  /** Null: there is no route. */
+  | { readonly kind: 'route'; readonly route: RouteFound | null }
+  | { readonly kind: 'names'; readonly log: NameLog }
+  /** It could not be looked at. */
+  | { readonly kind: 'failed'; readonly reason: string };
+
+/** A request with its answer: what travels between those who gather and those who explain. */
+export type Fact = readonly [FactRequest, FactAnswer];
+
+/** Facts as `explain` reads them: undefined where one is not known, and then noted in `missing` or `failures`. */
+export interface Facts {
+  sockets(place: Place, protocol: SocketProtocol): readonly ListeningSocket[] | undefined;
+  route(place: Place, destination: string): RouteFound | null | undefined;
+  names(place: Place, name: string, family: IPFamily | null): NameLog | undefined;
+  /** Requests that were made and have no answer yet. */
+  readonly missing: readonly FactRequest[];
+  /** Why requests that were made cannot be answered. */
+  readonly failures: readonly string[];
+}
+
+export function knownFacts(facts: Iterable<Fact>): Facts {
+  const known = new Map<string, FactAnswer>();
+  for (const [request, answer] of facts) known.set(factKey(request), answer);
+  const missing = new Map<string, FactRequest>();
+  const failures = new Set<string>();
+  const find = (request: FactRequest): FactAnswer | undefined => {
+    const key = factKey(request);
+    const answer = known.get(key);
+    if (!answer) missing.set(key, request);
+    if (answer?.kind === 'failed') failures.add(answer.reason);
+    return answer;
+  };
+  return {
+    sockets(place, protocol) {
+      const answer = find({ kind: 'sockets', place: ofNetwork(place), protocol });
+      return answer?.kind === 'sockets' ? answer.sockets : undefined;
+    },
+    route(place, destination) {
+      const answer = find({ kind: 'route', place: ofNetwork(place), destination });
+      return answer?.kind === 'route' ? answer.route : undefined;
+    },
+    names(place, name, family) {
+      const answer = find({ kind: 'names', place, name, family });
+      return answer?.kind === 'names' ? answer.log : undefined;
+    },
+    get missing() {
+      return [...missing.values()];
+    },
+    get failures() {
+      return [...failures];
+    },
+  };
+}
+
+export const factKey = (request: FactRequest): string => JSON.stringify(request);
+
+/** Pods of the host network share their node's sockets and routes. */
+function ofNetwork(place: Place): Place {
+  return place.kind === 'host-pod' ? { kind: 'node', node: place.node } : place;
+}

@@ -1,0 +1,201 @@
+import { createSocket } from 'node:dgram';
+import { decodeMessage } from '../dns/decode.ts';
+import { encodeMessage } from '../dns/encode.ts';
+import { CLASS_IN, rcodeName, TYPE } from '../dns/message.ts';
+import { inControlGroup } from '../kernel/control-group.ts';
+import { NETLINK_SOCK_DIAG, NetlinkSocket } from '../kernel/netlink/socket.ts';
+import { bindUdpIn, type NetnsRef } from '../kernel/netns.ts';
+import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { findRoute } from '../kernel/rtnetlink/routes.ts';
+import { listSockets } from '../kernel/sock-diag.ts';
+import { canonicalAddress, familyOf, formatAddress, type IPFamily } from '../lib/address.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { FactAnswer, FactRequest, ListeningSocket, NameLog, NameTry, Place } from './facts.ts';
+import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';
+
+/** A place as it is looked at on this machine. */
+export interface LocalPlace {
+  readonly netns: NetnsRef;
+  /** The control group that processes there are in, which eBPF programs tell them by; null: none of a node's. */
+  readonly controlGroup: string | null;
+  readonly resolvConf: () => string;
+  readonly hosts: () => string;
+}
+
+/** How long a name server's answer is waited for: those of a cluster answer within milliseconds. */
+const DNS_PATIENCE_MS = 1000;
+const TCP_LISTEN = 10;
+/** TCP_CLOSE: the state of a UDP socket that is connected to no peer. */
+const UDP_UNCONNECTED = 7;
+const RESPONSE_RCODES_THAT_MOVE_ON: ReadonlySet<string> = new Set([
+  'SERVFAIL',
+  'REFUSED',
+  'NOTIMP',
+  'FORMERR',
+]);
+
+/**
+ * Looks at sockets and routes through netlink, and resolves names by real questions from that place to its own name
+ * servers: nothing else is sent. Never rejects: what cannot be looked at is an answer of its own.
+ */
+export async function gatherFact(
+  request: FactRequest,
+  placeOf: (place: Place) => LocalPlace,
+): Promise<FactAnswer> {
+  try {
+    const place = placeOf(request.place);
+    switch (request.kind) {
+      case 'sockets':
+        return { kind: 'sockets', sockets: listeningSockets(place.netns, request.protocol) };
+      case 'route':
+        return { kind: 'route', route: routeFrom(place.netns, request.destination) };
+      case 'names':
+        return { kind: 'names', log: await resolveName(place, request.name, request.family) };
+    }
+  } catch (error) {
+    return {
+      kind: 'failed',
+      reason: `failed to read ${request.kind} of ${placeText(request.place)}: ${messageOf(error)}`,
+    };
+  }
+}
+
+export function placeText(place: Place): string {
+  switch (place.kind) {
+    case 'pod':
+    case 'host-pod':
+      return `pod ${place.name}`;
+    case 'node':
+      return `node ${place.node}`;
+    case 'host':
+      return place.name;
+  }
+}
+
+function listeningSockets(netns: NetnsRef, protocol: 'TCP' | 'UDP'): ListeningSocket[] {
+  using socket = new NetlinkSocket({ protocol: NETLINK_SOCK_DIAG, netns });
+  const wanted = protocol === 'TCP' ? TCP_LISTEN : UDP_UNCONNECTED;
+  return (['ipv4', 'ipv6'] as const).flatMap((family) =>
+    listSockets(socket, family, protocol === 'TCP' ? 'tcp' : 'udp', 1 << wanted)
+      .filter(({ state }) => state === wanted)
+      .map(({ local, localPort, v6Only }) => ({
+        address: canonicalAddress(local) ?? local,
+        port: localPort,
+        v6Only,
+      })),
+  );
+}
+
+function routeFrom(netns: NetnsRef, destination: string) {
+  using socket = openRouteSocket(netns);
+  const route = findRoute(socket, destination);
+  if (!route) return null;
+  return { type: route.type ?? 'unicast', via: route.via ?? null, source: route.source ?? null };
+}
+
+/** Resolves a name as glibc does (res_nsearch): full names one after the other, servers in turn for each. */
+async function resolveName(place: LocalPlace, name: string, family: IPFamily | null): Promise<NameLog> {
+  const settings = readResolverSettings(place.resolvConf());
+  const families = family === null ? (['ipv4', 'ipv6'] as const) : [family];
+  const known = addressesInHosts(place.hosts(), name).filter((address) =>
+    families.some((one) => one === familyOf(address)),
+  );
+  if (known.length > 0) return { ...settings, fromHosts: true, tries: [], addresses: known };
+  const tries: NameTry[] = [];
+  const result = (addresses: readonly string[]): NameLog => ({
+    ...settings,
+    fromHosts: false,
+    tries,
+    addresses,
+  });
+  for (const candidate of namesToAsk(name, settings)) {
+    let isDecided = false;
+    for (const server of settings.servers) {
+      const answers = await Promise.all(families.map((one) => ask(place, server, candidate, one)));
+      const addresses = answers.flatMap((answer) => answer.addresses);
+      const best = answers.find((answer) => answer.addresses.length > 0) ?? answers[0];
+      if (!best) continue;
+      tries.push({ ...best, addresses });
+      if (addresses.length > 0) return result(addresses);
+      isDecided = best.isAnswered;
+      if (isDecided && !RESPONSE_RCODES_THAT_MOVE_ON.has(best.result)) break;
+    }
+    // Servers that do not answer one name are not asked for the next.
+    if (!isDecided) break;
+  }
+  return result([]);
+}
+
+interface Asked extends NameTry {
+  readonly isAnswered: boolean;
+}
+
+function ask(place: LocalPlace, server: string, name: string, family: IPFamily): Promise<Asked> {
+  const type = family === 'ipv4' ? TYPE.A : TYPE.AAAA;
+  const nothing = { name, server, aliases: [], addresses: [], isAnswered: false };
+  return new Promise((resolve) => {
+    const isV6 = server.includes(':');
+    const socket = createSocket(isV6 ? 'udp6' : 'udp4');
+    const finish = (asked: Asked) => {
+      clearTimeout(timer);
+      socket.removeAllListeners();
+      socket.on('error', () => {});
+      socket.close();
+      resolve(asked);
+    };
+    const fail = (error: unknown) => finish({ ...nothing, result: codeText(error) });
+    const timer = setTimeout(() => finish({ ...nothing, result: 'no answer' }), DNS_PATIENCE_MS);
+    const id = 1 + (Math.floor(performance.now()) % 0xffff);
+    socket.on('error', fail);
+    socket.on('message', (bytes) => {
+      const reply = decodeMessage(bytes);
+      if (reply?.id !== id || !reply.response) return;
+      const aliases = reply.answers.flatMap(({ type: one, data }) =>
+        one === TYPE.CNAME && 'target' in data ? data.target : [],
+      );
+      const addresses = reply.answers.flatMap(({ type: one, data }) =>
+        one === type && data instanceof Uint8Array ? formatAddress(data) : [],
+      );
+      finish({ name, server, result: rcodeName(reply.rcode), aliases, addresses, isAnswered: true });
+    });
+    try {
+      const make = () => bindUdpIn(place.netns, isV6 ? '::' : '0.0.0.0', 0);
+      const { controlGroup } = place;
+      const fd = controlGroup === null ? make() : inControlGroup(controlGroup, make);
+      socket.bind({ fd, exclusive: true }, () =>
+        socket.connect(53, server, (error?: Error | null) => {
+          if (error) fail(error);
+          else socket.send(question(id, name, type));
+        }),
+      );
+    } catch (error) {
+      fail(error);
+    }
+  });
+}
+
+function question(id: number, name: string, type: number): Buffer {
+  return encodeMessage({
+    header: {
+      id,
+      response: false,
+      opcode: 0,
+      authoritative: false,
+      truncated: false,
+      recursionDesired: true,
+      recursionAvailable: false,
+      authenticData: false,
+      checkingDisabled: false,
+      rcode: 0,
+    },
+    question: { name, type, class: CLASS_IN },
+    answers: [],
+    authorities: [],
+    additionals: [],
+    edns: null,
+  });
+}
+
+function codeText(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : messageOf(error);
+}
