@@ -69,7 +69,7 @@ export const QUESTIONS: readonly QuestionRow[] = [
   row('an external IP of the wire that no node announces', 'outside', `${UNUSED_ON_WIRE}:80`, 'silence'),
   row('a cluster IP from outside', 'outside', `${ip('web')}:80`, 'unreachable'),
   row('a pod from outside', 'outside', 'pod/web-1:8080', 'unreachable'),
-  row('a node port of no Service', 'outside', 'NODE1:30999', 'refused'),
+  row('a node port of no Service', 'outside', 'NODE1:30005', 'refused'),
   row('an address outside without a default route', 'client', '198.51.100.9:80', 'unreachable'),
   row('a name that does not exist', 'client', 'wbe.lab', 'unresolved', { says: /wbe\.lab/ }),
   row('the name of a Service elsewhere', 'client', 'api', 'unresolved', { says: /api\.lab/ }),
