@@ -26,7 +26,7 @@ export const command = defineCommand({
   name: 'check',
   summary: 'send packets through every kind of Service and compare the results',
   description: [
-    'Checks that Services work: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, rejections and drops with a table of expectations, and with the decisions of the nodes and of "explain". Removes everything that it created. The exit status is 0 if all agree.',
+    'Checks that the nodes carry Services as they should: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. "explain" is asked of each flow before its first packet: what it says of the outcome, the servers and the client address that each of them sees must be what happens. Removes what it created. The exit status is 0 when all agree.',
   ],
   arguments: [],
   options: {
@@ -132,12 +132,13 @@ async function verify(state: ClusterState): Promise<(Drift & { node: string })[]
   return found;
 }
 
-function differenceText({ flow, mode, expected, seen, decided, explained }: FlowResult): string {
+function differenceText(result: FlowResult): string {
+  const { flow, mode, expected, seen, decided, explained, sourceProblem } = result;
   return `✗ ${flow} (${mode})
     expected   ${expected}
     seen       ${seen}
     decided    ${decided}
-    explained  ${explained}
+    explained  ${explained}${sourceProblem === null ? '' : `\n    source     ${sourceProblem}`}
 `;
 }
 

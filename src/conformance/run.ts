@@ -24,6 +24,8 @@ export interface FlowResult {
   readonly seen: string;
   readonly decided: string;
   readonly explained: string;
+  /** Where a server saw another client's address than "explain" had said; null: nowhere. */
+  readonly sourceProblem: string | null;
   readonly ok: boolean;
   /** The documented difference of the mode that applies here. */
   readonly difference: string | null;
@@ -89,8 +91,11 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: numbe
   const mode = oracle.mode(node);
   const { expected, difference } = expectationIn(mode, flow);
   const [verdict] = await oracle.decide(node, [packetOf(flow)]);
+  // Before the first packet: what was seen must not help to explain it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
-  const seen = await send(layout, flow, expected, mode, paceMs);
+  const sightings: Sighting[] = [];
+  const seen = await send(layout, flow, expected, mode, paceMs, (sighting) => sightings.push(sighting));
+  const sourceProblem = findSourceProblem(layout, explanation, sightings);
   const decided = decidedText(layout, flow, verdict);
   const explained = explainedText(layout, explanation);
   const wanted = expectationText(flow.expected, true);
@@ -101,7 +106,9 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: numbe
     seen,
     decided,
     explained,
+    sourceProblem,
     ok:
+      sourceProblem === null &&
       seen === expectationText(expected, true) &&
       decided === wanted &&
       explained === expectationText(flow.expected, false),
@@ -116,6 +123,7 @@ async function send(
   expected: Expectation,
   mode: Mode,
   paceMs: number,
+  onAnswer: (sighting: Sighting) => void,
 ): Promise<string> {
   const probe = flow.protocol === 'TCP' ? probeTcp : probeUdp;
   const target = {
@@ -135,6 +143,7 @@ async function send(
       return `answered by the server of another port (${outcome.message})`;
     }
     servers.add(outcome.server);
+    onAnswer({ server: outcome.server, client: outcome.client });
     sources.add(sourceOf(layout, flow, expected, outcome, mode));
     if (expected.action !== 'forward') break;
     const enough = flow.sticky ? tries >= 8 : expected.servers.every((name) => servers.has(name));
@@ -153,7 +162,26 @@ async function send(
   return forwardText(seen, [...sources].join(' and '));
 }
 
-/** Returns the source that the server saw: the client, the node, or an address that is neither. */
+/** The client's address as a server saw it. */
+interface Sighting {
+  readonly server: string;
+  readonly client: string;
+}
+
+function findSourceProblem(
+  layout: Layout,
+  { endpoints }: Explanation,
+  sightings: readonly Sighting[],
+): string | null {
+  for (const { server, client } of sightings) {
+    const said = endpoints.find(({ address }) => serverAt(layout, address) === server)?.clientSeen ?? null;
+    // Null: it says that it cannot know.
+    if (said !== null && said !== client) return `${server} sees ${client}, explained ${said}`;
+  }
+  return null;
+}
+
+/** Whom the server saw: the client, the node, or an address that is neither. */
 function sourceOf(
   layout: Layout,
   flow: Flow,

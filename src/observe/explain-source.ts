@@ -24,10 +24,25 @@ export function sourceSeenBehind(
     const isHere = nodeAt(view, endpoint.ip)?.metadata?.name === node;
     return isHere && origin.kind !== 'node' ? packet.source : localSource(view, node, endpoint.ip);
   }
-  // A process gets its source when it connects: by then eBPF mode has put the endpoint in, for the sockets of pods.
-  if (origin.kind === 'node')
-    return localSource(view, node, mode === 'ebpf' && origin.pod ? endpoint.ip : packet.destination);
+  if (origin.kind === 'node') return chosenSource(view, origin, node, packet.destination, endpoint.ip);
   return sourceSeenAt(view, origin, node, packet.source, endpoint.ip);
+}
+
+/**
+ * A process on the node gets its source address when it connects. In eBPF mode the endpoint has been put in by then for
+ * processes of pods; whether the node's others are seen depends on their control group.
+ */
+function chosenSource(
+  view: ExplainView,
+  { pod }: Origin,
+  node: string,
+  service: string,
+  endpoint: string,
+): string | null {
+  const toService = localSource(view, node, service);
+  if (view.mode(node) !== 'ebpf') return toService;
+  const toEndpoint = localSource(view, node, endpoint);
+  return pod || toService === toEndpoint ? toEndpoint : null;
 }
 
 /** The address that the host with an address sees as the client's, where no Service is involved. */
