@@ -33,7 +33,7 @@ async function explainView(
   hosts: readonly LinkHost[],
   facts: readonly Fact[],
 ): Promise<ExplainView> {
-  // The agent follows its own node's pods only; a person's question is worth one list.
+  // The agent watches only its own node's pods; a list per question is cheap enough.
   const [pods, leases] = await Promise.all([
     client.list(RESOURCES.pods).then(({ items }) => items),
     client

@@ -3,48 +3,65 @@ import { requireRoot } from '../cluster/requirements.ts';
 import { requireCluster } from '../cluster/state.ts';
 import { renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
-import { choice, flag, usageError } from './options.ts';
+import { choice, flag, text, usageError } from './options.ts';
+import { answerWhoCan, renderReach } from './who-can.ts';
 
 export const command = defineCommand({
   name: 'explain',
   summary: 'explain the path of a packet, and why it fails',
   description: [
-    'Explains what would happen to a packet: whether a process takes it, at which endpoints and with what odds; and, where it fails, why and what to change. Looks at the objects, the forwarding table of the node, the routes, the sockets that listen at the end, and the network policies; where something cannot be looked at, the verdict is UNKNOWN. Of the packet nothing is sent; a name is looked up from FROM by the name servers there.',
-    'The exit status is 0 when the packet would be delivered at every endpoint.',
+    'Explains what would happen to a packet: which endpoints may get it, with their probabilities, and whether a process accepts it there; if the packet would not be delivered, it also prints the reason and the fix. Checks the objects, the forwarding table of the node, routes, listening sockets and network policies; the verdict is UNKNOWN if something cannot be checked. Does not send the packet. Names are resolved from FROM, by its own name servers.',
+    'The exit status is 0 if every endpoint would accept the packet.',
   ],
   arguments: [
     {
       name: 'FROM',
+      optional: true,
       help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME, outside, or an address',
     },
     {
       name: 'TO',
-      help: 'svc/NAME, pod/NAME, deploy/NAME, NAMESPACE/NAME, node/NAME, outside, a DNS name, a URL, or an address; then :PORT (the only TCP port where none is given) and /PROTOCOL',
+      optional: true,
+      help: 'svc/NAME, pod/NAME, deploy/NAME, NAMESPACE/NAME, node/NAME, outside, a DNS name, a URL, or an address; then :PORT (default: the only TCP port) and /PROTOCOL',
     },
   ],
   synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]'],
   options: {
     name: NAME_OPTION,
-    verbose: flag('print every step, with the rule or map key behind it', { short: 'v' }),
+    verbose: flag('print every step, with its rule or map key', { short: 'v' }),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     output: choice('FORMAT', ['text', 'json'], 'text', 'text, or one JSON object', { short: 'o' }),
     json: flag('the same as -o json'),
+    'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
   },
   examples: [
     'explain client svc/hello',
     'explain client http://hello/ -6',
     'explain outside node/node-1:30080/UDP --verbose',
+    'explain --who-can shop/web-0:8080',
   ],
-  async run({ options, args: [from = '', to = ''] }, output) {
-    requireRoot('explain');
+  async run({ options, args }, output) {
+    const target = options['who-can'];
+    const [from, to] = args;
+    if (target !== null && args.length > 0)
+      throw usageError('explain', '--who-can does not take FROM and TO');
     if (options.ipv4 && options.ipv6) throw usageError('explain', 'use one of -4 and -6');
-    const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
-    const state = requireCluster(options.name);
-    const explanation = await createFlowExplainer(state).explain({ from, to, family });
-    const text = options.verbose ? renderExplanation : renderShort;
     const isJson = options.json || options.output === 'json';
-    output.out(isJson ? `${JSON.stringify(explanation, null, 2)}\n` : text(explanation));
+    if (target !== null) {
+      requireRoot('explain');
+      const reach = await answerWhoCan(requireCluster(options.name), target);
+      output.out(isJson ? `${JSON.stringify(reach, null, 2)}\n` : renderReach(reach));
+      return 0;
+    }
+    if (from === undefined || to === undefined)
+      throw usageError('explain', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
+    requireRoot('explain');
+    const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
+    const explainer = createFlowExplainer(requireCluster(options.name));
+    const explanation = await explainer.explain({ from, to, family });
+    const render = options.verbose ? renderExplanation : renderShort;
+    output.out(isJson ? `${JSON.stringify(explanation, null, 2)}\n` : render(explanation));
     return explanation.verdict === 'delivered' ? 0 : 1;
   },
 });

@@ -6,12 +6,12 @@ import { askAgent } from './agent-client.ts';
 import { linkHosts, localPlace } from './places.ts';
 import type { ClusterState } from './state.ts';
 
-/** Enough for a name, a route, the node of the tables, the sockets behind them, and the way of a question to the DNS. */
+/** Enough for a name, a route, the node of the tables, the sockets, and the path of a DNS question. */
 const MAX_ROUNDS = 12;
 
-/** Explains flows of a local cluster. Facts that were gathered are kept: make a new one for each question that stands alone. */
+/** Explains flows of a local cluster. It keeps the facts that it collects, so create one for each independent question. */
 export interface FlowExplainer {
-  /** Throws as `explain` of src/observe does, and where the agent of a node does not run. */
+  /** Throws the errors of `explain` in src/observe, and FairleadError if the agent of a node is not running. */
   explain(request: ExplainRequest): Promise<Explanation>;
 }
 
@@ -52,7 +52,7 @@ export function createFlowExplainer(state: ClusterState): FlowExplainer {
   };
 }
 
-/** Of facts that an earlier question needed, those that this one may need: the others would only make the request large. */
+/** Returns whether a fact of an earlier question may be needed for this one; others would only make the request large. */
 function isUseful(request: FactRequest, to: string): boolean {
   switch (request.kind) {
     case 'sockets':

@@ -8,7 +8,7 @@ import type { LocalPlace } from '../observe/gather-facts.ts';
 import { cgroupParent } from './processes.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
-/** The hosts on a local cluster's wire that are not nodes. */
+/** Returns the hosts on a local cluster's wire that are not nodes. */
 export function linkHosts(state: ClusterState): LinkHost[] {
   return [
     { name: 'outside', addresses: state.outsideAddresses },
@@ -17,7 +17,7 @@ export function linkHosts(state: ClusterState): LinkHost[] {
   ];
 }
 
-/** The resolv.conf that processes on a node get from `fairlead exec`. */
+/** Renders the resolv.conf of processes that `fairlead exec` runs on a node. */
 export function nodeResolvConf({ dnsAddresses, clusterDomain }: ClusterState): string {
   const lines = [
     ...dnsAddresses.map((address) => `nameserver ${address}`),
@@ -27,13 +27,13 @@ export function nodeResolvConf({ dnsAddresses, clusterDomain }: ClusterState): s
   return `${lines.join('\n')}\n`;
 }
 
-/** The process that holds a pod's namespaces. Throws where the pod does not run. */
+/** Returns the process that holds a pod's namespaces. Throws if the pod is not running. */
 export function pausePid(state: ClusterState, node: string, uid: string): number {
   const file = join(clusterPaths(state.name).nodeState(node), 'pods', uid, 'sandbox.json');
   return (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid;
 }
 
-/** Where a place of a local cluster is looked at. Throws for a pod that does not run. */
+/** Returns the namespaces and files of a place in a local cluster. Throws if the pod is not running. */
 export function localPlace(state: ClusterState, place: Place): LocalPlace {
   const ofMachine = {
     resolvConf: () => readOptionalFile('/etc/resolv.conf') ?? '',

@@ -24,7 +24,7 @@ export interface FlowResult {
   readonly seen: string;
   readonly decided: string;
   readonly explained: string;
-  /** Where a server saw another client's address than "explain" had said; null: nowhere. */
+  /** A server that saw another client address than `explain` had named; null: none. */
   readonly sourceProblem: string | null;
   readonly ok: boolean;
   /** The documented difference of the mode that applies here. */
@@ -91,7 +91,7 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: numbe
   const mode = oracle.mode(node);
   const { expected, difference } = expectationIn(mode, flow);
   const [verdict] = await oracle.decide(node, [packetOf(flow)]);
-  // Before the first packet: what was seen must not help to explain it.
+  // Before the first packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const sightings: Sighting[] = [];
   const seen = await send(layout, flow, expected, mode, paceMs, (sighting) => sightings.push(sighting));
@@ -162,7 +162,7 @@ async function send(
   return forwardText(seen, [...sources].join(' and '));
 }
 
-/** The client's address as a server saw it. */
+/** The client address that a server saw. */
 interface Sighting {
   readonly server: string;
   readonly client: string;
@@ -175,7 +175,7 @@ function findSourceProblem(
 ): string | null {
   for (const { server, client } of sightings) {
     const said = endpoints.find(({ address }) => serverAt(layout, address) === server)?.clientSeen ?? null;
-    // Null: it says that it cannot know.
+    // Null: unknown to `explain`.
     if (said !== null && said !== client) return `${server} sees ${client}, explained ${said}`;
   }
   return null;

@@ -44,7 +44,7 @@ export interface InetSocket {
   readonly remotePort: number;
   /** Number of net/tcp_states.h; 1 is established. */
   readonly state: number;
-  /** An IPv6 socket that takes no IPv4 (IPV6_V6ONLY); the kernel says it of sockets without a peer. */
+  /** An IPv6 socket that does not accept IPv4 (IPV6_V6ONLY); reported for sockets without a peer. */
   readonly v6Only: boolean;
   /** Identifies the socket: struct inet_diag_sockid with its cookie. */
   readonly id: Uint8Array;

@@ -5,28 +5,28 @@ import { hostAt, nameOf, nodeAt, placeOfPod, podAt } from './explain-places.ts';
 import type { Arrival, Cause, ExplainView } from './explain-view.ts';
 import type { ListeningSocket, Place } from './facts.ts';
 
-/** The end of a flow, as the last node that translates it sends it there. */
+/** The destination of a packet after translation. */
 export interface Destined {
   readonly address: string;
   readonly port: number;
   readonly protocol: Protocol;
-  /** The Service whose endpoint it is; null: none. */
+  /** The Service of the endpoint; null: none. */
   readonly service: Service | null;
   /** Index of the Service's port; -1: unknown. */
   readonly portIndex: number;
 }
 
-/** What a packet meets at its destination. */
+/** The outcome of a packet at its destination. */
 export interface Arrived {
   readonly arrival: Arrival;
   readonly text: string;
-  /** Null where it is answered. */
+  /** Null: a process accepts the packet. */
   readonly cause: Cause | null;
 }
 
 export const isLoopback = (address: string) => address.startsWith('127.') || address === '::1';
 
-/** Follows a packet from a node to the host or pod that has the address, and looks at what listens there. */
+/** Follows a packet from a node to the host or pod that has the address, and checks the sockets there. */
 export function arriveFrom(view: ExplainView, node: string, to: Destined): Arrived {
   const { address } = to;
   const here: Place = { kind: 'node', node };
@@ -41,7 +41,7 @@ export function arriveFrom(view: ExplainView, node: string, to: Destined): Arriv
   return arriveByRoute(view, node, to, podNetworkNode(view, address));
 }
 
-/** An address that is no known host's: the routes say whether anything can have it. */
+/** Follows the routes to an address that no known host has. */
 function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: string | null): Arrived {
   const { address } = to;
   const place: Place = { kind: 'node', node };
@@ -66,11 +66,11 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
   const text =
     peer === null
       ? `no host on the link of ${node} has ${address}`
-      : `${address} lies in the pod network of ${node}, but no pod has it`;
-  return failed('unanswered', text, null, null, 'use an address that a pod, node or host has');
+      : `${address} is in the pod network of ${node}, but no pod has it`;
+  return failed('unanswered', text, null, null, 'use the address of a pod, node or host');
 }
 
-/** The node whose pods' network an address lies in, or null. */
+/** Returns the node whose pod network contains an address, or null. */
 function podNetworkNode(view: ExplainView, address: string): string | null {
   for (const { metadata, spec } of view.nodes()) {
     for (const text of spec?.podCIDRs ?? []) {
@@ -82,24 +82,24 @@ function podNetworkNode(view: ExplainView, address: string): string | null {
   return null;
 }
 
-/** Whether a process in a network namespace takes what is sent to an address that it has. */
+/** Checks whether a process in a network namespace accepts packets to one of its addresses. */
 export function arriveAt(view: ExplainView, place: Place, label: string, to: Destined): Arrived {
   const { address, port, protocol } = to;
-  if (protocol === 'SCTP') return unknown(`whether anything listens for SCTP in ${label} is not looked at`);
+  if (protocol === 'SCTP') return unknown(`SCTP servers in ${label} are not checked`);
   const sockets = view.facts.sockets(place, protocol);
-  if (sockets === undefined) return unknown(`what listens in ${label} is not known`);
+  if (sockets === undefined) return unknown(`the listening sockets of ${label} are not known`);
   const at = sockets.filter((socket) => socket.port === port);
   if (at.some((socket) => takes(socket, address))) {
     return {
       arrival: 'answered',
-      text: `a process in ${label} listens on port ${port}/${protocol}`,
+      text: `a process of ${label} listens on port ${port}/${protocol}`,
       cause: null,
     };
   }
   return { arrival: 'refused', ...whyNothingTakesIt(sockets, at, label, to) };
 }
 
-/** Whether a socket takes what is sent to an address: bound to it, or to all of its family. */
+/** Returns whether a socket accepts packets to an address. */
 export function takes(socket: ListeningSocket, address: string): boolean {
   if (socket.address === address || socket.address === `::ffff:${address}`) return true;
   if (socket.address === '::') return address.includes(':') || !socket.v6Only;
@@ -115,7 +115,7 @@ function whyNothingTakesIt(
   const object = label.startsWith('pod ') ? `P${label.slice(1)}` : null;
   const bound = [...new Set(atPort.map((socket) => socket.address))];
   if (bound.length > 0) {
-    const text = `the process in ${label} listens on ${bound.map((ip) => hostPort({ ip, port })).join(', ')} only, not on ${address}`;
+    const text = `the process of ${label} listens on ${bound.map((ip) => hostPort({ ip, port })).join(', ')} only, not on ${address}`;
     const every = address.includes(':') ? '::' : '0.0.0.0';
     return {
       text,

@@ -33,13 +33,13 @@ export type Destination =
       readonly found: false;
       readonly steps: readonly ExplainStep[];
       readonly causes: readonly Cause[];
-      /** Name servers that were asked and did not answer. */
+      /** Name servers that did not answer. */
       readonly silentServers: readonly string[];
     };
 
 /**
- * Finds what TO means where FROM is; null while facts for that are missing. Throws FairleadError for objects that do
- * not exist and for ports that have to be named.
+ * Resolves TO as FROM sees it; null while facts are missing. Throws FairleadError for objects that do not exist and for
+ * missing ports.
  */
 export function findDestination(
   view: ExplainView,
@@ -85,7 +85,7 @@ interface Context {
   readonly family: IPFamily | null;
 }
 
-/** "shop/web" where no pod but a Service is called so. */
+/** Returns the Service "shop/web" if there is no pod of this name. */
 function serviceMeant(view: ExplainView, { namespace, name }: Target): Service | null {
   const isNamed = ({ metadata }: Pod | Service) =>
     metadata?.namespace === namespace && metadata?.name === name;
@@ -147,7 +147,7 @@ function toService(context: Context, service: Service): Destination | null {
 function toName(context: Context, name: string): Destination | null {
   const { view, origin, family } = context;
   if (!origin.place) {
-    return failure(`how ${origin.label} resolves ${name} is not known`, null, null, 'use an address');
+    return failure(`the resolver of ${origin.label} is not known`, null, null, 'use an address');
   }
   const log = view.facts.names(origin.place, name, family);
   if (!log) return null;
@@ -163,7 +163,7 @@ function toName(context: Context, name: string): Destination | null {
   return { found: false, steps, ...nameFailure(view, origin, name, log) };
 }
 
-/** Picks an address of the wanted family, of one that FROM has. */
+/** Returns the address of an IP family that FROM has. */
 function choose(
   context: Context,
   addresses: readonly string[],
@@ -180,7 +180,13 @@ function choose(
     const has = addresses.length > 0 ? `only ${addresses.join(', ')}` : 'no address';
     const wanted = family === null ? '' : `; ${familyName(family)} was asked for`;
     const text = `${label} has ${has}, and ${origin.label} has ${origin.addresses.join(', ') || 'none'}${wanted}`;
-    return failure(text, step.object, step.ruleOrKey, 'give both an address of one family', step.ruleOrKey);
+    return failure(
+      text,
+      step.object,
+      step.ruleOrKey,
+      'give both an address of the same family',
+      step.ruleOrKey,
+    );
   }
   const others = addresses.filter((candidate) => candidate !== address);
   const text = `${label} is ${address}${others.length > 0 ? ` (also ${others.join(', ')})` : ''}`;
@@ -205,7 +211,7 @@ function toAddress(
   const wanted = target.port === null ? ports : ports.filter(({ name }) => name === target.port);
   const numbers = new Set(wanted.map(({ containerPort }) => containerPort));
   if (numbers.size === 0 && target.port === null && pod && protocol !== 'SCTP') {
-    // Ports need not be listed: where a process listens on one port only, that is meant.
+    // Pods need not list their ports: if processes listen on one port only, use that.
     const place = placeOfPod(pod);
     const sockets = place && view.facts.sockets(place, protocol);
     if (place && !sockets) return null;

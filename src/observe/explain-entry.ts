@@ -6,11 +6,11 @@ import { hostAt, nameOf, nodeAt, podAt } from './explain-places.ts';
 import type { Cause, ExplainStep, ExplainVerdict, ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
-/** Where a packet goes first. */
+/** The first hop of a packet. */
 export type Entered =
   /** It enters the Service rules of a node. */
   | { readonly kind: 'node'; readonly node: string; readonly steps: readonly ExplainStep[] }
-  /** It does not leave the place, or goes to a neighbour that is not a node: no table is involved. */
+  /** It stays in its network namespace, or goes to a neighbour that is not a node: no table is involved. */
   | {
       readonly kind: 'itself';
       readonly place: Place;
@@ -25,7 +25,7 @@ export type Entered =
       readonly causes: readonly Cause[];
     };
 
-/** Follows a packet from where it begins to the node whose Service rules it enters. */
+/** Follows a packet from its origin to the node whose Service rules it enters. */
 export function enter(view: ExplainView, origin: Origin, address: string): Entered {
   const { place, label } = origin;
   const isOwn = isLoopback(address) || origin.addresses.includes(address);
@@ -41,7 +41,7 @@ export function enter(view: ExplainView, origin: Origin, address: string): Enter
   if (origin.node !== null) return { kind: 'node', node: origin.node, steps: [] };
   if (route.via === null) {
     const silence = silenceCauses(view, address);
-    if (silence.length > 0) return stopped('dropped', `no node answers for ${address} on the link`, silence);
+    if (silence.length > 0) return stopped('dropped', `no node announces ${address} on the link`, silence);
   }
   const next = route.via ?? address;
   const step = entryStep(view, address);
@@ -60,20 +60,21 @@ function stopped(verdict: ExplainVerdict, reason: string, causes: readonly Cause
   return { kind: 'stopped', verdict, reason, steps: [], causes };
 }
 
-/** An address that nothing is known of: it enters where the destination is, or is announced. */
+/** An unknown host: its packets enter through the node of the destination, or the node that announces it. */
 function withoutPlace(view: ExplainView, address: string): Entered {
   const silence = silenceCauses(view, address);
-  if (silence.length > 0) return stopped('dropped', `no node answers for ${address} on the link`, silence);
+  if (silence.length > 0) return stopped('dropped', `no node announces ${address} on the link`, silence);
   const owner = nodeAt(view, address);
   const entry = owner ? nameOf(owner) : (view.entryNode?.(address) ?? podAt(view, address)?.spec?.nodeName);
   const any = [...view.nodes()].map(nameOf);
   const node = entry ?? any.find((name) => view.map(name)) ?? any[0];
-  if (node === undefined) return stopped('unknown', 'the node that it enters by is not known', []);
+  if (node === undefined)
+    return stopped('unknown', 'the node that the packet enters through is not known', []);
   const step = entryStep(view, address);
   return { kind: 'node', node, steps: step === null ? [] : [step] };
 }
 
-/** How packets from outside find the node of a load-balancer address; null where nothing is known of that. */
+/** Describes how packets from outside reach the node of a load-balancer address; null: unknown. */
 function entryStep(view: ExplainView, address: string): ExplainStep | null {
   const node = view.entryNode?.(address) ?? null;
   if (node === null) return null;
@@ -91,11 +92,11 @@ function noRouteCause(view: ExplainView, { label, kind }: Origin, address: strin
   if (service && kind !== 'pod') {
     const isClusterIp = service.spec?.clusterIPs?.includes(address) === true;
     return {
-      text: isClusterIp ? `${text}: cluster IPs are reached from inside the cluster` : text,
+      text: isClusterIp ? `${text}: cluster IPs are reachable only inside the cluster` : text,
       object: `Service ${nameOf(service)}`,
       field: isClusterIp ? 'spec.type' : 'spec.externalIPs',
       fix: isClusterIp
-        ? 'set it to NodePort or LoadBalancer, or add a route to the cluster IPs by a node'
+        ? 'set it to NodePort or LoadBalancer, or add a route to the cluster IPs through a node'
         : `route ${address} to a node`,
     };
   }
@@ -103,16 +104,21 @@ function noRouteCause(view: ExplainView, { label, kind }: Origin, address: strin
   if (pod && kind !== 'pod') {
     const name = nameOf(pod);
     return {
-      text: `${text}: pods are reached from inside the cluster`,
+      text: `${text}: pods are reachable only inside the cluster`,
       object: `Pod ${name}`,
       field: null,
-      fix: 'make a Service of type NodePort or LoadBalancer for it',
+      fix: 'create a Service of type NodePort or LoadBalancer for it',
     };
   }
-  return { text, object: null, field: 'routes', fix: 'use an address that can be reached from there' };
+  return {
+    text,
+    object: null,
+    field: 'routes',
+    fix: 'use an address that is reachable from there, or add a route',
+  };
 }
 
-/** Nothing on the link has the address. */
+/** Explains that no host on the link has the address. */
 function unannouncedCause(view: ExplainView, address: string): Cause {
   const service = serviceAt(view, address);
   if (!service) {
@@ -129,12 +135,12 @@ function unannouncedCause(view: ExplainView, address: string): Cause {
     object: `Service ${nameOf(service)}`,
     field: isExternal ? 'spec.externalIPs' : 'status.loadBalancer.ingress',
     fix: isExternal
-      ? 'route it to a node yourself, or use type LoadBalancer, whose addresses are announced'
-      : 'let the load balancer that gave the address announce it',
+      ? 'add a route to it through a node, or use type LoadBalancer, whose addresses are announced'
+      : 'check the load balancer that allocated the address: it does not announce it',
   };
 }
 
-/** Why packets to one of Fairlead's load-balancer addresses enter nowhere; empty where they do, or it is none of them. */
+/** Returns the reasons why packets from outside do not reach any node for one of Fairlead's load-balancer addresses. */
 function silenceCauses(view: ExplainView, address: string): Cause[] {
   const service = serviceAt(view, address);
   if (!service || !allocatedAddresses(service).includes(address)) return [];

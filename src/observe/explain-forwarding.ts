@@ -85,7 +85,7 @@ export function endpointStep(
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
-/** What the servers see as the client; `mode` null: as in most modes. */
+/** Describes the source address that the servers see; `mode` null: unknown, as in most modes. */
 export function sourceStep(
   mode: Mode | null,
   map: ServiceMap,
@@ -103,7 +103,7 @@ export function sourceStep(
   }
   const hairpin = candidates.find((candidate) => candidate.hairpin);
   if (hairpin && mode && modeDiffers(mode, 'hairpin-keeps-source')) {
-    const text = `source kept: ${packet.source} sees itself as the client where it is its own endpoint`;
+    const text = `source kept: ${packet.source} sees itself as the client if it is chosen as the endpoint`;
     return { object, ruleOrKey: `${mode} mode`, text };
   }
   if (!hairpin && candidates.every(({ masquerade }) => masquerade) && !isKept) {
@@ -130,7 +130,7 @@ export function sourceStep(
   };
 }
 
-/** Where a node sends packets to an endpoint. */
+/** Describes the next hop of a node's packets to an endpoint. */
 export function nextHop(view: ExplainView, map: ServiceMap, ip: string, nodeName: string | null): string {
   const owner = nodeAt(view, ip)?.metadata?.name;
   if (owner === map.node.name) return 'this node itself';

@@ -5,14 +5,14 @@ import { noEndpoints } from './explain-pods.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 import type { NameLog, NameTry } from './facts.ts';
 
-/** The questions that were asked for a name, a step each, with the aliases that the answer goes through. */
+/** Describes each question to a name server as a step, with the aliases in its answer. */
 export function nameSteps(name: string, log: NameLog): ExplainStep[] {
   const base = { object: null, ruleOrKey: null };
   if (log.fromHosts) {
     return [{ ...base, text: `${name} is ${log.addresses.join(', ')}`, ruleOrKey: '/etc/hosts' }];
   }
   if (log.servers.length === 0)
-    return [{ ...base, text: `no name server to ask for ${name}`, ruleOrKey: 'resolv.conf' }];
+    return [{ ...base, text: `no name server is configured`, ruleOrKey: 'resolv.conf' }];
   return log.tries.map((one) => ({
     ...base,
     ruleOrKey: `DNS ${one.name}, asked of ${one.server}`,
@@ -26,11 +26,11 @@ function tryText({ result, aliases, addresses }: NameTry): string {
   return `${alias}${result === 'NOERROR' ? 'no address of that family' : result}`;
 }
 
-/** Why a name does not resolve where the flow begins. */
+/** The reasons why a name does not resolve at the origin of a flow. */
 export interface NameFailure {
-  /** The likeliest first. */
+  /** The most likely first. */
   readonly causes: readonly Cause[];
-  /** The servers to blame: they were asked, and do not answer. */
+  /** The name servers that did not answer, if that is the cause. */
   readonly silentServers: readonly string[];
 }
 
@@ -45,7 +45,7 @@ export function nameFailure(view: ExplainView, origin: Origin, name: string, log
       text: `no name server answers: ${servers.join(', ')}`,
       object: null,
       field: '/etc/resolv.conf nameserver',
-      fix: 'let the pod reach its name servers, port 53 over UDP and TCP',
+      fix: 'allow the pod to reach its name servers, port 53 over UDP and TCP',
     };
     const silent = unanswered.filter(({ result }) => result === 'no answer').map(({ server }) => server);
     return { causes: [cause], silentServers: [...new Set(silent)] };
@@ -59,7 +59,7 @@ export function nameFailure(view: ExplainView, origin: Origin, name: string, log
 const isAnswer = (result: string) => /^[A-Z]+$/.test(result) && !result.startsWith('E');
 const isFound = ({ tries }: NameLog) => tries.some(({ result }) => result === 'NOERROR');
 
-/** Whether one of the servers knows the names of Services. */
+/** Returns whether one of the servers knows the names of Services. */
 function asksClusterDns(view: ExplainView, { servers }: NameLog): boolean {
   const known = new Set<string>();
   for (const { metadata, spec } of view.services()) {
@@ -73,20 +73,20 @@ function asksClusterDns(view: ExplainView, { servers }: NameLog): boolean {
   for (const { metadata } of view.nodes()) {
     for (const address of view.map(metadata?.name ?? '')?.node.ownServiceAddresses ?? []) known.add(address);
   }
-  // Without a Service for it, the cluster's DNS is not known here, and its names may be served by any server.
+  // Without such a Service the address of the cluster's DNS is unknown, and any server may know the names.
   return known.size === 0 || servers.some((server) => known.has(server));
 }
 
 function foreignResolver({ pod, label }: Origin, name: string, { servers, tries }: NameLog): Cause {
-  const asked = servers.length === 0 ? 'none' : servers.join(', ');
+  const asked = servers.length === 0 ? 'no name server' : servers.join(', ');
   const results = [...new Set(tries.map(({ result }) => result))].join(', ');
-  const text = `${name} is asked of ${asked}, not of the cluster's DNS${results ? `: ${results}` : ''}`;
+  const text = `${name} is resolved by ${asked}, not by the cluster's DNS${results ? `: ${results}` : ''}`;
   if (!pod) {
     return {
       text,
       object: label,
       field: '/etc/resolv.conf',
-      fix: 'use the address: names of Services exist inside the cluster',
+      fix: 'use the address: only pods resolve names of Services',
     };
   }
   const policy = pod.spec?.dnsPolicy ?? 'ClusterFirst';
@@ -107,11 +107,11 @@ function aliasCause(service: Service | null, { aliases, result, server }: NameTr
     text: `${isExternal ? `Service ${nameOf(service)} is an alias of` : 'it is an alias of'} ${target}, which does not resolve: ${result} from ${server}`,
     object: service ? `Service ${nameOf(service)}` : null,
     field: isExternal ? 'spec.externalName' : null,
-    fix: `correct the name ${target}, or let the cluster's DNS reach servers that know it`,
+    fix: `correct the name ${target}, or configure upstreams of the cluster's DNS that know it`,
   };
 }
 
-/** The Service exists, and its name has no address (of that family). */
+/** Explains why the name of an existing Service has no address, or none of the IP family. */
 function withoutAddress(view: ExplainView, service: Service, name: string): Cause[] {
   const object = `Service ${nameOf(service)}`;
   const { spec, metadata } = service;
@@ -128,7 +128,7 @@ function withoutAddress(view: ExplainView, service: Service, name: string): Caus
       },
       spec.ipFamilies?.[0] === 'IPv6' ? 'ipv6' : 'ipv4',
     );
-    return causes.map((cause) => ({ ...cause, text: `headless, and so without an address: ${cause.text}` }));
+    return causes.map((cause) => ({ ...cause, text: `headless Service without endpoints: ${cause.text}` }));
   }
   const families = (spec?.ipFamilies ?? []).join(' and ');
   return [
@@ -147,7 +147,7 @@ function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
   const named = services.filter(({ metadata }) => metadata?.name === first);
   const here = namespaceOf(origin);
   const cause = {
-    text: `no name server knows ${name} as ${origin.label} asks for it`,
+    text: `${origin.label} cannot resolve ${name}`,
     object: null,
     field: null,
   };
@@ -156,7 +156,7 @@ function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
     const { name: service, namespace } = elsewhere.metadata ?? {};
     return {
       ...cause,
-      text: `there is no Service ${second ?? here}/${first}; there is ${nameOf(elsewhere)}`,
+      text: `there is no Service ${second ?? here}/${first}; Service ${nameOf(elsewhere)} exists`,
       object: `Service ${nameOf(elsewhere)}`,
       fix: `use ${service}.${namespace}`,
     };
@@ -183,7 +183,7 @@ function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
   };
 }
 
-/** The Service that a name means, by its first two labels and the search path. */
+/** Returns the Service that a name stands for, by its first two labels and the search path. */
 function serviceNamed(view: ExplainView, origin: Origin, name: string, log: NameLog): Service | null {
   const [first = '', second] = name.split('.');
   const namespace = second ?? log.search[0]?.split('.')[0] ?? namespaceOf(origin);

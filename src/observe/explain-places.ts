@@ -6,10 +6,10 @@ import type { Target, WorkloadKind } from './explain-target.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
-/** The namespace of names that are written without one, where the origin is in none. */
+/** The namespace of names without one, if the origin has no namespace. */
 const DEFAULT_NAMESPACE = 'default';
 
-/** Finds where a flow begins. Throws FairleadError ("not-found", "bad-argument") that says what there is instead. */
+/** Resolves the origin of a flow. Throws FairleadError ("not-found", "bad-argument") that lists the existing objects. */
 export function findOrigin(view: ExplainView, target: Target): Origin {
   switch (target.kind) {
     case 'pod':
@@ -22,25 +22,25 @@ export function findOrigin(view: ExplainView, target: Target): Origin {
     case 'address':
       return addressOrigin(view, target.name);
     case 'dns':
-      // A packet does not come from a name: a single word is a pod.
+      // Packets do not come from DNS names: a single word is a pod.
       if (!target.name.includes('.')) return podOrigin(findPod(view, target, DEFAULT_NAMESPACE));
       break;
     case 'service':
       break;
   }
-  throw new FairleadError(`${JSON.stringify(target.text)} is not a place that packets come from`, {
+  throw new FairleadError(`${JSON.stringify(target.text)} cannot be the origin of packets`, {
     op: 'explain',
     code: 'bad-argument',
-    hint: 'begin with a pod (pod/NAME or NAMESPACE/NAME), deploy/NAME, node/NAME, outside, or an address',
+    hint: 'use a pod (pod/NAME or NAMESPACE/NAME), deploy/NAME, node/NAME, outside, or an address',
   });
 }
 
-/** The namespace that a name without one is looked for in. */
+/** Returns the namespace of names that are written without one. */
 export function namespaceOf({ pod }: Origin): string {
   return pod?.metadata?.namespace ?? DEFAULT_NAMESPACE;
 }
 
-/** Finds a pod by its name, or by the beginning of its name, or one of a workload. */
+/** Finds a pod by its name or a prefix of it, or a pod of a workload. */
 export function findPod(view: ExplainView, target: Target, usualNamespace: string): Pod {
   const pods = [...view.pods()];
   const { name, workload } = target;
@@ -59,7 +59,7 @@ export function findPod(view: ExplainView, target: Target, usualNamespace: strin
   }
   const exact = here.find(({ metadata }) => metadata?.name === name);
   if (exact) return exact;
-  // Pods of a workload have names that end at random: the beginning is what people remember.
+  // Names of a workload's pods end with a random suffix, so a prefix is enough.
   const begun = here.find(({ metadata }) => metadata?.name?.startsWith(`${name}-`));
   if (begun) return begun;
   throw notFound('pod', `${namespace}/${name}`, pods.map(nameOf));
@@ -68,7 +68,7 @@ export function findPod(view: ExplainView, target: Target, usualNamespace: strin
 function isOf({ metadata }: Pod, workload: WorkloadKind, name: string): boolean {
   return (metadata?.ownerReferences ?? []).some((owner) =>
     workload === 'Deployment'
-      ? // A ReplicaSet is called after its Deployment and the hash of its template.
+      ? // The name of a ReplicaSet is that of its Deployment and a hash.
         owner.kind === 'ReplicaSet' && owner.name.replace(/-[a-z0-9]+$/, '') === name
       : owner.kind === workload && owner.name === name,
   );
@@ -118,12 +118,12 @@ export function nodeAt(view: ExplainView, address: string): Node | null {
   return null;
 }
 
-/** The host on the link that has an address, unless it is a node; null: none. */
+/** Returns the name of the host on the link that has an address and is not a node, or null. */
 export function hostAt(view: ExplainView, address: string): string | null {
   return view.hosts.find(({ addresses }) => addresses.includes(address))?.name ?? null;
 }
 
-/** Where a pod's processes are looked at; null before it has a node. */
+/** Returns the place of a pod's processes; null before it has a node. */
 export function placeOfPod(pod: Pod): Place | null {
   const { metadata, spec } = pod;
   if (!spec?.nodeName) return null;

@@ -4,25 +4,25 @@ import type { PolicyMap } from '../policy/model.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 
-/** An end that a packet may be sent to. */
+/** A possible destination of a packet. */
 export interface PolicyEnd {
   readonly address: string;
   readonly port: number;
-  /** The node that it is on; null: unknown. */
+  /** Its node; null: unknown. */
   readonly node: string | null;
-  /** Its node sees an address of the sending node as the source. */
+  /** The source is rewritten to an address of the sending node. */
   readonly isRewritten: boolean;
 }
 
 export interface PolicyExplanation {
   readonly steps: readonly ExplainStep[];
-  /** By end: `refused`: the proxy that opens the connection denies it. */
+  /** One for each destination; `refused`: the proxy does not open the connection, and resets the client's. */
   readonly verdicts: readonly ('allowed' | 'denied' | 'refused')[];
-  /** What denies it at each of the places that it may go to. */
+  /** The reason of the denial for each possible destination. */
   readonly causes: readonly Cause[];
 }
 
-/** What network policies say about a packet to each of the ends that it may go to. */
+/** Returns the verdict of network policies on a packet, for each possible destination. */
 export function explainPolicies(
   view: ExplainView,
   origin: Origin,
@@ -45,23 +45,21 @@ export function explainPolicies(
       port: end.port,
       ...(origin.kind === 'node' && origin.node !== null ? { fromNode: origin.node } : {}),
     };
-    const isSeenFromNode = (end.isRewritten || isProxied) && end.node !== node;
-    const seenFrom = map.node[end.address.includes(':') ? 'ipv6' : 'ipv4'] ?? packet.source;
-    const asked =
-      isProxied || !isSeenFromNode ? allows(policies, sent) : allows(policies, { ...sent, seenFrom });
-    const seen =
-      isProxied && isSeenFromNode && asked.isAllowed ? allows(policies, { ...sent, seenFrom }) : asked;
-    for (const one of [seen.egress, seen.ingress]) {
-      const about = seen === asked && isProxied ? sent : isSeenFromNode ? { ...sent, seenFrom } : sent;
-      const step = stepOf(one, about);
+    // A proxy asks the policies about its client, whatever address the endpoint sees.
+    const isSeenFromNode = end.isRewritten && !isProxied && end.node !== node;
+    const address = map.node[end.address.includes(':') ? 'ipv6' : 'ipv4'] ?? packet.source;
+    const seen = isSeenFromNode ? { ...sent, seenFrom: address } : sent;
+    const verdict = allows(policies, seen);
+    for (const one of [verdict.egress, verdict.ingress]) {
+      const step = stepOf(one, seen);
       if (step) steps.set(step.text, step);
-      const cause = one.isAllowed ? null : causeOf(policies, one, about);
+      const cause = one.isAllowed ? null : causeOf(policies, one, seen);
       if (cause) causes.set(cause.text, cause);
-      // What is not sent is not received.
+      // Ingress is checked only if egress is allowed.
       if (!one.isAllowed) break;
     }
-    if (!asked.isAllowed) return isProxied && packet.protocol === 'TCP' ? 'refused' : 'denied';
-    return seen.isAllowed ? 'allowed' : 'denied';
+    if (verdict.isAllowed) return 'allowed';
+    return isProxied && packet.protocol === 'TCP' ? 'refused' : 'denied';
   });
   return { steps: [...steps.values()], verdicts, causes: [...causes.values()] };
 }

@@ -7,7 +7,7 @@ import { hostAt, nodeAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
-/** The address that a Service's endpoint sees as the client's; null: not known. */
+/** Returns the client address that an endpoint of a Service sees; null: unknown. */
 export function sourceSeenBehind(
   view: ExplainView,
   origin: Origin,
@@ -20,7 +20,7 @@ export function sourceSeenBehind(
   if (mode && modeDiffers(mode, 'server-sees-node')) return localSource(view, node, endpoint.ip);
   const isKept = hairpin && mode !== null && modeDiffers(mode, 'hairpin-keeps-source');
   if (masquerade && !isKept) {
-    // What is delivered on the node itself does not leave it: it is not masqueraded (POSTROUTING).
+    // Packets to processes of the node itself do not pass POSTROUTING, so they are not masqueraded.
     const isHere = nodeAt(view, endpoint.ip)?.metadata?.name === node;
     return isHere && origin.kind !== 'node' ? packet.source : localSource(view, node, endpoint.ip);
   }
@@ -29,8 +29,8 @@ export function sourceSeenBehind(
 }
 
 /**
- * A process on the node gets its source address when it connects. In eBPF mode the endpoint has been put in by then for
- * processes of pods; whether the node's others are seen depends on their control group.
+ * The kernel chooses the source address of a process on the node when it connects. In eBPF mode, programs have replaced
+ * the destination by then for processes of pods; for others it depends on their control group.
  */
 function chosenSource(
   view: ExplainView,
@@ -45,7 +45,7 @@ function chosenSource(
   return pod || toService === toEndpoint ? toEndpoint : null;
 }
 
-/** The address that the host with an address sees as the client's, where no Service is involved. */
+/** Returns the client address that a host sees if no Service is involved; null: unknown. */
 export function sourceSeenAt(
   view: ExplainView,
   origin: Origin,
@@ -59,7 +59,7 @@ export function sourceSeenAt(
   return source;
 }
 
-/** Pods' packets to other hosts than pods and nodes leave with the node's address (see src/network/egress.ts). */
+/** Returns whether a pod's packets leave with the node's address: those to other hosts than pods and nodes (src/network/egress.ts). */
 function leavesCluster(view: ExplainView, destination: string): boolean {
   if (hostAt(view, destination) !== null) return true;
   if (nodeAt(view, destination)) return false;

@@ -4,10 +4,10 @@ import type { Protocol } from '../service/model.ts';
 
 export type WorkloadKind = 'Deployment' | 'StatefulSet' | 'DaemonSet' | 'ReplicaSet' | 'Job';
 
-/** FROM or TO of `explain`, taken apart but not looked up. */
+/** FROM or TO of `explain`, parsed but not resolved. */
 export interface Target {
   readonly kind: 'pod' | 'workload' | 'node' | 'outside' | 'service' | 'address' | 'dns';
-  /** Namespace of a pod, workload or Service; null: not written, so that of the other end. Else null. */
+  /** Namespace of a pod, workload or Service; null: not given, or of another kind. */
   readonly namespace: string | null;
   /** Name of the object, the DNS name, or canonical address text. */
   readonly name: string;
@@ -37,15 +37,15 @@ const WORKLOADS: Readonly<Record<string, WorkloadKind>> = {
 const PODS = new Set(['pod', 'pods', 'po']);
 const SERVICES = new Set(['svc', 'service', 'services']);
 const NODES = new Set(['node', 'nodes', 'no']);
-/** Kinds that people write in front of a name, all of which take "KIND/NAME" and "KIND/NAMESPACE/NAME". */
+/** Kinds that are written as "KIND/NAME" or "KIND/NAMESPACE/NAME". */
 const isKind = (word: string) => PODS.has(word) || SERVICES.has(word) || word in WORKLOADS;
 
 const EMPTY = { namespace: null, workload: null, port: null, protocol: null } as const;
 
 /**
- * Reads FROM or TO: "pod/x", "deploy/x", "svc/x", each also with a namespace ("svc/ns/x"); "ns/x", a pod or else a
- * Service; "node/x", "outside", a DNS name, "http://x/path", or an address ("[fd00::1]:80" with brackets where a port
- * follows); each with ":PORT" and "/PROTO" behind it where wanted. Throws FairleadError (code "bad-argument").
+ * Parses FROM or TO: "pod/x", "deploy/x", "svc/x", each optionally with a namespace ("svc/ns/x"); "ns/x", a pod or else
+ * a Service; "node/x", "outside", a DNS name, "http://x/path", or an address ("[fd00::1]:80" with brackets where a port
+ * follows); each optionally with ":PORT" and "/PROTO". Throws FairleadError (code "bad-argument").
  */
 export function parseTarget(text: string): Target {
   const trimmed = text.trim();
@@ -84,7 +84,7 @@ function ofUrl(scheme: string, authority: string, text: string): Target {
   return { ...target, port: target.port ?? (scheme === 'https' ? 443 : 80), protocol: 'TCP', text };
 }
 
-/** A pod may be called "udp": a last part is a protocol only where the rest is complete without it. */
+/** A pod may be called "udp": the last part is a protocol only if the text before it is complete. */
 function splitProtocol(text: string): { rest: string; protocol: Protocol | null } {
   const match = /^(.*)\/(tcp|udp|sctp)$/i.exec(text);
   const rest = match?.[1] ?? '';

@@ -22,10 +22,10 @@ const ARRIVAL: Readonly<Record<Arrival, string>> = {
 
 export const SHORT_COLUMNS = 80;
 export const SHORT_LINES = 8;
-/** Lines of the short form that endpoints may take. */
+/** The maximum number of lines with endpoints in the short form. */
 const SHORT_ENDPOINTS = 3;
 
-/** The verdict, the endpoints with their odds, the reason and the fix: at most SHORT_LINES lines of SHORT_COLUMNS. */
+/** Renders the verdict, the endpoints with their odds, the reason and the fix: at most SHORT_LINES lines of SHORT_COLUMNS. */
 export function renderShort(explanation: Explanation): string {
   const { from, to, packet, endpoints, verdict, reason, causes, clientSeen } = explanation;
   const target = packet
@@ -61,7 +61,7 @@ export function renderShort(explanation: Explanation): string {
   return `${lines.slice(0, SHORT_LINES).map(cut).join('\n')}\n`;
 }
 
-/** What to change, and where. */
+/** Returns the fix and the object and field to change. */
 function whereTo({ fix, object, field }: Cause): string {
   const at = [object, field !== null && !fix?.includes(field) ? field : null].filter((part) => part !== null);
   return at.length > 0 ? `${fix} (${at.join(' ')})` : `${fix}`;
@@ -71,7 +71,7 @@ function seenText({ clientSeen, arrival }: ExplainedEndpoint, source: string | u
   return arrival === 'answered' && clientSeen !== null && clientSeen !== source ? `sees ${clientSeen}` : '';
 }
 
-/** An explanation with all its steps, without colours; ends with a line feed. */
+/** Renders an explanation with all its steps for a terminal, without colours; ends with a line feed. */
 export function renderExplanation(explanation: Explanation): string {
   const { from, to, packet, steps, endpoints, verdict, reason, causes, clientSeen } = explanation;
   const lines = [`${from} → ${to}`];
@@ -116,7 +116,7 @@ function bracketed(address: string): string {
   return address.includes(':') ? `[${address}]` : address;
 }
 
-/** Breaks a text into lines of the terminal's width; what does not fit into `max` of them is cut. */
+/** Wraps a text to the width of the short form, and truncates it after `max` lines. */
 function wrapped(prefix: string, text: string, max: number): string[] {
   const width = SHORT_COLUMNS - 2 - prefix.length;
   const lines: string[] = [];

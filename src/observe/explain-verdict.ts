@@ -19,15 +19,15 @@ const VERDICTS: Readonly<Record<Arrival, ExplainVerdict>> = {
 };
 
 const REASONS: Readonly<Record<Arrival, string>> = {
-  answered: 'an endpoint of the Service takes it',
-  refused: 'it arrives, but nothing takes it: refused',
-  unanswered: 'nothing has the address: no answer',
-  denied: 'network policies do not allow it: dropped without an answer',
+  answered: 'forwarded to an endpoint of the Service, where a process accepts it',
+  refused: 'no process accepts it: refused',
+  unanswered: 'no host has the address: no answer',
+  denied: 'denied by network policies: dropped without an answer',
   unreachable: 'there is no route to it',
-  unknown: 'what it meets there is not known',
+  unknown: 'the outcome at the destination is not known',
 };
 
-/** What the client meets, given what each place that the flow may go to does; `mode`: of the proxy between; null: none. */
+/** Combines the outcomes at all possible destinations; `mode`: the mode of the node for a Service, else null. */
 export function outcomeOf(arrivals: readonly Arrival[], mode: Mode | null, protocol: Protocol): Outcome {
   const kinds = [...new Set(arrivals)];
   const [first = 'unknown'] = kinds;
@@ -38,7 +38,7 @@ export function outcomeOf(arrivals: readonly Arrival[], mode: Mode | null, proto
   if (verdicts.has('unknown')) return { verdict: 'unknown', reason: REASONS.unknown };
   const good = arrivals.filter((arrival) => arrival === 'answered').length;
   if (good > 0) {
-    const reason = `${good} of ${arrivals.length} endpoints take it, the others do not`;
+    const reason = `${good} of ${arrivals.length} endpoints accept it`;
     return { verdict: 'partial', reason };
   }
   const worst = kinds.find((kind) => kind === 'refused') ?? first;
@@ -46,48 +46,48 @@ export function outcomeOf(arrivals: readonly Arrival[], mode: Mode | null, proto
 }
 
 /**
- * A proxy has accepted the client's connection before it connects to an endpoint: it takes the next where one fails, and
- * resets the client's connection where all do. It has no answer for a datagram that nothing takes.
+ * A proxy accepts the client's connection before it connects to an endpoint: if one endpoint fails it tries the next, and
+ * if all fail it resets the client's connection. It does not answer datagrams that no endpoint accepts.
  */
 function ofProxied(kinds: readonly Arrival[], protocol: Protocol): Outcome {
   if (kinds.includes('unknown')) return { verdict: 'unknown', reason: REASONS.unknown };
   if (kinds.every((kind) => kind === 'answered')) return { verdict: 'delivered', reason: REASONS.answered };
   if (protocol !== 'TCP') {
     return kinds.includes('answered')
-      ? { verdict: 'partial', reason: 'some endpoints take it, others do not' }
-      : { verdict: 'dropped', reason: 'no endpoint takes it, which the proxy does not pass on: no answer' };
+      ? { verdict: 'partial', reason: 'some endpoints accept it, others do not' }
+      : { verdict: 'dropped', reason: 'no endpoint accepts it, and the proxy does not answer' };
   }
   if (kinds.includes('answered')) {
-    return { verdict: 'delivered', reason: 'the proxy takes the next endpoint where one fails' };
+    return { verdict: 'delivered', reason: 'the proxy tries the next endpoint if one fails' };
   }
   if (kinds.some((kind) => kind === 'unanswered' || kind === 'denied')) {
     return { verdict: 'dropped', reason: 'the proxy accepts the connection, and no endpoint answers' };
   }
   return {
     verdict: 'rejected',
-    reason: 'the proxy accepts the connection, and resets it: no endpoint takes it',
+    reason: 'the proxy accepts the connection and resets it: no endpoint accepts it',
   };
 }
 
-/** Why the forwarding table itself ends a flow. */
+/** Describes the decision of the forwarding table. */
 export function verdictReason({ reason }: Verdict): string {
   switch (reason) {
     case 'forwarded':
       return REASONS.answered;
     case 'no-endpoints':
-      return 'the Service has no endpoint that can serve: refused at once';
+      return 'the Service has no usable endpoint: refused at once';
     case 'no-local-endpoints':
       return 'the Service has endpoints, but none on this node: dropped without an answer';
     case 'source-range':
-      return 'the load balancer does not admit this source: dropped without an answer';
+      return 'this source is not in loadBalancerSourceRanges: dropped without an answer';
     case 'wrong-port':
       return 'a cluster IP, but not a port of its Service: refused at once';
     case 'unallocated-cluster-ip':
-      return "an address of the Services' network without a Service: dropped without an answer";
+      return 'an address of the Service network without a Service: dropped without an answer';
     case 'own-service-address':
-      return 'an address that the node answers itself';
+      return 'an address of the node, which answers itself';
     case 'martian':
-      return 'a loopback address, from elsewhere: dropped without an answer';
+      return 'a loopback address from another host: dropped without an answer';
     case 'no-service':
       return 'no Service is involved';
   }

@@ -14,7 +14,7 @@ export interface Origin {
   /** The node whose tables its packets pass; null: it depends on the node where they enter. */
   readonly node: string | null;
   readonly pod: Pod | null;
-  /** Null: nothing of it can be looked at. */
+  /** Null: it cannot be inspected. */
   readonly place: Place | null;
 }
 
@@ -29,7 +29,7 @@ export interface LinkHost {
 export interface ExplainRequest {
   readonly from: string;
   readonly to: string;
-  /** Null: the family that both ends have, and of two the one that the resolver puts first. */
+  /** Null: any family that both ends have. */
   readonly family: IPFamily | null;
 }
 
@@ -62,7 +62,7 @@ export interface ExplainStep {
   readonly text: string;
 }
 
-/** What a packet meets at the address that it is sent to. */
+/** The outcome at the destination address. */
 export type Arrival = 'answered' | 'refused' | 'unanswered' | 'unreachable' | 'denied' | 'unknown';
 
 export interface ExplainedEndpoint {
@@ -79,7 +79,7 @@ export interface ExplainedEndpoint {
   /** "bridge of node-1" or "route to node-2 (192.168.0.2)". */
   readonly nextHop: string;
   readonly arrival: Arrival;
-  /** The address that the server sees as the client's; null: unknown. */
+  /** The client address that the server sees; null: unknown. */
   readonly clientSeen: string | null;
 }
 
@@ -94,9 +94,9 @@ export interface Cause {
 }
 
 /**
- * `delivered`: a process takes it; `partial`: some endpoints take it, others do not; `rejected`: refused (a reset, or an
- * ICMP error); `dropped`: no answer comes; `unreachable`: there is no route; `unresolved`: the name does not resolve, so
- * that no packet is sent; `unknown`: something that decides it cannot be looked at.
+ * `delivered`: a process accepts it; `partial`: some endpoints accept it, others do not; `rejected`: refused (a reset or an
+ * ICMP error); `dropped`: no answer; `unreachable`: no route; `unresolved`: no packet is sent, since the name does not
+ * resolve; `unknown`: something that decides the outcome cannot be checked.
  */
 export type ExplainVerdict =
   | 'delivered'
@@ -121,13 +121,13 @@ export interface Explanation {
   } | null;
   readonly steps: readonly ExplainStep[];
   readonly endpoints: readonly ExplainedEndpoint[];
-  /** The address that the server sees as the client's, where no Service is involved; null: unknown. */
+  /** The client address that the server sees, if no Service is involved; null: unknown. */
   readonly clientSeen: string | null;
   readonly verdict: ExplainVerdict;
   readonly reason: string;
   readonly causes: readonly Cause[];
-  /** Facts to gather: with them the explanation may be another. */
+  /** Facts to collect; the explanation is to be computed again with them. */
   readonly missing: readonly FactRequest[];
-  /** The node whose agent has the forwarding table that is needed; null: this one, or none. */
+  /** The node whose agent has the forwarding table that is missing here; null: none is missing. */
   readonly askNode: string | null;
 }

@@ -280,7 +280,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'shop/client-1',
     '8.8.8.8:53/udp',
     'unknown',
-    /the address of neither a pod nor a node: it is routed on/,
+    /not the address of a pod or a node: the packet is routed/,
     /routed to 192\.168\.0\.254, which is not part of this cluster/,
   ],
 
@@ -382,7 +382,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'web.default:80',
     'unresolved',
     /web\.default\.svc\.cluster\.local: NXDOMAIN/,
-    /there is no Service default\/web; there is shop\/web/,
+    /there is no Service default\/web; Service shop\/web exists/,
     /use web\.shop/,
   ],
   'a name of the other family': ['shop/client-1', 'six.example:80', 'unresolved', /only 2001:db8::1/],
@@ -491,7 +491,7 @@ describe('network policies', () => {
       'denied egress, with allowed ingress',
       [admits({}), silent],
       'dropped',
-      /no rule of NetworkPolicy shop\/silent allows what shop\/client-1 sends/,
+      /no rule of NetworkPolicy shop\/silent allows egress from shop\/client-1/,
       /isolates pod shop\/client-1 for egress/,
     ],
   ];
@@ -511,13 +511,13 @@ describe('network policies', () => {
   }
 });
 
-test('a node whose table is not known is said to be so', () => {
+test('a node with an unknown table is reported', () => {
   const explanation = ask(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
   assert.equal(explanation.verdict, 'unknown');
   assert.match(explanation.reason, /table of node-1 is not known/);
 });
 
-test('packets for an address that no node announces enter nowhere, and it is said why', () => {
+test('packets to an address that no node announces do not enter the cluster, with the reason', () => {
   const local = service(
     'web',
     '10.96.0.1',
@@ -541,13 +541,13 @@ test('packets for an address that no node announces enter nowhere, and it is sai
     explanation.causes[0]?.text ?? '',
     /only nodes with a ready endpoint of Service shop\/web may do so/,
   );
-  // Somebody else's load balancer, whose address no host on the link has.
+  // An address of another load balancer, which no host on the link has.
   const foreign = ask(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
   assert.equal(foreign.verdict, 'dropped');
-  assert.match(foreign.causes[0]?.fix ?? '', /let the load balancer that gave the address announce it/);
+  assert.match(foreign.causes[0]?.fix ?? '', /check the load balancer that allocated the address/);
 });
 
-test('traffic from outside meets the node that announces the address', () => {
+test('traffic from outside enters through the node that announces the address', () => {
   const announced = view({ entryNode: () => 'node-2' });
   const explanation = ask(announced, 'outside', '203.0.113.2:80');
   assert.equal(explanation.packet?.node, 'node-2');
@@ -589,7 +589,7 @@ describe('what listens at the end', () => {
       /fix set spec\.ports\[0\]\.targetPort to 3000/,
     ],
     ['nowhere', [], 'rejected', /nothing listens on port 8080\/TCP in pod shop\/web-1/],
-    ['where it cannot be looked at', undefined, 'unknown', /what listens in pod shop\/web-1 is not known/],
+    ['where it cannot be checked', undefined, 'unknown', /the listening sockets of pod shop\/web-1 are not known/],
   ];
   for (const [what, sockets, verdict, ...says] of listenRows) {
     test(what, () => {
@@ -600,7 +600,7 @@ describe('what listens at the end', () => {
     });
   }
 
-  test('a part of the endpoints: partly delivered, unless a proxy takes the next', () => {
+  test('some endpoints accept: partly delivered, unless a proxy tries the next', () => {
     const facts = knownFactsOf(
       {},
       { sockets: (place) => (place.kind === 'pod' && place.name === 'shop/web-2' ? [] : LISTENING) },
@@ -645,10 +645,10 @@ describe('names that do not resolve', () => {
       'asked of other name servers',
       'web',
       log({ servers: ['192.0.2.53'], tries: tried('NXDOMAIN', { server: '192.0.2.53' }) }),
-      /asked of 192\.0\.2\.53, not of the cluster's DNS: NXDOMAIN \(dnsPolicy/,
+      /resolved by 192\.0\.2\.53, not by the cluster's DNS: NXDOMAIN \(dnsPolicy/,
       /set dnsPolicy: ClusterFirst/,
     ],
-    ['no name server', 'web', log({ servers: [] }), /asked of none/],
+    ['no name server', 'web', log({ servers: [] }), /resolved by no name server/],
     [
       'an alias that leads nowhere',
       'away',
@@ -675,7 +675,7 @@ describe('names that do not resolve', () => {
   }
 });
 
-test('facts that are missing are named, and the verdict is that it is not known', () => {
+test('missing facts are named, and the verdict is unknown', () => {
   const facts = knownFacts([]);
   const explanation = ask(view({ facts }), 'shop/client-1', 'web.shop:80');
   assert.equal(explanation.verdict, 'unknown');

@@ -27,10 +27,10 @@ import type {
 type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonly askNode?: string | null };
 
 /**
- * What would happen to a packet that opens a flow: each step with the object and the rule or map key behind it, and,
- * where it fails, why and what to change. Computed from what `view` holds. Where facts are missing, the result names
- * them and is to be computed again. Throws FairleadError where FROM or TO cannot be understood ("bad-argument") or name
- * what does not exist ("not-found").
+ * Explains what would happen to a packet that opens a flow: each step with the object and the rule or map key behind it
+ * and, if it is not delivered, the reason and the fix. If facts are missing, the result names them, and is to be computed
+ * again with them. Throws FairleadError if FROM or TO are invalid ("bad-argument") or name an object that does not exist
+ * ("not-found").
  */
 export function explain(view: ExplainView, { from, to, family }: ExplainRequest): Explanation {
   const origin = findOrigin(view, parseTarget(from));
@@ -40,9 +40,10 @@ export function explain(view: ExplainView, { from, to, family }: ExplainRequest)
     const causes = body.verdict === 'unknown' ? [...body.causes, ...failures.map(plainCause)] : body.causes;
     return { from: origin.label, to, ...body, causes: distinct(causes), missing: [...missing], askNode };
   };
-  if (!destination) return finish({ ...NOTHING, verdict: 'unknown', reason: 'the name was not looked up' });
+  if (!destination)
+    return finish({ ...NOTHING, verdict: 'unknown', reason: 'the name has not been resolved' });
   if (!destination.found) {
-    // Why the question itself gets no answer is explained like any other packet.
+    // A DNS question without an answer is explained like any other packet.
     const ways = destination.silentServers.map((server) =>
       explainPacket(view, origin, { address: server, port: 53, protocol: 'UDP' }),
     );
@@ -116,7 +117,7 @@ interface Sent {
   readonly protocol: Protocol;
 }
 
-/** A packet that meets the Service rules of a node. */
+/** Explains a packet that enters the Service rules of a node. */
 function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent: Sent): Body {
   const { source, destination, port, protocol } = sent;
   const node = map.node.name;
@@ -149,7 +150,7 @@ function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent:
         return {
           ...base,
           verdict: 'rejected',
-          reason: `${mode} mode does not carry SCTP`,
+          reason: `${mode} mode does not support SCTP`,
           causes: [sctpCause(node, mode)],
         };
       }
@@ -161,8 +162,8 @@ function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent:
 }
 
 /**
- * A node's own process needs a route to the Service's address before its packet meets any rule; a pod of the host network
- * does not in eBPF mode, whose programs see the sockets of pods and put the endpoint in before.
+ * A process of the node needs a route to the Service's address before any rule applies to its packet. In eBPF mode a pod
+ * of the host network does not: the programs replace the address at its socket.
  */
 function withoutOwnRoute(
   view: ExplainView,
@@ -178,7 +179,7 @@ function withoutOwnRoute(
   return { text, object: `Node ${origin.node}`, field: 'routes', fix };
 }
 
-/** Endpoints of a Service whose sockets are looked at. */
+/** The maximum number of endpoints of a Service whose sockets are checked. */
 const MAX_LOOKED_AT = 100;
 
 type Base = Pick<Body, 'packet' | 'steps' | 'endpoints' | 'clientSeen' | 'causes'>;
@@ -230,7 +231,7 @@ function forwarded(
   );
   const failing = arrivals.filter(({ arrival }) => arrival !== 'answered');
   const isPart = arrivals.length < candidates.length;
-  const looked = isPart ? ` (${arrivals.length} of ${candidates.length} endpoints were looked at)` : '';
+  const looked = isPart ? ` (${arrivals.length} of ${candidates.length} endpoints were checked)` : '';
   const steps = [
     ...base.steps,
     endpointStep(view, map, packet, verdict),
@@ -252,7 +253,7 @@ function forwarded(
   };
 }
 
-/** A packet to no Service: it is routed on, or taken by a pod's host port. */
+/** Explains a packet to no Service: it is routed, or forwarded by a host port. */
 function passed(
   view: ExplainView,
   origin: Origin,
@@ -286,7 +287,7 @@ function passed(
   );
 }
 
-/** The pod that takes a port of its node's addresses (containers[].ports[].hostPort); null: none. */
+/** Returns the pod that a port of its node is forwarded to (containers[].ports[].hostPort), or null. */
 function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet): Destined | null {
   const node = nodeAt(view, destination)?.metadata?.name;
   if (node === undefined) return null;
@@ -306,14 +307,14 @@ function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet)
   return null;
 }
 
-/** What policies deny does not arrive. */
+/** Packets that policies deny do not arrive. */
 function afterPolicies(policy: 'allowed' | 'denied' | 'refused' | undefined, arrive: () => Arrived): Arrived {
   if (policy === undefined || policy === 'allowed') return arrive();
-  const text = 'network policies do not allow it';
+  const text = 'denied by network policies';
   return { arrival: policy === 'refused' ? 'refused' : 'denied', text, cause: null };
 }
 
-/** The end of a flow with a single destination. */
+/** Completes the explanation of a flow with a single destination. */
 function ended(base: Base, { arrival, text, cause }: Arrived): Body {
   const { verdict, reason } = outcomeOf([arrival], null, base.packet?.protocol ?? 'TCP');
   const steps = [...base.steps, { object: null, ruleOrKey: null, text }];
@@ -376,7 +377,7 @@ function passStep(
   const base = { ruleOrKey: null };
   if (hostPort) {
     const pod = podAt(view, hostPort.address);
-    const text = `host port ${port} of ${destination} leads to ${hostPort.address} port ${hostPort.port}`;
+    const text = `host port ${port} of ${destination} is forwarded to ${hostPort.address} port ${hostPort.port}`;
     return { object: pod && `Pod ${nameOf(pod)}`, ruleOrKey: 'spec.containers[].ports[].hostPort', text };
   }
   const pod = podAt(view, destination);
@@ -392,7 +393,7 @@ function passStep(
   const node = nodeAt(view, destination);
   if (node)
     return { ...base, object: `Node ${nameOf(node)}`, text: `${destination} is node ${nameOf(node)}` };
-  const text = `${destination} is the address of neither a pod nor a node: it is routed on`;
+  const text = `${destination} is not the address of a pod or a node: the packet is routed`;
   return { object: null, ruleOrKey: 'routes of the node', text };
 }
 

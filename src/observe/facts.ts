@@ -1,15 +1,15 @@
 import type { IPFamily } from '../lib/address.ts';
 
 /**
- * What `explain` has to look at besides the API objects and the forwarding tables. An explanation is computed from the
- * facts that are known; it names those that it lacks, another part gathers them, and it is computed again.
+ * The inputs of `explain` besides API objects and forwarding tables. An explanation is computed from the known facts; it
+ * names the missing ones, another part collects them, and it is computed again.
  */
 
-/** Where something is looked at: a network namespace with its resolver. */
+/** A network namespace with its resolver. */
 export type Place =
   /** A pod with a network namespace of its own. `name`: "namespace/name". */
   | { readonly kind: 'pod'; readonly node: string; readonly uid: string; readonly name: string }
-  /** A pod in its node's network: it has the node's routes and sockets, and its own resolver. */
+  /** A pod with hostNetwork: it has the node's routes and sockets, and its own resolver. */
   | { readonly kind: 'host-pod'; readonly node: string; readonly uid: string; readonly name: string }
   | { readonly kind: 'node'; readonly node: string }
   /** A host on the nodes' link that is not a node: "outside", "control-plane". */
@@ -28,16 +28,16 @@ export type FactRequest =
       readonly family: IPFamily | null;
     };
 
-/** A socket that takes new connections, or datagrams from everywhere. */
+/** A socket that accepts new connections, or datagrams from any peer. */
 export interface ListeningSocket {
   /** Canonical; "0.0.0.0" and "::" stand for every address. */
   readonly address: string;
   readonly port: number;
-  /** A socket on "::" does not take IPv4 (IPV6_V6ONLY). */
+  /** A socket on "::" does not accept IPv4 (IPV6_V6ONLY). */
   readonly v6Only: boolean;
 }
 
-/** The route that the kernel there chooses; `type` as in ip-route(8). */
+/** The route that the kernel chooses; `type` as in ip-route(8). */
 export interface RouteFound {
   readonly type: string;
   /** Null: the destination is on the link. */
@@ -46,9 +46,9 @@ export interface RouteFound {
   readonly source: string | null;
 }
 
-/** One question to a name server and what came of it. */
+/** One question to a name server and its result. */
 export interface NameTry {
-  /** The full name that was asked, without the last dot. */
+  /** The full name in the question, without the last dot. */
   readonly name: string;
   /** The name server's address. */
   readonly server: string;
@@ -59,12 +59,12 @@ export interface NameTry {
   readonly addresses: readonly string[];
 }
 
-/** How a name was resolved where the flow begins, as the C library there does. */
+/** The resolution of a name at the origin of the flow, as by the C library. */
 export interface NameLog {
   readonly servers: readonly string[];
   readonly search: readonly string[];
   readonly ndots: number;
-  /** Found in /etc/hosts: no server was asked. */
+  /** Found in /etc/hosts, without questions. */
   readonly fromHosts: boolean;
   readonly tries: readonly NameTry[];
   /** In the order of the answer; empty: the name does not resolve. */
@@ -76,20 +76,20 @@ export type FactAnswer =
   /** Null: there is no route. */
   | { readonly kind: 'route'; readonly route: RouteFound | null }
   | { readonly kind: 'names'; readonly log: NameLog }
-  /** It could not be looked at. */
+  /** It could not be collected. */
   | { readonly kind: 'failed'; readonly reason: string };
 
-/** A request with its answer: what travels between those who gather and those who explain. */
+/** A request and its answer. */
 export type Fact = readonly [FactRequest, FactAnswer];
 
-/** Facts as `explain` reads them: undefined where one is not known, and then noted in `missing` or `failures`. */
+/** Facts as `explain` reads them; undefined: not known, which `missing` or `failures` records. */
 export interface Facts {
   sockets(place: Place, protocol: SocketProtocol): readonly ListeningSocket[] | undefined;
   route(place: Place, destination: string): RouteFound | null | undefined;
   names(place: Place, name: string, family: IPFamily | null): NameLog | undefined;
-  /** Requests that were made and have no answer yet. */
+  /** Requests without an answer. */
   readonly missing: readonly FactRequest[];
-  /** Why requests that were made cannot be answered. */
+  /** The errors of requests that failed. */
   readonly failures: readonly string[];
 }
 
@@ -129,7 +129,7 @@ export function knownFacts(facts: Iterable<Fact>): Facts {
 
 export const factKey = (request: FactRequest): string => JSON.stringify(request);
 
-/** Pods of the host network share their node's sockets and routes. */
+/** Pods with hostNetwork share their node's sockets and routes. */
 function ofNetwork(place: Place): Place {
   return place.kind === 'host-pod' ? { kind: 'node', node: place.node } : place;
 }

@@ -13,30 +13,25 @@ import { messageOf } from '../lib/errors.ts';
 import type { FactAnswer, FactRequest, ListeningSocket, NameLog, NameTry, Place } from './facts.ts';
 import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';
 
-/** A place as it is looked at on this machine. */
+/** A place on this machine. */
 export interface LocalPlace {
   readonly netns: NetnsRef;
-  /** The control group that processes there are in, which eBPF programs tell them by; null: none of a node's. */
+  /** The control group of its processes, which eBPF programs match; null: none of a node's. */
   readonly controlGroup: string | null;
   readonly resolvConf: () => string;
   readonly hosts: () => string;
 }
 
-/** How long a name server's answer is waited for: those of a cluster answer within milliseconds. */
+/** The timeout of a question; the cluster's DNS answers within milliseconds. */
 const DNS_PATIENCE_MS = 1000;
 const TCP_LISTEN = 10;
 /** TCP_CLOSE: the state of a UDP socket that is connected to no peer. */
 const UDP_UNCONNECTED = 7;
-const RESPONSE_RCODES_THAT_MOVE_ON: ReadonlySet<string> = new Set([
-  'SERVFAIL',
-  'REFUSED',
-  'NOTIMP',
-  'FORMERR',
-]);
+const RCODES_OF_FAILED_SERVERS: ReadonlySet<string> = new Set(['SERVFAIL', 'REFUSED', 'NOTIMP', 'FORMERR']);
 
 /**
- * Looks at sockets and routes through netlink, and resolves names by real questions from that place to its own name
- * servers: nothing else is sent. Never rejects: what cannot be looked at is an answer of its own.
+ * Reads sockets and routes through netlink, and resolves names by real questions from the place to its own name servers;
+ * sends nothing else. Does not reject: errors are answers of the kind `failed`.
  */
 export async function gatherFact(
   request: FactRequest,
@@ -118,9 +113,9 @@ async function resolveName(place: LocalPlace, name: string, family: IPFamily | n
       tries.push({ ...best, addresses });
       if (addresses.length > 0) return result(addresses);
       isDecided = best.isAnswered;
-      if (isDecided && !RESPONSE_RCODES_THAT_MOVE_ON.has(best.result)) break;
+      if (isDecided && !RCODES_OF_FAILED_SERVERS.has(best.result)) break;
     }
-    // Servers that do not answer one name are not asked for the next.
+    // If no server answers, glibc does not continue with the next name.
     if (!isDecided) break;
   }
   return result([]);

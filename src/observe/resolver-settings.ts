@@ -1,13 +1,13 @@
 import { canonicalAddress } from '../lib/address.ts';
 
-/** What of a resolv.conf decides which questions are asked, and of whom (resolver(5)). */
+/** The settings of a resolv.conf that decide which questions are sent (resolver(5)). */
 export interface ResolverSettings {
   readonly servers: readonly string[];
   readonly search: readonly string[];
   readonly ndots: number;
 }
 
-/** glibc reads no more name servers (MAXNS). */
+/** glibc uses at most so many name servers (MAXNS). */
 const MAX_SERVERS = 3;
 
 export function readResolverSettings(text: string): ResolverSettings {
@@ -26,14 +26,14 @@ export function readResolverSettings(text: string): ResolverSettings {
   return { servers: servers.slice(0, MAX_SERVERS), search, ndots };
 }
 
-/** The full names that are asked for a name, in order: the search path first where it has fewer dots than `ndots`. */
+/** Returns the full names to ask for, in order: the search path first if the name has fewer dots than `ndots`. */
 export function namesToAsk(name: string, { search, ndots }: ResolverSettings): string[] {
   if (name.endsWith('.')) return [name.slice(0, -1)];
   const searched = search.filter((domain) => domain !== '.').map((domain) => `${name}.${domain}`);
   return name.split('.').length - 1 >= ndots ? [name, ...searched] : [...searched, name];
 }
 
-/** The addresses that a hosts(5) file has for a name; canonical. */
+/** Returns the canonical addresses of a name in a hosts(5) file. */
 export function addressesInHosts(text: string, name: string): string[] {
   const wanted = name.toLowerCase();
   return text.split('\n').flatMap((line) => {

@@ -344,7 +344,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
 
     locate(frontend, packet) {
       const steps = loaded ? locateSteps(loaded.table, frontend, packet) : [];
-      // What a program translates or refuses at the socket does not meet the tables.
+      // Flows that a program translates or refuses at the socket do not reach the tables.
       return steps.length > 0 ? steps : fallback.locate(frontend, packet);
     },
 
