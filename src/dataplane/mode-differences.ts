@@ -1,3 +1,4 @@
+import type { Frontend } from '../service/model.ts';
 import type { Mode } from './dataplane.ts';
 
 /** A behaviour that differs between modes, by nature or as in kube-proxy's mode of the same name. */
@@ -46,4 +47,12 @@ export function modeDiffers(mode: Mode, id: DifferenceId): boolean {
 /** Returns the sentence that describes a difference. */
 export function differenceText(id: DifferenceId): string {
   return MODE_DIFFERENCES.find((one) => one.id === id)?.text ?? id;
+}
+
+/**
+ * Returns whether eBPF mode may forward flows to a frontend at the client's socket. It leaves to nf_tables frontends with
+ * source ranges, node ports (which answer on the node's addresses) and SCTP, which the hooks do not see.
+ */
+export function mayForwardAtSocket({ address, allowedSources, protocol }: Frontend): boolean {
+  return address !== null && allowedSources === null && protocol !== 'SCTP';
 }

@@ -5,6 +5,7 @@ import type { Verdict } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { familyName, nodeAddresses, nodeAt } from './explain-places.ts';
+import { keepsHairpinSource } from './explain-source.ts';
 import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
 
 /** Describes the table entry that the packet matches, and the kernel objects that implement it in the node's mode. */
@@ -102,7 +103,7 @@ export function sourceStep(
     return { object, ruleOrKey: `${mode} mode`, text };
   }
   const hairpin = candidates.find((candidate) => candidate.hairpin);
-  if (hairpin && mode && modeDiffers(mode, 'hairpin-keeps-source')) {
+  if (hairpin && keepsHairpinSource(mode, frontend, packet)) {
     const text = `source kept: ${packet.source} sees itself as the client if it is chosen as the endpoint`;
     return { object, ruleOrKey: `${mode} mode`, text };
   }

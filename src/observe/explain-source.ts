@@ -1,7 +1,8 @@
-import { modeDiffers } from '../dataplane/mode-differences.ts';
+import type { Mode } from '../dataplane/dataplane.ts';
+import { mayForwardAtSocket, modeDiffers } from '../dataplane/mode-differences.ts';
 import { cidrContains, familyOf } from '../lib/address.ts';
 import type { VerdictCandidate } from '../service/decide.ts';
-import type { Packet, ServiceMap } from '../service/model.ts';
+import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { isLoopback } from './explain-arrival.ts';
 import { hostAt, nodeAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
@@ -13,12 +14,13 @@ export function sourceSeenBehind(
   origin: Origin,
   map: ServiceMap,
   packet: Packet,
+  frontend: Frontend | null,
   { endpoint, masquerade, hairpin }: VerdictCandidate,
 ): string | null {
   const node = map.node.name;
   const mode = view.mode(node);
   if (mode && modeDiffers(mode, 'server-sees-node')) return localSource(view, node, endpoint.ip);
-  const isKept = hairpin && mode !== null && modeDiffers(mode, 'hairpin-keeps-source');
+  const isKept = hairpin && keepsHairpinSource(mode, frontend, packet);
   if (masquerade && !isKept) {
     // Packets to processes of the node itself do not pass POSTROUTING, so they are not masqueraded.
     const isHere = nodeAt(view, endpoint.ip)?.metadata?.name === node;
@@ -26,6 +28,17 @@ export function sourceSeenBehind(
   }
   if (origin.kind === 'node') return chosenSource(view, origin, node, packet.destination, endpoint.ip);
   return sourceSeenAt(view, origin, node, packet.source, endpoint.ip);
+}
+
+/** Returns whether a pod sees itself as the client if it is chosen as the endpoint: only if its socket was connected to it. */
+export function keepsHairpinSource(
+  mode: Mode | null,
+  frontend: Frontend | null,
+  { sourceClass }: Packet,
+): boolean {
+  if (mode === null || frontend === null || !modeDiffers(mode, 'hairpin-keeps-source')) return false;
+  const route = frontend.routes[sourceClass];
+  return mayForwardAtSocket(frontend) && route.action === 'forward' && !route.masquerade;
 }
 
 /**

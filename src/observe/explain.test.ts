@@ -589,7 +589,12 @@ describe('what listens at the end', () => {
       /fix set spec\.ports\[0\]\.targetPort to 3000/,
     ],
     ['nowhere', [], 'rejected', /nothing listens on port 8080\/TCP in pod shop\/web-1/],
-    ['where it cannot be checked', undefined, 'unknown', /the listening sockets of pod shop\/web-1 are not known/],
+    [
+      'where it cannot be checked',
+      undefined,
+      'unknown',
+      /the listening sockets of pod shop\/web-1 are not known/,
+    ],
   ];
   for (const [what, sockets, verdict, ...says] of listenRows) {
     test(what, () => {

@@ -221,7 +221,8 @@ function forwarded(
       hairpin,
       nextHop: nextHop(view, map, endpoint.ip, endpoint.nodeName),
       arrival,
-      clientSeen: arrival === 'answered' ? sourceSeenBehind(view, origin, map, packet, candidate) : null,
+      clientSeen:
+        arrival === 'answered' ? sourceSeenBehind(view, origin, map, packet, frontend, candidate) : null,
     };
   });
   const outcome = outcomeOf(

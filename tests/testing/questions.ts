@@ -139,6 +139,7 @@ export const VARIATIONS: readonly QuestionRow[] = [
   row('a Local node port from a pod', 'client', 'NODE1:30084', 'answer'),
   row('internalTrafficPolicy Local with an endpoint', 'client-2', 'svc/inside', 'answer'),
 
+  row('a pod to its own node port', 'web-1', 'NODE1:30081', 'answer'),
   row('a pod to a pod', 'client', 'pod/web-2:8080', 'answer'),
   row('a pod to a port of a pod where nothing listens', 'client', 'pod/web-2:81', 'refused'),
   row('a pod to itself', 'web-1', 'pod/web-1:8080', 'answer'),

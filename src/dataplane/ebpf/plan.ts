@@ -1,4 +1,5 @@
 import type { Endpoint, Frontend, Route, ServiceMap } from '../../service/model.ts';
+import { mayForwardAtSocket } from '../mode-differences.ts';
 import { ACTION } from './generated/layout.ts';
 
 /** The action of the programs for one source class. */
@@ -31,7 +32,7 @@ export function planOf(
   frontend: Frontend,
   isFrontend: ((endpoint: Endpoint) => boolean) | null,
 ): FrontendPlan | null {
-  if (frontend.address === null || frontend.allowedSources || frontend.protocol === 'SCTP') return null;
+  if (!mayForwardAtSocket(frontend)) return null;
   const { pod: fromPod, node: fromNode } = frontend.routes;
   const collides = (route: Route) =>
     isFrontend !== null && route.action === 'forward' && route.pool.endpoints.some(isFrontend);
