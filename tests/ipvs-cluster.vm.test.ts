@@ -6,6 +6,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Cluster } from './testing/cluster.ts';
 import { HELLO, startCluster } from './testing/cluster.ts';
 import { walkUnderLoad } from './testing/mode-walk.ts';
+import { createPolicyTraffic, MANIFEST, POLICIES } from './testing/policy-traffic.ts';
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;
@@ -70,6 +71,16 @@ describe('a cluster in IPVS mode', () => {
       (events) => /"fastest" is unknown: use one of rr, wrr/.test(events),
     );
     await annotate('-');
+  });
+
+  test('network policies allow and deny, both families', async () => {
+    const traffic = createPolicyTraffic(cluster, { isSlow: true });
+    await cluster.apply(MANIFEST);
+    await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=300s');
+    await cluster.apply(POLICIES);
+    await eventually(traffic.wrongRows, (wrong) => wrong.length === 0, 300_000);
+    await cluster.ask('delete', 'networkpolicy', '--all');
+    await cluster.ask('delete', 'service,pod', '-l', 'policy-traffic');
   });
 
   test('the agent killed: traffic goes on, and the next one takes over what is there', async () => {
