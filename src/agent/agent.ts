@@ -98,7 +98,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         ),
       );
     }
-    if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes));
+    if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes, slices));
     await Promise.all(parts);
     if (loadBalancer && services && slices)
       await startLoadBalancer(context, loadBalancer, { nodes, services, slices });

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Informer } from '../kube/informer.ts';
-import type { Node } from '../kube/types.ts';
+import type { EndpointSlice, Node } from '../kube/types.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
 import { startKubelet } from '../runtime/kubelet.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -12,6 +12,7 @@ export async function startPods(
   context: AgentContext,
   network: PodNetwork,
   nodes: Informer<Node>,
+  slices: Informer<EndpointSlice> | null,
 ): Promise<void> {
   const { configuration, client, clock, random, logger, signal } = context;
   const { pods, dns } = configuration;
@@ -41,6 +42,7 @@ export async function startPods(
       key: readFileSync(pods.tls.key, 'utf8'),
       clientCa: readFileSync(pods.tls.clientCa, 'utf8'),
     },
+    ...(slices ? { receivesTraffic: (addresses) => isReadyEndpoint(slices.list(), addresses) } : {}),
     logger: logger.child({ part: 'pods' }),
     clock,
     random,
@@ -48,4 +50,16 @@ export async function startPods(
   });
   context.onClose(() => kubelet.close());
   await kubelet.ready;
+}
+
+/** Returns whether a slice lists one of the addresses as an endpoint for new connections. */
+function isReadyEndpoint(slices: readonly EndpointSlice[], addresses: readonly string[]): boolean {
+  return slices.some(({ endpoints }) =>
+    (endpoints ?? []).some(
+      ({ addresses: listed, conditions }) =>
+        conditions?.ready !== false &&
+        conditions?.terminating !== true &&
+        listed.some((address) => addresses.includes(address)),
+    ),
+  );
 }

@@ -18,6 +18,8 @@ export interface Command {
   readonly summary: string;
   /** The command with its arguments and main options. */
   readonly synopsis: string;
+  /** Its arguments and options, for completion in shells. */
+  readonly syntax: Syntax;
   /** Printed by `--help`. */
   readonly help: string;
   /** Runs with the arguments after the command's name; resolves to the exit status. */
@@ -34,6 +36,7 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
     name: definition.name,
     summary: definition.summary,
     synopsis: shortSynopsis(definition, definition),
+    syntax: definition,
     help: helpText(definition, definition),
     run: async (words, output) => {
       const parsed = parseWords(definition, words);

@@ -91,6 +91,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: 'send requests to a server and count its answers',
     load: () => import('./request.ts'),
   },
+  {
+    name: 'completion',
+    summary: 'print a script that completes commands and options in a shell',
+    load: () => import('./completion.ts'),
+  },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
   { name: 'supervise', summary: '', internal: true, load: () => import('./supervise.ts') },
 ];

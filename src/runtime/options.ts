@@ -43,6 +43,8 @@ export interface KubeletOptions {
     readonly key: string;
     readonly clientCa: string;
   };
+  /** Whether an EndpointSlice lists one of these addresses as ready; absent: not known. */
+  readonly receivesTraffic?: (addresses: readonly string[]) => boolean;
   readonly logger: Logger;
   readonly clock: Clock;
   readonly random: () => number;

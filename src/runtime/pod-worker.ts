@@ -17,6 +17,7 @@ import { adoptSandbox, createSandbox, removeSandbox, type Sandbox, sharedPidName
 import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
+import { untilTrafficEnds } from './traffic-end.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
@@ -378,6 +379,16 @@ export class PodWorker {
           events.event(this.#pod, 'Normal', 'Killing', `Stopping container ${runner.name}`);
       }
       this.#publish();
+      const { receivesTraffic } = options;
+      await untilTrafficEnds({
+        pod: this.#pod,
+        graceMs: grace * 1000,
+        clock,
+        receivesTraffic: () => receivesTraffic?.(this.#ips) ?? false,
+        isUrgent: () => this.#goneFromApi || this.#done,
+      });
+      // Released meanwhile: the next agent stops the pod.
+      if (this.#done) return;
     }
     await this.#stopAll(grace, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();

@@ -47,13 +47,17 @@ Promise.all([work(), work(), work(), work()]).then(() => {
 });
 `;
 
-/** Sends requests from the pod "client" to a Service while `act` runs, and for a second after it. */
+/**
+ * Sends requests from the pod "client" to a Service's cluster IP while `act` runs, and for a second after it. Names
+ * are not looked up: each node's agent answers DNS, which is another matter.
+ */
 export async function underLoad(
   cluster: Cluster,
   service: string,
   act: () => Promise<unknown>,
 ): Promise<Experience> {
-  const words = ['exec', '--name', cluster.name, 'client', '--', '/opt/fairlead/node', '-e', CLIENT, service];
+  const address = await cluster.ask('get', 'service', service, '-o', 'jsonpath={.spec.clusterIP}');
+  const words = ['exec', '--name', cluster.name, 'client', '--', '/opt/fairlead/node', '-e', CLIENT, address];
   const child = spawn(LAUNCHER, words, {
     stdio: ['pipe', 'pipe', 'inherit'],
     env: { ...process.env, FAIRLEAD_STATE: cluster.stateRoot },

@@ -33,7 +33,13 @@ export interface TestApiOptions extends Partial<ApiServerOptions> {
 /** Starts a server with the real schema and tables on a database in memory. */
 export function startApi(options: TestApiOptions = {}): TestApi {
   const authority = createAuthority('test', new Date());
-  const own = authority.issue({ commonName: 'apiserver', names: ['127.0.0.1', 'localhost'], usage: 'both' });
+  const own = authority.issue({
+    commonName: 'apiserver',
+    // Kubelets take requests from this group only.
+    organizations: ['system:masters'],
+    names: ['127.0.0.1', 'localhost'],
+    usage: 'both',
+  });
   const clock: Clock = options.clock ?? systemClock;
   const server = createApiServer({
     dataFile: ':memory:',

@@ -1,0 +1,31 @@
+import type { Pod } from '../kube/types.ts';
+import { type Clock, pause } from '../lib/clock.ts';
+
+/** The longest wait for a pod to leave the EndpointSlices; never more than half of the grace period. */
+const MAX_WAIT_MS = 2000;
+const LOOK_MS = 20;
+/** Other nodes learn at about the same time, and their proxies program it. */
+const SETTLE_MS = 250;
+
+/**
+ * Waits until Services send no new connections to a pod that is about to be stopped, so that a server that stops
+ * listening at SIGTERM refuses none. Upstream's kubelet does not wait; there, each such pod needs a preStop hook. Returns
+ * at once for pods that are in no EndpointSlice, whose containers all have a preStop hook, or without a grace period.
+ */
+export async function untilTrafficEnds(options: {
+  readonly pod: Pod;
+  readonly graceMs: number;
+  readonly clock: Clock;
+  /** Whether an EndpointSlice lists the pod as ready. */
+  readonly receivesTraffic: () => boolean;
+  /** Whether the pod is to be stopped without further delay. */
+  readonly isUrgent: () => boolean;
+}): Promise<void> {
+  const { pod, clock, receivesTraffic, isUrgent } = options;
+  const needsWait = (pod.spec?.containers ?? []).some(({ lifecycle }) => lifecycle?.preStop === undefined);
+  const limit = Math.min(MAX_WAIT_MS, options.graceMs / 2);
+  if (!needsWait || limit <= 0 || !receivesTraffic()) return;
+  const deadline = clock.now() + limit;
+  while (receivesTraffic() && !isUrgent() && clock.now() < deadline) await pause(clock, LOOK_MS);
+  if (!isUrgent()) await pause(clock, Math.max(0, Math.min(SETTLE_MS, deadline - clock.now())));
+}
