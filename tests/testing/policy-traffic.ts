@@ -27,7 +27,9 @@ spec:
   type: NodePort
   ipFamilyPolicy: RequireDualStack
   selector: {name: ${name}}
-  ports: [{port: 80, targetPort: http}]`;
+  ports:
+    - {name: http, port: 80, targetPort: http}
+    - {name: udp, protocol: UDP, port: 80, targetPort: 8080}`;
 
 export const MANIFEST = [
   server('near', 'node-1'),
@@ -46,7 +48,7 @@ spec:
   policyTypes: [Ingress]
   ingress:
     - from: [{podSelector: {matchLabels: {role: friend}}}]
-      ports: [{port: http}]
+      ports: [{port: http}, {protocol: UDP, port: 8080}]
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -63,7 +65,7 @@ spec:
 
 export interface Row {
   readonly from: string;
-  /** The name of a Service; "pod NAME": the pod itself; "node port NAME": on node-1. */
+  /** The name of a Service, over TCP; "udp NAME": over UDP; "pod NAME": the pod itself; "node port NAME": on node-1. */
   readonly to: string;
   readonly isAllowed: boolean;
 }
@@ -80,6 +82,11 @@ export const ROWS: readonly Row[] = [
   { from: 'walled', to: 'near', isAllowed: true },
   { from: 'walled', to: 'far', isAllowed: false },
   { from: 'walled', to: 'pod far', isAllowed: false },
+  { from: 'friend', to: 'udp near', isAllowed: true },
+  { from: 'friend', to: 'udp far', isAllowed: true },
+  { from: 'foe', to: 'udp near', isAllowed: false },
+  { from: 'foe', to: 'udp far', isAllowed: false },
+  { from: 'walled', to: 'udp far', isAllowed: false },
   { from: 'near', to: 'near', isAllowed: true },
   { from: 'node/node-1', to: 'pod near', isAllowed: true },
   { from: 'outside', to: 'node port near', isAllowed: false },
@@ -100,7 +107,7 @@ const TIMEOUT_MS = { allowed: 5000, denied: 1000 };
 /** `isSlow`: on a machine where requests that run at once keep each other waiting. */
 export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): PolicyTraffic {
   async function urlOf(to: string, family: '4' | '6'): Promise<string> {
-    const [, what = '', name = ''] = /^(?:(pod|node port) )?(\S+)$/.exec(to) ?? [];
+    const [, what = '', name = ''] = /^(?:(pod|udp|node port) )?(\S+)$/.exec(to) ?? [];
     const isOf = (address: string) => address.includes(':') === (family === '6');
     const host = (address = '') => (address.includes(':') ? `[${address}]` : address);
     if (what === 'pod') {
@@ -112,12 +119,12 @@ export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): 
       return `http://${host(cluster.state().nodes[0]?.addresses.find(isOf))}:${port}`;
     }
     // Not the name alone: the hosts file of the pod itself has that.
-    return `http://${name}.default`;
+    return what === 'udp' ? `udp://${name}.default:80` : `http://${name}.default`;
   }
 
   async function isAnswered({ from, to, isAllowed }: Row, family: '4' | '6'): Promise<boolean> {
     const url = await urlOf(to, family);
-    const options = /^http:\/\/[a-z]/.test(url) ? [`-${family}`] : [];
+    const options = /^(?:http|udp):\/\/[a-z]/.test(url) ? [`-${family}`] : [];
     const timeout = isAllowed ? (isSlow ? 4 : 1) * TIMEOUT_MS.allowed : TIMEOUT_MS.denied;
     const { answers } = await cluster.request(from, url, '--count=1', `--timeout=${timeout}`, ...options);
     return Object.keys(answers).length > 0;
