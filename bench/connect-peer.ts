@@ -1,4 +1,4 @@
-// A client or a server of bench/connect.ts, in a process and network namespace of its own: plain blocking system
+// A client or a server of bench/connect.ts, in a separate process and network namespace: plain blocking system
 // calls, in turn, so that what is measured is the kernel's way and not an event loop's.
 import { createRequire } from 'node:module';
 import { socketAddress } from '../src/kernel/netns.ts';

@@ -220,7 +220,7 @@ function watchMachine(): () => string[] {
   };
 }
 
-/** A topology with servers in processes of their own, carried by a mode. */
+/** A topology with servers in separate processes, carried by a mode. */
 async function setUp(mode: string, failover: boolean, from: Place) {
   const topology = createTopology();
   const name = `flt-${randomBytes(3).toString('hex')}`;
@@ -251,7 +251,7 @@ async function setUp(mode: string, failover: boolean, from: Place) {
   return {
     scene,
     servers,
-    /** Begins the load in a process of its own; `done`: everything it did. */
+    /** Begins the load in a separate process; `done`: everything it did. */
     async load(how: string[]): Promise<{ readonly done: Promise<Connection[]> }> {
       const child = await start('child-load', topology.namespace(from), ...how);
       writeFileSync(join(cgroup, 'cgroup.procs'), String(child.pid));

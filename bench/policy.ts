@@ -1,6 +1,6 @@
 /**
  * What network policies cost on one node: N pods in the cluster, of which some run here, and policies that each isolate
- * one of these and name 250 peers by a selector of their own. Cold starts, a pod that comes or goes, and a new connection
+ * one of these and name 250 peers by their own selector. Cold starts, a pod that comes or goes, and a new connection
  * between two pods of the node, in turns with pods that no policy isolates and with pods of nodes without policies. One of
  * those masquerades, as the nodes of a cluster do, and so tracks connections; the other has no rules of any kind.
  *
@@ -54,7 +54,7 @@ const podObject = (index: number, ip = addressOf(index)): Pod => ({
   status: { phase: 'Running', podIPs: [{ ip }] },
 });
 
-/** Each names its peers by a selector of its own, so that no two share a set. */
+/** Each names its peers by its own selector, so that no two share a set. */
 const policyObject = (index: number): NetworkPolicy => ({
   metadata: { name: `policy-${index}`, namespace: 'bench' },
   spec: {

@@ -79,7 +79,7 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
   },
 };
 
-/** Measures one subject in a process and a namespace of its own. */
+/** Measures one subject in a separate process and namespace. */
 async function inProcess(subject: string, services: number): Promise<Measurement> {
   const child = spawn(
     process.execPath,

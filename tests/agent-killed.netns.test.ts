@@ -87,7 +87,7 @@ for (const mode of MODES) {
       assert.doesNotMatch(onNode('ip', '-brief', 'link'), /^(fl0|fl\.vxlan|fairlead)/m);
       onNode('nft', 'delete', 'table', 'ip', 'theirs');
       onNode('iptables', '-t', 'nat', '-X', 'THEIRS');
-      // A new agent writes all of it anew, and the pods that are there have their network again.
+      // A new agent rewrites all of it, and the pods that are there have their network again.
       await startAgain();
       await eventually(
         () => cluster.request('client', `http://${service}`, '--count', '30'),

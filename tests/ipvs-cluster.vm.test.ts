@@ -83,7 +83,7 @@ describe('a cluster in IPVS mode', () => {
     await cluster.ask('delete', 'service,pod', '-l', 'policy-traffic');
   });
 
-  test('the agent killed: traffic goes on, and the next one takes over what is there', async () => {
+  test('the agent killed: traffic continues, and the next agent adopts the state', async () => {
     const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
     const servers = () => inNode('node-1', 'ipvsadm', '-Sn').split('\n').sort();
     const before = servers();

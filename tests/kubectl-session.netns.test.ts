@@ -249,7 +249,7 @@ for (const { name, find } of PROGRAMS) {
       assert.match(stdout, /\/dev\/pts\/\d+\r?\n33 99/);
     });
 
-    /** A kubectl that goes on until it is stopped. */
+    /** A kubectl that runs until it is stopped. */
     function follow(words: readonly string[]) {
       const child = spawn(program ?? '', words, {
         stdio: ['ignore', 'pipe', 'pipe'],

@@ -343,7 +343,7 @@ describe('the node that announces is lost under load from outside', () => {
     assert.ok(Math.min(...times) < 1000, `new connections worked after ${times.join(', ')} ms`);
   });
 
-  test('its agent killed: connections go on, but for those under way when the address moves', async (t) => {
+  test('its agent killed: connections continue, but for those under way when the address moves', async (t) => {
     const kill = (node: string) => void process.kill(agentOf(node), 'SIGKILL');
     await cluster.stopSupervisor();
     const { attempts } = await breakOwner(t, kill, startAgain);

@@ -38,7 +38,7 @@ test('a mode that the kernel lacks is refused by name, and the one before stays'
   const before = await mode();
   const { status, out, error } = await cluster.fairlead('mode', 'ipvs', '--node', 'node-1');
   assert.notEqual(status, 0);
-  assert.match(`${out}${error}`, /lacks IPVS/);
+  assert.match(`${out}${error}`, /does not support IPVS/);
   assert.match(`${out}${error}`, /ip_vs/);
   const { failures } = await cluster.request('node/node-1', 'http://127.0.0.1:30080', '--count', '20');
   assert.deepEqual(failures, {});

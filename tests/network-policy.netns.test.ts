@@ -193,7 +193,7 @@ test('packets that are dropped are counted, also across a new table', async () =
   assert.equal(enforcement.denied('ipv4', 'egress'), sent);
 });
 
-test('open connections go on when a policy arrives, new ones are denied', async () => {
+test('open connections continue when a policy arrives, new ones are denied', async () => {
   await apply([]);
   const server = places.get('x/b');
   const client = places.get('x/a');

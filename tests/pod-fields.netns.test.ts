@@ -155,7 +155,7 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
     assert.equal(status.containerStatuses[0].lastState.terminated.exitCode, 0);
     assert.equal(status.phase, 'Running');
   });
-  test('a sandbox whose pause process has died is made anew, with the same address', async () => {
+  test('a sandbox whose pause process has died is recreated, with the same address', async () => {
     await node.createPod('fragile', { containers: [shell('echo begun; exec sleep 1000')] });
     const { metadata, status } = await node.untilRunning('fragile');
     const file = (name: string) =>

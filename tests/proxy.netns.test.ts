@@ -246,7 +246,7 @@ spec: {selector: {app: hello}, ports: [{port: 80, targetPort: http}], externalIP
   await cluster.ask('delete', 'service', 'older', 'younger');
 });
 
-test('whatever a slice holds, the proxy goes on', async () => {
+test('whatever a slice holds, the proxy continues', async () => {
   await cluster.apply(`
 apiVersion: v1
 kind: Service

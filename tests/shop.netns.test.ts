@@ -68,7 +68,7 @@ describe('the shop', () => {
     );
     assert.deepEqual([Object.values(answers), failures], [[60], {}]);
   });
-  test('each pod of the database has a name of its own, and the name without it stands for both', async () => {
+  test('each pod of the database has its own name, and the name without it stands for both', async () => {
     for (const name of ['database-0', 'database-1']) {
       assert.equal(await curl('shop/customer', `http://${name}.database:8080/hostname`), `${name}\n`);
     }

@@ -87,7 +87,7 @@ describe('kill -9', () => {
       () => cluster.supervision(),
       (now) => now.supervisor?.pid === standby?.pid,
     );
-    assert.ok(isRunning(agent), 'the agents go on');
+    assert.ok(isRunning(agent), 'the agents keep running');
     kill(agent);
     await eventually(
       () => cluster.supervision().processes['node-2'],
@@ -189,7 +189,7 @@ describe('a full disk', () => {
     return [supervisor?.pid, ...Object.values(processes).map(({ identity }) => identity?.pid)];
   };
 
-  test('reading, deleting and traffic go on, writes name the disk, no process ends, a killed agent comes back', async () => {
+  test('reading, deleting and traffic continue, writes name the disk, no process ends, a killed agent comes back', async () => {
     await cluster.ask('create', 'configmap', 'early', '--from-literal=a=b');
     await cluster.ask('create', 'deployment', 'gone', '--image=fairlead', '--', 'fairlead', 'echo');
     await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=60s');

@@ -148,7 +148,7 @@ spec:
   }
 });
 
-test('kill -9 of a node agent: traffic goes on; started again it adopts its pods, flushes nothing, and continues', async () => {
+test('kill -9 of a node agent: traffic continues; started again it adopts its pods, flushes nothing, and continues', async () => {
   const [node] = cluster.state().nodes;
   assert.ok(node?.agent);
   const pods = () =>
@@ -189,7 +189,7 @@ test('kill -9 of a node agent: traffic goes on; started again it adopts its pods
   await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
 });
 
-test('kill -9 of the control plane: nothing acknowledged is lost, traffic goes on', async () => {
+test('kill -9 of the control plane: nothing acknowledged is lost, traffic continues', async () => {
   const { controlPlane } = cluster.state();
   assert.ok(controlPlane);
   const load = cluster.load('client', 'http://hello');

@@ -65,7 +65,7 @@ setup_debian() {
   rm -f "$log"
 }
 
-# The bundle is what starts fast; it is made anew when a source is newer than it.
+# The bundle is what starts fast; it is recreated when a source is newer than it.
 setup_bundle() {
   local bundle=$root/dist/fairlead.mjs
   if [ -e "$bundle" ] && [ -z "$(find "$root/src" "$root/tools/build.mjs" "$root/package-lock.json" -newer "$bundle" -print -quit)" ]; then return; fi

@@ -61,7 +61,7 @@ function fillWithFile(): string {
   return file;
 }
 
-test('writes are refused and change nothing, reading goes on, and what was acknowledged is kept', () => {
+test('writes are refused and change nothing, reading continues, and what was acknowledged is kept', () => {
   const names = fillWithObjects();
   fillWithFile();
   const { version } = store;

@@ -113,7 +113,7 @@ function http1Server(options: HttpServerOptions): Http1Server {
   const server = createHttp1({ maxHeaderSize: 64 * 1024 }, (request, response) => {
     answer(options, request, response);
   });
-  // A watch is silent for a minute, and lasts for an hour; bodies have a limit of their own.
+  // A watch is silent for a minute, and lasts for an hour; bodies have a separate limit.
   server.requestTimeout = 0;
   server.headersTimeout = HEADERS_MS;
   server.keepAliveTimeout = KEEP_ALIVE_MS;

@@ -285,7 +285,7 @@ function noteGeneration(set: ApiObject, generation: number): void {
   set.metadata.annotations = { ...set.metadata.annotations, [TEMPLATE_GENERATION]: String(generation) };
 }
 
-/** A Job without a selector of its own selects its pods by its UID (upstream's generateSelector). */
+/** A Job without its own selector selects its pods by its UID (upstream's generateSelector). */
 function selectOwnPods(job: ApiObject): void {
   const spec = job['spec'];
   if (!isObject(spec) || spec['manualSelector'] === true) return;
@@ -298,7 +298,7 @@ function selectOwnPods(job: ApiObject): void {
   const given = equal(job.metadata.labels, metadata['labels']) || job.metadata.labels === undefined;
   metadata['labels'] = { ...labels, 'job-name': name, 'batch.kubernetes.io/job-name': name, ...own };
   spec['template'] = { ...template, metadata };
-  // A Job without labels of its own has those of its pods.
+  // A Job without its own labels has those of its pods.
   if (given) job.metadata.labels = { ...(metadata['labels'] as Record<string, string>) };
   const selector = isObject(spec['selector']) ? spec['selector'] : {};
   const matched = isObject(selector['matchLabels']) ? selector['matchLabels'] : {};

@@ -155,7 +155,7 @@ function findConflicts(
   );
 }
 
-/** `kubectl apply --server-side` goes on where `kubectl apply` was used before. */
+/** `kubectl apply --server-side` continues where `kubectl apply` was used before. */
 function isTakenOver(entry: ManagedFields, manager: FieldManager, current: ApiObject | null): boolean {
   const annotations = current?.metadata.annotations as Record<string, string> | undefined;
   return (
@@ -194,7 +194,7 @@ const withoutManagers = (object: ApiObject) => ({
   metadata: { ...object.metadata, managedFields: undefined },
 });
 
-/** Keeps the annotation of `kubectl apply` true when `kubectl apply --server-side` goes on from there. */
+/** Keeps the annotation of `kubectl apply` true when `kubectl apply --server-side` continues from there. */
 function renewLastApplied(
   object: ApiObject,
   applied: ApiObject,

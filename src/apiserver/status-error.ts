@@ -43,7 +43,7 @@ export class StatusError extends Error {
   readonly code: number;
   readonly reason: string;
   readonly details: Readonly<Record<string, unknown>> | undefined;
-  /** meta/v1 ListMeta of the Status: an expired list's token to go on with. */
+  /** meta/v1 ListMeta of the Status: an expired list's token to continue with. */
   readonly metadata: Readonly<Record<string, string>>;
 
   constructor(

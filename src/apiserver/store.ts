@@ -40,7 +40,7 @@ const IN_MEMORY = ':memory:';
  * Every object of the API server: in memory for reading, in SQLite so that nothing acknowledged is lost when the
  * process dies. Calls are synchronous, so that a reader-then-writer is atomic.
  *
- * On a full disk reading goes on, and a write throws StatusError 507 and changes nothing. Deletions succeed, and so do
+ * On a full disk reading continues, and a write throws StatusError 507 and changes nothing. Deletions succeed, and so do
  * changes of objects that are being deleted: the room for them is held in reserve (the file `FILE.reserve`). Writes
  * succeed again once the disk has room for that reserve.
  */
@@ -247,7 +247,7 @@ export class Store {
     return new StatusError(
       507,
       'InsufficientStorage',
-      `the disk of ${this.#file} is full${room}: free space there, or delete objects; reading and deleting go on`,
+      `the disk of ${this.#file} is full${room}: free space there, or delete objects; reading and deleting still work`,
     );
   }
 

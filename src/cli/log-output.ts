@@ -2,14 +2,14 @@ import { write, writeSync } from 'node:fs';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 
-/** Where lines of a log go. */
+/** The output of log lines. */
 export interface LogOutput {
   write(line: string): void;
-  /** Writes what waits, at the end of the process; what cannot be written at once is lost. */
+  /** Writes pending lines at the end of the process; lines that cannot be written at once are lost. */
   flush(): void;
 }
 
-/** What may wait for a slow reader or disk; more is dropped. */
+/** The maximum size of pending lines for a slow reader or disk; more are dropped. */
 const MAX_WAITING_BYTES = 4 * 1024 * 1024;
 const RETRY_MS = 20;
 
@@ -43,7 +43,7 @@ export function createLogOutput(options: LogOutputOptions): LogOutput {
   let current: Buffer | null = null;
   let lost = 0;
   let cause = '';
-  /** A line was cut: the next one starts on a line of its own. */
+  /** A line was truncated: the next one starts on a new line. */
   let isCut = false;
 
   const take = (): Buffer => {
@@ -89,7 +89,7 @@ export function createLogOutput(options: LogOutputOptions): LogOutput {
   return {
     write(line) {
       if (waitingBytes > maxWaitingBytes) {
-        lose(1, 'they came faster than they were written');
+        lose(1, 'they were logged faster than they could be written');
         return;
       }
       waiting.push(line);
@@ -97,7 +97,7 @@ export function createLogOutput(options: LogOutputOptions): LogOutput {
       pump();
     },
     flush() {
-      // What is being written is left to the thread that writes it.
+      // A write in progress is completed by its thread.
       for (let rest = take(); rest.length > 0; ) {
         try {
           rest = rest.subarray(options.writeSync(rest));

@@ -30,7 +30,7 @@ export async function answerWhoCan(state: ClusterState, text: string): Promise<R
       inNamespace.find(({ key }) => key === `${namespace}/${name}`) ??
       inNamespace.find(({ key }) => key.startsWith(`${namespace}/${name}-`));
     if (!pod) {
-      throw new FairleadError(`no pod ${namespace}/${name} has an address of its own`, {
+      throw new FairleadError(`no pod ${namespace}/${name} has its own address`, {
         op: 'explain',
         code: 'not-found',
         hint: 'network policies do not apply to pods with hostNetwork, and to pods that have ended',
@@ -66,7 +66,7 @@ function badTarget(text: string, reason: string): FairleadError {
   return new FairleadError(`${JSON.stringify(text)}: ${reason}`, {
     op: 'explain',
     code: 'bad-argument',
-    hint: 'write NAMESPACE/POD:PORT, or POD:PORT/udp',
+    hint: 'use NAMESPACE/POD:PORT, or POD:PORT/udp',
   });
 }
 

@@ -24,7 +24,7 @@ const LISTING_BYTES = 256 * 1024 * 1024;
 /**
  * Writes a cluster's files to an archive (tar, compressed with gzip; readable by root only): objects, credentials,
  * images, volumes and the files of pods. The cluster may be running: its API server is suspended while the database is
- * copied. Logs are left out, and so is what pods change in memory.
+ * copied. Logs and unwritten changes of pods are not included.
  */
 export async function takeSnapshot(state: ClusterState, file: string): Promise<void> {
   const { name } = state;
@@ -44,7 +44,7 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
     ];
     await tar('take a snapshot', [
       ...['--create', '--gzip', '--file', fresh, '--one-file-system', '--numeric-owner', '--sparse'],
-      // Pods that run go on writing.
+      // Running pods keep writing.
       ...['--warning=no-file-changed', '--warning=no-file-removed', '--ignore-failed-read'],
       ...exclude.map((pattern) => `--exclude=${pattern}`),
       ...['-C', stateRoot(), name],

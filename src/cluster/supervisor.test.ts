@@ -134,7 +134,7 @@ describe('the supervisor of a cluster', () => {
     assert.match(records['node-1']?.lastExit?.reason ?? '', /^ended for an unknown reason: see node-1\.log$/);
   });
 
-  test('goes on where its file cannot be written', () => {
+  test('continues where its file cannot be written', () => {
     saveFault = new Error('no space left');
     supervise();
     exit('node-1');

@@ -111,7 +111,7 @@ function sizesOf(
     return replicasOf(set) > 0 && desired !== undefined && Number(desired) !== wanted;
   });
   if (deployment.spec?.paused || scaled) {
-    // The rollout goes on once the new number is noted at the ReplicaSets.
+    // The rollout continues after the new number has been recorded in the ReplicaSets.
     return { sizes: proportionalStep(deployment, fresh, old), mayCreate: false };
   }
   if (deployment.spec?.strategy?.type === 'Recreate') return recreateStep(deployment, fresh, old, oldPods);

@@ -24,7 +24,7 @@ import {
 } from './storage/volume-scheduling.ts';
 
 const SCHEDULER = 'default-scheduler';
-/** A pod whose volumes are not bound by then is decided anew (upstream's bindTimeoutSeconds). */
+/** A pod whose volumes are not bound by then is decided again (upstream's bindTimeoutSeconds). */
 const BIND_TIMEOUT_MS = 600_000;
 
 /** A decision that is not seen carried out yet. It counts for the decisions that follow. */
@@ -182,7 +182,7 @@ export function startScheduler(context: ControllerContext): void {
         }),
     ]);
   };
-  /** Binds the pod once its volumes are bound; begins anew where one cannot be. */
+  /** Binds the pod once its volumes are bound; starts again where one cannot be. */
   const continueBinding = async (key: string, decision: Assumed) => {
     const { namespace = '' } = decision.pod.metadata ?? {};
     const claims = claimsOf(decision.pod).map(({ name }) => persistentVolumeClaims.get(namespace, name));

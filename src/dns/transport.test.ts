@@ -191,7 +191,7 @@ describe('TCP', () => {
       { messageMs: 150 },
     ));
 
-  test('connections beyond the limit are closed, the others go on', () =>
+  test('connections beyond the limit are closed, the others continue', () =>
     withServer(
       async (server) => {
         const kept: Socket[] = [];

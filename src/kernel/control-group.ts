@@ -20,7 +20,7 @@ export function controlGroupRoot(): string | null {
 let visits = 0;
 
 /**
- * Runs `work` with this process in a control group of its own below one of the v2 hierarchy ("/fairlead-default/node-1"),
+ * Runs `work` with this process in a separate control group below one of the v2 hierarchy ("/fairlead-default/node-1"),
  * and puts it back where it was. A socket made inside stays there for the programs that work at control groups. `work`
  * must be synchronous. About 0.3 ms.
  */

@@ -104,7 +104,7 @@ export function createNetns(name: string): void {
     writeFileSync(path, '', { flag: 'wx', mode: 0o444 });
   } catch (error) {
     if (!hasCode(error, 'EEXIST')) throw error;
-    throw new FairleadError(`the network namespace ${name} exists already`, {
+    throw new FairleadError(`the network namespace ${name} already exists`, {
       op: 'create network namespace',
       code: 'EEXIST',
       object: name,

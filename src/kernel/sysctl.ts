@@ -53,8 +53,7 @@ function write(name: string, value: string): boolean {
       op: 'write sysctl',
       code: errorCode(code),
       object: name,
-      hint:
-        code === 'EINVAL' ? 'the kernel does not take this value' : 'run as root, with /proc/sys writable',
+      hint: code === 'EINVAL' ? 'the kernel rejects this value' : 'run as root, with /proc/sys writable',
       cause: error,
     });
   }

@@ -363,12 +363,12 @@ const CONFIGS: readonly [name: string, text: string, expected: object | RegExp][
     { server: 'https://10.0.0.1:6443', ca: PEM, cert: PEM, key: PEM },
   ],
   ['a missing file', kubeconfig('{ client-certificate: none.pem }'), /client-certificate: .*none.pem/],
-  ['an unknown context', kubeconfig('{}', 'other'), /there is no context "other"/],
+  ['an unknown context', kubeconfig('{}', 'other'), /no such context: "other"/],
   ['no server', kubeconfig('{}', 'main', 'certificate-authority: cert.pem'), /server is missing/],
   [
     'an exec plugin',
     kubeconfig('{ exec: { command: aws } }'),
-    /exec plugin, which this command does not run/,
+    /exec plugin, which this command does not support/,
   ],
   ['a password', kubeconfig('{ username: a, password: b }'), /user u: username, password is not supported/],
   [

@@ -50,7 +50,7 @@ test('rotated certificates and authorities are used; a broken file changes nothi
       assert.equal((await source.current()).cert, 'CERT-2');
     }
     assert.equal(problems.length, 1);
-    assert.match(problems[0] ?? '', /credentials stay as they were: .*client-certificate/);
+    assert.match(problems[0] ?? '', /failed to reload credentials, .*: .*client-certificate/);
     writeFileSync(join(folder, 'client.pem'), 'CERT-3');
     source.refused();
     now += 2000;

@@ -19,7 +19,7 @@ export interface CredentialSourceOptions {
   readonly server: string | null;
   /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Told once for each problem that lasts; requests go on with the earlier credentials. */
+  /** Told once for each problem that lasts; requests continue with the earlier credentials. */
   readonly onProblem: (message: string) => void;
 }
 
@@ -47,7 +47,8 @@ export function createCredentialSource(options: CredentialSourceOptions): Creden
     }
   };
   const report = (message: string) => {
-    if (message !== problem) onProblem(`credentials stay as they were: ${message}`);
+    if (message !== problem)
+      onProblem(`failed to reload credentials, the previous ones stay in use: ${message}`);
     problem = message;
   };
   const run = async (): Promise<ExecutedCredentials> => {

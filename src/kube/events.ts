@@ -88,7 +88,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       const kind = object.kind ?? resource?.kind ?? '';
       if (signal.aborted || !admitted(uid || `${kind}/${namespace}/${name}`)) return;
       if (pending >= MAX_PENDING) {
-        if (dropped++ === 0) logger.warn({ component }, 'events are dropped: the API server is too slow');
+        if (dropped++ === 0) logger.warn({ component }, 'dropping events: the API server is too slow');
         return;
       }
       dropped = 0;
@@ -128,7 +128,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
           if (hasReason(error, 'Forbidden', 'NotFound')) return;
           logger.warn(
             { component, reason, object: `${kind}/${name}` },
-            `event not written: ${messageOf(error)}`,
+            `failed to write an event: ${messageOf(error)}`,
           );
         })
         .finally(() => {

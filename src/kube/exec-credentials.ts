@@ -101,7 +101,7 @@ function readExecCredential(
   if (token === undefined && cert === undefined)
     throw refuse('its output has neither a token nor a certificate');
   if ((cert === undefined) !== (key === undefined))
-    throw refuse('its output has a certificate or a key alone');
+    throw refuse('its output has only one of certificate and key');
   const expires = Date.parse(text('expirationTimestamp') ?? '');
   return {
     ...(token === undefined ? {} : { token }),

@@ -139,7 +139,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
 
   const listAll = async (): Promise<string> => {
     const late = new AbortController();
-    const cancel = clock.after(LIST_MS, () => late.abort(tooSlow('list objects', 'the list takes too long')));
+    const cancel = clock.after(LIST_MS, () => late.abort(tooSlow('list objects', 'the list timed out')));
     const list = await client
       .list(resource, {
         ...scope(options),
@@ -174,7 +174,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       lastContact = clock.now();
       cancelSilence();
       cancelSilence = clock.after(SILENCE_MS, () =>
-        silent.abort(tooSlow('watch objects', 'the watch is silent')),
+        silent.abort(tooSlow('watch objects', 'the watch timed out')),
       );
     };
     heard();
@@ -238,7 +238,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           continue;
         }
         if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
-          if (!refused) logger.info({ resource: resource.plural }, `not followed: ${messageOf(error)}`);
+          if (!refused) logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
           refused = true;
           version = null;
           await pause(clock, OPTIONAL_RETRY_MS, signal);
@@ -251,7 +251,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           (0.5 + options.random() / 2);
         logger.warn(
           { resource: resource.plural, delayMs: Math.round(delay) },
-          `lost the API server: ${messageOf(error)}`,
+          `lost the connection to the API server: ${messageOf(error)}`,
         );
         await pause(clock, delay, signal);
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);

@@ -38,7 +38,7 @@ export interface ReadContext {
 export function readKubeconfig(file: string, contextName?: string): Credentials {
   const { credentials, exec } = readContext(file, contextName);
   if (exec === null) return credentials;
-  throw refusal(file, 'the user has an exec plugin, which this command does not run');
+  throw refusal(file, 'the user has an exec plugin, which this command does not support');
 }
 
 /** Follows a kubeconfig's current context while a process runs. Throws where the kubeconfig is malformed now. */
@@ -82,9 +82,9 @@ export function readContext(file: string, contextName?: string): ReadContext {
   }
   const wanted = contextName ?? config['current-context'];
   const context = config.contexts?.find((entry) => entry.name === wanted)?.context;
-  if (!context) throw refuse(`there is no context ${JSON.stringify(wanted ?? '')}`);
+  if (!context) throw refuse(`no such context: ${JSON.stringify(wanted ?? '')}`);
   const cluster = config.clusters?.find((entry) => entry.name === context.cluster)?.cluster;
-  if (!cluster) throw refuse(`context ${wanted}: there is no cluster ${JSON.stringify(context.cluster)}`);
+  if (!cluster) throw refuse(`context ${wanted}: no such cluster: ${JSON.stringify(context.cluster)}`);
   const user = config.users?.find((entry) => entry.name === context.user)?.user ?? {};
   for (const [part, fields] of [
     [`user ${context.user}`, UNSUPPORTED.user.filter((field) => user[field])],
@@ -144,11 +144,14 @@ function inClusterCredentials(env: NodeJS.ProcessEnv, server: string | null): Cr
   const host = server ?? env['KUBERNETES_SERVICE_HOST'];
   const port = env['KUBERNETES_SERVICE_PORT'] ?? '443';
   if (!host || !existsSync(`${SERVICE_ACCOUNT}/token`)) {
-    throw new FairleadError('there is no kubeconfig, and this is not a pod with a service account', {
-      op: 'connect to API server',
-      code: 'bad-kubeconfig',
-      hint: 'name a kubeconfig in the configuration',
-    });
+    throw new FairleadError(
+      'no kubeconfig is configured, and the agent is not in a pod with a service account',
+      {
+        op: 'connect to API server',
+        code: 'bad-kubeconfig',
+        hint: 'set kubeconfig in the configuration',
+      },
+    );
   }
   return {
     server: server ?? `https://${host.includes(':') ? `[${host}]` : host}:${port}`,

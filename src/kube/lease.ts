@@ -38,7 +38,7 @@ export async function renewLease(
       known = null;
       // Somebody else wrote in between: read and write again at once.
       if (hasReason(error, 'Conflict', 'AlreadyExists')) continue;
-      logger.warn({ lease: `${namespace}/${name}` }, `lease not renewed: ${messageOf(error)}`);
+      logger.warn({ lease: `${namespace}/${name}` }, `failed to renew the lease: ${messageOf(error)}`);
       await pause(clock, Math.min(1000, options.durationSeconds * 100), signal);
     }
   }

@@ -145,10 +145,10 @@ interface Connection {
 function openConnection(credentials: Credentials): Connection {
   const base = URL.parse(credentials.server);
   if (!base || !['http:', 'https:'].includes(base.protocol)) {
-    throw new FairleadError(`${JSON.stringify(credentials.server)} is not an address of an API server`, {
+    throw new FairleadError(`${JSON.stringify(credentials.server)} is not the URL of an API server`, {
       op: 'connect to API server',
       code: 'bad-config',
-      hint: 'a kubeconfig names it as server: https://HOST:PORT',
+      hint: 'set server in the kubeconfig to https://HOST:PORT',
     });
   }
   const secure = base.protocol === 'https:';

@@ -60,7 +60,7 @@ export function openLinkAnnouncer(options: LinkAnnouncerOptions): LinkAnnouncer 
       op: 'announce load-balancer addresses',
       code: 'EINVAL',
       object: device.name,
-      hint: 'name the interface that leads to the clients: loadBalancer.interface',
+      hint: 'set loadBalancer.interface to the interface towards the clients',
     });
   }
   const announced = new Map<string, { readonly since: number; cancel: () => void }>();

@@ -23,7 +23,7 @@ const FIRST_RETRY_MS = 200;
 const MAX_RETRY_MS = 30_000;
 /** How often the kernel is compared with what it should hold. */
 const VERIFY_MS = 60_000;
-/** Chains that nothing leads to any more stay until the table has twice its chains and these; then it is written anew. */
+/** Unreferenced chains stay until their number exceeds the others by this; then the table is rewritten. */
 const SPARE_CHAINS = 64;
 
 /** What one programming did. */
@@ -45,7 +45,7 @@ export interface EnforcementOptions {
   readonly onFailure?: (error: unknown) => void;
 }
 
-/** Keeps a node's nf_tables equal to its policies. The tables stay when it is closed, and the next one adopts them. */
+/** Keeps a node's nf_tables in sync with its policies. The tables stay when it is closed; the next agent adopts them. */
 export interface Enforcement {
   /** The table of policies may have changes. */
   changed(): void;
@@ -59,7 +59,7 @@ export interface Enforcement {
   elements(): number;
   /** Packets that were dropped since the first programming; those of a table that an earlier agent left count too. */
   denied(family: IPFamily, direction: Direction): number;
-  /** Ends the work; what is being written is finished first. */
+  /** Stops after the write in progress. */
   close(): Promise<void>;
 }
 
@@ -72,7 +72,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     clock,
     logger,
     onForeignChange: () => {
-      logger.warn({}, 'another program changed the rules of the network policies; writing them again');
+      logger.warn({}, 'another program changed the rules of the network policies; rewriting them');
       rewrite();
     },
   });
@@ -137,7 +137,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
         }
       }
     } catch (error) {
-      // The change is lost: the next attempt writes everything.
+      // The change is lost, so the next attempt writes everything.
       isWhole = true;
       changedAt ??= started;
       onFailure?.(error);
@@ -218,7 +218,10 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
         rewrite();
       })
       .catch((error: unknown) => {
-        logger.warn({ err: error }, `cannot compare the rules of the network policies: ${messageOf(error)}`);
+        logger.warn(
+          { err: error },
+          `failed to verify the rules of the network policies: ${messageOf(error)}`,
+        );
       })
       .finally(() => {
         if (!isClosed) cancelVerify = clock.after(VERIFY_MS, verify);
@@ -257,7 +260,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   };
 }
 
-/** Removes the tables from a node, also those that an earlier agent left. */
+/** Removes the tables from a node, also those of an earlier agent. */
 export async function removePolicies(netns?: NetnsRef): Promise<void> {
   const tables = new Tables({ families: FAMILIES, name: POLICY_TABLE, netns });
   try {

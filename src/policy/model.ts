@@ -13,13 +13,13 @@ export interface NamedPort {
   readonly port: number;
 }
 
-/** A pod, as far as policies are concerned. */
+/** The parts of a pod that policies use. */
 export interface PolicyPod {
   /** "namespace/name" */
   readonly key: string;
   readonly namespace: string;
   readonly labels: Readonly<Record<string, string>>;
-  /** The node that it runs on. */
+  /** Its node. */
   readonly node: string;
   /** Canonical text. */
   readonly addresses: readonly string[];
@@ -69,13 +69,13 @@ export interface Policy {
   /** Null: the policy does not isolate the pods in this direction. */
   readonly ingress: readonly PolicyRule[] | null;
   readonly egress: readonly PolicyRule[] | null;
-  /** Differs between policies that differ in anything. */
+  /** A hash of the whole policy. */
   readonly hash: string;
 }
 
-/** What decides about packets: the policies of a cluster and its pods. */
+/** The state for decisions: the policies of a cluster and its pods. */
 export interface PolicyMap {
-  /** The pod that has this address. */
+  /** Returns the pod with this address. */
   podAt(address: string): PolicyPod | null;
   /** The policies of a namespace, by name. */
   policiesIn(namespace: string): readonly Policy[];

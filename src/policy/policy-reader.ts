@@ -49,7 +49,7 @@ function readPeer(peer: ApiPeer, namespace: string): PolicyPeer[] {
   return [{ kind: 'pods', group: podGroup(podSelector ?? {}, namespaceSelector ?? namespace) }];
 }
 
-/** Makes the group of the pods that both selectors select; `namespaces`: one namespace, or a selector. */
+/** Returns the group of the pods that both selectors match; `namespaces`: one namespace, or a selector. */
 export function podGroup(pods: LabelSelector, namespaces: string | LabelSelector): PodGroup {
   return { id: hashOf([pods, namespaces]), pods, namespaces };
 }
@@ -69,7 +69,7 @@ const range = (protocol: Protocol, first: number, last: number): PolicyPort => (
   last,
 });
 
-/** A short text that differs for different values; the order of an object's fields does not count. */
+/** Returns a short hash of a value, independent of the order of an object's fields. */
 export function hashOf(value: unknown): string {
   return createHash('sha256').update(canonical(value)).digest('hex').slice(0, 12);
 }

@@ -203,7 +203,7 @@ export function createPolicyRendering(
     ];
   }
 
-  /** The chain of pods that these policies isolate: what none of them allows is dropped. */
+  /** The chain of pods that these policies isolate: drops packets that none of them allows. */
   const isolation = (direction: Direction, list: readonly Policy[]): { name: string; needs: Fragment[] } => {
     const name = `${direction}-of-${hashOf(list.map((policy) => [policy.key, policy.hash]))}`;
     const rules: Rule[] = [
@@ -327,7 +327,7 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
   const isolation: Rule[] = [[vmap(MAP_OF.egress, source)], [vmap(MAP_OF.ingress, destination)]];
   return [
     { name: 'forward', base: base('forward', FILTER), rules: [known, ...isolation] },
-    // To processes of the node. Nothing but a pod's own egress is decided here.
+    // To processes of the node. Only a pod's own egress is decided here.
     {
       name: 'input',
       base: base('input', BEHIND_IPVS),

@@ -11,8 +11,8 @@ export interface UnansweredConnection {
 }
 
 /**
- * Whether policies may be why a connection is not answered, so that it says nothing about the endpoint's health: they
- * deny it, or the endpoint is isolated and its node sees a node's address, which rules rarely name.
+ * Returns whether policies may be the reason for an unanswered connection, which is then ignored for the endpoint's
+ * health: they deny it, or the endpoint is isolated and its node sees a node's address, which rules rarely allow.
  */
 export function mayBeDenied(
   map: PolicyMap,

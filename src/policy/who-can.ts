@@ -13,21 +13,21 @@ export interface Admission {
   readonly pods: readonly string[] | null;
 }
 
-/** Who may open a connection to a port of a pod. */
+/** The clients that may open a connection to a port of a pod. */
 export interface Reach {
   readonly pod: string;
   readonly port: number;
   readonly protocol: Protocol;
-  /** The policies that isolate the pod for ingress; none: any address may. */
+  /** The policies that isolate the pod for ingress; none: any address is allowed. */
   readonly isolatedBy: readonly string[];
   readonly admissions: readonly Admission[];
-  /** Pods that may at this moment, the pod itself left out. */
+  /** Pods that are currently allowed, without the pod itself. */
   readonly allowed: readonly string[];
-  /** Pods that this pod would admit, and whose own policies for egress deny it; with these policies. */
+  /** Pods that this pod allows, but whose own policies for egress deny the connection, with these policies. */
   readonly deniedBySender: readonly { readonly pod: string; readonly policies: readonly string[] }[];
 }
 
-/** Lists by selector and by pod who may reach a port of a pod; `pods`: all pods of the cluster. */
+/** Lists the clients that may reach a port of a pod, by selector and by pod; `pods`: all pods of the cluster. */
 export function whoCan(
   map: PolicyMap,
   pods: readonly PolicyPod[],
@@ -87,7 +87,7 @@ const membersOf = (
     .map(({ key }) => key)
     .sort();
 
-/** By addresses of a family that both have; null: there is none. */
+/** Uses addresses of a family that both have; null: there is none. */
 function packetBetween(
   from: PolicyPod,
   to: PolicyPod,

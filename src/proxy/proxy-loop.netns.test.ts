@@ -173,7 +173,7 @@ for (const code of ['ENOSPC', 'EEXIST', 'EBUSY', 'ENOMEM']) {
   });
 }
 
-test('an error in a change: everything is programmed anew, with what came meanwhile', async () => {
+test('an error in a change: everything is programmed again, with what came meanwhile', async () => {
   set(1, 3);
   await pass();
   faults = [kernelError('EBUSY')];
@@ -228,7 +228,7 @@ test('what a mode cannot carry at all is said once and not tried again', async (
   assert.deepEqual([calls, failures, refusals], [['sync', 'apply'], 0, [keyOf(2)]]);
 });
 
-test('a Service that is deleted, and made anew, while it is being programmed', async () => {
+test('a Service that is deleted, and recreated, while it is being programmed', async () => {
   set(1, 3);
   await pass();
   const opened = Promise.withResolvers<void>();

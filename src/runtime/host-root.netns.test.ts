@@ -30,7 +30,7 @@ function mount(type: string, path: string, data: string): void {
 
 test('a built-in image shows programs and what every user may read, and nothing else of the machine', () => {
   const root = join(folder, 'root');
-  // As overlayfs refuses layers that lie in each other, each in a file system of its own.
+  // As overlayfs refuses layers that lie in each other, each in a separate file system.
   for (const name of ['root', 'over']) mount('tmpfs', join(folder, name), 'mode=755');
   const files = {
     'usr/bin/tool': 0o755,

@@ -39,7 +39,7 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
   for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
   if (groups?.hybrid) {
     const script = `#!/bin/sh
-# crun refuses mixed control groups; in a mount namespace of its own it sees the v2 hierarchy alone.
+# crun refuses mixed control groups; in a separate mount namespace it sees the v2 hierarchy alone.
 exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec crun "$@"' crun "$@"
 `;
     // Replaced atomically: a running call may be reading it.

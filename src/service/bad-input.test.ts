@@ -47,7 +47,7 @@ const rows: Record<string, Row> = {
       ],
     },
     [WEB],
-    [/^InvalidPort spec\.ports\[0\]\.port: 0 .*use 1 to 65535 \(and 3 more like this\)/],
+    [/^InvalidPort spec\.ports\[0\]\.port: 0 .*use 1 to 65535 \(and 3 more\)/],
   ],
   'a duplicate port': [
     {
@@ -161,9 +161,9 @@ const rows: Record<string, Row> = {
     [],
     [
       /^InvalidName metadata: a Service needs a name/,
-      /^InvalidField spec\.externalIPs: is a string: a list belongs here/,
-      /^InvalidField spec\.ports: is an object: a list belongs here/,
-      /^InvalidField spec\.type: is a number: text belongs here/,
+      /^InvalidField spec\.externalIPs: is a string, must be a list/,
+      /^InvalidField spec\.ports: is an object, must be a list/,
+      /^InvalidField spec\.type: is a number, must be a string/,
     ],
   ],
   'endpoint addresses that are none': [
@@ -269,7 +269,7 @@ test('two Services that want one address and port: the older has it, an event sa
   );
   assert.match(
     map.findings[0]?.message ?? '',
-    /spec\.externalIPs: 203\.0\.113\.1 port 80\/TCP \(ipv4\) belongs to Service default\/b-twin, which is older/,
+    /spec\.externalIPs: 203\.0\.113\.1 port 80\/TCP \(ipv4\) is in use by Service default\/b-twin, which is older/,
   );
 });
 

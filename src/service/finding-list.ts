@@ -47,27 +47,27 @@ export function createFindingList(
       const value = parent[name];
       if (value === undefined || value === null) return NOTHING;
       if (typeof value === 'object' && !Array.isArray(value)) return value as Raw;
-      add('InvalidField', path, `is ${typeName(value)}: an object belongs here`);
+      add('InvalidField', path, `is ${typeName(value)}, must be an object`);
       return NOTHING;
     },
     list(parent, name, path) {
       const value = parent[name];
       if (value === undefined || value === null) return NONE;
       if (Array.isArray(value)) return value;
-      add('InvalidField', path, `is ${typeName(value)}: a list belongs here`);
+      add('InvalidField', path, `is ${typeName(value)}, must be a list`);
       return NONE;
     },
     text(parent, name, path) {
       const value = parent[name];
       if (value === undefined || value === null) return '';
       if (typeof value === 'string') return value;
-      add('InvalidField', path, `is ${typeName(value)}: text belongs here`);
+      add('InvalidField', path, `is ${typeName(value)}, must be a string`);
       return '';
     },
     result() {
       if (!found) return NO_FINDINGS;
       return Array.from(found.values(), ({ finding, more }) =>
-        more === 0 ? finding : { ...finding, message: `${finding.message} (and ${more} more like this)` },
+        more === 0 ? finding : { ...finding, message: `${finding.message} (and ${more} more)` },
       );
     },
   };

@@ -17,7 +17,7 @@ export function conflictFinding({ winner, loser, value }: ResolvedConflict<Front
     reason: 'FrontendConflict',
     object: { kind: 'Service', namespace: value.owner.namespace, name: value.owner.name },
     message:
-      `${FIELD[value.kind]}: ${where}/${value.protocol} (${value.family}) belongs to Service ${winner.owner}, ` +
+      `${FIELD[value.kind]}: ${where}/${value.protocol} (${value.family}) is in use by Service ${winner.owner}, ` +
       `which ${age}: use another address or port here`,
   };
 }

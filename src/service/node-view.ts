@@ -42,8 +42,8 @@ export function readNodeView(
   const primary = addresses[0] === undefined ? null : addressFamily(addresses[0]);
   if (primary && !settings.families.includes(primary)) {
     throw badConfig(
-      `the node's primary address ${addresses[0]} is ${LABEL[primary]}, which this proxy cannot carry here`,
-      `enable ${LABEL[primary]} in the kernel, or give the node an address of the other family first`,
+      `the node's primary address ${addresses[0]} is ${LABEL[primary]}, which this proxy cannot handle on this node`,
+      `enable ${LABEL[primary]} in the kernel, or configure an address of the other family as the node's first`,
     );
   }
   const own = (family: IPFamily) => addresses.find((address) => addressFamily(address) === family) ?? null;
@@ -122,13 +122,13 @@ function localDetection(
     const families = used.map((family) => LABEL[family]).join(' and ');
     throw badConfig(
       `${field}: ${cidrs.map((cidr) => cidr.text).join(', ')} is of another family than the node, which has ${families}`,
-      `name a network of ${families}, or choose another detectLocalMode`,
+      `add a network of ${families}, or use another detectLocalMode`,
     );
   }
   for (const family of used) {
     if (first(family)) continue;
     warnings.push(
-      `${field} names no ${LABEL[family]} network: over ${LABEL[family]} pods cannot be told from clients outside the cluster, so ` +
+      `${field} has no ${LABEL[family]} network: ${LABEL[family]} traffic from pods cannot be distinguished from outside traffic, so ` +
         'clients outside are not masqueraded to cluster IPs and externalTrafficPolicy applies to pods too',
     );
   }
@@ -152,13 +152,13 @@ function warnAboutNodePorts(settings: NodeSettings, used: readonly IPFamily[], w
   for (const family of used) {
     if (entries.some((entry) => parseCidr(entry)?.family === family)) continue;
     warnings.push(
-      `nodePortAddresses names no ${LABEL[family]} network: node ports answer on every ${LABEL[family]} address`,
+      `nodePortAddresses has no ${LABEL[family]} network: node ports answer on every ${LABEL[family]} address`,
     );
   }
 }
 
 function missing(field: string, mode: string): string {
-  return `${field} is empty: detectLocalMode ${mode} finds no pod without it`;
+  return `${field} is empty: detectLocalMode ${mode} requires it to recognize pods`;
 }
 
 function badConfig(message: string, hint: string): FairleadError {

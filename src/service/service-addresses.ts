@@ -15,12 +15,7 @@ export function readClusterIPs(spec: Raw, findings: FindingList): ParsedService[
     if (value === '' || value === 'None') continue;
     const address = readAddress(value);
     if (address === null || unusableAs(address) !== null) {
-      findings.add(
-        'InvalidClusterIP',
-        path,
-        `${show(value)} is not an address that a Service can have`,
-        'error',
-      );
+      findings.add('InvalidClusterIP', path, `${show(value)} is not a valid address of a Service`, 'error');
     } else found[addressFamily(address)] ??= address;
   }
   return found.ipv4 === null && found.ipv6 === null ? null : found;
@@ -54,7 +49,7 @@ export function readIngress(raw: Raw, findings: FindingList): string[] {
   for (const [at, item] of findings.list(balancer, 'ingress', path).entries()) {
     const ingress = asRecord(item);
     if (!ingress) {
-      findings.add('InvalidField', `${path}[${at}]`, 'an object with ip or hostname belongs here');
+      findings.add('InvalidField', `${path}[${at}]`, 'must be an object with ip or hostname');
       continue;
     }
     const { ip, ipMode } = ingress;
@@ -101,7 +96,7 @@ export function readSourceRanges(
     ranges[family] = known;
     if (cidr) known.set(cidr.text, cidr);
     else {
-      const problem = `${show(value)} is not a network: write it as 10.0.0.0/8; it admits no client`;
+      const problem = `${show(value)} is not a network such as 10.0.0.0/8 and is ignored`;
       findings.add('InvalidSourceRange', `${path}[${i}]`, problem, 'error');
     }
   }
@@ -111,7 +106,7 @@ export function readSourceRanges(
     findings.add(
       'SourceRangesMissFamily',
       path,
-      `names no ${label} range, so everyone may enter over ${label}: add ${all} if that is meant, else a range`,
+      `has no ${label} range, so all ${label} clients are allowed: add ${all} if this is intended, else a range`,
     );
   }
   return {

@@ -140,7 +140,7 @@ function readPorts(spec: Raw, namespace: string, name: string, findings: Finding
     const path = `spec.ports[${i}]`;
     const raw = asRecord(item);
     if (!raw) {
-      findings.add('InvalidField', path, `${show(item)} is not a port: an object with a port belongs here`);
+      findings.add('InvalidField', path, `${show(item)} must be an object with a port`);
       continue;
     }
     const portName = findings.text(raw, 'name', `${path}.name`);
@@ -157,7 +157,7 @@ function readPorts(spec: Raw, namespace: string, name: string, findings: Finding
         'error',
       );
     } else if (names.has(`${portName} ${protocol}`)) {
-      const problem = `${show(portName)} is the name of an earlier ${protocol} port too: give each port its own`;
+      const problem = `${show(portName)} is also the name of an earlier ${protocol} port: use unique names`;
       findings.add('DuplicatePortName', `${path}.name`, problem, 'error');
     } else if (numbers.has(`${port} ${protocol}`)) {
       const problem = `${port}/${protocol} is listed twice: remove one; the first is served`;

@@ -107,7 +107,7 @@ function readPorts(raw: Raw, findings: FindingList): ParsedSlice['ports'] {
       const problem = `${show(entry['protocol'])} is unknown: use TCP, UDP or SCTP`;
       findings.add('UnknownProtocol', `ports[${i}].protocol`, problem, 'error');
     } else if (!isPort(port)) {
-      const problem = `${show(port)} is not a port number; "all ports" is not supported: name a port from 1 to 65535`;
+      const problem = `${show(port)} is not a port number; "all ports" is not supported: use a port from 1 to 65535`;
       findings.add('InvalidEndpointPort', `ports[${i}].port`, problem, 'error');
     } else ports.push({ name: findings.text(entry, 'name', `ports[${i}].name`), protocol, port });
   }
@@ -126,11 +126,7 @@ function readMembers(
     const path = `endpoints[${i}]`;
     const entry = asRecord(item);
     if (!entry) {
-      findings.add(
-        'InvalidField',
-        path,
-        `${show(item)} is not an endpoint: an object with addresses belongs here`,
-      );
+      findings.add('InvalidField', path, `${show(item)} must be an object with addresses`);
       continue;
     }
     const addresses = findings.list(entry, 'addresses', `${path}.addresses`);
@@ -174,7 +170,7 @@ function readCondition(
   const value = conditions[name];
   if (typeof value === 'boolean') return value;
   if (value !== undefined && value !== null) {
-    findings.add('InvalidField', `${path}.conditions.${name}`, `${show(value)} is neither true nor false`);
+    findings.add('InvalidField', `${path}.conditions.${name}`, `${show(value)} must be true or false`);
   }
   return unset;
 }

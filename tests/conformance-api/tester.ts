@@ -128,7 +128,7 @@ export async function runVariations(
       });
       continue;
     }
-    // Read anew: a controller in the server may have written its status meanwhile.
+    // Read again: a controller in the server may have written its status meanwhile.
     const read = [oracle.send, ours].map(async (send) => (await send('GET', path + nameOf(base))).body);
     const [stored, storedHere] = (await Promise.all(read)) as [BaseObject, BaseObject];
     await inParallel(variations, (one) => ask('update', one.name, one.of(stored), one.of(storedHere)));

@@ -46,7 +46,7 @@ export async function startControlPlane(
     readonly nodeGraceSeconds?: number;
     /** Where the local-path provisioner keeps volumes; absent: there is none. */
     readonly localVolumes?: LocalVolumes;
-    /** Read anew by `restartControllers`. */
+    /** Read again by `restartControllers`. */
     loadBalancerPools?: readonly LoadBalancerPool[];
     /** Stands between the controllers and the server. */
     readonly disturb?: (transport: Transport) => Transport;

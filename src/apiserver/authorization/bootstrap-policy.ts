@@ -159,7 +159,7 @@ function reconcile(
   if (existing.metadata.annotations?.[AUTO_UPDATE] === 'false') return;
   const next = merged(existing, wanted);
   if (next === null) {
-    // The role of a binding cannot be changed: it is made anew.
+    // The role of a binding cannot be changed: it is recreated.
     policy.delete(collection, key);
     policy.create(collection, wanted);
   } else if (!equal(next, existing)) policy.update(collection, next);

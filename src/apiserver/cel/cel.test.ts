@@ -63,7 +63,7 @@ test('nested loops over a large list are refused, not run', () => {
   );
 });
 
-test('reserved words and signs have names of their own', () => {
+test('reserved words and signs have their own names', () => {
   assert.deepEqual(['if', 'a.b', 'a/b', 'a__b', 'plain'].map(escapedName), [
     '__if__',
     'a__dot__b',

@@ -11,7 +11,7 @@ const CONNECTION_HEADERS = new Set([
   'upgrade',
   'authorization',
 ]);
-/** What a server believes of a front proxy alone: a client cannot send it through this server. */
+/** Headers that a server accepts only from a front proxy: a client cannot send it through this server. */
 const IDENTITY_PREFIXES = ['impersonate-', 'x-remote-'];
 
 /** True for headers that are between two neighbours: neither requests nor answers are passed on with them. */

@@ -82,7 +82,7 @@ function addInitContainers(pod: ApiObject, sidecars: ReadonlySet<unknown>, summa
 }
 
 function addContainers(pod: ApiObject, sidecars: ReadonlySet<unknown>, summary: Summary): void {
-  // Once the pod is initialized, restarts of what came before are history, but for containers that go on running.
+  // Once the pod is initialized, restarts of what came before are history, but for containers that keep running.
   summary.restarts = 0;
   summary.lastRestart = '';
   for (const status of listAt(pod, 'status', 'initContainerStatuses')) {

@@ -64,7 +64,7 @@ const PRINTERS: Readonly<Record<string, Printer>> = {
   'storage.k8s.io/VolumeAttributesClass': extensions.volumeAttributesClassPrinter,
 };
 
-/** Renders objects as rows of `kubectl get`; kinds without columns of their own show name and creation. */
+/** Renders objects as rows of `kubectl get`; kinds without their own columns show name and creation. */
 export function createTableService(): TableService {
   const printer = (group: string, kind: string) => PRINTERS[`${group}/${kind}`] ?? cluster.plainPrinter;
   return {

@@ -112,7 +112,7 @@ const VALIDATORS: Readonly<Record<string, Validator>> = {
   'mutatingadmissionpolicybindings.admissionregistration.k8s.io': validateMutatingBinding,
 };
 
-/** What is wrong with an object of a kind; none for kinds without rules of their own. */
+/** What is wrong with an object of a kind; none for kinds without their own rules. */
 export function validateObject(
   kind: Kind,
   object: ApiObject,

@@ -482,7 +482,7 @@ const EVENT_IMMUTABLE = [
 const EVENT_NAMES: Readonly<Record<string, string>> = { reportingComponent: 'reportingController' };
 const MAX_EVENT_WORD = 128;
 
-/** Events by events.k8s.io/v1 have rules of their own, and hardly change; those by v1 are as old clients write them. */
+/** Events by events.k8s.io/v1 have their own rules, and hardly change; those by v1 are as old clients write them. */
 export function validateEvent(event: ApiObject, before: ApiObject | null, requested: Kind): FieldError[] {
   return requested.group === '' ? validateCoreEvent(event) : validateNewEvent(event, before);
 }

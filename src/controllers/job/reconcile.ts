@@ -75,7 +75,7 @@ export function reconcileJob(view: JobView): JobPlan {
   const status: Status = {
     ...statusWithout(job),
     conditions: conditionsOf(job, { ending, isOver, isSuspended }, now),
-    // A Job that is suspended starts anew.
+    // A Job that is suspended starts again.
     ...(started === undefined || (isSuspended && !ending) ? {} : { startTime: started }),
     ...(isOver && ending?.type === 'Complete' ? { completionTime: timestamp(now) } : {}),
     ...(isIndexed(job) && tally.done.size > 0 ? { completedIndexes: formatIndexes(tally.done) } : {}),
@@ -106,7 +106,7 @@ export function reconcileJob(view: JobView): JobPlan {
   };
 }
 
-/** The status without what is computed anew each time. */
+/** The status without what is recomputed each time. */
 function statusWithout(job: Job): Status {
   const {
     conditions: _conditions,

@@ -113,7 +113,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
         sayOfClaim(claim, 'Warning', 'ProvisioningFailed', 'no node is ready for a volume');
         throw new Error('no node is ready for a volume');
       }
-      // The scheduler chooses anew.
+      // The scheduler chooses again.
       await claims.patch(claim, 'merge', {
         metadata: { uid: claim.metadata?.uid, annotations: { [SELECTED_NODE]: null } },
       });

@@ -103,7 +103,7 @@ interface Loaded {
 
 /**
  * Creates the eBPF mode: sockets of pods and of the node connect straight to an endpoint; all other traffic is carried by
- * the nftables mode's rules in a table of its own, from the same Service map. Programs and maps are pinned and outlive
+ * the nftables mode's rules in a separate table, from the same Service map. Programs and maps are pinned and outlive
  * this process.
  */
 export function createEbpf(options: EbpfOptions): EbpfDataplane {

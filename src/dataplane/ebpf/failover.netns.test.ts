@@ -61,7 +61,7 @@ describe('failover in eBPF mode', () => {
     if (group) await removeTestGroup(group);
   });
 
-  /** A Service with an address of its own, so that only the endpoints' numbers can link it to earlier ones. */
+  /** A Service with its own address, so that only the endpoints' numbers can link it to earlier ones. */
   function service(
     family: IPFamily,
     protocol: 'TCP' | 'UDP',

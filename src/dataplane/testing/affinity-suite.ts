@@ -5,7 +5,7 @@ import type { FrontendKind } from '../../service/model.ts';
 import { ALL, FAMILIES, type ServiceScene } from './service-scene.ts';
 import type { Place } from './topology.ts';
 
-/** Clients by the hundred, each with addresses of its own. */
+/** Clients by the hundred, each with its own addresses. */
 export function testManyClients(scene: ServiceScene): void {
   test('a client stays with its endpoint, hundreds of others with theirs', async () => {
     const { topology } = scene;

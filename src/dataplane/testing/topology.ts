@@ -20,7 +20,7 @@ const ADDRESSES: Readonly<Record<Place, Readonly<Record<IPFamily, string>>>> = {
 /** The node's own address on its links to pods. */
 const GATEWAY = { ipv4: '10.244.1.1', ipv6: 'fd00:244:1::1' } as const;
 
-/** A node with three pods, a pod on another node, and a client outside, all in namespaces of their own. */
+/** A node with three pods, a pod on another node, and a client outside, all in separate namespaces. */
 export interface Topology {
   namespace(place: Place): string;
   address(place: Place, family: IPFamily): string;

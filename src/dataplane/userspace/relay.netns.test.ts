@@ -283,7 +283,7 @@ describe('the proxy of the userspace mode', () => {
       );
     });
 
-    test('connections go on when their endpoint or their Service is gone, and end when asked to', async () => {
+    test('connections continue when their endpoint or their Service is gone, and end when asked to', async () => {
       const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
       const map = serviceMap(web((f) => [living('pod1', f, port)]));
       await dataplane.sync(map);
@@ -380,7 +380,7 @@ describe('the proxy of the userspace mode', () => {
         assert.equal(await one.ask(), other);
       });
 
-      test(`${family}: a client that goes on sending finds a Service that was gone for a while`, async () => {
+      test(`${family}: a client that keeps sending finds a Service that was gone for a while`, async () => {
         const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
         const none = serviceMap([]);
         await dataplane.sync(map);
@@ -403,7 +403,7 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(await one.ask(), 'pod2');
     });
 
-    test('a client that goes on sending finds the proxy that was started anew', async () => {
+    test('a client that keeps sending finds the proxy that was restarted', async () => {
       const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
       await dataplane.sync(map);
       const one = await client('ipv4', 'outside');

@@ -14,7 +14,7 @@ export interface SocketOptions {
   readonly netns: NetnsRef | undefined;
   /** The node's masquerade mark, by which the rules recognize and accept the proxy's own connections. */
   readonly mark: number;
-  /** The network policies are asked before: the endpoint's node is told so, since it does not see the client. */
+  /** The network policies are asked before: a mark tells the endpoint's node so, since it does not see the client. */
   readonly isJudged: boolean;
 }
 

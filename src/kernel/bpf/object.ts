@@ -41,7 +41,7 @@ export function readObject(file: Uint8Array): BpfObject {
   ) {
     throw badObject('it is not a little-endian ELF64 file');
   }
-  if (view.getUint16(18, true) !== EM_BPF) throw badObject('it is for another machine than BPF');
+  if (view.getUint16(18, true) !== EM_BPF) throw badObject('it is not for the BPF machine');
   const sections = readSections(file, view);
   const bytesOf = ({ offset, size }: Section) => file.subarray(offset, offset + size);
   const license = sections.find(({ name }) => name === 'license');
@@ -70,9 +70,11 @@ export function relocate(program: ObjectProgram, maps: ReadonlyMap<string, numbe
   const view = new DataView(out.buffer);
   for (const { at, name } of program.maps) {
     const fd = maps.get(name);
-    if (fd === undefined) throw badObject(`program ${program.name} wants a map ${name}, which was not made`);
+    if (fd === undefined)
+      throw badObject(`program ${program.name} needs the map ${name}, which does not exist`);
     // struct bpf_insn: opcode, dst_reg:4 src_reg:4, offset, immediate
-    if (out[at] !== LOAD_64) throw badObject(`program ${program.name} uses map ${name} oddly at byte ${at}`);
+    if (out[at] !== LOAD_64)
+      throw badObject(`program ${program.name} uses map ${name} in an unsupported way at byte ${at}`);
     view.setUint8(at + 1, (view.getUint8(at + 1) & 0x0f) | (BPF_PSEUDO_MAP_FD << 4));
     view.setInt32(at + 4, fd, true);
     view.setInt32(at + 12, 0, true);
@@ -103,7 +105,7 @@ function readSections(file: Uint8Array, view: DataView): Section[] {
     view.getUint16(60, true),
     view.getUint16(62, true),
   ];
-  if (at + entry * count > file.length) throw badObject('it is cut short');
+  if (at + entry * count > file.length) throw badObject('it is truncated');
   const raw = Array.from({ length: count }, (_, i) => at + i * entry);
   const offsetOf = (header: number) => Number(view.getBigUint64(header + 24, true));
   const sizeOf = (header: number) => Number(view.getBigUint64(header + 32, true));
@@ -151,7 +153,7 @@ function readRelocations(
     const target = symbol && sections[symbol.section];
     if (kind !== R_BPF_64_64 || !symbol || target?.name !== '.maps') {
       throw badObject(
-        `${where} refers to ${symbol?.name || target?.name || 'something'} at byte ${at}: only maps can be`,
+        `${where} refers to ${symbol?.name || target?.name || 'something'} at byte ${at}: only maps are supported`,
       );
     }
     return { at, name: symbol.name };

@@ -74,7 +74,7 @@ export function loadProgram(source: ProgramSource): BpfProgram {
     op: 'load BPF program',
     code: errorCode(failure.code),
     object: name,
-    hint: failure.hint ?? 'the kernel may be too old for this program: 5.18 is the oldest that can run it',
+    hint: failure.hint ?? 'the kernel may be too old for this program, which needs Linux 5.18',
   });
 }
 

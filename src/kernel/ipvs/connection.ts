@@ -197,7 +197,7 @@ export class IpvsConnection {
     } catch (error) {
       this.#socket.close();
       if (!hasCode(error, 'ENOENT')) throw error;
-      throw new FairleadError('this kernel lacks IPVS', {
+      throw new FairleadError('this kernel does not support IPVS', {
         op: 'open IPVS',
         code: 'no-ipvs',
         object: 'module ip_vs',

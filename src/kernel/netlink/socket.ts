@@ -187,7 +187,7 @@ export class NetlinkSocket {
         throw new FairleadError(`the kernel's ${object ?? 'objects'} kept changing while being listed`, {
           op: 'netlink dump',
           code: 'EINTR',
-          hint: 'another program on this machine changes them continuously',
+          hint: 'another program on this machine may be changing them continuously',
         });
       }
     }
@@ -283,7 +283,7 @@ export class NetlinkSocket {
       throw new FairleadError('the netlink socket is sending a batch', {
         op: 'netlink send',
         code: 'EBUSY',
-        hint: 'open a second socket for requests in the meantime',
+        hint: 'use a second socket for concurrent requests',
       });
     }
     const sent = libc().send(this.#fd, bytes, bytes.length, 0);

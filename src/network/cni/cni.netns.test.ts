@@ -202,7 +202,7 @@ test('ports of the node by runtimeConfig.portMappings; one that is taken is an e
   assert.match(answer.msg, /in use by pod default\//);
 });
 
-test('many at once: every container has addresses of its own, and all of them go again', async () => {
+test('many at once: every container has its own addresses, and all of them go again', async () => {
   const containers = Array.from({ length: 12 }, () => sandbox(undo));
   const results = await Promise.all(containers.map((netns) => add(netns)));
   const addresses = results.flatMap(({ ips }) => ips.map(({ address }: { address: string }) => address));

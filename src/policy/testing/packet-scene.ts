@@ -118,7 +118,7 @@ async function answers(
   }
 }
 
-/** Routes from a namespace to networks by way of a node. */
+/** Routes from a namespace to networks through a node. */
 export function routeBy(netns: string, networks: readonly string[], gateways: readonly string[]): void {
   for (const network of networks) {
     const isV6 = network.includes(':');

@@ -431,7 +431,7 @@ describe('registries', () => {
       await assert.rejects(pull(name, { username: 'me', password: 'wrong' }), { code: 'ErrImagePull' });
     });
   }
-  test('a transfer that breaks off goes on where it stopped', async () => {
+  test('a transfer that breaks off continues where it stopped', async () => {
     const image = buildImage([[{ path: 'big', contents: 'x'.repeat(200_000) }]], {}, ['none']);
     const layer = image.layers[0]?.digest ?? '';
     registry.breaks.set(layer, [70_000, 50_000]);

@@ -201,7 +201,7 @@ export class SpdySession {
         return;
       }
       case HEADERS: {
-        // Their content is of no interest, but the compression context goes on.
+        // Their content is of no interest, but the compression context continues.
         await this.#decoder.decode(payload.subarray(4));
         return;
       }

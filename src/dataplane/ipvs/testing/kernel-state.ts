@@ -69,7 +69,7 @@ export function openKernelReader(netns: string): KernelReader {
 /** What must not depend on how it came to be. */
 export interface KernelContent {
   readonly tables: readonly TableContent[];
-  /** Servers with addresses of their own by name, and how many others there are. */
+  /** Servers with their own addresses by name, and how many others there are. */
   readonly servers: ReadonlyMap<string, string>;
   readonly bound: readonly string[];
 }
