@@ -18,7 +18,8 @@ import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { Verdict } from '../service/decide.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
-import { flag, texts, wholeNumber } from './options.ts';
+import { texts, wholeNumber } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 
 const SETTLE_MS = 20_000;
 
@@ -33,9 +34,11 @@ export const command = defineCommand({
     name: NAME_OPTION,
     only: texts('TEXT', 'only flows whose description contains TEXT'),
     concurrency: wholeNumber('N', [12, 1, 256], 'the number of concurrent flows'),
-    json: flag('print one JSON object with every flow'),
+    ...FORMAT_OPTIONS,
   },
-  async run({ options: { name, only, concurrency, json } }, output) {
+  async run({ options }, output) {
+    const { name, only, concurrency } = options;
+    const isText = options.output === 'text' && !options.json;
     requireRoot('check');
     const state = requireCluster(name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -67,16 +70,23 @@ export const command = defineCommand({
       await settle(flows, oracle);
       const drifts = await verify(state);
       const results = await runFlows(setup.layout, flows, oracle, concurrency, (result) => {
-        if (!json && !result.ok) output.out(differenceText(result));
+        if (isText && !result.ok) output.out(differenceText(result));
       });
       drifts.push(...(await verify(state)));
       const failed = results.filter(({ ok }) => !ok);
       const seconds = (performance.now() - started) / 1000;
-      if (json) {
-        output.out(
-          `${JSON.stringify({ cluster: state.name, modes: Object.fromEntries(modes), flows: results, drifts, failed: failed.length }, null, 2)}\n`,
-        );
-      } else report(output, results, drifts, [...new Set(modes.values())], seconds);
+      const facts = renderFacts(
+        {
+          cluster: state.name,
+          modes: Object.fromEntries(modes),
+          flows: results,
+          drifts,
+          failed: failed.length,
+        },
+        options,
+      );
+      if (facts !== null) output.out(facts);
+      else report(output, results, drifts, [...new Set(modes.values())], seconds);
       return failed.length === 0 && drifts.length === 0 ? 0 : 1;
     } finally {
       await setup?.close();

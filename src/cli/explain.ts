@@ -3,7 +3,8 @@ import { requireRoot } from '../cluster/requirements.ts';
 import { requireCluster } from '../cluster/state.ts';
 import { renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
-import { choice, flag, text, usageError } from './options.ts';
+import { flag, text, usageError } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { answerWhoCan, renderReach } from './who-can.ts';
 
 export const command = defineCommand({
@@ -31,8 +32,7 @@ export const command = defineCommand({
     verbose: flag('print every step, with its rule or map key', { short: 'v' }),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
-    output: choice('FORMAT', ['text', 'json'], 'text', 'text, or one JSON object', { short: 'o' }),
-    json: flag('the same as -o json'),
+    ...FORMAT_OPTIONS,
     'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
   },
   examples: [
@@ -47,11 +47,10 @@ export const command = defineCommand({
     if (target !== null && args.length > 0)
       throw usageError('explain', '--who-can does not take FROM and TO');
     if (options.ipv4 && options.ipv6) throw usageError('explain', 'use one of -4 and -6');
-    const isJson = options.json || options.output === 'json';
     if (target !== null) {
       requireRoot('explain');
       const reach = await answerWhoCan(requireCluster(options.name), target);
-      output.out(isJson ? `${JSON.stringify(reach, null, 2)}\n` : renderReach(reach));
+      output.out(renderFacts(reach, options) ?? renderReach(reach));
       return 0;
     }
     if (from === undefined || to === undefined)
@@ -61,7 +60,7 @@ export const command = defineCommand({
     const explainer = createFlowExplainer(requireCluster(options.name));
     const explanation = await explainer.explain({ from, to, family });
     const render = options.verbose ? renderExplanation : renderShort;
-    output.out(isJson ? `${JSON.stringify(explanation, null, 2)}\n` : render(explanation));
+    output.out(renderFacts(explanation, options) ?? render(explanation));
     return explanation.verdict === 'delivered' ? 0 : 1;
   },
 });

@@ -9,6 +9,7 @@ import { type ImageStore, openImageStore, type StoredImage } from '../runtime/im
 import type { RegistryCredentials } from '../runtime/images/registry.ts';
 import { defineCommand, formatTable, NAME_OPTION, type Output } from './command.ts';
 import { flag, text, usageError } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 
 export const command = defineCommand({
   name: 'image',
@@ -32,7 +33,7 @@ export const command = defineCommand({
     as: text('NAME:TAG', 'load: the image name, for an archive with one unnamed image'),
     credentials: text('FILE', 'pull: a file that contains one line "USER:PASSWORD"'),
     'plain-http': flag('pull: use plain HTTP without TLS'),
-    json: flag('load, pull, ls: print one JSON array of {name, digest, size, source, storedAt}'),
+    ...FORMAT_OPTIONS,
     name: NAME_OPTION,
   },
   async run({ options, given, args: [what = '', subject] }, output) {
@@ -47,7 +48,6 @@ export const command = defineCommand({
     const cluster = requireCluster(options.name);
     const store = openImageStore(clusterPaths(cluster.name).images);
     const now = new Date(systemClock.now());
-    const { json } = options;
     const needed = (name: string) => {
       if (subject !== undefined) return subject;
       throw usageError('image', `missing ${name}`);
@@ -56,7 +56,7 @@ export const command = defineCommand({
       case 'load': {
         const name = options.as === null ? {} : { name: options.as };
         const images = await loadImageArchive(store, needed('FILE'), { now, ...name });
-        print(output, images, json);
+        print(output, images, options);
         return 0;
       }
       case 'pull': {
@@ -67,11 +67,11 @@ export const command = defineCommand({
           credentials: options.credentials === null ? null : readCredentials(options.credentials),
           plainHttp: options['plain-http'] ? [registry] : [],
         });
-        print(output, [image], json);
+        print(output, [image], options);
         return 0;
       }
       case 'ls':
-        print(output, store.list(), json);
+        print(output, store.list(), options);
         return 0;
       case 'rm':
         return remove(store, needed('IMAGE'), output);
@@ -83,9 +83,9 @@ export const command = defineCommand({
 
 /** The options of each action, besides --name. */
 const OPTIONS_OF: Readonly<Record<string, readonly string[]>> = {
-  load: ['as', 'json'],
-  pull: ['credentials', 'plain-http', 'json'],
-  ls: ['json'],
+  load: ['as', 'json', 'output'],
+  pull: ['credentials', 'plain-http', 'json', 'output'],
+  ls: ['json', 'output'],
   rm: [],
 };
 
@@ -102,23 +102,30 @@ function remove(store: ImageStore, name: string, output: Output): number {
   return 0;
 }
 
-function print(output: Output, images: readonly StoredImage[], json: boolean): void {
-  if (json) {
-    const rows = images.map(({ name, digest, size, source, storedAt }) => ({
-      name,
-      digest,
-      size,
-      source,
-      storedAt,
-    }));
-    output.out(`${JSON.stringify(rows, null, 2)}\n`);
-    return;
-  }
+function print(
+  output: Output,
+  images: readonly StoredImage[],
+  options: Parameters<typeof renderFacts>[1],
+): void {
+  const rows = images.map(({ name, digest, size, source, storedAt }) => ({
+    name,
+    digest,
+    size,
+    source,
+    storedAt,
+  }));
+  const facts = renderFacts(rows, options);
   output.out(
-    formatTable([
-      ['NAME', 'DIGEST', 'SIZE', 'FROM'],
-      ...images.map(({ name, digest, size, source }) => [name, digest.slice(0, 19), megabytes(size), source]),
-    ]),
+    facts ??
+      formatTable([
+        ['NAME', 'DIGEST', 'SIZE', 'FROM'],
+        ...images.map(({ name, digest, size, source }) => [
+          name,
+          digest.slice(0, 19),
+          megabytes(size),
+          source,
+        ]),
+      ]),
   );
 }
 

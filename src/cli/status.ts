@@ -11,7 +11,7 @@ import { httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
-import { flag } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, processTable, processViews } from './process-view.ts';
 
 export const command = defineCommand({
@@ -21,7 +21,7 @@ export const command = defineCommand({
     'Shows a local cluster: its processes, its nodes and their modes, Services with their frontends and endpoints, the node that announces each load-balancer address, and all problems with their causes. The exit status is 0 if everything is healthy.',
   ],
   arguments: [],
-  options: { name: NAME_OPTION, json: flag('print one JSON object') },
+  options: { name: NAME_OPTION, ...FORMAT_OPTIONS },
   async run({ options }, output) {
     const state = requireCluster(options.name);
     const problems: string[] = [];
@@ -89,8 +89,8 @@ export const command = defineCommand({
       if (problem !== 'ready')
         problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
     }
-    if (options.json)
-      output.out(`${JSON.stringify({ name: state.name, processes, nodes, services, problems }, null, 2)}\n`);
+    const facts = renderFacts({ name: state.name, processes, nodes, services, problems }, options);
+    if (facts !== null) output.out(facts);
     else {
       output.out(
         `cluster ${state.name}: ${state.ipFamily}, mode ${state.mode}, API https://127.0.0.1:${state.apiPort}\n\n`,

@@ -271,7 +271,8 @@ function watchRestarts(name: string, output: Output): NodeJS.Timeout {
 /** Prints each step with the time since the start. */
 function startProgress(output: Output): Progress {
   const start = performance.now();
-  const mark = output.interactive ? '\u001b[32m✓\u001b[0m' : '✓';
+  const isColoured = output.interactive && !process.env['NO_COLOR'];
+  const mark = isColoured ? '\u001b[32m✓\u001b[0m' : '✓';
   return {
     step(what, detail = '') {
       const ms = Math.round(performance.now() - start);
