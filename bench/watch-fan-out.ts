@@ -84,7 +84,7 @@ async function measure(subject: ApiServer, accept: string): Promise<Result> {
   await Promise.all(Array.from({ length: CREATORS }, create));
   await Promise.all(seen);
   const wall = (performance.now() - began) / 1000;
-  // Accounting of a process's time is in ticks; what is left of the work is over by then.
+  // Accounting of a process's time is in ticks; the remaining work is done by then.
   await sleep(300);
   const seconds = processorSeconds(subject.pids) - before;
   watching.destroy();

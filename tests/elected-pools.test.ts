@@ -53,7 +53,7 @@ async function addressOf(name: string): Promise<string> {
   );
 }
 
-test('one of the agents gives addresses away; when it ends, another goes on, and gives none twice', async () => {
+test('one of the agents assigns addresses; when it ends, another takes over, and assigns none twice', async () => {
   const stopFirst = startAgent('node-1');
   await holder('node-1');
   const stopSecond = startAgent('node-2');

@@ -115,7 +115,7 @@ describe('a cluster in IPVS mode', () => {
   test('cleanup takes away all that the mode wrote, and no virtual servers of others', async () => {
     const theirs = '-A -t 198.51.100.1:80 -s wlc';
     inNode('node-1', 'ipvsadm', ...theirs.split(' '));
-    // What drains still from the modes before goes on its own.
+    // Servers of earlier modes that still drain are removed in the background.
     const serving = () =>
       inNode('node-1', 'ipvsadm', '-Sn')
         .split('\n')

@@ -352,7 +352,7 @@ describe('the node that announces is lost under load from outside', () => {
     assert.ok(failed.length <= attempts.length / 20, `${failed.length} of ${attempts.length} failed`);
   });
 
-  test('its agent stopped in the middle of everything (SIGSTOP): silent when it goes on', async (t) => {
+  test('its agent suspended (SIGSTOP): silent when it resumes', async (t) => {
     let stopped = 0;
     try {
       const stop = (node: string) => {

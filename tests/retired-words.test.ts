@@ -31,10 +31,31 @@ const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
   [/endpoint of then/, 'the same endpoint'],
   [/meets the tables of/, 'enters the Service rules of'],
   [/announces no longer/, 'stopped announcing'],
+  [/\bmade anew\b/, 'recreated'],
+  [/\bwritten anew\b/, 'rewritten'],
+  [/\bby way of\b/, 'through'],
+  [/: (an object|a list|text) belongs here/, 'must be an object, a list, a string'],
+  [/programming of everything/, 'full sync'],
+  [/\bleads? out of it\b/, 'is outside'],
+  [/\bwhat is left\b/, 'name what remains'],
+  [/\btells of\b/, 'reports'],
+  [/\bgives (load-balancer )?addresses away\b/, 'assigns addresses'],
+  [/\bEverything about the\b/, 'name the part'],
 ];
 
 const root = resolve(import.meta.dirname, '..');
-const PLACES = ['src', 'bpf', 'docs', 'tests', 'tools', 'bench', 'examples', 'README.md', 'CONTRIBUTING.md'];
+const PLACES = [
+  'src',
+  'bpf',
+  'docs',
+  'tests',
+  'tools',
+  'bench',
+  'examples',
+  'deploy',
+  'README.md',
+  'CONTRIBUTING.md',
+];
 const TEXTS = /\.(ts|mjs|md|c|h|sh|yaml)$/;
 /** Texts of others: the descriptions of Kubernetes' fields, dependencies, and what tests produce. */
 const NOT_OURS = /(^|\/)(generated|node_modules|golden|dist)\//;

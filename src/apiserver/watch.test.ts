@@ -127,7 +127,7 @@ test('a version from before the history is gone: 410, for watches and lists', as
     const paged = await second.request('GET', `${CORE}/configmaps?limit=1&continue=${token}`);
     assert.equal(paged.status, 410);
     const rest = await second.request('GET', `${CORE}/configmaps?continue=${paged.body.metadata.continue}`);
-    assert.equal(rest.status, 200, 'the token in the refusal goes on with what is there now');
+    assert.equal(rest.status, 200, 'the token in the refusal continues with the current objects');
     assert.equal(rest.body.items[0].metadata.name, 'old');
     await second.server.close();
   } finally {

@@ -7,7 +7,7 @@ import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import { type Cache, createCache } from './cache.ts';
 import { type AddressContext, startLoadBalancerAddresses } from './load-balancer-addresses.ts';
 
-/** The Lease of the one process that gives addresses away. */
+/** The Lease of the only process that assigns addresses. */
 export const POOLS_LEASE = 'load-balancer-pools';
 const DURATION_SECONDS = 15;
 

@@ -36,7 +36,7 @@ export interface PacketSocketOptions {
   readonly netns?: NetnsRef | undefined;
   /** A whole Ethernet frame, free to keep. */
   readonly onFrame: (frame: Uint8Array) => void;
-  /** Reading failed: ENETDOWN while the device is down (it goes on afterwards), ENODEV and the like when it has gone. */
+  /** Reading failed: ENETDOWN while the device is down (reading continues afterwards), ENODEV and the like when it has gone. */
   readonly onError: (error: FairleadError) => void;
 }
 

@@ -87,7 +87,7 @@ describe('the pods that are listed are those that the oracle admits', () => {
           found.allowed,
           expected.map((one) => one.key),
         );
-        // A pod that a rule's peer selects is admitted by this pod: what is left is the sender's affair.
+        // This pod allows each pod that a rule's peer selects; only the sender's policies remain.
         const admitted = new Set([...found.allowed, ...found.deniedBySender.map((one) => one.pod)]);
         for (const { pods: selected } of found.admissions) {
           for (const one of selected ?? []) assert.ok(one === key || admitted.has(one), `${one} → ${key}`);

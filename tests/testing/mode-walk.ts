@@ -48,7 +48,7 @@ export async function walkUnderLoad(
   for (const [index, mode] of path.entries()) {
     if (index === 0) continue;
     await t.test(`${path[index - 1]} → ${mode}`, async () => {
-      // They begin in the mode that is left, and go on in the next.
+      // They begin in the previous mode, and continue in the next.
       for (const connection of connections) await moreAnswers(connection);
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);

@@ -2,7 +2,7 @@ import { PACKAGES } from './generated/index.ts';
 import { type Descriptions, loadDescriptions } from './packages.ts';
 import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
-/** What OpenAPI tells of a kind that is served. */
+/** The OpenAPI information of a served kind. */
 export interface ServedKind {
   readonly group: string;
   readonly version: string;

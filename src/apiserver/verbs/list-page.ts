@@ -23,7 +23,7 @@ export interface Page {
   readonly remaining: number | null;
 }
 
-/** Where a list goes on: after this key, at this version (-1: at whatever is the latest by then). */
+/** The position at which a list continues: after this key, at this version (-1: the latest at that time). */
 interface Position {
   readonly version: number;
   readonly after: string;
@@ -40,7 +40,7 @@ export interface PageCandidates {
 
 /**
  * The objects of a page's version, which is rebuilt from the store's history: all pages of a list show one. When the
- * history no longer reaches back, throws 410 with a token that goes on at the latest version (as upstream's handling of
+ * history no longer reaches back, throws 410 with a token that continues at the latest version (as upstream's handling of
  * compaction).
  */
 export function pageCandidates(store: Store, request: PageRequest): PageCandidates {

@@ -256,7 +256,7 @@ export class IpvsConnection {
     return readTimeouts(reply?.payload.subarray(GENERIC_HEADER) ?? new Uint8Array(0));
   }
 
-  /** Sets the timeouts given; 0 and what is left out stay as they are. */
+  /** Sets the given timeouts; 0 or absent: unchanged. */
   setTimeouts(timeouts: Partial<IpvsTimeouts>): void {
     const all = {
       ...this.timeouts(),
