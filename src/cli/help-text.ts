@@ -91,6 +91,7 @@ function optionHelp(option: Option): string {
     ...(option.kind === 'texts' ? ['may be given several times'] : []),
     ...((option.kind === 'text' || option.kind === 'number' || option.kind === 'choice') &&
     option.fallback !== null &&
+    option.fallback !== '' &&
     !(option.kind === 'choice' && option.implied !== undefined)
       ? [`default: ${option.fallback}`]
       : []),
