@@ -15,6 +15,24 @@ export function sourceSeenBehind(
   map: ServiceMap,
   packet: Packet,
   frontend: Frontend | null,
+  candidate: VerdictCandidate,
+): string | null {
+  const { name } = map.node;
+  const behindTables = sourceBehindTables(view, origin, map, packet, frontend, candidate);
+  const isAtSocket = view.mode(name) === 'ebpf' && frontend !== null && mayForwardAtSocket(frontend);
+  if (origin.kind !== 'node' || !isAtSocket) return behindTables;
+  // The kernel chooses the source after the programs have replaced the destination, for processes of pods; for others of
+  // the node it depends on their control group whether the programs see them.
+  const atSocket = localSource(view, name, candidate.endpoint.ip);
+  return origin.pod || atSocket === behindTables ? atSocket : null;
+}
+
+function sourceBehindTables(
+  view: ExplainView,
+  origin: Origin,
+  map: ServiceMap,
+  packet: Packet,
+  frontend: Frontend | null,
   { endpoint, masquerade, hairpin }: VerdictCandidate,
 ): string | null {
   const node = map.node.name;
@@ -22,12 +40,22 @@ export function sourceSeenBehind(
   if (mode && modeDiffers(mode, 'server-sees-node')) return localSource(view, node, endpoint.ip);
   const isKept = hairpin && keepsHairpinSource(mode, frontend, packet);
   if (masquerade && !isKept) {
+    const chosen = origin.kind === 'node' ? localSource(view, node, packet.destination) : null;
+    // The rules compare the source that the kernel chose, which may be the bridge's, an address of the pod network.
+    if (chosen !== null && frontend?.kind === 'ClusterIP' && isUnmasqueraded(map, chosen)) return chosen;
     // Packets to processes of the node itself do not pass POSTROUTING, so they are not masqueraded.
     const isHere = nodeAt(view, endpoint.ip)?.metadata?.name === node;
-    return isHere && origin.kind !== 'node' ? packet.source : localSource(view, node, endpoint.ip);
+    return isHere && origin.kind !== 'node' ? packet.source : masqueraded(view, node, endpoint.ip);
   }
-  if (origin.kind === 'node') return chosenSource(view, origin, node, packet.destination, endpoint.ip);
+  if (origin.kind === 'node') return localSource(view, node, packet.destination);
   return sourceSeenAt(view, origin, node, packet.source, endpoint.ip);
+}
+
+/** Returns whether packets to cluster IPs keep a source address: one of the pod network does, without masqueradeAll. */
+function isUnmasqueraded({ node: { masqueradeAll, localDetection } }: ServiceMap, source: string): boolean {
+  if (masqueradeAll || !('ipv4' in localDetection)) return false;
+  const cidr = localDetection[familyOf(source) ?? 'ipv4'];
+  return cidr !== null && cidrContains(cidr, source);
 }
 
 /** Returns whether a pod sees itself as the client if it is chosen as the endpoint: only if its socket was connected to it. */
@@ -41,23 +69,6 @@ export function keepsHairpinSource(
   return mayForwardAtSocket(frontend) && route.action === 'forward' && !route.masquerade;
 }
 
-/**
- * The kernel chooses the source address of a process on the node when it connects. In eBPF mode, programs have replaced
- * the destination by then for processes of pods; for others it depends on their control group.
- */
-function chosenSource(
-  view: ExplainView,
-  { pod }: Origin,
-  node: string,
-  service: string,
-  endpoint: string,
-): string | null {
-  const toService = localSource(view, node, service);
-  if (view.mode(node) !== 'ebpf') return toService;
-  const toEndpoint = localSource(view, node, endpoint);
-  return pod || toService === toEndpoint ? toEndpoint : null;
-}
-
 /** Returns the client address that a host sees if no Service is involved; null: unknown. */
 export function sourceSeenAt(
   view: ExplainView,
@@ -68,7 +79,7 @@ export function sourceSeenAt(
 ): string | null {
   if (isLoopback(destination)) return destination;
   if (origin.kind === 'node') return localSource(view, node, destination);
-  if (origin.kind === 'pod' && leavesCluster(view, destination)) return localSource(view, node, destination);
+  if (origin.kind === 'pod' && leavesCluster(view, destination)) return masqueraded(view, node, destination);
   return source;
 }
 
@@ -88,4 +99,9 @@ function leavesCluster(view: ExplainView, destination: string): boolean {
 function localSource(view: ExplainView, node: string, destination: string): string | null {
   const place: Place = { kind: 'node', node };
   return view.facts.route(place, destination)?.source ?? null;
+}
+
+function masqueraded(view: ExplainView, node: string, destination: string): string | null {
+  const place: Place = { kind: 'node', node };
+  return view.facts.route(place, destination)?.masqueradeSource ?? null;
 }

@@ -185,7 +185,12 @@ function knownFactsOf(
     route: (place, destination) => {
       if (destination.startsWith('192.0.2.')) return null;
       const source = place.kind === 'node' ? `192.168.0.${place.node.slice(-1)}` : null;
-      return { type: 'unicast', via: destination === '8.8.8.8' ? '192.168.0.254' : null, source };
+      return {
+        type: 'unicast',
+        via: destination === '8.8.8.8' ? '192.168.0.254' : null,
+        source,
+        masqueradeSource: source,
+      };
     },
     names: (_, name) => ({
       servers: ['10.96.0.9'],

@@ -44,6 +44,8 @@ export interface RouteFound {
   readonly via: string | null;
   /** The source address that a process there gets. */
   readonly source: string | null;
+  /** The source address of masqueraded packets: of the device, whatever the route prefers. */
+  readonly masqueradeSource: string | null;
 }
 
 /** One question to a name server and its result. */

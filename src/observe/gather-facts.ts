@@ -5,10 +5,18 @@ import { CLASS_IN, rcodeName, TYPE } from '../dns/message.ts';
 import { inControlGroup } from '../kernel/control-group.ts';
 import { NETLINK_SOCK_DIAG, NetlinkSocket } from '../kernel/netlink/socket.ts';
 import { bindUdpIn, type NetnsRef } from '../kernel/netns.ts';
+import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { findRoute } from '../kernel/rtnetlink/routes.ts';
+import { findRoute, type Route } from '../kernel/rtnetlink/routes.ts';
 import { listSockets } from '../kernel/sock-diag.ts';
-import { canonicalAddress, familyOf, formatAddress, type IPFamily } from '../lib/address.ts';
+import {
+  canonicalAddress,
+  cidrContains,
+  familyOf,
+  formatAddress,
+  type IPFamily,
+  parseCidr,
+} from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { FactAnswer, FactRequest, ListeningSocket, NameLog, NameTry, Place } from './facts.ts';
 import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';
@@ -24,6 +32,8 @@ export interface LocalPlace {
 
 /** The timeout of a question; the cluster's DNS answers within milliseconds. */
 const DNS_PATIENCE_MS = 1000;
+/** RT_SCOPE_UNIVERSE of linux/rtnetlink.h. */
+const SCOPE_GLOBAL = 0;
 const TCP_LISTEN = 10;
 /** TCP_CLOSE: the state of a UDP socket that is connected to no peer. */
 const UDP_UNCONNECTED = 7;
@@ -85,7 +95,25 @@ function routeFrom(netns: NetnsRef, destination: string) {
   using socket = openRouteSocket(netns);
   const route = findRoute(socket, destination);
   if (!route) return null;
-  return { type: route.type ?? 'unicast', via: route.via ?? null, source: route.source ?? null };
+  const source = route.source ?? null;
+  const { type = 'unicast', via = null } = route;
+  return { type, via, source, masqueradeSource: masqueradeSource(socket, route, destination) ?? source };
+}
+
+/**
+ * Returns the address that masquerading puts in for IPv4 (inet_select_addr in net/ipv4/devinet.c): of the primary global
+ * addresses of the device the one whose network has the next hop, else the first. IPv6 has the route's; null.
+ */
+function masqueradeSource(socket: NetlinkSocket, { device, via }: Route, destination: string): string | null {
+  if (device === undefined || familyOf(destination) !== 'ipv4') return null;
+  const own = listAddresses(socket).filter(
+    (one) => one.device === device && familyOf(one.address) === 'ipv4' && one.scope === SCOPE_GLOBAL,
+  );
+  const near = own.find(({ address, prefix }) => {
+    const network = parseCidr(`${address}/${prefix}`);
+    return network !== null && cidrContains(network, via ?? destination);
+  });
+  return (near ?? own[0])?.address ?? null;
 }
 
 /** Resolves a name as glibc does (res_nsearch): full names one after the other, servers in turn for each. */

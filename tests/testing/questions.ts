@@ -139,6 +139,7 @@ export const VARIATIONS: readonly QuestionRow[] = [
   row('a Local node port from a pod', 'client', 'NODE1:30084', 'answer'),
   row('internalTrafficPolicy Local with an endpoint', 'client-2', 'svc/inside', 'answer'),
 
+  row('a node to its own server of the host network', 'node/node-2', 'svc/hostnet', 'answer'),
   row('a pod to its own node port', 'web-1', 'NODE1:30081', 'answer'),
   row('a pod to a pod', 'client', 'pod/web-2:8080', 'answer'),
   row('a pod to a port of a pod where nothing listens', 'client', 'pod/web-2:81', 'refused'),
