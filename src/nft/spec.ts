@@ -72,29 +72,19 @@ export interface TableSpec {
   readonly groups: ReadonlyMap<string, ElementGroup>;
 }
 
-/** Returns elements of a set from all words of an array; `count`: the number of elements. */
+/** Makes elements of a set from the words of an array; `at`: where they begin; `count`: how many they are. */
 export function elements(
   set: string,
   words: Uint32Array,
   {
+    at = 0,
     count = 1,
     verdict = null,
     comment,
-  }: { count?: number; verdict?: ElementVerdict | null; comment?: string | undefined } = {},
+  }: { at?: number; count?: number; verdict?: ElementVerdict | null; comment?: string | undefined } = {},
 ): Elements {
-  return { set, words, at: 0, count, head: null, verdict, comment };
+  return { set, words, at, count, head: null, verdict, comment };
 }
-
-/** Makes the one element of a set whose key begins at `at` in an array that many share. */
-export const sharedElement = (set: string, words: Uint32Array, at: number): Elements => ({
-  set,
-  words,
-  at,
-  count: 1,
-  head: null,
-  verdict: null,
-  comment: undefined,
-});
 
 /** Returns elements of an interval set from address ranges; `head`: the words of the fields before the address. */
 export function rangeElements(

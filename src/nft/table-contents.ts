@@ -52,6 +52,7 @@ export class TableContents {
   readonly #fragments = new Set<Fragment>();
   readonly #groups: Map<string, ElementGroup>;
   #deferred: Span[] = [];
+  #bytes = 1 << 16;
 
   /** Sizes the sets for all groups of the spec but those of the refused owners. */
   constructor(spec: TableSpec, refused: ReadonlyMap<string, Error>) {
@@ -95,11 +96,7 @@ export class TableContents {
 
   /** The approximate size of a transaction that writes all, in bytes. */
   get bytes(): number {
-    let bytes = 1 << 16;
-    for (const { elements } of this.#groups.values()) {
-      for (const { head, count } of elements) bytes += count * (head ? INDEXED_BYTES : ELEMENT_BYTES);
-    }
-    return bytes;
+    return this.#bytes;
   }
 
   /** Writes everything but the table itself. `named`: in an order that tells the owner of each message. */
@@ -139,14 +136,15 @@ export class TableContents {
     for (const one of deferred) this.#remove(batch, one);
   }
 
-  /** Notes which fragments are needed. Returns the number of elements of each set. */
+  /** Records which fragments are needed, and the size of all elements. Returns the number of elements of each set. */
   #count(): Map<string, number> {
     const counts = new Map<string, number>();
     // Groups whose elements are in the same set follow each other.
     let run = { set: '', count: 0 };
     for (const group of this.#groups.values()) {
       for (const need of group.needs) this.#fragments.add(need);
-      for (const { set, count } of group.elements) {
+      for (const { set, count, head } of group.elements) {
+        this.#bytes += count * (head ? INDEXED_BYTES : ELEMENT_BYTES);
         if (set !== run.set) {
           counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
           run = { set, count: 0 };

@@ -1,14 +1,7 @@
 import type { IPFamily } from '../../lib/address.ts';
-import { addressWords, writeAddress } from '../../nft/encoding.ts';
+import { addressWords, wordsOfAddress, writeAddress } from '../../nft/encoding.ts';
 import { mergedRanges, outermost } from '../../nft/ranges.ts';
-import {
-  type ElementGroup,
-  type Elements,
-  elements,
-  group,
-  rangeElements,
-  sharedElement,
-} from '../../nft/spec.ts';
+import { type ElementGroup, type Elements, elements, group, rangeElements } from '../../nft/spec.ts';
 import type { Frontend, NodeView } from '../../service/model.ts';
 
 /** The owner of elements that depend only on the node. */
@@ -24,7 +17,7 @@ export function nodeGroup(node: NodeView, family: IPFamily): ElementGroup {
   return group([
     rangeElements('service-networks', mergedRanges(node.serviceCidrs, family)),
     rangeElements('nodeport-networks', mergedRanges(ports.all ? [] : ports.cidrs, family)),
-    ...[...own].map((ip) => elements('own-addresses', addressKey(ip, family))),
+    ...[...own].map((ip) => elements('own-addresses', Uint32Array.from(wordsOfAddress(ip, family)))),
   ]);
 }
 
@@ -41,8 +34,10 @@ export function sourceRangeElements(
   ];
 }
 
-/** A set of single addresses, each with its own owner, since each is added and removed separately. `times`: how often the
-key repeats the address. */
+/**
+ * A set of single addresses, each with its own owner, since each is added and removed separately. `times`: how often the
+ * key repeats the address.
+ */
 export interface AddressSet {
   readonly set: string;
   readonly times: 1 | 2;
@@ -73,7 +68,7 @@ export function noteAddresses(
     }
     // Invalid addresses are skipped; their frontends are reported.
     if (!writeKey(ip, family, times, chunk, at)) continue;
-    groups.set(`${set} ${ip}`, group([sharedElement(set, chunk, at)]));
+    groups.set(`${set} ${ip}`, group([elements(set, chunk, { at })]));
     at += times * width;
   }
 }
@@ -103,12 +98,4 @@ function writeKey(ip: string, family: IPFamily, times: number, words: Uint32Arra
   } catch {
     return false;
   }
-}
-
-/** Returns an address's words, repeated. Throws FairleadError EINVAL for other text. */
-export function addressKey(ip: string, family: IPFamily, times = 1): Uint32Array {
-  const width = addressWords(family);
-  const words = new Uint32Array(width * times);
-  for (let i = 0; i < times; i++) writeAddress(ip, family, words, i * width);
-  return words;
 }
