@@ -27,7 +27,7 @@ export function expireEvents(options: {
   });
   const look = () => {
     cancel = clock.after(LOOK_MS, look);
-    for (const [key, time] of [...written]) {
+    for (const [key, time] of written) {
       if (time + EVENT_TTL_MS > clock.now()) return;
       try {
         store.remove(EVENTS, key);

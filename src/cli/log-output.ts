@@ -102,7 +102,7 @@ export function createLogOutput(options: LogOutputOptions): LogOutput {
         try {
           rest = rest.subarray(options.writeSync(rest));
         } catch {
-          // The process ends: there is no later time and no other place to say it.
+          // The process is ending, and this log is its only output.
           return;
         }
       }

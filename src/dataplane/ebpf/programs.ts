@@ -39,16 +39,16 @@ export async function loadPrograms(maps: Maps): Promise<Programs> {
   const sockets = new Map<AttachPoint, BpfProgram>();
   const devices = new Map<DeviceHook, BpfProgram>();
   const results = await Promise.allSettled(loads.map(({ loading }) => loading));
-  const failures: unknown[] = [];
   for (const [i, { hook }] of loads.entries()) {
     const result = results[i];
-    if (result?.status !== 'fulfilled') failures.push(result?.reason);
-    else if (hook.place === 'device') devices.set(hook.attach, result.value);
+    if (result?.status !== 'fulfilled') continue;
+    if (hook.place === 'device') devices.set(hook.attach, result.value);
     else sockets.set(hook.attach, result.value);
   }
-  if (failures.length === 0) return { sockets, devices };
+  const failure = results.find((result) => result.status === 'rejected');
+  if (!failure) return { sockets, devices };
   closePrograms({ sockets, devices });
-  throw failures[0];
+  throw failure.reason;
 }
 
 export function closePrograms({ sockets, devices }: Programs): void {
