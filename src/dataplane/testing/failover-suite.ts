@@ -20,9 +20,9 @@ const ALL: readonly Place[] = ['pod1', 'pod2', 'pod3', 'far'];
 const OTHERS = ALL.slice(1);
 const LOSE_FIRST_SYN = `
   add table ip late
-  add set ip late seen { typeof ip saddr . tcp sport; size 65536; flags dynamic,timeout; timeout 1m; }
+  add set ip late seen { typeof ip saddr . tcp sequence; size 65536; flags dynamic,timeout; timeout 1m; }
   add chain ip late input { type filter hook input priority 0; }
-  add rule ip late input tcp flags & (syn | ack) == syn ip saddr . tcp sport != @seen add @seen { ip saddr . tcp sport } drop
+  add rule ip late input tcp flags & (syn | ack) == syn ip saddr . tcp sequence != @seen add @seen { ip saddr . tcp sequence } drop
 `;
 
 /** Tests failover in a mode with packets. `families`: of the tests that are equal in both. */
@@ -211,7 +211,8 @@ export function testFailover(
 
     test('an endpoint that loses first packets and then answers keeps failover', async () => {
       const made = await begin(['pod1', 'pod2']);
-      // Only the second SYN of a connection arrives, a second later.
+      // Only the second SYN of a connection arrives, a second later. It is recognized by its sequence number, since its port
+      // may be masqueraded as another one after the connection's entry was deleted.
       topology.run('pod1', 'nft', LOSE_FIRST_SYN);
       try {
         await made.load(['outside'], CLUSTER_IP.ipv4, PORT, 40).stopAfter(500);
