@@ -2,6 +2,7 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { Agent, get } from 'node:http';
 import { isIP } from 'node:net';
+import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { defineCommand, formatTable } from './command.ts';
 import { flag, usageError, wholeNumber } from './options.ts';
@@ -28,13 +29,14 @@ export const command = defineCommand({
   options: {
     count: wholeNumber('N', [1, 1, 100_000], 'the number of requests', { main: true }),
     concurrency: wholeNumber('N', [8, 1, 1000], 'the number of concurrent requests'),
+    rate: wholeNumber('N', [0, 0, 100_000], 'the maximum number of new requests per second; 0: no limit'),
     timeout: wholeNumber('MS', [3000, 1, 600_000], 'the timeout of each request'),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     json: flag('print one JSON object'),
   },
   async run({ options, args: [url = ''] }, output) {
-    const { count, concurrency, timeout } = options;
+    const { count, concurrency, timeout, rate } = options;
     const target = readTarget(url);
     if (options.ipv4 && options.ipv6) throw usageError('request', 'use one of -4 and -6');
     const family = options.ipv4 ? 4 : options.ipv6 ? 6 : 0;
@@ -42,9 +44,11 @@ export const command = defineCommand({
     const answers = new Map<string, number>();
     const failures = new Map<string, number>();
     let started = 0;
+    const begin = systemClock.now();
     const worker = async () => {
       while (started < count) {
-        started++;
+        const number = started++;
+        if (rate > 0) await pause(systemClock, begin + (number * 1000) / rate - systemClock.now());
         try {
           const answer = await (target.protocol === 'http'
             ? askHttp(target, family, timeout)

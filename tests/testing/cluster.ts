@@ -104,6 +104,9 @@ export function reserveCluster(): { readonly name: string; readonly stateRoot: s
   return { name, stateRoot: mkdtempSync(join(tmpdir(), 'flt-state-')) };
 }
 
+/** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
+const LOAD = { '--count': '300', '--concurrency': '4', '--rate': '100' };
+
 /** Runs ./fairlead with a state folder of the test's own. */
 export function runFairlead(
   stateRoot: string,
@@ -217,7 +220,8 @@ export async function startCluster(
       };
     },
     load(place, url, ...options) {
-      const concurrency = options.includes('--concurrency') ? [] : ['--concurrency', '4'];
+      const given = (option: string) => options.includes(option);
+      const defaults = Object.entries(LOAD).flatMap(([option, value]) => (given(option) ? [] : [option, value]));
       const total = {
         count: 0,
         answers: {} as Record<string, number>,
@@ -227,7 +231,7 @@ export async function startCluster(
       const running = (async () => {
         while (!stopping) {
           const { out, error } = await fairlead(
-            ...inPlace(place, url, ['--count', '300', ...concurrency, ...options]),
+            ...inPlace(place, url, [...defaults, ...options]),
           );
           if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
           const counts = JSON.parse(out) as Counts;
