@@ -221,7 +221,9 @@ export async function startCluster(
     },
     load(place, url, ...options) {
       const given = (option: string) => options.includes(option);
-      const defaults = Object.entries(LOAD).flatMap(([option, value]) => (given(option) ? [] : [option, value]));
+      const defaults = Object.entries(LOAD).flatMap(([option, value]) =>
+        given(option) ? [] : [option, value],
+      );
       const total = {
         count: 0,
         answers: {} as Record<string, number>,
@@ -230,9 +232,7 @@ export async function startCluster(
       let stopping = false;
       const running = (async () => {
         while (!stopping) {
-          const { out, error } = await fairlead(
-            ...inPlace(place, url, [...defaults, ...options]),
-          );
+          const { out, error } = await fairlead(...inPlace(place, url, [...defaults, ...options]));
           if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
           const counts = JSON.parse(out) as Counts;
           total.count += counts.count;

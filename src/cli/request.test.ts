@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, test } from 'node:test';
+import { command } from './request.ts';
+
+const server = createServer((_, response) => response.end('pong'));
+let port = 0;
+before(async () => {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  port = (server.address() as AddressInfo).port;
+});
+after(() => server.close());
+
+async function request(...words: readonly string[]) {
+  let out = '';
+  const begin = performance.now();
+  const status = await command.run([`http://127.0.0.1:${port}`, '--json', ...words], {
+    out: (text) => {
+      out += text;
+    },
+    err: () => {},
+    interactive: false,
+    unread: new AbortController().signal,
+  });
+  return { status, ms: performance.now() - begin, ...(JSON.parse(out) as Record<string, unknown>) };
+}
+
+const ROWS = [
+  ['one request', [], 1, 0],
+  ['more requests than concurrent ones', ['--count', '20', '--concurrency', '4'], 20, 0],
+  // The fifth request begins at 4 × 20 ms or later, although the others are answered at once.
+  ['at a limited rate', ['--count', '5', '--rate', '50'], 5, 75],
+] as const;
+for (const [what, words, answers, minMs] of ROWS) {
+  test(`${what}: each is counted by its answer`, async () => {
+    const { status, ms, ...counts } = await request(...words);
+    assert.deepEqual(counts, { count: answers, answers: { pong: answers }, failures: {} });
+    assert.equal(status, 0);
+    assert.ok(ms >= minMs, `${ms} ms`);
+  });
+}
