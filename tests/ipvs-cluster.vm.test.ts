@@ -6,7 +6,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Cluster } from './testing/cluster.ts';
 import { HELLO, startCluster } from './testing/cluster.ts';
 import { walkUnderLoad } from './testing/mode-walk.ts';
-import { createPolicyTraffic, MANIFEST, POLICIES } from './testing/policy-traffic.ts';
+import { createPolicyTraffic, MANIFEST, POLICIES, ROWS } from './testing/policy-traffic.ts';
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;
@@ -97,7 +97,11 @@ describe('a cluster in IPVS mode', () => {
     await cluster.apply(MANIFEST);
     await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=300s');
     await cluster.apply(POLICIES);
-    await eventually(traffic.wrongRows, (wrong) => wrong.length === 0, 300_000);
+    await eventually(
+      () => traffic.wrongRows(ROWS),
+      (wrong) => wrong.length === 0,
+      300_000,
+    );
     await cluster.ask('delete', 'networkpolicy', '--all');
     await cluster.ask('delete', 'service,pod', '-l', 'policy-traffic');
   });

@@ -92,21 +92,23 @@ export const ROWS: readonly Row[] = [
   { from: 'outside', to: 'node port near', isAllowed: false },
 ];
 
+type Family = '4' | '6';
+const FAMILIES: readonly Family[] = ['4', '6'];
+
 /** Sends requests between the places of the rows. */
 export interface PolicyTraffic {
   /** The URL of a row's `to`. */
-  urlOf(to: string, family: '4' | '6'): Promise<string>;
-  isAnswered(row: Row, family: '4' | '6'): Promise<boolean>;
-  /** The rows that are not as they should be, in both families. */
-  wrongRows(): Promise<string[]>;
+  urlOf(to: string, family: Family): Promise<string>;
+  /** Sends a request for each row in each family (default: both); returns those with an unexpected outcome. */
+  wrongRows(rows: readonly Row[], families?: readonly Family[]): Promise<string[]>;
 }
 
 /** A packet that is denied is not waited for as long as one that must arrive. */
 const TIMEOUT_MS = { allowed: 5000, denied: 1000 };
 
-/** `isSlow`: on a machine where requests that run at once keep each other waiting. */
+/** `isSlow`: on a machine where the requests of one place keep those of others waiting. */
 export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): PolicyTraffic {
-  async function urlOf(to: string, family: '4' | '6'): Promise<string> {
+  async function urlOf(to: string, family: Family): Promise<string> {
     const [, what = '', name = ''] = /^(?:(pod|udp|node port) )?(\S+)$/.exec(to) ?? [];
     const isOf = (address: string) => address.includes(':') === (family === '6');
     const host = (address = '') => (address.includes(':') ? `[${address}]` : address);
@@ -122,26 +124,54 @@ export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): 
     return what === 'udp' ? `udp://${name}.default:80` : `http://${name}.default`;
   }
 
-  async function isAnswered({ from, to, isAllowed }: Row, family: '4' | '6'): Promise<boolean> {
-    const url = await urlOf(to, family);
-    const options = /^(?:http|udp):\/\/[a-z]/.test(url) ? [`-${family}`] : [];
+  const urls = new Map<string, Promise<string>>();
+  /** The pods and Services of the rows are not replaced, so that their addresses are looked up once. */
+  function knownUrlOf(to: string, family: Family): Promise<string> {
+    const key = `${to} ${family}`;
+    const url = urls.get(key) ?? urlOf(to, family);
+    urls.set(key, url);
+    return url;
+  }
+
+  async function commandOf({ to, isAllowed }: Row, family: Family): Promise<string> {
+    const url = await knownUrlOf(to, family);
+    const options = /^(?:http|udp):\/\/[a-z]/.test(url) ? `-${family}` : '';
     const timeout = isAllowed ? (isSlow ? 4 : 1) * TIMEOUT_MS.allowed : TIMEOUT_MS.denied;
-    const { answers } = await cluster.request(from, url, '--count=1', `--timeout=${timeout}`, ...options);
-    return Object.keys(answers).length > 0;
+    return `fairlead request '${url}' --json --timeout=${timeout} ${options}`;
   }
 
-  async function wrongRow(row: Row, family: '4' | '6'): Promise<string[]> {
-    const answered = await isAnswered(row, family);
-    return answered === row.isAllowed ? [] : [`${row.from} → ${row.to}, IPv${family}: ${answered}`];
+  /** Sends requests from one place, all at once, with one command: to start one in a pod takes longer than a request. */
+  async function wrongRowsFrom(
+    place: string,
+    requests: readonly { readonly row: Row; readonly family: Family }[],
+  ): Promise<string[]> {
+    const commands = await Promise.all(requests.map(({ row, family }) => commandOf(row, family)));
+    const script = [...commands.map((command, index) => `echo ${index} "$(${command})" &`), 'wait'].join(
+      '\n',
+    );
+    const { out, error } = await cluster.fairlead('exec', place, '--', 'sh', '-c', script);
+    const outputs = new Map(
+      out.split('\n').map((line) => [Number.parseInt(line, 10), line.replace(/^\d+ /, '')]),
+    );
+    return requests.flatMap(({ row, family }, index) => {
+      const output = outputs.get(index) ?? '';
+      if (output === '') throw new Error(`${commands[index]} from ${place}: ${out}${error}`);
+      const { answers } = JSON.parse(output) as { readonly answers: Readonly<Record<string, number>> };
+      const isAnswered = Object.keys(answers).length > 0;
+      return isAnswered === row.isAllowed ? [] : [`${row.from} → ${row.to}, IPv${family}: ${isAnswered}`];
+    });
   }
 
-  async function wrongRows(): Promise<string[]> {
-    const rows = (['4', '6'] as const).flatMap((family) => ROWS.map((row) => ({ row, family })));
-    if (!isSlow) return (await Promise.all(rows.map(({ row, family }) => wrongRow(row, family)))).flat();
+  async function wrongRows(rows: readonly Row[], families = FAMILIES): Promise<string[]> {
+    const requests = families.flatMap((family) => rows.map((row) => ({ row, family })));
+    const places = [...Map.groupBy(requests, ({ row }) => row.from)];
+    if (!isSlow) {
+      return (await Promise.all(places.map(([place, ofPlace]) => wrongRowsFrom(place, ofPlace)))).flat();
+    }
     const wrong: string[] = [];
-    for (const { row, family } of rows) wrong.push(...(await wrongRow(row, family)));
+    for (const [place, ofPlace] of places) wrong.push(...(await wrongRowsFrom(place, ofPlace)));
     return wrong;
   }
 
-  return { urlOf, isAnswered, wrongRows };
+  return { urlOf, wrongRows };
 }
