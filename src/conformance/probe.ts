@@ -1,9 +1,8 @@
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { Socket } from 'node:net';
-import { inControlGroup } from '../kernel/control-group.ts';
-import { bindUdpIn, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
-import { canonicalAddress } from '../lib/address.ts';
+import { canonicalAddress, type IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
+import type { ProbeOrigin, ProbeSockets } from './probe-sockets.ts';
 
 /** The outcome of one new connection (or datagram from a new port). */
 export type Outcome =
@@ -13,8 +12,9 @@ export type Outcome =
   | { readonly kind: 'failed'; readonly error: string };
 
 export interface ProbeTarget {
-  readonly netns: NetnsRef;
-  readonly controlGroup: string | null;
+  readonly sockets: ProbeSockets;
+  readonly from: ProbeOrigin;
+  readonly family: IPFamily;
   readonly address: string;
   readonly port: number;
   /** The time without an answer after which the outcome is silence, in milliseconds. */
@@ -22,11 +22,10 @@ export interface ProbeTarget {
 }
 
 /** Sends a request to `fairlead echo` over a new connection. Never rejects. */
-export function probeTcp({ netns, controlGroup, address, port, patience }: ProbeTarget): Promise<Outcome> {
+export function probeTcp(target: ProbeTarget): Promise<Outcome> {
+  const { sockets, from, family, address, port, patience } = target;
   return new Promise((resolve) => {
-    const socket = new Socket({
-      fd: inside(controlGroup, () => openTcpIn(netns, address.includes(':') ? 'ipv6' : 'ipv4')),
-    });
+    const socket = new Socket({ fd: sockets.open(from, 'TCP', family) });
     const finish = (outcome: Outcome) => {
       clearTimeout(timer);
       socket.destroy();
@@ -45,10 +44,10 @@ export function probeTcp({ netns, controlGroup, address, port, patience }: Probe
 }
 
 /** Sends datagrams from a new port until one is answered. Never rejects. */
-export function probeUdp({ netns, controlGroup, address, port, patience }: ProbeTarget): Promise<Outcome> {
+export function probeUdp(target: ProbeTarget): Promise<Outcome> {
+  const { sockets, from, family, address, port, patience } = target;
   return new Promise((resolve) => {
-    const v6 = address.includes(':');
-    const socket: UdpSocket = createSocket(v6 ? 'udp6' : 'udp4');
+    const socket: UdpSocket = createSocket(family === 'ipv6' ? 'udp6' : 'udp4');
     const finish = (outcome: Outcome) => {
       clearTimeout(timer);
       clearInterval(again);
@@ -68,18 +67,12 @@ export function probeUdp({ netns, controlGroup, address, port, patience }: Probe
       finish({ kind: 'answer', server, message: '', client: plainAddress(client) });
     });
     socket.on('error', (error) => finish(failure(error)));
-    const fd = inside(controlGroup, () => bindUdpIn(netns, v6 ? '::' : '0.0.0.0', 0));
-    socket.bind({ fd, exclusive: true }, () =>
+    socket.bind({ fd: sockets.open(from, 'UDP', family), exclusive: true }, () =>
       socket.connect(port, address, (error?: Error | null) =>
         error ? finish(failure(error)) : keepSending(),
       ),
     );
   });
-}
-
-/** Creates a socket as a process of the control group would. */
-function inside(controlGroup: string | null, make: () => number): number {
-  return controlGroup === null ? make() : inControlGroup(controlGroup, make);
 }
 
 /** "hello from NAME (you are ADDRESS)" */

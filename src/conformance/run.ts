@@ -8,6 +8,7 @@ import type { Expectation } from './expectation.ts';
 import { type Flow, packetOf } from './flows.ts';
 import type { Layout } from './layout.ts';
 import { type Outcome, probeTcp, probeUdp } from './probe.ts';
+import { createProbeSockets, type ProbeSockets } from './probe-sockets.ts';
 
 /** The nodes' own decisions about a packet. */
 export interface Oracle {
@@ -55,25 +56,31 @@ export async function runFlows(
 ): Promise<FlowResult[]> {
   const results: FlowResult[] = [];
   const unheard: number[] = [];
+  const sockets = createProbeSockets();
+  const run = (flow: Flow, index: number) => runFlow(layout, flow, oracle, sockets, index % PACES);
   let next = 0;
   const worker = async () => {
     for (;;) {
       const index = next++;
       const flow = flows[index];
       if (!flow) return;
-      const result = await runFlow(layout, flow, oracle, index % PACES);
+      const result = await run(flow, index);
       results[index] = result;
       if (isUnheardRefusal(flow, result)) unheard.push(index);
       else onResult(result);
     }
   };
-  await Promise.all(Array.from({ length: concurrency }, worker));
-  for (const index of unheard) {
-    const flow = flows[index];
-    if (!flow) continue;
-    const result = await runFlow(layout, flow, oracle, index % PACES);
-    results[index] = result;
-    onResult(result);
+  try {
+    await Promise.all(Array.from({ length: concurrency }, worker));
+    for (const index of unheard) {
+      const flow = flows[index];
+      if (!flow) continue;
+      const result = await run(flow, index);
+      results[index] = result;
+      onResult(result);
+    }
+  } finally {
+    sockets.close();
   }
   return results;
 }
@@ -86,7 +93,13 @@ function isUnheardRefusal({ protocol, expected }: Flow, { seen }: FlowResult): b
   return protocol === 'UDP' && expected.action === 'reject' && seen === 'dropped';
 }
 
-async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: number): Promise<FlowResult> {
+async function runFlow(
+  layout: Layout,
+  flow: Flow,
+  oracle: Oracle,
+  sockets: ProbeSockets,
+  paceMs: number,
+): Promise<FlowResult> {
   const node = flow.from.node;
   const mode = oracle.mode(node);
   const { expected, difference } = expectationIn(mode, flow);
@@ -94,7 +107,9 @@ async function runFlow(layout: Layout, flow: Flow, oracle: Oracle, paceMs: numbe
   // Before the first packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const sightings: Sighting[] = [];
-  const seen = await send(layout, flow, expected, mode, paceMs, (sighting) => sightings.push(sighting));
+  const seen = await send(layout, flow, expected, mode, sockets, paceMs, (sighting) =>
+    sightings.push(sighting),
+  );
   const sourceProblem = findSourceProblem(layout, explanation, sightings);
   const decided = decidedText(layout, flow, verdict);
   const explained = explainedText(layout, explanation);
@@ -122,13 +137,15 @@ async function send(
   flow: Flow,
   expected: Expectation,
   mode: Mode,
+  sockets: ProbeSockets,
   paceMs: number,
   onAnswer: (sighting: Sighting) => void,
 ): Promise<string> {
   const probe = flow.protocol === 'TCP' ? probeTcp : probeUdp;
   const target = {
-    netns: flow.from.netns,
-    controlGroup: flow.from.controlGroup,
+    sockets,
+    from: flow.from,
+    family: flow.family,
     address: flow.address,
     port: flow.port,
     patience: expected.action === 'drop' ? SILENCE_MS : PATIENCE_MS,
