@@ -40,17 +40,20 @@ export interface ApiServerOptions {
   readonly dataFile: string;
   /** The Services' networks, primary family first. */
   readonly serviceCidrs: readonly string[];
-  /** The provisioner of the default StorageClass, which is made where there is none. */
+  /** The provisioner of the default StorageClass, which is created if the cluster has none. */
   readonly storageProvisioner?: string;
   readonly nodePorts: { readonly first: number; readonly last: number };
-  /** Where pods reach this server, behind the Service default/kubernetes. Empty: no such Service. */
+  /**
+   * Addresses at which pods reach this server, behind the Service default/kubernetes. Empty: this Service is not
+   * created.
+   */
   readonly advertise: { readonly addresses: readonly string[]; readonly port: number };
   readonly tls: TlsMaterial;
-  /** The server's identity towards the nodes, and their authority. PEM. */
+  /** The server's certificate for connections to nodes, and the nodes' authority. PEM. */
   readonly nodeTls: { readonly cert: string; readonly key: string; readonly ca: string };
   /** EC P-256 private key that signs service-account tokens. PEM. */
   readonly tokenKey: string;
-  /** New pods get their service account's token as files. Default: no. */
+  /** New pods receive their service account's token as files. Default: no. */
   readonly mountTokens?: boolean;
   readonly schema: SchemaService;
   readonly tables: TableService;
@@ -58,7 +61,7 @@ export interface ApiServerOptions {
   readonly version: string;
   /** Default: RBAC, with the Node authorizer before it. */
   readonly authorization?: AuthorizationMode;
-  /** The issuer of service-account tokens: a URL under which pods reach this server. */
+  /** The issuer of service-account tokens: a URL at which pods reach this server. */
   readonly tokenIssuer?: string;
   /** Replaces parts of the server's security, for tests. */
   readonly security?: (parts: ServerParts, defaults: Security) => Partial<Security>;
@@ -68,14 +71,14 @@ export interface ApiServerOptions {
 }
 
 export interface ApiServer {
-  /** Requests of this process itself, with full rights and without a network between. */
+  /** Transport for requests of this process itself: full rights, no network. */
   readonly transport: Transport;
-  /** Serves over HTTPS; resolves with each listener's port when all of them listen. */
+  /** Serves over HTTPS; resolves to each listener's port when all of them listen. */
   listen(listeners: readonly Listener[]): Promise<readonly number[]>;
   close(): Promise<void>;
 }
 
-/** Opens the store and prepares to serve; nothing listens yet. */
+/** Opens the store and prepares to serve; does not listen yet. */
 export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger } = options;
   const store = new Store(options.dataFile);
@@ -246,7 +249,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   };
 }
 
-/** The kind whose objects are kept in a collection. Throws Error where there is none. */
+/** Returns the kind whose objects are stored in a collection. Throws Error if there is none. */
 function storedKind(collection: string): Kind {
   const found = KINDS.find((kind) => kind.collection === collection && !kind.view);
   if (!found) throw new Error(`no kind is kept in ${collection}`);

@@ -6,7 +6,7 @@ const METRICS = `${PREFIX}metrics`;
 const CURRENT_METRICS = `${PREFIX}current-metrics`;
 const CONDITIONS = `${PREFIX}conditions`;
 const BEHAVIOR = `${PREFIX}behavior`;
-/** Annotations of the conversion itself: they never reach the stored object. */
+/** Annotations that the conversion adds: they are not stored. */
 const OWN_ANNOTATIONS = [
   METRICS,
   CURRENT_METRICS,
@@ -18,8 +18,8 @@ const OWN_ANNOTATIONS = [
 const DEFAULT_UTILIZATION = 80;
 
 /**
- * autoscaling/v1 HorizontalPodAutoscalers are autoscaling/v2 ones with a target for CPU alone; annotations hold what v1
- * has no fields for (k8s.io/kubernetes pkg/apis/autoscaling/v1/conversion.go).
+ * Converts between autoscaling/v1 and autoscaling/v2 HorizontalPodAutoscalers: v1 has only a target for CPU;
+ * annotations contain the fields that v1 does not have (k8s.io/kubernetes pkg/apis/autoscaling/v1/conversion.go).
  */
 export function autoscalerView(v2: Kind): NonNullable<Kind['view']> {
   return { of: v2, toStorage, fromStorage };
@@ -109,7 +109,7 @@ function currentCpuUtilization(metric: JsonObject): number | undefined {
   return isCpu && typeof utilization === 'number' ? utilization : undefined;
 }
 
-/** The metadata with these annotations of the conversion, and without those that were there. */
+/** Returns the metadata with these annotations in place of earlier annotations of the conversion. */
 function withAnnotations({ metadata }: ApiObject, added: Record<string, string>): ApiObject['metadata'] {
   const { annotations, ...rest } = metadata;
   const kept = Object.entries(annotations ?? {}).filter(([name]) => !OWN_ANNOTATIONS.includes(name));
@@ -117,7 +117,7 @@ function withAnnotations({ metadata }: ApiObject, added: Record<string, string>)
   return Object.keys(all).length > 0 ? { ...rest, annotations: all } : rest;
 }
 
-/** Undefined for text that is not JSON: as upstream, an annotation that cannot be read counts for nothing. */
+/** Returns undefined for text that is not JSON: as upstream, an annotation that cannot be parsed is ignored. */
 function parsed(text: string | undefined): unknown {
   if (text === undefined) return undefined;
   try {
@@ -132,14 +132,14 @@ function listOf(text: string | undefined): JsonObject[] {
   return Array.isArray(value) ? value.filter(isObject) : [];
 }
 
-/** The fields that are set, in this order. */
+/** Returns the fields that are set, in this order. */
 function fields(all: Record<string, unknown>): JsonObject {
   return Object.fromEntries(
     Object.entries(all).filter(([, value]) => value !== undefined && value !== null),
   ) as JsonObject;
 }
 
-/** Upstream writes behavior with the names of Go's fields. */
+/** Upstream serializes behavior under Go's field names. */
 function renamed(value: unknown, rename: (name: string) => string): unknown {
   if (Array.isArray(value)) return value.map((item) => renamed(item, rename));
   if (!isObject(value)) return value;
@@ -151,7 +151,7 @@ function renamed(value: unknown, rename: (name: string) => string): unknown {
 const lowerFirst = (name: string) => `${name.slice(0, 1).toLowerCase()}${name.slice(1)}`;
 const upperFirst = (name: string) => `${name.slice(0, 1).toUpperCase()}${name.slice(1)}`;
 
-/** The field of a metric that its type names: "Resource" → "resource". */
+/** Returns the field of a metric that its type names: "Resource" → "resource". */
 function sourceOf(metric: JsonObject): { type: unknown; key: string; source: JsonObject } {
   const key = lowerFirst(String(metric['type'] ?? ''));
   return { type: metric['type'], key, source: objectOf(metric[key]) };

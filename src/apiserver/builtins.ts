@@ -4,20 +4,20 @@ import { type ApiObject, at, equal } from './object.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { Store } from './store.ts';
 
-/** What every cluster has from the first moment. */
+/** The namespaces that every cluster has from its start. */
 const NAMESPACES = ['default', 'kube-system', 'kube-public', 'kube-node-lease'];
 
-/** Classes of pods that the cluster needs (upstream's values). */
+/** Priority classes that the cluster needs (upstream's values). */
 const PRIORITY_CLASSES = { 'system-cluster-critical': 2_000_000_000, 'system-node-critical': 2_000_001_000 };
 
-/** Makes the namespaces, the cluster's ServiceCIDR, and the Service by which pods reach this server. */
+/** Creates the namespaces, the default ServiceCIDR, and the Service through which pods reach this server. */
 export function installBuiltins(
   resources: ResourceStore,
   store: Store,
   kinds: readonly Kind[],
   options: {
     readonly serviceCidrs: readonly string[];
-    /** Of the default StorageClass, made where there is none. */
+    /** Provisioner of the default StorageClass, which is created if the cluster has none. */
     readonly storageProvisioner?: string;
     readonly advertise: { readonly addresses: readonly string[]; readonly port: number };
   },
@@ -27,7 +27,7 @@ export function installBuiltins(
     if (!found) throw new Error(`no kind is kept in ${collection}`);
     return found;
   };
-  /** Creates the object, or brings the one that is there into this state. */
+  /** Creates the object, or updates the existing one to this state. */
   const ensure = (
     collection: string,
     namespace: string,

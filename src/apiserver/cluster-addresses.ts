@@ -14,17 +14,17 @@ import type { Store } from './store.ts';
 
 export const SERVICE_CIDRS = 'servicecidrs.networking.k8s.io';
 export const IP_ADDRESSES = 'ipaddresses.networking.k8s.io';
-/** The default ServiceCIDR, which is made from the server's own networks. */
+/** The default ServiceCIDR, which is created from the server's own networks. */
 export const DEFAULT_SERVICE_CIDR = 'kubernetes';
 const MANAGED_BY = 'ipaddress.kubernetes.io/managed-by';
 const IP_FAMILY = 'ipaddress.kubernetes.io/ip-family';
 const ALLOCATOR = 'ipallocator.k8s.io';
-/** Indexes within a network stay numbers: larger networks are used up to here. */
+/** Indexes within a network are numbers: larger networks are used up to this index. */
 const MAX_INDEX = 2 ** 48;
 
 export interface ClusterAddressesOptions {
   readonly store: Store;
-  /** Stores a new IPAddress. Throws StatusError 409 when there is one of its name. */
+  /** Stores a new IPAddress. Throws StatusError 409 if its name exists. */
   readonly create: (address: ApiObject) => void;
   readonly remove: (name: string) => void;
   /** 0 ≤ n < 1 */
@@ -32,8 +32,9 @@ export interface ClusterAddressesOptions {
 }
 
 /**
- * The cluster addresses of Services (KEP-1880): from every ServiceCIDR that is ready and not being deleted, one IPAddress
- * object for each address in use. Addresses are reserved here between a request's check and its commit.
+ * The cluster addresses of Services (KEP-1880): allocates from every ServiceCIDR that is ready and not being deleted,
+ * with one IPAddress object for each address in use. Addresses are reserved here between a request's check and its
+ * commit.
  */
 export class ClusterAddresses {
   readonly #options: ClusterAddressesOptions;
@@ -43,7 +44,7 @@ export class ClusterAddresses {
     this.#options = options;
   }
 
-  /** Reserves an address that a client chose. Returns why it cannot be had; null when it is reserved. */
+  /** Reserves an address that a client chose. Returns the reason why it is not available; null if it is reserved. */
   reserve(address: string): string | null {
     const network = this.#networks().find((cidr) => cidrContains(cidr, address));
     if (!network) return 'the provided network does not match the current range';
@@ -56,7 +57,7 @@ export class ClusterAddresses {
     return null;
   }
 
-  /** Reserves a free address of a family; null when all networks are full. */
+  /** Reserves a free address of a family; returns null if all networks are full. */
   reserveAny(family: IPFamily): string | null {
     for (const network of this.#networks()) {
       if (network.family !== family) continue;
@@ -72,7 +73,7 @@ export class ClusterAddresses {
     this.#reserved.delete(address);
   }
 
-  /** Turns a reservation into an IPAddress object. Throws StatusError 409 when somebody else made one meanwhile. */
+  /** Turns a reservation into an IPAddress object. Throws StatusError 409 if another client created it concurrently. */
   assign(address: string, service: ApiObject): void {
     this.#reserved.delete(address);
     this.#options.create(addressObject(address, service));
@@ -84,8 +85,8 @@ export class ClusterAddresses {
   }
 
   /**
-   * Makes the IPAddress objects agree with the Services: one for each address in use, none of this allocator's without
-   * its Service (upstream's repair controller).
+   * Reconciles the IPAddress objects with the Services: one for each address in use, and none of this allocator without
+   * a Service (upstream's repair controller).
    */
   repair(): void {
     const { store } = this.#options;
@@ -104,7 +105,10 @@ export class ClusterAddresses {
     }
   }
 
-  /** Repairs after every deletion of an IPAddress; the result ends it. `schedule` runs a task after the current one. */
+  /**
+   * Repairs after every deletion of an IPAddress. `schedule` runs a task after the current one. Returns a function that
+   * ends it.
+   */
   follow(schedule: (task: () => void) => void): () => void {
     const { store } = this.#options;
     let isScheduled = false;
@@ -118,7 +122,7 @@ export class ClusterAddresses {
     });
   }
 
-  /** The networks that addresses may be allocated from, the default ones first. */
+  /** Returns the networks from which addresses are allocated, the default ones first. */
   #networks(): Cidr[] {
     const ready = this.#options.store
       .list(SERVICE_CIDRS)
@@ -135,8 +139,8 @@ export class ClusterAddresses {
   }
 
   /**
-   * A free address: at random from the upper band, so that addresses that people choose by hand, from the lower
-   * band, rarely clash (KEP-3070); from the lower band when the upper is full.
+   * Returns a free address: random from the upper band, so that manually chosen addresses, usually from the lower band,
+   * rarely conflict (KEP-3070); from the lower band if the upper one is full.
    */
   #freeIn(network: Cidr): string | null {
     const last = lastIndex(network);
@@ -150,7 +154,9 @@ export class ClusterAddresses {
   }
 }
 
-/** A number from first to last that is free, sought from a random one on; null when none is. `random`: 0 ≤ n < 1. */
+/**
+ * Returns a free number from first to last, searched from a random start; null if there is none. `random`: 0 ≤ n < 1.
+ */
 export function searchFrom(
   first: number,
   last: number,
@@ -167,7 +173,7 @@ export function searchFrom(
   return null;
 }
 
-/** The cluster addresses that a Service has. */
+/** Returns the cluster addresses of a Service. */
 export function clusterAddressesOf(service: ApiObject): string[] {
   return listAt(service, 'spec', 'clusterIPs')
     .map(String)
@@ -175,13 +181,13 @@ export function clusterAddressesOf(service: ApiObject): string[] {
     .map((ip) => canonicalAddress(ip) ?? ip);
 }
 
-/** The last index that a Service may have: IPv4's broadcast address is left out. */
+/** Returns the last index that a Service may have: IPv4's broadcast address is excluded. */
 function lastIndex(network: Cidr): number {
   const size = Math.min(Number(cidrSize(network)), MAX_INDEX);
   return network.family === 'ipv4' ? size - 2 : size - 1;
 }
 
-/** Without a condition it is taken as ready: then no controller runs that would say so. */
+/** Without a condition it counts as ready: no controller runs that would set the condition. */
 function isReady(cidr: ApiObject): boolean {
   const condition = listAt(cidr, 'status', 'conditions').find(({ type }) => type === 'Ready');
   return condition === undefined || condition['status'] === 'True';

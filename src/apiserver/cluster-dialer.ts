@@ -7,19 +7,19 @@ import type { Store } from './store.ts';
 
 /** Opens connections to addresses inside the cluster: pods, Services, nodes. */
 export interface ClusterDialer {
-  /** `node`: the node to go through; null: any that is ready. Throws StatusError 503 when there is no connection. */
+  /** `node`: the node to go through; null: any ready node. Throws StatusError 503 if no connection is possible. */
   dial(host: string, port: number, node: string | null): Promise<Duplex>;
 }
 
 export interface ClusterDialerOptions {
   readonly store: Store;
-  /** The API server's own identity towards the nodes, and their authority. PEM. */
+  /** The API server's certificate for connections to nodes, and the nodes' authority. PEM. */
   readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
 }
 
 const CONNECT_MS = 10_000;
 
-/** Dials through a node's server by HTTP CONNECT: the control plane has no route to pods and Services. */
+/** Connects through a node's server with HTTP CONNECT: the control plane has no route to pods and Services. */
 export function createClusterDialer({ store, tls }: ClusterDialerOptions): ClusterDialer {
   return {
     dial(host, port, node) {
@@ -76,7 +76,7 @@ interface Tunnel {
   readonly port: number;
 }
 
-/** The server of the named node, or of one that is ready. */
+/** Returns the server of the named node, or of any ready node. */
 function tunnelOf(store: Store, name: string | null): Tunnel | null {
   const nodes = name === null ? store.list('nodes') : [store.get('nodes', `/${name}`)];
   for (const node of nodes) {

@@ -2,20 +2,20 @@ import { apiVersionOf, type Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { StoredObject } from './store.ts';
 
-/** The kind as which a kind's objects are kept: itself, where it is not a second view of another's objects. */
+/** Returns the kind as which a kind's objects are stored: the kind itself, unless it is a view of another kind. */
 export function storageKind(kind: Kind): Kind {
   return kind.view?.of ?? kind;
 }
 
 /**
- * Makes `presented` possible for stored objects, which is to be called for each of them before: some are converted by a
- * webhook. Throws StatusError 500 when that fails.
+ * Prepares stored objects for `presented`, which requires it: some are converted by a webhook. Throws StatusError 500
+ * if that fails.
  */
 export async function preparePresented(kind: Kind, objects: readonly ApiObject[]): Promise<void> {
   await kind.converter?.prepare(objects, apiVersionOf(kind));
 }
 
-/** An object that a client sent, as it is kept. Throws StatusError 500 when its webhook does not convert it. */
+/** Converts a client's object to its stored form. Throws StatusError 500 if its webhook fails to convert it. */
 export async function toStorage(kind: Kind, object: ApiObject): Promise<ApiObject> {
   if (!kind.view) return object;
   const { converter } = kind;
@@ -25,21 +25,21 @@ export async function toStorage(kind: Kind, object: ApiObject): Promise<ApiObjec
   return kind.view.toStorage(converter.converted(object, apiVersion));
 }
 
-/** A kept object under the kind by which a client asks for it. */
+/** Converts a stored object to the kind that a client requests. */
 export function presented(kind: Kind, object: ApiObject): ApiObject {
   const apiVersion = apiVersionOf(kind);
   const { converter } = kind;
   const isOther = object.apiVersion !== apiVersion;
   const source = converter && isOther ? converter.converted(object, apiVersion) : object;
   if (!kind.view) {
-    // Kept before the custom resource's storage version became this one.
+    // Stored before this became the custom resource's storage version.
     const named = isOther ? { ...source, apiVersion } : source;
     return kind.shown ? kind.shown(named) : named;
   }
   return { ...kind.view.fromStorage(source), apiVersion, kind: kind.kind };
 }
 
-/** As `presented`, for one object. Throws StatusError 500 when its webhook does not convert it. */
+/** Like `presented`, for one object. Throws StatusError 500 if its webhook fails to convert it. */
 export async function present(kind: Kind, object: ApiObject): Promise<ApiObject> {
   await preparePresented(kind, [object]);
   return presented(kind, object);

@@ -2,29 +2,31 @@ import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, statfsSync, w
 import { dirname } from 'node:path';
 import { isDiskFull } from '../lib/errors.ts';
 
-/** Room on a disk that is given up in parts, so that deletions succeed when the disk is full. */
+/** Reserved disk space that is released in steps, so that deletions succeed when the disk is full. */
 export interface DiskReserve {
-  /** Gives up a part; false: there is nothing left. */
+  /** Releases a step; returns false if the reserve is used up. */
   release(): boolean;
-  /** Takes back what was given up, if the disk has room; false: it has not, and ordinary writes must wait. */
+  /**
+   * Reserves the released space again if the disk has room; returns false if it has not, and ordinary writes must wait.
+   */
   refill(): boolean;
-  /** Tells whether the disk has room for what is missing, and some more. */
+  /** Reports whether the disk has room for the released space plus a margin. */
   hasRoom(): boolean;
-  /** Describes the room on the disk: "0 MiB of 512 MiB free". */
+  /** Describes the reserved space: "0 MiB of 512 MiB free". */
   describe(): string;
   close(): void;
 }
 
 const RESERVE_BYTES = 8 * 1024 * 1024;
-/** A deletion writes some pages of 4 KiB. Small, since other processes may take what is given up. */
+/** A deletion writes a few pages of 4 KiB. Small, since other processes may take the released space. */
 const STEP_BYTES = 256 * 1024;
-/** What must be free besides, so that the first write after a refill does not fail again. */
+/** Additional free space, so that the first write after a refill does not fail again. */
 const MARGIN_BYTES = 1024 * 1024;
 const MIB = 1024 * 1024;
 
-/** Opens or makes the file that takes the room; a disk that is full already leaves it short. */
+/** Opens or creates the file that reserves the space; on a full disk it may be shorter. */
 export function openDiskReserve(file: string, bytes = RESERVE_BYTES): DiskReserve {
-  // Written zeros take blocks, which a file that is only made longer does not.
+  // Written zeros allocate blocks; extending the file alone does not.
   const zeros = Buffer.alloc(STEP_BYTES);
   const folder = dirname(file);
   const fd = openSync(file, 'a', 0o600);

@@ -3,14 +3,14 @@ import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { Store } from './store.ts';
 
-/** How long an Event is kept after it was written last: kube-apiserver's --event-ttl. */
+/** How long an Event is stored after its last write: kube-apiserver's --event-ttl. */
 export const EVENT_TTL_MS = 3_600_000;
 const LOOK_MS = 60_000;
 const EVENTS = 'events';
 
 /**
- * Deletes Events an hour after their last write. Those of an earlier run of the server are kept for
- * an hour from its start, since the store has no times of writes. The result ends it.
+ * Deletes Events an hour after their last write. Events of a previous run of the server are deleted an hour after its
+ * start, since the store does not record times of writes. Returns a function that ends it.
  */
 export function expireEvents(options: {
   readonly store: Store;
@@ -18,7 +18,7 @@ export function expireEvents(options: {
   readonly logger: Logger;
 }): () => void {
   const { store, clock, logger } = options;
-  // In the order of the writes: the oldest first.
+  // In the order of writes, oldest first.
   const written = new Map<string, number>();
   for (const { key } of store.list(EVENTS)) written.set(key, clock.now());
   const endListening = store.listen(EVENTS, ({ last, after }) => {

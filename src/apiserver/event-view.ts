@@ -1,7 +1,7 @@
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 
-/** Fields of events.k8s.io/v1 Event, and what core/v1 calls them. All others have the same name. */
+/** Fields of events.k8s.io/v1 Event and their names in core/v1. All others have the same name. */
 const RENAMED: readonly (readonly [event: string, core: string])[] = [
   ['regarding', 'involvedObject'],
   ['note', 'message'],
@@ -12,7 +12,7 @@ const RENAMED: readonly (readonly [event: string, core: string])[] = [
   ['deprecatedCount', 'count'],
 ];
 
-/** events.k8s.io/v1 Events are core/v1 Events seen from another side (k8s.io/kubernetes pkg/apis/events/v1/conversion.go). */
+/** Presents core/v1 Events as events.k8s.io/v1 Events (k8s.io/kubernetes pkg/apis/events/v1/conversion.go). */
 export function eventView(core: Kind): NonNullable<Kind['view']> {
   return {
     of: core,

@@ -9,7 +9,10 @@ export interface Comparison {
   readonly removed: FieldPath[];
 }
 
-/** Compares two forms of an object field by field; a map or list that comes or goes is a field besides its contents. */
+/**
+ * Compares two forms of an object field by field; an added or removed map or list counts as a field in addition to its
+ * contents.
+ */
 export function compareFields(
   before: JsonObject,
   after: JsonObject,

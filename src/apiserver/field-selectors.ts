@@ -11,8 +11,8 @@ const METADATA: Readonly<Record<string, Reader>> = {
 };
 
 /**
- * Reads a field selector for objects of a kind, as they are stored. Throws StatusError 400, in upstream's words, for
- * a field that the kind does not offer.
+ * Parses a field selector for stored objects of a kind. Throws StatusError 400, in upstream's words, for a field that
+ * the kind does not support.
  */
 export function fieldMatcher(kind: Kind, selector: string): (object: ApiObject) => boolean {
   const terms = parseFieldSelector(selector).map(({ field, value, equal }) => {
@@ -23,7 +23,7 @@ export function fieldMatcher(kind: Kind, selector: string): (object: ApiObject) 
   return (object) => terms.every((matches) => matches(object));
 }
 
-/** Tells whether a field selector names fields of metadata alone, or nothing. */
+/** Reports whether a field selector is empty or names fields of metadata only. */
 export function readsOnlyMetadata(selector: string): boolean {
   return parseFieldSelector(selector).every(({ field }) => Object.hasOwn(METADATA, field));
 }

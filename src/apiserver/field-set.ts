@@ -2,17 +2,17 @@ import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 
 /**
- * A set of fields in the form of meta/v1 FieldsV1: "f:NAME", "k:{KEYS}" and "v:VALUE" lead to subtrees; "." is the
- * node itself.
+ * A set of fields in the form of meta/v1 FieldsV1: "f:NAME", "k:{KEYS}" and "v:VALUE" lead to subtrees; "." is the node
+ * itself.
  */
 export interface FieldSet {
   [element: string]: FieldSet;
 }
 
-/** The elements that lead to one field. */
+/** The path elements of one field. */
 export type FieldPath = readonly string[];
 
-/** Belong to the server or to identity, never to a manager. */
+/** Fields that belong to the server or to the object's identity, never to a manager. */
 const UNMANAGED = new Set([
   'f:apiVersion',
   'f:kind',
@@ -28,10 +28,10 @@ const UNMANAGED = new Set([
   'f:metadata/f:selfLink',
 ]);
 
-/** Whether a field belongs to the server or to identity. */
+/** Reports whether a field belongs to the server or to the object's identity. */
 export const isUnmanaged = (path: FieldPath): boolean => UNMANAGED.has(path.join('/'));
 
-/** How a list merges: by the key fields of its items, as a set of values, or not at all. */
+/** Returns how a list merges: by the key fields of its items, as a set of values, or not at all. */
 export function listMerge(schema: FieldSchema | null): readonly string[] | 'set' | null {
   if (schema?.kind !== 'list') return null;
   if (schema.listType === 'set') return 'set';
@@ -39,8 +39,8 @@ export function listMerge(schema: FieldSchema | null): readonly string[] | 'set'
 }
 
 /**
- * The fields that an object names; lists and maps that are replaced whole are single fields. An empty map is a field of
- * its own, an empty list whose items are owned one by one is none.
+ * Returns the fields that an object sets; lists and maps that are replaced as a whole are single fields. An empty map
+ * counts as a field; an empty list whose items are owned individually does not.
  */
 export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: FieldPath = []): FieldSet {
   const set: FieldSet = {};
@@ -49,7 +49,7 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
     const element = `f:${field}`;
     if (path.length < 2 && UNMANAGED.has([...path, element].join('/'))) continue;
     const below = subset(child, schema?.field(field) ?? null, [...path, element]);
-    // Metadata that only identifies belongs to no manager.
+    // Identifying fields of metadata do not belong to a manager.
     if (below && (element !== 'f:metadata' || path.length > 0 || Object.keys(below).length > 0)) {
       set[element] = below;
     }
@@ -57,7 +57,7 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
   return set;
 }
 
-/** Null: nothing at or below the value is owned. */
+/** Returns null if nothing at or below the value is owned. */
 function subset(value: Json, schema: FieldSchema | null, path: FieldPath): FieldSet | null {
   if (isObject(value)) {
     if (schema?.atomic) return {};
@@ -77,18 +77,18 @@ function subset(value: Json, schema: FieldSchema | null, path: FieldPath): Field
   );
 }
 
-/** "k:{…}": what identifies an item of a list. */
+/** Formats "k:{…}", which identifies an item of a list. */
 export function keyElement(item: JsonObject, keys: readonly string[]): string {
   const id: JsonObject = {};
   for (const key of [...keys].sort()) {
-    // The one key field that has a default (the protocol of ports).
+    // The only key field with a default (the protocol of ports).
     const value = item[key] ?? (key === 'protocol' ? 'TCP' : undefined);
     if (value !== undefined) id[key] = value;
   }
   return `k:${JSON.stringify(id)}`;
 }
 
-/** The paths of a set's members. */
+/** Returns the paths of a set's members. */
 export function members(set: FieldSet, path: FieldPath = []): string[][] {
   const entries = Object.entries(set);
   if (entries.length === 0) return path.length > 0 ? [[...path]] : [];
@@ -97,13 +97,13 @@ export function members(set: FieldSet, path: FieldPath = []): string[][] {
   );
 }
 
-/** True when the field is a member of the set. */
+/** Reports whether the field is a member of the set. */
 export function holds(set: FieldSet, path: FieldPath): boolean {
   const node = nodeAt(set, path);
   return node !== undefined && (node['.'] !== undefined || Object.keys(node).length === 0);
 }
 
-/** True when the set holds the field or something below it. */
+/** Reports whether the set contains the field or a field below it. */
 export function reaches(set: FieldSet, path: FieldPath): boolean {
   return nodeAt(set, path) !== undefined;
 }
@@ -114,12 +114,12 @@ function nodeAt(set: FieldSet, path: FieldPath): FieldSet | undefined {
   return node;
 }
 
-/** Adds a field: the node itself, whatever is below it. */
+/** Adds a field itself, without the fields below it. */
 export function insert(set: FieldSet, path: FieldPath): void {
   let node = set;
   let existed = true;
   for (const element of path) {
-    // A member without anything below it is written as {}: what comes below must not hide that it is one.
+    // A member with nothing below it is stored as {}: adding fields below it must preserve its membership.
     if (node !== set && existed && Object.keys(node).length === 0) node['.'] = {};
     existed = node[element] !== undefined;
     node[element] ??= {};
@@ -128,7 +128,7 @@ export function insert(set: FieldSet, path: FieldPath): void {
   if (existed && Object.keys(node).length > 0) node['.'] = {};
 }
 
-/** Takes a field out and leaves what is below it. */
+/** Removes a field, but not the fields below it. */
 export function dropMember(set: FieldSet, path: FieldPath): void {
   const [element, ...rest] = path;
   const child = element === undefined ? undefined : set[element];
@@ -143,7 +143,7 @@ export function dropMember(set: FieldSet, path: FieldPath): void {
   }
 }
 
-/** Takes a field out, and what is below it. */
+/** Removes a field and the fields below it. */
 export function remove(set: FieldSet, path: FieldPath): void {
   const [element, ...rest] = path;
   const child = element === undefined ? undefined : set[element];
@@ -152,14 +152,14 @@ export function remove(set: FieldSet, path: FieldPath): void {
   if (rest.length === 0 || Object.keys(child).length === 0) delete set[element];
 }
 
-/** The value of a field, undefined where there is none. */
+/** Returns the value of a field; undefined if absent. */
 export function valueAt(object: JsonObject | null, path: FieldPath): Json | undefined {
   let value: Json | undefined = object ?? undefined;
   for (const element of path) value = stepInto(value, element);
   return value;
 }
 
-/** Takes the value of a field out of an object. */
+/** Removes the value of a field from an object. */
 export function removeValue(object: JsonObject, path: FieldPath): void {
   const parent = valueAt(object, path.slice(0, -1));
   const last = path.at(-1) ?? '';
@@ -185,7 +185,7 @@ function hasKey(item: JsonObject, id: JsonObject): boolean {
   );
 }
 
-/** `.spec.containers[name="web"].image`, as upstream prints paths. */
+/** Formats a path as upstream does: `.spec.containers[name="web"].image`. */
 export function pathText(path: FieldPath): string {
   return path
     .map((element) => {
@@ -198,7 +198,7 @@ export function pathText(path: FieldPath): string {
     .join('');
 }
 
-/** Writes members without anything below them as {}, as upstream does. */
+/** Writes members with nothing below them as {}, as upstream does. */
 export function shortenMembers(set: FieldSet): void {
   for (const child of Object.values(set)) {
     const elements = Object.keys(child);

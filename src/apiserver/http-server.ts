@@ -21,11 +21,11 @@ import { StatusError } from './status-error.ts';
 export interface TlsMaterial {
   readonly cert: string;
   readonly key: string;
-  /** The authority whose client certificates are trusted. */
+  /** The authority of trusted client certificates. */
   readonly clientCa: string;
 }
 
-/** Where to listen: an open descriptor, or an address. */
+/** An open descriptor or an address to listen on. */
 export type Listener = { readonly fd: number } | { readonly host: string; readonly port: number };
 
 export interface HttpServerOptions {
@@ -39,16 +39,19 @@ export interface HttpServerOptions {
 const HEADERS_MS = 30_000;
 const HANDSHAKE_MS = 10_000;
 const KEEP_ALIVE_MS = 90_000;
-/** Streams of one HTTP/2 connection: a controller's watches and requests all share one (upstream: 250). */
+/**
+ * Maximum concurrent streams of one HTTP/2 connection: all watches and requests of a controller share one (upstream:
+ * 250).
+ */
 const MAX_STREAMS = 1000;
-/** Bytes that a client may send on one stream before it is read. */
+/** Bytes that a client may send on one stream before the server reads them. */
 const WINDOW_BYTES = 1024 * 1024;
-/** Connections still open this long after the last answer are cut. */
+/** Connections that are still open this long after the last response are closed. */
 const CLOSE_MS = 2000;
 
 /**
- * Serves the API over TLS on every listener, HTTP/2 and HTTP/1.1 on one port (ALPN); changes of protocol are
- * HTTP/1.1's. Resolves when all listen.
+ * Serves the API over TLS on every listener, HTTP/2 and HTTP/1.1 on one port (ALPN); protocol upgrades require
+ * HTTP/1.1. Resolves when all listen.
  */
 export async function serveHttps(
   listeners: readonly Listener[],
@@ -80,7 +83,7 @@ export async function serveHttps(
     ),
   );
   for (const server of servers) {
-    // A failed handshake is the client's; the connection is closed by Node.
+    // A failed handshake is the client's error; Node closes the connection.
     server.on('tlsClientError', (error) => options.logger.debug({ err: error }, 'TLS handshake failed'));
   }
   await Promise.all(servers.map((server, i) => listenOn(server, listeners[i])));
@@ -94,7 +97,7 @@ export async function serveHttps(
         servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
       );
       http1.closeIdleConnections();
-      // GOAWAY: no new streams; the connection ends with the last open one.
+      // GOAWAY: no new streams; the connection closes after the last open one.
       for (const session of sessions) session.close();
       const late = setTimeout(
         () => {
@@ -113,7 +116,7 @@ function http1Server(options: HttpServerOptions): Http1Server {
   const server = createHttp1({ maxHeaderSize: 64 * 1024 }, (request, response) => {
     answer(options, request, response);
   });
-  // A watch is silent for a minute, and lasts for an hour; bodies have a separate limit.
+  // A watch may be silent for a minute and lasts for an hour; bodies have a separate limit.
   server.requestTimeout = 0;
   server.headersTimeout = HEADERS_MS;
   server.keepAliveTimeout = KEEP_ALIVE_MS;
@@ -134,7 +137,7 @@ function http2Server(options: HttpServerOptions, sessions: Set<ServerHttp2Sessio
   server.on('session', (session) => {
     sessions.add(session);
     session.on('close', () => sessions.delete(session));
-    // Protocol errors end the session that made them.
+    // A protocol error ends only its own session.
     session.on('error', (error) => options.logger.debug({ err: error }, 'HTTP/2 session failed'));
   });
   return server;
@@ -150,7 +153,7 @@ function listenOn(server: TlsServer, where: Listener | undefined): Promise<void>
   });
 }
 
-/** Answers a request; whatever fails ends this exchange alone. */
+/** Answers a request; a failure ends only this exchange. */
 function answer(options: HttpServerOptions, request: HttpRequest, response: HttpResponse): void {
   const gone = new AbortController();
   response.on('close', () => gone.abort());
@@ -215,7 +218,7 @@ async function respondTo(
   }
 }
 
-/** A refusal before the handlers are reached: in JSON, whatever the client accepts. */
+/** Builds a refusal before a handler is called: JSON, independent of the Accept header. */
 function refusal(error: StatusError): PlainResponse {
   return {
     status: error.code,
@@ -231,7 +234,7 @@ function tlsSocket(request: HttpRequest): TLSSocket {
 
 const certificates = new WeakMap<object, ClientCertificate | null>();
 
-/** The certificate of a connection, read once. */
+/** Reads the certificate of a connection, once. */
 function clientCertificate(socket: TLSSocket): ClientCertificate | null {
   const known = certificates.get(socket);
   if (known !== undefined) return known;
@@ -244,7 +247,7 @@ function readCertificate(socket: TLSSocket): ClientCertificate | null {
   const certificate = socket.getPeerCertificate();
   const { subject } = certificate;
   if (!subject) return null;
-  // Names that occur more than once come as a list.
+  // Repeated names are a list.
   const names = (value: unknown): string[] =>
     value === undefined ? [] : Array.isArray(value) ? value.map(String) : [String(value)];
   return {

@@ -1,17 +1,17 @@
 import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import { badRequest, StatusError } from './status-error.ts';
 
-/** Operations that one patch may have (upstream's limit). */
+/** Maximum operations of one patch (upstream's limit). */
 const MAX_OPERATIONS = 10_000;
-/** What "copy" operations of one patch may copy in all, as JSON (upstream's limit). */
+/** Maximum bytes that the "copy" operations of one patch may copy in total, as JSON (upstream's limit). */
 const MAX_COPIED_BYTES = 3 * 1024 * 1024;
 
-/** A "test" operation that did not hold. */
+/** A failed "test" operation. */
 export class PatchTestError extends StatusError {}
 
 /**
  * Applies a JSON patch (RFC 6902) to a copy. Throws StatusError: 400 for a body that is not a patch, 413 for too many
- * operations, 422 when it does not apply or copies too much.
+ * operations, 422 if it does not apply or copies too much.
  */
 export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject {
   if (!Array.isArray(patch)) throw badRequest('json patch must be a list of operations');
@@ -94,7 +94,7 @@ function required(value: Json | undefined, op: string, path: string): Json {
   return structuredClone(value);
 }
 
-/** The tokens of a JSON pointer (RFC 6901). */
+/** Splits a JSON pointer into tokens (RFC 6901). */
 function pointer(text: string): string[] {
   if (text === '') return [];
   if (!text.startsWith('/')) throw badRequest(`json patch: path ${JSON.stringify(text)} must begin with "/"`);
@@ -114,7 +114,7 @@ function read(document: Json, path: readonly string[], text: string): Json {
   return value;
 }
 
-/** The value at a path; null for a member that its object does not have. */
+/** Returns the value at a path; null for an absent member. */
 function readOrNull(document: Json, path: readonly string[], text: string): Json {
   const last = path.at(-1);
   if (last === undefined) return document;

@@ -2,80 +2,85 @@ import { type ApiObject, at, textAt } from './object.ts';
 import type { FieldError } from './status-error.ts';
 import type { Printer } from './tables/printer.ts';
 
-/** What the strategies of a kind may look at besides the object. */
+/** State that the strategies of a kind may read in addition to the object. */
 export interface StrategyContext {
   readonly now: Date;
-  /** The stored object of a kind, for checks across objects. */
+  /** Returns the stored object of a kind, for checks across objects. */
   get(collection: string, key: string): ApiObject | undefined;
-  /** All stored objects of a collection. */
+  /** Returns all stored objects of a collection. */
   list(collection: string): readonly ApiObject[];
-  /** Five random characters, as generateName appends. */
+  /** Returns five random characters, as generateName appends. */
   suffix(): string;
 }
 
-/** A kind of the API: everything that distinguishes it from another. */
+/** The definition of an API kind. */
 export interface Kind {
   readonly group: string;
   readonly version: string;
   readonly kind: string;
   readonly plural: string;
   readonly singular: string;
-  /** Default: the kind with "List" after it. */
+  /** Default: the kind followed by "List". */
   readonly listKind?: string;
   readonly shortNames: readonly string[];
   readonly categories: readonly string[];
   readonly namespaced: boolean;
-  /** Where its objects are kept; two kinds may share (events). */
+  /** Collection in which its objects are stored; two kinds may share one (events). */
   readonly collection: string;
-  /** Has a status subresource: writes to the object leave status alone, writes to the status leave the rest alone. */
+  /**
+   * Has a status subresource: writes to the object do not change the status, writes to the status change nothing else.
+   */
   readonly status: boolean;
-  /** A new object keeps the status that it comes with (nodes). */
+  /** A new object keeps the status that the client sends (nodes). */
   readonly statusAtCreation?: boolean;
-  /** Fields of metadata that a write to the status leaves alone, besides those that only the server sets. */
+  /** Fields of metadata that a status write preserves, in addition to those that only the server sets. */
   readonly statusKeeps?: readonly ('labels' | 'annotations' | 'finalizers' | 'ownerReferences')[];
   readonly scale: boolean;
-  /** Changes of these top-level fields count as a new generation. */
+  /** Changes of these top-level fields increment the generation. */
   readonly generationFields: readonly string[];
-  /** A new object has no generation; it begins with the first change. */
+  /** A new object has no generation; the first change sets it. */
   readonly withoutFirstGeneration?: boolean;
-  /** Finalizers need no domain (kinds that upstream checks by the rules of apimachinery alone). */
+  /** Finalizers need no domain (kinds that upstream validates with the rules of apimachinery only). */
   readonly anyFinalizers?: boolean;
-  /** Fields that selectors may ask for besides metadata.name and metadata.namespace. */
+  /** Fields for selectors, in addition to metadata.name and metadata.namespace. */
   readonly fields: Readonly<Record<string, (object: ApiObject) => string>>;
-  /** The refusal of a field that selectors cannot ask for, where upstream words it in its own way. */
+  /** Builds the refusal of an unsupported field, if upstream uses special words for this kind. */
   readonly fieldRefusal?: (field: string) => string;
-  /** Selectors may not ask for metadata.namespace (upstream: nodes, namespaces and few others). */
+  /** Selectors do not support metadata.namespace (upstream: nodes, namespaces and a few others). */
   readonly withoutNamespaceField?: boolean;
-  /** Brings a new object into its first state. */
+  /** Sets the initial state of a new object. */
   readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;
-  /** The version is deprecated: the warning that answers every request for it. */
+  /** The version is deprecated: the warning for every request to it. */
   readonly deprecation?: string;
-  /** Nothing carries its objects out: the warning that answers their creation, listed in docs/limits.md. */
+  /** Objects of this kind have no effect: the warning at their creation, listed in docs/limits.md. */
   readonly notice?: string | ((object: ApiObject) => string | null);
-  /** Names must be: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path", or an IP address. */
+  /**
+   * Rule for names: "subdomain" (RFC 1123 with dots, the default), "label" (without dots), "label1035", "path", or an
+   * IP address.
+   */
   readonly names: 'subdomain' | 'label' | 'label1035' | 'path' | 'ip';
-  /** Updates must name the version that they change (upstream's AllowUnconditionalUpdate is false). */
+  /** Updates must contain the resourceVersion (upstream's AllowUnconditionalUpdate is false). */
   readonly needsVersion?: boolean;
-  /** The answer to DELETE is the object, also when it is gone at once (pods, services, …); else a Status. */
+  /** DELETE returns the object even if it is removed immediately (pods, services, …); otherwise a Status. */
   readonly answersDeleted?: boolean;
-  /** One request can delete the whole collection. Default: true. */
+  /** The whole collection can be deleted in one request. Default: true. */
   readonly deleteCollection?: boolean;
-  /** Finalizers that deletion puts on an object: a controller finishes what it stands for. */
+  /** Finalizers that deletion adds to an object, so that a controller can clean up. */
   readonly deletionFinalizers?: readonly string[];
   /** Defined by a CustomResourceDefinition: no strategic merge patches, no Protobuf. */
   readonly isCustom?: boolean;
-  /** Columns of `kubectl get`, where the kind brings them itself. */
+  /** Columns of `kubectl get`, if the kind defines its own. */
   readonly printer?: Printer;
-  /** Checks of the kind itself, besides those of the table of validators. */
+  /** Validates the object, in addition to the table of validators. */
   readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
-  /** PUT of an object that is not there creates it. */
+  /** PUT of an absent object creates it. */
   readonly createOnUpdate?: boolean;
-  /** Changes objects from one version into another, where that takes more than a function of them. */
+  /** Converts objects between versions, if a pure function cannot. */
   readonly converter?: Converter;
-  /** What clients see of an object that is kept under this kind, where that is more: defaults that came later. */
+  /** Returns the object as shown to clients, if it differs from the stored one: defaults that were added later. */
   readonly shown?: (object: ApiObject) => ApiObject;
-  /** It is another kind's objects, seen under other names. */
+  /** Set if the kind is a view of another kind's objects under different names. */
   readonly view?: {
     readonly of: Kind;
     toStorage(object: ApiObject): ApiObject;
@@ -83,11 +88,14 @@ export interface Kind {
   };
 }
 
-/** Converts objects by asking somebody (a webhook): first `prepare`, then `converted` gives the results at once. */
+/**
+ * Converts objects with an external call (a webhook): `prepare` makes the call, then `converted` returns the results
+ * synchronously.
+ */
 export interface Converter {
-  /** Throws StatusError 500 when the objects cannot be converted. */
+  /** Throws StatusError 500 if the objects cannot be converted. */
   prepare(objects: readonly ApiObject[], apiVersion: string): Promise<void>;
-  /** A copy of the object in another version. Throws Error when it was not prepared. */
+  /** Returns a copy of the object in another version. Throws Error if it was not prepared. */
   converted(object: ApiObject, apiVersion: string): ApiObject;
 }
 
@@ -120,12 +128,12 @@ export function defineKind(
   };
 }
 
-/** "v1" or "apps/v1". */
+/** Returns "v1" or "apps/v1". */
 export function apiVersionOf(kind: Kind): string {
   return kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
 }
 
-/** Readers for fields that are plain text at their own path. */
+/** Builds readers for text fields that are named by their own path. */
 export function pathFields(...paths: string[]): Record<string, (object: ApiObject) => string> {
   return Object.fromEntries(
     paths.map((path) => {
@@ -143,7 +151,7 @@ export function pathFields(...paths: string[]): Record<string, (object: ApiObjec
   );
 }
 
-/** Readers for booleans, which are "false" where they are absent (fields.Set of upstream's strategies). */
+/** Builds readers for booleans; absent booleans read as "false" (fields.Set of upstream's strategies). */
 export function booleanFields(...paths: string[]): Record<string, (object: ApiObject) => string> {
   return Object.fromEntries(
     paths.map((path) => [path, (object: ApiObject) => String(at(object, ...path.split('.')) === true)]),

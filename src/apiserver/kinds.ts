@@ -70,7 +70,7 @@ export const KINDS: readonly Kind[] = [
       namespace['status'] = { phase: 'Active' };
     },
     prepareUpdate(namespace, before) {
-      // Finalizers of the spec change by the finalize subresource alone.
+      // Only the finalize subresource changes the finalizers of the spec.
       namespace['spec'] = before['spec'];
     },
   }),
@@ -117,7 +117,7 @@ export const KINDS: readonly Kind[] = [
       'spec.host': (pod) => textAt(pod, 'spec', 'nodeName'),
       'status.podIP': (pod) =>
         textAt(listAt(pod, 'status', 'podIPs')[0], 'ip') || textAt(pod, 'status', 'podIP'),
-      // Upstream takes the field and compares it with nothing.
+      // Upstream accepts the field and always matches it against nothing.
       'status.podIPs': () => '',
     },
     prepareCreate(pod) {
@@ -280,12 +280,12 @@ export const KINDS: readonly Kind[] = [
 
 const TEMPLATE_GENERATION = 'deprecated.daemonset.template.generation';
 
-/** Notes the generation of a DaemonSet's template where apps/v1 keeps the field of older versions. */
+/** Records the generation of a DaemonSet's template in the field that apps/v1 keeps from older versions. */
 function noteGeneration(set: ApiObject, generation: number): void {
   set.metadata.annotations = { ...set.metadata.annotations, [TEMPLATE_GENERATION]: String(generation) };
 }
 
-/** A Job without its own selector selects its pods by its UID (upstream's generateSelector). */
+/** Makes a Job without a selector select its pods by its UID (upstream's generateSelector). */
 function selectOwnPods(job: ApiObject): void {
   const spec = job['spec'];
   if (!isObject(spec) || spec['manualSelector'] === true) return;
@@ -298,14 +298,14 @@ function selectOwnPods(job: ApiObject): void {
   const given = equal(job.metadata.labels, metadata['labels']) || job.metadata.labels === undefined;
   metadata['labels'] = { ...labels, 'job-name': name, 'batch.kubernetes.io/job-name': name, ...own };
   spec['template'] = { ...template, metadata };
-  // A Job without its own labels has those of its pods.
+  // A Job without labels takes the labels of its pods.
   if (given) job.metadata.labels = { ...(metadata['labels'] as Record<string, string>) };
   const selector = isObject(spec['selector']) ? spec['selector'] : {};
   const matched = isObject(selector['matchLabels']) ? selector['matchLabels'] : {};
   spec['selector'] = { ...selector, matchLabels: { ...matched, 'batch.kubernetes.io/controller-uid': uid } };
 }
 
-/** The field of discovery/v1beta1 is not taken from clients. */
+/** Drops the field of discovery/v1beta1, which clients must not set. */
 function dropTopology(slice: ApiObject): void {
   for (const endpoint of listAt(slice, 'endpoints')) delete endpoint['deprecatedTopology'];
 }
@@ -316,7 +316,7 @@ function dropMaxUnavailable(set: ApiObject): void {
   if (isObject(rolling)) delete rolling['maxUnavailable'];
 }
 
-/** stringData is write-only: it is merged into data, base64-encoded. */
+/** stringData is write-only: merges it into data, base64-encoded. */
 function mergeStringData(secret: ApiObject): void {
   const plain = secret['stringData'];
   if (!isObject(plain)) return;

@@ -1,6 +1,6 @@
 import { isObject, type JsonObject } from './object.ts';
 
-/** True when labels satisfy a meta/v1 LabelSelector; the empty selector matches everything. */
+/** Reports whether labels satisfy a meta/v1 LabelSelector; the empty selector matches everything. */
 export function selectorMatches(selector: JsonObject, labels: Readonly<Record<string, string>>): boolean {
   const wanted = isObject(selector['matchLabels']) ? selector['matchLabels'] : {};
   for (const [key, value] of Object.entries(wanted)) if (labels[key] !== value) return false;

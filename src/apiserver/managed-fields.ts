@@ -15,7 +15,7 @@ export interface ManagedFields {
   subresource?: string;
 }
 
-/** Who writes, and through which door. */
+/** The client that writes, and the kind of request. */
 export interface FieldManager {
   readonly name: string;
   readonly apiVersion: string;
@@ -23,17 +23,17 @@ export interface FieldManager {
   readonly now: Date;
 }
 
-/** Entries of updates beyond this number are united, oldest first (as upstream). */
+/** Entries of updates above this number are merged, oldest first (as upstream). */
 const MAX_UPDATERS = 10;
 const ANCIENT = 'ancient-changes';
 
-/** The entries of an object; none where a client has cleared them. */
+/** Returns the entries of an object; none if a client has cleared them. */
 export function managedFieldsOf(object: ApiObject): ManagedFields[] {
   const entries = structuredClone((object.metadata.managedFields ?? []) as unknown as ManagedFields[]);
   return entries.filter((entry) => entry.fieldsV1 !== undefined);
 }
 
-/** What clients write to clear the entries: one that is empty. An empty list means "as they were". */
+/** Reports whether a client cleared the entries, with one empty entry. An empty list means "unchanged". */
 export function isCleared(object: ApiObject): boolean {
   const entries = object.metadata.managedFields ?? [];
   return entries.length === 1 && Object.keys(entries[0] ?? {}).length === 0;
@@ -42,14 +42,14 @@ export function isCleared(object: ApiObject): boolean {
 export function setManagedFields(object: ApiObject, entries: readonly ManagedFields[]): void {
   const kept = entries.filter((entry) => Object.keys(entry.fieldsV1).length > 0);
   for (const entry of kept) shortenMembers(entry.fieldsV1);
-  // An empty list would be taken for one that the client left out.
+  // An empty list would be read as omitted by the client.
   const written = kept.length > 0 ? kept : [{}];
   object.metadata.managedFields = written as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
 }
 
 /**
- * Records in `after` what an update (anything but an apply) changed: the fields become the manager's and cease to be
- * any other manager's. `before` is, for a creation, an object of the kind without any value.
+ * Records in `after` the changes of an update (any write except apply): the changed fields become the manager's and are
+ * removed from all other managers. For a creation, `before` is an object of the kind without any value.
  */
 export function recordUpdate(
   before: ApiObject,

@@ -1,18 +1,21 @@
 import type { Store } from './store.ts';
 
-/** What the server counts about itself. */
+/** The server's request counters. */
 export interface RequestMetrics {
-  /** One finished request. `resource` is "" for discovery and the like. */
+  /** Counts a finished request. `resource` is "" for discovery and similar paths. */
   count(verb: string, resource: string, code: number): void;
-  /** A watch begins; the result ends it. */
+  /** Counts the start of a watch; the returned function counts its end. */
   watching(resource: string): () => void;
-  /** The text that Prometheus scrapes. */
+  /** Renders the text that Prometheus scrapes. */
   render(store: Store, collections: readonly string[]): Promise<string>;
 }
 
 const key = (...parts: (string | number)[]) => parts.join('\n');
 
-/** Names as kube-apiserver's, so that its dashboards work. Counting is cheap: prom-client is loaded by the first scrape. */
+/**
+ * Uses kube-apiserver's metric names, so that its dashboards work. Counting is cheap: prom-client is loaded by the
+ * first scrape.
+ */
 export function createRequestMetrics(): RequestMetrics {
   const requests = new Map<string, number>();
   const watches = new Map<string, number>();
@@ -31,7 +34,7 @@ export function createRequestMetrics(): RequestMetrics {
       };
     },
     async render(store, collections) {
-      // In the bundle a CommonJS module that is imported late has a default export alone.
+      // In the bundle, a dynamically imported CommonJS module has only a default export.
       const { Counter, Gauge, Registry } = (await import('prom-client')).default;
       const registry = new Registry();
       const registers = [registry];

@@ -12,7 +12,7 @@ import type { Store } from './store.ts';
 
 export interface NodeTunnelOptions {
   readonly store: Store;
-  /** The API server's own identity towards the nodes, and the authority of theirs. PEM. */
+  /** The API server's certificate for connections to nodes, and the nodes' authority. PEM. */
   readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
 }
 
@@ -27,13 +27,15 @@ const CONNECT_MS = 5000;
 const PODS = { group: '', kind: 'Pod', plural: 'pods' };
 const NODES = { group: '', kind: 'Node', plural: 'nodes' };
 
-/** Carries requests to the nodes' own servers, as a real API server asks a kubelet. */
+/** Forwards requests to the nodes' own servers, as kube-apiserver does to kubelets. */
 export interface NodeTunnel {
-  /** A pod's log, exec, attach or portforward: plain, or with a change of protocol. */
+  /** Forwards a request for a pod's log, exec, attach or portforward, with or without a protocol upgrade. */
   podStream(context: ResourceContext, subresource: string): Promise<OutgoingResponse>;
-  /** The JSON that a node's server answers at a path. Throws StatusError 502 for a node that does not answer so. */
+  /**
+   * Returns the JSON at a path of a node's server. Throws StatusError 502 if the node does not answer or not with JSON.
+   */
   read(node: string, path: string): Promise<unknown>;
-  /** Any request to a node's own server. */
+  /** Forwards any request to a node's own server. */
   nodeProxy(context: ResourceContext): Promise<OutgoingResponse>;
   close(): void;
 }
@@ -42,14 +44,14 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
   const agent = new Agent({ keepAlive: true, ...options.tls, checkServerIdentity: () => undefined });
   const open = (target: NodeTarget, method: string, headers: Record<string, string>): ClientRequest =>
     httpsRequest({ agent, host: target.host, port: target.port, path: target.path, method, headers })
-      // A node that is gone drops packets; one that is there accepts at once. Answers may take their time.
+      // A dead node drops packets; a live one accepts immediately. Responses may take longer.
       .on('socket', (socket) => {
         if (!socket.connecting) return;
         const late = setTimeout(() => socket.destroy(new Error('no connection within 5 s')), CONNECT_MS);
         socket.once('connect', () => clearTimeout(late)).once('close', () => clearTimeout(late));
       });
 
-  /** Sends a plain request on and passes the node's answer back as it comes. */
+  /** Forwards a plain request and streams the node's response back. */
   async function plain(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
     const { request } = context;
     const hasBody = request.method !== 'GET' && request.method !== 'HEAD';
@@ -76,7 +78,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     };
   }
 
-  /** After the node's 101 the two connections are joined, byte by byte; the node speaks the protocol. */
+  /** Joins the two connections after the node's 101, byte by byte; the node implements the protocol. */
   function upgraded(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
     const { request } = context;
     const { upgrade } = request;
@@ -104,7 +106,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
   return {
     async podStream(context, subresource) {
       const target = podTarget(options.store, context, subresource);
-      // A log that is asked for over a WebSocket is sent so by this server: nodes answer it plainly.
+      // Nodes answer logs without WebSocket; this server adds the framing if a client requests it.
       return subresource === 'log' ? plain(context, target) : upgraded(context, target);
     },
     async nodeProxy(context) {
@@ -132,7 +134,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
   };
 }
 
-/** Joins two connections that have both changed their protocol; each ends with the other. */
+/** Joins two connections after both protocol upgrades; when one ends, the other ends. */
 export function joinSockets(
   socket: Duplex,
   head: Buffer,
@@ -164,14 +166,14 @@ function unreachable(target: NodeTarget, error: unknown): StatusError {
 function responseHead(response: IncomingMessage): string {
   const lines = [`HTTP/1.1 ${response.statusCode} ${response.statusMessage}`];
   for (let i = 0; i + 1 < response.rawHeaders.length; i += 2) {
-    // The body that follows is passed on decoded, so its framing is not.
+    // The forwarded body is decoded, so its framing header is dropped.
     if (/^(transfer-encoding)$/i.test(response.rawHeaders[i] ?? '')) continue;
     lines.push(`${response.rawHeaders[i]}: ${response.rawHeaders[i + 1]}`);
   }
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
 
-/** Which node to ask, and under which path of its server. */
+/** Returns the node to contact, and the path on its server. */
 function podTarget(store: Store, context: ResourceContext, subresource: string): NodeTarget {
   const { namespace, name } = context;
   const query = new URLSearchParams(context.query);
@@ -194,7 +196,7 @@ function podTarget(store: Store, context: ResourceContext, subresource: string):
   }
   const container = containerOf(pod, query.get('container'));
   query.delete('container');
-  // A kubelet knows the streams by shorter names.
+  // A kubelet has shorter names for the streams.
   for (const [name, short] of [
     ['stdin', 'input'],
     ['stdout', 'output'],
@@ -225,7 +227,7 @@ function nodeAddress(store: Store, name: string): { host: string; port: number; 
   return { host: address, port, node: name };
 }
 
-/** The container that was asked for, or the one that kubectl would take. */
+/** Returns the requested container, or the one that kubectl would choose. */
 function containerOf(pod: ApiObject, asked: string | null): string {
   const all = ['containers', 'initContainers', 'ephemeralContainers'].flatMap((list) =>
     listAt(pod, 'spec', list),

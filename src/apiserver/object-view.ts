@@ -1,8 +1,8 @@
 import type { ApiObject } from './object.ts';
 
-/** Reads stored objects. Keys are "namespace/name", "/name" without a namespace. */
+/** Reads stored objects. Keys are "namespace/name", or "/name" without a namespace. */
 export interface ObjectView {
   get(collection: string, key: string): ApiObject | undefined;
-  /** In the order of the keys; of one namespace when given. */
+  /** Sorted by key; of one namespace if given. */
   list(collection: string, namespace?: string): readonly ApiObject[];
 }

@@ -2,7 +2,7 @@ import type { ObjectMeta } from '../kube/types.ts';
 
 export { at, isObject, type Json, type JsonObject, listAt, textAt } from '../kube/json.ts';
 
-/** An object of the API inside the server: metadata is always there, the rest is the kind's own. */
+/** An object of the API inside the server: metadata is always present, the other fields depend on the kind. */
 export interface ApiObject {
   apiVersion: string;
   kind: string;
@@ -10,7 +10,7 @@ export interface ApiObject {
   [field: string]: unknown;
 }
 
-/** Equal as JSON: the order of fields does not matter; an absent field equals an undefined one. */
+/** Compares values as JSON: the order of fields does not matter; an absent field equals an undefined one. */
 export function equal(a: unknown, b: unknown): boolean {
   if (a === b) return true;
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;

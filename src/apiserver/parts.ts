@@ -3,8 +3,8 @@ import { type ApiObject, at, isObject, type JsonObject, listAt } from './object.
 import type { Part } from './resource-store.ts';
 
 /**
- * Undoes in `object` every change that a subresource may not make, as upstream's strategy for it. Metadata (labels,
- * annotations, finalizers) may change by most of them; the kind names the exceptions.
+ * Reverts every change in `object` that a subresource may not make, as upstream's strategy for it. Most of them may
+ * change metadata (labels, annotations, finalizers); the kind names the exceptions.
  */
 export function limitToPart(
   kind: Kind,
@@ -28,7 +28,7 @@ export function limitToPart(
     case 'status':
       if (wanted['status'] === undefined) delete object['status'];
       else object['status'] = wanted['status'];
-      // Requests for certificates are approved and denied by a subresource of its own.
+      // Only the approval subresource approves or denies a certificate request.
       if (kind.collection === CERTIFICATE_REQUESTS)
         object['status'] = {
           ...statusOf(wanted),
@@ -62,7 +62,7 @@ const othersOf = (request: ApiObject) =>
   listAt(request, 'status', 'conditions').filter((condition) => !isDecision(condition));
 const statusOf = ({ status }: ApiObject): JsonObject => (isObject(status) ? status : {});
 
-/** The spec with the resources and resize policies of the containers as wanted (KEP-1287). */
+/** Returns the spec with the wanted resources and resize policies of the containers (KEP-1287). */
 function withResources(spec: JsonObject, wanted: ApiObject): JsonObject {
   const result: JsonObject = { ...spec };
   for (const list of ['containers', 'initContainers']) {

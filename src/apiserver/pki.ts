@@ -19,16 +19,16 @@ export interface KeyedCertificate {
 /** An authority that signs certificates. */
 export interface CertificateAuthority extends KeyedCertificate {
   issue(request: CertificateRequest): KeyedCertificate;
-  /** Signs the key of a request, with its subject and names; the certificate, PEM. */
+  /** Signs the public key of a request, with its subject and names; returns the certificate, PEM. */
   sign(request: ParsedCertificateRequest, terms: SigningTerms): string;
 }
 
-/** What a signed request may be used for, and for how long. */
+/** The permitted usage and the validity of a signed request. */
 export interface SigningTerms {
   /** The extension keyUsage (RFC 5280, section 4.2.1.3). */
   readonly keyUsage: readonly KeyUsage[];
   readonly extendedKeyUsage: readonly ('server auth' | 'client auth')[];
-  /** When it was signed: it is valid from five minutes before. */
+  /** Time of signing: the certificate is valid from five minutes earlier. */
   readonly from: Date;
   readonly seconds: number;
 }
@@ -37,16 +37,16 @@ export type KeyUsage = 'digital signature' | 'key encipherment';
 
 export interface CertificateRequest {
   readonly commonName: string;
-  /** Groups, in Kubernetes's reading. */
+  /** Groups, as Kubernetes interprets organizations. */
   readonly organizations?: readonly string[];
-  /** Names and addresses that a server answers to. */
+  /** DNS names and addresses of a server. */
   readonly names?: readonly string[];
   readonly usage: 'server' | 'client' | 'both';
 }
 
 const YEARS = 10;
 
-/** Makes a new authority: an ECDSA P-256 key and a certificate signed with it (RFC 5280). */
+/** Creates an authority: an ECDSA P-256 key and a self-signed certificate (RFC 5280). */
 export function createAuthority(commonName: string, now: Date): CertificateAuthority {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const subject = { commonName };
@@ -58,7 +58,7 @@ export function createAuthority(commonName: string, now: Date): CertificateAutho
   return openAuthority(commonName, { cert, key: pemKey(privateKey) }, now);
 }
 
-/** An authority that `createAuthority` made before, under this name. */
+/** Opens an authority that `createAuthority` made earlier under this name. */
 export function openAuthority(
   commonName: string,
   { cert, key }: KeyedCertificate,
@@ -132,7 +132,7 @@ const keyIdentifier = (publicKey: KeyObject) =>
     .update(publicKey.export({ type: 'spki', format: 'der' }))
     .digest();
 
-/** An EC P-256 private key for signing tokens, PEM. */
+/** Creates an EC P-256 private key for signing tokens, PEM. */
 export function createSigningKey(): string {
   return pemKey(generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey);
 }
@@ -169,7 +169,7 @@ function certificate(
   const algorithm = sequence(objectIdentifier(OID.ecdsaWithSha256));
   const serial = randomBytes(16);
   serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40;
-  // Clocks differ: valid from an hour ago, where nothing else is said.
+  // Clocks differ: valid from an hour earlier by default.
   const from = new Date(now.getTime() - (validity.earlierMs ?? 3_600_000));
   const until = validity.until ?? yearsAfter(now, YEARS);
   const body = sequence(
@@ -206,7 +206,7 @@ function extension(oid: string, critical: boolean, value: Buffer): Buffer {
   return sequence(objectIdentifier(oid), ...(critical ? [boolean(true)] : []), octetString(value));
 }
 
-// Distinguished encoding rules (ITU-T X.690): tag, length, value.
+// Encodes tag, length and value by the distinguished encoding rules (ITU-T X.690).
 function tagged(tag: number, value: Buffer): Buffer {
   const { length } = value;
   if (length < 0x80) return Buffer.concat([Buffer.of(tag, length), value]);
@@ -230,7 +230,7 @@ function objectIdentifier(text: string): Buffer {
   return tagged(0x06, Buffer.from(bytes));
 }
 
-/** UTCTime until 2049, GeneralizedTime after (RFC 5280, section 4.1.2.5). */
+/** Encodes UTCTime until 2049, GeneralizedTime later (RFC 5280, section 4.1.2.5). */
 function time(date: Date): Buffer {
   const digits = date.toISOString().replace(/[-:T]/g, '').slice(0, 14);
   return date.getUTCFullYear() < 2050

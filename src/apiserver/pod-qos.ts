@@ -1,6 +1,6 @@
 import { type ApiObject, isObject } from './object.ts';
 
-/** Guaranteed, Burstable or BestEffort, by the containers' requests and limits of CPU and memory. */
+/** Returns Guaranteed, Burstable or BestEffort, by the containers' requests and limits of CPU and memory. */
 export function qosClass(pod: ApiObject): string {
   const spec = isObject(pod['spec']) ? pod['spec'] : {};
   const containers = [spec['containers'], spec['initContainers']].flatMap((list) =>

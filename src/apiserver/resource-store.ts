@@ -42,50 +42,50 @@ export interface ListRequest {
   readonly fieldSelector?: string;
   readonly limit?: number;
   readonly continue?: string;
-  /** The version to list at; absent: the latest. */
+  /** The version of the list; absent: the latest. */
   readonly exactly?: number;
 }
 
 const LASTING_NAMESPACES = ['default', 'kube-system', 'kube-public'];
 
-/** The part of an object that a write changes: everything but the status, or what one subresource may change. */
+/** The part of an object that a write changes: all but the status, or the part of one subresource. */
 export type Part = 'main' | 'status' | 'finalize' | 'binding' | 'ephemeralcontainers' | 'resize' | 'approval';
 
 export interface WriteOptions {
-  /** Checks and answers, but stores nothing. */
+  /** Validates and answers, but stores nothing. */
   readonly dryRun?: boolean;
-  /** The object as it is, where it is kept in an older version than its kind's. */
+  /** The converted object, if the stored object is in an older version than its kind's. */
   readonly current?: ApiObject;
-  /** The kind by which the client asked, where it is a view of the one that is kept. */
+  /** The kind that the client requested, if it is a view of the stored kind. */
   readonly requested?: Kind;
   /** Default: "main". */
   readonly part?: Part;
-  /** Notes in a changed object, before it is stored, who changed what; for a new one, its creator calls it. */
+  /**
+   * Records in a changed object, before it is stored, which manager changed which fields; for a new object, its creator
+   * calls it.
+   */
   readonly record?: (before: ApiObject | null, after: ApiObject) => void;
 }
 
-/** A checked write that is not stored yet: validating admission sees it before it is. */
+/** A validated write before it is stored, for validating admission. */
 export interface PreparedWrite {
-  /** The object as it will be. */
+  /** The object to be stored. */
   readonly object: ApiObject;
-  /** Stores it. Throws StatusError 409 when the object has changed, or was created, since the preparation. */
+  /** Stores the object. Throws StatusError 409 if it was changed or created since the preparation. */
   commit(): StoredObject;
-  /** Gives back what was allocated for it. */
+  /** Releases what was allocated for the object. */
   release(): void;
 }
 
-/** Which objects a list or watch is about. */
+/** Selects the objects of a list or watch. */
 export interface Filter {
   readonly namespace: string | undefined;
-  /** It reads fields that a webhook converts: `preparePresented` comes before `matches`. */
+  /** Reads fields that a webhook converts: call `preparePresented` before `matches`. */
   readonly converted: boolean;
   matches(object: ApiObject): boolean;
 }
 
-/**
- * The verbs of the API on stored objects: what is the same for every kind. Every method is atomic; refusals are
- * StatusErrors.
- */
+/** The verbs of the API on stored objects, common to all kinds. Every method is atomic; refusals are StatusErrors. */
 export class ResourceStore {
   readonly #store: Store;
   readonly #clock: Clock;
@@ -99,7 +99,7 @@ export class ResourceStore {
     clock: Clock,
     options: {
       readonly randomUuid: () => string;
-      /** Brings an object into its type's form, with its defaults. */
+      /** Converts an object to its type's canonical form, with defaults. */
       readonly complete: (object: ApiObject) => void;
     },
   ) {
@@ -127,12 +127,12 @@ export class ResourceStore {
       converted: ofVersion && kind.converter !== undefined,
       matches: (object) =>
         (!labels || labels((object.metadata.labels as Record<string, string> | undefined) ?? {})) &&
-        // The fields of a custom kind are those of the version that is asked for.
+        // The fields of a custom kind are those of the requested version.
         (!fields || fields(ofVersion ? presented(kind, object) : object)),
     };
   }
 
-  /** Throws StatusError 500 when the field selector is one for converted objects, and they cannot be converted. */
+  /** Throws StatusError 500 if the field selector reads converted objects and they cannot be converted. */
   async list(kind: Kind, request: ListRequest): Promise<Page> {
     const filter = this.filter(kind, request);
     const page: PageRequest = {
@@ -158,7 +158,7 @@ export class ResourceStore {
     return this.prepareCreate(kind, namespace, object, options).commit();
   }
 
-  /** Gives a new object its name: admission is shown it. Throws StatusError 422 when there is none to give. */
+  /** Sets the name of a new object, for admission. Throws StatusError 422 if it has no name. */
   name(kind: Kind, object: ApiObject): void {
     const { metadata } = object;
     if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.suffix();
@@ -167,7 +167,7 @@ export class ResourceStore {
     }
   }
 
-  /** Brings a new object into its first state and checks it. Throws StatusError when it cannot be created. */
+  /** Sets the initial state of a new object and validates it. Throws StatusError if it cannot be created. */
   prepareCreate(kind: Kind, namespace: string, object: ApiObject, options: WriteOptions = {}): PreparedWrite {
     this.name(kind, object);
     const { metadata } = object;
@@ -198,7 +198,8 @@ export class ResourceStore {
     const checkAbsent = () => {
       if (this.#store.get(kind.collection, key)) throw alreadyExists(kind, name);
     };
-    // Admission comes before what is stored; only what a Service takes is not taken for one that is there already.
+    // Admission precedes the check for an existing object; only a Service checks first, so that nothing is allocated in
+    // vain.
     if (kind.collection === 'services') checkAbsent();
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
@@ -227,7 +228,7 @@ export class ResourceStore {
 
   /**
    * Replaces an object, or the part of it that a subresource may change. `change` builds the new object from the
-   * current one, so that a patch is applied to what is there now.
+   * current one, so that a patch applies to the current state.
    */
   update(
     kind: Kind,
@@ -240,7 +241,10 @@ export class ResourceStore {
     return this.prepareUpdate(kind, before, change(structuredClone(before.object)), options).commit();
   }
 
-  /** Checks an update of `before`, and fills in what only the server sets. Throws StatusError when it is refused. */
+  /**
+   * Validates an update of `before`, and sets the fields that only the server sets. Throws StatusError if it is
+   * refused.
+   */
   prepareUpdate(
     kind: Kind,
     before: StoredObject,
@@ -292,7 +296,7 @@ export class ResourceStore {
           this.#services.forget(kind, current);
           return last ?? before;
         }
-        // A write that changes nothing makes no new version (as upstream), so that no watcher wakes up for it.
+        // A write without changes creates no new version (as upstream) and wakes no watcher.
         if (equal(object, current)) return before;
         allocation?.assign();
         const stored = this.#store.put(kind.collection, before.key, object);
@@ -330,7 +334,7 @@ export class ResourceStore {
     }
   }
 
-  /** Deletes an object or begins its deletion; the result says which. */
+  /** Deletes an object or begins its deletion; the result tells which. */
   delete(
     kind: Kind,
     namespace: string,
@@ -430,7 +434,7 @@ export class ResourceStore {
     ];
   }
 
-  /** What only the server sets stays as it is, whatever the client sent. */
+  /** Preserves the fields that only the server sets, whatever the client sent. */
   #keepSystemMetadata(object: ApiObject, current: ApiObject): void {
     const { metadata } = object;
     const kept = current.metadata;
@@ -502,7 +506,7 @@ export class ResourceStore {
     return timestamp(this.#clock.now() + afterSeconds * 1000);
   }
 
-  /** Five characters without vowels and look-alikes, as upstream's names.SimpleNameGenerator. */
+  /** Returns five characters without vowels and look-alikes, as upstream's names.SimpleNameGenerator. */
   suffix(): string {
     const alphabet = 'bcdfghjklmnpqrstvwxz2456789';
     const bytes = Buffer.from(this.#randomUuid().replaceAll('-', ''), 'hex');
@@ -510,7 +514,7 @@ export class ResourceStore {
   }
 }
 
-/** The refusal of a write that is based on an older version. */
+/** Builds the refusal of a write that is based on an older version. */
 export function modified(kind: Kind, name: string): StatusError {
   return conflict(
     kind,
@@ -524,7 +528,7 @@ function finalizersOf(namespace: ApiObject): unknown[] {
   return Array.isArray(finalizers) ? finalizers : [];
 }
 
-/** Seconds that an object may take to go: pods that run somewhere get their time, all else goes at once. */
+/** Returns the grace period in seconds: pods on a node have one, all other objects are removed immediately. */
 function gracePeriod(kind: Kind, object: ApiObject, asked: number | undefined): number {
   if (kind.collection !== 'pods') return 0;
   const phase = textAt(object, 'status', 'phase');
@@ -533,7 +537,7 @@ function gracePeriod(kind: Kind, object: ApiObject, asked: number | undefined): 
   return Math.max(0, asked ?? (typeof own === 'number' ? own : 30));
 }
 
-/** Checks that a request's body is an object of the kind and namespace that the path names. */
+/** Checks that a request's body is an object of the kind and namespace in the path. */
 export function checkBody(kind: Kind, namespace: string, body: unknown): ApiObject {
   if (!isObject(body)) throw badRequest('the body of the request must be an object');
   const expected = apiVersionOf(kind);

@@ -6,37 +6,42 @@ export interface OpenapiDocument {
   readonly hash: string;
 }
 
-/** What the server needs to know about the fields of its kinds; made from the generated schema. */
+/** The server's access to the fields of its kinds; built from the generated schema. */
 export interface SchemaService {
-  /** GET /openapi/v3: group-versions with the address of their document. */
+  /** Returns the response to GET /openapi/v3: group-versions with the address of their document. */
   openapiIndex(): Promise<object> | object;
-  /** One group-version's document as serialised JSON, or null. `path`: "api/v1", "apis/apps/v1". */
+  /** Returns a group-version's document as serialised JSON, or null. `path`: "api/v1", "apis/apps/v1". */
   openapiDocument(path: string): Promise<OpenapiDocument | null> | OpenapiDocument | null;
   /**
-   * What a strict decoder complains of: `unknown field "spec.foo"`, `duplicate field "spec.bar"`; fields that the
-   * kind does not have are taken out of the object.
+   * Returns the errors of a strict decoder: `unknown field "spec.foo"`, `duplicate field "spec.bar"`; removes unknown
+   * fields from the object.
    */
   prune(apiVersion: string, kind: string, object: object, json: string | null): string[];
-  /** Brings an object into the form in which its Go type is written, with its defaults (SetDefaults of 1.36). */
+  /** Converts an object to the form in which its Go type is serialized, with its defaults (SetDefaults of 1.36). */
   complete(object: object): void;
-  /** An object of a kind without any value, as its Go type writes it: the structs that are always there. */
+  /**
+   * Returns an object of a kind without any value, as its Go type serializes it: with the structs that are always
+   * present.
+   */
   empty(apiVersion: string, kind: string): object;
-  /** What a decoder that knows the fields' types refuses: `json: cannot unmarshal string into …`; null when all fit. */
+  /** Returns the error of a typed decoder: `json: cannot unmarshal string into …`; null if all values fit. */
   typeError(apiVersion: string, kind: string, object: object): string | null;
-  /** How patches treat a kind's fields; null for a kind without a schema. */
+  /** Returns how patches merge a kind's fields; null for a kind without a schema. */
   patchSchema(apiVersion: string, kind: string): FieldSchema | null;
-  /** True when objects of the kind have a Protobuf form. */
+  /** Reports whether objects of the kind have a Protobuf form. */
   hasProtobuf(apiVersion: string, kind: string): boolean;
   /** Encodes an object with its envelope. Throws Error for a kind without a Protobuf form. */
   encodeProtobuf(object: object): Buffer;
-  /** Decodes a Protobuf body (runtime.Unknown envelope) into the object's JSON form. Throws Error when malformed. */
+  /**
+   * Decodes a Protobuf body (runtime.Unknown envelope) into the object's JSON form. Throws Error if it is malformed.
+   */
   decodeProtobuf(bytes: Uint8Array): object;
 }
 
 /** Renders objects as the Table that `kubectl get` prints. */
 export interface TableService {
-  /** Column definitions of a kind. */
+  /** Returns the column definitions of a kind. */
   columns(group: string, kind: string): readonly object[];
-  /** Cells of one object. */
+  /** Returns the cells of one object. */
   cells(group: string, kind: string, object: object, now: Date): readonly unknown[];
 }

@@ -45,19 +45,19 @@ import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';
 import type { Security, ServerParts } from './services.ts';
 
-/** How requests are authorized: by roles and nodes' relations, or everything for every authenticated user. */
+/** How requests are authorized: by roles and nodes' relations, or everything allowed for every authenticated user. */
 export type AuthorizationMode = 'RBAC' | 'AlwaysAllow';
 
 export interface SecurityOptions {
   readonly authorization: AuthorizationMode;
-  /** New pods get their service account's token as files. */
+  /** New pods receive their service account's token as files. */
   readonly mountTokens: boolean;
-  /** Certificate of the cluster's authority, PEM: pods verify the API server by it. */
+  /** Certificate of the cluster's authority, PEM, with which pods verify the API server. */
   readonly authority: string;
 }
 
 export interface RunningSecurity extends Security {
-  /** Creates the default roles, and begins to fill token secrets. Call once the namespaces are there. */
+  /** Creates the default roles, and starts to fill token secrets. Call it when the namespaces exist. */
   start(): void;
   close(): void;
 }
@@ -130,7 +130,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       createExpressionCheck(programs, policies, mutations),
       createValidatingPolicies({ view, registry: parts.registry }, policies, authorizer),
       createValidatingWebhooks(webhooks),
-      // Last: what it reserves is used, unless the write itself fails.
+      // Last: its reservations are used unless the write itself fails.
       createResourceQuota(quotaStore(parts, view)),
     ] satisfies AdmissionPlugin[],
     start() {
@@ -247,7 +247,7 @@ const policyStore = (parts: ServerParts, view: ObjectView): PolicyStore => ({
   },
 });
 
-/** Runs a task of the background; its failure ends the task alone. */
+/** Runs a background task; a failure ends only that task. */
 function guarded({ logger }: ServerParts, message: string, task: () => void): void {
   try {
     task();

@@ -37,7 +37,7 @@ function tokens(text: string): string[] {
 
 const isSymbol = (token: string) => (SYMBOLS as readonly string[]).includes(token);
 
-/** Reads a label selector: equality and set forms, as `kubectl -l` takes. Throws StatusError 400 in upstream's words. */
+/** Parses a label selector in equality and set form, as in `kubectl -l`. Throws StatusError 400 in upstream's words. */
 export function parseLabelSelector(text: string): LabelMatcher {
   const list = tokens(text);
   const requirements: LabelMatcher[] = [];
@@ -51,7 +51,7 @@ export function parseLabelSelector(text: string): LabelMatcher {
     at++;
     const found: string[] = [];
     for (;;) {
-      // An empty value stands between two commas.
+      // Two adjacent commas contain an empty value.
       if (peek() === ',' || peek() === ')') found.push('');
       else if (peek() === '' || isSymbol(peek())) throw unexpected("',', ')' or identifier");
       else found.push(list[at++] ?? '');
@@ -152,10 +152,10 @@ export interface FieldTerm {
   readonly equal: boolean;
 }
 
-/** Reads a field selector ("status.phase!=Failed,spec.nodeName=n1"). Throws StatusError 400. */
+/** Parses a field selector ("status.phase!=Failed,spec.nodeName=n1"). Throws StatusError 400. */
 export function parseFieldSelector(text: string): FieldTerm[] {
   return splitTerms(text).map((term) => {
-    // The first operator separates; one in the value is escaped.
+    // The first operator separates; an operator in the value is escaped.
     const parts = /^([^=!]*)(!=|==|=)(.*)$/s.exec(term);
     if (!parts) throw badRequest(`invalid selector: '${text}'; can't understand '${term}'`);
     const [, field = '', operator, value = ''] = parts;
@@ -163,7 +163,7 @@ export function parseFieldSelector(text: string): FieldTerm[] {
   });
 }
 
-/** Splits at commas that are not escaped by a backslash. */
+/** Splits at commas that are not escaped with a backslash. */
 function splitTerms(text: string): string[] {
   return (text.match(/(?:\\.|[^,\\])+/gs) ?? []).filter((term) => term !== '');
 }

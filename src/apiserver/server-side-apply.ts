@@ -31,7 +31,7 @@ export interface ApplyOptions {
   readonly force: boolean;
   /** An object of the kind without any value. */
   readonly empty: object;
-  /** Status has a subresource of its own. */
+  /** Status has a separate subresource. */
   readonly hasStatus: boolean;
 }
 
@@ -45,9 +45,9 @@ const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 const CLIENT_SIDE = ['kubectl-client-side-apply', 'before-first-apply'];
 
 /**
- * Server-side apply (KEP-555): merges what a manager applies into the current object (null: there is none), takes out
- * what it applied before and no longer does, and records what it owns. Throws StatusError 409 listing the fields that
- * others have set to other values, unless forced.
+ * Implements server-side apply (KEP-555): merges the applied fields into the current object (null: it does not exist),
+ * removes fields that the manager applied earlier but not now, and records the manager's fields. Throws StatusError 409
+ * with the fields that other managers have set to other values, unless forced.
  */
 export function applyServerSide(
   current: ApiObject | null,
@@ -76,7 +76,7 @@ export function applyServerSide(
   const previous = entries.find(isOurs);
   const object = mergeApplied(start, config, schema) as ApiObject;
   if (previous) {
-    // An item comes before its fields, so that its key fields still tell it apart.
+    // An item precedes its fields, so that its key fields still identify it.
     for (const path of members(previous.fieldsV1)) {
       const stillOwned = reaches(own, path) || others.some((entry) => reaches(entry.fieldsV1, path));
       if (!stillOwned) removeValue(object as JsonObject, path);
@@ -103,7 +103,7 @@ export function applyServerSide(
   return object;
 }
 
-/** What of the applied object counts: status only through its own door, and nothing else there. */
+/** Selects the relevant part of the applied object: the status only in its subresource, and then nothing else. */
 function configOf(applied: ApiObject, options: ApplyOptions): JsonObject {
   const { managedFields: _given, ...metadata } = applied.metadata;
   const config = { ...applied, metadata } as unknown as JsonObject;
@@ -114,7 +114,7 @@ function configOf(applied: ApiObject, options: ApplyOptions): JsonObject {
   return config;
 }
 
-/** The owner of what was there before anybody applied. */
+/** Returns the owner of the state before the first apply. */
 function beforeFirstApply(
   current: ApiObject,
   schema: FieldSchema | null,
@@ -131,7 +131,7 @@ function beforeFirstApply(
   };
 }
 
-/** What an object has besides `before`. */
+/** Returns the fields of an object that `before` does not have. */
 function fieldsSince(before: JsonObject, after: JsonObject, schema: FieldSchema | null): FieldSet {
   const set: FieldSet = {};
   const { added, modified } = compareFields(before, after, schema, isUnmanaged);
@@ -145,7 +145,7 @@ function findConflicts(
   config: JsonObject,
   current: ApiObject | null,
 ): FieldConflict[] {
-  // Items of lists may be shared; their fields may not.
+  // List items may be shared; their fields may not.
   const paths = members(own).filter((path) => path.at(-1)?.startsWith('f:'));
   const differing = paths.filter(
     (path) => !equal(valueAt(config, path), valueAt(current as JsonObject | null, path)),
@@ -155,7 +155,7 @@ function findConflicts(
   );
 }
 
-/** `kubectl apply --server-side` continues where `kubectl apply` was used before. */
+/** `kubectl apply --server-side` continues after `kubectl apply`. */
 function isTakenOver(entry: ManagedFields, manager: FieldManager, current: ApiObject | null): boolean {
   const annotations = current?.metadata.annotations as Record<string, string> | undefined;
   return (
@@ -194,7 +194,7 @@ const withoutManagers = (object: ApiObject) => ({
   metadata: { ...object.metadata, managedFields: undefined },
 });
 
-/** Keeps the annotation of `kubectl apply` true when `kubectl apply --server-side` continues from there. */
+/** Updates the annotation of `kubectl apply` when `kubectl apply --server-side` takes over. */
 function renewLastApplied(
   object: ApiObject,
   applied: ApiObject,
@@ -218,7 +218,7 @@ function sortedJson(value: unknown): string {
   );
 }
 
-/** Merges an applied value into the current one by the lists' keys and what is atomic; changes neither. */
+/** Merges an applied value into the current one by list keys and atomic fields; changes neither. */
 export function mergeApplied(current: Json | undefined, applied: Json, schema: FieldSchema | null): Json {
   if (isObject(applied)) {
     if (schema?.atomic) return applied;
@@ -240,7 +240,7 @@ export function mergeApplied(current: Json | undefined, applied: Json, schema: F
 }
 
 /**
- * Merges two lists: items of both keep the order of `applied`, the others stay where they stood between them
+ * Merges two lists: items in both have the order of `applied`, the others keep their position between them
  * (structured-merge-diff's mergingWalker).
  */
 function mergeLists(
@@ -275,7 +275,7 @@ function mergeLists(
         continue;
       }
       if (wanted.has(leftId) && next !== undefined && next !== leftId) {
-        // An item of both, but not the one whose turn it is.
+        // An item in both lists, but not the next one.
         left++;
         continue;
       }

@@ -9,13 +9,16 @@ export interface TokenIssuer {
   readonly issuer: string;
   /** Public keys that verify the tokens (RFC 7517). */
   readonly keySet: { readonly keys: readonly Readonly<Record<string, string>>[] };
-  /** Answers a TokenRequest for a service account: the request with its status. Throws StatusError 400, 404, 409, 422. */
+  /**
+   * Answers a TokenRequest for a service account: returns the request with its status. Throws StatusError 400, 404,
+   * 409, 422.
+   */
   issue(account: ApiObject, request: JsonObject): JsonObject;
-  /** The token of a Secret of type kubernetes.io/service-account-token, valid as long as the Secret. */
+  /** Returns the token of a Secret of type kubernetes.io/service-account-token, valid as long as the Secret. */
   issueForSecret(account: ApiObject, secretName: string): string;
-  /** Whom a token stands for, or null when it is forged, expired, for others, or what it was bound to is gone. */
+  /** Returns the user of a token; null if it is forged, expired, for other audiences, or its bound object is gone. */
   verify(token: string, audiences?: readonly string[]): User | null;
-  /** The audiences of a valid token. */
+  /** Returns the audiences of a valid token. */
   audiencesOf(token: string): readonly string[];
 }
 
@@ -24,7 +27,10 @@ const LEGACY_ISSUER = 'kubernetes/serviceaccount';
 const DEFAULT_SECONDS = 3600;
 const MIN_SECONDS = 600;
 const MAX_SECONDS = 2 ** 32;
-/** What the ServiceAccount admission plugin asks for in pods: such tokens live on for clients that never read the file again. */
+/**
+ * Lifetime that the ServiceAccount admission plugin requests in pods: these tokens remain valid longer for clients that
+ * never read the file again.
+ */
 const POD_SECONDS = 3607;
 const EXTENDED_SECONDS = 365 * 24 * 3600;
 
@@ -36,8 +42,8 @@ const BOUND_KINDS: Readonly<Record<string, { collection: string; namespaced: boo
 };
 
 /**
- * Issues and checks service-account tokens (KEP-1205, KEP-4193): JWTs signed with ES256. `key`: an EC P-256 private
- * key, PEM; `get`: a stored object.
+ * Issues and verifies service-account tokens (KEP-1205, KEP-4193): JWTs signed with ES256. `key`: an EC P-256 private
+ * key, PEM; `get` returns a stored object.
  */
 export function createTokenIssuer(
   key: string,
@@ -150,7 +156,7 @@ function checkLifetime(seconds: number): void {
   ]);
 }
 
-/** The claims about the object that a token is bound to; a pod's node is named besides. */
+/** Returns the claims about the object to which a token is bound; for a pod, also its node. */
 function boundClaims({ get }: References, account: ApiObject, reference: unknown): JsonObject {
   if (!isObject(reference)) return {};
   const kind = textAt(reference, 'kind');
@@ -190,7 +196,9 @@ function boundClaims({ get }: References, account: ApiObject, reference: unknown
   };
 }
 
-/** The user of a bound token; null once the account, the pod, the secret or (without a pod) the node is gone. */
+/**
+ * Returns the user of a bound token; null once the account, the pod, the secret or (without a pod) the node is gone.
+ */
 function boundUser({ get }: References, claims: JsonObject): User | null {
   const own = claims['kubernetes.io'];
   const namespace = textAt(own, 'namespace');
@@ -219,7 +227,7 @@ function boundUser({ get }: References, claims: JsonObject): User | null {
   return accountUser(namespace, name, uid, extra);
 }
 
-/** The user of a token that a Secret holds; the Secret must still hold it, and its account must be there. */
+/** Returns the user of a token in a Secret; the Secret must still contain it, and its account must exist. */
 function legacyUser({ get }: References, claims: JsonObject, token: string): User | null {
   const claim = (name: string) => textAt(claims, `kubernetes.io/serviceaccount/${name}`);
   const namespace = claim('namespace');

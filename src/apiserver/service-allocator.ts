@@ -7,39 +7,42 @@ import type { Store } from './store.ts';
 
 export interface Allocation {
   readonly errors: readonly FieldError[];
-  /** Gives back what was reserved: the object will not be stored. */
+  /** Releases the reservations: the object will not be stored. */
   release(): void;
-  /** Makes the addresses the object's, just before it is stored. Throws StatusError 409 when one was taken meanwhile. */
+  /**
+   * Assigns the reserved addresses to the object, just before it is stored. Throws StatusError 409 if one was taken
+   * concurrently.
+   */
   assign(): void;
-  /** Frees what the object had before and no longer has, once it is stored. */
+  /** Frees what the object no longer has, after it is stored. */
   finish(): void;
 }
 
 export interface ServiceAllocatorOptions {
   readonly store: Store;
   readonly addresses: ClusterAddresses;
-  /** The Services' networks, primary family first: their families are the cluster's. */
+  /** The Services' networks, primary family first; they determine the families of the cluster. */
   readonly cidrs: readonly string[];
   readonly nodePorts: { readonly first: number; readonly last: number };
   /** 0 ≤ n < 1 */
   readonly random: () => number;
 }
 
-/** Reserves a port; false when another Service has it. */
+/** Reserves a port; returns false if another Service has it. */
 type TakePort = (port: string) => boolean;
 
 const NAMES = { ipv4: 'IPv4', ipv6: 'IPv6' } as const;
 
 /**
- * Gives Services their addresses, families and node ports (KEP-1860, KEP-1880, KEP-2438, KEP-3070), and refuses what
- * is taken. Ports in use are derived from the Services themselves at start, so they cannot drift.
+ * Allocates addresses, families and node ports of Services (KEP-1860, KEP-1880, KEP-2438, KEP-3070), and refuses those
+ * in use. Ports in use are derived from the Services themselves at start, so they cannot drift.
  */
 export class ServiceAllocator {
   readonly #cidrs: readonly Cidr[];
   readonly #addresses: ClusterAddresses;
   readonly #nodePorts: { readonly first: number; readonly last: number };
   readonly #random: () => number;
-  /** "30080" → "namespace/name". A port is one Service's for every protocol, as upstream. */
+  /** "30080" → "namespace/name". A port belongs to one Service for every protocol, as upstream. */
   readonly #ports = new Map<string, string>();
 
   constructor({ store, addresses, cidrs, nodePorts, random }: ServiceAllocatorOptions) {
@@ -52,7 +55,7 @@ export class ServiceAllocator {
     }
   }
 
-  /** Completes a Service that is about to be stored. Throws StatusError 500 when no address or port is left. */
+  /** Completes a Service before it is stored. Throws StatusError 500 if no address or port is free. */
   allocate(service: ApiObject, before: ApiObject | null): Allocation {
     const errors: FieldError[] = [];
     const owner = ownerOf(service);
@@ -100,14 +103,14 @@ export class ServiceAllocator {
     };
   }
 
-  /** Frees what a deleted Service had, once it is gone. */
+  /** Frees the addresses and ports of a Service after its deletion. */
   forget(kind: Kind, service: ApiObject): void {
     if (kind.collection !== 'services') return;
     for (const address of clusterAddressesOf(service)) this.#addresses.free(address);
     for (const port of portsOf(service)) this.#ports.delete(port);
   }
 
-  /** ipFamilies and ipFamilyPolicy, from each other, from given addresses and from the cluster's networks. */
+  /** Derives ipFamilies and ipFamilyPolicy from each other, from given addresses and from the cluster's networks. */
   #families(spec: JsonObject, errors: FieldError[]): void {
     const cluster = this.#cidrs.map((cidr) => NAMES[cidr.family]);
     const given = Array.isArray(spec['ipFamilies']) ? spec['ipFamilies'].map(String) : [];
@@ -146,7 +149,7 @@ export class ServiceAllocator {
         if (families.length < 2 && !families.includes(family)) families.push(family);
     }
     if (policy === 'SingleStack' && families.length > 1) {
-      // An update that goes back to a single stack keeps the primary family.
+      // An update to a single stack keeps the primary family.
       if (given.length > 1 && Array.isArray(spec['clusterIPs'])) families.length = 1;
       else
         errors.push(invalid('spec.ipFamilyPolicy', policy, 'may be SingleStack only with one of ipFamilies'));
@@ -218,7 +221,7 @@ export class ServiceAllocator {
     if (wanted && errors.length === 0) {
       for (const port of ports) {
         if (typeof port['nodePort'] === 'number' && port['nodePort'] !== 0) continue;
-        // The same port for TCP and UDP gets the same node port where that is free.
+        // The same port for TCP and UDP gets the same node port if that is free.
         const sibling = chosen.get(String(port['port']));
         const number = sibling !== undefined && take(String(sibling)) ? sibling : this.#freePort();
         if (number === null) throw full('a nodePort');
@@ -254,7 +257,7 @@ export class ServiceAllocator {
     spec['healthCheckNodePort'] = free;
   }
 
-  /** A free port: from the upper band first, as with addresses (KEP-3668). */
+  /** Returns a free port: from the upper band first, as with addresses (KEP-3668). */
   #freePort(): number | null {
     const { first, last } = this.#nodePorts;
     const size = last - first + 1;
@@ -287,7 +290,7 @@ function portsOf(service: ApiObject): string[] {
   return typeof health === 'number' && health !== 0 ? [...ports, String(health)] : ports;
 }
 
-/** The refusal of a Service for which nothing is left, as upstream's. */
+/** Builds the refusal of a Service when the range is full, as upstream's. */
 function full(what: string): StatusError {
   const message = `Internal error occurred: failed to allocate ${what}: range is full`;
   const cause = { message: message.slice('Internal error occurred: '.length) };

@@ -12,8 +12,8 @@ const isReachable = (spec: JsonObject) =>
   (Array.isArray(spec['externalIPs']) && spec['externalIPs'].length > 0);
 
 /**
- * Brings an update of a Service in line with what was allocated to it: what the client left out stays, and what only
- * the old type needed goes, unless the client changed it (then validation refuses it). As upstream's
+ * Adapts an update of a Service to its allocations: values that the client omitted remain; values that only the old
+ * type needed are removed unless the client changed them (then validation refuses them). As upstream's
  * patchAllocatedValues, normalizeClusterIPs and dropTypeDependentFields in pkg/registry/core/service.
  */
 export function prepareServiceUpdate(service: ApiObject, before: ApiObject): void {
@@ -71,7 +71,7 @@ function dropUnneeded(spec: JsonObject, old: JsonObject): void {
   if (isReachable(old) && !isReachable(spec)) dropUnchanged('externalTrafficPolicy');
 }
 
-/** A Service that goes back to a single family keeps the first. */
+/** A Service that changes to a single family keeps the first one. */
 function trimToSingleStack(spec: JsonObject, old: JsonObject): void {
   if (spec['ipFamilyPolicy'] !== 'SingleStack' || old['ipFamilyPolicy'] === 'SingleStack') return;
   for (const field of ['ipFamilies', 'clusterIPs']) {

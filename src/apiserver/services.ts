@@ -15,7 +15,7 @@ import type { TokenIssuer } from './service-account-tokens.ts';
 import type { Store } from './store.ts';
 import type { WatchHub } from './watch/watch-hub.ts';
 
-/** What the security modules are made from. */
+/** The inputs of the security modules. */
 export interface ServerParts {
   readonly store: Store;
   readonly resources: ResourceStore;
@@ -27,22 +27,22 @@ export interface ServerParts {
   readonly logger: Logger;
 }
 
-/** Who may do what, and what is changed or refused on the way in. */
+/** Authentication, impersonation, authorization and admission. */
 export interface Security {
-  /** Asked in their order; see authentication/authenticate.ts. */
+  /** Called in order; see authentication/authenticate.ts. */
   readonly authenticators: readonly Authenticator[];
-  /** Null: requests that ask for impersonation are refused. */
+  /** Null: requests with impersonation are refused. */
   readonly impersonator: Impersonator | null;
   readonly authorizer: Authorizer;
-  /** In the order in which they run. */
+  /** In the order of execution. */
   readonly admission: readonly AdmissionPlugin[];
 }
 
-/** What the handlers of requests stand on. */
+/** The services that request handlers use. */
 export interface ApiServices extends ServerParts, Security {
   readonly tables: TableService;
   readonly metrics: RequestMetrics;
-  /** Aborts when the server closes: watches end. */
+  /** Aborts when the server closes, to end watches. */
   readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;

@@ -1,4 +1,4 @@
-/** One field that is wrong, as meta/v1 StatusCause. */
+/** An invalid field, as meta/v1 StatusCause. */
 export interface FieldError {
   readonly field: string;
   /** "FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported", "FieldValueForbidden", "FieldValueDuplicate". */
@@ -37,13 +37,13 @@ export const duplicate = (field: string, value: unknown): FieldError => ({
   message: `Duplicate value: ${JSON.stringify(value)}`,
 });
 
-/** A refusal in the form of meta/v1 Status: what kubectl and client-go understand. */
+/** A refusal in the form of meta/v1 Status, which kubectl and client-go understand. */
 export class StatusError extends Error {
   override readonly name = 'StatusError';
   readonly code: number;
   readonly reason: string;
   readonly details: Readonly<Record<string, unknown>> | undefined;
-  /** meta/v1 ListMeta of the Status: an expired list's token to continue with. */
+  /** meta/v1 ListMeta of the Status: the continue token after a list has expired. */
   readonly metadata: Readonly<Record<string, string>>;
 
   constructor(
@@ -60,7 +60,7 @@ export class StatusError extends Error {
     this.metadata = metadata;
   }
 
-  /** The Status object. */
+  /** Returns the Status object. */
   toJSON() {
     return {
       kind: 'Status',
@@ -114,7 +114,7 @@ export const expired = (message: string, metadata?: Readonly<Record<string, stri
   new StatusError(410, 'Expired', message, undefined, metadata);
 export const methodNotAllowed = (message: string) => new StatusError(405, 'MethodNotAllowed', message, {});
 
-/** 422 with one cause per field, in upstream's words. */
+/** Builds a 422 with one cause per field, in upstream's words. */
 export function invalidObject(kind: KindNames, name: string, errors: readonly FieldError[]): StatusError {
   const texts = errors.map((error) => `${error.field}: ${error.message}`);
   const list = texts.length === 1 ? texts[0] : `[${texts.join(', ')}]`;
@@ -127,7 +127,10 @@ export function invalidObject(kind: KindNames, name: string, errors: readonly Fi
   });
 }
 
-/** 422 for an update of a kind whose updates must name a version; upstream names the resource here, not the kind. */
+/**
+ * Builds a 422 for an update without resourceVersion of a kind that requires it; upstream names the resource here, not
+ * the kind.
+ */
 export function versionMissing(kind: KindNames, name: string): StatusError {
   const error = invalid('metadata.resourceVersion', 0, 'must be specified for an update');
   return invalidObject({ ...kind, kind: kind.plural }, name, [error]);

@@ -4,26 +4,26 @@ import { type ApiObject, isObject } from './object.ts';
 
 const DEFAULT_CLASS = 'storageclass.kubernetes.io/is-default-class';
 
-/** Keeps volumes in use from going (upstream's StorageObjectInUseProtection). */
+/** Adds a finalizer that protects volumes in use from deletion (upstream's StorageObjectInUseProtection). */
 function protect(object: ApiObject, finalizer: string): void {
   const finalizers = object.metadata.finalizers ?? [];
   if (!finalizers.includes(finalizer)) object.metadata.finalizers = [...finalizers, finalizer];
 }
 
-/** Brings a new PersistentVolume into its first state. */
+/** Sets the initial state of a new PersistentVolume. */
 export function prepareVolume(volume: ApiObject, context: StrategyContext): void {
   volume['status'] = { phase: 'Pending', lastPhaseTransitionTime: timestamp(context.now.getTime()) };
   protect(volume, 'kubernetes.io/pv-protection');
 }
 
-/** Keeps a VolumeAttributesClass while volumes have it. */
+/** Protects a VolumeAttributesClass while volumes use it. */
 export function protectAttributes(attributes: ApiObject): void {
   protect(attributes, 'kubernetes.io/vac-protection');
 }
 
 /**
- * Brings a new PersistentVolumeClaim into its first state; one that names no class gets the default one, the newest
- * where several are marked (upstream's DefaultStorageClass).
+ * Sets the initial state of a new PersistentVolumeClaim; one without a class gets the default class, the newest if
+ * several are marked (upstream's DefaultStorageClass).
  */
 export function prepareClaim(claim: ApiObject, context: StrategyContext): void {
   claim['status'] = { phase: 'Pending' };

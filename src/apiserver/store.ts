@@ -4,7 +4,7 @@ import { type DiskReserve, openDiskReserve } from './disk-reserve.ts';
 import type { ApiObject } from './object.ts';
 import { StatusError } from './status-error.ts';
 
-/** An object as it is kept: decoded once, serialised once. Neither may be changed. */
+/** A stored object: decoded once, serialised once. Must not be changed. */
 export interface StoredObject {
   readonly collection: string;
   /** "namespace/name", or "/name" without a namespace. Orders lists as upstream does. */
@@ -14,52 +14,54 @@ export interface StoredObject {
   readonly json: string;
 }
 
-/** A change of one object; `before` is null for a creation, `after` for a deletion (then `last` bears the new version). */
+/**
+ * A change of one object; `before` is null for a creation, `after` for a deletion (then `last` has the new version).
+ */
 export interface StoreEvent {
   readonly version: number;
   readonly collection: string;
   readonly before: StoredObject | null;
   readonly after: StoredObject | null;
-  /** The object as watchers see it: `after`, or the deleted object with the version of its deletion. */
+  /** The object as seen by watchers: `after`, or the deleted object with the version of its deletion. */
   readonly last: StoredObject;
 }
 
-/** How many changes, and how many bytes of JSON in them, a watch may lie behind before it must list again. */
+/** Maximum number of changes, and of their JSON bytes, by which a watch may lag before it must list again. */
 const MAX_HISTORY = 20_000;
 const MAX_HISTORY_BYTES = 32 * 1024 * 1024;
 
 /** SQLite's result codes (sqlite.org/rescode.html): the disk is full. */
 const SQLITE_FULL = 13;
-/** How long the opening waits for the lock of a process that is just ending. */
+/** Timeout for the lock of a process that is exiting. */
 const LOCK_MS = 5000;
 /** Pages of 4 KiB, together as large as the reserve. */
 const UNUSED_PAGES = 2048;
 const IN_MEMORY = ':memory:';
 
 /**
- * Every object of the API server: in memory for reading, in SQLite so that nothing acknowledged is lost when the
- * process dies. Calls are synchronous, so that a reader-then-writer is atomic.
+ * The objects of the API server: in memory for reads, in SQLite so that no acknowledged write is lost when the process
+ * dies. Calls are synchronous, so that read-then-write is atomic.
  *
- * On a full disk reading continues, and a write throws StatusError 507 and changes nothing. Deletions succeed, and so do
- * changes of objects that are being deleted: the room for them is held in reserve (the file `FILE.reserve`). Writes
- * succeed again once the disk has room for that reserve.
+ * On a full disk, reads continue, and a write throws StatusError 507 and changes nothing. Deletions succeed, and so do
+ * changes of objects that are being deleted: space for them is reserved (the file `FILE.reserve`). Writes succeed again
+ * when the disk has room for that reserve.
  */
 export class Store {
   readonly #file: string;
   readonly #database: DatabaseSync;
-  /** Null in memory. */
+  /** Null for a database in memory. */
   readonly #reserve: DiskReserve | null;
   readonly #upsert: StatementSync;
   readonly #delete: StatementSync;
   readonly #setVersion: StatementSync;
   readonly #collections = new Map<string, Map<string, StoredObject>>();
-  /** Each collection in the order of its keys, while it does not change. */
+  /** Sorted objects of each collection, until it changes. */
   readonly #sorted = new Map<string, readonly StoredObject[]>();
   readonly #listeners = new Map<string, Set<(event: StoreEvent) => void>>();
   readonly #history: StoreEvent[] = [];
   #historyBytes = 0;
   #version = 1;
-  /** Changes up to this version are no longer known one by one. */
+  /** Individual changes up to this version are no longer available. */
   #compacted: number;
 
   /** `file`: path of the database, or ":memory:". */
@@ -67,7 +69,7 @@ export class Store {
     this.#file = file;
     this.#database = new DatabaseSync(file, { timeout: LOCK_MS });
     // WAL with NORMAL survives the death of the process without a flush per write (sqlite.org/wal.html). With exclusive
-    // locking the index of the WAL is in this process's memory, not in a file that needs room to start on a full disk.
+    // locking, the WAL index is in this process's memory, not in a file that needs space to start on a full disk.
     this.#database.exec(`
       PRAGMA locking_mode = EXCLUSIVE;
       PRAGMA journal_mode = WAL;
@@ -93,12 +95,12 @@ export class Store {
     this.#reserve = file === IN_MEMORY ? null : openDiskReserve(`${file}.reserve`);
   }
 
-  /** The version of the last change: what lists report and watches start from. */
+  /** The version of the last change: reported by lists, start of watches. */
   get version(): number {
     return this.#version;
   }
 
-  /** Watches may start from this version on. */
+  /** The earliest version from which watches may start. */
   get oldestWatchable(): number {
     return this.#compacted;
   }
@@ -107,7 +109,7 @@ export class Store {
     return this.#collections.get(collection)?.get(key);
   }
 
-  /** A collection's objects, of one namespace when given, in the order of their keys. */
+  /** Returns a collection's objects, of one namespace if given, sorted by key. */
   list(collection: string, namespace?: string): readonly StoredObject[] {
     let all = this.#sorted.get(collection);
     if (!all) {
@@ -117,7 +119,7 @@ export class Store {
     return ofNamespace(all, namespace);
   }
 
-  /** As `list`, as it was at an earlier version; null when that lies too far back. */
+  /** Like `list`, at an earlier version; null if that version is too old. */
   listAt(version: number, collection: string, namespace?: string): readonly StoredObject[] | null {
     if (version >= this.#version) return this.list(collection, namespace);
     const later = this.since(collection, version);
@@ -130,14 +132,14 @@ export class Store {
     return ofNamespace(sortedByKey(objects.values()), namespace);
   }
 
-  /** How many objects a collection has. */
+  /** Returns the number of objects in a collection. */
   count(collection: string): number {
     return this.#collections.get(collection)?.size ?? 0;
   }
 
   /**
-   * Creates or replaces an object; sets its metadata.resourceVersion. The object is the store's from then on. Throws
-   * StatusError 507 when the disk is full, unless the object is being deleted.
+   * Creates or replaces an object and sets its metadata.resourceVersion. The store owns the object from then on. Throws
+   * StatusError 507 if the disk is full, unless the object is being deleted.
    */
   put(collection: string, key: string, object: ApiObject): StoredObject {
     const version = this.#version + 1;
@@ -152,7 +154,7 @@ export class Store {
     return stored;
   }
 
-  /** Deletes an object; returns it with the version of its deletion, or undefined when there is none. */
+  /** Deletes an object; returns it with the version of its deletion, or undefined if it does not exist. */
   remove(collection: string, key: string): StoredObject | undefined {
     const before = this.get(collection, key);
     if (!before) return undefined;
@@ -168,7 +170,7 @@ export class Store {
     return last;
   }
 
-  /** Calls `listener` for every later change of a collection; the result ends it. */
+  /** Calls `listener` for every later change of a collection. Returns a function that ends it. */
   listen(collection: string, listener: (event: StoreEvent) => void): () => void {
     let listeners = this.#listeners.get(collection);
     if (!listeners) {
@@ -179,7 +181,7 @@ export class Store {
     return () => listeners.delete(listener);
   }
 
-  /** The changes of a collection after a version, or null when it lies too far back. */
+  /** Returns the changes of a collection after a version; null if that version is too old. */
   since(collection: string, version: number): StoreEvent[] | null {
     if (version < this.#compacted) return null;
     let start = this.#history.length;
@@ -187,7 +189,7 @@ export class Store {
     return this.#history.slice(start).filter((event) => event.collection === collection);
   }
 
-  /** Why the database cannot be used, to read or to write; null when it can. */
+  /** Returns why the database cannot be read or written; null if it can. */
   problem(): string | null {
     try {
       this.#database.prepare('SELECT 1').get();
@@ -219,7 +221,7 @@ export class Store {
     this.#version = version;
   }
 
-  /** Writes a change with its version; false: the disk is full, and nothing is changed. */
+  /** Writes a change with its version; returns false, with nothing changed, if the disk is full. */
   #transact(change: () => void, version: number): boolean {
     try {
       this.#database.exec('BEGIN');
@@ -228,14 +230,16 @@ export class Store {
       this.#database.exec('COMMIT');
       return true;
     } catch (error) {
-      // SQLite has ended the transaction itself after some errors, a full disk among them (sqlite.org/lang_transaction.html).
+      // SQLite ends the transaction itself after some errors, including a full disk (sqlite.org/lang_transaction.html).
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
       if (isFull(error)) return false;
       throw new StatusError(500, 'InternalError', `failed to write to ${this.#file}: ${messageOf(error)}`);
     }
   }
 
-  /** Tells whether objects may be written: the reserve is whole, or as much is unused within the database. */
+  /**
+   * Reports whether objects may be written: the reserve is complete, or as much space is unused within the database.
+   */
   #hasRoom(): boolean {
     if (!this.#reserve || this.#reserve.refill()) return true;
     const { freelist_count: pages } = this.#database.prepare('PRAGMA freelist_count').get() ?? {};
@@ -251,7 +255,7 @@ export class Store {
     );
   }
 
-  /** Forgets the oldest changes, down to both limits. */
+  /** Drops the oldest changes until both limits are met. */
   #compact(): void {
     let count = 0;
     while (

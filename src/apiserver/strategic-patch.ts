@@ -3,9 +3,9 @@ import type { FieldSchema } from './schema/patch-schema.ts';
 import { badRequest } from './status-error.ts';
 
 /**
- * Applies a strategic merge patch to a copy: merge patches in which lists merge as the kind's schema says (null: no
- * list does), with the directives $patch (replace, delete, merge), $retainKeys, $setElementOrder/FIELD and $deleteFromPrimitiveList/FIELD.
- * Throws StatusError 400 for a malformed patch.
+ * Applies a strategic merge patch to a copy: a merge patch whose lists merge according to the kind's schema (null: no
+ * list merges), with the directives $patch (replace, delete, merge), $retainKeys, $setElementOrder/FIELD and
+ * $deleteFromPrimitiveList/FIELD. Throws StatusError 400 for a malformed patch.
  */
 export function applyStrategicPatch(
   document: JsonObject,
@@ -71,7 +71,7 @@ function mergeField(
   }
   if (!Array.isArray(value) || !schema?.patchStrategies.includes('merge')) return value;
   const list = Array.isArray(current) ? current : [];
-  // Without $setElementOrder the order of the patch counts: what it adds comes first.
+  // Without $setElementOrder the order of the patch counts: added items come first.
   if (schema.mergeKey !== null) {
     return reorder(mergeList(list, value, schema.mergeKey, schema.items, path), value, list, schema.mergeKey);
   }
@@ -104,13 +104,13 @@ function mergeList(
     if (at >= 0) result[at] = merged;
     else result.push(merged);
   }
-  // What the patch names comes in its order, new items before those that it does not name (as upstream).
+  // Items of the patch come in its order, new items before those that it does not name (as upstream).
   return reorder(result, patch, list, key);
 }
 
 /**
- * Items named in `order` come in that order; the others keep their place relative to those that were there before,
- * and come after new ones (as upstream's mergeSortedSlice).
+ * Sorts items by `order`; items not named there keep their place relative to the earlier items, and come after new ones
+ * (as upstream's mergeSortedSlice).
  */
 function reorder(
   list: readonly Json[],

@@ -1,10 +1,10 @@
-/** v1, v1beta2, v2alpha1: the names that Kubernetes' versions have. */
+/** v1, v1beta2, v2alpha1: the names of Kubernetes' API versions. */
 const KUBE_VERSION = /^v([0-9]+)(?:(alpha|beta)([0-9]+))?$/;
 const STABILITY = { alpha: 0, beta: 1, stable: 2 } as const;
 
 /**
- * Compares two versions of an API group; the one to prefer comes first: stable before beta before alpha, then the higher
- * number (upstream's CompareKubeAwareVersionStrings). Other names come last, in alphabetical order.
+ * Compares two versions of an API group; the preferred one comes first: stable before beta before alpha, then the
+ * higher number (upstream's CompareKubeAwareVersionStrings). Other names come last, in alphabetical order.
  */
 export function compareVersions(a: string, b: string): number {
   const [left, right] = [rank(a), rank(b)];

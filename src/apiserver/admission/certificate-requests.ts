@@ -12,8 +12,8 @@ const CLIENT_SIGNER = 'kubernetes.io/kube-apiserver-client';
 const NAMES = { group: GROUP, kind: 'CertificateSigningRequest', plural: 'certificatesigningrequests' };
 
 /**
- * Notes who asks for a certificate, checks the request, keeps it as it was asked for, and dates its conditions
- * (upstream's strategy of the kind, and CertificateSubjectRestriction).
+ * Records the requester of a certificate, validates the request, keeps its spec immutable and sets the times of its
+ * conditions (upstream's strategy for the kind, and CertificateSubjectRestriction).
  */
 export function createCertificateRequests(clock: Clock): AdmissionPlugin {
   return {

@@ -5,7 +5,10 @@ import { admissionForbidden } from './refusal.ts';
 
 const GROUP = 'certificates.k8s.io';
 
-/** Lets only users with the verb on a signer approve, or sign, requests for it (CertificateApproval, CertificateSigning). */
+/**
+ * Lets a user approve or sign requests for a signer only with the respective verb on that signer (CertificateApproval,
+ * CertificateSigning).
+ */
 export function createCertificatePlugins(authorizer: Authorizer): AdmissionPlugin[] {
   return [
     {
@@ -47,7 +50,7 @@ const isRequest = ({ operation, resource, subresource }: AdmissionAttributes, wa
   resource.resource === 'certificatesigningrequests' &&
   subresource === wanted;
 
-/** The verb on the signer itself, or on all of its domain ("example.com/*"). */
+/** Reports whether the user has the verb on the signer or on its whole domain ("example.com/*"). */
 async function mayUse(
   authorizer: Authorizer,
   { user }: AdmissionAttributes,

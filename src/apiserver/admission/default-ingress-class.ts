@@ -5,7 +5,10 @@ import type { AdmissionPlugin } from './plugin.ts';
 const IS_DEFAULT = 'ingressclass.kubernetes.io/is-default-class';
 const LEGACY = 'kubernetes.io/ingress.class';
 
-/** Gives an Ingress without a class the default one, the newest where several are marked (DefaultIngressClass). */
+/**
+ * Sets the default class on an Ingress without a class; if several classes are marked as default, the newest
+ * (DefaultIngressClass).
+ */
 export function createDefaultIngressClass(view: ObjectView): AdmissionPlugin {
   return {
     name: 'DefaultIngressClass',

@@ -4,7 +4,10 @@ import type { AdmissionPlugin } from './plugin.ts';
 const SECONDS = 300;
 const KEYS = ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable'];
 
-/** Lets pods stay five minutes on a node that is not ready or unreachable (upstream's DefaultTolerationSeconds). */
+/**
+ * Adds tolerations that let pods stay for five minutes on a node that is not ready or unreachable (upstream's
+ * DefaultTolerationSeconds).
+ */
 export const defaultTolerationSeconds: AdmissionPlugin = {
   name: 'DefaultTolerationSeconds',
   handles: ({ operation, resource, subresource }) =>

@@ -4,7 +4,7 @@ import type { ResourceRegistry } from '../routes/resource-registry.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 import type { GroupVersionResource } from './rule-match.ts';
 
-/** A write under one of the groups and versions of its resource. */
+/** A write as seen in one of the groups and versions of its resource. */
 export interface ReviewedAs {
   readonly resource: GroupVersionResource;
   readonly kind: { readonly group: string; readonly version: string; readonly kind: string };
@@ -13,8 +13,8 @@ export interface ReviewedAs {
 }
 
 /**
- * The objects of a write in the group and version by which a rule matched it: copies, where that is not the request's
- * own. Throws StatusError 500 when they cannot be converted.
+ * Returns the objects of a write in the group and version by which a rule matched it; copies, if that is not the group
+ * and version of the request. Throws StatusError 500 if they cannot be converted.
  */
 export async function reviewedAs(
   registry: ResourceRegistry,
@@ -39,8 +39,8 @@ export async function reviewedAs(
 }
 
 /**
- * Makes the object of a write (not null) what `changed` says in the group and version `of`; `complete` fills in
- * defaults. True when that made a difference. Throws StatusError 500 when it cannot be converted.
+ * Replaces the object of a write (not null) by `changed`, which has the group and version `of`; `complete` fills in
+ * defaults. Returns true if the object changed. Throws StatusError 500 if it cannot be converted.
  */
 export async function replaceObject(
   registry: ResourceRegistry,

@@ -5,7 +5,7 @@ import { type FieldError, invalid, invalidObject } from '../status-error.ts';
 import type { AdmissionPlugin } from './plugin.ts';
 import { expressionOf, typeProblem } from './policies/mutation.ts';
 
-/** Refuses webhook configurations and policies whose expressions cannot be compiled. */
+/** Refuses webhook configurations and policies with expressions that do not compile. */
 export function createExpressionCheck(
   requests: RequestPrograms,
   policies: RequestPrograms,
@@ -45,7 +45,7 @@ function conditionErrors(
 
 function policyErrors(programs: RequestPrograms, mutating: RequestPrograms, policy: ApiObject): FieldError[] {
   const variables = listAt(policy, 'spec', 'variables').map((variable) =>
-    // A variable that is refused itself is none to others.
+    // Other expressions cannot use a variable that is itself refused.
     textAt(variable, 'expression') === '' ? '' : textAt(variable, 'name'),
   );
   const hasParams = at(policy, 'spec', 'paramKind') !== undefined;
@@ -55,7 +55,7 @@ function policyErrors(programs: RequestPrograms, mutating: RequestPrograms, poli
       fields.flatMap((field) => expressionErrors(programs, item, field, `spec.${list}[${i}]`, { declared })),
     );
   const ofVariables = listAt(policy, 'spec', 'variables').flatMap((variable, i) =>
-    // A variable may use those before it.
+    // A variable may use the variables before it.
     expressionErrors(programs, variable, 'expression', `spec.variables[${i}]`, {
       declared: { variables: variables.slice(0, i), hasParams },
     }),
@@ -76,13 +76,13 @@ function policyErrors(programs: RequestPrograms, mutating: RequestPrograms, poli
   ];
 }
 
-/** What a policy declares besides the request's variables. */
+/** The names that a policy declares in addition to the request's variables. */
 interface Declared {
   readonly variables: readonly string[];
   readonly hasParams: boolean;
 }
 
-/** What an expression reads that its policy does not declare; null: nothing. */
+/** Returns the name that an expression reads and its policy does not declare; null if there is none. */
 function undeclared(expression: string, { variables, hasParams }: Declared): string | null {
   const code = expression.replace(/'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/g, '""');
   if (!hasParams && /(?<![\w.])params\b/.test(code)) return "undeclared reference to 'params'";

@@ -5,7 +5,9 @@ import type { ObjectView } from '../object-view.ts';
 import type { AdmissionPlugin } from './plugin.ts';
 import { admissionForbidden, joinReasons } from './refusal.ts';
 
-/** Gives containers the default resources of the namespace's LimitRanges, and refuses what lies outside their limits. */
+/**
+ * Sets the default resources of the namespace's LimitRanges on containers, and refuses resources outside their limits.
+ */
 export function createLimitRanger(view: ObjectView): AdmissionPlugin {
   const items = (namespace: string) =>
     view.list('limitranges', namespace).flatMap((range) => listAt(range, 'spec', 'limits'));
@@ -53,7 +55,7 @@ function setDefaults(pod: ApiObject, item: JsonObject): void {
     for (const container of listAt(pod['spec'], list)) {
       const resources = isObject(container['resources']) ? container['resources'] : {};
       const own = { limits: amountsAt(resources, 'limits'), requests: amountsAt(resources, 'requests') };
-      // A request that is left out equals the container's own limit, not the default request.
+      // An omitted request equals the container's own limit, not the default request.
       const merged = {
         limits: { ...limits, ...own.limits },
         requests: { ...requests, ...pick(own.limits, requests), ...own.requests },
@@ -81,7 +83,7 @@ function setDefaults(pod: ApiObject, item: JsonObject): void {
 const pick = (from: Amounts, names: Amounts): Amounts =>
   Object.fromEntries(Object.entries(from).filter(([name]) => names[name] !== undefined));
 
-/** As SetDefaults_LimitRangeItem: the default limit is the maximum where none is given. */
+/** As SetDefaults_LimitRangeItem: the default limit defaults to the maximum. */
 function defaultLimits(item: JsonObject): Amounts {
   return { ...amountsAt(item, 'max'), ...amountsAt(item, 'default') };
 }

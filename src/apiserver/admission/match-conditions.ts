@@ -5,10 +5,10 @@ import type { RequestPrograms } from '../cel/request-program.ts';
 import { type JsonObject, textAt } from '../object.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 
-/** Variables of match conditions and policies, besides those that a policy adds. */
+/** Variables of match conditions and policies, in addition to those that a policy declares. */
 export const REQUEST_VARIABLES = ['object', 'oldObject', 'request', 'authorizer'] as const;
 
-/** The values of `REQUEST_VARIABLES` for a write. */
+/** Returns the values of `REQUEST_VARIABLES` for a write. */
 export function requestVariables(
   attributes: AdmissionAttributes,
   authorizer: Authorizer,
@@ -50,8 +50,8 @@ export function requestVariables(
 }
 
 /**
- * Evaluates match conditions: all must be true. False as soon as one is false; throws CelError for the first that
- * failed when none is false.
+ * Evaluates match conditions: returns true if all are true, false if any is false. Throws CelError for the first that
+ * failed if none is false.
  */
 export async function conditionsHold(
   conditions: readonly JsonObject[],

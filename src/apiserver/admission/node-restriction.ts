@@ -10,8 +10,8 @@ const MIRROR = 'kubernetes.io/config.mirror';
 const LEASES = 'kube-node-lease';
 
 /**
- * Limits what the agent of a node writes: its own Node without taints and reserved labels, the pods bound to it, its
- * lease, and tokens of its pods (upstream's plugin/pkg/admission/noderestriction).
+ * Restricts the writes of a node's agent to its own Node (without taints and reserved labels), the pods bound to it,
+ * its lease and tokens of its pods (upstream's plugin/pkg/admission/noderestriction).
  */
 export function createNodeRestriction(view: ObjectView): AdmissionPlugin {
   const check = (attributes: AdmissionAttributes) => {
@@ -114,7 +114,7 @@ function checkNode(node: string, attributes: AdmissionAttributes, refuse: Refuse
   if (isObject(at(object, 'spec', 'configSource')) && operation === 'CREATE')
     throw refuse(`node ${quoted} is not allowed to create pods with a non-nil configSource`);
   if (operation === 'UPDATE') {
-    // A kubelet sets its taints when it registers, and never changes them.
+    // A kubelet sets its taints when it registers and never changes them.
     if (!equal(listAt(object, 'spec', 'taints'), listAt(oldObject, 'spec', 'taints')))
       throw refuse(`node ${quoted} is not allowed to modify taints`);
     if (!equal(object.metadata.ownerReferences ?? [], oldObject?.metadata.ownerReferences ?? []))
@@ -138,7 +138,7 @@ const OWN_LABELS = new Set([
 const OWN_DOMAINS = ['kubelet.kubernetes.io', 'node.kubernetes.io'];
 const RESERVED = /(^|\.)(kubernetes|k8s)\.io$/;
 
-/** Labels in Kubernetes' own domains are the cluster's, but for those that describe the node. */
+/** Labels in Kubernetes' own domains are reserved for the cluster, except those that describe the node. */
 function mayLabel(key: string): boolean {
   const slash = key.indexOf('/');
   if (slash < 0) return true;
@@ -163,7 +163,9 @@ function checkToken(view: ObjectView, node: string, attributes: AdmissionAttribu
     throw refuse('node requested token bound to a pod scheduled on a different node');
 }
 
-/** Leases by which the agents agree who announces a load-balancer address. */
+/**
+ * Reports whether the object is a lease by which the agents agree on the node that announces a load-balancer address.
+ */
 function isAnnouncement({ namespace, object, oldObject }: AdmissionAttributes): boolean {
   return (
     namespace === ANNOUNCEMENT_NAMESPACE &&

@@ -6,7 +6,7 @@ import { admissionForbidden } from './refusal.ts';
 const CLASSES = 'priorityclasses.scheduling.k8s.io';
 const PREEMPT = 'PreemptLowerPriority';
 
-/** Sets the priority of new pods by their class, and keeps the default class unique (upstream's Priority plugin). */
+/** Sets the priority of new pods from their class, and keeps the default class unique (upstream's Priority plugin). */
 export function createPriorityPlugin(view: ObjectView): AdmissionPlugin {
   return {
     name: 'Priority',
@@ -35,7 +35,10 @@ export function createPriorityPlugin(view: ObjectView): AdmissionPlugin {
   };
 }
 
-/** By its class, or by the default class, or 0. Throws StatusError 403 for an unknown class or another priority. */
+/**
+ * Sets the priority of the pod's class, of the default class, or 0. Throws StatusError 403 for an unknown class or a
+ * different priority.
+ */
 function setPriority(attributes: AdmissionAttributes, pod: ApiObject, view: ObjectView): void {
   const { spec } = pod;
   if (!isObject(spec)) return;
@@ -68,7 +71,7 @@ function setPriority(attributes: AdmissionAttributes, pod: ApiObject, view: Obje
   spec['preemptionPolicy'] = policy;
 }
 
-/** An update that does not name what admission has set leaves it. */
+/** An update that omits the values set by admission keeps them. */
 function keepPriority(pod: ApiObject, before: ApiObject): void {
   const [spec, old] = [pod['spec'], before['spec']];
   if (!isObject(spec) || !isObject(old)) return;

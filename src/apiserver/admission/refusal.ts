@@ -1,7 +1,7 @@
 import { StatusError } from '../status-error.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 
-/** The refusal of an admission plugin, in upstream's words (admission.NewForbidden). */
+/** Builds the refusal of an admission plugin in upstream's words (admission.NewForbidden). */
 export function admissionForbidden(attributes: AdmissionAttributes, message: string): StatusError {
   const { group, resource } = attributes.resource;
   const { metadata } = attributes.object ?? attributes.oldObject ?? {};
@@ -14,7 +14,7 @@ export function admissionForbidden(attributes: AdmissionAttributes, message: str
   });
 }
 
-/** Several reasons as one text, as k8s.io/apimachinery's aggregate errors: each once, in brackets. */
+/** Joins several reasons like k8s.io/apimachinery's aggregate errors: without duplicates, in brackets. */
 export function joinReasons(reasons: readonly string[]): string {
   const unique = [...new Set(reasons)];
   return unique.length === 1 ? (unique[0] ?? '') : `[${unique.join(', ')}]`;

@@ -1,22 +1,22 @@
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
 
-/** What one mutating plugin does with one write. */
+/** The calls of one mutating plugin for one write. */
 export interface MutatingRound {
-  /** Changes the object; true when that made a difference. */
+  /** Changes the object; resolves to true if the object changed. */
   first(): Promise<boolean>;
-  /** Looks at the object again after the others, where its configuration asks for that. */
+  /** Processes the object again after the other plugins, if its configuration requests that. */
   again(): Promise<void>;
 }
 
-/** A plugin that may have to look again at what it let pass, since others changed it later. */
+/** A plugin that may have to process a write again because others changed the object after it. */
 export interface ReinvokedPlugin {
   handles(attributes: AdmissionAttributes): boolean;
   begin(attributes: AdmissionAttributes): MutatingRound;
 }
 
 /**
- * Runs plugins in turn. When one of them has changed the object, `rerun` runs the server's own plugins again, and then
- * each of them once more, as upstream's reinvocation.
+ * Runs plugins in order. If one of them changes the object, runs `rerun` (the server's own plugins) and then each
+ * plugin once more, as upstream's reinvocation.
  */
 export function createReinvokedPlugins(
   plugins: readonly ReinvokedPlugin[],

@@ -6,13 +6,13 @@ import type { ObjectView } from '../object-view.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
 import { admissionForbidden } from './refusal.ts';
 
-/** Reads quotas and writes what is used of them. */
+/** Reads quotas and writes their usage. */
 export interface QuotaStore extends ObjectView {
   /** Replaces status.used of a quota. */
   setUsed(quota: ApiObject, used: Amounts): void;
 }
 
-/** What a write has reserved, until it is stored or given back. */
+/** The amounts that a write has reserved until it is stored or refused. */
 interface Reservation {
   readonly namespace: string;
   readonly name: string;
@@ -20,8 +20,8 @@ interface Reservation {
 }
 
 /**
- * Refuses writes that would exceed a ResourceQuota of their namespace, and counts the others in its status at once, so
- * that writes at the same time cannot exceed it together. Deletions are counted by the quota controller.
+ * Refuses writes that would exceed a ResourceQuota of their namespace, and adds all others to its status immediately,
+ * so that concurrent writes cannot exceed it together. The quota controller subtracts deletions.
  */
 export function createResourceQuota(store: QuotaStore): AdmissionPlugin {
   const reserved = new WeakMap<object, Reservation[]>();
@@ -41,7 +41,7 @@ export function createResourceQuota(store: QuotaStore): AdmissionPlugin {
         const delta = quotaDelta(attributes, object, quota);
         return delta ? [{ quota, delta }] : [];
       });
-      // All quotas are checked before any is counted: there is nothing to give back after a refusal.
+      // All quotas are checked before any is charged: a refusal has nothing to release.
       for (const { quota, delta } of found) checkQuota(attributes, quota, delta);
       if (dryRun) return;
       for (const { quota, delta } of found) {
@@ -63,7 +63,10 @@ export function createResourceQuota(store: QuotaStore): AdmissionPlugin {
   };
 }
 
-/** What a write adds to a quota's usage; null when it has nothing to do with the quota. Throws StatusError 403. */
+/**
+ * Returns the amounts that a write adds to a quota's usage; null if the quota does not apply to it. Throws StatusError
+ * 403.
+ */
 function quotaDelta(attributes: AdmissionAttributes, object: ApiObject, quota: ApiObject): Amounts | null {
   const { group, resource } = attributes.resource;
   if (!scopesOf(quota).every((scope) => matchesScope(group, resource, object, scope))) return null;
@@ -80,7 +83,7 @@ function quotaDelta(attributes: AdmissionAttributes, object: ApiObject, quota: A
       ? limited(usageOf(group, resource, oldObject))
       : {};
   const delta = subtractAmounts(usage, before);
-  // Less is counted by the controller, when it has happened.
+  // The controller counts decreases after they have happened.
   const more = Object.entries(delta).filter(([, amount]) => nano(amount) > 0n);
   return more.length > 0 ? Object.fromEntries(more) : null;
 }
@@ -101,7 +104,7 @@ function checkQuota(attributes: AdmissionAttributes, quota: ApiObject, delta: Am
 
 const POD_RESOURCES = ['cpu', 'memory', 'requests.cpu', 'requests.memory', 'limits.cpu', 'limits.memory'];
 
-/** A quota of compute resources demands that every container says how much it takes. */
+/** A quota of compute resources requires every container to specify them. */
 function checkRequired(
   attributes: AdmissionAttributes,
   pod: ApiObject,

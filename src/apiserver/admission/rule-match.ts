@@ -4,14 +4,16 @@ import type { ObjectView } from '../object-view.ts';
 import type { ResourceRegistry } from '../routes/resource-registry.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 
-/** A resource of the API as rules name it. */
+/** A resource of the API as named in rules. */
 export interface GroupVersionResource {
   readonly group: string;
   readonly version: string;
   readonly resource: string;
 }
 
-/** Configuration of admission itself: no webhook and no policy applies to it, so that it can always be repaired. */
+/**
+ * The configuration of admission itself: webhooks and policies do not apply to it, so that it can always be repaired.
+ */
 const EXEMPT = new Set([
   'mutatingwebhookconfigurations',
   'validatingwebhookconfigurations',
@@ -28,7 +30,9 @@ export function isExempt({ resource }: AdmissionAttributes): boolean {
 const texts = (value: unknown): string[] => (Array.isArray(value) ? value.map(String) : []);
 const has = (list: readonly string[], wanted: string) => list.includes('*') || list.includes(wanted);
 
-/** Tells whether a rule (admissionregistration.k8s.io/v1 RuleWithOperations) names the operation and the resource. */
+/**
+ * Reports whether a rule (admissionregistration.k8s.io/v1 RuleWithOperations) matches the operation and the resource.
+ */
 export function ruleMatches(
   rule: JsonObject,
   { operation, subresource, namespace }: AdmissionAttributes,
@@ -46,7 +50,10 @@ export function ruleMatches(
   );
 }
 
-/** Patterns are "pods", "pods/status", and either part may be a star; a star alone stands for no subresource. */
+/**
+ * Matches patterns such as "pods" and "pods/status", where either part may be "*"; "*" alone does not match
+ * subresources.
+ */
 function resourceMatches(pattern: string, resource: string, subresource: string): boolean {
   const [wanted = '', sub = ''] = pattern.split('/');
   if (wanted !== '*' && wanted !== resource) return false;
@@ -54,8 +61,8 @@ function resourceMatches(pattern: string, resource: string, subresource: string)
 }
 
 /**
- * Finds the resource by which a list of rules matches: the request's own, or (matchPolicy Equivalent) another group
- * or version under which the same objects are served. Null: none.
+ * Finds the resource by which a list of rules matches: that of the request or (matchPolicy Equivalent) another group or
+ * version that serves the same objects. Returns null if there is none.
  */
 export function matchingResource(
   rules: readonly JsonObject[],
@@ -86,7 +93,7 @@ function equivalents(own: GroupVersionResource, registry: ResourceRegistry): Gro
     .map(({ kind }) => ({ group: kind.group, version: kind.version, resource: kind.plural }));
 }
 
-/** Tells whether the namespace of a request has the labels; requests for cluster-wide objects always match. */
+/** Reports whether the namespace of a request has the labels; requests for cluster-wide objects always match. */
 export function namespaceMatches(
   selector: unknown,
   attributes: AdmissionAttributes,
@@ -102,13 +109,13 @@ export function namespaceMatches(
   return selectorMatches(selector, view.get('namespaces', `/${namespace}`)?.metadata.labels ?? {});
 }
 
-/** Tells whether the object, as it will be or as it was, has the labels. */
+/** Reports whether the new or the old object has the labels. */
 export function objectMatches(selector: unknown, { object, oldObject }: AdmissionAttributes): boolean {
   if (!isObject(selector) || Object.keys(selector).length === 0) return true;
   return [object, oldObject].some((one) => one !== null && selectorMatches(selector, labelsOf(one)));
 }
 
-/** Options of a connection (PodExecOptions) have no metadata to speak of. */
+/** Options of a connection (PodExecOptions) have no labels. */
 const labelsOf = (object: ApiObject): Readonly<Record<string, string>> =>
   (object.metadata as ApiObject['metadata'] | undefined)?.labels ?? {};
 

@@ -1,6 +1,6 @@
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
 
-/** Runs the mutating part of every plugin, in their order. */
+/** Runs the mutating part of every plugin, in order. */
 export async function mutate(
   plugins: readonly AdmissionPlugin[],
   attributes: AdmissionAttributes,
@@ -10,7 +10,7 @@ export async function mutate(
   }
 }
 
-/** Runs the validating part of every plugin, in their order. */
+/** Runs the validating part of every plugin, in order. */
 export async function validate(
   plugins: readonly AdmissionPlugin[],
   attributes: AdmissionAttributes,
@@ -20,7 +20,7 @@ export async function validate(
   }
 }
 
-/** Tells the plugins that a validated write was not stored. */
+/** Notifies the plugins that a validated write was not stored. */
 export function release(plugins: readonly AdmissionPlugin[], attributes: AdmissionAttributes): void {
   for (const plugin of plugins) if (plugin.release && plugin.handles(attributes)) plugin.release(attributes);
 }

@@ -3,7 +3,9 @@ import type { ObjectView } from '../object-view.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
 import { admissionForbidden } from './refusal.ts';
 
-/** Gives new pods the overhead and the scheduling constraints of their RuntimeClass (upstream's RuntimeClass plugin). */
+/**
+ * Adds the overhead and the scheduling constraints of their RuntimeClass to new pods (upstream's RuntimeClass plugin).
+ */
 export function createRuntimeClassPlugin(view: ObjectView): AdmissionPlugin {
   const classOf = (attributes: AdmissionAttributes, pod: ApiObject): ApiObject | null => {
     const name = textAt(pod, 'spec', 'runtimeClassName');

@@ -9,11 +9,17 @@ const TOKEN_PATH = '/var/run/secrets/kubernetes.io/serviceaccount';
 const TOKEN_SECONDS = 3607;
 const MIRROR = 'kubernetes.io/config.mirror';
 const ENFORCE_SECRETS = 'kubernetes.io/enforce-mountable-secrets';
-/** The controller makes a namespace's default account; a pod that comes sooner waits this long, in steps. */
+/**
+ * The controller creates a namespace's default account; a pod that is created earlier waits for at most this number of
+ * steps.
+ */
 const WAIT_STEPS = 20;
 const WAIT_STEP_MS = 100;
 
-/** Gives new pods their service account, its pull secrets and its token as files (upstream's ServiceAccount plugin). */
+/**
+ * Sets the service account of new pods, with its pull secrets and its token as files (upstream's ServiceAccount
+ * plugin).
+ */
 export function createServiceAccountPlugin(
   view: ObjectView,
   clock: Clock,
@@ -53,7 +59,10 @@ export function createServiceAccountPlugin(
   };
 }
 
-/** Mirror pods show what a node runs by itself: they may not use what only the API server grants. */
+/**
+ * Mirror pods represent pods that a node runs from its own files: they must not use objects that only the API server
+ * grants.
+ */
 function checkMirror(attributes: AdmissionAttributes, pod: ApiObject, spec: JsonObject): void {
   const refuse = (what: string) => admissionForbidden(attributes, `a mirror pod may not reference ${what}`);
   if (textAt(spec, 'serviceAccountName') !== '') throw refuse('service accounts');

@@ -3,7 +3,7 @@ import type { AdmissionPlugin } from './plugin.ts';
 
 const NOT_READY = 'node.kubernetes.io/not-ready';
 
-/** Keeps pods from new nodes until the node controller has seen them ready (upstream's TaintNodesByCondition). */
+/** Taints new nodes until the node controller has seen them ready (upstream's TaintNodesByCondition). */
 export const taintNewNodes: AdmissionPlugin = {
   name: 'TaintNodesByCondition',
   handles: ({ operation, resource, subresource }) =>

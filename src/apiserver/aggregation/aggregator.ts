@@ -24,25 +24,25 @@ export interface AggregatorOptions {
   readonly logger: Logger;
 }
 
-/** A group and version of another server, as discovery shows it. */
+/** A group and version of an aggregated server, as shown in discovery. */
 export interface RemoteVersion {
   readonly group: string;
   readonly version: string;
   readonly groupPriority: number;
   readonly versionPriority: number;
   readonly isAvailable: boolean;
-  /** meta/v1 APIResources as that server lists them. */
+  /** meta/v1 APIResources as listed by that server. */
   readonly resources: readonly JsonObject[];
 }
 
-/** Other API servers behind this one (apiregistration.k8s.io). */
+/** Other API servers that are served through this one (apiregistration.k8s.io). */
 export interface Aggregator {
-  /** Passes a request for a group and version of another server on to it; null: this server answers. */
+  /** Forwards a request for a group and version of another server; null: this server handles it. */
   handle(context: RequestContext): Promise<OutgoingResponse | null>;
   versions(): readonly RemoteVersion[];
-  /** The OpenAPI v3 paths of the servers that are available. Those that do not answer are left out. */
+  /** Returns the OpenAPI v3 paths of the available servers. Servers that do not answer are omitted. */
   openapiPaths(): Promise<Readonly<Record<string, unknown>>>;
-  /** The OpenAPI v3 document of a path in `openapiPaths`; null where its server does not answer. */
+  /** Returns the OpenAPI v3 document of a path in `openapiPaths`; null if its server does not answer. */
   openapiDocument(path: string): Promise<JsonObject | null>;
   close(): void;
 }
@@ -50,7 +50,7 @@ export interface Aggregator {
 const CHECK_USER: User = { name: 'system:kube-aggregator', groups: ['system:masters'] };
 const CHECK_MS = 5000;
 const RECHECK_MS = 30_000;
-/** Changes come in bursts; the next check comes this long after the first of them. */
+/** Changes come in bursts; the next check starts this long after the first of them. */
 const SETTLE_MS = 50;
 const FOLLOWED = [API_SERVICE_KIND.collection, 'services', 'endpointslices.discovery.k8s.io'];
 
@@ -96,12 +96,12 @@ export function createAggregator(options: AggregatorOptions): Aggregator {
     try {
       setCondition(api.name, result);
     } catch (error) {
-      // It was deleted or changed meanwhile: the change brings the next check.
+      // The object was deleted or changed concurrently: that change triggers the next check.
       if (!(error instanceof StatusError)) throw error;
     }
   }
 
-  /** Why an API is or is not available (upstream's remote AvailableConditionController). */
+  /** Returns whether an API is available, and why (upstream's remote AvailableConditionController). */
   async function condition(api: RemoteApi): Promise<{ status: string; reason: string; message: string }> {
     const { namespace, name, port } = api.service;
     const no = (reason: string, message: string) => ({ status: 'False', reason, message });
@@ -197,7 +197,7 @@ export function createAggregator(options: AggregatorOptions): Aggregator {
     if (isClosed) return;
     read();
     if (apis.size === 0) return;
-    // A check that is due later comes now.
+    // Replaces a check that is scheduled for later.
     cancelCheck?.();
     cancelCheck = clock.after(SETTLE_MS, runCheck);
   };

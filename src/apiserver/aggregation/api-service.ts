@@ -13,19 +13,19 @@ export interface ServiceReference {
   readonly port: number;
 }
 
-/** An APIService whose group and version another server answers. */
+/** An APIService whose group and version are served by another server. */
 export interface RemoteApi {
   /** "v1.example.com" */
   readonly name: string;
   readonly group: string;
   readonly version: string;
   readonly service: ServiceReference;
-  /** PEM; null: the server's certificate is not checked, which its owner asked for. */
+  /** PEM; null: the server's certificate is not verified (insecureSkipTLSVerify). */
   readonly authority: string | null;
   readonly isAvailable: boolean;
 }
 
-/** Null for an APIService that this server answers itself. */
+/** Returns null for an APIService that this server serves itself. */
 export function remoteApi(object: ApiObject): RemoteApi | null {
   const service = at(object, 'spec', 'service');
   if (!isObject(service)) return null;
@@ -64,7 +64,7 @@ const printer: Printer = {
   },
 };
 
-/** Checks an APIService as upstream's ValidateAPIService. */
+/** Validates an APIService like upstream's ValidateAPIService. */
 function validate(object: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const [group, version] = [textAt(object, 'spec', 'group'), textAt(object, 'spec', 'version')];
@@ -121,7 +121,7 @@ function validate(object: ApiObject): FieldError[] {
   return errors;
 }
 
-/** The kind whose objects say which server answers a group and version. */
+/** The kind whose objects name the server of each group and version. */
 export const API_SERVICE_KIND = defineKind('apiregistration.k8s.io/v1', 'APIService', 'apiservices', {
   namespaced: false,
   categories: ['api-extensions'],

@@ -7,14 +7,15 @@ import { API_SERVICE_KIND, remoteApi } from './api-service.ts';
 import { groupPriority, isBuiltinGroup } from './group-priorities.ts';
 
 const AUTOMANAGED = 'kube-aggregator.kubernetes.io/automanaged';
-/** Where several versions of a group are served, the first has this priority and each next one less. */
+/** Priority of the first version of a group; each following version has one less. */
 const FIRST_VERSION = 100;
-/** Answered here, but not by upstream's API server: another server may take it over. */
+/** Served here, but not by upstream's API server: another server may take it over. */
 const NOT_REGISTERED = ['metrics.k8s.io'];
 
 /**
- * Keeps an APIService for every group and version that this server answers itself (upstream's autoregister controller).
- * One that names a Service is its owner's and stays as it is. The result ends it.
+ * Maintains an APIService for every group and version that this server serves itself (upstream's autoregister
+ * controller). An APIService that names a Service belongs to its owner and is not changed. Returns a function that ends
+ * it.
  */
 export function registerOwnApis(options: {
   readonly store: Store;

@@ -7,21 +7,27 @@ import type { Store } from '../store.ts';
 const NAME = 'extension-apiserver-authentication';
 const CLIENT = 'front-proxy-client';
 
-/** The certificate by which aggregated servers know this one, and the authority that signed it. PEM. */
+/** The certificate that identifies this server to aggregated servers, and the authority that signed it. PEM. */
 export interface FrontProxy {
   readonly cert: string;
   readonly key: string;
   readonly authority: string;
 }
 
-/** Makes a front proxy's identity. It lasts as long as the process: other servers read its authority from a ConfigMap. */
+/**
+ * Creates a front proxy's identity. It is valid for the lifetime of the process: other servers read its authority from
+ * a ConfigMap.
+ */
 export function createFrontProxy(now: Date): FrontProxy {
   const authority = createAuthority('front-proxy-ca', now);
   const { cert, key } = authority.issue({ commonName: CLIENT, names: [], usage: 'client' });
   return { cert, key, authority: authority.cert };
 }
 
-/** Writes down, where every API server looks, which client certificates are users' and which the front proxy's. */
+/**
+ * Publishes, in the ConfigMap that every API server reads, the authorities of the users' client certificates and of the
+ * front proxy's.
+ */
 export function publishFrontProxy(
   store: Store,
   resources: ResourceStore,

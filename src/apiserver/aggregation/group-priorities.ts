@@ -1,4 +1,4 @@
-/** Priorities of upstream's own groups (pkg/controlplane/apiserver/aggregator.go): clients prefer the higher. */
+/** Priorities of upstream's own groups (pkg/controlplane/apiserver/aggregator.go): clients prefer higher ones. */
 const GROUPS: Readonly<Record<string, number>> = {
   '': 18_000,
   'apiregistration.k8s.io': 18_000,
@@ -22,10 +22,10 @@ const GROUPS: Readonly<Record<string, number>> = {
   'resource.k8s.io': 15_900,
   'flowcontrol.apiserver.k8s.io': 15_800,
 };
-/** Of the groups of custom resources. */
+/** Priority of the groups of custom resources. */
 const CUSTOM_GROUP = 1000;
 
-/** Upstream's priority of a group that this server answers. */
+/** Returns upstream's priority of a group that this server serves. */
 export const groupPriority = (group: string): number => GROUPS[group] ?? CUSTOM_GROUP;
 
 export const isBuiltinGroup = (group: string): boolean => Object.hasOwn(GROUPS, group);

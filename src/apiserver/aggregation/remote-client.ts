@@ -6,26 +6,26 @@ import type { RemoteApi } from './api-service.ts';
 
 export interface RemoteRequest {
   readonly method: string;
-  /** With its query. */
+  /** Path with its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Whom the other server takes for the user. */
+  /** The user as whom the other server handles the request. */
   readonly user: User;
 }
 
 /** Opens requests to aggregated API servers, as their front proxy. */
 export interface RemoteClient {
-  /** The caller writes the body and ends it. Throws Error when the Service has no address to ask. */
+  /** Opens a request; the caller writes the body and ends it. Throws Error if the Service has no usable address. */
   open(api: RemoteApi, request: RemoteRequest): ReturnType<typeof httpsRequest>;
-  /** GET as JSON. Throws Error with the reason. */
+  /** Sends a GET and parses the JSON response. Throws Error with the reason. */
   read(api: RemoteApi, path: string, user: User, timeoutMs: number): Promise<unknown>;
   close(): void;
 }
 
-/** Longer discovery answers are refused. */
+/** Longer discovery responses are refused. */
 const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
 
-/** `identity`: the certificate by which other servers know this front proxy. PEM. */
+/** Creates the client. `identity`: the certificate that identifies this front proxy to other servers. PEM. */
 export function createRemoteClient(
   resolve: ServiceResolver,
   identity: { readonly cert: string; readonly key: string },
@@ -76,7 +76,7 @@ export function createRemoteClient(
   };
 }
 
-/** The user as a front proxy names it (extension-apiserver-authentication says under which headers). */
+/** Returns the headers in which a front proxy names the user (extension-apiserver-authentication lists their names). */
 function userHeaders({ name, uid, groups, extra = {} }: User): Record<string, string | string[]> {
   return {
     'x-remote-user': name,

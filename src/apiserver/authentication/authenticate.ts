@@ -1,8 +1,8 @@
 import { ANONYMOUS, type Authenticator, type RequestCredentials, type User } from './authenticator.ts';
 
 /**
- * Asks the authenticators in their order; the first user wins. A request without credentials is the anonymous user's;
- * what that user may do, the authorizer decides. Throws StatusError 401 for credentials that are not valid.
+ * Calls the authenticators in order; the first user wins. A request without credentials belongs to the anonymous user,
+ * whose rights the authorizer decides. Throws StatusError 401 for invalid credentials.
  */
 export async function authenticate(
   authenticators: readonly Authenticator[],

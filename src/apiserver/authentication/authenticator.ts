@@ -1,6 +1,6 @@
 import type { AuthorizationAttributes } from '../authorization/authorizer.ts';
 
-/** An authenticated user, as authentication.k8s.io/v1 UserInfo has it. */
+/** An authenticated user, as authentication.k8s.io/v1 UserInfo. */
 export interface User {
   readonly name: string;
   readonly uid?: string;
@@ -8,7 +8,7 @@ export interface User {
   readonly extra?: Readonly<Record<string, readonly string[]>>;
 }
 
-/** The subject of a client certificate that an authority of this server has signed. */
+/** The subject of a client certificate signed by an authority of this server. */
 export interface ClientCertificate {
   readonly commonName: string;
   readonly organizations: readonly string[];
@@ -16,17 +16,17 @@ export interface ClientCertificate {
   readonly fingerprint: string;
 }
 
-/** What a request shows of its sender. */
+/** The credentials in a request. */
 export interface RequestCredentials {
   /** Names in lower case. */
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** Null without a certificate, or with one of another authority. */
+  /** Null without a certificate, or with a certificate of another authority. */
   readonly certificate: ClientCertificate | null;
 }
 
 /**
- * Recognises one kind of credentials. Null: these credentials are not of this kind, the next authenticator is asked.
- * Throws StatusError 401 for credentials of its kind that are not valid.
+ * Recognises one kind of credentials. Returns null for credentials of other kinds: the next authenticator is called.
+ * Throws StatusError 401 for invalid credentials of its kind.
  */
 export interface Authenticator {
   authenticate(credentials: RequestCredentials): User | null | Promise<User | null>;
@@ -36,8 +36,8 @@ export const ANONYMOUS: User = { name: 'system:anonymous', groups: ['system:unau
 export const AUTHENTICATED_GROUP = 'system:authenticated';
 
 /**
- * Changes the user that a request acts as (`Impersonate-User`, `--as`). `request`: what the request is about. Throws
- * StatusError 403 where that is not allowed, 400 for headers that name no user.
+ * Replaces the user of a request that impersonates another (`Impersonate-User`, `--as`). `request`: the attributes of
+ * the request. Throws StatusError 403 if that is not allowed, 400 for headers that do not name a user.
  */
 export interface Impersonator {
   impersonate(

@@ -11,7 +11,7 @@ const NODE = /^system:node:(.+)$/;
 
 type Headers = Readonly<Record<string, string | undefined>>;
 
-/** Whom a request asks to act as. */
+/** The user that a request impersonates. */
 interface Wanted {
   readonly name: string;
   readonly uid: string;
@@ -20,8 +20,9 @@ interface Wanted {
 }
 
 /**
- * Lets users act as others: with the verb `impersonate` on the user, its groups, uid and extra fields; or, narrower,
- * with `impersonate:MODE` on the user and `impersonate-on:MODE:VERB` on what the request is about (KEP-5284).
+ * Lets users impersonate others: with the verb `impersonate` on the user, its groups, uid and extra fields; or,
+ * constrained, with `impersonate:MODE` on the user and `impersonate-on:MODE:VERB` on the resource of the request
+ * (KEP-5284).
  */
 export function createImpersonator(authorizer: Authorizer): Impersonator {
   return {
@@ -40,7 +41,10 @@ export function createImpersonator(authorizer: Authorizer): Impersonator {
   };
 }
 
-/** Null: the request does not ask for impersonation. Throws StatusError 400 for groups, uid or extra without a user. */
+/**
+ * Returns null if the request does not impersonate a user. Throws StatusError 400 for groups, uid or extra without a
+ * user.
+ */
 function readHeaders(headers: Headers): Wanted | null {
   const extra: Record<string, string[]> = {};
   for (const [header, value] of Object.entries(headers)) {
@@ -55,7 +59,7 @@ function readHeaders(headers: Headers): Wanted | null {
   throw badRequest(`requested ${goUser({ name, uid, groups, extra })} without impersonating a user name`);
 }
 
-/** Values of a header that may be repeated: Node joins them with a comma and a space. */
+/** Splits the values of a repeatable header: Node joins them with a comma and a space. */
 const values = (header: string | undefined): string[] =>
   header === undefined || header === '' ? [] : header.split(', ');
 
@@ -63,12 +67,12 @@ function decoded(key: string): string {
   try {
     return decodeURIComponent(key);
   } catch {
-    // As upstream: a key that is not escaped properly is taken as it is.
+    // As upstream: a key that is not escaped properly is used unchanged.
     return key;
   }
 }
 
-/** The user in the notation of Go, which upstream's refusal has. */
+/** Formats the user in Go's notation, as in upstream's refusal. */
 function goUser({ name, uid, groups, extra }: Wanted): string {
   const list = (items: readonly string[]) =>
     `[]string{${items.map((item) => JSON.stringify(item)).join(', ')}}`;
@@ -96,7 +100,7 @@ const check = (user: User, verb: string, subject: Subject): AuthorizationAttribu
   path: '',
 });
 
-/** What must be allowed to impersonate a user, its groups, uid and extra fields. */
+/** Returns the subjects that the user must be allowed to impersonate: the user, its groups, uid and extra fields. */
 function subjects(wanted: Wanted, apiGroup: string): Subject[] {
   const plain = (resource: string, name: string, group = apiGroup): Subject => ({
     apiGroup: group,
@@ -121,7 +125,9 @@ function subjects(wanted: Wanted, apiGroup: string): Subject[] {
 const legacyChecks = (user: User, wanted: Wanted) =>
   subjects(wanted, '').map((subject) => check(user, 'impersonate', subject));
 
-/** Null: nodes and service accounts with groups, uid or extra fields are only impersonated by the verb `impersonate`. */
+/**
+ * Returns null for nodes and service accounts with groups, uid or extra fields: these require the verb `impersonate`.
+ */
 function constrainedChecks(
   user: User,
   wanted: Wanted,

@@ -2,7 +2,7 @@ import type { TokenIssuer } from '../service-account-tokens.ts';
 import { StatusError } from '../status-error.ts';
 import type { Authenticator } from './authenticator.ts';
 
-/** Recognises the service-account tokens of this server. A bearer token that is not valid is refused with 401. */
+/** Recognises the service-account tokens of this server. Refuses an invalid bearer token with 401. */
 export function createTokenAuthenticator(tokens: TokenIssuer): Authenticator {
   return {
     authenticate({ headers }) {

@@ -5,13 +5,13 @@ import { SERVICE_ACCOUNT_SECRET } from '../service-account-tokens.ts';
 const ACCOUNT_NAME = 'kubernetes.io/service-account.name';
 const ACCOUNT_UID = 'kubernetes.io/service-account.uid';
 
-/** Reads, writes and follows stored objects. */
+/** Reads, writes and watches stored objects. */
 export interface SecretStore {
   get(collection: string, key: string): ApiObject | undefined;
   list(collection: string): readonly ApiObject[];
   update(secret: ApiObject): void;
   remove(secret: ApiObject): void;
-  /** Calls the listener with every later change; the result ends it. */
+  /** Calls the listener with every later change. Returns a function that ends it. */
   listen(
     collection: string,
     listener: (before: ApiObject | null, after: ApiObject | null) => void,
@@ -21,7 +21,7 @@ export interface SecretStore {
 /**
  * Fills Secrets of type kubernetes.io/service-account-token with a token, the namespace and the authority's
  * certificate, and removes them with their service account (upstream's tokens controller). `later` runs a task after
- * the change that caused it. Ends by the result.
+ * the change that caused it. Returns a function that ends it.
  */
 export function fillTokenSecrets(
   store: SecretStore,
@@ -57,7 +57,7 @@ export function fillTokenSecrets(
   const ends = [
     store.listen('secrets', (_before, after) => check(after)),
     store.listen('serviceaccounts', (before, after) => {
-      // Updates of an account change nothing here.
+      // Updates of an account do not affect its secrets.
       if (before === null || after === null) ofAccount(after ?? before);
     }),
   ];
@@ -66,7 +66,7 @@ export function fillTokenSecrets(
   };
 }
 
-/** The account that a secret belongs to; undefined when it is gone, or another one has its name now. */
+/** Returns the account that a secret belongs to; undefined if the account is gone or another one has its name now. */
 function accountOf(store: SecretStore, secret: ApiObject): ApiObject | undefined {
   const { namespace = '', annotations } = secret.metadata;
   const account = store.get('serviceaccounts', `${namespace}/${annotations?.[ACCOUNT_NAME] ?? ''}`);
@@ -74,7 +74,7 @@ function accountOf(store: SecretStore, secret: ApiObject): ApiObject | undefined
   return uid !== undefined && uid !== '' && account?.metadata.uid !== uid ? undefined : account;
 }
 
-/** The secret with what it lacks; null when it lacks nothing. */
+/** Returns the secret with its missing data filled in; null if it is complete. */
 function withToken(
   secret: ApiObject,
   account: ApiObject,

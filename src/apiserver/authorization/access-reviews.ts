@@ -5,7 +5,10 @@ import type { AuthorizationAttributes, Authorizer } from './authorizer.ts';
 
 const GROUP = 'authorization.k8s.io';
 
-/** The status of a SelfSubjectAccessReview: whether the sender may do what `spec` describes. Throws StatusError 422. */
+/**
+ * Returns the status of a SelfSubjectAccessReview: whether the client may do what `spec` describes. Throws StatusError
+ * 422.
+ */
 export async function selfAccessStatus(
   authorizer: Authorizer,
   user: User,
@@ -15,7 +18,9 @@ export async function selfAccessStatus(
   return status(authorizer, attributesOf(spec, user));
 }
 
-/** The status of a SubjectAccessReview, or of a LocalSubjectAccessReview in `namespace`. Throws StatusError 422. */
+/**
+ * Returns the status of a SubjectAccessReview, or of a LocalSubjectAccessReview in `namespace`. Throws StatusError 422.
+ */
 export async function subjectAccessStatus(
   authorizer: Authorizer,
   spec: JsonObject,
@@ -41,7 +46,10 @@ export async function subjectAccessStatus(
   return status(authorizer, attributesOf(spec, user));
 }
 
-/** Throws 422 where the spec names not exactly one of a resource and a path, no subject, or another namespace. */
+/**
+ * Throws StatusError 422 unless the spec names a resource or a path (exactly one of them), a subject, and the review's
+ * namespace.
+ */
 function checkSpec(spec: JsonObject, subject: boolean, namespace: string | null): void {
   const errors: FieldError[] = [];
   const resource = at(spec, 'resourceAttributes');
@@ -73,7 +81,7 @@ function checkSpec(spec: JsonObject, subject: boolean, namespace: string | null)
   if (errors.length === 0) return;
   const texts = errors.map((error) => `${error.field}: ${error.message}`);
   const list = texts.length === 1 ? texts[0] : `[${texts.join(', ')}]`;
-  // Upstream leaves the kind out of this message.
+  // Upstream omits the kind from this message.
   throw new StatusError(422, 'Invalid', `.${GROUP} "" is invalid: ${list}`, { group: GROUP, causes: errors });
 }
 
@@ -97,7 +105,7 @@ function attributesOf(spec: JsonObject, user: User): AuthorizationAttributes {
   };
 }
 
-/** A selector of an access review as the text that a request would carry. */
+/** Formats a selector of an access review as the query parameter of a request. */
 function selectorText(selector: JsonObject): string {
   const raw = textAt(selector, 'rawSelector');
   if (raw !== '') return raw;

@@ -1,6 +1,6 @@
 import type { User } from '../authentication/authenticator.ts';
 
-/** The facts about a request that decide whether it is allowed, as k8s.io/apiserver authorizer.Attributes. */
+/** The facts about a request that determine whether it is allowed, as k8s.io/apiserver authorizer.Attributes. */
 export interface AuthorizationAttributes {
   readonly user: User;
   /** "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"; for paths: the method in lower case. */
@@ -20,7 +20,7 @@ export interface AuthorizationAttributes {
 export interface Decision {
   readonly verdict: 'allow' | 'deny' | 'noOpinion';
   readonly reason: string;
-  /** What could not be evaluated (a role that does not exist, for example). */
+  /** Roles that could not be evaluated (because they do not exist, for example). */
   readonly error?: string;
 }
 
@@ -44,14 +44,14 @@ export interface Rules {
 
 export interface Authorizer {
   authorize(attributes: AuthorizationAttributes): Decision | Promise<Decision>;
-  /** What a user may do in a namespace, for `kubectl auth can-i --list`. */
+  /** Returns the rights of a user in a namespace, for `kubectl auth can-i --list`. */
   rulesFor(user: User, namespace: string): Rules | Promise<Rules>;
 }
 
-/** Paths that everybody may read: whether the server is well. */
+/** Paths that every client may read: the health of the server. */
 const OPEN_PATHS = /^\/(healthz|livez|readyz)(\/|$)/;
 
-/** Allows authenticated users everything, and everybody the health of the server. */
+/** Allows authenticated users everything, and all others the health of the server. */
 export function createAlwaysAllow(): Authorizer {
   return {
     authorize(attributes) {
@@ -68,7 +68,7 @@ export function createAlwaysAllow(): Authorizer {
   };
 }
 
-/** Asks authorizers in their order: the first that allows or denies decides (k8s.io/apiserver union authorizer). */
+/** Calls authorizers in order: the first that allows or denies decides (k8s.io/apiserver union authorizer). */
 export function unionAuthorizer(authorizers: readonly Authorizer[]): Authorizer {
   return {
     async authorize(attributes) {

@@ -5,12 +5,15 @@ import { CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES } from './ge
 import { type PolicyRule, ruleObject, rulesOf, uncovered } from './policy-rule.ts';
 import { COLLECTIONS, RBAC_GROUP } from './rbac.ts';
 
-/** A role in the form of the generated file. A rule is "VERBS GROUPS RESOURCES [NAMES]" or "VERBS PATHS", lists by commas. */
+/**
+ * A role in the form of the generated file. A rule is "VERBS GROUPS RESOURCES [NAMES]" or "VERBS PATHS"; lists are
+ * separated by commas.
+ */
 export interface BootstrapRole {
   readonly name: string;
   readonly namespace?: string;
   readonly labels?: Readonly<Record<string, string>>;
-  /** The labels of the roles whose rules it takes over, one set for each selector. */
+  /** The labels of the roles whose rules are aggregated, one set for each selector. */
   readonly aggregates?: readonly Readonly<Record<string, string>>[];
   readonly rules: readonly string[];
 }
@@ -25,7 +28,10 @@ export interface BootstrapBinding {
   readonly subjects: readonly string[];
 }
 
-/** Rights of a node's agent beyond those of a kubelet: it also does the work of kube-proxy, CNI plugin, DNS and announcer. */
+/**
+ * Rights of a node's agent in addition to those of a kubelet: it also does the work of kube-proxy, CNI plugin, DNS and
+ * announcer.
+ */
 export const AGENT_ROLE: BootstrapRole = {
   name: 'fairlead:node-agent',
   rules: [
@@ -34,7 +40,7 @@ export const AGENT_ROLE: BootstrapRole = {
     'get,list,watch networking.k8s.io networkpolicies,servicecidrs',
   ],
 };
-/** Which node announces a load-balancer address is agreed on by leases; NodeRestriction keeps agents from others. */
+/** Leases determine the node that announces a load-balancer address; NodeRestriction keeps agents from other leases. */
 const ANNOUNCER_ROLE: BootstrapRole = {
   name: 'fairlead:load-balancer-announcer',
   namespace: ANNOUNCEMENT_NAMESPACE,
@@ -59,7 +65,7 @@ const BOOTSTRAP_LABELS = { 'kubernetes.io/bootstrapping': 'rbac-defaults' };
 const list = (text: string | undefined): string[] =>
   (text ?? '').split(',').map((word) => (word === '""' ? '' : word));
 
-/** Reads a rule of the generated file. */
+/** Parses a rule of the generated file. */
 export function parseRule(text: string): PolicyRule {
   const [verbs, second, resources, names] = text.split(' ');
   const none = { apiGroups: [], resources: [], resourceNames: [], nonResourceURLs: [] };
@@ -120,8 +126,9 @@ export interface PolicyWriter {
 }
 
 /**
- * Brings the default roles and bindings to at least their default state, as kube-apiserver does at its start: what is
- * missing is added, what was added by hand stays, and an object with the annotation autoupdate "false" is left alone.
+ * Restores the default roles and bindings to at least their default state, as kube-apiserver does when it starts:
+ * missing rules and subjects are added, others are kept, and an object with the annotation autoupdate "false" is not
+ * changed.
  */
 export function reconcileBootstrapPolicy(policy: PolicyWriter): void {
   const roles = [
@@ -159,7 +166,7 @@ function reconcile(
   if (existing.metadata.annotations?.[AUTO_UPDATE] === 'false') return;
   const next = merged(existing, wanted);
   if (next === null) {
-    // The role of a binding cannot be changed: it is recreated.
+    // The role of a binding is immutable: the binding is recreated.
     policy.delete(collection, key);
     policy.create(collection, wanted);
   } else if (!equal(next, existing)) policy.update(collection, next);

@@ -8,14 +8,14 @@ import { MASTERS } from './masters.ts';
 import { compactRules, type PolicyRule, rulesOf, ruleText, uncovered } from './policy-rule.ts';
 import { RBAC_GROUP, type Rbac, resolveRole } from './rbac.ts';
 
-/** Rights over everything: what a role with an aggregation rule may grow to. */
+/** All rights: the upper bound of a role with an aggregation rule. */
 const FULL: readonly PolicyRule[] = [
   { verbs: ['*'], apiGroups: ['*'], resources: ['*'], resourceNames: [], nonResourceURLs: [] },
   { verbs: ['*'], apiGroups: [], resources: [], resourceNames: [], nonResourceURLs: ['*'] },
 ];
 
 /**
- * Refuses roles that hold, and bindings that give away, more than the writer may do, unless the writer has the verb
+ * Refuses roles that contain, and bindings that grant, more rights than the writer has, unless the writer has the verb
  * `escalate` (roles) or `bind` (bindings) on them. Source: upstream's pkg/registry/rbac/{role,rolebinding}/policybased.
  */
 export function createEscalationCheck(view: ObjectView, rbac: Rbac, authorizer: Authorizer): AdmissionPlugin {
@@ -131,7 +131,7 @@ function escalation(
   );
 }
 
-/** In upstream's words, which name the binding's resource and the role's name. */
+/** Uses upstream's words, which name the binding's resource and the role's name. */
 function missingRole({ resource }: AdmissionAttributes, reference: unknown): StatusError {
   const name = textAt(reference, 'name');
   return new StatusError(

@@ -1,9 +1,9 @@
 import type { Authorizer } from './authorizer.ts';
 
-/** Group whose members may do everything, whatever the roles say. */
+/** Group whose members may do everything, independent of roles. */
 export const MASTERS = 'system:masters';
 
-/** Allows members of `system:masters`. Asked first, so that an administrator can repair the roles. */
+/** Allows members of `system:masters` everything. Called first, so that an administrator can repair the roles. */
 export function createMastersAuthorizer(): Authorizer {
   const everything = {
     resourceRules: [{ verbs: ['*'], apiGroups: ['*'], resources: ['*'] }],

@@ -8,7 +8,7 @@ const NODES_GROUP = 'system:nodes';
 const NODE_PREFIX = 'system:node:';
 const NODE_RULES = (CLUSTER_ROLES.find(({ name }) => name === 'system:node')?.rules ?? []).map(parseRule);
 
-/** The name of the node that a user is the agent of; null for every other user. */
+/** Returns the node whose agent a user is; null for every other user. */
 export function nodeOf(user: { readonly name: string; readonly groups: readonly string[] }): string | null {
   return user.name.startsWith(NODE_PREFIX) && user.groups.includes(NODES_GROUP)
     ? user.name.slice(NODE_PREFIX.length)
@@ -16,7 +16,7 @@ export function nodeOf(user: { readonly name: string; readonly groups: readonly 
 }
 
 /**
- * Decides for the agents of nodes: they read only secrets, config maps, claims and volumes that pods of their node
+ * Decides for the agents of nodes: they may read only secrets, config maps, claims and volumes that pods of their node
  * refer to, and only their own Node and Lease. Source: upstream's plugin/pkg/auth/authorizer/node; the rights
  * themselves are those of the cluster role system:node.
  */
@@ -47,7 +47,7 @@ const allow: Decision = { verdict: 'allow', reason: '' };
 const noOpinion = (reason: string): Decision => ({ verdict: 'noOpinion', reason });
 const READS = new Set(['get', 'list', 'watch']);
 
-/** The decision about resources that a node may use in part only; null for all others. */
+/** Decides about resources of which a node may use only some objects; returns null for all others. */
 function specialResource(
   graph: NodeGraph,
   node: string,
@@ -121,7 +121,7 @@ function ownLease(node: string, { verb, namespace, name }: AuthorizationAttribut
     return noOpinion('can only get, create, update, patch, or delete a node lease');
   if (namespace !== 'kube-node-lease')
     return noOpinion('can only access leases in the "kube-node-lease" system namespace');
-  // A lease that is being created has no name in its path yet; NodeRestriction checks it.
+  // A creation has no lease name in its path; NodeRestriction checks the name.
   if (verb !== 'create' && name !== node)
     return noOpinion('can only access node lease with the same name as the requesting node');
   return allow;
@@ -159,7 +159,7 @@ function ownSlices(node: string, { verb, fieldSelector }: AuthorizationAttribute
     : noOpinion('can only list/watch/deletecollection resourceslices with nodeName field selector');
 }
 
-/** Tells whether a field selector demands that a field has this value. */
+/** Reports whether a field selector requires this value of a field. */
 function selects(selector: string | undefined, field: string, value: string): boolean {
   return (selector ?? '')
     .split(',')

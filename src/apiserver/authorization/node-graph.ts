@@ -4,7 +4,7 @@ import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 export interface GraphSource {
   get(collection: string, key: string): ApiObject | undefined;
   list(collection: string): readonly ApiObject[];
-  /** Calls the listener with every later change; the result ends it. */
+  /** Calls the listener with every later change. Returns a function that ends it. */
   listen(
     collection: string,
     listener: (before: ApiObject | null, after: ApiObject | null) => void,
@@ -19,20 +19,20 @@ export type Referenced =
   | 'serviceaccounts'
   | 'resourceclaims.resource.k8s.io';
 
-/** Answers which objects the pods of a node refer to: what the node's agent may read. */
+/** Indexes the objects that the pods of a node refer to, which the node's agent may read. */
 export interface NodeGraph {
-  /** Tells whether a pod (`key`: "namespace/name") is bound to the node. */
+  /** Reports whether a pod (`key`: "namespace/name") is bound to the node. */
   runs(node: string, key: string): boolean;
-  /** Tells whether a pod of the node refers to an object. `key`: "namespace/name". */
+  /** Reports whether a pod of the node refers to an object. `key`: "namespace/name". */
   refers(node: string, collection: Referenced, key: string): boolean;
-  /** Tells whether a claim that a pod of the node uses is bound to the volume (`key`: "/name"). */
+  /** Reports whether a claim that a pod of the node uses is bound to the volume (`key`: "/name"). */
   refersToVolume(node: string, key: string): boolean;
-  /** Tells whether a persistent volume that the node uses refers to the secret. */
+  /** Reports whether a persistent volume that the node uses refers to the secret. */
   refersToVolumeSecret(node: string, key: string): boolean;
   close(): void;
 }
 
-/** Indexes the references of pods that are bound to a node, and follows changes of pods. */
+/** Indexes the references of pods that are bound to a node, and updates the index when pods change. */
 export function createNodeGraph(source: GraphSource): NodeGraph {
   /** "collection namespace/name" → nodes → number of pods there that refer to it. */
   const nodesOf = new Map<string, Map<string, number>>();
@@ -74,7 +74,7 @@ export function createNodeGraph(source: GraphSource): NodeGraph {
   };
 }
 
-/** What a pod refers to, as "collection namespace/name". Mirror pods of the node's own files refer to nothing. */
+/** Returns the references of a pod as "collection namespace/name". Mirror pods of the node's own files have none. */
 export function podReferences(pod: ApiObject): string[] {
   if (pod.metadata.annotations?.['kubernetes.io/config.mirror'] !== undefined) return [];
   const found: string[] = [];
@@ -119,7 +119,7 @@ export function podReferences(pod: ApiObject): string[] {
 
 const SECRET_VOLUMES = ['cephfs', 'flexVolume', 'iscsi', 'rbd', 'scaleIO', 'storageos'];
 
-/** The secrets that a persistent volume refers to, as "namespace/name". */
+/** Returns the secrets that a persistent volume refers to, as "namespace/name". */
 function volumeSecrets(volume: ApiObject): string[] {
   const { spec } = volume;
   const claimNamespace = textAt(spec, 'claimRef', 'namespace');

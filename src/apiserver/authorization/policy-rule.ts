@@ -25,7 +25,7 @@ export function rulesOf(role: unknown): PolicyRule[] {
     }));
 }
 
-/** Writes a rule as the API shows it: absent lists are left out. */
+/** Converts a rule to its API form, without empty lists. */
 export function ruleObject(rule: PolicyRule): Record<string, string[]> {
   const fields = ['verbs', 'apiGroups', 'resources', 'resourceNames', 'nonResourceURLs'] as const;
   return Object.fromEntries(
@@ -35,7 +35,7 @@ export function ruleObject(rule: PolicyRule): Record<string, string[]> {
 
 const includes = (list: readonly string[], wanted: string) => list.includes('*') || list.includes(wanted);
 
-/** Tells whether a rule allows a request (RBAC: RuleAllows of plugin/pkg/auth/authorizer/rbac). */
+/** Reports whether a rule allows a request (RBAC: RuleAllows of plugin/pkg/auth/authorizer/rbac). */
 export function ruleAllows(rule: PolicyRule, attributes: AuthorizationAttributes): boolean {
   if (!includes(rule.verbs, attributes.verb)) return false;
   if (!attributes.isResourceRequest)
@@ -54,7 +54,7 @@ function resourceMatches(resources: readonly string[], resource: string, subreso
   );
 }
 
-/** A nonResourceURL covers itself; "/path*" covers everything that begins with it. */
+/** A nonResourceURL covers itself; "/path*" covers all paths that begin with "/path". */
 function urlCovers(rule: string, path: string): boolean {
   return rule === '*' || rule === path || (rule.endsWith('*') && path.startsWith(rule.slice(0, -1)));
 }
@@ -90,7 +90,7 @@ function breakDown(rule: PolicyRule): PolicyRule[] {
   return [...ofResources, ...ofUrls];
 }
 
-/** `part` has one entry in each list at most. */
+/** Reports whether a rule covers `part`, which has at most one entry in each list. */
 function covers(owner: PolicyRule, part: PolicyRule): boolean {
   const [verb = '', group = '', resource = '', name, url] = [
     part.verbs[0],
@@ -125,7 +125,7 @@ export function ruleText(rule: PolicyRule): string {
   return `{${parts.join(', ')}}`;
 }
 
-/** Merges rules that differ only in one list, as upstream shows them in refusals (CompactRules). */
+/** Merges rules that differ in one list only, as upstream shows them in refusals (CompactRules). */
 export function compactRules(rules: readonly PolicyRule[]): PolicyRule[] {
   const simple = new Map<string, PolicyRule>();
   const others: PolicyRule[] = [];

@@ -13,13 +13,13 @@ export const COLLECTIONS = {
   clusterRoleBindings: `clusterrolebindings.${RBAC_GROUP}`,
 } as const;
 
-/** A role that could not be found, for the reason of a refusal. */
+/** The result of a lookup of a role, with the error for the reason of a refusal. */
 interface Resolution {
   readonly rules: readonly PolicyRule[];
   readonly error: string | null;
 }
 
-/** The RBAC authorizer, which can also tell the plain rules of a user (for escalation checks). */
+/** The RBAC authorizer, which also lists the rules of a user (for escalation checks). */
 export interface Rbac extends Authorizer {
   rulesOfUser(
     user: User,
@@ -27,7 +27,7 @@ export interface Rbac extends Authorizer {
   ): { readonly rules: readonly PolicyRule[]; readonly errors: readonly string[] };
 }
 
-/** Decides by Roles, ClusterRoles and their bindings. Reads the view at every request; it keeps no state of its own. */
+/** Decides by Roles, ClusterRoles and their bindings. Reads the view at every request; has no state. */
 export function createRbac(view: ObjectView): Rbac {
   const rulesOfUser: Rbac['rulesOfUser'] = (user, namespace) => {
     const found = [...bindingsFor(view, user, namespace)];
@@ -71,18 +71,21 @@ export function createRbac(view: ObjectView): Rbac {
   };
 }
 
-/** As k8s.io/apimachinery's aggregate errors: one as it is, several in brackets, each once. */
+/**
+ * Joins errors like k8s.io/apimachinery's aggregate errors: a single error unchanged, several without duplicates in
+ * brackets.
+ */
 function joinErrors(errors: readonly string[]): string {
   const unique = [...new Set(errors)];
   return unique.length === 1 ? (unique[0] ?? '') : `[${unique.join(', ')}]`;
 }
 
 interface AppliedBinding extends Resolution {
-  /** Names the binding, the role and the subject, as upstream's audit reasons. */
+  /** Names the binding, the role and the subject, as upstream's audit reasons do. */
   readonly source: () => string;
 }
 
-/** Every binding that names the user, cluster-wide ones first, with the rules of its role. */
+/** Yields every binding that names the user, cluster-wide ones first, with the rules of its role. */
 function* bindingsFor(view: ObjectView, user: User, namespace: string): Generator<AppliedBinding> {
   for (const binding of view.list(COLLECTIONS.clusterRoleBindings)) {
     const subject = listAt(binding, 'subjects').find((one) => namesUser(one, user, ''));
@@ -103,7 +106,10 @@ function* bindingsFor(view: ObjectView, user: User, namespace: string): Generato
   }
 }
 
-/** Tells whether a binding's subject stands for a user. A service account without a namespace is of the binding's. */
+/**
+ * Reports whether a subject of a binding matches a user. A service account without a namespace is in the binding's
+ * namespace.
+ */
 function namesUser(subject: unknown, user: User, namespace: string): boolean {
   const name = textAt(subject, 'name');
   switch (textAt(subject, 'kind')) {

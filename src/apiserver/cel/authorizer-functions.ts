@@ -2,7 +2,7 @@ import type { Environment } from '@marcbachmann/cel-js';
 import type { User } from '../authentication/authenticator.ts';
 import type { Authorizer, Decision } from '../authorization/authorizer.ts';
 
-/** The variable `authorizer` of policies: asks what a user may do. */
+/** The variable `authorizer` of policies: queries the rights of a user. */
 export class AuthorizerValue {
   readonly authorizer: Authorizer;
   readonly user: User;
@@ -12,7 +12,7 @@ export class AuthorizerValue {
   }
 }
 
-/** A question that is not complete yet: authorizer.group('apps').resource('deployments').namespace('x'). */
+/** An incomplete query: authorizer.group('apps').resource('deployments').namespace('x'). */
 class QuestionValue {
   readonly of: AuthorizerValue;
   readonly parts: Readonly<Record<string, string>>;
@@ -32,7 +32,7 @@ class DecisionValue {
   }
 }
 
-/** The question about the very resource of a request, as the variable `authorizer.requestResource`. */
+/** Returns the query about the resource of the request itself, the variable `authorizer.requestResource`. */
 export function requestResource(
   of: AuthorizerValue,
   parts: {

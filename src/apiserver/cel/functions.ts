@@ -85,7 +85,7 @@ const STRINGS: readonly (readonly [string, Handler])[] = [
   ['string.format(list): string', (text: string, values: unknown[]) => format(text, values)],
 ];
 
-/** The verbs of CEL's string extension: %s, %d, %f, %e, %b, %x, %X, %o. */
+/** Formats text with the verbs of CEL's string extension: %s, %d, %f, %e, %b, %x, %X, %o. */
 function format(text: string, values: readonly unknown[]): string {
   let next = 0;
   return text.replace(
@@ -130,7 +130,7 @@ const nonEmpty = <T>(list: readonly T[], name: string): readonly T[] => {
 };
 const hasValue = (list: readonly unknown[], value: unknown) => list.some((one) => sameValue(one, value));
 
-/** CEL's equality: numbers of different types compare by value. */
+/** Implements CEL's equality: numbers of different types compare by value. */
 function sameValue(a: unknown, b: unknown): boolean {
   if (Array.isArray(a) && Array.isArray(b)) {
     return a.length === b.length && a.every((item, i) => sameValue(item, b[i]));

@@ -10,13 +10,13 @@ export class ObjectValue {
     this.typeName = typeName;
     this.fields = fields;
   }
-  /** The form that is written as JSON. */
+  /** Returns the form that is serialized as JSON. */
   valueOf(): Readonly<Record<string, unknown>> {
     return this.fields;
   }
 }
 
-/** A value of `Object.…`: part of an object, which a policy must not return for the whole. */
+/** A value of `Object.…`: a part of an object; a policy must not return it as the whole object. */
 export class PartValue extends ObjectValue {}
 
 /** One operation of a JSON patch: `JSONPatch{op: …, path: …}`. */
@@ -24,7 +24,7 @@ export class PatchValue {
   readonly op: string;
   readonly path: string;
   readonly from: string;
-  /** Undefined where the expression gives none; null is a value. */
+  /** Undefined if the expression does not set it; null is a value. */
   readonly value: unknown;
   constructor({ op, path, from, value }: Readonly<Record<string, unknown>>) {
     [this.op, this.path, this.from] = [op, path, from].map((text) => {
@@ -77,7 +77,7 @@ const WHOLE = '__Object';
 const PART = '__ObjectPart';
 const PATCH = '__JSONPatch';
 
-/** The fields of a literal: optional ones ("?name") only where they have a value. */
+/** Returns the fields of a literal; optional fields ("?name") only if they have a value. */
 function present(given: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const entries = given instanceof Map ? [...given] : Object.entries(given);
   const fields: Record<string, unknown> = {};
@@ -90,7 +90,8 @@ function present(given: Readonly<Record<string, unknown>>): Record<string, unkno
 }
 
 /**
- * What is wrong with the names of a value's types: each must be the path of fields that leads to it. Null: nothing.
+ * Returns the problem with the type names of a value: each name must be the path of fields to that value. Null if there
+ * is none.
  */
 export function typeMismatch(value: unknown, path: string | null = null): string | null {
   if (Array.isArray(value)) return firstOf(value.map((item) => typeMismatch(item, path)));
@@ -110,7 +111,7 @@ const firstOf = (problems: readonly (string | null)[]) =>
   problems.find((problem) => problem !== null) ?? null;
 
 /**
- * Writes the literals of typed values, which the CEL library does not know, as calls of functions that it does:
+ * Rewrites literals of typed values, which the CEL library does not support, as function calls, which it does:
  * `Object{a: 1}` becomes `__Object({"a": 1})`. Throws CelError for a type or field that does not exist.
  */
 export function expandObjectLiterals(expression: string): string {
@@ -118,7 +119,7 @@ export function expandObjectLiterals(expression: string): string {
   return scanner.until('');
 }
 
-/** Copies an expression up to a closing character, and rewrites literals on the way. */
+/** Copies an expression up to a closing character and rewrites its literals. */
 class Scanner {
   readonly #text: string;
   #at = 0;
@@ -128,7 +129,7 @@ class Scanner {
     this.#text = text;
   }
 
-  /** Copies up to one of `ends` (not with it) outside of brackets; "" means up to the end of the expression. */
+  /** Copies up to (not including) one of `ends` outside of brackets; "" means up to the end of the expression. */
   until(ends: string): string {
     let copy = '';
     while (this.#at < this.#text.length) {
@@ -158,7 +159,7 @@ class Scanner {
     return copy;
   }
 
-  /** A name, and the literal that it begins. */
+  /** Parses a name and the literal after it. */
   #name(): string | null {
     const name = this.#match(NAME);
     if (name === null) return null;
@@ -209,7 +210,7 @@ class Scanner {
   }
 }
 
-/** As deep as the CEL library follows. */
+/** The nesting limit of the CEL library. */
 const MAX_DEPTH = 100;
 const BRACKETS: Readonly<Record<string, string>> = { '(': ')', '[': ']', '{': '}' };
 const RAW_STRING = /(?:[rR][bB]?|[bB][rR])(?:"""[\s\S]*?"""|'''[\s\S]*?'''|"[^"\n]*"|'[^'\n]*')/y;

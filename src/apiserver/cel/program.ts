@@ -2,29 +2,33 @@ import { Environment } from '@marcbachmann/cel-js';
 import { messageOf } from '../../lib/errors.ts';
 import { registerKubernetesFunctions } from './functions.ts';
 
-/** A CEL expression that is ready to be evaluated. */
+/** A compiled CEL expression. */
 export interface Program {
-  /** "bool", "string", "dyn", …: what the expression yields, as far as its types are known. */
+  /** "bool", "string", "dyn", …: the type of the result, if known. */
   readonly type: string;
   /**
-   * Evaluates the expression. Integers are bigint. Throws Error with the cause: a member that is not there, an operation
-   * that the values do not have, an expression that would take too long.
+   * Evaluates the expression. Integers are bigint. Throws Error with the cause: a missing member, an operation that the
+   * values do not support, an expression that would take too long.
    */
   evaluate(variables: Readonly<Record<string, unknown>>): unknown;
 }
 
-/** Compiles CEL expressions over named variables, of which some have a type and the rest are dynamic. */
+/** Compiles CEL expressions over named variables, some of which have a type; the others are dynamic. */
 export interface Compiler {
-  /** Throws Error with what is wrong in the expression. */
+  /** Throws Error that describes the problem in the expression. */
   compile(expression: string): Program;
 }
 
-/** Steps that one evaluation may take; upstream bounds an expression's cost likewise (k8s.io/apiserver/pkg/apis/cel). */
+/**
+ * Maximum number of steps of one evaluation; upstream limits an expression's cost similarly
+ * (k8s.io/apiserver/pkg/apis/cel).
+ */
 const MAX_STEPS = 1_000_000;
 
 /**
- * Creates a compiler with Kubernetes' function libraries. Loops are bounded before they run: the size of the largest
- * collection among the variables, to the power of how deeply the expression nests its loops, must not exceed a million. `extend` registers more functions.
+ * Creates a compiler with Kubernetes' function libraries. Loops are bounded before evaluation: the size of the largest
+ * collection among the variables, to the power of the nesting depth of the expression's loops, must not exceed a
+ * million. `extend` registers more functions.
  */
 export function createCompiler(
   variables: readonly string[],
@@ -72,7 +76,7 @@ const firstLine = (text: string) => text.split('\n', 1)[0] ?? text;
 
 const LOOPS = new Set(['all', 'exists', 'exists_one', 'map', 'filter']);
 
-/** How deeply an expression nests its loops. */
+/** Returns the nesting depth of an expression's loops. */
 function loopDepth(node: unknown): number {
   if (Array.isArray(node)) return Math.max(0, ...node.map(loopDepth));
   if (typeof node !== 'object' || node === null || !('op' in node)) return 0;

@@ -7,18 +7,18 @@ import { toCel } from './request-values.ts';
 
 /** A compiled expression about a request. */
 export interface RequestProgram {
-  /** "bool", "Object", "list<JSONPatch>", "dyn": what the expression yields, as far as that is known. */
+  /** "bool", "Object", "list<JSONPatch>", "dyn": the type of the result, if known. */
   readonly type: string;
   /**
-   * Evaluates with these variables, decoded JSON or CEL values; asks the authorizer where the expression does.
-   * Resolves to a CEL value (integers are bigint). Throws CelError for an error of the expression.
+   * Evaluates with these variables, decoded JSON or CEL values; calls the authorizer if the expression does. Resolves
+   * to a CEL value (integers are bigint). Throws CelError for an error of the expression.
    */
   evaluate(variables: Readonly<Record<string, unknown>>): Promise<unknown>;
 }
 
 /** Compiled expressions by their text. */
 export interface RequestPrograms {
-  /** Throws CelError for what is not a valid expression. */
+  /** Throws CelError for an invalid expression. */
   compile(expression: string): RequestProgram;
 }
 
@@ -29,7 +29,7 @@ export function createRequestPrograms(variables: readonly string[]): RequestProg
   return keepPrograms(createCompiler(variables, registerAuthorizer), (expression) => expression);
 }
 
-/** As `createRequestPrograms`; the expressions may construct objects and JSON patches. */
+/** Like `createRequestPrograms`, but the expressions may construct objects and JSON patches. */
 export function createMutationPrograms(variables: readonly string[]): RequestPrograms {
   const compiler = createCompiler(variables, (environment) => {
     registerAuthorizer(environment);

@@ -1,6 +1,8 @@
 import type { Json } from '../object.ts';
 
-/** Decoded JSON as CEL values: whole numbers are integers (bigint). Values of other types stay as they are. */
+/**
+ * Converts decoded JSON to CEL values: whole numbers become integers (bigint). Values of other types are not changed.
+ */
 export function toCel(value: unknown): unknown {
   if (typeof value === 'number') return Number.isSafeInteger(value) ? BigInt(value) : value;
   if (Array.isArray(value)) return value.map(toCel);
@@ -8,14 +10,14 @@ export function toCel(value: unknown): unknown {
   if (Object.getPrototypeOf(value) !== Object.prototype) return value;
   const result: Record<string, unknown> = {};
   for (const [key, descriptor] of Object.entries(Object.getOwnPropertyDescriptors(value))) {
-    // Getters are variables that are computed when they are read.
+    // Getters are variables that are computed on access.
     if (descriptor.get) Object.defineProperty(result, key, descriptor);
     else if (descriptor.value !== undefined) result[key] = toCel(descriptor.value);
   }
   return result;
 }
 
-/** A CEL value as JSON. Throws TypeError for values that JSON has no form for. */
+/** Converts a CEL value to JSON. Throws TypeError for values without a JSON form. */
 export function fromCel(value: unknown): Json {
   if (value === null || typeof value === 'boolean' || typeof value === 'string' || typeof value === 'number')
     return value;

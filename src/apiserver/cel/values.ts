@@ -1,6 +1,6 @@
 import { Duration } from '@marcbachmann/cel-js/evaluator';
 
-/** The parts of a schema that say which CEL value a JSON value is. */
+/** The parts of a schema that determine the CEL type of a JSON value. */
 export interface ValueSchema {
   readonly type?: string;
   readonly format?: string;
@@ -9,7 +9,7 @@ export interface ValueSchema {
   readonly items?: ValueSchema;
 }
 
-/** Words that CEL reserves, which members of objects may be called (k8s.io/apiserver/pkg/cel/escaping.go). */
+/** Reserved words of CEL that may be member names of objects (k8s.io/apiserver/pkg/cel/escaping.go). */
 const RESERVED = new Set([
   'true',
   'false',
@@ -34,7 +34,10 @@ const RESERVED = new Set([
   'while',
 ]);
 
-/** The name by which rules see a member: `__dash__` for "-", `__dot__`, `__slash__`, `__namespace__` for a reserved word. */
+/**
+ * Returns the name under which rules access a member: `__dash__` for "-", `__dot__`, `__slash__`, `__namespace__` for a
+ * reserved word.
+ */
 export function escapedName(name: string): string {
   if (RESERVED.has(name)) return `__${name}__`;
   return name.replace(/__|[-./]/g, (found) => {
@@ -51,7 +54,7 @@ export function escapedName(name: string): string {
   });
 }
 
-/** The name of a member that rules see under `name`: the inverse of `escapedName`. */
+/** Returns the member that rules access as `name`: the inverse of `escapedName`. */
 export function unescapedName(name: string): string {
   return name
     .replace(/^__([a-z]+)__$/, (escaped, word: string) => (RESERVED.has(word) ? word : escaped))
@@ -70,8 +73,8 @@ export function unescapedName(name: string): string {
 }
 
 /**
- * Turns decoded JSON into CEL values: integers into bigint, and by the schema dates, durations and bytes. Members of
- * objects get the names by which rules see them; keys of maps stay as they are.
+ * Converts decoded JSON to CEL values: integers to bigint and, according to the schema, dates, durations and bytes.
+ * Members of objects are renamed as rules access them; keys of maps are not changed.
  */
 export function toCelValue(value: unknown, schema: ValueSchema | null): unknown {
   if (value === null || value === undefined) return null;
@@ -121,7 +124,7 @@ const UNITS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 };
 
-/** Milliseconds of a duration in Go's notation, or null. */
+/** Parses a duration in Go's notation into milliseconds; null if it is invalid. */
 function durationMs(text: string): number | null {
   const match = /^(-?)((?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+)$/.exec(text);
   if (!match) return null;

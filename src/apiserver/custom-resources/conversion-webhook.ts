@@ -11,8 +11,8 @@ const TIMEOUT_SECONDS = 30;
 const REVIEW_VERSIONS = ['v1', 'v1beta1'];
 
 /**
- * Converts the objects of a definition by its webhook (apiextensions.k8s.io ConversionReview). An object is converted
- * once for each version and remembered as long as it lives.
+ * Converts the objects of a definition with its webhook (apiextensions.k8s.io ConversionReview). An object is converted
+ * once for each version; the result is cached for the object's lifetime.
  */
 export function createWebhookConverter(
   webhook: NonNullable<Conversion['webhook']>,
@@ -44,14 +44,14 @@ export function createWebhookConverter(
       const { resourceVersion } = object.metadata;
       const found = known(object, apiVersion);
       if (!found) throw new Error(`an object of ${object.apiVersion} was not converted to ${apiVersion}`);
-      // The version is known when the object is stored, which may be after its conversion.
+      // The version is known when the object is stored, possibly after its conversion.
       const metadata = { ...found.metadata, ...(resourceVersion ? { resourceVersion } : {}) };
       return { ...structuredClone(found), metadata: structuredClone(metadata) };
     },
   };
 }
 
-/** Asks the webhook. Throws Error with the reason when it does not convert every object. */
+/** Calls the webhook. Throws Error with the reason if it does not convert every object. */
 async function review(
   { clientConfig, conversionReviewVersions }: NonNullable<Conversion['webhook']>,
   client: Pick<WebhookClient, 'post'>,
@@ -86,7 +86,9 @@ async function review(
   return converted;
 }
 
-/** A converted object: of metadata only labels and annotations may differ. Throws Error when more does. */
+/**
+ * Checks a converted object: in metadata, only labels and annotations may differ. Throws Error if other fields differ.
+ */
 function checked(original: ApiObject, answer: unknown, apiVersion: string): ApiObject {
   if (!isObject(answer) || !isObject(answer['metadata'])) {
     throw new Error('missing metadata in converted object');

@@ -15,8 +15,9 @@ const ANY: FieldSchema = {
 const SCALAR: FieldSchema = { ...ANY, kind: 'scalar' };
 
 /**
- * How server-side apply treats the fields of a custom object. `metadata` is the schema of every object's metadata.
- * Source: apiextensions-apiserver/pkg/controller/openapi/builder and structured-merge-diff's schema conversion.
+ * Builds the schema that server-side apply uses for the fields of a custom object. `metadata` is the schema of every
+ * object's metadata. Source: apiextensions-apiserver/pkg/controller/openapi/builder and structured-merge-diff's schema
+ * conversion.
  */
 export function customFieldSchema(schema: StructuralSchema, metadata: FieldSchema | null): FieldSchema {
   const root = fieldSchema(schema);

@@ -16,23 +16,23 @@ import {
 } from './structural-schema.ts';
 import { type EvaluateRule, validateValue } from './validate-value.ts';
 
-/** A version of a definition as a kind, with what its schema does to objects. */
+/** A version of a definition as a kind, with the operations of its schema. */
 export interface CustomKind {
   readonly kind: Kind;
   readonly version: DefinitionVersion;
   readonly schema: StructuralSchema;
-  /** Takes out what the schema does not have; returns the paths. */
+  /** Removes the fields that the schema does not have; returns their paths. */
   prune(object: object): string[];
-  /** Fills in defaults. */
+  /** Sets defaults. */
   complete(object: object): void;
 }
 
 const ANYTHING: StructuralSchema = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true };
 
 /**
- * The kinds of a definition, one for each version that it serves. Objects are kept in the storage version; other
- * versions differ by their apiVersion, their schema's pruning and its defaults, and by what the definition's webhook
- * makes of them where there is one. `client`: null where objects are not converted.
+ * Builds the kinds of a definition, one for each served version. Objects are stored in the storage version; other
+ * versions differ in apiVersion, in their schema's pruning and defaults, and in the conversion by the definition's
+ * webhook, if it has one. `client`: null if objects are not converted.
  */
 export function customKinds(
   definition: ApiObject,
@@ -80,7 +80,7 @@ function customKind(
     namespaced: spec.scope === 'Namespaced',
     status: hasStatus,
     scale: false,
-    // Everything but metadata and status counts as a change of the desired state.
+    // All fields except metadata and status count as the desired state.
     generationFields: Object.keys(schema.properties ?? { spec: {} }).filter(
       (field) => !['apiVersion', 'kind', 'metadata'].includes(field) && !(hasStatus && field === 'status'),
     ),
@@ -99,7 +99,7 @@ function customKind(
         evaluateRule,
         ...(before ? { old: before } : {}),
       }),
-    // Objects that were kept before their schema had its defaults show them when they are read.
+    // Objects that were stored before their schema had its defaults show them when read.
     ...(!of && hasDefaults(schema)
       ? {
           shown(object: ApiObject) {
@@ -131,7 +131,7 @@ function customKind(
   return { kind, version, schema, prune, complete };
 }
 
-/** The warning of a deprecated version that brings no text of its own: it names the best version to use instead. */
+/** Builds the warning of a deprecated version without a text of its own: it names the best version to use instead. */
 function deprecation({ group, names, versions }: DefinitionSpec, { name }: DefinitionVersion): string {
   const [better] = versions
     .filter((one) => one.served && !one.deprecated && compareVersions(one.name, name) < 0)

@@ -8,7 +8,7 @@ const ref = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` })
 const METADATA =
   "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/** The schemas that every document of custom kinds refers to, taken from one of the server's own documents. */
+/** Extracts the schemas that every document of custom kinds refers to from one of the server's own documents. */
 export function metadataSchemas(document: unknown): Schema {
   const { components } = document as { components: { schemas: Schema } };
   const taken: Schema = {};
@@ -23,12 +23,12 @@ export function metadataSchemas(document: unknown): Schema {
   return taken;
 }
 
-/** The name of a custom kind's schema: its group reversed, its version and kind (com.example.v1.Widget). */
+/** Returns the name of a custom kind's schema: its group reversed, its version and kind (com.example.v1.Widget). */
 export function customOpenapiName({ kind }: CustomKind): string {
   return [...kind.group.split('.').reverse(), kind.version, kind.kind].join('.');
 }
 
-/** The schema of a custom kind as it is published: with the type and metadata that every object has. */
+/** Builds the published schema of a custom kind: with the type and metadata that every object has. */
 export function customOpenapiSchema(custom: CustomKind, metadata: Schema): Schema {
   const { kind, schema } = custom;
   const { properties = {}, ...rest } = schema as Schema & { properties?: Schema };
@@ -45,7 +45,7 @@ export function customOpenapiSchema(custom: CustomKind, metadata: Schema): Schem
   };
 }
 
-/** The OpenAPI v3 document of a group-version of custom kinds; `metadata`: see metadataSchemas. */
+/** Builds the OpenAPI v3 document of a group-version of custom kinds; `metadata`: see metadataSchemas. */
 export function customOpenapi(kinds: readonly CustomKind[], apiVersion: string, metadata: Schema): Schema {
   const schemas: Schema = { ...metadata };
   const paths: Schema = {};

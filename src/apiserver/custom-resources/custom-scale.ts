@@ -11,17 +11,17 @@ import { type RequestOptions, readRequestOptions, storeOptions } from '../verbs/
 
 const SCALE = { group: 'autoscaling', version: 'v1', kind: 'Scale' } as const;
 
-/** Where a custom object keeps the number of its replicas (CustomResourceSubresourceScale). */
+/** Paths of the replica count in a custom object (CustomResourceSubresourceScale). */
 export interface ScalePaths {
   readonly specReplicasPath: string;
   readonly statusReplicasPath: string;
   readonly labelSelectorPath?: string;
 }
 
-/** The members of a path such as ".spec.replicas". */
+/** Splits a path such as ".spec.replicas" into its members. */
 const members = (path: string): string[] => path.split('.').slice(1);
 
-/** The scale subresource of a custom resource. */
+/** Builds the scale subresource of a custom resource. */
 export function customScale(paths: ScalePaths): Subresource {
   const scaleOf = (object: ApiObject): JsonObject => {
     const { name = '', namespace, uid = '', resourceVersion = '', creationTimestamp = '' } = object.metadata;

@@ -7,13 +7,13 @@ import { customFieldSchema } from './custom-field-schema.ts';
 import type { CustomKind } from './custom-kind.ts';
 import { customOpenapi, metadataSchemas } from './custom-openapi.ts';
 
-/** The schema service of the server: the kinds that come with it, and those that definitions add. */
+/** The schema service of the server: the built-in kinds, and those that definitions add. */
 export interface CustomSchemas extends SchemaService {
   /** Replaces the custom kinds. */
   setKinds(kinds: readonly CustomKind[]): void;
 }
 
-/** Adds custom kinds to a schema service. Their OpenAPI documents are made when they are first asked for. */
+/** Adds custom kinds to a schema service. Their OpenAPI documents are built at the first request. */
 export function createCustomSchemas(base: SchemaService): CustomSchemas {
   let kinds = new Map<string, CustomKind>();
   let documents = new Map<string, OpenapiDocument>();
@@ -22,7 +22,7 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
   const find = (apiVersion: string, kind: string) => kinds.get(`${apiVersion}/${kind}`);
   const metadataSchema = () => base.patchSchema('v1', 'ConfigMap')?.field('metadata') ?? null;
 
-  /** From the smallest document of the server that has them. */
+  /** Uses the smallest document of the server that contains them. */
   async function readMetadata(): Promise<Record<string, unknown>> {
     const own = await base.openapiDocument('apis/scheduling.k8s.io/v1');
     return own ? metadataSchemas(JSON.parse(own.json.toString('utf8'))) : {};

@@ -2,9 +2,9 @@ import type { ApiObject } from '../object.ts';
 import { type Condition, type DefinitionNames, specOf, statusOf } from './definition.ts';
 
 /**
- * Decides which names a definition gets, and whether it is served. A name that another definition of the group has
- * already is not accepted; the definition is established once all names are. Source: apiextensions-apiserver
- * pkg/controller/status/naming_controller.go and pkg/controller/establish.
+ * Decides which names a definition receives, and whether it is served. A name that another definition of the group
+ * already has is not accepted; the definition is established when all names are accepted. Source:
+ * apiextensions-apiserver pkg/controller/status/naming_controller.go and pkg/controller/establish.
  */
 export function definitionConditions(
   definition: ApiObject,
@@ -36,7 +36,7 @@ export function definitionConditions(
     const clash = list.find((name) => used.has(name));
     if (clash === undefined) accepted[field] = value;
     else {
-      // The last conflict is the one that is reported, as upstream does.
+      // The last conflict is reported, as upstream does.
       problem = conflict(reason, clash);
       accepted[field] = before?.[field];
     }

@@ -11,7 +11,7 @@ export const DEFINITION_KIND = defineKind(
     shortNames: ['crd', 'crds'],
     categories: ['api-extensions'],
     status: true,
-    // A definition stays until its objects are deleted.
+    // A definition remains until its objects are deleted.
     deletionFinalizers: [CLEANUP_FINALIZER],
     prepareCreate(definition) {
       const spec = definition['spec'] as { versions?: { name: string; storage?: boolean }[] } | undefined;

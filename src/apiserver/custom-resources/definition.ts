@@ -5,7 +5,7 @@ import type { StructuralSchema } from './structural-schema.ts';
 /** The group of CustomResourceDefinitions. */
 export const APIEXTENSIONS = 'apiextensions.k8s.io';
 
-/** Kept on a definition until its objects are deleted. */
+/** Finalizer of a definition until its objects are deleted. */
 export const CLEANUP_FINALIZER = 'customresourcecleanup.apiextensions.k8s.io';
 
 export interface DefinitionNames {
@@ -77,7 +77,7 @@ export interface DefinitionStatus {
   readonly storedVersions?: readonly string[];
 }
 
-/** The spec of a CustomResourceDefinition that has been validated. */
+/** Returns the spec of a CustomResourceDefinition that has been validated. */
 export const specOf = (definition: ApiObject): DefinitionSpec => definition['spec'] as DefinitionSpec;
 
 export const statusOf = (definition: ApiObject): DefinitionStatus =>

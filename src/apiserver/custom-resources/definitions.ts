@@ -21,21 +21,21 @@ export interface DefinitionsOptions {
   readonly registry: ResourceRegistry;
   readonly schemas: CustomSchemas;
   readonly evaluateRule: EvaluateRule;
-  /** Asks conversion webhooks. */
+  /** Calls conversion webhooks. */
   readonly webhooks: Pick<WebhookClient, 'post'>;
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
-/** Resources that a definition has in the route table, and the version of the definition that they are made from. */
+/** The resources of a definition in the route table, and the version of the definition from which they were built. */
 interface Served {
   readonly resourceVersion: string;
   readonly kinds: readonly CustomKind[];
 }
 
 /**
- * Serves what CustomResourceDefinitions define: accepts their names, adds and removes their resources, deletes the
- * objects of a definition that is deleted. Works on every change of a definition, after the request that made it.
+ * Serves the resources of CustomResourceDefinitions: accepts their names, adds and removes their resources, deletes the
+ * objects of a deleted definition. Processes every change of a definition after the request that made it.
  */
 export function serveDefinitions(options: DefinitionsOptions): { close(): void } {
   const { store, resources, registry, schemas, clock, logger } = options;
@@ -80,7 +80,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
     if (changed) schemas.setKinds([...served.values()].flatMap(({ kinds }) => kinds));
   }
 
-  /** Writes the conditions that follow from the other definitions' names. */
+  /** Writes the conditions that follow from the names of the other definitions. */
   function accept(definition: ApiObject, others: readonly ApiObject[]): void {
     const { conditions, acceptedNames } = definitionConditions(definition, others, new Date(clock.now()));
     const status = statusOf(definition);
@@ -102,7 +102,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
     );
   }
 
-  /** Adds the resources of a definition that is established; true when the table changed. */
+  /** Adds the resources of an established definition; returns true if the table changed. */
   function serve(definition: ApiObject): boolean {
     const name = definition.metadata.name ?? '';
     if (!hasCondition(definition, 'Established')) return false;
@@ -130,7 +130,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
     return true;
   }
 
-  /** Deletes the objects of a definition, and lets it go when the last one is gone. */
+  /** Deletes the objects of a definition, and removes its finalizer after the last one. */
   function cleanUp(definition: ApiObject): void {
     const name = definition.metadata.name ?? '';
     const objects = `${specOf(definition).names.plural}.${specOf(definition).group}`;
@@ -143,7 +143,7 @@ export function serveDefinitions(options: DefinitionsOptions): { close(): void }
       }
     }
     if (store.count(objects) > 0) {
-      // Objects with finalizers go later.
+      // Objects with finalizers are removed later.
       if (!watched.has(name)) watched.set(name, store.listen(objects, schedule));
       return;
     }

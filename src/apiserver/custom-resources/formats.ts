@@ -36,7 +36,7 @@ const FORMATS: Readonly<Record<string, (text: string) => boolean>> = {
   ssn: (text) => /^\d{3}-\d{2}-\d{4}$/.test(text),
 };
 
-/** Whether a text has a format; formats that nothing checks hold for every text. */
+/** Reports whether a text has a format; formats that are not checked match every text. */
 export function isFormat(format: string, text: string): boolean {
   return FORMATS[format]?.(text) ?? true;
 }

@@ -1,6 +1,6 @@
 import { isObject } from '../object.ts';
 
-/** A step of a JSONPath as printer columns use it. */
+/** A step of a JSONPath of printer columns. */
 type Step =
   | { readonly kind: 'field'; readonly name: string }
   | { readonly kind: 'index'; readonly index: number }
@@ -12,12 +12,12 @@ type Step =
       readonly value: unknown;
     };
 
-/** Finds the values at a path in an object; an absent member yields none. */
+/** Finds the values at a path in an object; an absent member yields no values. */
 export type JsonPath = (object: unknown) => unknown[];
 
 /**
- * Reads a simple JSONPath, such as `.spec.replicas`, `.metadata.annotations['a\.b']`, `.items[0]`, `.items[*].name` or
- * `.conditions[?(@.type=="Ready")].status`. Throws Error with the place where it cannot be read. Source:
+ * Parses a simple JSONPath, such as `.spec.replicas`, `.metadata.annotations['a\.b']`, `.items[0]`, `.items[*].name` or
+ * `.conditions[?(@.type=="Ready")].status`. Throws Error with the position of a syntax error. Source:
  * k8s.io/client-go/util/jsonpath.
  */
 export function parseJsonPath(text: string): JsonPath {

@@ -27,7 +27,7 @@ const AGE: PrinterColumn = {
   jsonPath: '.metadata.creationTimestamp',
 };
 
-/** Renders custom objects by the columns of their definition; Name and Age where it has none. */
+/** Renders custom objects with the columns of their definition; with Name and Age if it has none. */
 export function createColumnPrinter(columns: readonly PrinterColumn[] | undefined): Printer {
   const shown = (columns?.length ? columns : [AGE]).map((column) => ({
     column,
@@ -52,7 +52,7 @@ export function createColumnPrinter(columns: readonly PrinterColumn[] | undefine
 }
 
 /**
- * Of several values the first is shown, and none of another type than its column's (apiextensions-apiserver's
+ * Shows the first of several values, and only a value of its column's type (apiextensions-apiserver's
  * tableconvertor.go).
  */
 function cell(type: string, path: JsonPath, object: ApiObject, now: Date): unknown {

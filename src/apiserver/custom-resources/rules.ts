@@ -6,7 +6,7 @@ import type { EvaluateRule } from './validate-value.ts';
 
 /**
  * Evaluates the CEL rules of custom resources' schemas (x-kubernetes-validations). A rule that names `oldSelf` is a
- * transition rule: it is evaluated only where there is an old value, or with `optionalOldSelf`. Source:
+ * transition rule: it is evaluated only if there is an old value, or with `optionalOldSelf`. Source:
  * apiextensions-apiserver/pkg/apiserver/schema/cel.
  */
 export function createRuleEvaluator(): EvaluateRule {
@@ -48,14 +48,14 @@ export function createRuleEvaluator(): EvaluateRule {
         const text = typeof program === 'string' ? '' : program.evaluate(variables);
         if (typeof text === 'string' && text.trim() !== '') return text;
       } catch {
-        // Upstream falls back to the message where its expression fails.
+        // Upstream uses the fixed message if the expression fails.
       }
     }
     return messageFor(rule);
   }
 }
 
-/** What is wrong with a rule's expression, or null. */
+/** Returns the problem with a rule's expression; null if it is valid. */
 export function ruleProblem(expression: string): string | null {
   try {
     createCompiler(['self', 'oldSelf']).compile(expression);

@@ -1,6 +1,6 @@
 import { isObject, type JsonObject } from '../object.ts';
 
-/** apiextensions.k8s.io/v1 JSONSchemaProps, the fields that values are checked by. */
+/** apiextensions.k8s.io/v1 JSONSchemaProps: the fields used for validation. */
 export interface StructuralSchema {
   readonly type?: string;
   readonly format?: string;
@@ -38,7 +38,7 @@ export interface StructuralSchema {
   readonly 'x-kubernetes-validations'?: readonly ValidationRule[];
 }
 
-/** A CEL rule on a value ("self") and, on updates, the value that it had ("oldSelf"). */
+/** A CEL rule about a value ("self") and, on updates, its old value ("oldSelf"). */
 export interface ValidationRule {
   readonly rule: string;
   readonly message?: string;
@@ -48,22 +48,22 @@ export interface ValidationRule {
   readonly optionalOldSelf?: boolean;
 }
 
-/** The schema of an object's member; null when there is no such member. */
+/** Returns the schema of an object's member; null if the schema does not allow it. */
 export function memberSchema(schema: StructuralSchema, name: string): StructuralSchema | null {
   const own = schema.properties;
   if (own && Object.hasOwn(own, name)) return own[name] ?? null;
   return typeof schema.additionalProperties === 'object' ? schema.additionalProperties : null;
 }
 
-/** Members that every object has, which are checked by the type of the object itself and not by its schema. */
+/** Members of every object: the type of the object validates them, not its schema. */
 export const TYPE_META = ['apiVersion', 'kind', 'metadata'] as const;
 
-/** Whether an object of a schema keeps members that the schema does not name. */
+/** Reports whether a schema preserves members that it does not name. */
 export const preservesUnknown = (schema: StructuralSchema): boolean =>
   schema['x-kubernetes-preserve-unknown-fields'] === true || schema.additionalProperties === true;
 
 /**
- * Takes the members out of `value` that its schema does not name, and returns their paths ("spec.a[0].b"), sorted.
+ * Removes the members of `value` that its schema does not name, and returns their paths ("spec.a[0].b"), sorted.
  * Source: apiextensions-apiserver/pkg/apiserver/schema/pruning.
  */
 export function pruneValue(schema: StructuralSchema, value: unknown, isRoot = true): string[] {
@@ -100,8 +100,8 @@ function prune(
 }
 
 /**
- * Fills in the defaults of absent members; a null of a member that is not nullable counts as absent where there is a
- * default. Source: apiextensions-apiserver/pkg/apiserver/schema/defaulting.
+ * Sets the defaults of absent members; null counts as absent for a member that is not nullable and has a default.
+ * Source: apiextensions-apiserver/pkg/apiserver/schema/defaulting.
  */
 export function applyDefaults(schema: StructuralSchema, value: unknown, isResource = true): void {
   if (Array.isArray(value)) {
@@ -126,7 +126,7 @@ export function applyDefaults(schema: StructuralSchema, value: unknown, isResour
   }
 }
 
-/** Tells whether a schema has a default somewhere. */
+/** Reports whether a schema contains a default. */
 export function hasDefaults(schema: StructuralSchema): boolean {
   const { items, properties = {}, additionalProperties } = schema;
   const below = [...Object.values(properties), ...(items ? [items] : [])];
@@ -134,7 +134,7 @@ export function hasDefaults(schema: StructuralSchema): boolean {
   return below.some((one) => one.default !== undefined || hasDefaults(one));
 }
 
-/** Takes nulls out of members that are not nullable, as upstream does before it checks an object. */
+/** Removes nulls from members that are not nullable, as upstream does before validation. */
 export function dropNulls(schema: StructuralSchema, value: unknown): void {
   if (Array.isArray(value)) {
     if (schema.items) for (const item of value) dropNulls(schema.items, item);

@@ -9,7 +9,7 @@ const SCOPES = ['Cluster', 'Namespaced'];
 const COLUMN_TYPES = ['boolean', 'date', 'integer', 'number', 'string'];
 
 /**
- * Checks a CustomResourceDefinition, and on updates what may not change. Source: apiextensions-apiserver
+ * Validates a CustomResourceDefinition and, on updates, its immutable fields. Source: apiextensions-apiserver
  * pkg/apis/apiextensions/validation and pkg/apiserver/schema (structural schemas).
  */
 export function validateDefinition(definition: ApiObject, before: ApiObject | null): FieldError[] {
@@ -92,7 +92,7 @@ export function validateDefinition(definition: ApiObject, before: ApiObject | nu
   return errors;
 }
 
-/** KEP-2337: API groups of the project need an approval. */
+/** KEP-2337: API groups of the Kubernetes project require an approval. */
 function checkProtectedGroup(definition: ApiObject): FieldError[] {
   const approval = definition.metadata.annotations?.['api-approved.kubernetes.io'];
   if (approval && (approval.startsWith('unapproved') || URL.canParse(approval))) return [];

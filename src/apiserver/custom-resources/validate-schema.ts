@@ -7,11 +7,11 @@ const TYPES = ['array', 'boolean', 'integer', 'number', 'object', 'string'];
 
 export interface SchemaPlace {
   readonly isRoot: boolean;
-  /** Within allOf, anyOf, oneOf or not: only value checks are allowed there. */
+  /** Within allOf, anyOf, oneOf or not, which allow value checks only. */
   readonly isNested: boolean;
 }
 
-/** Checks that a schema is structural, and that its defaults are values of it. */
+/** Checks that a schema is structural and that its defaults are valid. */
 export function checkSchema(
   schema: StructuralSchema,
   path: string,

@@ -4,13 +4,13 @@ import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
 import { memberSchema, type StructuralSchema, TYPE_META, type ValidationRule } from './structural-schema.ts';
 
-/** What a CEL rule of a schema says of a value. */
+/** The result of a CEL rule for a value. */
 export interface RuleOutcome {
-  /** Null when the rule holds. */
+  /** Null if the rule is satisfied. */
   readonly message: string | null;
 }
 
-/** Evaluates a CEL rule; `old` is undefined where the value is new. Null when the rule is not evaluated here. */
+/** Evaluates a CEL rule; `old` is undefined for a new value. Returns null if the rule does not apply. */
 export type EvaluateRule = (
   rule: ValidationRule,
   schema: StructuralSchema,
@@ -25,7 +25,7 @@ export interface ValidateOptions {
 }
 
 /**
- * Checks a value by its schema. Errors are those of upstream, in its words (kube-openapi/pkg/validation/validate,
+ * Validates a value against its schema. Errors have upstream's words (kube-openapi/pkg/validation/validate,
  * apiextensions-apiserver/pkg/apiserver/validation).
  */
 export function validateValue(
@@ -50,7 +50,7 @@ const inBody = (path: string, value: unknown, what: string): FieldError => ({
 
 const shown = (value: unknown): string => JSON.stringify(value) ?? 'null';
 
-/** The type as upstream names it in errors. */
+/** Returns the type as upstream names it in errors. */
 function typeOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'array';
@@ -109,7 +109,7 @@ function check(
   }
 }
 
-/** Constraints of the value itself, without its members. */
+/** Checks the constraints of the value itself, without its members. */
 function checkConstraints(
   schema: StructuralSchema,
   value: unknown,
@@ -199,7 +199,7 @@ function checkLength(
   }
 }
 
-/** A pattern in RE2's syntax, which JavaScript's without flags reads alike but for inline flags. */
+/** Matches a pattern in RE2's syntax, which JavaScript without flags interprets the same, except for inline flags. */
 export function matches(pattern: string, value: string): boolean {
   const flags = /^\(\?([ims]+)\)/.exec(pattern);
   const [, letters = ''] = flags ?? [];
@@ -231,7 +231,7 @@ function checkCombinations(
   if (schema.not && holds(schema.not)) errors.push(inBody(path, value, 'must not validate the schema (not)'));
 }
 
-/** Items of sets, and the keys of maps' items, are unique. */
+/** Items of sets and keys of map-like lists must be unique. */
 function checkLists(schema: StructuralSchema, value: unknown, path: string, errors: FieldError[]): void {
   if (Array.isArray(value)) {
     const keys = schema['x-kubernetes-list-map-keys'] ?? [];
@@ -259,7 +259,7 @@ function checkLists(schema: StructuralSchema, value: unknown, path: string, erro
   }
 }
 
-/** Rules of lists' items compare with the old item only where items have keys to find it by. */
+/** Rules of list items compare with the old item only if keys identify it. */
 function checkRules(
   schema: StructuralSchema,
   value: unknown,

@@ -2,12 +2,12 @@ import { addQuantities } from '../../kube/quantity-text.ts';
 import { isObject, type JsonObject, listAt } from '../object.ts';
 import type { TypeDefaults } from '../schema/canonical-form.ts';
 
-/** Sets fields that are absent. */
+/** Sets absent fields. */
 export function setAbsent(object: Record<string, unknown>, values: Readonly<Record<string, unknown>>): void {
   for (const [field, value] of Object.entries(values)) object[field] ??= structuredClone(value);
 }
 
-/** The object in a field, which is made where it is absent. */
+/** Returns the object in a field; creates it if absent. */
 export function objectIn(parent: Record<string, unknown>, field: string): Record<string, unknown> {
   const value = parent[field];
   if (isObject(value)) return value;
@@ -18,7 +18,7 @@ export function objectIn(parent: Record<string, unknown>, field: string): Record
 
 const fileMode: TypeDefaults = (source) => setAbsent(source, { defaultMode: 0o644 });
 
-/** An image without a tag, or with the tag "latest", is pulled each time; a digest names one content. */
+/** Images without a tag, or with the tag "latest", are always pulled; a digest identifies the content. */
 function pullPolicy(image: unknown): string {
   const text = String(image ?? '');
   const [, name = '', tag = 'latest'] = REFERENCE.exec(text) ?? [];
@@ -40,7 +40,7 @@ const container: TypeDefaults = (object) =>
 
 const RESOURCE_NAMES = /^(cpu|memory|hugepages-.+)$/;
 
-/** Requests that are left out equal the limits; with limits of the whole pod, its requests are filled in, too. */
+/** Omitted requests equal the limits; with limits of the whole pod, its requests are set too. */
 function defaultRequests(spec: JsonObject): void {
   const containers = [...listAt(spec, 'containers'), ...listAt(spec, 'initContainers')];
   for (const one of containers) {
@@ -96,7 +96,7 @@ export const CORE_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
     const grace = spec['terminationGracePeriodSeconds'];
     if (typeof grace === 'number' && grace < 0) spec['terminationGracePeriodSeconds'] = 1;
     defaultHostPorts(spec as JsonObject);
-    // The older name of the field is kept equal.
+    // The deprecated field is kept equal.
     const account = spec['serviceAccountName'] || spec['serviceAccount'];
     if (account) Object.assign(spec, { serviceAccountName: account, serviceAccount: account });
   },
@@ -193,7 +193,7 @@ export const CORE_DEFAULTS: Readonly<Record<string, TypeDefaults>> = {
     status['phase'] ||= 'Active';
   },
   'core.v1.NodeSpec'(spec) {
-    // The older field is the first of the newer one, and wins over it.
+    // The deprecated field equals the first item of the newer one, and overrides it.
     const cidrs: unknown[] = Array.isArray(spec['podCIDRs']) ? spec['podCIDRs'] : [];
     if (spec['podCIDR'] && spec['podCIDR'] !== cidrs[0]) spec['podCIDRs'] = [spec['podCIDR']];
     else if (cidrs[0]) spec['podCIDR'] = cidrs[0];

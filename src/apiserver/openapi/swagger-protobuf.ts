@@ -6,7 +6,7 @@ type Fields = Readonly<Record<string, readonly [number: number, encode: Encode]>
 
 /**
  * Encodes an OpenAPI 2 document as openapi.v2.Document, which client-go reads. Field numbers: gnostic's
- * openapiv2/OpenAPIv2.proto. Values of any shape are written as JSON text, which is YAML too.
+ * openapiv2/OpenAPIv2.proto. Values of any shape are written as JSON text, which is also YAML.
  */
 export function encodeSwagger(document: object): Buffer {
   return message(document as Json, DOCUMENT);
@@ -37,7 +37,7 @@ const nested =
   (writer, number, value) =>
     writer.delimited(number, message(value as Json, fields(), extension));
 
-/** Pairs of name (1) and value (2), all in field `pairs` of a message of their own. */
+/** Encodes pairs of name (1) and value (2), all in field `pairs` of a separate message. */
 const map =
   (encode: Encode, pairs = 1): Encode =>
   (writer, number, value) => {
@@ -50,7 +50,7 @@ const map =
     }
     writer.delimited(number, entries.finish());
   };
-/** One alternative of a message: the value as its field `choice`. */
+/** Encodes one alternative of a message: the value as its field `choice`. */
 const wrapped =
   (choice: number, encode: Encode): Encode =>
   (writer, number, value) => {
@@ -65,7 +65,7 @@ function anyMessage(value: unknown): Buffer {
   return writer.finish();
 }
 
-/** Fields in the order of their numbers; `extension`: the field of the keys that begin with "x-". */
+/** Encodes fields in the order of their numbers; `extension`: the field for keys that begin with "x-". */
 function message(object: Json, fields: Fields, extension?: number): Buffer {
   const writer = new WireWriter();
   for (const [name, [number, encode]] of Object.entries(fields)) {
@@ -118,7 +118,7 @@ const SCHEMA: Fields = {
   example: [30, any],
 };
 
-/** QueryParameterSubSchema; a path parameter's numbers are one less from the type on. */
+/** QueryParameterSubSchema; for a path parameter, numbers from the type on are one less. */
 const QUERY_PARAMETER: Fields = {
   required: [1, bool],
   in: [2, text],

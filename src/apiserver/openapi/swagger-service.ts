@@ -19,7 +19,7 @@ interface Rendered {
 }
 
 const PROTOBUF = 'com.github.proto-openapi.spec.v2.v1.0+protobuf';
-/** Clients before 1.28 write it so. */
+/** Media type used by clients before 1.28. */
 const OLD_PROTOBUF = 'com.github.proto-openapi.spec.v2@v1.0+protobuf';
 
 export type SwaggerService = (services: ApiServices, context: RequestContext) => Promise<PlainResponse>;
@@ -37,7 +37,7 @@ export function createSwaggerService(): SwaggerService {
       rendered = { index, document: render(services, Object.keys(paths), Object.keys(remote)) };
     }
     const document = await rendered.document;
-    // A server that did not answer is asked again.
+    // A server that did not answer is called again.
     if (document.isPartial) rendered = null;
     const etag = `"${document.hash}${isProtobuf ? '-protobuf' : ''}"`;
     const headers: Record<string, string> = {
@@ -69,7 +69,7 @@ async function render(
         return own && limitedTo(services, path, own);
       }),
   );
-  // This server's documents come first: their definitions stay as they are.
+  // This server's documents come first: their definitions take precedence.
   const all = [...documents, ...others.filter((one) => one !== null)];
   const document = swaggerDocument(all, version.gitVersion);
   const json = Buffer.from(JSON.stringify(document));
@@ -85,7 +85,7 @@ async function render(
   };
 }
 
-/** The document of another server, without paths that are not its own; empty where it cannot be converted. */
+/** Returns the document of another server, restricted to its own paths; empty if it cannot be converted. */
 function limitedTo(services: ApiServices, path: string, document: JsonObject): JsonObject {
   const root = `/${path}`;
   const paths = isObject(document['paths']) ? document['paths'] : {};
@@ -100,7 +100,7 @@ function limitedTo(services: ApiServices, path: string, document: JsonObject): J
   }
 }
 
-/** Throws StatusError 406 for a client that takes neither form. */
+/** Throws StatusError 406 for a client that accepts neither form. */
 function wantsProtobuf(accept: string): boolean {
   if (accept === '') return false;
   for (const { type, subtype } of parseAccept(accept)) {

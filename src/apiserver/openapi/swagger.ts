@@ -3,7 +3,7 @@ type Json = Record<string, unknown>;
 
 const COMPONENTS = '#/components/schemas/';
 const METHODS = ['get', 'put', 'post', 'delete', 'options', 'head', 'patch'];
-/** Keywords of a schema that OpenAPI 2 has too. */
+/** Keywords of a schema that OpenAPI 2 also has. */
 const KEPT = [
   'description',
   'format',
@@ -32,7 +32,7 @@ const KEPT = [
 const isObject = (value: unknown): value is Json =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** One OpenAPI 2 document of all group-versions' OpenAPI 3 documents, as /openapi/v2 shows it. */
+/** Merges the OpenAPI 3 documents of all group-versions into one OpenAPI 2 document, as served at /openapi/v2. */
 export function swaggerDocument(documents: readonly Json[], version: string): Json {
   const paths: Json = {};
   const definitions: Json = {};
@@ -40,7 +40,7 @@ export function swaggerDocument(documents: readonly Json[], version: string): Js
     for (const [path, item] of Object.entries(isObject(own) ? own : {})) paths[path] = pathItem(item as Json);
     const schemas = isObject(components) && isObject(components['schemas']) ? components['schemas'] : {};
     for (const [name, schema] of Object.entries(schemas)) {
-      // Shared types (ObjectMeta) stand in many documents; a kind's own carries its group, version and kind.
+      // Shared types (ObjectMeta) occur in many documents; the type of a kind names its group, version and kind.
       const converted = definition(schema as Json);
       definitions[name] = mergedDefinition(definitions[name] as Json | undefined, converted);
     }
@@ -56,15 +56,15 @@ export function swaggerDocument(documents: readonly Json[], version: string): Js
 const KINDS = 'x-kubernetes-group-version-kind';
 
 /**
- * A schema as a definition. A custom kind that keeps unknown fields is published as any object, as upstream does: old
- * clients take named properties for the only ones.
+ * Converts a schema to a definition. A custom kind that preserves unknown fields is published as any object, as
+ * upstream does: old clients reject properties that are not listed.
  */
 function definition(schema: Json): Json {
   const isOpen = schema['x-kubernetes-preserve-unknown-fields'] === true && schema[KINDS] !== undefined;
   return isOpen ? { type: 'object', [KINDS]: schema[KINDS] } : swaggerSchema(schema);
 }
 
-/** A definition with the kinds of both: DeleteOptions, for example, belongs to every group. */
+/** Merges the kinds of two definitions: DeleteOptions, for example, belongs to every group. */
 function mergedDefinition(one: Json | undefined, other: Json): Json {
   const kinds = [one?.[KINDS], other[KINDS]].flatMap((list) => (Array.isArray(list) ? list : []));
   if (kinds.length === 0) return one ?? other;
@@ -76,17 +76,17 @@ function sorted(object: Json): Json {
   return Object.fromEntries(Object.entries(object).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** A schema in OpenAPI 2: references to definitions, one type, no alternatives. */
+/** Converts a schema to OpenAPI 2: references to definitions, one type, no alternatives. */
 export function swaggerSchema(schema: Json): Json {
   const { $ref, allOf, oneOf, items, properties, additionalProperties } = schema;
   const result: Json = {};
   for (const key of KEPT) if (schema[key] !== undefined) result[key] = schema[key];
   for (const [key, value] of Object.entries(schema)) if (key.startsWith('x-')) result[key] = value;
   if (typeof $ref === 'string') result['$ref'] = definitionReference($ref);
-  // OpenAPI 3 wraps a reference that has a description of its own.
+  // OpenAPI 3 wraps a reference that has its own description.
   const [only] = Array.isArray(allOf) && allOf.length === 1 ? (allOf as Json[]) : [];
   if (only && typeof only['$ref'] === 'string') result['$ref'] = definitionReference(only['$ref']);
-  // A value of several types (Quantity, IntOrString) is published as the text that it can always be.
+  // A value of several types (Quantity, IntOrString) is published as a string, which is always valid.
   if (Array.isArray(oneOf) && result['type'] === undefined) result['type'] = 'string';
   if (isObject(items)) result['items'] = swaggerSchema(items);
   if (isObject(properties)) {
@@ -139,7 +139,7 @@ function operation(source: Json): Json {
   };
 }
 
-/** A parameter with its type in itself, where OpenAPI 3 has a schema. */
+/** Inlines the type of a parameter, which is a schema in OpenAPI 3. */
 function parameter(source: Json): Json {
   const { schema, ...rest } = source;
   return { ...rest, ...(isObject(schema) ? swaggerSchema(schema) : {}) };

@@ -9,7 +9,7 @@ import type { IncomingRequest, OutgoingResponse } from './request.ts';
 import { createRequestContext, type RequestContext } from './request-context.ts';
 import { statusResponse, withWarnings } from './responses.ts';
 
-/** The answer to a path that is neither of the API nor known, as Go's. */
+/** The response to an unknown path outside the API, with Go's text. */
 const PAGE_NOT_FOUND: OutgoingResponse = {
   status: 404,
   headers: { 'content-type': 'text/plain; charset=utf-8', 'x-content-type-options': 'nosniff' },
@@ -19,7 +19,7 @@ const PAGE_NOT_FOUND: OutgoingResponse = {
 export type Handler = (request: IncomingRequest) => Promise<OutgoingResponse>;
 
 /**
- * Answers every request of an authenticated (or anonymous) user: impersonation, authorization, then the route's
+ * Handles every request of an authenticated (or anonymous) user: impersonation, authorization, then the route's
  * handler, which runs admission. Never throws: refusals become Status objects.
  */
 export function createApiHandler(services: ApiServices): Handler {
@@ -61,7 +61,7 @@ function asStatus(services: ApiServices, request: IncomingRequest, error: unknow
   return new StatusError(500, 'InternalError', `Internal error occurred: ${messageOf(error)}`);
 }
 
-/** The context with the user that the request asks to act as. */
+/** Returns the context with the user that the request impersonates. */
 async function impersonated(services: ApiServices, context: RequestContext): Promise<RequestContext> {
   const { headers } = context.request;
   if (!Object.keys(headers).some((name) => name.startsWith('impersonate-'))) return context;
@@ -74,7 +74,7 @@ async function impersonated(services: ApiServices, context: RequestContext): Pro
   };
 }
 
-/** Throws StatusError 403 unless the user may do this. */
+/** Throws StatusError 403 if the user may not make this request. */
 async function authorize(services: ApiServices, context: RequestContext): Promise<void> {
   if (context.request.internal && context.user === context.request.user) return;
   const attributes = authorizationAttributes(context);

@@ -7,23 +7,23 @@ import type { RequestContext } from './request-context.ts';
 /** A request's body as an object. */
 export interface Body {
   readonly object: unknown;
-  /** Its text, where it came as JSON: duplicate fields show there alone. */
+  /** The text of a JSON body: only the text shows duplicate fields. */
   readonly json: string | null;
-  /** The first key that a YAML text has twice in one mapping, in upstream's words; its last value counts. */
+  /** The first key that occurs twice in one mapping of a YAML text, in upstream's words; its last value counts. */
   readonly duplicateKey?: string;
 }
 
-/** Deeper bodies are refused: code that walks them recurses. */
+/** Bodies nested deeper are refused: code that walks them recurses. */
 const MAX_DEPTH = 400;
-/** What a short YAML text with aliases may grow to. */
+/** Maximum number of values to which a short YAML text with aliases may expand. */
 const MAX_VALUES = 1_000_000;
 
-/** The media type of a request's body, without parameters; "" when there is none. */
+/** Returns the media type of a request's body, without parameters; "" if there is none. */
 export function contentType(context: RequestContext): string {
   return (context.request.headers['content-type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
 }
 
-/** Reads a JSON, YAML or Protobuf body. Throws StatusError 400, 413 or 415. `optional`: an empty body is null. */
+/** Reads a JSON, YAML or Protobuf body. Throws StatusError 400, 413 or 415. `optional`: an empty body yields null. */
 export async function readBody(
   context: RequestContext,
   schema: SchemaService,
@@ -71,7 +71,7 @@ function fromYaml(source: string): Body {
     if (!(error instanceof YAMLException) || error.reason !== 'duplicated mapping key') throw error;
     const { line = 0, position = 0 } = error.mark ?? {};
     const key = source.slice(position).match(/^["']?(.*?)["']?\s*:/)?.[1] ?? '';
-    // `json`: the last of several equal keys wins, as in JSON.
+    // `json`: of several equal keys the last one wins, as in JSON.
     const object = parseYaml(source, { ...options, json: true });
     checkSize(object);
     return {
@@ -82,14 +82,14 @@ function fromYaml(source: string): Body {
   }
 }
 
-/** Counts brackets outside of strings: cheaper than walking the value, and before it is built. */
+/** Counts brackets outside of strings: cheaper than walking the value, and done before it is built. */
 function checkJsonDepth(source: string): void {
   let depth = 0;
   for (let i = 0; i < source.length; i++) {
     switch (source.charCodeAt(i)) {
       case 0x22: // "
         for (i++; i < source.length && source.charCodeAt(i) !== 0x22; i++) {
-          if (source.charCodeAt(i) === 0x5c) i++; // a backslash and what it escapes
+          if (source.charCodeAt(i) === 0x5c) i++; // backslash and the escaped character
         }
         break;
       case 0x5b: // [
@@ -103,7 +103,7 @@ function checkJsonDepth(source: string): void {
   }
 }
 
-/** Counts values with those that aliases repeat; a cycle is an endless repetition. */
+/** Counts values including those that aliases repeat; a cycle repeats without end. */
 function checkSize(value: unknown): void {
   let count = 0;
   const walk = (node: unknown, depth: number): void => {

@@ -2,7 +2,7 @@ import { stringify } from 'yaml';
 import type { SchemaService } from '../schema-service.ts';
 import { type Format, MEDIA_TYPES, type Representation } from './negotiation.ts';
 
-/** An object in a format, with a newline after the text forms as upstream. */
+/** Encodes an object in a format; text forms end with a newline, as upstream. */
 export function encode(
   schema: SchemaService,
   form: Pick<Representation, 'format' | 'pretty'>,
@@ -18,9 +18,9 @@ export function encode(
   }
 }
 
-/** YAML with sorted keys, as Go's encoder writes it. */
+/** Renders YAML with sorted keys, as Go's encoder does. */
 export function toYaml(object: object): string {
-  // Through JSON first, so that undefined fields and toJSON are as in the other form.
+  // Converts to JSON first, so that undefined fields and toJSON are treated as in the JSON form.
   return stringify(JSON.parse(JSON.stringify(object)), {
     sortMapEntries: true,
     aliasDuplicateObjects: false,

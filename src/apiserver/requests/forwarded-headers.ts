@@ -1,4 +1,4 @@
-/** Headers of one connection (RFC 9110, section 7.6.1), and the client's credentials for this server. */
+/** Headers that apply to one connection (RFC 9110, section 7.6.1), and the client's credentials for this server. */
 const CONNECTION_HEADERS = new Set([
   'connection',
   'keep-alive',
@@ -11,15 +11,15 @@ const CONNECTION_HEADERS = new Set([
   'upgrade',
   'authorization',
 ]);
-/** Headers that a server accepts only from a front proxy: a client cannot send it through this server. */
+/** Headers that a server accepts from a front proxy only: a client must not send them through this server. */
 const IDENTITY_PREFIXES = ['impersonate-', 'x-remote-'];
 
-/** True for headers that are between two neighbours: neither requests nor answers are passed on with them. */
+/** Reports whether a header applies to one connection: it is forwarded neither with requests nor with responses. */
 export const isConnectionHeader = (name: string): boolean => CONNECTION_HEADERS.has(name);
 
 /**
- * The headers with which a client's request is passed on to a node, a pod, a Service or another API server: without
- * those of the connection, the credentials, and every claim of who the user is.
+ * Returns the headers of a client's request for forwarding to a node, a pod, a Service or another API server: without
+ * connection headers, credentials and all headers that identify the user.
  */
 export function forwardedHeaders(
   headers: Readonly<Record<string, string | undefined>>,
@@ -33,7 +33,7 @@ export function forwardedHeaders(
   return result;
 }
 
-/** As `forwardedHeaders`, with the change of protocol that the client asks for. */
+/** Like `forwardedHeaders`, with the protocol upgrade that the client requests. */
 export function upgradeHeaders(
   headers: Readonly<Record<string, string | undefined>>,
 ): Record<string, string> {

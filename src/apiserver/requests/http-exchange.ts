@@ -6,7 +6,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { StatusError } from '../status-error.ts';
 import type { IncomingRequest, PlainResponse } from './request.ts';
 
-/** Both versions of HTTP; the methods that are used are the same. */
+/** Requests of both HTTP versions; the methods used here are the same. */
 export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = (ServerResponse | Http2ServerResponse) & {
   readonly stream?: { destroy(): void };
@@ -14,11 +14,11 @@ export type HttpResponse = (ServerResponse | Http2ServerResponse) & {
 
 /** Longer bodies are refused (k8s.io/apiserver MaxRequestBodyBytes). */
 export const MAX_BODY_BYTES = 3 * 1024 * 1024;
-/** A body that has not come by then is given up. */
+/** Timeout for reading a body. */
 const BODY_MS = 60_000;
-/** Shorter answers are not worth compressing (upstream's limit). */
+/** Shorter responses are not compressed (upstream's limit). */
 const GZIP_BYTES = 128 * 1024;
-/** Headers that HTTP/2 does not know (RFC 9113, section 8.2.2). */
+/** Headers that HTTP/2 does not allow (RFC 9113, section 8.2.2). */
 const CONNECTION_HEADERS = new Set([
   'connection',
   'keep-alive',
@@ -27,7 +27,7 @@ const CONNECTION_HEADERS = new Set([
   'proxy-connection',
 ]);
 
-/** How a request's body is read: whole, with limits of size and time, or as it comes. */
+/** Builds the readers of a request's body: the whole body, with limits of size and time, or a stream. */
 export function readableBody(
   request: HttpRequest,
   isUpgrade: boolean,
@@ -88,7 +88,7 @@ function wholeBody(request: HttpRequest, clock: Clock): Promise<Buffer> {
   });
 }
 
-/** Writes an answer; compressed where the client takes that and it is long enough. */
+/** Writes a response, compressed if the client accepts that and it is long enough. */
 export function send(request: HttpRequest, response: HttpResponse, outgoing: PlainResponse): void {
   if (response.destroyed || response.headersSent) {
     discardBody(outgoing);
@@ -103,7 +103,7 @@ export function send(request: HttpRequest, response: HttpResponse, outgoing: Pla
   }
   if (!request.complete) abandonBody(request, response, headers, isHttp2);
   const head = (more: Record<string, string | number> = {}) => {
-    // Both classes have this method, with types that do not meet.
+    // Both classes have this method, but with incompatible types.
     (response as ServerResponse).writeHead(status, { ...headers, ...more });
   };
   if (typeof body === 'string' || Buffer.isBuffer(body)) {
@@ -133,7 +133,7 @@ export function send(request: HttpRequest, response: HttpResponse, outgoing: Pla
   body.pipe(response as ServerResponse);
 }
 
-/** Ends an answer that cannot be completed, so that the client does not take it for whole. */
+/** Aborts a response that cannot be completed, so that the client does not treat it as complete. */
 function cut(request: HttpRequest, response: HttpResponse): void {
   if (request.httpVersionMajor >= 2)
     (request as Http2ServerRequest).stream.close(http2.NGHTTP2_INTERNAL_ERROR);
@@ -144,14 +144,14 @@ function discardBody(outgoing: PlainResponse): void {
   if (typeof outgoing.body !== 'string' && !Buffer.isBuffer(outgoing.body)) outgoing.body.destroy();
 }
 
-/** A body that was not read to its end (refused, or too long) does not block the connection. */
+/** Prevents a partly read body (refused or too long) from blocking the connection. */
 function abandonBody(
   request: HttpRequest,
   response: HttpResponse,
   headers: Record<string, unknown>,
   isHttp2: boolean,
 ): void {
-  // Without a body, a request may count as incomplete while it is answered.
+  // A request without a body may count as incomplete while it is answered.
   const { headers: sent } = request;
   const isWithoutBody = sent['transfer-encoding'] === undefined && Number(sent['content-length'] ?? 0) === 0;
   if ((request.method === 'GET' || request.method === 'HEAD') && (isHttp2 || isWithoutBody)) return;
@@ -164,7 +164,7 @@ function abandonBody(
   });
 }
 
-/** Writes an answer that is not a change of protocol to a connection that asked for one, and ends it. */
+/** Writes a response other than an upgrade to a connection that requested one, and ends the connection. */
 export function sendOnSocket(socket: Duplex, outgoing: PlainResponse): void {
   const { status, headers, body } = outgoing;
   const lines = [`HTTP/1.1 ${status} ${STATUS_WORDS[status] ?? 'Status'}`];

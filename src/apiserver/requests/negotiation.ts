@@ -3,10 +3,10 @@ import type { RequestContext } from './request-context.ts';
 
 export type Format = 'json' | 'yaml' | 'protobuf';
 
-/** The form of an answer that the client asked for with its Accept header. */
+/** The response format that the client requested with its Accept header. */
 export interface Representation {
   readonly format: Format;
-  /** Rows for `kubectl get`, or metadata alone; null: the objects as they are. */
+  /** Rows for `kubectl get`, or metadata only; null: the plain objects. */
   readonly as: { readonly kind: TransformKind; readonly version: 'v1' | 'v1beta1' } | null;
   /** All groups with their resources in one document (apidiscovery.k8s.io/v2). */
   readonly aggregated: boolean;
@@ -16,16 +16,16 @@ export interface Representation {
 
 export type TransformKind = 'Table' | 'PartialObjectMetadata' | 'PartialObjectMetadataList';
 
-/** What an endpoint can answer with. */
+/** The formats that an endpoint supports. */
 export interface Offer {
   readonly formats: readonly Format[];
-  /** The other shapes in which the object can come. */
+  /** Supported transformations of the object. */
   readonly transforms: readonly TransformKind[];
-  /** The list of groups, which can come with all their resources. */
+  /** Supports the list of groups with all their resources. */
   readonly aggregated?: boolean;
 }
 
-/** The form of answers that are not objects of a kind. */
+/** The formats of responses that are not objects of a kind. */
 export const ANY_OBJECT: Offer = { formats: ['json', 'yaml', 'protobuf'], transforms: [] };
 
 export const MEDIA_TYPES: Readonly<Record<Format, string>> = {
@@ -44,7 +44,10 @@ export interface AcceptClause {
   readonly parameters: Readonly<Record<string, string>>;
 }
 
-/** The clauses of an Accept header, the most wanted first (RFC 9110, section 12.5.1); clauses with q=0 are left out. */
+/**
+ * Parses the clauses of an Accept header, sorted by preference (RFC 9110, section 12.5.1); clauses with q=0 are
+ * omitted.
+ */
 export function parseAccept(header: string): AcceptClause[] {
   const clauses = header.split(',').flatMap((text) => {
     const [media = '', ...rest] = text.split(';').map((part) => part.trim());
@@ -70,7 +73,7 @@ export function parseAccept(header: string): AcceptClause[] {
     .map(({ clause }) => clause);
 }
 
-/** Chooses the form of an answer. Throws StatusError 406 when the client accepts none of those on offer. */
+/** Chooses the format of a response. Throws StatusError 406 if the client accepts none of the supported formats. */
 export function negotiate(context: RequestContext, offer: Offer): Representation {
   const header = context.request.headers['accept'] ?? '';
   const pretty = wantsPretty(context);
@@ -96,7 +99,7 @@ export function negotiate(context: RequestContext, offer: Offer): Representation
     : noRepresentation(accepted);
 }
 
-/** The refusal of media types that an endpoint does not have, in upstream's words. */
+/** Builds the refusal of unsupported media types in upstream's words. */
 export function noRepresentation(accepted: string): StatusError {
   const message = `406: Not Acceptable\n\nAvailable representations: ${accepted}`;
   return new StatusError(406, 'NotAcceptable', message, {});
@@ -106,7 +109,7 @@ function isAggregatedDiscovery({ as, g, v }: Readonly<Record<string, string>>): 
   return as === 'APIGroupDiscoveryList' && g === 'apidiscovery.k8s.io' && v === 'v2';
 }
 
-/** Undefined: the transform is not on offer. */
+/** Returns undefined if the transform is not supported. */
 function transformOf(
   parameters: Readonly<Record<string, string>>,
   format: Format,
@@ -127,7 +130,7 @@ function transformOf(
   }
 }
 
-/** As upstream: asked for by the query, else given to browsers and command-line tools. */
+/** As upstream: requested in the query, otherwise used for browsers and command-line tools. */
 function wantsPretty(context: RequestContext): boolean {
   const asked = context.query.get('pretty');
   if (asked) return /^(1|t|true)$/i.test(asked);

@@ -2,19 +2,19 @@ import type { User } from '../authentication/authenticator.ts';
 import type { IncomingRequest } from './request.ts';
 import { type RequestInfo, readRequestInfo } from './request-info.ts';
 
-/** Everything that filters and handlers know about one request. */
+/** The state of one request, shared by filters and handlers. */
 export interface RequestContext {
   readonly request: IncomingRequest;
   readonly info: RequestInfo;
   readonly query: URLSearchParams;
-  /** Who acts: the impersonated user, where there is one. */
+  /** The acting user: the impersonated user, if there is one. */
   readonly user: User;
   readonly signal: AbortSignal;
   /** Texts for `Warning:` headers. */
   readonly warnings: string[];
 }
 
-/** Null: the path has a malformed escape. */
+/** Returns null if the path has a malformed escape. */
 export function createRequestContext(request: IncomingRequest): RequestContext | null {
   const at = request.url.indexOf('?');
   const path = at < 0 ? request.url : request.url.slice(0, at);
@@ -23,7 +23,7 @@ export function createRequestContext(request: IncomingRequest): RequestContext |
   return info && { request, info, query, user: request.user, signal: request.signal, warnings: [] };
 }
 
-/** Adds a warning once. */
+/** Adds a warning unless it was added before. */
 export function warn(context: RequestContext, text: string): void {
   if (!context.warnings.includes(text)) context.warnings.push(text);
 }

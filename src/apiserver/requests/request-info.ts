@@ -1,4 +1,4 @@
-/** What a request is about, as k8s.io/apiserver request.RequestInfo. */
+/** The attributes of a request, as k8s.io/apiserver request.RequestInfo. */
 export interface RequestInfo {
   readonly isResourceRequest: boolean;
   /** Without the query. */
@@ -8,12 +8,12 @@ export interface RequestInfo {
   /** "" is the core group. */
   readonly apiGroup: string;
   readonly apiVersion: string;
-  /** Of a namespace's own request: the namespace itself. */
+  /** For a request to a namespace object: the namespace itself. */
   readonly namespace: string;
   readonly resource: string;
   readonly subresource: string;
   readonly name: string;
-  /** What follows the subresource, with its leading slash, escaped as it came: the path of a proxy request. */
+  /** The path after the subresource, with its leading slash, still escaped: the path of a proxy request. */
   readonly subpath: string;
   readonly labelSelector: string;
   readonly fieldSelector: string;
@@ -29,14 +29,14 @@ const VERBS: Readonly<Record<string, string>> = {
   DELETE: 'delete',
 };
 
-/** True for the query values that Go's ParseBool-like conversion takes as true: anything but "false" and "0". */
+/** Reports whether Go's ParseBool-like conversion treats a query value as true: anything but "false" and "0". */
 export function isTrue(value: string | null): boolean {
   return value !== null && value !== 'false' && value !== '0';
 }
 
 /**
- * Reads a request's path as k8s.io/apiserver RequestInfoFactory does: /apis/GROUP/VERSION[/watch][/namespaces/NS]/
- * RESOURCE[/NAME[/SUBRESOURCE[/…]]]. Null: the path has a malformed escape.
+ * Parses a request's path like k8s.io/apiserver RequestInfoFactory: /apis/GROUP/VERSION[/watch][/namespaces/NS]/
+ * RESOURCE[/NAME[/SUBRESOURCE[/…]]]. Returns null if the path has a malformed escape.
  */
 export function readRequestInfo(method: string, path: string, query: URLSearchParams): RequestInfo | null {
   const raw = path.split('/').slice(1);
@@ -76,7 +76,7 @@ export function readRequestInfo(method: string, path: string, query: URLSearchPa
   let namespace = '';
   if (parts[at] === 'namespaces' && parts[at + 1]) {
     namespace = parts[at + 1] ?? '';
-    // /namespaces/NAME, /namespaces/NAME/status: the namespace itself is what is asked for.
+    // /namespaces/NAME, /namespaces/NAME/status: the request is for the namespace object.
     const after = parts[at + 2] ?? '';
     if (after !== '' && !NAMESPACE_SUBRESOURCES.has(after)) at += 2;
   }
@@ -88,7 +88,7 @@ export function readRequestInfo(method: string, path: string, query: URLSearchPa
   const fieldSelector = query.get('fieldSelector') ?? '';
   if (name === '' && (verb === 'get' || verb === 'watch')) {
     verb = isLegacyWatch || isTrue(query.get('watch')) ? 'watch' : 'list';
-    // A list of one name is authorized as that object's.
+    // A list restricted to one name is authorized as a request for that object.
     const named = /(?:^|,)metadata\.name==?([^,=]+)(?:,|$)/.exec(fieldSelector)?.[1];
     if (named !== undefined) name = named;
   } else if (name === '' && verb === 'delete') verb = 'deletecollection';

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
 import type { User } from '../authentication/authenticator.ts';
 
-/** A request, however it came. */
+/** A request, independent of its transport. */
 export interface IncomingRequest {
   readonly method: string;
   /** Path and query. */
@@ -10,23 +10,23 @@ export interface IncomingRequest {
   /** Names in lower case. */
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly user: User;
-  /** Made by this process itself. */
+  /** Made by this process. */
   readonly internal: boolean;
-  /** Aborts when the client has gone. */
+  /** Aborts when the client disconnects. */
   readonly signal: AbortSignal;
-  /** Reads the whole body. Throws StatusError 413 when it is too long, 408 when it comes too slowly. */
+  /** Reads the whole body. Throws StatusError 413 if it is too long, 408 if it arrives too slowly. */
   body(): Promise<Buffer>;
-  /** The body as it comes, for proxies; read instead of `body`. */
+  /** The body as a stream, for proxies; used instead of `body`. */
   stream(): Readable;
-  /** The connection, of a request that asks for another protocol (WebSocket, SPDY); null for all others. */
+  /** The connection of a request for another protocol (WebSocket, SPDY); null for all others. */
   readonly upgrade: Upgrade | null;
 }
 
-/** An HTTP/1.1 connection whose client asks to change the protocol. */
+/** An HTTP/1.1 connection whose client requests a protocol upgrade. */
 export interface Upgrade {
   readonly message: IncomingMessage;
   readonly socket: Duplex;
-  /** Bytes that came after the head. */
+  /** Bytes received after the head. */
   readonly head: Buffer;
 }
 
@@ -36,5 +36,5 @@ export interface PlainResponse {
   readonly body: string | Buffer | Readable;
 }
 
-/** An answer; "upgraded": the handler has taken over the connection. */
+/** A response; "upgraded": the handler has taken over the connection. */
 export type OutgoingResponse = PlainResponse | 'upgraded';

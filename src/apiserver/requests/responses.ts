@@ -7,7 +7,7 @@ import type { RequestContext } from './request-context.ts';
 
 const PLAIN_JSON = { format: 'json', as: null, aggregated: false, pretty: false } as const;
 
-/** The Status object of a refusal in the format that the client accepts, with the headers that belong to it. */
+/** Builds the response of a refusal: its Status object in the format that the client accepts, with its headers. */
 export function statusResponse(
   schema: SchemaService,
   context: RequestContext | null,
@@ -18,7 +18,7 @@ export function statusResponse(
   return respond(schema, statusForm(context), error.code, error.toJSON(), headers);
 }
 
-/** A client that accepts no form of a Status still learns why it was refused: in JSON. */
+/** A client that does not accept a Status in any format receives it as JSON. */
 function statusForm(context: RequestContext | null): Representation {
   if (!context) return PLAIN_JSON;
   try {
@@ -28,7 +28,7 @@ function statusForm(context: RequestContext | null): Representation {
   }
 }
 
-/** An object as an answer in the given form. */
+/** Builds the response for an object in the given format. */
 export function respond(
   schema: SchemaService,
   form: Pick<Representation, 'format' | 'pretty'>,
@@ -44,8 +44,8 @@ export function respond(
 }
 
 /**
- * An object that is not one of a stored kind (discovery, reviews, Status), in the form that the client accepts: one with
- * metadata can also come as its metadata alone.
+ * Builds the response for an object that is not stored (discovery, reviews, Status), in the format that the client
+ * accepts; an object with metadata supports PartialObjectMetadata.
  */
 export function respondNegotiated(
   schema: SchemaService,
@@ -68,7 +68,7 @@ export function jsonResponse(status: number, value: unknown): PlainResponse {
   return { status, headers: { 'content-type': 'application/json' }, body: `${JSON.stringify(value)}\n` };
 }
 
-/** meta/v1 Status of a success that has no object to show. */
+/** Builds the meta/v1 Status of a success without an object. */
 export function success(details?: object): object {
   return {
     kind: 'Status',
@@ -79,13 +79,13 @@ export function success(details?: object): object {
   };
 }
 
-/** The response with a header for each warning of the context. */
+/** Adds a header to the response for each warning of the context. */
 export function withWarnings(context: RequestContext, response: PlainResponse): PlainResponse {
   if (context.warnings.length === 0) return response;
   return { ...response, headers: { ...response.headers, warning: context.warnings.map(warningValue) } };
 }
 
-/** One value of a Warning header (RFC 9111, section 5.5): headers hold nothing but printable ASCII. */
+/** Formats one value of a Warning header (RFC 9111, section 5.5): headers contain printable ASCII only. */
 function warningValue(text: string): string {
   const ascii = text.replace(
     /[^\x20-\x7e]/g,

@@ -5,21 +5,24 @@ import { sendOnSocket } from './http-exchange.ts';
 import type { PlainResponse, Upgrade } from './request.ts';
 
 const BASE64 = 'base64.binary.k8s.io';
-/** What clients may ask a stream as; the first choice of the client is taken. None means bytes. */
+/** Supported stream protocols; the client's first supported choice is used. None means bytes. */
 const PROTOCOLS: readonly string[] = ['binary.k8s.io', BASE64];
-/** Clients of a stream have nothing to say. */
+/** Maximum size of client messages, which are ignored. */
 const MAX_MESSAGE_BYTES = 4096;
 
-/** True for a stream (log, watch) whose client asks for it over a WebSocket; other answers stay plain HTTP. */
+/**
+ * Reports whether the response is a stream (log, watch) that the client requests over a WebSocket; other responses
+ * remain plain HTTP.
+ */
 export function isStreamOverWebSocket(message: IncomingMessage, outgoing: PlainResponse): boolean {
   const isAsked = (message.headers.upgrade ?? '').toLowerCase() === 'websocket' && message.method === 'GET';
   return isAsked && outgoing.status === 200 && outgoing.body instanceof Readable;
 }
 
 /**
- * Answers a request for a WebSocket with a stream, as upstream's API server does: each event of a watch is a text
- * message, the bytes of a log are binary messages, or base64 in text messages where the client asks for
- * `base64.binary.k8s.io`. The connection ends with the stream. Refuses other protocols, and watches in Protobuf.
+ * Answers a WebSocket request with a stream, as upstream's API server does: each event of a watch is a text message;
+ * the bytes of a log are binary messages, or base64 in text messages if the client requests `base64.binary.k8s.io`. The
+ * connection ends with the stream. Refuses other protocols, and watches in Protobuf.
  */
 export function sendOverWebSocket({ message, socket, head }: Upgrade, outgoing: PlainResponse): void {
   const { headers, body } = outgoing;
@@ -43,7 +46,7 @@ export function sendOverWebSocket({ message, socket, head }: Upgrade, outgoing: 
     maxPayload: MAX_MESSAGE_BYTES,
     handleProtocols: () => protocol ?? false,
   });
-  // A handshake that breaks RFC 6455: the library answers it.
+  // A handshake that violates RFC 6455: the library answers it.
   server.on('wsClientError', (_error, broken) => {
     body.destroy();
     broken.destroy();
@@ -54,7 +57,7 @@ export function sendOverWebSocket({ message, socket, head }: Upgrade, outgoing: 
     client.on('close', () => body.destroy());
     sendAll(client, messages).then(
       () => client.close(1000),
-      // The stream or the connection broke; the client sees an end without a closing message.
+      // The stream or the connection failed; the client sees a close without a closing message.
       () => client.terminate(),
     );
   });
@@ -84,7 +87,7 @@ function offeredProtocols(message: IncomingMessage): string[] {
     .filter((name) => name !== '');
 }
 
-/** Sends one message after the other; a client that reads slowly holds up the stream. */
+/** Sends messages one at a time; a slow client slows the stream. */
 async function sendAll(client: WebSocket, messages: AsyncIterable<string | Buffer>): Promise<void> {
   for await (const one of messages) {
     await new Promise<void>((resolve, reject) => {
@@ -93,7 +96,7 @@ async function sendAll(client: WebSocket, messages: AsyncIterable<string | Buffe
   }
 }
 
-/** The complete lines of a stream of bytes, without their ends. */
+/** Yields the complete lines of a byte stream, without line ends. */
 async function* lines(body: Readable): AsyncGenerator<string> {
   const parts: Buffer[] = [];
   for await (const chunk of body as AsyncIterable<Buffer | string>) {

@@ -17,7 +17,7 @@ import { METRICS_RESOURCES } from './metrics-resources.ts';
 import type { Resource, Subresource } from './resource.ts';
 import { REVIEW_RESOURCES } from './reviews.ts';
 
-/** Subresources that belong to one resource alone. */
+/** Subresources of single resources. */
 const OWN_SUBRESOURCES: Readonly<Record<string, readonly Subresource[]>> = {
   pods: [
     ATTACH,
@@ -37,7 +37,7 @@ const OWN_SUBRESOURCES: Readonly<Record<string, readonly Subresource[]>> = {
   'certificatesigningrequests.certificates.k8s.io': [APPROVAL],
 };
 
-/** The route-table row of a kind whose objects are stored: all verbs, status and scale where the kind has them. */
+/** Builds the route-table entry of a stored kind: all verbs, and status and scale if the kind has them. */
 export function storedResource(kind: Kind, own: readonly Subresource[] = []): Resource {
   const subresources = [
     ...own,
@@ -61,7 +61,7 @@ export function storedResource(kind: Kind, own: readonly Subresource[] = []): Re
   };
 }
 
-/** The route table that the server starts with. */
+/** Builds the initial route table of the server. */
 export function builtinResources(kinds: readonly Kind[]): Resource[] {
   return [
     ...kinds.map((kind) => storedResource(kind, OWN_SUBRESOURCES[kind.collection])),

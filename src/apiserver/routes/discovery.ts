@@ -13,13 +13,13 @@ function subresourceVerbs({ handlers, connectVerbs = [] }: Subresource): Resourc
   return [...(Object.keys(handlers) as ResourceVerb[]), ...connectVerbs].sort();
 }
 
-/** The hash of the version in which a kind is stored, as upstream's discovery.StorageVersionHash. */
+/** Returns the hash of a kind's storage version, as upstream's discovery.StorageVersionHash. */
 export function storageVersionHash(group: string, version: string, kind: string): string {
   const digest = createHash('sha256').update(`${group}/${version}/${kind}`).digest();
   return digest.subarray(0, 8).toString('base64');
 }
 
-/** The kind of a resource's answers; a group and version that are the resource's own are left empty. */
+/** Returns the kind of a resource's responses; group and version are empty if they equal the resource's own. */
 function discoveredKind({ kind }: Resource, answer: GroupVersionKind): GroupVersionKind {
   const isOwn = answer.group === kind.group && answer.version === kind.version;
   const { group, version } = isOwn ? { group: '', version: '' } : answer;
@@ -31,7 +31,7 @@ function responseKind(resource: Resource, subresource: Subresource) {
   return subresource.kind ?? { group, version, kind };
 }
 
-/** The answer to GET /api (core) or /apis, as apidiscovery.k8s.io APIGroupDiscoveryList. */
+/** Builds the response to GET /api (core) or /apis, as apidiscovery.k8s.io APIGroupDiscoveryList. */
 export function aggregatedDiscovery(
   registry: ResourceRegistry,
   core: boolean,
@@ -62,7 +62,7 @@ export function aggregatedDiscovery(
   };
 }
 
-/** Groups in the order in which clients should prefer them. */
+/** Sorts groups by client preference. */
 function byPriority<T>(groups: [string, T][], remote: readonly RemoteVersion[]): [string, T][] {
   const priority = (group: string) =>
     Math.max(
@@ -72,7 +72,7 @@ function byPriority<T>(groups: [string, T][], remote: readonly RemoteVersion[]):
   return groups.sort(([a], [b]) => priority(b) - priority(a));
 }
 
-/** The resources of another server, from its meta/v1 APIResourceList. */
+/** Converts the resources of another server from its meta/v1 APIResourceList. */
 function discoveredRemotely(resources: readonly JsonObject[]): object[] {
   const kindOf = ({ group, version, kind }: JsonObject) => ({
     group: group ?? '',
@@ -127,7 +127,9 @@ function discoveredResource(resource: Resource): object {
   };
 }
 
-/** The answer to GET /api/v1 and /apis/GROUP/VERSION, as meta/v1 APIResourceList; null when there is no such group. */
+/**
+ * Builds the response to GET /api/v1 and /apis/GROUP/VERSION, as meta/v1 APIResourceList; null for an unknown group.
+ */
 export function resourceList(registry: ResourceRegistry, group: string, version: string) {
   const found = registry.groupVersions().find((one) => one.group === group && one.version === version);
   if (!found) return null;
@@ -163,7 +165,7 @@ export function resourceList(registry: ResourceRegistry, group: string, version:
       ...subresources,
     ];
   });
-  // Upstream writes the core group's list without a version.
+  // Upstream serializes the core group's list without a version.
   return {
     kind: 'APIResourceList',
     ...(group === '' ? {} : { apiVersion: 'v1' }),
@@ -172,12 +174,12 @@ export function resourceList(registry: ResourceRegistry, group: string, version:
   };
 }
 
-/** The answer to GET /apis in its plain form. */
+/** Builds the response to GET /apis in its plain form. */
 export function groupList(registry: ResourceRegistry, remote: readonly RemoteVersion[]) {
   return { kind: 'APIGroupList', apiVersion: 'v1', groups: groups(registry, remote) };
 }
 
-/** The answer to GET /apis/GROUP; null when there is no such group. */
+/** Builds the response to GET /apis/GROUP; null for an unknown group. */
 export function groupDiscovery(registry: ResourceRegistry, name: string, remote: readonly RemoteVersion[]) {
   const group = groups(registry, remote).find((candidate) => candidate.name === name);
   return group ? { kind: 'APIGroup', apiVersion: 'v1', ...group } : null;

@@ -2,13 +2,13 @@ import type { PlainResponse } from '../requests/request.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { ApiServices } from '../services.ts';
 
-/** One named check; null when it is well, else the cause. */
+/** A named check; returns null if healthy, else the cause. */
 interface HealthCheck {
   readonly name: string;
   run(services: ApiServices): string | null;
 }
 
-/** "etcd" is what clients know the storage as. */
+/** Clients know the storage as "etcd". */
 const CHECKS: readonly HealthCheck[] = [
   { name: 'ping', run: () => null },
   { name: 'log', run: () => null },
@@ -25,7 +25,10 @@ const GROUPS: Readonly<Record<string, readonly HealthCheck[]>> = {
   readyz: READY_CHECKS,
 };
 
-/** /healthz, /livez and /readyz, whole or one check by name, with `?verbose` and `?exclude`; null for other paths. */
+/**
+ * Answers /healthz, /livez and /readyz, whole or one check by name, with `?verbose` and `?exclude`; null for other
+ * paths.
+ */
 export function healthResponse(services: ApiServices, context: RequestContext): PlainResponse | null {
   const [, group = '', name, ...rest] = context.info.path.split('/');
   const checks = GROUPS[group];

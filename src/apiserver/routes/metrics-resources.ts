@@ -8,14 +8,16 @@ import { notFound, StatusError } from '../status-error.ts';
 import { selection } from '../verbs/list.ts';
 import type { Resource, ResourceContext } from './resource.ts';
 
-/** The shortest time over which nodes reckon processor time: usage of less says nothing. */
+/** The shortest time over which nodes measure CPU usage; metrics require a window. */
 const WINDOW = '10s';
 
 interface MetricsKind {
-  /** The stored kind whose objects are measured: pods or nodes. */
+  /** The plural of the measured kind. */
   readonly plural: 'pods' | 'nodes';
   readonly kind: string;
-  /** The metrics of an object by what its node says (stats.v1alpha1.Summary); null where it says nothing of it. */
+  /**
+   * Returns the metrics of an object from its node's summary (stats.v1alpha1.Summary); null if the summary has none.
+   */
   readonly measure: (object: ApiObject, summary: unknown) => JsonObject | null;
   readonly nodeOf: (object: ApiObject) => string;
 }
@@ -47,7 +49,7 @@ const KINDS: readonly MetricsKind[] = [
   },
 ];
 
-/** cpu and memory as quantities, from a part of a node's summary. */
+/** Converts a part of a node's summary to quantities of cpu and memory. */
 function usageOf(part: unknown): JsonObject | null {
   const cpu = at(part, 'cpu', 'usageNanoCores');
   const memory = at(part, 'memory', 'workingSetBytes');
@@ -56,8 +58,8 @@ function usageOf(part: unknown): JsonObject | null {
 }
 
 /**
- * What nodes and pods use now, asked of the nodes (metrics.k8s.io/v1beta1, as upstream's metrics-server serves it).
- * Of nodes that do not answer nothing is listed.
+ * Current usage of nodes and pods, read from the nodes (metrics.k8s.io/v1beta1, as upstream's metrics-server serves
+ * it). Nodes that do not answer are omitted.
  */
 export const METRICS_RESOURCES: readonly Resource[] = KINDS.map(metricsResource);
 
@@ -67,7 +69,7 @@ function metricsResource(measured: MetricsKind): Resource {
     singular: '',
     collection: `${measured.plural}.metrics.k8s.io`,
   });
-  // Its types have no Protobuf form here: clients that prefer that take JSON instead.
+  // These types have no Protobuf form here: clients that prefer Protobuf receive JSON.
   const answer = (services: ApiServices, context: ResourceContext, object: object) => {
     const form = negotiate(context, { formats: ['json', 'yaml'], transforms: [] });
     return respond(services.schema, form, 200, object);

@@ -14,7 +14,7 @@ type Respond = (
   context: RequestContext,
 ) => PlainResponse | null | Promise<PlainResponse | null>;
 
-/** Paths with one fixed answer each. */
+/** Paths with a fixed response. */
 const PATHS: Readonly<Record<string, Respond>> = {
   '/': (services) => jsonResponse(200, { paths: paths(services) }),
   '/version': versionResponse,
@@ -44,7 +44,9 @@ const PATHS: Readonly<Record<string, Respond>> = {
   },
 };
 
-/** Version, health, metrics, discovery and OpenAPI; null for everything else. Throws StatusError 405 for writes. */
+/**
+ * Answers version, health, metrics, discovery and OpenAPI; null for all other paths. Throws StatusError 405 for writes.
+ */
 export async function nonResource(
   services: ApiServices,
   context: RequestContext,
@@ -61,7 +63,7 @@ export async function nonResource(
   return answer && answer(services, context);
 }
 
-/** What answers GET of a path; null: the path is not known. */
+/** Returns the handler of GET for a path; null for an unknown path. */
 function find(services: ApiServices, path: string): Respond | null {
   if (Object.hasOwn(PATHS, path)) return PATHS[path] ?? null;
   if (path.startsWith('/openapi/v3/')) {
@@ -76,7 +78,7 @@ function find(services: ApiServices, path: string): Respond | null {
       throw new StatusError(404, 'NotFound', 'the server could not find the requested resource', {});
     };
   };
-  // A version that a known group does not have is answered with a Status, a group that is not known with a page.
+  // An unknown version of a known group is answered with a Status, an unknown group with a page.
   if (root === 'api' && second === undefined) return discovered(resourceList(services.registry, '', first));
   if (root !== 'apis') return null;
   const group = groupDiscovery(services.registry, first, services.aggregator.versions());
@@ -84,7 +86,7 @@ function find(services: ApiServices, path: string): Respond | null {
   return discovered(second === undefined ? group : resourceList(services.registry, first, second));
 }
 
-/** The version as JSON, its one form. Throws StatusError 406 when the client does not accept that. */
+/** Returns the version as JSON, its only form. Throws StatusError 406 if the client does not accept JSON. */
 function versionResponse({ version }: ApiServices, context: RequestContext): PlainResponse {
   const accepted = parseAccept(context.request.headers['accept'] || '*/*');
   const isAccepted = ({ type, subtype }: (typeof accepted)[number]) =>
@@ -110,14 +112,14 @@ function versionResponse({ version }: ApiServices, context: RequestContext): Pla
   });
 }
 
-/** A document of the token issuer, which verifiers may keep for an hour. */
+/** Returns a document of the token issuer, which verifiers may cache for an hour. */
 const publicDocument = (contentType: string, value: object): PlainResponse => ({
   status: 200,
   headers: { 'content-type': contentType, 'cache-control': 'public, max-age=3600' },
   body: JSON.stringify(value),
 });
 
-/** The groups of the API: with all their resources where the client accepts that first, else by name. */
+/** Returns the groups of the API: with all their resources if the client prefers that, else by name. */
 function groupsResponse(services: ApiServices, context: RequestContext): PlainResponse {
   const isCore = context.info.path.replace(/\/+$/, '') === '/api';
   const form = negotiate(context, { ...ANY_OBJECT, aggregated: true });

@@ -1,7 +1,7 @@
 import { compareVersions } from '../version-order.ts';
 import type { Resource } from './resource.ts';
 
-/** A group-version of the route table; `resources` in the order in which they were added. */
+/** A group-version of the route table; `resources` in the order of addition. */
 export interface GroupVersion {
   readonly group: string;
   readonly version: string;
@@ -9,22 +9,22 @@ export interface GroupVersion {
 }
 
 /**
- * The route table: resources by group, version and name. Resources come and go while the server runs (custom
- * resources, aggregated APIs); discovery and OpenAPI read it anew after each change.
+ * The route table: resources by group, version and name. Resources are added and removed while the server runs (custom
+ * resources, aggregated APIs); discovery and OpenAPI read it again after each change.
  */
 export interface ResourceRegistry {
-  /** Counts changes: what was rendered from the table is valid for one revision. */
+  /** Counts changes: output rendered from the table is valid for one revision. */
   readonly revision: number;
   find(group: string, version: string, plural: string): Resource | undefined;
   all(): readonly Resource[];
-  /** By group, and within it in the order in which clients should prefer the versions. */
+  /** Returns versions by group, sorted by client preference within each group. */
   groupVersions(): readonly GroupVersion[];
-  /** Adds a resource, or replaces the one of the same group, version and name. */
+  /** Adds a resource, or replaces the existing one of the same group, version and name. */
   add(resource: Resource): void;
   remove(group: string, version: string, plural: string): void;
-  /** Calls back after every change; the result ends that. */
+  /** Calls the listener after every change. Returns a function that ends it. */
   onChange(listener: () => void): () => void;
-  /** Aborts when the resource is removed: its watches end. */
+  /** Returns a signal that aborts when the resource is removed, to end its watches. */
   lifetime(resource: Resource): AbortSignal;
 }
 

@@ -13,11 +13,11 @@ export type ResourceVerb =
   | 'delete'
   | 'deletecollection';
 
-/** A request for one resource, with the resource found. */
+/** A request for a resource of the route table. */
 export interface ResourceContext extends RequestContext {
   readonly resource: Resource;
   readonly kind: Kind;
-  /** Where its objects are kept: the namespace of the path, "" for resources of the whole cluster. */
+  /** Namespace of the stored objects: that of the path, or "" for cluster-wide resources. */
   readonly namespace: string;
   /** "" for collections. */
   readonly name: string;
@@ -39,19 +39,19 @@ export interface GroupVersionKind {
 /** An endpoint below an object: pods/log, deployments/scale. */
 export interface Subresource {
   readonly name: string;
-  /** The kind of its objects; null: the resource's own. */
+  /** The kind of its objects; null: that of the resource. */
   readonly kind: GroupVersionKind | null;
   readonly handlers: Handlers;
-  /** Takes requests of every method, streams and changes of protocol (exec, proxy); discovery lists `connectVerbs`. */
+  /** Handles requests of every method, streams and upgrades (exec, proxy); discovery lists `connectVerbs`. */
   readonly connect?: ResourceHandler;
   readonly connectVerbs?: readonly ResourceVerb[];
 }
 
-/** A row of the route table: one resource of one group-version. */
+/** An entry of the route table: one resource of one group-version. */
 export interface Resource {
   readonly kind: Kind;
   readonly handlers: Handlers;
   readonly subresources: ReadonlyMap<string, Subresource>;
-  /** Appears in the kind's storageVersionHash; false for resources that are only asked (reviews). */
+  /** Included in the kind's storageVersionHash; false for resources that are not stored (reviews). */
   readonly stored: boolean;
 }

@@ -11,7 +11,7 @@ import type { Resource, ResourceContext } from './resource.ts';
 
 type Answer = (services: ApiServices, context: ResourceContext, spec: JsonObject) => Promise<object> | object;
 
-/** A resource that is only created, to ask something; nothing is stored. `answer` makes its status. */
+/** Builds a resource that supports only creation, as a query; nothing is stored. `answer` computes its status. */
 function reviewResource(apiVersion: string, kindName: string, namespaced: boolean, answer: Answer): Resource {
   const kind = defineKind(apiVersion, kindName, `${kindName.toLowerCase()}s`, { namespaced });
   return {

@@ -4,7 +4,10 @@ import type { ApiServices } from '../services.ts';
 import { methodNotAllowed } from '../status-error.ts';
 import type { ResourceContext, ResourceVerb } from './resource.ts';
 
-/** Runs the handler of a resource's verb; null when there is no such resource. Throws StatusError 405 for other verbs. */
+/**
+ * Runs the handler of a resource's verb; returns null for an unknown resource. Throws StatusError 405 for unsupported
+ * verbs.
+ */
 export async function routeResource(
   context: RequestContext,
   services: ApiServices,
@@ -16,7 +19,7 @@ export async function routeResource(
   const { kind } = resource;
   if (kind.deprecation) warn(context, kind.deprecation);
   const isCollection = info.verb === 'list' || info.verb === 'deletecollection';
-  // A namespace in the path of a cluster's resource, or none in that of a namespaced object, names nothing.
+  // The path of a cluster-wide resource must not have a namespace, that of a namespaced object must have one.
   const isOwnNamespace = info.resource === 'namespaces' && info.apiGroup === '';
   if (!kind.namespaced && info.namespace !== '' && !isOwnNamespace) return null;
   if (

@@ -1,16 +1,19 @@
 import { canonicalQuantity } from '../../kube/quantity-text.ts';
 import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
-/** Fills in one type's defaults, before those of the values below it. */
+/** Sets one type's defaults, before those of nested types. */
 export type TypeDefaults = (object: Record<string, unknown>) => void;
 
 /**
- * Brings an object into the form in which the Go types would write it: unknown fields and nulls go, zeros of fields
- * that are not pointers count as absent, structs that are always written are there, quantities are canonical. On the
- * way down each type's defaults are filled in: those of the schema, then `defaults`, by type name.
+ * Converts an object to the form in which the Go types would serialize it: removes unknown fields and nulls, treats
+ * zeros
+ * of non-pointer fields as absent, adds structs that are always serialized, makes quantities canonical. Sets each
+ * type's
+ * defaults on the way down: those of the schema, then `defaults`, by type name.
  *
- * A client may write a zero for "not set" (every typed client does in Protobuf); without this step defaults would take
- * it for a value.
+ * A client may send a zero for "not set" (every typed client does in Protobuf); without this step, defaults would treat
+ * it
+ * as a value.
  */
 export function canonicalise(
   types: TypeRegistry,
@@ -45,7 +48,7 @@ export function canonicalise(
   }
 }
 
-/** Protobuf, in which upstream stores objects, does not tell an empty list from none. */
+/** Protobuf, in which upstream stores objects, does not distinguish an empty list from an absent one. */
 function isEmptyList(field: Field, value: unknown): boolean {
   return field.type.kind === 'list' && !field.pointer && Array.isArray(value) && value.length === 0;
 }
@@ -81,7 +84,7 @@ function canonicalValue(
   }
 }
 
-/** Whether Go would leave the field out. */
+/** Reports whether Go would omit the field. */
 function isAbsent(field: Field, value: unknown): boolean {
   if (value === undefined) return true;
   if (value === null) return field.pointer || field.omitZero || !(field.always || isStruct(field));
@@ -103,7 +106,7 @@ function isStruct({ type }: Field): boolean {
   return type.kind === 'scalar' && STRUCTS.has(type.scalar);
 }
 
-/** What Go writes for a field without a value; undefined when it leaves the field out. */
+/** Returns what Go serializes for a field without a value; undefined if it omits the field. */
 function writtenZero(field: Field): unknown {
   if (field.pointer || field.omitZero) return undefined;
   if (field.type.kind === 'object') return {};
@@ -129,7 +132,7 @@ const ZEROS: Readonly<Partial<Record<Scalar, unknown>>> = {
   '@JSON': null,
 };
 
-/** Structs in Go: omitempty does not leave them out. */
+/** Structs in Go: omitempty does not omit them. */
 const STRUCTS: ReadonlySet<Scalar> = new Set([
   '@Quantity',
   '@Time',
@@ -141,12 +144,12 @@ const STRUCTS: ReadonlySet<Scalar> = new Set([
 
 const NULLABLE: ReadonlySet<Scalar> = new Set(['@Time', '@MicroTime', '@RawExtension', '@JSON']);
 
-/** Values whose default is their own, not that of fields below. */
+/** Reports whether values have a default of their own, and none of nested fields. */
 function isLeaf(type: FieldType): boolean {
   return type.kind === 'scalar';
 }
 
-/** Nothing below needs a look. */
+/** Reports whether nothing below needs processing. */
 function isPlain(type: FieldType): boolean {
   return type.kind === 'scalar' && type.scalar !== '@Quantity' && type.scalar !== 'string';
 }

@@ -2,9 +2,8 @@ import { pathText } from './strict-fields.ts';
 import type { FieldType, ObjectType, TypeRegistry } from './type-schema.ts';
 
 /**
- * Fields that occur twice in one object of a JSON text, as a strict decoder names them: `duplicate field "spec.foo"`.
- * The text is known to be JSON (JSON.parse took it). Below fields that the type does not have, and in free-form values,
- * nothing is looked for.
+ * Returns fields that occur twice in one object of a JSON text, as a strict decoder reports them: `duplicate field
+ * "spec.foo"`. The text is valid JSON (JSON.parse accepted it). Unknown fields and free-form values are not searched.
  */
 export function duplicateFields(types: TypeRegistry, type: ObjectType, json: string): string[] {
   const problems: string[] = [];
@@ -15,7 +14,7 @@ export function duplicateFields(types: TypeRegistry, type: ObjectType, json: str
     while (/\s/.test(json.charAt(at))) at++;
   }
 
-  /** Reads a string and returns it decoded. */
+  /** Reads and decodes a string. */
   function text(): string {
     const start = at++;
     while (json.charCodeAt(at) !== QUOTE) at += json.charCodeAt(at) === BACKSLASH ? 2 : 1;

@@ -84,7 +84,7 @@ const PATCH_TYPES = [
 
 const BODY_TYPES = ['application/json', 'application/yaml', 'application/vnd.kubernetes.protobuf'];
 
-/** The OpenAPI v3 document of one group-version: paths, schemas, and the extensions that clients read. */
+/** Builds the OpenAPI v3 document of one group-version: paths, schemas, and the extensions that clients read. */
 export async function openapiDocument(
   types: TypeRegistry,
   kinds: readonly ServedKind[],
@@ -98,7 +98,7 @@ export async function openapiDocument(
   const pending: ObjectType[] = [];
   const paths: Record<string, unknown> = {};
 
-  /** A reference to an object's schema, which is then made, too. */
+  /** Returns a reference to an object's schema, and adds that schema. */
   function reference(type: ObjectType): Schema {
     const name = openapiName(type);
     if (!components.has(name)) {
@@ -178,7 +178,7 @@ export async function openapiDocument(
   };
 }
 
-/** "io.k8s.api.core.v1.Pod" */
+/** Returns the type's name in OpenAPI: "io.k8s.api.core.v1.Pod". */
 function openapiName(type: ObjectType): string {
   const prefix = PACKAGES.find((one) => one.name === type.package)?.openapi ?? type.package;
   return `${prefix}.${type.short}`;
@@ -204,7 +204,7 @@ function objectSchema(
 }
 
 function fieldSchema(field: Field, description: string | undefined, value: Schema): Schema {
-  // A reference stands alone in OpenAPI 3.0: what belongs to the field wraps it.
+  // A reference has no siblings in OpenAPI 3.0: the properties of the field wrap it.
   const schema: Schema = '$ref' in value ? { allOf: [value] } : value;
   if (description) schema['description'] = description;
   if (field.default !== undefined) schema['default'] = field.default;
@@ -238,7 +238,7 @@ function itemPath(kind: ServedKind, gvk: GroupVersionKind, schema: Schema, whole
   };
 }
 
-/** One operation; `bodyTypes`: it takes a body of these content types, and with it fieldValidation and dryRun. */
+/** Builds one operation; `bodyTypes`: it accepts a body of these content types, with fieldValidation and dryRun. */
 function operation(
   action: string,
   gvk: GroupVersionKind,

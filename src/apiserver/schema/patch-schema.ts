@@ -1,10 +1,10 @@
 import type { Field, FieldType, ListType, Scalar, TypeRegistry } from './type-schema.ts';
 
-/** How patches treat the value at one place of an object. */
+/** How patches merge the value at one path of an object. */
 export interface FieldSchema {
-  /** "any": free-form JSON below. */
+  /** "any": free-form JSON. */
   readonly kind: 'object' | 'map' | 'list' | 'scalar' | 'any';
-  /** The schema of a member of an object or map; null when there is no such field. */
+  /** Returns the schema of a member of an object or map; null for an unknown field. */
   field(name: string): FieldSchema | null;
   /** The schema of a list's items or a map's values. */
   readonly items: FieldSchema | null;
@@ -12,14 +12,14 @@ export interface FieldSchema {
   readonly patchStrategies: readonly string[];
   /** Strategic merge: the field that identifies an item of a merged list. */
   readonly mergeKey: string | null;
-  /** Server-side apply; a list without any is atomic. */
+  /** Server-side apply; a list without a type is atomic. */
   readonly listType: ListType;
   readonly listKeys: readonly string[];
-  /** Server-side apply replaces this object or map whole. */
+  /** Server-side apply replaces this object or map as a whole. */
   readonly atomic: boolean;
 }
 
-/** The schemas that strategic merge patches and server-side apply of kinds go by; null for unknown kinds. */
+/** Creates the schemas for strategic merge patches and server-side apply; null for unknown kinds. */
 export function createPatchSchemas(
   types: TypeRegistry,
 ): (apiVersion: string, kind: string) => FieldSchema | null {
@@ -62,7 +62,7 @@ export function createPatchSchemas(
   };
 }
 
-/** JSON of any shape below. */
+/** Types whose content is JSON of any shape. */
 const FREE_FORM: ReadonlySet<Scalar> = new Set([
   '@RawExtension',
   '@FieldsV1',

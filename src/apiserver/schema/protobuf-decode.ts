@@ -15,8 +15,8 @@ const MAX_DEPTH = 64;
 
 /**
  * Decodes a Protobuf body (k8s.io/apimachinery/pkg/runtime/serializer/protobuf: the magic, then a runtime.Unknown that
- * names kind and version and holds the object) into the JSON that the Go client would have sent instead. Throws Error
- * that says what is malformed.
+ * names kind and version and contains the object) into the JSON that the Go client would have sent instead. Throws
+ * Error that describes malformed input.
  */
 export function decodeProtobuf(types: TypeRegistry, bytes: Uint8Array): Record<string, unknown> {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -48,7 +48,7 @@ export function decodeProtobuf(types: TypeRegistry, bytes: Uint8Array): Record<s
   return { kind, apiVersion, ...object };
 }
 
-/** The fields of an envelope, which are all length-delimited; others are skipped. */
+/** Yields the fields of an envelope, all length-delimited; others are skipped. */
 function* delimitedFields(reader: WireReader): Generator<{ number: number; reader: WireReader }> {
   while (!reader.done) {
     const tag = reader.varint();
@@ -217,9 +217,9 @@ function decodeJsonSchema(types: TypeRegistry, bytes: Buffer): unknown {
   return decodeObject(types, types.type(JSON_SCHEMA), new WireReader(bytes, 0), 0);
 }
 
-/** RFC 3339 to the second, or for a MicroTime to the microsecond. */
+/** Formats RFC 3339 to the second or, for a MicroTime, to the microsecond. */
 function timeText(scalar: '@Time' | '@MicroTime', seconds: number, nanos: number): string | null {
-  // The zero of Go's time, the year 1.
+  // The zero of Go's time, year 1.
   if (seconds === -62135596800) return null;
   const date = new Date(seconds * 1000);
   if (Number.isNaN(date.getTime())) throw new Error(`${seconds} seconds is not a time`);
@@ -227,7 +227,7 @@ function timeText(scalar: '@Time' | '@MicroTime', seconds: number, nanos: number
   return scalar === '@Time' ? `${text}Z` : `${text}.${String(Math.trunc(nanos / 1000)).padStart(6, '0')}Z`;
 }
 
-/** As Go writes a duration: "1h0m0s", "1.5s", "250ms". */
+/** Formats a duration like Go: "1h0m0s", "1.5s", "250ms". */
 export function durationText(nanoseconds: number): string {
   if (nanoseconds === 0) return '0s';
   const sign = nanoseconds < 0 ? '-' : '';
@@ -241,7 +241,7 @@ export function durationText(nanoseconds: number): string {
   return `${sign}${hours > 0 ? `${hours}h` : ''}${hours > 0 || minutes > 0 ? `${minutes}m` : ''}${seconds}s`;
 }
 
-/** Writes decoded values as Go's encoder would: empty ones are left out unless the field is always written. */
+/** Serializes decoded values like Go's encoder: omits empty values unless the field is always serialized. */
 function toJson(types: TypeRegistry, type: ObjectType, values: ReadonlyMap<Field, unknown>) {
   const object: Record<string, unknown> = {};
   for (const field of type.declared) {
@@ -268,7 +268,7 @@ function isZero(value: unknown): boolean {
   return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
-/** Go writes structs that are not pointers even when they are empty. */
+/** Go serializes non-pointer structs even if they are empty. */
 function isStruct(field: Field): boolean {
   if (field.pointer) return false;
   const { type } = field;

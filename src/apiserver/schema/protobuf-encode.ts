@@ -9,9 +9,9 @@ import {
 } from './type-schema.ts';
 
 /**
- * Encodes an object as the Go client does: the same fields in the same order, zeros that are not pointers included. An
- * object without an apiVersion is one of meta/v1's unversioned kinds (APIVersions); its envelope names no version either.
- * Throws Error when the kind is not described.
+ * Encodes an object as the Go client does: the same fields in the same order, including zeros of non-pointer fields. An
+ * object without an apiVersion is one of meta/v1's unversioned kinds (APIVersions); its envelope has no version either.
+ * Throws Error if the kind is not described.
  */
 export function encodeProtobuf(types: TypeRegistry, object: object): Buffer {
   const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
@@ -57,7 +57,7 @@ function writeObject(
   }
 }
 
-/** Slices of bytes are the one type that can be absent without being a pointer. */
+/** Byte slices are the only non-pointer type that can be absent. */
 function isSlice(type: FieldType): boolean {
   return type.kind === 'scalar' && (type.scalar === 'bytes' || type.scalar === '@ExtraValue');
 }

@@ -14,7 +14,7 @@ export class WireReader {
     return this.at >= this.end;
   }
 
-  /** A varint as a number; 64-bit values are taken as signed, those beyond 2^53 lose precision as they do in JSON. */
+  /** Reads a varint as a number; 64-bit values are signed, those beyond 2^53 lose precision as in JSON. */
   varint(): number {
     let low = 0;
     let multiplier = 1;
@@ -40,7 +40,7 @@ export class WireReader {
     return value;
   }
 
-  /** A length-delimited value as a reader of its own. */
+  /** Returns a reader of a length-delimited value. */
   nested(): WireReader {
     const length = this.varint();
     if (length < 0) throw new Error('a length is negative');
@@ -124,14 +124,14 @@ export class WireWriter {
     this.#length = this.#bytes.writeDoubleLE(value, this.#length);
   }
 
-  /** A field with a length-delimited value. */
+  /** Writes a field with a length-delimited value. */
   delimited(number: number, bytes: Uint8Array): void {
     this.tag(number, DELIMITED);
     this.varint(bytes.length);
     this.raw(bytes);
   }
 
-  /** A field with text, in UTF-8. */
+  /** Writes a field with text, in UTF-8. */
   text(number: number, text: string): void {
     this.tag(number, DELIMITED);
     const length = Buffer.byteLength(text);
@@ -141,13 +141,13 @@ export class WireWriter {
     this.#length += length;
   }
 
-  /** A field with a message, which `write` writes with this writer. */
+  /** Writes a field with a message, which `write` writes with this writer. */
   message(number: number, write: () => void): void {
     this.tag(number, DELIMITED);
     const start = this.#length;
     write();
     const length = this.#length - start;
-    // The length comes before the message, and is known after it: the message moves by as much as it takes.
+    // The length precedes the message but is known after it: the message is moved by the size of the length.
     const prefix = varintLength(length);
     this.#reserve(prefix);
     this.#bytes.copyWithin(start + prefix, start, this.#length);
@@ -175,7 +175,7 @@ export class WireWriter {
   }
 }
 
-/** How many bytes a small number takes as a varint. */
+/** Returns the size of a small number as a varint, in bytes. */
 function varintLength(value: number): number {
   let length = 1;
   for (let rest = value; rest > 127; rest = Math.floor(rest / 128)) length++;

@@ -12,13 +12,13 @@ import { encodeProtobuf } from './protobuf-encode.ts';
 import { pruneFields } from './strict-fields.ts';
 import { findTypeError } from './type-errors.ts';
 
-/** The API server's view of its schema, with what patches and Protobuf answers need besides. */
+/** The API server's schema, with the parts that patches and Protobuf responses need. */
 export interface ApiSchema extends SchemaService {
   openapiIndex(): Promise<object>;
   openapiDocument(path: string): Promise<OpenapiDocument | null>;
-  /** How patches treat the fields of a kind; null for kinds without a description. */
+  /** Returns how patches merge the fields of a kind; null for kinds without a description. */
   patchSchema(apiVersion: string, kind: string): FieldSchema | null;
-  /** Throws Error when the kind has no description. */
+  /** Throws Error if the kind has no description. */
   encodeProtobuf(object: object): Buffer;
 }
 
@@ -27,8 +27,8 @@ interface Document extends OpenapiDocument {
 }
 
 /**
- * Everything that the server needs to know about fields. Nothing is parsed before it is asked for; OpenAPI documents
- * are made once, on the first request for them. Kinds without a description (custom ones) pass unchecked.
+ * Creates the schema service. Types are parsed on first use; OpenAPI documents are built once, on the first request.
+ * Kinds without a description (custom ones) are not checked.
  */
 export function createSchemaService(options: { readonly kinds: readonly ServedKind[] }): ApiSchema {
   const types = createApiTypes();
@@ -95,7 +95,7 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
   };
 }
 
-/** Compressed only when a client asks for that form, and once. */
+/** Compressed on the first request for that form, once. */
 function serialised(path: string, content: object): Document {
   const json = Buffer.from(JSON.stringify(content));
   let gzip: Buffer | null = null;

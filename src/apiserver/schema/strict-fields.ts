@@ -4,9 +4,9 @@ import type { FieldType, ObjectType, TypeRegistry } from './type-schema.ts';
 type Path = (string | number)[];
 
 /**
- * Takes the fields out of `object` that its type does not have, and lists them as a strict decoder names them
- * (`unknown field "spec.containers[0].foo"`). On the way, what the Go types' decoding evens out: null means absent,
- * quantities get their canonical form.
+ * Removes the fields of `object` that its type does not have, and returns them as a strict decoder reports them
+ * (`unknown field "spec.containers[0].foo"`). Also normalizes what Go's decoding normalizes: null means absent,
+ * quantities become canonical.
  */
 export function pruneFields(types: TypeRegistry, type: ObjectType, object: object): string[] {
   const problems: string[] = [];
@@ -76,7 +76,7 @@ function pruneValue(
   }
 }
 
-/** Nothing below can be unknown or need evening out. */
+/** Reports whether nothing below can be unknown or need normalization. */
 function isPlain(type: FieldType): boolean {
   return type.kind === 'scalar' && type.scalar !== '@Quantity';
 }

@@ -2,9 +2,9 @@ import { canonicalQuantity } from '../../kube/quantity-text.ts';
 import type { FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
 /**
- * The first value that does not fit the type of its field, in the words of Go's decoder (`json: cannot unmarshal string
- * into Go struct field DeploymentSpec.spec.replicas of type int32`), because people search the web for them; null when
- * all fit.
+ * Finds the first value that does not fit the type of its field, in the words of Go's decoder (`json: cannot unmarshal
+ * string into Go struct field DeploymentSpec.spec.replicas of type int32`), because users search the web for them; null
+ * if all fit.
  */
 export function findTypeError(types: TypeRegistry, type: ObjectType, object: unknown): string | null {
   return checkObject(types, type, object, []);
@@ -93,7 +93,7 @@ function checkScalar(scalar: Scalar, value: unknown, mismatch: () => string): st
 
 const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$/;
 
-/** Go's base64 names the first byte that it cannot read. */
+/** Go's base64 reports the first invalid byte. */
 function base64Error(text: string): string | null {
   const clean = text.replace(/[\r\n]/g, '');
   const good = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?/.exec(clean)?.[0].length ?? 0;
@@ -110,7 +110,7 @@ function jsonName(value: unknown): string {
   return typeof value;
 }
 
-/** How Go writes the type: "v1.Container", "[]v1.Container", "map[string]string". */
+/** Formats the type like Go: "v1.Container", "[]v1.Container", "map[string]string". */
 function goType(type: FieldType, types: TypeRegistry): string {
   switch (type.kind) {
     case 'list':

@@ -1,4 +1,4 @@
-/** How one value is written; special types, whose JSON form is their own, begin with "@". */
+/** The serialized form of a single value; special types with their own JSON form begin with "@". */
 export type Scalar =
   | 'string'
   | 'bool'
@@ -19,7 +19,7 @@ export type Scalar =
   | '@SchemaOrBool'
   | '@SchemaOrStringArray';
 
-/** The schema type that `@SchemaOr…` values hold. */
+/** The schema type of `@SchemaOr…` values. */
 export const JSON_SCHEMA = 'apiextensions.v1.JSONSchemaProps';
 
 /** The type of a field; an object is named by package and type: "core.v1.PodSpec". */
@@ -29,17 +29,20 @@ export type FieldType =
   | { readonly kind: 'map'; readonly values: FieldType }
   | { readonly kind: 'object'; readonly name: string };
 
-/** A field as the generated modules write it. */
+/** A field in the generated modules. */
 export interface FieldEntry {
   /** Protobuf field number; 0 or absent: not on the wire. */
   readonly n?: number;
-  /** "string", "[]T" a list, "{}T" a map from text, "@…" a special type, else a struct of this or another package. */
+  /**
+   * "string", "[]T" a list, "{}T" a map with string keys, "@…" a special type, else a struct of this or another
+   * package.
+   */
   readonly t: string;
   /** A pointer in Go: absent and zero differ. */
   readonly p?: boolean;
-  /** Always written, even when empty (no omitempty). */
+  /** Always serialized, even if empty (no omitempty). */
   readonly a?: boolean;
-  /** A struct that is left out while it is zero (omitzero). */
+  /** A struct that is omitted while it is zero (omitzero). */
   readonly z?: boolean;
   readonly r?: boolean;
   readonly d?: unknown;
@@ -56,16 +59,16 @@ export type ListType = 'atomic' | 'set' | 'map';
 /** One field of an object, in its JSON and its Protobuf form. */
 export interface Field {
   readonly name: string;
-  /** An embedded struct: its fields are the object's own in JSON, but a message of their own in Protobuf. */
+  /** An embedded struct: its fields belong to the object in JSON, but are a separate message in Protobuf. */
   readonly inline: boolean;
-  /** Protobuf field number, 0 when the field is not on the wire. */
+  /** Protobuf field number; 0 if the field is not on the wire. */
   readonly number: number;
   readonly type: FieldType;
   /** A pointer in Go: absent and zero differ. */
   readonly pointer: boolean;
-  /** Written even when empty. */
+  /** Serialized even if empty. */
   readonly always: boolean;
-  /** A struct that is left out while it is zero. */
+  /** A struct that is omitted while it is zero. */
   readonly omitZero: boolean;
   readonly required: boolean;
   readonly default: unknown;
@@ -74,7 +77,7 @@ export interface Field {
   readonly patchMergeKey: string | null;
   readonly listType: ListType | null;
   readonly listMapKeys: readonly string[];
-  /** A map or struct that server-side apply replaces whole. */
+  /** A map or struct that server-side apply replaces as a whole. */
   readonly atomic: boolean;
 }
 
@@ -86,38 +89,38 @@ export interface ObjectType {
   readonly package: string;
   /** "PodSpec" */
   readonly short: string;
-  /** Replaced whole by server-side apply. */
+  /** Replaced as a whole by server-side apply. */
   readonly atomic: boolean;
-  /** By JSON name, embedded structs' fields among them. */
+  /** By JSON name, including the fields of embedded structs. */
   readonly fields: ReadonlyMap<string, Field>;
-  /** In the order of the source, embedded structs as one field each. */
+  /** In the order of the source; an embedded struct is one field. */
   readonly declared: readonly Field[];
   /** By Protobuf field number, in ascending order. */
   readonly wire: ReadonlyMap<number, Field>;
 }
 
-/** The types of the API, each parsed when it is first asked for. */
+/** The types of the API, each parsed on first use. */
 export interface TypeRegistry {
-  /** The type of a kind, or null when it is not described. Options (DeleteOptions …) exist in every group. */
+  /** Returns the type of a kind; null if it is not described. Options (DeleteOptions …) exist in every group. */
   kind(apiVersion: string, kind: string): ObjectType | null;
-  /** Throws Error for a name that no package has. */
+  /** Throws Error for an unknown name. */
   type(name: string): ObjectType;
 }
 
-/** A package of types: what a generated module exports, and where it belongs. */
+/** A package of types: the export of a generated module, and its names. */
 export interface TypePackage {
   /** "core.v1" */
   readonly name: string;
   /** "apps/v1"; "v1" */
   readonly apiVersion: string;
-  /** How OpenAPI calls the package: "io.k8s.api.core.v1" */
+  /** Name of the package in OpenAPI: "io.k8s.api.core.v1" */
   readonly openapi: string;
   readonly kinds: readonly string[];
   /** JSON: types by name, each a map of FieldEntry; the key "+" marks an atomic struct, "+Name" an embedded one. */
   readonly types: string;
 }
 
-/** Builds a registry over packages; nothing is parsed yet. */
+/** Builds a registry over packages, without parsing them. */
 export function createTypeRegistry(packages: readonly TypePackage[]): TypeRegistry {
   const byName = new Map(packages.map((one) => [one.name, one]));
   const meta = byName.get('meta.v1');

@@ -11,7 +11,7 @@ import { optionsObject, readRequestOptions } from '../verbs/write-options.ts';
 
 const BINDING = { group: '', version: 'v1', kind: 'Binding' } as const;
 
-/** Puts a pod on a node, which a scheduler does: node and condition change at once, the generation does not. */
+/** Binds a pod to a node, as a scheduler does: node and condition change at once, the generation does not. */
 const bind: ResourceHandler = async (context, services) => {
   const { object: body } = await readBody(context, services.schema);
   return bindPod(services, context, (isObject(body) ? body : {}) as JsonObject);
@@ -91,7 +91,7 @@ export const BINDING_SUBRESOURCE: Subresource = {
   handlers: { create: bind },
 };
 
-/** POST of a Binding to the namespace: the way of clients older than pods/binding. Its name is the pod's. */
+/** POST of a Binding to the namespace, for clients older than pods/binding. Its name is that of the pod. */
 export const BINDINGS: Resource = {
   kind: defineKind('v1', 'Binding', 'bindings'),
   stored: false,

@@ -9,17 +9,17 @@ import { selectorMatches } from '../label-selector.ts';
 import { type ApiObject, at, isObject } from '../object.ts';
 import { StatusError } from '../status-error.ts';
 
-/** The stored objects of a collection, of one namespace. */
+/** Returns the stored objects of a collection in one namespace. */
 export type Listing = (collection: string, namespace: string) => readonly ApiObject[];
 
 /**
- * Refuses the eviction of a pod that its PodDisruptionBudget cannot spare: 429, after which kubectl drain tries again.
- * Reckoned from what is stored at that moment, so that of many evictions at once none too many is let through.
+ * Refuses an eviction that the pod's PodDisruptionBudget does not allow: 429, after which kubectl drain retries.
+ * Computed from the stored state at that moment, so that concurrent evictions cannot exceed the budget together.
  */
 export function checkEviction(pod: ApiObject, list: Listing): void {
   const { namespace = '', labels = {} } = pod.metadata;
   const phase = at(pod, 'status', 'phase');
-  // What does not run yet, or any more, is nothing that is lost.
+  // Pods that do not run do not count against the budget.
   if (phase !== 'Running' || pod.metadata.deletionTimestamp !== undefined) return;
   const budgets = list('poddisruptionbudgets.policy', namespace).filter((budget) => {
     const selector = at(budget, 'spec', 'selector');
@@ -70,7 +70,7 @@ const CONTROLLERS: Readonly<Record<string, string>> = {
   ReplicationController: 'replicationcontrollers',
 };
 
-/** Of what is at the top: the Deployment of the ReplicaSet of a pod. */
+/** Returns the scale of the topmost owner: the Deployment of a pod's ReplicaSet. */
 function scaleOf(object: ApiObject, list: Listing): Scale | null {
   const owner = (object.metadata.ownerReferences ?? []).find(({ controller }) => controller === true);
   const collection = CONTROLLERS[owner?.kind ?? ''];

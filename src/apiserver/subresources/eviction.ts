@@ -29,7 +29,7 @@ const evict: ResourceHandler = async (context, services) => {
     services.store.list(collection, where).map(({ object }) => object),
   );
   const { resources } = services;
-  // Checks the preconditions, also that of the version, which the condition renews.
+  // Checks the preconditions, including that of the version, which the condition changes.
   resources.delete(kind, namespace, name, { ...deletion, dryRun: true });
   if (!options.dryRun && deletion.dryRun !== true) {
     const now = timestamp(services.clock.now());
@@ -40,7 +40,7 @@ const evict: ResourceHandler = async (context, services) => {
   return respondNegotiated(services.schema, context, 201, success());
 };
 
-/** Notes that the pod ends by an eviction: Jobs tell disruptions from failures by it (KEP-3329). */
+/** Sets the condition that the pod ends by eviction: Jobs distinguish disruptions from failures by it (KEP-3329). */
 function withDisruption(pod: ApiObject, now: string): ApiObject {
   const conditions = listAt(pod, 'status', 'conditions');
   const before = conditions.find(({ type }) => type === 'DisruptionTarget');

@@ -1,4 +1,4 @@
-/** The attributes of HTML that hold URLs, by element (apimachinery proxy atomsToAttrs). */
+/** The HTML attributes that contain URLs, by element (apimachinery proxy atomsToAttrs). */
 const URL_ATTRIBUTES: Readonly<Record<string, readonly string[]>> = {
   a: ['href'],
   area: ['href'],
@@ -26,7 +26,7 @@ const URL_ATTRIBUTES: Readonly<Record<string, readonly string[]>> = {
   video: ['poster', 'src'],
 };
 
-/** Rewrites the URLs of an HTML text's elements; all other bytes stay as they are. */
+/** Rewrites the URLs in the elements of an HTML text; all other bytes are unchanged. */
 export function rewriteHtmlLinks(html: string, rewrite: (url: string) => string): string {
   return html.replace(
     /<([a-zA-Z]+)((?:\s+[^\s=>]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'>]+))?)*\s*\/?>)/g,
@@ -48,11 +48,11 @@ export function rewriteHtmlLinks(html: string, rewrite: (url: string) => string)
 }
 
 /**
- * A URL of a proxied answer as the client of the proxy must ask for it: paths of the backend go below `prefix`; URLs
- * of other hosts stay (apimachinery proxy.Transport rewriteURL).
+ * Rewrites a URL of a proxied response for the client: paths of the backend move below `prefix`; URLs of other hosts
+ * are unchanged (apimachinery proxy.Transport rewriteURL).
  */
 export function rewriteProxyUrl(url: string, backendHost: string, ownHost: string, prefix: string): string {
-  // Fragments and relative references resolve by themselves.
+  // Fragments and relative references need no change.
   const absolute = /^([a-z][a-z0-9+.-]*:)?\/\/([^/?#]*)(.*)$/i.exec(url);
   const host = absolute?.[2] ?? '';
   if (absolute && host !== backendHost && host !== ownHost) return url;

@@ -6,7 +6,7 @@ import { admit } from '../verbs/write.ts';
 
 const STREAM_VERBS: readonly ResourceVerb[] = ['create', 'get'];
 
-/** Shows admission a request that connects to something and stores nothing; `kind`: its options' kind. */
+/** Runs admission for a request that connects and stores nothing; `kind`: the kind of its options. */
 export async function admitConnect(
   services: ApiServices,
   context: ResourceContext,
@@ -22,7 +22,7 @@ export async function admitConnect(
   });
 }
 
-/** The query as the options' object: switches are booleans, words of a command and ports are lists. */
+/** Converts the query to an options object: switches are booleans, command words and ports are lists. */
 function connectOptions(query: URLSearchParams): JsonObject {
   const options: JsonObject = {};
   for (const [name, value] of query) {
@@ -36,7 +36,7 @@ function connectOptions(query: URLSearchParams): JsonObject {
 
 const SWITCHES = new Set(['stdin', 'stdout', 'stderr', 'tty']);
 
-/** A subresource of a pod that its node answers. */
+/** Builds a subresource of a pod that its node serves. */
 function podStream(name: string, kind: string): Subresource {
   const connect: ResourceHandler = async (context, services) => {
     await admitConnect(services, context, kind);

@@ -4,7 +4,7 @@ import { getObject } from '../verbs/get.ts';
 import { patchPart } from '../verbs/patch.ts';
 import { updatePart } from '../verbs/update.ts';
 
-/** A subresource through which one part of an object is read and changed: status, resize, ephemeralcontainers. */
+/** Builds a subresource that reads and changes one part of an object: status, resize, ephemeralcontainers. */
 export function partSubresource(name: string, part: Part): Subresource {
   return {
     name,
@@ -17,10 +17,10 @@ export const STATUS = partSubresource('status', 'status');
 export const EPHEMERAL_CONTAINERS = partSubresource('ephemeralcontainers', 'ephemeralcontainers');
 export const RESIZE = partSubresource('resize', 'resize');
 
-/** Whether a request for a certificate is approved or denied. */
+/** Approval or denial of a certificate request. */
 export const APPROVAL = partSubresource('approval', 'approval');
 
-/** A namespace's finalizers, which keep it until its content is gone. */
+/** A namespace's finalizers, which protect it until its content is deleted. */
 export const FINALIZE: Subresource = {
   name: 'finalize',
   kind: null,

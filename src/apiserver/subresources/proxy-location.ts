@@ -3,7 +3,7 @@ import type { ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
 import { badRequest, notFound, StatusError } from '../status-error.ts';
 
-/** Where a proxy request goes. */
+/** The destination of a proxy request. */
 export interface ProxyLocation {
   readonly scheme: 'http' | 'https';
   readonly host: string;
@@ -12,7 +12,7 @@ export interface ProxyLocation {
   readonly node: string | null;
 }
 
-/** "name", "name:port", "scheme:name:port" (apimachinery net.SplitSchemeNamePort); null for any other text. */
+/** Parses "name", "name:port", "scheme:name:port" (apimachinery net.SplitSchemeNamePort); null for any other text. */
 export function splitSchemeNamePort(
   text: string,
 ): { scheme: 'http' | 'https'; name: string; port: string } | null {
@@ -37,7 +37,10 @@ function split(context: ResourceContext, what: string) {
 
 const unavailable = (message: string) => new StatusError(503, 'ServiceUnavailable', message, {});
 
-/** A pod: the port of the request, or its first container port, or the scheme's. Throws StatusError 400 or 404. */
+/**
+ * Returns the address of a pod with the port of the request, else of its first container port, else of the scheme.
+ * Throws StatusError 400 or 404.
+ */
 export function podLocation(services: ApiServices, context: ResourceContext): ProxyLocation {
   const { scheme, name, port } = split(context, 'pod');
   const pod = services.store.get('pods', `${context.namespace}/${name}`)?.object;
@@ -56,7 +59,10 @@ export function podLocation(services: ApiServices, context: ResourceContext): Pr
   return { scheme, host, port: number, node: textAt(pod, 'spec', 'nodeName') || null };
 }
 
-/** A server on a node: null for the node's own (no port, or its own). Throws StatusError 400 or 404. */
+/**
+ * Returns the address of a server on a node; null for the node's own server (no port, or its own). Throws StatusError
+ * 400 or 404.
+ */
 export function nodeLocation(
   services: ApiServices,
   context: ResourceContext,
@@ -75,7 +81,7 @@ export function nodeLocation(
   return { location: { scheme, host: String(address['address']), port: number, node: name }, name };
 }
 
-/** A ready endpoint of a Service's port, chosen at random. Throws StatusError 400, 404 or 503. */
+/** Returns a ready endpoint of a Service's port, chosen at random. Throws StatusError 400, 404 or 503. */
 export function serviceLocation(services: ApiServices, context: ResourceContext): ProxyLocation {
   const { scheme, name, port } = split(context, 'service');
   const service = services.store.get('services', `${context.namespace}/${name}`)?.object;

@@ -14,12 +14,12 @@ import { admitConnect } from './node-streams.ts';
 import { nodeLocation, type ProxyLocation, podLocation, serviceLocation } from './proxy-location.ts';
 
 const PROXY_VERBS: readonly ResourceVerb[] = ['create', 'delete', 'get', 'patch', 'update'];
-/** Longer HTML is passed on as it is. */
+/** Longer HTML is forwarded unchanged. */
 const MAX_REWRITTEN_BYTES = 8 * 1024 * 1024;
 
 type Locate = (services: ApiServices, context: ResourceContext) => ProxyLocation;
 
-/** A subresource that passes requests on to a server in the cluster, as upstream's UpgradeAwareHandler. */
+/** Builds a subresource that forwards requests to a server in the cluster, as upstream's UpgradeAwareHandler. */
 function proxySubresource(kind: string, locate: Locate): Subresource {
   return {
     name: 'proxy',
@@ -36,7 +36,7 @@ function proxySubresource(kind: string, locate: Locate): Subresource {
 export const POD_PROXY = proxySubresource('PodProxyOptions', podLocation);
 export const SERVICE_PROXY = proxySubresource('ServiceProxyOptions', serviceLocation);
 
-/** A node's own server (kubelet), or with `NAME:PORT` any other server on the node. */
+/** A node's own server (kubelet) or, with `NAME:PORT`, any other server on the node. */
 export const NODE_PROXY: Subresource = {
   name: 'proxy',
   kind: { group: '', version: 'v1', kind: 'NodeProxyOptions' },
@@ -50,7 +50,7 @@ export const NODE_PROXY: Subresource = {
   },
 };
 
-/** Passes a request on and its answer back; redirects and links point through the proxy again. */
+/** Forwards a request and returns the response; redirects and links point through the proxy again. */
 export async function proxy(
   services: ApiServices,
   context: ResourceContext,
@@ -73,7 +73,7 @@ export async function proxy(
     : plain(context, outgoing, location, info.subpath || '/');
 }
 
-/** The answer to a path that ends with "proxy": relative links need the slash (kubernetes issue 4958). */
+/** Answers a path that ends with "proxy": relative links need the slash (kubernetes issue 4958). */
 function slashRedirect(context: ResourceContext): PlainResponse | null {
   const { request, info } = context;
   if (info.subpath !== '' || request.upgrade) return null;
@@ -81,7 +81,7 @@ function slashRedirect(context: ResourceContext): PlainResponse | null {
   return { status: 301, headers: { location: `${info.path}/${queryOf(context)}` }, body: '' };
 }
 
-/** The query as it came, with its question mark. */
+/** Returns the unmodified query, with its question mark. */
 function queryOf({ request }: ResourceContext): string {
   const at = request.url.indexOf('?');
   return at < 0 ? '' : request.url.slice(at);
@@ -90,7 +90,7 @@ function queryOf({ request }: ResourceContext): string {
 async function dial(services: ApiServices, location: ProxyLocation): Promise<Duplex> {
   const socket = await services.dialer.dial(location.host, location.port, location.node);
   if (location.scheme === 'http') return socket;
-  // As upstream: a pod's certificate names nothing that could be checked here.
+  // As upstream: a pod's certificate has no name that could be verified.
   return new Promise((resolve, reject) => {
     const secured = tlsConnect({ socket, rejectUnauthorized: false }, () => resolve(secured));
     secured.once('error', (error) => reject(unreachable(error)));
@@ -151,7 +151,7 @@ async function plain(
   return rewritten({ status, headers, body: response }, encoding === 'gzip', rewrite);
 }
 
-/** The answer with its links rewritten. Read whole: a link may come in two pieces. */
+/** Rewrites the links of a response, which is read as a whole: a link may be split between chunks. */
 async function rewritten(
   answer: PlainResponse,
   isPacked: boolean,
@@ -170,12 +170,12 @@ async function rewritten(
   const bytes = Buffer.concat(chunks);
   const plainBytes =
     isPacked && bytes.length > 0 ? gunzipSync(bytes, { maxOutputLength: MAX_REWRITTEN_BYTES }) : bytes;
-  // Latin-1 keeps every byte; URLs are ASCII.
+  // Latin-1 preserves every byte; URLs are ASCII.
   const text = rewriteHtmlLinks(plainBytes.toString('latin1'), rewrite);
   return { status: answer.status, headers, body: Buffer.from(text, 'latin1') };
 }
 
-/** A change of protocol: after the backend's 101 the two connections are joined. */
+/** Handles an upgrade: joins the two connections after the backend's 101. */
 function upgraded(context: ResourceContext, outgoing: ClientRequest): Promise<OutgoingResponse> {
   const { upgrade } = context.request;
   return new Promise((resolve, reject) => {

@@ -2,7 +2,7 @@ import { apiVersionOf, type Kind } from '../kind.ts';
 import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
 import { invalid, invalidObject } from '../status-error.ts';
 
-/** autoscaling/v1 Scale of a workload: its scale subresource. */
+/** Returns the scale subresource of a workload, as autoscaling/v1 Scale. */
 export function scaleOf(object: ApiObject): ApiObject {
   const {
     name = '',
@@ -24,7 +24,7 @@ export function scaleOf(object: ApiObject): ApiObject {
   };
 }
 
-/** The object with the Scale's number of replicas. Throws StatusError 422 for a number that is none. */
+/** Returns the object with the Scale's replica count. Throws StatusError 422 for an invalid count. */
 export function withScale(kind: Kind, object: ApiObject, scale: ApiObject): ApiObject {
   const replicas = at(scale, 'spec', 'replicas') ?? 0;
   if (typeof replicas !== 'number' || !Number.isInteger(replicas) || replicas < 0) {
@@ -43,7 +43,7 @@ export function withScale(kind: Kind, object: ApiObject, scale: ApiObject): ApiO
   };
 }
 
-/** A LabelSelector as text: "app=web,tier in (a,b)". */
+/** Formats a LabelSelector: "app=web,tier in (a,b)". */
 export function selectorText(selector: JsonObject): string {
   const labels = isObject(selector['matchLabels']) ? selector['matchLabels'] : {};
   const equal = Object.entries(labels).map(([key, value]) => `${key}=${String(value)}`);

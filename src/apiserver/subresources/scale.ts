@@ -42,7 +42,7 @@ const patchScale: ResourceHandler = async (context, services) => {
   });
 };
 
-/** Stores the number of replicas that a changed Scale asks for. */
+/** Stores the replica count of a changed Scale. */
 async function store(
   services: ApiServices,
   context: ResourceContext,
@@ -62,7 +62,7 @@ async function store(
   return respondNegotiated(services.schema, context, 200, scaleOf(stored.object));
 }
 
-/** The number of replicas of a workload, as autoscaling/v1 Scale. */
+/** The replica count of a workload, as autoscaling/v1 Scale. */
 export const SCALE_SUBRESOURCE: Subresource = {
   name: 'scale',
   kind: SCALE,

@@ -42,7 +42,7 @@ function nodeAddress(node: ApiObject, type: string): string {
   return textAt(address, 'address') || '<none>';
 }
 
-/** For the kinds core/v1 Event and events.k8s.io/v1 Event, whose fields bear different names. */
+/** For core/v1 Event and events.k8s.io/v1 Event, whose fields have different names. */
 export const eventPrinter: Printer = {
   columns: columns(
     'Last Seen; Type; Reason; Object; Subobject|; Source|; Message; First Seen|; Count|; Name|',
@@ -248,7 +248,7 @@ export const priorityClassPrinter: Printer = {
   ],
 };
 
-/** For kinds that have nothing more to tell (roles, limit ranges): as upstream, the instant itself. */
+/** For kinds without further columns (roles, limit ranges): as upstream, shows the time of creation. */
 export const plainPrinter: Printer = {
   columns: columns('Name; Created At:date'),
   cells: (object) => [object.metadata.name, object.metadata.creationTimestamp ?? ''],

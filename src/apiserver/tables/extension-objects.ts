@@ -2,7 +2,7 @@ import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 import { humanDuration } from './human-duration.ts';
 import { columns, countAt, type Printer, since } from './printer.ts';
 
-/** Columns between the name and the age. */
+/** Builds a printer with columns between the name and the age. */
 function printer(line: string, cells: (object: ApiObject) => readonly unknown[]): Printer {
   return {
     columns: columns(`Name; ${line === '' ? '' : `${line}; `}Age`),
@@ -14,7 +14,7 @@ function printer(line: string, cells: (object: ApiObject) => readonly unknown[])
   };
 }
 
-/** For kinds that show nothing but their age. */
+/** For kinds that show only their age. */
 export const agePrinter: Printer = printer('', () => []);
 
 export const certificateRequestPrinter: Printer = {
@@ -85,7 +85,7 @@ const policyPrinter = (column: string, field: string) =>
 export const mutatingPolicyPrinter = policyPrinter('Mutations', 'mutations');
 export const validatingPolicyPrinter = policyPrinter('Validations', 'validations');
 
-/** A label selector as Go prints the struct, which is what upstream's column shows. */
+/** Formats a label selector as Go prints the struct, as in upstream's column. */
 function goSelector(selector: unknown): string {
   const labels = at(selector, 'matchLabels');
   const pairs = Object.entries(isObject(labels) ? labels : {}).sort(([a], [b]) => (a < b ? -1 : 1));

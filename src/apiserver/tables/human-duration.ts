@@ -5,8 +5,8 @@ const DAY = 24 * HOUR;
 const YEAR = 365 * DAY;
 
 /**
- * A length of time in two or three significant figures, as kubectl shows ages: "45s", "5m10s", "3h20m", "2d4h", "1y30d".
- * Up to two seconds in the future count as now, for clocks differ; more is "<invalid>". `ms`: milliseconds.
+ * Formats a duration in two or three significant figures, as kubectl shows ages: "45s", "5m10s", "3h20m", "2d4h",
+ * "1y30d". Up to two seconds in the future count as now, since clocks differ; more is "<invalid>". `ms`: milliseconds.
  */
 export function humanDuration(ms: number): string {
   const seconds = Math.trunc(ms / SECOND);

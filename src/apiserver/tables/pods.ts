@@ -28,11 +28,11 @@ interface Summary {
   ready: number;
   total: number;
   restarts: number;
-  /** When a container ended that was then started again; "" when none did. */
+  /** End time of the last container that was restarted; "" if none was. */
   lastRestart: string;
 }
 
-/** What READY, STATUS and RESTARTS say of a pod: the word that explains best why it is not simply running. */
+/** Computes READY, STATUS and RESTARTS of a pod: STATUS is the best explanation why it does not simply run. */
 function summarize(pod: ApiObject): Summary {
   const phase = textAt(pod, 'status', 'phase');
   const reason = textAt(pod, 'status', 'reason');
@@ -61,7 +61,7 @@ function summarize(pod: ApiObject): Summary {
   return summary;
 }
 
-/** True while an init container has to finish first; its state is the pod's then. */
+/** Returns true while an init container has not finished; its state is then the pod's. */
 function addInitContainers(pod: ApiObject, sidecars: ReadonlySet<unknown>, summary: Summary): boolean {
   const count = listAt(pod, 'spec', 'initContainers').length;
   for (const [index, status] of listAt(pod, 'status', 'initContainerStatuses').entries()) {
@@ -82,7 +82,7 @@ function addInitContainers(pod: ApiObject, sidecars: ReadonlySet<unknown>, summa
 }
 
 function addContainers(pod: ApiObject, sidecars: ReadonlySet<unknown>, summary: Summary): void {
-  // Once the pod is initialized, restarts of what came before are history, but for containers that keep running.
+  // After initialization, earlier restarts do not count, except those of sidecars.
   summary.restarts = 0;
   summary.lastRestart = '';
   for (const status of listAt(pod, 'status', 'initContainerStatuses')) {

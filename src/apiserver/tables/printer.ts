@@ -8,11 +8,11 @@ export interface Column {
   readonly type: string;
   readonly format: string;
   readonly description: string;
-  /** 0 always shown, 1 with `-o wide`. */
+  /** 0: always shown, 1: with `-o wide`. */
   readonly priority: number;
 }
 
-/** How the objects of one kind become rows. */
+/** Renders the objects of one kind as rows. */
 export interface Printer {
   readonly columns: readonly Column[];
   cells(object: ApiObject, now: Date): unknown[];
@@ -29,7 +29,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Reads column definitions from a line such as "Name; Desired:integer; Selector|": the type follows a colon, a bar at
+ * Parses column definitions from a line such as "Name; Desired:integer; Selector|": the type follows a colon, a bar at
  * the end means "only with -o wide".
  */
 export function columns(line: string): Column[] {
@@ -46,13 +46,13 @@ export function columns(line: string): Column[] {
   });
 }
 
-/** The age of an instant as people read it; "<unknown>" when there is none. */
+/** Formats the age of an instant; "<unknown>" if absent. */
 export function since(instant: unknown, now: Date): string {
   if (typeof instant !== 'string' || instant === '') return '<unknown>';
   return humanDuration(now.getTime() - Date.parse(instant));
 }
 
-/** "a=b,c=d" in the order of the keys, "<none>" for none. */
+/** Formats "a=b,c=d" sorted by key; "<none>" if empty. */
 export function labelsText(labels: unknown): string {
   const entries = isObject(labels) ? Object.entries(labels) : [];
   return entries.length === 0
@@ -63,7 +63,7 @@ export function labelsText(labels: unknown): string {
         .join(',');
 }
 
-/** A label selector as kubectl's `-l` takes it: "app=web,tier in (a,b),!old"; "<none>" when it is empty. */
+/** Formats a label selector as in kubectl's `-l`: "app=web,tier in (a,b),!old"; "<none>" if it is empty. */
 export function selectorText(selector: unknown): string {
   if (!isObject(selector)) return '<none>';
   const parts: [key: string, text: string][] = [];
@@ -99,13 +99,13 @@ export function selectorText(selector: unknown): string {
     .join(',');
 }
 
-/** The first three of a list, and how many more there are. */
+/** Formats the first three items of a list, and the number of others. */
 export function firstThree(items: readonly string[]): string {
   const shown = items.slice(0, 3).join(',');
   return items.length > 3 ? `${shown} + ${items.length - 3} more...` : shown;
 }
 
-/** Names and images of containers, each separated by commas. */
+/** Returns names and images of containers, each separated by commas. */
 export function containerCells(containers: readonly { readonly [field: string]: unknown }[]): string[] {
   return [
     containers.map((container) => container['name']).join(','),

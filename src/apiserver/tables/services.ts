@@ -58,7 +58,7 @@ export const endpointsPrinter: Printer = {
       listAt(endpoints, 'subsets').flatMap((subset) => {
         const addresses = listAt(subset, 'addresses').map((address) => textAt(address, 'ip'));
         const ports = listAt(subset, 'ports');
-        // A headless Service may do without ports.
+        // A headless Service may have no ports.
         return ports.length === 0
           ? addresses
           : ports.flatMap((port) =>

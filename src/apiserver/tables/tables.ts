@@ -7,7 +7,7 @@ import type { Printer } from './printer.ts';
 import * as services from './services.ts';
 import * as workloads from './workloads.ts';
 
-/** By "GROUP/KIND". The columns are upstream's, so that what people know and scripts cut apart stays the same. */
+/** By "GROUP/KIND". The columns equal upstream's, which users know and scripts parse. */
 const PRINTERS: Readonly<Record<string, Printer>> = {
   '/ConfigMap': cluster.configMapPrinter,
   '/Endpoints': services.endpointsPrinter,

@@ -10,7 +10,7 @@ import {
   since,
 } from './printer.ts';
 
-/** Containers, images and selector: what `-o wide` adds to workloads. */
+/** Returns containers, images and selector, which `-o wide` adds to workloads. */
 function wideCells(object: ApiObject): string[] {
   return [
     ...containerCells(listAt(object, 'spec', 'template', 'spec', 'containers')),
@@ -190,7 +190,7 @@ const METRIC_SOURCES: Readonly<Record<string, string>> = {
   External: 'external',
 };
 
-/** "cpu: 20%/50%, 3/10 (avg)": current and wanted value of each metric, two at most. */
+/** Formats "cpu: 20%/50%, 3/10 (avg)": current and target value of each metric, at most two. */
 function autoscalerTargets(autoscaler: ApiObject): string {
   const metrics = listAt(autoscaler, 'spec', 'metrics');
   if (metrics.length === 0) return '<none>';

@@ -7,7 +7,7 @@ import { type CertificateAuthority, createAuthority, createSigningKey } from '..
 import { createSchemaService } from '../schema/service.ts';
 import { createTableService } from '../tables/tables.ts';
 
-/** An answer, its body decoded. */
+/** A response with its decoded body. */
 export interface Answer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | undefined>>;
@@ -16,17 +16,17 @@ export interface Answer {
   readonly body: any;
 }
 
-/** An API server for tests, spoken to without a network between. */
+/** An API server for tests, called without a network. */
 export interface TestApi {
   readonly server: ApiServer;
   readonly authority: CertificateAuthority;
   request(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
-  /** Events of a watch as they come. */
+  /** Yields the events of a watch. */
   watch(path: string, signal: AbortSignal): AsyncGenerator<{ type: string; object: ApiObject }>;
 }
 
 export interface TestApiOptions extends Partial<ApiServerOptions> {
-  /** Requests carry this field manager unless their query names one. */
+  /** Field manager of requests without one in their query. */
   readonly userAgent?: string;
 }
 
@@ -35,7 +35,7 @@ export function startApi(options: TestApiOptions = {}): TestApi {
   const authority = createAuthority('test', new Date());
   const own = authority.issue({
     commonName: 'apiserver',
-    // Kubelets take requests from this group only.
+    // Kubelets accept requests from this group only.
     organizations: ['system:masters'],
     names: ['127.0.0.1', 'localhost'],
     usage: 'both',

@@ -12,14 +12,16 @@ import { type FieldError, invalid } from '../status-error.ts';
 export const ADDRESS_RULE = 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)';
 export const CIDR_RULE = 'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)';
 
-/** An address in any form that upstream's older fields take; leading zeros are refused. */
+/** Checks an address in any form that upstream's older fields accept; leading zeros are refused. */
 export function checkAddress(value: unknown, path: string, errors: FieldError[]): void {
   const text = String(value ?? '');
   if (familyOf(text)) return;
   errors.push(invalid(path, text, sloppyAddress(text) ? 'must not have leading 0s' : ADDRESS_RULE));
 }
 
-/** A range in any form that upstream's older fields take; leading zeros and bits past the prefix are refused. */
+/**
+ * Checks a range in any form that upstream's older fields accept; leading zeros and bits past the prefix are refused.
+ */
 export function checkCidr(value: unknown, path: string, errors: FieldError[]): Cidr | null {
   const text = String(value ?? '');
   const cidr = parseCidr(text);
@@ -29,7 +31,7 @@ export function checkCidr(value: unknown, path: string, errors: FieldError[]): C
   return cidr;
 }
 
-/** A range in its one canonical form. */
+/** Checks a range in its canonical form. */
 export function checkCanonicalCidr(value: unknown, path: string, errors: FieldError[]): void {
   const text = String(value ?? '');
   const cidr = parseCidr(text);
@@ -48,7 +50,7 @@ const UNFIT: readonly (readonly [range: string, detail: string])[] = [
   ['ff02::/16', 'may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)'],
 ];
 
-/** An address to which a Service may send traffic: not of this machine or link alone. */
+/** Checks an address to which a Service may send traffic: not local to this machine or link. */
 export function checkEndpointAddress(value: unknown, path: string, errors: FieldError[]): void {
   const text = String(value ?? '');
   const address = sloppyAddress(text);
@@ -64,7 +66,7 @@ export function checkEndpointAddress(value: unknown, path: string, errors: Field
   }
 }
 
-/** Whether the text is the one canonical form of an address. */
+/** Reports whether the text is the canonical form of an address. */
 export function isCanonicalAddress(text: string): boolean {
   return canonicalAddress(text) === text;
 }

@@ -8,7 +8,7 @@ import { applyRules, between, type Check, needed, oneOf, type Rule } from './rul
 const MAX_WINDOW_SECONDS = 3600;
 const MAX_PERIOD_SECONDS = 1800;
 
-/** The field of each type of metric, in the order in which the first one that is set is checked. */
+/** The field of each metric type, in the order in which they are checked; the first one that is set counts. */
 const SOURCES: readonly (readonly [type: string, field: string])[] = [
   ['Object', 'object'],
   ['External', 'external'],
@@ -26,7 +26,7 @@ const pathName =
       for (const problem of nameProblems(String(value), 'path')) errors.push(invalid(path, value, problem));
   };
 
-/** "v1" or "apps/v1". */
+/** Checks "v1" or "apps/v1". */
 const apiVersion: Check = (value, path, errors) => {
   const parts = String(value ?? '').split('/');
   if (parts.length > 2) {
@@ -35,7 +35,7 @@ const apiVersion: Check = (value, path, errors) => {
   }
 };
 
-/** The kind that is scaled: of the group "" only replication controllers are. */
+/** Checks the kind that is scaled: the group "" has only replication controllers. */
 const groupNeeded: Check = (value, path, errors, target) => {
   const parts = String(value ?? '').split('/');
   const isLegacy = value === 'v1' && isObject(target) && target['kind'] === 'ReplicationController';

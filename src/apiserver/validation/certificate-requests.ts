@@ -29,7 +29,7 @@ const USAGES = [
 ];
 const MIN_SECONDS = 600;
 
-/** Checks a new CertificateSigningRequest; its request itself is read at admission. */
+/** Validates a new CertificateSigningRequest; admission parses the request itself. */
 export function validateCertificateRequest(request: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
   if (before) return errors;
@@ -49,7 +49,7 @@ export function validateCertificateRequest(request: ApiObject, before: ApiObject
   return errors;
 }
 
-/** "example.com/signer-name" (ValidateSignerName of upstream). */
+/** Checks "example.com/signer-name" (ValidateSignerName of upstream). */
 function checkSignerName(name: string, errors: FieldError[]): void {
   const path = 'spec.signerName';
   if (name === '') {

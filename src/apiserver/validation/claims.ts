@@ -5,7 +5,7 @@ import { nameProblems, validateLabelSelector } from './names.ts';
 
 export const ACCESS_MODES = ['ReadOnlyMany', 'ReadWriteMany', 'ReadWriteOnce', 'ReadWriteOncePod'];
 
-/** Access modes of a volume or claim; ReadWriteOncePod stands alone. */
+/** Checks the access modes of a volume or claim; ReadWriteOncePod must be the only one. */
 export function validateAccessModes(spec: JsonObject, path: string, errors: FieldError[], detail = ''): void {
   const modes = listAt(spec, 'accessModes').map(String);
   if (modes.length === 0) errors.push(required(`${path}.accessModes`, detail));
@@ -17,7 +17,7 @@ export function validateAccessModes(spec: JsonObject, path: string, errors: Fiel
   }
 }
 
-/** Checks the spec of a PersistentVolumeClaim, also inside templates. */
+/** Validates the spec of a PersistentVolumeClaim, also inside templates. */
 export function validateClaimSpec(spec: unknown, path: string, errors: FieldError[]): void {
   const claim: JsonObject = isObject(spec) ? spec : {};
   validateAccessModes(claim, path, errors, 'at least 1 access mode is required');

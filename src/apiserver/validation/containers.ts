@@ -30,7 +30,7 @@ const ENVIRONMENT_FIELDS = [
   'status.podIPs',
 ];
 
-/** What containers of one pod have in common for their checks. */
+/** Data of a pod for the checks of its containers. */
 export interface PodScope {
   readonly volumes: ReadonlyMap<string, JsonObject>;
   readonly claims: ReadonlySet<string>;
@@ -51,7 +51,7 @@ const RULES: readonly Rule[] = [
   ['resizePolicy[].restartPolicy', oneOf('NotRequired', 'RestartContainer')],
 ];
 
-/** The checks of init containers, containers and ephemeral containers alike. */
+/** Validates what init containers, containers and ephemeral containers have in common. */
 export function validateContainerCommon(
   container: JsonObject,
   path: string,
@@ -158,7 +158,7 @@ function validateMounts(container: JsonObject, path: string, scope: PodScope, er
     if (devices.some((device) => device['devicePath'] === at)) {
       errors.push(invalid(`${field}.mountPath`, at, 'must not already exist as a path in volumeDevices'));
     }
-    // Upstream leaves the index out of these.
+    // Upstream omits the index from these.
     const without = `${path}.volumeMounts`;
     localPath(mount['subPath'], `${without}.subPath`, errors, mount, mount);
     localPath(mount['subPathExpr'], `${without}.subPathExpr`, errors, mount, mount);
@@ -290,7 +290,7 @@ function validateSecurity(security: unknown, path: string, errors: FieldError[])
   }
 }
 
-/** Checks what belongs to a container alone, by the list that it stands in. */
+/** Validates the rules of containers that depend on their list. */
 export function validateContainers(
   spec: JsonObject,
   path: string,
@@ -343,7 +343,7 @@ function validateRestartPolicy(container: JsonObject, path: string, errors: Fiel
   }
 }
 
-/** Host ports of a pod's containers, of which each may be given once for an address and protocol. */
+/** Checks that host ports of a pod's containers are unique for each address and protocol. */
 function checkHostPorts(containers: readonly JsonObject[], path: string, errors: FieldError[]): void {
   const seen = new Set<string>();
   containers.forEach((container, i) => {

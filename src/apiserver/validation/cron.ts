@@ -10,7 +10,10 @@ const FIELDS: readonly { readonly low: number; readonly high: number; readonly n
   ];
 const NAMED = ['@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly'];
 
-/** What is wrong with a schedule in cron's standard form (five fields, or "@daily" and such); null when it is well. */
+/**
+ * Returns the problem with a schedule in cron's standard form (five fields, or "@daily" and the like); null if it is
+ * valid.
+ */
 export function cronProblem(schedule: string): string | null {
   const text = schedule.replace(/^(CRON_)?TZ=\S+\s+/, '').trim();
   if (text.startsWith('@')) {
@@ -49,7 +52,7 @@ function partProblem(part: string, index: number): string | null {
   return first > last ? `beginning of range (${first}) beyond end of range (${last}): ${part}` : null;
 }
 
-/** What is wrong with the name of a time zone; null when it is known. */
+/** Returns the problem with the name of a time zone; null if it is known. */
 export function timeZoneProblem(zone: string): string | null {
   if (zone === '') return 'timeZone must be nil or non-empty string';
   if (zone.toLowerCase() === 'local')

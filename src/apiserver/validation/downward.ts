@@ -13,7 +13,7 @@ const RESOURCES = [
 const KNOWN_FIELDS =
   /^(metadata\.(name|namespace|labels|annotations|uid)|spec\.(nodeName|restartPolicy|serviceAccountName|schedulerName|hostNetwork)|status\.(phase|hostIPs?|podIPs?|nominatedNodeName))$/;
 
-/** Checks a fieldRef of the downward API against the fields that may be asked for there. */
+/** Checks a fieldRef of the downward API against the fields that it supports. */
 export function validateDownwardField(
   reference: JsonObject,
   path: string,

@@ -145,7 +145,7 @@ function validateEndpoint(endpoint: JsonObject, path: string, type: string, erro
   }
 }
 
-/** A name of a form wherever the field is there, even empty. */
+/** Checks a name of a form if the field is present, even empty. */
 function present(form: 'subdomain' | 'label'): Rule[1] {
   return (value, path, errors, parent, root) => {
     if (value !== undefined) mustBeNamed(form)(value, path, errors, parent, root);

@@ -92,7 +92,7 @@ function validateVerbs(rule: JsonObject, path: string, errors: FieldError[]): vo
   } else validateWords(rule, 'verbs', path, errors);
 }
 
-/** At least one word, and no other beside "*". */
+/** Requires at least one word; "*" must be the only one. */
 function validateWords(rule: JsonObject, field: string, path: string, errors: FieldError[]): void {
   const words = listAt(rule, field).map(String);
   if (words.length === 0)

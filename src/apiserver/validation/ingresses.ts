@@ -161,7 +161,7 @@ export function validateIngressClass(ingressClass: ApiObject, before: ApiObject 
   return errors;
 }
 
-/** A path that begins with a domain, "example.com/controller". */
+/** Checks a path that begins with a domain, "example.com/controller". */
 export function validateDomainPath(text: string, path: string, errors: FieldError[]): void {
   if (text === '') {
     errors.push(required(path));

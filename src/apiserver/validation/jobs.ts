@@ -24,7 +24,7 @@ const RULES: readonly Rule[] = [
   ['completionMode', oneOf('NonIndexed', 'Indexed')],
 ];
 
-/** The checks of a Job's spec that a CronJob's template has, too. */
+/** Validates a Job's spec by the rules that also apply to a CronJob's template. */
 function validateSpec(spec: JsonObject, path: string, errors: FieldError[]): void {
   applyRules(spec, RULES, path, errors);
   validateIndexes(spec, path, errors);
@@ -251,7 +251,7 @@ function validateSuccessPolicy(
   });
 }
 
-/** How many indexes "1,3-5" names below `completions`; text: what is wrong with it. */
+/** Returns the number of indexes below `completions` in "1,3-5"; or text that describes the error. */
 function countIndexes(text: string, completions: number): number | string {
   if (text === '') return 0;
   let last = -1;
@@ -305,7 +305,7 @@ export function validateJob(job: ApiObject, before: ApiObject | null): FieldErro
   return errors;
 }
 
-/** The labels of the pods that the server has set must stay. */
+/** Labels that the server has set on the pods must remain. */
 function checkGeneratedLabels(labels: Record<string, string>, errors: FieldError[]): void {
   for (const name of ['controller-uid', 'job-name']) {
     for (const label of [name, `batch.kubernetes.io/${name}`]) {
@@ -314,7 +314,7 @@ function checkGeneratedLabels(labels: Record<string, string>, errors: FieldError
   }
 }
 
-/** A generated selector selects by the Job's UID alone. */
+/** A generated selector selects only by the Job's UID. */
 function validateGenerated(
   job: ApiObject,
   selector: unknown,
@@ -355,7 +355,7 @@ function validateUpdate(job: ApiObject, before: ApiObject, spec: JsonObject, err
         : 'field is immutable';
     errors.push(invalid('spec.completions', completions ?? null, detail));
   }
-  // A suspended Job that has not begun may still be placed elsewhere.
+  // A suspended Job that has not started may still change its placement.
   const movable = old['suspend'] === true && at(before, 'status', 'startTime') === undefined;
   const comparable = (one: JsonObject) => {
     const template = structuredClone(isObject(one['template']) ? one['template'] : {});
@@ -381,7 +381,7 @@ function validateUpdate(job: ApiObject, before: ApiObject, spec: JsonObject, err
   }
 }
 
-/** The longest name of which a Job's and its pods' names can still be made. */
+/** The longest name from which the names of a Job and its pods can be formed. */
 const MAX_CRON_JOB_NAME = 52;
 
 const CRON_RULES: readonly Rule[] = [

@@ -52,12 +52,12 @@ import {
 } from './workloads.ts';
 
 /**
- * Checks a new object, or with `before` an update, by the rules of its kind. `requested`: the kind by which the client
- * asked, for kinds whose versions have different rules.
+ * Validates a new object or, with `before`, an update by the rules of its kind. `requested`: the kind of the client's
+ * request, for kinds whose versions have different rules.
  */
 type Validator = (object: ApiObject, before: ApiObject | null, requested: Kind) => FieldError[];
 
-/** By the collection that keeps the kind. */
+/** By the collection of the kind. */
 const VALIDATORS: Readonly<Record<string, Validator>> = {
   'customresourcedefinitions.apiextensions.k8s.io': validateDefinition,
   configmaps: validateConfigMap,
@@ -112,7 +112,7 @@ const VALIDATORS: Readonly<Record<string, Validator>> = {
   'mutatingadmissionpolicybindings.admissionregistration.k8s.io': validateMutatingBinding,
 };
 
-/** What is wrong with an object of a kind; none for kinds without their own rules. */
+/** Returns the errors of an object; none for kinds without their own rules. */
 export function validateObject(
   kind: Kind,
   object: ApiObject,

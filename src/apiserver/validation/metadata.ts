@@ -6,14 +6,14 @@ import { addressNameProblem } from './network.ts';
 
 const STANDARD_FINALIZERS = ['orphan', 'foregroundDeletion', 'kubernetes'];
 
-/** What is wrong with an object's name. */
+/** Returns the problems with an object's name. */
 export function objectNameProblems(kind: Kind, name: string): string[] {
   if (kind.names !== 'ip') return nameProblems(name, kind.names);
   const problem = addressNameProblem(name);
   return problem === null ? [] : [problem];
 }
 
-/** Checks the metadata of an object that is created or, with `before`, updated: all but the form of its name. */
+/** Validates the metadata of an object that is created or, with `before`, updated: all but the form of its name. */
 export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObject | null): FieldError[] {
   const { metadata } = object;
   const errors: FieldError[] = [];
@@ -22,7 +22,7 @@ export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObjec
     errors.push(invalid('metadata.generation', metadata.generation, detail));
   }
   if (metadata.generateName && !before) {
-    // More letters follow.
+    // The suffix follows the dash.
     const name = metadata.generateName.replace(/-$/, 'a');
     const form = kind.names === 'ip' ? 'subdomain' : kind.names;
     for (const problem of nameProblems(name, form)) {
@@ -54,7 +54,7 @@ function validateOwners(object: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const owners = listAt(object, 'metadata', 'ownerReferences');
   owners.forEach((owner) => {
-    // Upstream names no index.
+    // Upstream omits the index.
     const field = 'metadata.ownerReferences';
     if (!owner['apiVersion']) errors.push(invalid(`${field}.apiVersion`, '', 'version must not be empty'));
     for (const part of ['kind', 'name', 'uid']) {
@@ -106,7 +106,7 @@ function validateFinalizers(finalizers: readonly string[], any: boolean): FieldE
   return errors;
 }
 
-/** The metadata of a pod template or of a template for claims. */
+/** Validates the metadata of a pod template or of a claim template. */
 export function validateTemplateMetadata(template: JsonObject, path: string, errors: FieldError[]): void {
   const metadata = isObject(template['metadata']) ? template['metadata'] : {};
   errors.push(

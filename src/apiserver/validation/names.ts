@@ -14,7 +14,7 @@ const LABEL_RULE =
 const LABEL_1035_RULE =
   "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
-/** The forms of names; "prefix" of generateName is checked with its last dash as a letter. */
+/** The forms of names; for "prefix" (generateName), the last dash is checked as a letter. */
 export type NameForm =
   | 'subdomain'
   | 'label'
@@ -30,7 +30,7 @@ export type NameForm =
 
 const tooLong = (most: number) => `must be no more than ${most} characters`;
 
-/** Everything that is wrong with a name of the given form, in upstream's words. */
+/** Returns all problems with a name of the given form, in upstream's words. */
 export function nameProblems(name: string, form: NameForm): string[] {
   const limit = (most: number, pattern: RegExp, rule: string) => [
     ...(name.length > most ? [tooLong(most)] : []),
@@ -77,7 +77,7 @@ export function nameProblems(name: string, form: NameForm): string[] {
   }
 }
 
-/** The first of `nameProblems`, or null. */
+/** Returns the first of `nameProblems`, or null. */
 export function nameProblem(name: string, form: NameForm): string | null {
   return nameProblems(name, form)[0] ?? null;
 }
@@ -93,7 +93,7 @@ const HEADER_RULE =
 const LABEL_VALUE_RULE =
   "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/** What is wrong with a label's value. */
+/** Returns the problems with a label's value. */
 export function labelValueProblems(value: string): string[] {
   return [
     ...(value.length > 63 ? [tooLong(63)] : []),
@@ -110,7 +110,7 @@ export function validateLabels(labels: unknown, field: string): FieldError[] {
   ]);
 }
 
-/** Checks annotations: names like labels', values free but 256 KiB in all. */
+/** Checks annotations: names like labels', any values, at most 256 KiB in total. */
 export function validateAnnotations(annotations: unknown, field: string): FieldError[] {
   if (annotations === undefined) return [];
   if (!isObject(annotations)) return [invalid(field, annotations, 'must be a map of strings')];
@@ -189,7 +189,7 @@ export function validateLabelSelector(selector: unknown, field: string): FieldEr
   return errors;
 }
 
-/** What is wrong with a port's name (IANA_SVC_NAME). */
+/** Returns the problems with a port's name (IANA_SVC_NAME). */
 export function portNameProblems(name: string): string[] {
   const problems: string[] = [];
   if (name.length > 15) problems.push(tooLong(15));

@@ -93,7 +93,7 @@ export function validateServiceCidr(range: ApiObject, before: ApiObject | null):
   if (before) {
     const old = listAt(before, 'spec', 'cidrs').map(String);
     if (equal(old, cidrs)) return errors;
-    // A single range may become dual-stack; no other change is taken.
+    // A single range may become dual-stack; no other change is allowed.
     if (cidrs.length !== old.length && !(old.length === 1 && cidrs.length === 2)) {
       errors.push(invalid('spec.cidrs', cidrs, 'field is immutable'));
       return errors;
@@ -164,7 +164,7 @@ export function validateIpAddress(address: ApiObject, before: ApiObject | null):
   return errors;
 }
 
-/** The name of an IPAddress: the address in its canonical form. */
+/** Checks the name of an IPAddress: the address in its canonical form. */
 export function addressNameProblem(name: string): string | null {
   if (!familyOf(name)) return 'must be a valid IP address';
   return isCanonicalAddress(name) ? null : 'must be a valid IP address in canonical form';

@@ -35,7 +35,7 @@ function checkKeys(map: JsonObject, field: string, errors: FieldError[]): void {
   }
 }
 
-/** An immutable object's data stays, and so does its being immutable. */
+/** Data of an immutable object cannot change, nor can the object become mutable. */
 function checkFrozen(
   object: ApiObject,
   before: ApiObject | null,
@@ -70,7 +70,7 @@ export function validateConfigMap(map: ApiObject, before: ApiObject | null): Fie
   return errors;
 }
 
-/** The keys that a Secret of a type must have. */
+/** The required keys of each type of Secret. */
 const SECRET_KEYS: Readonly<Record<string, readonly string[]>> = {
   'kubernetes.io/dockercfg': ['.dockercfg'],
   'kubernetes.io/dockerconfigjson': ['.dockerconfigjson'],
@@ -112,7 +112,7 @@ export function validateSecret(secret: ApiObject, before: ApiObject | null): Fie
 export function validateNode(node: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
   const spec: JsonObject = isObject(node['spec']) ? node['spec'] : {};
-  // Upstream names the taints below metadata.
+  // Upstream reports the taints below metadata.
   validateTaints(listAt(spec, 'taints'), 'metadata.taints', errors);
   const cidrs = listAt(spec, 'podCIDRs').map(String);
   if (cidrs.length > 0 && !equal(cidrs, listAt(before, 'spec', 'podCIDRs'))) {
@@ -163,7 +163,7 @@ export function validateLease(lease: ApiObject): FieldError[] {
 
 const MAX_PRIORITY = 1_000_000_000;
 
-/** Priorities above a thousand million are the system's. */
+/** Priorities above 1,000,000,000 are reserved for the system. */
 export function validatePriorityClass(priorityClass: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
   const { value, preemptionPolicy, metadata } = priorityClass;
@@ -466,7 +466,7 @@ export function validateRuntimeClass(runtime: ApiObject, before: ApiObject | nul
 
 const MAX_NOTE = 1024;
 
-/** Checks an Event of the core group; what arrived as one of events.k8s.io has its stricter rules. */
+/** Immutable fields of an Event from events.k8s.io, which has stricter rules than an Event of the core group. */
 const EVENT_IMMUTABLE = [
   'involvedObject',
   'reason',
@@ -478,11 +478,14 @@ const EVENT_IMMUTABLE = [
   'action',
   'related',
 ];
-/** The names of fields in refusals: those of the server's inner type. */
+/** Names of fields in refusals: those of the server's internal type. */
 const EVENT_NAMES: Readonly<Record<string, string>> = { reportingComponent: 'reportingController' };
 const MAX_EVENT_WORD = 128;
 
-/** Events by events.k8s.io/v1 have their own rules, and hardly change; those by v1 are as old clients write them. */
+/**
+ * Validates Events: those of events.k8s.io have their own rules and few mutable fields; those of v1 are as old clients
+ * write them.
+ */
 export function validateEvent(event: ApiObject, before: ApiObject | null, requested: Kind): FieldError[] {
   return requested.group === '' ? validateCoreEvent(event) : validateNewEvent(event, before);
 }

@@ -5,7 +5,10 @@ import { validatePodSpec } from './pod-spec.ts';
 /** Resources of a running container that may change (KEP-1287). */
 const RESIZABLE = new Set(['cpu', 'memory']);
 
-/** Checks the ephemeral containers of a pod: they can be added, not changed or removed (ValidatePodEphemeralContainersUpdate). */
+/**
+ * Validates the ephemeral containers of a pod: they can be added, not changed or removed
+ * (ValidatePodEphemeralContainersUpdate).
+ */
 export function validateEphemeralContainers(pod: ApiObject, before: ApiObject): FieldError[] {
   const spec: JsonObject = isObject(pod['spec']) ? pod['spec'] : {};
   const errors = validatePodSpec(spec, 'spec');
@@ -22,7 +25,7 @@ export function validateEphemeralContainers(pod: ApiObject, before: ApiObject): 
   return errors;
 }
 
-/** Checks a resize: processor and memory alone, within the pod's class of service (ValidatePodResize). */
+/** Validates a resize: only CPU and memory, within the pod's QoS class (ValidatePodResize). */
 export function validateResize(
   pod: ApiObject,
   before: ApiObject,
@@ -50,7 +53,7 @@ export function validateResize(
   return errors;
 }
 
-/** The amounts of a container that may not change. */
+/** Returns the amounts of a container that must not change. */
 function fixed(container: JsonObject | undefined, part: string): JsonObject {
   const resources = isObject(container?.['resources']) ? container['resources'] : {};
   const amounts = isObject(resources[part]) ? resources[part] : {};

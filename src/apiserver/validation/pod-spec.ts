@@ -171,14 +171,14 @@ function overhead(value: unknown, path: string, errors: FieldError[]): void {
 function osName(value: unknown, path: string, errors: FieldError[]): void {
   if (!isObject(value)) return;
   const name = value['name'];
-  // Upstream names the object, not its field.
+  // Upstream reports the object, not its field.
   if (!name) errors.push(required(`${path}.name`));
   else if (name !== 'linux' && name !== 'windows') {
     errors.push(notSupported(path, name, ['linux', 'windows']));
   }
 }
 
-/** Checks the spec of a pod, also inside a template. */
+/** Validates the spec of a pod, also inside a template. */
 export function validatePodSpec(spec: JsonObject, path: string): FieldError[] {
   const errors: FieldError[] = [];
   const field = (name: string) => `${path}.${name}`;

@@ -3,7 +3,10 @@ import { type FieldError, forbidden, invalid, required } from '../status-error.t
 import { validatePodSpec } from './pod-spec.ts';
 import { onlyAddsTolerations } from './scheduling.ts';
 
-/** Checks a Pod; on update, that only what may change does (containers' images, deadlines, tolerations added). */
+/**
+ * Validates a Pod; on update, checks that only mutable fields change (containers' images, deadlines, added
+ * tolerations).
+ */
 export function validatePod(pod: ApiObject, before: ApiObject | null): FieldError[] {
   const spec: JsonObject = isObject(pod['spec']) ? pod['spec'] : {};
   const errors = validatePodSpec(spec, 'spec');
@@ -18,7 +21,7 @@ export function validatePod(pod: ApiObject, before: ApiObject | null): FieldErro
   return errors;
 }
 
-/** A token needs an account to be of. */
+/** A token requires a service account. */
 function checkTokens(spec: JsonObject, errors: FieldError[]): void {
   if (spec['serviceAccountName']) return;
   listAt(spec, 'volumes').forEach((volume, i) => {
@@ -86,7 +89,7 @@ function validateChange(spec: JsonObject, old: JsonObject): FieldError[] {
   return errors;
 }
 
-/** The spec without what an update of a pod may change. */
+/** Returns the spec without the fields that an update of a pod may change. */
 function comparable(spec: JsonObject, old: JsonObject): JsonObject {
   const copy = structuredClone(spec);
   for (const list of ['containers', 'initContainers']) {
@@ -99,12 +102,12 @@ function comparable(spec: JsonObject, old: JsonObject): JsonObject {
   if (wasNegative && copy['terminationGracePeriodSeconds'] === 1) {
     copy['terminationGracePeriodSeconds'] = old['terminationGracePeriodSeconds'];
   }
-  // A pod that waits behind scheduling gates may still be limited to fewer nodes.
+  // A pod behind scheduling gates may still be restricted to fewer nodes.
   if (listAt(old, 'schedulingGates').length > 0) {
     delete copy['nodeSelector'];
     delete copy['affinity'];
   }
-  // Binding writes the node.
+  // Binding sets the node.
   if (old['nodeName'] === undefined) delete copy['nodeName'];
   return copy;
 }

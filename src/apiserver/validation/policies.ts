@@ -13,7 +13,7 @@ import { validateRule } from './webhooks.ts';
 
 const MAX_MATCH_CONDITIONS = 64;
 
-/** Checks a ValidatingAdmissionPolicy, but for its expressions (pkg/apis/admissionregistration/validation). */
+/** Validates a ValidatingAdmissionPolicy except its expressions (pkg/apis/admissionregistration/validation). */
 export function validateValidatingPolicy(policy: ApiObject): FieldError[] {
   const errors = validatePolicy(policy);
   const validations = listAt(policy, 'spec', 'validations');
@@ -57,7 +57,7 @@ export function validateValidatingPolicy(policy: ApiObject): FieldError[] {
   return errors;
 }
 
-/** Checks a MutatingAdmissionPolicy, but for its expressions. */
+/** Validates a MutatingAdmissionPolicy except its expressions. */
 export function validateMutatingPolicy(policy: ApiObject): FieldError[] {
   const errors = validatePolicy(policy);
   const mutations = listAt(policy, 'spec', 'mutations');
@@ -74,7 +74,7 @@ export function validateMutatingPolicy(policy: ApiObject): FieldError[] {
   return errors;
 }
 
-/** The operations that have an object to change. */
+/** The operations with an object that can be changed. */
 const MUTABLE = ['*', 'CREATE', 'UPDATE'];
 
 function checkOperations(object: ApiObject, field: string, errors: FieldError[]): void {
@@ -110,7 +110,7 @@ function validateMutation(mutation: JsonObject, path: string, errors: FieldError
   }
 }
 
-/** What both kinds of policies have. */
+/** Validates the common part of both kinds of policies. */
 function validatePolicy(policy: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const spec = at(policy, 'spec');
@@ -208,7 +208,7 @@ function validateMatchResources(constraints: JsonObject, path: string, errors: F
   }
 }
 
-/** Checks a ValidatingAdmissionPolicyBinding. */
+/** Validates a ValidatingAdmissionPolicyBinding. */
 export function validateValidatingBinding(binding: ApiObject): FieldError[] {
   const errors = validateBinding(binding);
   const given = at(binding, 'spec', 'validationActions');
@@ -229,7 +229,7 @@ export function validateValidatingBinding(binding: ApiObject): FieldError[] {
   return errors;
 }
 
-/** Checks a MutatingAdmissionPolicyBinding. */
+/** Validates a MutatingAdmissionPolicyBinding. */
 export function validateMutatingBinding(binding: ApiObject): FieldError[] {
   const errors = validateBinding(binding);
   checkOperations(binding, 'matchResources', errors);

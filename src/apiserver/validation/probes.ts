@@ -12,7 +12,7 @@ import {
   type Rule,
 } from './rules.ts';
 
-/** What a probe or hook may do, and the rules of each. */
+/** The actions of a probe or hook, and the rules of each. */
 const ACTIONS: Readonly<Record<string, readonly Rule[]>> = {
   exec: [['command', needed()]],
   httpGet: [
@@ -58,7 +58,10 @@ function validateAction(handler: JsonObject, path: string, grace: unknown, error
   if (first) errors.push(required(path, 'must specify a handler type'));
 }
 
-/** Checks a container's probes: liveness and startup probes succeed at once, readiness probes do not end containers. */
+/**
+ * Validates a container's probes: liveness and startup probes have successThreshold 1; readiness probes do not end
+ * containers.
+ */
 export function validateProbes(
   container: JsonObject,
   path: string,
@@ -87,7 +90,7 @@ export function validateProbes(
   }
 }
 
-/** Checks a container's hooks. */
+/** Validates a container's hooks. */
 export function validateLifecycle(
   lifecycle: unknown,
   path: string,

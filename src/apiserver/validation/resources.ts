@@ -8,17 +8,17 @@ const WHOLE = 10n ** 9n;
 
 const isHugePages = (name: string) => name.startsWith('hugepages-');
 const isNative = (name: string) => !name.includes('/') || name.includes('kubernetes.io/');
-/** A resource of some device plugin: whole numbers, and as much requested as its limit. */
+/** Reports whether a resource belongs to a device plugin: whole numbers, and request equal to limit. */
 const isExtended = (name: string) => !isNative(name) && !name.startsWith('requests.');
 
-/** A quantity that is not negative. */
+/** Checks that a quantity is not negative. */
 export function checkQuantity(value: unknown, path: string, errors: FieldError[]): void {
   if ((quantityNano(value) ?? 0n) < 0n) {
     errors.push(invalid(path, value, 'must be greater than or equal to 0'));
   }
 }
 
-/** A quantity that is not negative, and whole where the resource has no parts. */
+/** Checks that a quantity is not negative, and whole if the resource is indivisible. */
 export function checkResourceAmount(name: string, value: unknown, path: string, errors: FieldError[]): void {
   checkQuantity(value, path, errors);
   const whole =
@@ -39,7 +39,7 @@ export function checkResourceAmount(name: string, value: unknown, path: string, 
     errors.push(invalid(path, value, 'must be an integer'));
 }
 
-/** The name of a resource that a container may ask for. */
+/** Checks the name of a resource that a container may request. */
 export function checkContainerResourceName(name: string, path: string, errors: FieldError[]): void {
   for (const problem of nameProblems(name, 'qualified')) errors.push(invalid(path, name, problem));
   if (nameProblems(name, 'qualified').length > 0) return;
@@ -52,7 +52,7 @@ export function checkContainerResourceName(name: string, path: string, errors: F
   }
 }
 
-/** Checks requests and limits of a container. */
+/** Validates requests and limits of a container. */
 export function validateResources(
   resources: unknown,
   path: string,

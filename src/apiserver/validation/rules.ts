@@ -2,7 +2,7 @@ import { equal, isObject, type JsonObject } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { type NameForm, nameProblems, portNameProblems, validateLabelSelector } from './names.ts';
 
-/** Checks the value of one field; `path` names it, `parent` holds it, `root` is what the rules were asked about. */
+/** Checks the value of one field; `path` names it, `parent` contains it, `root` is the validated object. */
 export type Check = (
   value: unknown,
   path: string,
@@ -11,10 +11,12 @@ export type Check = (
   root: JsonObject,
 ) => void;
 
-/** A field ("spec.ports[].name"; "[]" stands for every item) and the checks of its value. */
+/** A field ("spec.ports[].name"; "[]" means every item) and the checks of its value. */
 export type Rule = readonly [pattern: string, ...checks: Check[]];
 
-/** Applies rules to an object. A field below something absent is not checked; an absent field is, as undefined. */
+/**
+ * Applies rules to an object. Fields below an absent value are not checked; an absent field itself is, as undefined.
+ */
 export function applyRules(
   object: object,
   rules: readonly Rule[],
@@ -63,14 +65,14 @@ export const needed =
     if (isUnset(value)) errors.push(required(path, detail));
   };
 
-/** Present, if only as an empty object: what a pointer in Go must be. */
+/** Requires presence, possibly as an empty object: a non-nil pointer in Go. */
 export const present =
   (detail = ''): Check =>
   (value, path, errors) => {
     if (value === undefined || value === null) errors.push(required(path, detail));
   };
 
-/** One of some words; absent is passed over. */
+/** Requires one of the words, or absence. */
 export const oneOf =
   (...choices: string[]): Check =>
   (value, path, errors) => {
@@ -78,14 +80,14 @@ export const oneOf =
       errors.push(notSupported(path, value, choices));
   };
 
-/** One of some words; absent is refused as a word that is not among them. */
+/** Requires one of the words; an absent value is refused as not among them. */
 export const someOf =
   (...choices: string[]): Check =>
   (value, path, errors) => {
     if (!choices.includes(String(value ?? ''))) errors.push(notSupported(path, value ?? '', choices));
   };
 
-/** One of some words; absent is refused as missing. */
+/** Requires one of the words; an absent value is refused as missing. */
 export const neededOneOf =
   (...choices: string[]): Check =>
   (value, path, errors) => {
@@ -102,7 +104,7 @@ export const positive: Check = (value, path, errors) => {
   if (typeof value === 'number' && value <= 0) errors.push(invalid(path, value, 'must be greater than 0'));
 };
 
-/** A number within bounds; absent counts as 0 where `absentIsZero`. */
+/** Requires a number within bounds; an absent value counts as 0 with `absentIsZero`. */
 export const between =
   (low: number, high: number, detail: string, absentIsZero = false): Check =>
   (value, path, errors) => {
@@ -118,7 +120,7 @@ export const portNumber: Check = (value, path, errors) => {
   }
 };
 
-/** A port's number or name. */
+/** Requires a port's number or name. */
 export const portNumberOrName: Check = (value, path, errors) => {
   if (typeof value !== 'string') portNumber(value, path, errors, {}, {});
   else for (const problem of portNameProblems(value)) errors.push(invalid(path, value, problem));
@@ -129,7 +131,7 @@ export const portName: Check = (value, path, errors) => {
   for (const problem of portNameProblems(String(value))) errors.push(invalid(path, value, problem));
 };
 
-/** A name of a form; absent is passed over. */
+/** Requires a name of the form, or absence. */
 export const named =
   (form: NameForm): Check =>
   (value, path, errors) => {
@@ -137,7 +139,7 @@ export const named =
     for (const problem of nameProblems(String(value), form)) errors.push(invalid(path, value, problem));
   };
 
-/** A name of a form; absent is refused as a name that is not of the form. */
+/** Requires a name of the form; an absent value is refused as malformed. */
 export const mustBeNamed =
   (form: NameForm): Check =>
   (value, path, errors) => {
@@ -150,7 +152,7 @@ export const labelSelector: Check = (value, path, errors) => {
   errors.push(...validateLabelSelector(value, path));
 };
 
-/** A relative path that stays below where it begins. */
+/** Requires a relative path that does not leave its directory. */
 export const localPath: Check = (value, path, errors) => {
   if (isUnset(value)) return;
   const text = String(value);
@@ -167,7 +169,7 @@ export const noBacksteps: Check = (value, path, errors) => {
     errors.push(invalid(path, value, "must not contain '..'"));
 };
 
-/** A file mode: 0 to 0777. */
+/** Requires a file mode: 0 to 0777. */
 export const fileMode: Check = between(
   0,
   0o777,
@@ -187,7 +189,7 @@ export const nested =
     if (isObject(value)) applyRules(value, rules, path, errors);
   };
 
-/** Items of a list that are equal by `key` are refused as duplicates, at `[index]SUFFIX`. */
+/** Refuses list items with equal `key` as duplicates, at `[index]SUFFIX`. */
 export const distinct =
   (key: (item: JsonObject) => unknown, suffix = '', shown: (item: JsonObject) => unknown = key): Check =>
   (value, path, errors) => {
@@ -206,14 +208,14 @@ function duplicateAt(field: string, value: unknown): FieldError {
   return { field, reason: 'FieldValueDuplicate', message: `Duplicate value: ${JSON.stringify(value)}` };
 }
 
-/** A number of things or a percentage of them, "10%". */
+/** Requires a count or a percentage, "10%". */
 export const countOrPercent: Check = (value, path, errors) => {
   if (typeof value === 'string') {
     if (!/^[0-9]+%$/.test(value)) errors.push(invalid(path, value, PERCENT_RULE));
   } else atLeastZero(value, path, errors, {}, {});
 };
 
-/** A percentage above 100 is refused. */
+/** Refuses a percentage above 100. */
 export const atMostHundredPercent: Check = (value, path, errors) => {
   if (typeof value === 'string' && /^[0-9]+%$/.test(value) && Number(value.slice(0, -1)) > 100) {
     errors.push(invalid(path, value, 'must not be greater than 100%'));
@@ -223,7 +225,7 @@ export const atMostHundredPercent: Check = (value, path, errors) => {
 const PERCENT_RULE =
   "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
-/** Fields that stay as they were first written. */
+/** Requires that fields keep their first value. */
 export function checkImmutable(
   object: object,
   before: object,
@@ -238,7 +240,10 @@ export function checkImmutable(
   }
 }
 
-/** "must specify one" of the fields of a union. The fields that are set, and an error where that is not one. */
+/**
+ * Requires exactly one field of a union ("must specify one"). Returns the fields that are set, and an error unless
+ * there is one.
+ */
 export const exactlyOne =
   (choices: readonly string[], none: string, many = 'may not specify more than 1'): Check =>
   (value, path, errors) => {

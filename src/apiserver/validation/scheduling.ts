@@ -11,7 +11,7 @@ const qualified = (value: unknown, path: string, errors: FieldError[]) => {
     errors.push(invalid(path, value ?? '', problem));
 };
 
-/** Checks one requirement of a node selector. */
+/** Validates one requirement of a node selector. */
 function validateRequirement(requirement: JsonObject, path: string, errors: FieldError[]): void {
   const values = listAt(requirement, 'values').map(String);
   const operator = requirement['operator'];
@@ -73,7 +73,7 @@ function validateFieldRequirement(requirement: JsonObject, path: string, errors:
   });
 }
 
-/** Checks one term of a node selector. */
+/** Validates one term of a node selector. */
 export function validateNodeSelectorTerm(term: JsonObject, path: string, errors: FieldError[]): void {
   listAt(term, 'matchExpressions').forEach((one, i) => {
     validateRequirement(one, `${path}.matchExpressions[${i}]`, errors);
@@ -83,7 +83,7 @@ export function validateNodeSelectorTerm(term: JsonObject, path: string, errors:
   });
 }
 
-/** Checks a node selector: at least one term. */
+/** Validates a node selector: at least one term. */
 export function validateNodeSelector(selector: unknown, path: string, errors: FieldError[]): void {
   if (!isObject(selector)) return;
   const terms = listAt(selector, 'nodeSelectorTerms');
@@ -101,7 +101,7 @@ function validatePodTerm(term: JsonObject, path: string, errors: FieldError[]): 
     ...validateLabelSelector(term['namespaceSelector'], `${path}.namespaceSelector`),
   );
   for (const namespace of listAt(term, 'namespaces')) {
-    // Upstream names no index here.
+    // Upstream omits the index here.
     for (const problem of nameProblems(String(namespace), 'label')) {
       errors.push(invalid(`${path}.namespace`, namespace, problem));
     }
@@ -122,7 +122,7 @@ function validatePodTerm(term: JsonObject, path: string, errors: FieldError[]): 
 const REQUIRED_TERMS = 'requiredDuringSchedulingIgnoredDuringExecution';
 const PREFERRED_TERMS = 'preferredDuringSchedulingIgnoredDuringExecution';
 
-/** Checks a pod's affinity. */
+/** Validates a pod's affinity. */
 export const affinity: Check = (value, path, errors) => {
   if (!isObject(value)) return;
   const node = value['nodeAffinity'];
@@ -150,7 +150,7 @@ export const affinity: Check = (value, path, errors) => {
   }
 };
 
-/** Checks tolerations. */
+/** Validates tolerations. */
 export const tolerations: Check = (value, path, errors) => {
   (Array.isArray(value) ? value : []).forEach((one, i) => {
     const toleration = one as JsonObject;
@@ -190,7 +190,7 @@ export const tolerations: Check = (value, path, errors) => {
   });
 };
 
-/** Checks a taint of a node; upstream names it by `path`. */
+/** Validates the taints of a node; upstream reports them at `path`. */
 export function validateTaints(taints: readonly JsonObject[], path: string, errors: FieldError[]): void {
   const seen = new Set<string>();
   taints.forEach((taint, i) => {
@@ -211,7 +211,7 @@ export function validateTaints(taints: readonly JsonObject[], path: string, erro
   });
 }
 
-/** Checks topology spread constraints. */
+/** Validates topology spread constraints. */
 export const spread: Check = (value, path, errors) => {
   const constraints = (Array.isArray(value) ? value : []) as JsonObject[];
   constraints.forEach((one, i) => {
@@ -259,12 +259,12 @@ export const spread: Check = (value, path, errors) => {
   });
 };
 
-/** The labels of nodes that a pod asks for. */
+/** Validates the node labels that a pod requires. */
 export const nodeSelector: Check = (value, path, errors) => {
   errors.push(...validateLabels(value, path));
 };
 
-/** Whether tolerations are the old ones and more, or the same with a changed time. */
+/** Reports whether tolerations are the old ones plus others, or the same with a changed time. */
 export function onlyAddsTolerations(now: readonly JsonObject[], old: readonly JsonObject[]): boolean {
   const plain = ({ tolerationSeconds: _seconds, ...rest }: JsonObject) => rest;
   return old.every((one) => now.some((other) => equal(plain(one), plain(other))));

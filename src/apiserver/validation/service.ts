@@ -18,7 +18,7 @@ import {
 const DAY_SECONDS = 86400;
 const SOURCE_RANGES = 'service.beta.kubernetes.io/load-balancer-source-ranges';
 
-/** Upstream writes the field's name with a capital here. */
+/** Upstream capitalizes the field's name here. */
 const SOURCE_RANGES_PATH = 'spec.LoadBalancerSourceRanges';
 
 const appProtocol: Check = (value, path, errors, parent, root) => {
@@ -60,7 +60,7 @@ function affinityConfig(value: unknown, path: string, errors: FieldError[], spec
   }
 }
 
-/** Checks a Service; what the allocator decides (addresses, node ports, families) it checks itself. */
+/** Validates a Service except addresses, node ports and families, which the allocator checks. */
 export function validateService(service: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
   const spec: JsonObject = isObject(service['spec']) ? service['spec'] : {};
@@ -196,7 +196,7 @@ function validateTrafficPolicy(spec: JsonObject, type: string, errors: FieldErro
   } else if (health) portNumber(health, 'spec.healthCheckNodePort', errors, spec, spec);
 }
 
-/** Addresses stay as long as the type keeps them. */
+/** Addresses are immutable as long as the type requires them. */
 function validateChange(service: ApiObject, before: ApiObject | null): FieldError[] {
   if (!before) return [];
   const errors: FieldError[] = [];

@@ -18,7 +18,7 @@ import {
 import { validateNodeSelector } from './scheduling.ts';
 import { csiDriverName, VOLUME_SOURCES } from './volumes.ts';
 
-/** Sources of a PersistentVolume that have other rules than the volume of a pod. */
+/** Sources of a PersistentVolume with other rules than a pod's volume. */
 const PERSISTENT_SOURCES: Readonly<Record<string, readonly Rule[]>> = {
   ...VOLUME_SOURCES,
   csi: [
@@ -103,7 +103,7 @@ export function validatePersistentVolume(volume: ApiObject, before: ApiObject | 
       forbidden('spec.persistentvolumesource', 'spec.persistentvolumesource is immutable after creation'),
     );
   }
-  // Upstream names these without "spec".
+  // Upstream reports these without "spec".
   checkImmutable(spec, old, ['volumeMode'], errors);
   if (isObject(old['nodeAffinity'])) checkImmutable(spec, old, ['nodeAffinity'], errors);
   return errors;
@@ -117,7 +117,7 @@ export function validateClaim(claim: ApiObject, before: ApiObject | null): Field
   const old: JsonObject = isObject(before['spec']) ? before['spec'] : {};
   const fixed = (one: JsonObject) => {
     const copy = structuredClone(one);
-    // A bound claim may grow; the volume and, where none was named, the class are written when it is bound.
+    // A bound claim may grow; binding sets the volume and, if absent, the class.
     if (old['volumeName'] && isObject(copy['resources'])) {
       copy['resources'] = { ...copy['resources'], requests: {} };
     }
@@ -247,7 +247,7 @@ const CSI_DRIVER_RULES: readonly Rule[] = [
     'volumeLifecycleModes[]',
     (value, path, errors) => {
       const modes = ['Ephemeral', 'Persistent'];
-      // Upstream names the list.
+      // Upstream reports the list.
       if (!modes.includes(String(value)))
         errors.push(notSupported(path.replace(/\[\d+\]$/, ''), value, modes));
     },

@@ -33,7 +33,7 @@ const keyToPath: readonly Rule[] = [
   ['items[].mode', fileMode],
 ];
 
-/** A name with at most 63 characters from a CSI driver. */
+/** Checks the name of a CSI driver: at most 63 characters. */
 export const csiDriverName: Check = (value, path, errors) => {
   const name = String(value ?? '');
   if (name === '') {
@@ -51,7 +51,7 @@ export const csiDriverName: Check = (value, path, errors) => {
     errors.push(invalid(path, name, problem));
 };
 
-/** The rules of each volume source, below its field. Sources without rules may hold anything of their type. */
+/** The rules of each volume source, below its field. Sources without rules accept any value of their type. */
 export const VOLUME_SOURCES: Readonly<Record<string, readonly Rule[]>> = {
   emptyDir: [
     [
@@ -159,7 +159,7 @@ const DOWNWARD_VOLUME_FIELDS = [
 
 function downwardFile(value: unknown, place: string, errors: FieldError[]): void {
   if (!isObject(value)) return;
-  // Upstream names no index here.
+  // Upstream omits the index here.
   const path = place.replace(/\.items\[\d+\]$/, '');
   if (!value['path']) errors.push(required(`${path}.path`));
   localPath(value['path'], `${path}.path`, errors, value, value);
@@ -216,7 +216,7 @@ function projectedSource(value: unknown, path: string, errors: FieldError[]): vo
   }
 }
 
-/** Paths of a projected volume's files, of which each may occur once. */
+/** Checks that paths of a projected volume's files are unique. */
 function checkProjectedPaths(projected: JsonObject, path: string, errors: FieldError[]): void {
   const seen = new Set<string>();
   for (const [i, source] of listAt(projected, 'sources').entries()) {
@@ -235,7 +235,7 @@ function checkProjectedPaths(projected: JsonObject, path: string, errors: FieldE
   }
 }
 
-/** Checks a pod's volumes; those that are well, by name, are what containers may mount. */
+/** Validates a pod's volumes; returns the valid ones by name, which containers may mount. */
 export function validateVolumes(
   spec: JsonObject,
   path: string,

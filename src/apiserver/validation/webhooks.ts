@@ -19,7 +19,7 @@ function validateClient(client: JsonObject, path: string, errors: FieldError[]):
   const where = service['path'];
   if (typeof where === 'string') {
     if (where === '') {
-      // "/" is what an empty path means.
+      // An empty path means "/".
     } else if (!where.startsWith('/')) {
       errors.push(invalid(`${path}.service.path`, where, "must start with a '/'"));
     } else {
@@ -48,7 +48,7 @@ function validateUrl(text: string, path: string, errors: FieldError[]): void {
   try {
     url = new URL(text);
   } catch {
-    // A word without a scheme is a path to Go.
+    // Go parses a word without a scheme as a path.
     if (text === '' || /^[^:]*$/.test(text)) {
       errors.push(invalid(path, '', `'https' is the only allowed URL scheme${form}`));
       errors.push(invalid(path, '', `host must be specified${form}`));
@@ -67,7 +67,7 @@ function validateUrl(text: string, path: string, errors: FieldError[]): void {
     errors.push(invalid(path, url.search, 'query parameters are not permitted in the URL'));
 }
 
-/** Checks a RuleWithOperations. */
+/** Validates a RuleWithOperations. */
 export function validateRule(rule: JsonObject, path: string, errors: FieldError[]): void {
   const words = (field: string) => listAt(rule, field).map(String);
   const operations = words('operations');
@@ -105,7 +105,7 @@ export function validateRule(rule: JsonObject, path: string, errors: FieldError[
   }
 }
 
-/** "*", "pods", "pods/status", "*\/scale", "pods/*": no resource may be named twice by a wildcard. */
+/** Checks "*", "pods", "pods/status", "*\/scale", "pods/*": a wildcard must not include another entry. */
 function validateResources(resources: readonly string[], path: string, errors: FieldError[]): void {
   const parts = resources.map((resource) => resource.split('/', 2) as [string, string?]);
   resources.forEach((resource, i) => {
@@ -134,7 +134,7 @@ function validateResources(resources: readonly string[], path: string, errors: F
   });
 }
 
-/** Checks the webhooks of a configuration. */
+/** Validates the webhooks of a configuration. */
 export function validateWebhooks(configuration: ApiObject): FieldError[] {
   const errors: FieldError[] = [];
   const names = new Set<unknown>();

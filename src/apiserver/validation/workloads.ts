@@ -25,7 +25,7 @@ const STATEFUL_SET_CHANGEABLE = [
   'minReadySeconds',
 ];
 
-/** Checks a pod template without regard to what runs it. */
+/** Validates a pod template independent of its workload. */
 export function validateTemplate(template: unknown, path: string, errors: FieldError[]): void {
   const value: JsonObject = isObject(template) ? template : {};
   validateTemplateMetadata(value, path, errors);
@@ -38,7 +38,7 @@ export function validateTemplate(template: unknown, path: string, errors: FieldE
   }
 }
 
-/** A template whose pods always run, with labels that its selector matches. */
+/** Validates a template whose pods always restart, with labels that its selector matches. */
 function validateSelected(spec: JsonObject, kind: string, errors: FieldError[]): void {
   const selector = spec['selector'];
   if (selector === undefined) errors.push(required('spec.selector'));
@@ -55,7 +55,7 @@ function validateSelected(spec: JsonObject, kind: string, errors: FieldError[]):
   const matches =
     isObject(selector) &&
     selectorMatches(selector, (isObject(labels) ? labels : {}) as Record<string, string>);
-  // No selector selects nothing; an empty one everything.
+  // An absent selector selects nothing, an empty one everything.
   if (isReadable && !matches) {
     errors.push(
       invalid('spec.template.metadata.labels', labels ?? {}, '`selector` does not match template `labels`'),
@@ -234,7 +234,7 @@ export function validateStatefulSet(set: ApiObject, before: ApiObject | null): F
   }
   validateSelected(withClaims(spec), 'statefulset', errors);
   if (before) return [...errors, ...validateStatefulSetChange(set, before)];
-  // Pods' host names are made from it.
+  // Host names of the pods are formed from it.
   const { name = '' } = set.metadata;
   if (name.includes('.')) errors.push(invalid('metadata.name', name, 'must not contain dots'));
   if (name.length > 63) errors.push(invalid('metadata.name', name, 'must be no more than 63 characters'));
@@ -244,7 +244,7 @@ export function validateStatefulSet(set: ApiObject, before: ApiObject | null): F
   return errors;
 }
 
-/** The spec with a volume in its template for each claim template, so that containers may mount them. */
+/** Returns the spec with a volume in its template for each claim template, so that containers may mount them. */
 function withClaims(spec: JsonObject): JsonObject {
   const claims = listAt(spec, 'volumeClaimTemplates').map((claim): JsonObject => {
     const metadata: JsonObject = isObject(claim['metadata']) ? claim['metadata'] : {};

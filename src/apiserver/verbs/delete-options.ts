@@ -7,7 +7,9 @@ export type PropagationPolicy = 'Background' | 'Foreground' | 'Orphan';
 
 const POLICIES = ['Foreground', 'Background', 'Orphan'];
 
-/** Reads meta/v1 DeleteOptions from a body and the query; the query wins, as upstream. Throws StatusError 400 or 422. */
+/**
+ * Parses meta/v1 DeleteOptions from a body and the query; the query wins, as upstream. Throws StatusError 400 or 422.
+ */
 export function readDeleteOptions(body: unknown, query: URLSearchParams): DeleteRequest {
   const options = isObject(body) ? body : {};
   const preconditions = isObject(options['preconditions']) ? options['preconditions'] : {};

@@ -20,7 +20,7 @@ export const deleteObject: ResourceHandler = async (context, services) => {
   const options = readDeleteOptions(body.object, context.query);
   const before = services.resources.get(storageKind(kind), namespace, name);
   const { stored, gone } = await deleteAdmitted(services, context, before, options);
-  // Upstream answers with the object while it lingers, and for pods always; else with a Status.
+  // Upstream returns the object while it remains, and for pods always; else a Status.
   if (!gone || kind.answersDeleted) return objectResponse(services, context, form, 200, stored);
   const { uid = '' } = stored.object.metadata;
   const group = kind.group === '' ? {} : { group: kind.group };
@@ -37,7 +37,7 @@ export const deleteCollection: ResourceHandler = async (context, services) => {
   const page = await services.resources.list(kind, selection(context));
   const deleted: StoredObject[] = [];
   for (const item of page.items) {
-    // Another request may have deleted it meanwhile.
+    // Another request may have deleted it concurrently.
     if (services.store.get(item.collection, item.key) === undefined) continue;
     deleted.push((await deleteAdmitted(services, context, item, options)).stored);
   }

@@ -4,7 +4,7 @@ import { readVersionOptions } from './list-options.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { waitForVersion } from './wait-for-version.ts';
 
-/** Answers with one object. */
+/** Returns one object. */
 export const getObject: ResourceHandler = async (context, services) => {
   const form = negotiateObject(services, context);
   await waitForVersion(services, readVersionOptions(context.query, false).atLeast);

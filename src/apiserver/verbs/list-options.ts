@@ -1,16 +1,19 @@
 import { badRequest, type FieldError, forbidden, invalidObject, notSupported } from '../status-error.ts';
 
-/** meta/v1 ListOptions, as far as versions go. */
+/** The version fields of meta/v1 ListOptions. */
 export interface VersionOptions {
   /** Wait until the server has seen this version. */
   readonly atLeast: number;
   /** List at exactly this version. */
   readonly exactly: number | null;
-  /** Any version will do; then limits do not apply. */
+  /** Any version is acceptable; limits do not apply then. */
   readonly any: boolean;
 }
 
-/** Reads resourceVersion and resourceVersionMatch of a list or watch (KEP-2523, KEP-3157). Throws StatusError 400 or 422. */
+/**
+ * Parses resourceVersion and resourceVersionMatch of a list or watch (KEP-2523, KEP-3157). Throws StatusError 400 or
+ * 422.
+ */
 export function readVersionOptions(query: URLSearchParams, watch: boolean): VersionOptions {
   const version = query.get('resourceVersion') ?? '';
   const match = query.get('resourceVersionMatch') ?? '';
@@ -51,7 +54,7 @@ export function readVersionOptions(query: URLSearchParams, watch: boolean): Vers
       `invalid resource version: resourceVersion: Invalid value: ${JSON.stringify(version)}: strconv.ParseUint: parsing ${JSON.stringify(version)}: invalid syntax`,
     );
   const number = Number(version);
-  // A limited list at a version, without a match, has always meant exactly that version.
+  // A limited list at a version, without a match, always means exactly that version.
   const exact = match === 'Exact' || (match === '' && number > 0 && Number(query.get('limit') ?? 0) > 0);
   return {
     atLeast: number,
@@ -60,7 +63,7 @@ export function readVersionOptions(query: URLSearchParams, watch: boolean): Vers
   };
 }
 
-/** A whole number of the query; 0 when it is absent. Throws StatusError 400 in the words of Go's ParseInt. */
+/** Parses an integer of the query; 0 if absent. Throws StatusError 400 in the words of Go's ParseInt. */
 export function readInteger(query: URLSearchParams, name: string): number {
   const text = query.get(name);
   if (text === null || text === '') return 0;

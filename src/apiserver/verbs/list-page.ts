@@ -5,13 +5,13 @@ export interface PageRequest {
   readonly collection: string;
   readonly namespace: string | undefined;
   readonly matches: (object: StoredObject['object']) => boolean;
-  /** Nothing is filtered out, so that what remains can be counted. */
+  /** No filter applies, so that the remaining objects can be counted. */
   readonly everything: boolean;
   /** 0: no limit. */
   readonly limit: number;
-  /** The token of the page before, or "". */
+  /** The continue token of the previous page, or "". */
   readonly continue: string;
-  /** The version to list at; null: the latest. */
+  /** The version of the list; null: the latest. */
   readonly exactly: number | null;
 }
 
@@ -19,7 +19,7 @@ export interface Page {
   readonly items: readonly StoredObject[];
   readonly version: number;
   readonly continue: string | null;
-  /** How many come after this page; null where selectors make that unknown. */
+  /** Number of objects after this page; null if selectors make that unknown. */
   readonly remaining: number | null;
 }
 
@@ -32,16 +32,16 @@ interface Position {
 const TOO_OLD =
   'The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.';
 
-/** The objects that a page is chosen from: those of one version, after the page before. */
+/** The candidate objects of a page: those of one version, after the previous page. */
 export interface PageCandidates {
   readonly objects: readonly StoredObject[];
   readonly version: number;
 }
 
 /**
- * The objects of a page's version, which is rebuilt from the store's history: all pages of a list show one. When the
- * history no longer reaches back, throws 410 with a token that continues at the latest version (as upstream's handling of
- * compaction).
+ * Returns the objects of a page's version, reconstructed from the store's history: all pages of a list show one
+ * version. If the history no longer contains it, throws 410 with a token that continues at the latest version (as
+ * upstream's handling of compaction).
  */
 export function pageCandidates(store: Store, request: PageRequest): PageCandidates {
   const position = request.continue === '' ? null : decode(request.continue);
@@ -55,7 +55,7 @@ export function pageCandidates(store: Store, request: PageRequest): PageCandidat
   return { objects: position ? all.filter((stored) => stored.key > position.after) : all, version };
 }
 
-/** One page of a list: the first candidates that match. */
+/** Returns one page of a list: the first candidates that match. */
 export function listPage({ objects: rest, version }: PageCandidates, request: PageRequest): Page {
   const items: StoredObject[] = [];
   for (const [i, stored] of rest.entries()) {

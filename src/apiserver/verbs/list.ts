@@ -13,7 +13,7 @@ import { negotiateObject } from './object-response.ts';
 import { transformFor } from './transform.ts';
 import { waitForVersion } from './wait-for-version.ts';
 
-/** The namespace and selectors of a list, watch or deletecollection. */
+/** Returns the namespace and selectors of a list, watch or deletecollection. */
 export function selection(context: ResourceContext): ListRequest {
   const { info, namespace, kind, query } = context;
   const labelSelector = query.get('labelSelector');
@@ -33,7 +33,7 @@ export function selection(context: ResourceContext): ListRequest {
   };
 }
 
-/** Answers with a list of objects: a page of it when `limit` asks for that. */
+/** Returns a list of objects: one page of it with `limit`. */
 export const listObjects: ResourceHandler = async (context, services) => {
   const { kind, query } = context;
   const form = negotiateObject(services, context);
@@ -55,7 +55,7 @@ export const listObjects: ResourceHandler = async (context, services) => {
   return listResponse(services, context, form, page.items, metadata);
 };
 
-/** A list in the form that the client asked for. Throws StatusError 500 when objects cannot be converted. */
+/** Builds a list in the requested format. Throws StatusError 500 if objects cannot be converted. */
 export async function listResponse(
   services: ApiServices,
   context: ResourceContext,

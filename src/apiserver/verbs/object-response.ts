@@ -9,7 +9,9 @@ import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import { transformFor } from './transform.ts';
 
-/** The forms in which objects of the request's kind can be had: Protobuf only where the kind's fields are described. */
+/**
+ * Returns the supported formats for objects of the request's kind: Protobuf only if the kind's fields are described.
+ */
 export function objectOffer(services: ApiServices, context: ResourceContext): Offer {
   const { group, version, kind } = context.kind;
   const apiVersion = group === '' ? version : `${group}/${version}`;
@@ -19,7 +21,10 @@ export function objectOffer(services: ApiServices, context: ResourceContext): Of
   return { formats, transforms: ['Table', 'PartialObjectMetadata', 'PartialObjectMetadataList'] };
 }
 
-/** The form of the answer. Called before anything is changed: what cannot be answered is not done. */
+/**
+ * Chooses the format of the response. Called before any change: a request whose response cannot be encoded has no
+ * effect.
+ */
 export function negotiateObject(services: ApiServices, context: ResourceContext): Representation {
   const form = negotiate(context, objectOffer(services, context));
   checkShape(context, form);
@@ -27,7 +32,7 @@ export function negotiateObject(services: ApiServices, context: ResourceContext)
   return form;
 }
 
-/** A list's metadata is another kind than an object's. Throws StatusError 406. */
+/** Checks the transform: a list's metadata is a different kind than an object's. Throws StatusError 406. */
 function checkShape({ info, kind }: ResourceContext, form: Representation): void {
   const asked = form.as?.kind;
   if (asked === undefined || asked === 'Table') return;
@@ -40,7 +45,7 @@ function checkShape({ info, kind }: ResourceContext, form: Representation): void
   throw new StatusError(406, 'NotAcceptable', message);
 }
 
-/** An object of the request's kind as the answer. Throws StatusError 500 when it cannot be converted. */
+/** Builds the response for an object of the request's kind. Throws StatusError 500 if it cannot be converted. */
 export async function objectResponse(
   services: ApiServices,
   context: ResourceContext,

@@ -81,7 +81,7 @@ async function patch(services: ApiServices, context: ResourceContext, part: Part
   return objectResponse(services, context, form, 200, stored);
 }
 
-/** The document after a patch of the request's content type. Throws StatusError 400, 415 or 422. */
+/** Applies a patch of the request's content type to the document. Throws StatusError 400, 415 or 422. */
 export function patchedBy(
   context: ResourceContext,
   document: JsonObject,

@@ -6,14 +6,17 @@ import type { RequestContext } from '../requests/request-context.ts';
 import type { TableService } from '../schema-service.ts';
 import { badRequest } from '../status-error.ts';
 
-/** Renders stored objects as meta/v1 Table or PartialObjectMetadata, as one request asked for. */
+/** Renders stored objects as meta/v1 Table or PartialObjectMetadata for one request. */
 export interface Transform {
   list(objects: readonly ApiObject[], metadata: object): object;
-  /** `first`: the first object of the answer; a watch sends a table's columns once. */
+  /** `first`: the first object of the response; a watch sends a table's columns once. */
   single(object: ApiObject, first: boolean): object;
 }
 
-/** The transform that a representation asks for; null for plain objects. Throws StatusError 400 for a wrong includeObject. */
+/**
+ * Returns the transform of a representation; null for plain objects. Throws StatusError 400 for an invalid
+ * includeObject.
+ */
 export function transformFor(
   context: RequestContext,
   form: Representation,
@@ -39,7 +42,7 @@ export function transformFor(
       single: partial,
     };
   }
-  // Printers know the stored form.
+  // Printers read the stored form.
   const shown = storageKind(kind);
   const include = context.query.get('includeObject') || 'Metadata';
   const choices = ['', 'Metadata', 'None', 'Object'];

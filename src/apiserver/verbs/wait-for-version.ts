@@ -3,7 +3,7 @@ import { StatusError } from '../status-error.ts';
 
 const WAIT_MS = 3000;
 
-/** Waits a little for a version that the client has seen and this server has not. Throws StatusError 504 in vain. */
+/** Waits briefly for a version that the client has seen and this server has not. Throws StatusError 504 on timeout. */
 export async function waitForVersion(
   services: Pick<ApiServices, 'store' | 'clock'>,
   wanted: number,

@@ -35,7 +35,7 @@ export const watchObjects: ResourceHandler = (context, services) => {
   return { status: 200, headers: { 'content-type': encoding.contentType }, body };
 };
 
-/** The form of a stream: YAML cannot be one. Throws StatusError 406. */
+/** Chooses the format of a stream: YAML is not supported. Throws StatusError 406. */
 function negotiateStream(services: ApiServices, context: ResourceContext): Representation {
   const form = negotiateObject(services, context);
   if (form.format !== 'yaml') return form;

@@ -18,7 +18,7 @@ import {
 
 export type FieldValidation = 'Ignore' | 'Warn' | 'Strict';
 
-/** meta/v1 CreateOptions, UpdateOptions and PatchOptions, as far as they are alike. */
+/** The common fields of meta/v1 CreateOptions, UpdateOptions and PatchOptions. */
 export interface RequestOptions {
   readonly kind: 'CreateOptions' | 'UpdateOptions' | 'PatchOptions';
   readonly dryRun: boolean;
@@ -29,12 +29,12 @@ export interface RequestOptions {
 
 const MAX_MANAGER_LENGTH = 128;
 
-/** Checks `dryRun` as upstream: only "All" may be asked for. */
+/** Validates `dryRun` as upstream: only "All" is allowed. */
 export function checkDryRun(values: readonly string[]): FieldError[] {
   return values.every((value) => value === 'All') ? [] : [notSupported('dryRun', values, ['All'])];
 }
 
-/** Reads a write's options from the query. Throws StatusError 422 for values that upstream refuses. */
+/** Parses a write's options from the query. Throws StatusError 422 for values that upstream refuses. */
 export function readRequestOptions(
   query: URLSearchParams,
   kind: RequestOptions['kind'],
@@ -79,7 +79,7 @@ export function readRequestOptions(
   };
 }
 
-/** The options as admission plugins and webhooks are shown them. */
+/** Returns the options for admission plugins and webhooks. */
 export function optionsObject(options: RequestOptions, operation: AdmissionOperation): JsonObject {
   return {
     kind: operation === 'CREATE' && options.kind !== 'PatchOptions' ? 'CreateOptions' : options.kind,
@@ -91,7 +91,7 @@ export function optionsObject(options: RequestOptions, operation: AdmissionOpera
   };
 }
 
-/** Who writes: the named manager, or the client's program, as upstream derives it. */
+/** Returns the field manager: the named one, or the client's program, as upstream derives it. */
 export function fieldManager(
   services: ApiServices,
   kind: Kind,
@@ -108,8 +108,8 @@ export function fieldManager(
 }
 
 /**
- * The options of a write other than an apply. Objects of this process's own controllers are not tracked: that would
- * double the size of every Pod and EndpointSlice, and no client asks for it.
+ * Returns the options of a write other than an apply. Writes of this process's own controllers are not tracked: that
+ * would double the size of every Pod and EndpointSlice, and no client needs it.
  */
 export function storeOptions(
   services: ApiServices,
@@ -131,7 +131,7 @@ export function storeOptions(
         return;
       }
       if (context.request.internal) return;
-      // The status of a new object is not its creator's; metadata is the same object in both.
+      // The creator does not own the status of a new object; metadata is the same object in both.
       const { status, ...rest } = after;
       const recorded: ApiObject = kind.status && status !== undefined ? rest : after;
       const nothing = services.schema.empty(apiVersionOf(kind), kind.kind) as ApiObject;
@@ -147,7 +147,9 @@ interface WrittenKind {
   readonly version: string;
 }
 
-/** Unknown and duplicate fields: refused, warned of or passed over, as `fieldValidation` asks. Throws StatusError 400. */
+/**
+ * Refuses, warns about or ignores unknown and duplicate fields, as `fieldValidation` requests. Throws StatusError 400.
+ */
 export function checkFields(
   services: ApiServices,
   kind: WrittenKind,
@@ -164,8 +166,8 @@ export function checkFields(
 }
 
 /**
- * Checks the body of an apply. Unknown fields are refused in every mode, since no manager can own them; duplicate ones
- * as `fieldValidation` asks. Throws StatusError 400, or 500 as upstream.
+ * Checks the body of an apply. Unknown fields are refused in every mode, since no manager can own them; duplicate
+ * fields as `fieldValidation` requests. Throws StatusError 400, or 500 as upstream.
  */
 export function checkAppliedFields(
   services: ApiServices,
@@ -199,7 +201,7 @@ const UNKNOWN_FIELD = /^unknown field "(.*)"$/;
 const handledAs = ({ kind, version }: WrittenKind) =>
   `${kind} in version ${JSON.stringify(version)} cannot be handled as a ${kind}`;
 
-/** Takes unknown fields out of a body and lists them and duplicate ones. Throws StatusError 400 for a wrong type. */
+/** Removes unknown fields from a body and returns them with duplicate ones. Throws StatusError 400 for a wrong type. */
 function fieldProblems(services: ApiServices, kind: WrittenKind, body: Body): string[] {
   if (!isObject(body.object)) return [];
   const apiVersion = kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;

@@ -11,7 +11,7 @@ import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import { optionsObject, type RequestOptions } from './write-options.ts';
 
-/** Writes that meet another one between reading and storing are tried again this often. */
+/** Maximum attempts of a write that conflicts with others between reading and storing. */
 const MAX_ATTEMPTS = 20;
 
 interface AdmissionInput {
@@ -20,12 +20,12 @@ interface AdmissionInput {
   readonly oldObject: ApiObject | null;
   readonly options: object;
   readonly dryRun: boolean;
-  /** Of the object in the request, where it is not the resource's own. */
+  /** Kind of the object in the request, if it is not the resource's own. */
   readonly kind?: GroupVersionKind;
   readonly name?: string;
 }
 
-/** The attributes of a request's write, for admission. */
+/** Builds the attributes of a write for admission. */
 export function admissionAttributes(context: ResourceContext, input: AdmissionInput): AdmissionAttributes {
   const { kind, info, namespace } = context;
   const { group, version } = kind;
@@ -34,7 +34,7 @@ export function admissionAttributes(context: ResourceContext, input: AdmissionIn
     kind: input.kind ?? { group, version, kind: kind.kind },
     resource: { group, version, resource: kind.plural },
     subresource: info.subresource,
-    // A namespace's own requests are in that namespace, as upstream has it.
+    // Requests for a namespace object are in that namespace, as upstream.
     namespace: namespace || info.namespace,
     name: input.name ?? (context.name || (input.object?.metadata.name ?? '')),
     object: input.object,
@@ -75,9 +75,9 @@ export async function createObject(
       options: optionsObject(request, 'CREATE'),
       dryRun: request.dryRun,
     });
-  // Plugins and webhooks see the defaults, as upstream's.
+  // Plugins and webhooks see the defaults, as upstream's do.
   services.schema.complete(object);
-  // What admission adds does not belong to the client.
+  // The client does not own fields that admission adds.
   options.record?.(null, object);
   await mutate(services.admission, attributes(object));
   const prepared = services.resources.prepareCreate(
@@ -90,8 +90,8 @@ export async function createObject(
 }
 
 /**
- * Stores a changed object. `change` makes it from (a copy of) what is there, in the version of the request; when
- * another write comes between, it is called again, unless it names the version that it is based on.
+ * Stores a changed object. `change` builds it from (a copy of) the current object, in the version of the request; after
+ * a conflicting write it is called again, unless it names the version that it is based on.
  */
 export async function updateObject(
   services: ApiServices,
@@ -129,7 +129,7 @@ export async function updateObject(
         error instanceof StatusError &&
         error.reason === 'Conflict' &&
         services.store.get(before.collection, before.key) !== before;
-      // `change` that starts from what is there names that version without meaning it.
+      // A `change` that starts from the current object contains its version without requiring it.
       const restartable =
         !isBased || object.metadata.resourceVersion === before.object.metadata.resourceVersion;
       if (!raced || !restartable) throw error;

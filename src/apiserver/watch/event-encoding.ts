@@ -10,17 +10,17 @@ import type { Transform } from '../verbs/transform.ts';
 
 export type WatchEventType = 'ADDED' | 'MODIFIED' | 'DELETED' | 'BOOKMARK' | 'ERROR';
 
-/** How events stand in the answer to one watch. */
+/** The encoding of events in the response to one watch. */
 export interface EventEncoding {
   readonly contentType: string;
-  /** Watches with the same text share encoded events; null: this watch's events are its own (tables). */
+  /** Watches with the same text share encoded events; null: this watch does not share its events (tables). */
   readonly shared: string | null;
   event(type: WatchEventType, stored: StoredObject): Buffer;
-  /** An object that is not stored: a bookmark. */
+  /** Encodes an object that is not stored: a bookmark. */
   bookmark(object: ApiObject): Buffer;
-  /** Why the watch ends. */
+  /** Encodes the reason why the watch ends. */
   failure(status: StatusError): Buffer;
-  /** Called before `event` for these objects: a webhook converts them. Throws StatusError 500 when it does not. */
+  /** Must be called before `event` for these objects: a webhook converts them. Throws StatusError 500 if it fails. */
   readonly prepare?: (objects: readonly ApiObject[]) => Promise<void>;
 }
 
@@ -69,7 +69,7 @@ export function eventEncoding(
   };
 }
 
-/** A meta/v1 WatchEvent behind its length: four bytes, big-endian (apimachinery framer LengthDelimited). */
+/** Frames a meta/v1 WatchEvent with its length: four bytes, big-endian (apimachinery framer LengthDelimited). */
 function protobufFrame(type: WatchEventType, object: Buffer): Buffer {
   const raw = new WireWriter();
   raw.delimited(1, object);

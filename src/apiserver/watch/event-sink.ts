@@ -6,17 +6,17 @@ import type { StoredObject, StoreEvent } from '../store.ts';
 import type { EventEncoding } from './event-encoding.ts';
 import { observed, type SeenEvent } from './watch-hub.ts';
 
-/** Where a watch puts what happens, in its order; what its filter leaves out is dropped. */
+/** Receives the events of a watch in order; those that its filter excludes are dropped. */
 export interface EventSink {
-  /** What is there when the watch begins. */
+  /** Adds the existing objects at the start of the watch. */
   initial(objects: readonly StoredObject[]): void;
   change(event: StoreEvent): void;
   bookmark(object: ApiObject): void;
-  /** Calls back when all that was put in before has gone out. */
+  /** Calls back when everything added earlier has been sent. */
   afterwards(task: () => void): void;
 }
 
-/** A sink for encodings that are ready at once. */
+/** Creates a sink for encodings that are ready immediately. */
 export function directSink(
   filter: Filter,
   encoding: EventEncoding,
@@ -43,8 +43,8 @@ type Item =
   | { readonly task: () => void };
 
 /**
- * A sink for objects that a webhook converts: what comes while the webhook is asked is converted in one request
- * afterwards. A filter of converted fields is asked after that. `fail` is called once with the encoded error, and
+ * Creates a sink for objects that a webhook converts: events that arrive during a webhook call are converted together
+ * in the next call. A filter of converted fields applies after that. `fail` is called once with the encoded error;
  * nothing follows.
  */
 export function convertingSink(
@@ -101,7 +101,7 @@ export function convertingSink(
   };
 }
 
-/** The objects that the filter looks at. */
+/** Returns the objects that the filter reads. */
 function objectsOf(item: Item): ApiObject[] {
   if ('initial' in item) return [item.initial.object];
   if (!('change' in item)) return [];

@@ -3,24 +3,24 @@ import type { Filter } from '../resource-store.ts';
 import type { Store, StoredObject, StoreEvent } from '../store.ts';
 import type { EventEncoding, WatchEventType } from './event-encoding.ts';
 
-/** One watch's end of a group. */
+/** A watch as a member of a group. */
 export interface Watcher {
-  /** Encoded events, complete; the same bytes go to every watcher of the group. */
+  /** Receives complete encoded events; every watcher of the group receives the same bytes. */
   receive(bytes: Buffer): void;
 }
 
-/** Watchers of the same objects in the same form: each change is filtered and encoded once for all of them. */
+/** Watchers of the same objects in the same format: each change is filtered and encoded once for all of them. */
 export interface WatchGroup {
   add(watcher: Watcher): void;
   remove(watcher: Watcher): void;
-  /** Sends what was held back, so that what follows comes after it. */
+  /** Sends buffered events, so that later output follows them. */
   flush(): void;
 }
 
 export interface WatchSubject {
   readonly collection: string;
   readonly filter: Filter;
-  /** The selectors as text: what makes two filters equal. */
+  /** The selectors as text, by which two filters are equal. */
   readonly selector: string;
   readonly encoding: EventEncoding;
 }
@@ -30,12 +30,13 @@ export interface WatchHub {
 }
 
 /**
- * A group writes at most once in this time for each of its watchers: a write costs some 20 to 40 µs, so that a burst of
- * events to many watchers takes a bounded part of the processor. The first event after a pause goes out at once.
+ * A group writes at most once in this time multiplied by its number of watchers: a write costs some 20 to 40 µs, so
+ * that a burst of events to many watchers uses a bounded share of the CPU. The first event after a pause is sent
+ * immediately.
  */
 const MS_PER_WATCHER = 0.2;
 const MAX_DELAY_MS = 50;
-/** Held-back events are sent when they have grown to this size. */
+/** Buffered events are sent when they reach this size. */
 const MAX_HELD_BYTES = 256 * 1024;
 
 export function createWatchHub(store: Store, clock: Clock): WatchHub {
@@ -122,7 +123,7 @@ export interface SeenEvent {
   readonly stored: StoredObject;
 }
 
-/** How a change looks to a watch with a filter; null when it does not see it. */
+/** Converts a change to the event that a watch with a filter sees; null if it sees none. */
 export function observed(filter: Filter, { before, after, last }: StoreEvent): SeenEvent | null {
   if (filter.namespace !== undefined && !last.key.startsWith(`${filter.namespace}/`)) return null;
   const was = before !== null && filter.matches(before.object);
@@ -131,7 +132,7 @@ export function observed(filter: Filter, { before, after, last }: StoreEvent): S
   }
   if (!was) return null;
   if (after === null) return { type: 'DELETED', stored: last };
-  // An object that leaves a selector is deleted for this watch: as it last matched, with the new version.
+  // An object that no longer matches a selector is deleted for this watch: as it last matched, with the new version.
   const metadata = { ...before.object.metadata, resourceVersion: String(last.version) };
   const object = { ...before.object, metadata };
   return {
@@ -142,7 +143,7 @@ export function observed(filter: Filter, { before, after, last }: StoreEvent): S
 
 type EncodingMemo = (encoding: EventEncoding, type: WatchEventType, stored: StoredObject) => Buffer;
 
-/** Remembers the encodings of the latest change, which all groups of its collection ask for in turn. */
+/** Caches the encodings of the latest change, which all groups of its collection request in turn. */
 function createEncodingMemo(): EncodingMemo {
   let latest: StoredObject | null = null;
   const encoded = new Map<string, Buffer>();

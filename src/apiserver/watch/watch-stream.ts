@@ -13,9 +13,9 @@ export interface WatchRequest {
   readonly filter: Filter;
   /** The selectors as text. */
   readonly selector: string;
-  /** "" or null: what is there now, then changes; "0": the same; else changes after it. */
+  /** "" or null: the current objects, then changes; "0": the same; else changes after that version. */
   readonly resourceVersion: string | null;
-  /** Null: as the version says (KEP-3157). */
+  /** Null: determined by the version (KEP-3157). */
   readonly sendInitialEvents: boolean | null;
   readonly bookmarks: boolean;
   readonly timeoutMs: number;
@@ -30,11 +30,11 @@ export interface WatchParts {
 }
 
 const BOOKMARK_MS = 60_000;
-/** A client that lags behind by this much has stopped reading. */
+/** A client that lags by this much is treated as dead. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const INITIAL_EVENTS_END = 'k8s.io/initial-events-end';
 
-/** Streams the changes of a kind. Throws StatusError before the first byte when it cannot begin. */
+/** Streams the changes of a kind. Throws StatusError before the first byte if it cannot start. */
 export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: WatchRequest): Readable {
   const { encoding } = request;
   const start = startVersion(request.resourceVersion);
@@ -116,13 +116,13 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   return stream;
 }
 
-/** Follows changes that are converted for this watch alone. */
+/** Watches changes that are converted for this watch only. */
 function listenAlone(store: Store, kind: Kind, sink: EventSink): Omit<WatchGroup, 'add'> {
   const stop = store.listen(kind.collection, (event) => sink.change(event));
   return { remove: stop, flush() {} };
 }
 
-/** The filter without objects of a version that the client has seen already, though this server has not. */
+/** Restricts the filter to versions that the client has not seen, if the client is ahead of this server. */
 function after(filter: Filter, version: number): Filter {
   return {
     ...filter,
@@ -130,7 +130,7 @@ function after(filter: Filter, version: number): Filter {
   };
 }
 
-/** Null: begin with what is there. */
+/** Returns null to start with the current objects. */
 function startVersion(text: string | null): number | null {
   if (text === null || text === '' || text === '0') return null;
   if (!/^[0-9]+$/.test(text)) throw badRequest(`invalid resource version: ${JSON.stringify(text)}`);

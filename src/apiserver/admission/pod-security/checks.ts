@@ -1,22 +1,22 @@
 import { at, isObject, type JsonObject, listAt, textAt } from '../../object.ts';
 
-/** Why a pod violates a control: the reason, and what exactly (containers, values). */
+/** A pod's violation of a control: the reason, and the offending containers or values. */
 export interface Violation {
   readonly reason: string;
   readonly detail: string;
 }
 
-/** A control of the Pod Security Standards; null: the pod keeps it. */
+/** A control of the Pod Security Standards; returns null for a pod that complies. */
 export type Check = (pod: PodParts) => Violation | null;
 
-/** The parts of a pod that controls look at. */
+/** The parts of a pod that controls inspect. */
 export interface PodParts {
   readonly annotations: Readonly<Record<string, unknown>>;
   readonly spec: JsonObject;
   readonly containers: readonly JsonObject[];
 }
 
-/** `metadata` and `spec` of a pod or of a pod template. */
+/** Extracts these parts from `metadata` and `spec` of a pod or of a pod template. */
 export function podParts(metadata: unknown, spec: JsonObject): PodParts {
   const annotations = at(metadata, 'annotations');
   return {
@@ -34,7 +34,7 @@ const containersText = (containers: readonly JsonObject[]) =>
 const isWindows = ({ spec }: PodParts) => textAt(spec, 'os', 'name') === 'windows';
 const violation = (reason: string, detail: string): Violation => ({ reason, detail });
 
-/** The containers whose own setting, or the pod's where they have none, is not allowed. */
+/** Returns the containers whose setting (their own, or else the pod's) is not allowed. */
 function bad(
   pod: PodParts,
   isBad: (container: JsonObject) => boolean,
@@ -267,7 +267,7 @@ export const BASELINE: readonly Check[] = [
   },
 ];
 
-/** The controls of the level "restricted" that baseline does not have. */
+/** The controls of the level "restricted" that "baseline" does not have. */
 const ONLY_RESTRICTED: readonly Check[] = [
   (pod) =>
     isWindows(pod)

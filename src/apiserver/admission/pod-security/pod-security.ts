@@ -12,7 +12,7 @@ const CHECKS: Readonly<Record<string, readonly Check[]>> = {
   restricted: RESTRICTED,
 };
 const VERSION = /^(latest|v1\.[0-9]+)$/;
-/** Where the pod template of a workload lies. */
+/** Path of the pod template in each workload. */
 const TEMPLATES: Readonly<Record<string, readonly string[]>> = {
   podtemplates: ['template'],
   replicationcontrollers: ['spec', 'template'],
@@ -25,8 +25,9 @@ const TEMPLATES: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * Enforces the Pod Security Standards that a namespace's labels name: pods are refused by `enforce`; `warn` warns of
- * pods and of workloads whose pods would violate it (upstream's PodSecurity plugin). Every version is the latest.
+ * Enforces the Pod Security Standards that a namespace's labels name: `enforce` refuses pods; `warn` warns about pods,
+ * and about workloads whose pods would violate it (upstream's PodSecurity plugin). Every version is treated as the
+ * latest.
  */
 export function createPodSecurity(view: ObjectView): AdmissionPlugin {
   return {
@@ -46,7 +47,7 @@ export function createPodSecurity(view: ObjectView): AdmissionPlugin {
       }
       const labels = view.get('namespaces', `/${namespace}`)?.metadata.labels ?? {};
       if (name === 'pods') {
-        // Metadata and status change without a look at the spec, as upstream.
+        // Changes of metadata and status do not check the spec, as upstream.
         if (oldObject && subresource === '' && !imagesChange(object, oldObject)) return;
         checkPod(attributes, object, labels);
       } else if (subresource === '') warnOfTemplate(attributes, object, TEMPLATES[name] ?? [], labels);
@@ -62,7 +63,7 @@ type Labels = Readonly<Record<string, string>>;
 function levelOf(labels: Labels, mode: 'enforce' | 'warn'): { level: string; version: string } {
   const level = labels[PREFIX + mode] ?? 'privileged';
   return {
-    // A label that is not valid counts as the strictest level, so that nothing slips through.
+    // An invalid label counts as the strictest level, so that nothing bypasses the check.
     level: level in CHECKS ? level : 'restricted',
     version: labels[`${PREFIX}${mode}-version`] ?? 'latest',
   };
@@ -104,7 +105,7 @@ function warnOfTemplate(
   if (found !== null) attributes.warn(`would violate PodSecurity "${level}:${version}": ${found}`);
 }
 
-/** Of a pod's spec only images (and things without a meaning here) can change. */
+/** Of a pod's spec, only images (and fields that no control inspects) can change. */
 function imagesChange(pod: ApiObject, before: ApiObject): boolean {
   const images = (of: ApiObject) =>
     isObject(of['spec'])
@@ -115,7 +116,7 @@ function imagesChange(pod: ApiObject, before: ApiObject): boolean {
   return images(pod) !== images(before);
 }
 
-/** Refuses labels of a namespace that name no level or version. Throws StatusError 422. */
+/** Refuses namespace labels that do not name a level or version. Throws StatusError 422. */
 function checkLabels(attributes: AdmissionAttributes, namespace: ApiObject): void {
   const labels = namespace.metadata.labels ?? {};
   const errors: FieldError[] = [];

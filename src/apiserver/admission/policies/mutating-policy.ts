@@ -21,18 +21,18 @@ import {
 import { policyVariables } from './policy-variables.ts';
 
 export interface MutatingPolicyOptions extends PolicyWorld {
-  /** Compile match conditions and variables. */
+  /** Compiles match conditions and variables. */
   readonly programs: RequestPrograms;
-  /** Compile the expressions of mutations. */
+  /** Compiles the expressions of mutations. */
   readonly mutations: RequestPrograms;
   readonly authorizer: Authorizer;
   readonly schema: SchemaService;
-  /** Drops unknown fields and fills in the defaults after a mutation. */
+  /** Drops unknown fields and sets defaults after a mutation. */
   readonly complete: (object: ApiObject) => void;
   readonly logger: Logger;
 }
 
-/** Changes objects as MutatingAdmissionPolicies and their bindings say (KEP-3962). */
+/** Changes objects according to MutatingAdmissionPolicies and their bindings (KEP-3962). */
 export function createMutatingPolicies(options: MutatingPolicyOptions): ReinvokedPlugin {
   const bound = (attributes: AdmissionAttributes) =>
     attributes.object ? boundPolicies(options, 'mutating', attributes) : [];
@@ -40,7 +40,7 @@ export function createMutatingPolicies(options: MutatingPolicyOptions): Reinvoke
     handles: (attributes) => bound(attributes).length > 0,
     begin(attributes) {
       const { object } = attributes;
-      /** Policies that may be carried out again, with the object as they left it. */
+      /** Policies that may be reinvoked, with the object as each of them left it. */
       const seen = new Map<BoundPolicy, unknown>();
       const run = async (policies: readonly BoundPolicy[]) => {
         if (!object) return false;
@@ -68,7 +68,7 @@ export function createMutatingPolicies(options: MutatingPolicyOptions): Reinvoke
   };
 }
 
-/** The problems that refuse a write: none of them under failurePolicy Ignore. */
+/** Returns the problems that refuse a write: none with failurePolicy Ignore. */
 function enforced(
   { logger }: MutatingPolicyOptions,
   { policy, binding }: BoundPolicy,
@@ -83,7 +83,7 @@ function enforced(
   return [];
 }
 
-/** Carries out the mutations of a policy, for each parameter object, in their order. */
+/** Applies the mutations of a policy in order, once for each parameter object. */
 async function carryOut(
   options: MutatingPolicyOptions,
   attributes: AdmissionAttributes,
@@ -116,7 +116,7 @@ async function carryOut(
       continue;
     }
     for (const mutation of listAt(policy, 'spec', 'mutations')) {
-      // Each mutation sees what the former made of the object.
+      // Each mutation sees the result of the previous one.
       const { shown, variables } = await variablesWith(params);
       try {
         const next = await mutated(options.mutations, options.schema, mutation, shown, variables);

@@ -11,19 +11,19 @@ import type { SchemaService } from '../../schema-service.ts';
 import { mergeApplied } from '../../server-side-apply.ts';
 import { StatusError } from '../../status-error.ts';
 
-/** A mutation that could not be made; the message is the reason. */
+/** A mutation that could not be applied; the message is the reason. */
 export class MutationError extends Error {
   override readonly name = 'MutationError';
 }
 
-/** Where a mutation's expression stands, and what it must evaluate to. */
+/** Returns the path of a mutation's expression, and the type that it must have. */
 export function expressionOf(mutation: JsonObject): { field: string; text: string; type: string } {
   const field = mutation['patchType'] === 'JSONPatch' ? 'jsonPatch' : 'applyConfiguration';
   const type = field === 'jsonPatch' ? 'list(JSONPatch)' : 'Object';
   return { field, text: textAt(at(mutation, field), 'expression'), type };
 }
 
-/** What is wrong with the type of a mutation's expression; null: nothing that is known before it is evaluated. */
+/** Returns the problem with the type of a mutation's expression; null if none is known before evaluation. */
 export function typeProblem(mutation: JsonObject, type: string): string | null {
   const wanted = expressionOf(mutation).type;
   const fits =
@@ -34,8 +34,8 @@ export function typeProblem(mutation: JsonObject, type: string): string | null {
 }
 
 /**
- * The object after a mutation. Throws CelError when the expression fails, MutationError when its result does not fit
- * the object, StatusError 500 for a JSON patch that makes an invalid object.
+ * Returns the object after a mutation. Throws CelError if the expression fails, MutationError if its result does not
+ * fit the object, StatusError 500 for a JSON patch that produces an invalid object.
  */
 export async function mutated(
   programs: RequestPrograms,
@@ -99,7 +99,9 @@ function undeclared(value: Json, schema: FieldSchema | null, path: string): stri
   return null;
 }
 
-/** Values that would be replaced whole: an author who names one item of them would drop the others. */
+/**
+ * Returns the paths of values that would be replaced as a whole: naming one item of such a list would drop the others.
+ */
 function atomicPaths(value: Json, schema: FieldSchema | null, path: string): string[] {
   if (!schema) return [];
   if (Array.isArray(value)) {
@@ -132,7 +134,7 @@ function patched(schema: SchemaService, object: ApiObject, value: unknown): ApiO
   try {
     result = applyJsonPatch(object as JsonObject, operations) as unknown as ApiObject;
   } catch (error) {
-    // A test that fails is the patch's own condition.
+    // A failed "test" operation is a condition of the patch.
     if (error instanceof PatchTestError) return object;
     throw new MutationError(`JSON Patch: ${messageOf(error)}`);
   }

@@ -12,7 +12,7 @@ import {
   rulesIn,
 } from '../rule-match.ts';
 
-/** What policies look at besides the request. */
+/** State that policies read in addition to the request. */
 export interface PolicyWorld {
   readonly view: ObjectView;
   readonly registry: ResourceRegistry;
@@ -20,15 +20,15 @@ export interface PolicyWorld {
 
 const GROUP = 'admissionregistration.k8s.io';
 
-/** A policy and one of its bindings that match a write. */
+/** A policy and one of its bindings, both of which match a write. */
 export interface BoundPolicy {
   readonly policy: ApiObject;
   readonly binding: ApiObject;
-  /** The resource by which the policy's rules match: the request's, or another version of it. */
+  /** The resource that the policy's rules matched: the request's, or an equivalent one. */
   readonly resource: GroupVersionResource;
 }
 
-/** The policies of a type with each of their bindings, for a request that both match. */
+/** Returns the policies of a type with each binding such that both match the request. */
 export function boundPolicies(
   world: PolicyWorld,
   type: 'validating' | 'mutating',
@@ -52,8 +52,8 @@ export function boundPolicies(
 }
 
 /**
- * The resource by which MatchResources match; null: they do not. Without rules a binding matches everything, a policy
- * nothing.
+ * Returns the resource by which MatchResources match; null if they do not. Without rules, a binding matches everything,
+ * a policy nothing.
  */
 function constraintsMatch(
   { view, registry }: PolicyWorld,
@@ -78,14 +78,14 @@ function constraintsMatch(
   return matchingResource(named(rules), policy, attributes, registry);
 }
 
-/** A policy whose parameters cannot be found, or are of an unknown kind. */
+/** A policy whose parameters cannot be found or are of an unknown kind. */
 export class ParameterError extends Error {
   override readonly name = 'ParameterError';
 }
 
 /**
- * The parameter objects of a binding: [null] for a policy without parameters, [] where none were found and that is
- * allowed. Throws ParameterError where they are missing.
+ * Returns the parameter objects of a binding: [null] for a policy without parameters, [] if none were found and that is
+ * allowed. Throws ParameterError if required parameters are missing.
  */
 export function parametersOf(
   { view, registry }: PolicyWorld,

@@ -4,10 +4,10 @@ import type { FieldSchema } from '../../schema/patch-schema.ts';
 
 const POLICIES = 'validatingadmissionpolicies.admissionregistration.k8s.io';
 
-/** Reads policies, follows them, and writes their status. */
+/** Reads and watches policies, and writes their status. */
 export interface PolicyStore {
   list(collection: string): readonly ApiObject[];
-  /** Calls the listener with every later change; the result ends it. */
+  /** Calls the listener with every later change. Returns a function that ends it. */
   listen(
     collection: string,
     listener: (before: ApiObject | null, after: ApiObject | null) => void,
@@ -15,12 +15,13 @@ export interface PolicyStore {
   setStatus(policy: ApiObject, status: JsonObject): void;
 }
 
-/** The fields of a kind; null for a kind without a schema. */
+/** Returns the fields of a kind; null for a kind without a schema. */
 export type SchemaOf = (apiVersion: string, kind: string) => FieldSchema | null;
 
 /**
- * Notes in the status of each ValidatingAdmissionPolicy that it was seen, and what its expressions read that objects of
- * the matched kinds do not have. `later` runs a task after the change that caused it. Ends by the result.
+ * Records in the status of each ValidatingAdmissionPolicy its observed generation, and the fields that its expressions
+ * read and objects of the matched kinds do not have. `later` runs a task after the change that caused it. Returns a
+ * function that ends it.
  */
 export function followPolicyStatus(
   store: PolicyStore,
@@ -40,7 +41,7 @@ export function followPolicyStatus(
   return store.listen(POLICIES, (_before, after) => check(after));
 }
 
-/** What is wrong with the expressions of a policy for the kinds that it names without wildcards. */
+/** Returns the type errors of a policy's expressions for the kinds that it names without wildcards. */
 export function typeWarnings(
   policy: ApiObject,
   registry: ResourceRegistry,
@@ -85,14 +86,14 @@ function matchedKinds(policy: ApiObject, registry: ResourceRegistry) {
     );
 }
 
-/** Fields that an expression reads from `object` or `oldObject` and that the schema does not have. */
+/** Returns the fields that an expression reads from `object` or `oldObject` and that the schema does not have. */
 function unknownFields(expression: string, schema: FieldSchema): { column: number; name: string }[] {
-  // Text in quotes is not a path; its length stays, so that columns do.
+  // Text in quotes is not a path; its length is preserved to keep the columns.
   const code = expression.replace(/'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/g, (text) => ' '.repeat(text.length));
   const found: { column: number; name: string }[] = [];
   for (const path of code.matchAll(/(?<![\w.])(?:object|oldObject)((?:\.[A-Za-z_]\w*)+)(\s*\()?/g)) {
     const names = (path[1] ?? '').slice(1).split('.');
-    // The last name before a parenthesis is a function's.
+    // The last name before a parenthesis is a function.
     if (path[2] !== undefined) names.pop();
     let at: FieldSchema | null = schema;
     let column = (path.index ?? 0) + path[0].indexOf('.');

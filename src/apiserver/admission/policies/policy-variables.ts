@@ -9,7 +9,10 @@ import type { AdmissionAttributes } from '../plugin.ts';
 /** Names that expressions of policies may use. */
 export const POLICY_VARIABLES = [...REQUEST_VARIABLES, 'params', 'namespaceObject', 'variables'] as const;
 
-/** The variables of a policy's expressions, its own ones (`variables.NAME`) evaluated in their order. */
+/**
+ * Returns the variables of a policy's expressions; the policy's own variables (`variables.NAME`) are evaluated in
+ * order.
+ */
 export async function policyVariables(
   programs: RequestPrograms,
   view: ObjectView,

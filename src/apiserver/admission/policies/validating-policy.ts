@@ -16,13 +16,13 @@ import {
 } from './policy-scope.ts';
 import { policyVariables } from './policy-variables.ts';
 
-/** Why a validation did not pass. */
+/** Reason why a validation failed. */
 interface Failure {
   readonly message: string;
   readonly reason: string;
 }
 
-/** HTTP codes of the reasons that a validation may give. */
+/** HTTP status codes of the reasons that a validation may name. */
 const CODES: Readonly<Record<string, number>> = {
   Unauthorized: 401,
   Forbidden: 403,
@@ -30,7 +30,7 @@ const CODES: Readonly<Record<string, number>> = {
   RequestEntityTooLarge: 413,
 };
 
-/** Checks writes by ValidatingAdmissionPolicies and their bindings (KEP-3488). */
+/** Checks writes against ValidatingAdmissionPolicies and their bindings (KEP-3488). */
 export function createValidatingPolicies(
   world: PolicyWorld,
   programs: RequestPrograms,
@@ -100,7 +100,10 @@ async function failureOf(
   return [{ message, reason: textAt(validation, 'reason') || 'Invalid' }];
 }
 
-/** The message of a validation: that of its expression where it makes a line of text, else the fixed one. */
+/**
+ * Returns the message of a validation: the result of its messageExpression if that is one line of text, else the fixed
+ * message.
+ */
 async function messageOf(
   programs: RequestPrograms,
   validation: JsonObject,
@@ -120,7 +123,7 @@ async function messageOf(
   }
 }
 
-/** Refuses or warns, as the binding says. Throws StatusError for the first failure that is to be refused. */
+/** Refuses or warns according to the binding. Throws StatusError for the first failure that denies the write. */
 function enforce(
   attributes: AdmissionAttributes,
   policy: ApiObject,

@@ -3,7 +3,7 @@ import { StatusError } from '../../status-error.ts';
 import type { ReviewedAs } from '../equivalent-object.ts';
 import type { AdmissionAttributes } from '../plugin.ts';
 
-/** Builds an admission.k8s.io/v1 AdmissionReview with a request. */
+/** Builds an admission.k8s.io/v1 AdmissionReview that contains a request. */
 export function reviewRequest(uid: string, attributes: AdmissionAttributes, as: ReviewedAs): JsonObject {
   const { user, subresource, namespace, name, operation, dryRun, options } = attributes;
   const request: Record<string, unknown> = {
@@ -31,16 +31,16 @@ export function reviewRequest(uid: string, attributes: AdmissionAttributes, as: 
   return { kind: 'AdmissionReview', apiVersion: 'admission.k8s.io/v1', request } as JsonObject;
 }
 
-/** What a webhook answered. */
+/** The response of a webhook. */
 export interface ReviewResponse {
   readonly allowed: boolean;
   readonly status: JsonObject | null;
-  /** A JSON patch; null: none. */
+  /** A JSON patch; null if there is none. */
   readonly patch: unknown[] | null;
   readonly warnings: readonly string[];
 }
 
-/** Reads the answer of a webhook. Throws Error with the reason where it is not a valid AdmissionReview. */
+/** Parses the response of a webhook. Throws Error with the reason if it is not a valid AdmissionReview. */
 export function readResponse(body: unknown, uid: string, mutating: boolean): ReviewResponse {
   const response = isObject(body) ? body['response'] : undefined;
   if (!isObject(body) || !isObject(response)) throw new Error('webhook response was absent');
@@ -76,7 +76,7 @@ export function readResponse(body: unknown, uid: string, mutating: boolean): Rev
   };
 }
 
-/** The refusal of a webhook, in upstream's words (webhookerrors.ToStatusErr). */
+/** Builds the refusal of a webhook in upstream's words (webhookerrors.ToStatusErr). */
 export function deniedBy(webhook: string, status: JsonObject | null): StatusError {
   const head = `admission webhook ${JSON.stringify(webhook)} denied the request`;
   const message = textAt(status, 'message');

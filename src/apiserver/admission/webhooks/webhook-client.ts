@@ -12,7 +12,7 @@ export type ServiceResolver = (
 
 /** Sends reviews to webhooks. */
 export interface WebhookClient {
-  /** Resolves to the decoded answer. Throws Error with the reason when the webhook cannot be asked. */
+  /** Resolves to the decoded response. Throws Error with the reason if the webhook cannot be called. */
   post(hook: Pick<Webhook, 'clientConfig' | 'timeoutSeconds'>, review: JsonObject): Promise<unknown>;
   close(): void;
 }
@@ -40,7 +40,7 @@ export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
 interface Target {
   readonly url: string;
   readonly service: { readonly namespace: string; readonly name: string; readonly port: number } | null;
-  /** PEM; null: the authorities that Node knows. */
+  /** PEM; null: the certificate authorities that Node trusts by default. */
   readonly authority: string | null;
 }
 
@@ -107,7 +107,7 @@ function send(
   });
 }
 
-/** A timeout in the words of Go, which clients look for. */
+/** Rewords a timeout as Go does; clients look for that text. */
 function timedOut(error: unknown): unknown {
   const isTimeout = error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError');
   return isTimeout ? new Error('context deadline exceeded') : error;

@@ -2,10 +2,10 @@ import { isObject, type JsonObject, listAt, textAt } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
 import { rulesIn } from '../rule-match.ts';
 
-/** A webhook of a configuration, with upstream's defaults filled in by the schema. */
+/** A webhook of a configuration; the schema has set upstream's defaults. */
 export interface Webhook {
   readonly type: 'Mutating' | 'Validating';
-  /** Name of the configuration, and of the webhook in it. */
+  /** Names of the configuration and of the webhook in it. */
   readonly configuration: string;
   readonly name: string;
   readonly clientConfig: JsonObject;
@@ -20,7 +20,7 @@ export interface Webhook {
   readonly reinvocationPolicy: 'Never' | 'IfNeeded';
 }
 
-/** The webhooks of a type in the order in which they are called: by the names of their configurations. */
+/** Returns the webhooks of a type in the order in which they are called: by the names of their configurations. */
 export function webhooksOf(view: ObjectView, type: Webhook['type']): Webhook[] {
   const collection = `${type.toLowerCase()}webhookconfigurations.admissionregistration.k8s.io`;
   return view.list(collection).flatMap((configuration) =>

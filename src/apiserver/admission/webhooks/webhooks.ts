@@ -29,7 +29,7 @@ export interface WebhookOptions {
   readonly client: WebhookClient;
   readonly programs: RequestPrograms;
   readonly authorizer: Authorizer;
-  /** Drops unknown fields and fills in the defaults after a patch. */
+  /** Drops unknown fields and sets defaults after a patch. */
   readonly complete: (object: ApiObject) => void;
   readonly randomUuid: () => string;
   readonly logger: Logger;
@@ -39,15 +39,15 @@ const hooksIn = (view: ObjectView, attributes: AdmissionAttributes, type: Webhoo
   isExempt(attributes) ? [] : webhooksOf(view, type);
 
 /**
- * Calls the mutating webhooks in turn, each with what the former made of the object; those with reinvocationPolicy
- * IfNeeded once more when the object was changed after them.
+ * Calls the mutating webhooks in order, each with the result of the previous one; webhooks with reinvocationPolicy
+ * IfNeeded are called once more if the object was changed after their call.
  */
 export function createMutatingWebhooks(options: WebhookOptions): ReinvokedPlugin {
   return {
     handles: (attributes) => hooksIn(options.view, attributes, 'Mutating').length > 0,
     begin(attributes) {
       const { object } = attributes;
-      /** Webhooks that may be asked again, with the object as they left it. */
+      /** Webhooks that may be called again, with the object as each of them left it. */
       const seen = new Map<Webhook, unknown>();
       let changed = false;
       const ask = async (hook: Webhook) => {
@@ -77,7 +77,7 @@ export function createMutatingWebhooks(options: WebhookOptions): ReinvokedPlugin
   };
 }
 
-/** Calls the validating webhooks at the same time; any of them can refuse. */
+/** Calls the validating webhooks concurrently; each of them can refuse the write. */
 export function createValidatingWebhooks(options: WebhookOptions): AdmissionPlugin {
   return {
     name: 'ValidatingAdmissionWebhook',
@@ -94,7 +94,7 @@ export function createValidatingWebhooks(options: WebhookOptions): AdmissionPlug
   };
 }
 
-/** The resource under which a webhook wants to see a write; null: it does not. */
+/** Returns the resource under which a webhook matches a write; null if it does not match. */
 async function matches(
   { view, registry, programs, authorizer }: WebhookOptions,
   hook: Webhook,
@@ -122,7 +122,10 @@ async function matches(
   }
 }
 
-/** Asks a webhook. Null: it could not be asked, and its failure policy is Ignore. Throws StatusError for a refusal. */
+/**
+ * Calls a webhook. Resolves to null if the call failed and its failure policy is Ignore. Throws StatusError for a
+ * refusal.
+ */
 async function call(
   options: WebhookOptions,
   hook: Webhook,
@@ -152,7 +155,7 @@ async function call(
   return response;
 }
 
-/** Changes the object of a write as a webhook's patch says; true when that made a difference. */
+/** Applies a webhook's patch to the object of a write; returns true if that changed the object. */
 async function applyPatch(
   { registry, complete }: WebhookOptions,
   hook: Webhook,

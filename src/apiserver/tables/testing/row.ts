@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { createTableService } from '../tables.ts';
 
 const NOW = new Date('2024-05-06T12:00:00Z');
-/** Of objects that do not say when they were created: five minutes ago. */
+/** Default creation time of objects: five minutes ago. */
 export const CREATED = '2024-05-06T11:55:00Z';
 
 export const tables = createTableService();
 
-/** What one row of `kubectl get` shows, by column; `wide` as with -o wide. */
+/** Returns one row of `kubectl get` by column; `wide` as with -o wide. */
 export function row(group: string, kind: string, object: object, wide = false): string {
   const cells = tables.cells(
     group,
