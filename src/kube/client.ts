@@ -14,11 +14,11 @@ export class ApiError extends Error {
     readonly message?: string;
     readonly reason?: string;
   }[];
-  /** What the refusal is about: the object's name, its plural kind and its uid. */
+  /** The object of the refusal: its name, its plural kind and its uid. */
   readonly details: { readonly name?: string; readonly kind?: string; readonly uid?: string };
-  /** Seconds after which to try again, where the server says so. */
+  /** Seconds after which to retry, if the server specifies them. */
   readonly retryAfter: number | null;
-  /** `reason`, as every error here has a code. */
+  /** Equals `reason`; every error here has a code. */
   readonly code: string;
 
   constructor(status: number, body: unknown, retryAfter: number | null, request: string) {
@@ -43,7 +43,7 @@ export class ApiError extends Error {
   }
 }
 
-/** True for an ApiError with one of these reasons. */
+/** Reports whether an error is an ApiError with one of these reasons. */
 export function hasReason(error: unknown, ...reasons: string[]): error is ApiError {
   return error instanceof ApiError && reasons.includes(error.reason);
 }
@@ -76,7 +76,7 @@ export interface WriteOptions {
   readonly subresource?: string;
   readonly fieldManager?: string;
   readonly dryRun?: boolean;
-  /** "Strict" refuses unknown fields, as kubectl asks for. */
+  /** "Strict" refuses unknown fields; kubectl uses it. */
   readonly fieldValidation?: 'Strict' | 'Warn' | 'Ignore';
   readonly signal?: AbortSignal;
 }
@@ -99,9 +99,11 @@ const PATCH_CONTENT: Readonly<Record<PatchType, string>> = {
   apply: 'application/apply-patch+yaml',
 };
 
-/** A client of a Kubernetes API server. Every call throws ApiError when the server refuses. */
+/** A client of a Kubernetes API server. Every call throws ApiError if the server refuses. */
 export interface Client {
-  /** `transform` is applied page by page, so that a long list is never in memory as the server sends it. */
+  /**
+   * Lists objects; `transform` is applied page by page, so that a long list is never in memory as the server sends it.
+   */
   list<T extends KubeObject>(
     resource: Resource<T>,
     options?: ListOptions & { readonly transform?: (object: T) => T },
@@ -115,7 +117,7 @@ export interface Client {
   create<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
   /** Replaces the object; a stale metadata.resourceVersion is a Conflict. */
   update<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
-  /** Replaces the object's status and nothing else. */
+  /** Replaces only the object's status. */
   updateStatus<T extends KubeObject>(resource: Resource<T>, object: T, options?: WriteOptions): Promise<T>;
   patch<T extends KubeObject>(
     resource: Resource<T>,
@@ -124,14 +126,14 @@ export interface Client {
     patch: unknown,
     options?: WriteOptions & { readonly force?: boolean },
   ): Promise<T>;
-  /** Resolves to the server's answer: the object while it lingers, else a Status. */
+  /** Deletes an object; resolves to the server's response: the object while it remains, else a Status. */
   delete(resource: Resource, name: string, options?: DeleteOptions): Promise<KubeObject>;
-  /** Sets the number of replicas through the scale subresource. */
+  /** Sets the replica count through the scale subresource. */
   scale(resource: Resource, name: string, namespace: string, replicas: number): Promise<void>;
   deleteCollection(resource: Resource, options?: ListOptions & DeleteOptions): Promise<void>;
-  /** Events after `resourceVersion`; ends when the server ends it. A 410 is thrown as ApiError "Expired". */
+  /** Yields events after `resourceVersion`; ends when the server ends the watch. Throws a 410 as ApiError "Expired". */
   watch<T extends KubeObject>(resource: Resource<T>, options: WatchOptions): AsyncGenerator<WatchEvent<T>>;
-  /** Any other request, for instance POST of a subresource; resolves to the decoded JSON answer. */
+  /** Sends any other request, for instance POST of a subresource; resolves to the decoded JSON response. */
   request(
     method: ApiRequest['method'],
     path: string,
@@ -140,11 +142,11 @@ export interface Client {
   ): Promise<unknown>;
 }
 
-/** How often a request that the server is too busy for (429, or 503 with Retry-After) is sent again. */
+/** Maximum retries of a request that an overloaded server refuses (429, or 503 with Retry-After). */
 const BUSY_RETRIES = 4;
 const MAX_BUSY_WAIT_MS = 10_000;
 
-/** The path of a resource's collection, or of one object in it. */
+/** Returns the path of a resource's collection, or of one object in it. */
 export function pathOf(resource: Resource, namespace?: string, name?: string, subresource?: string): string {
   const root = resource.group === '' ? '/api' : `/apis/${resource.group}`;
   const scope = resource.namespaced && namespace ? `/namespaces/${encodeURIComponent(namespace)}` : '';
@@ -152,7 +154,7 @@ export function pathOf(resource: Resource, namespace?: string, name?: string, su
   return `${root}/${resource.version}${scope}/${resource.plural}${object}${subresource ? `/${subresource}` : ''}`;
 }
 
-/** A client that speaks through `transport`; `clock` times the pauses that a busy server asks for. */
+/** Creates a client that uses `transport`; `clock` times the delays that an overloaded server requests. */
 export function createClient(transport: Transport, userAgent: string, clock: Clock = systemClock): Client {
   const send = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<ApiResponse> => {
     for (let attempt = 0; ; attempt++) {
@@ -173,7 +175,7 @@ export function createClient(transport: Transport, userAgent: string, clock: Clo
         Number.isFinite(header) && header > 0 ? header : null,
         `${request.method} ${request.path.split('?')[0]}`,
       );
-      // Priority and fairness (KEP-1040) turns requests away before it looks at them: sending again is safe.
+      // Priority and fairness (KEP-1040) refuses requests before processing them: a retry is safe.
       const busy = error.status === 429 && error.details.kind === undefined;
       const starting = error.status === 503 && error.retryAfter !== null;
       if (!(busy || starting) || attempt >= BUSY_RETRIES) throw error;
@@ -318,14 +320,14 @@ function query(fields: Record<string, string | number | boolean | undefined>): s
   return text === '' ? '' : `?${text}`;
 }
 
-/** Reads the whole body of an answer as text. */
+/** Reads the whole body of a response as text. */
 export async function readBody(body: AsyncIterable<Uint8Array>): Promise<string> {
   const chunks: Uint8Array[] = [];
   for await (const chunk of body) chunks.push(chunk);
   return Buffer.concat(chunks).toString('utf8');
 }
 
-/** The lines of a stream, as text; a line may be cut anywhere between chunks. */
+/** Yields the lines of a stream as text; chunks may split a line anywhere. */
 async function* lines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   let pending: Buffer[] = [];
   for await (const chunk of body) {

@@ -4,31 +4,31 @@ import type { Credentials } from './transport.ts';
 
 /** Credentials that change while a process runs: rotated certificates and authorities, renewed tokens, exec plugins. */
 export interface CredentialSource {
-  /** What to use for the next request. */
+  /** Returns the credentials for the next request. */
   current(): Promise<Credentials>;
-  /** Says that the API server did not accept them (401): they are read again for the next request. */
+  /** Reports that the API server refused the credentials (401): they are read again for the next request. */
   refused(): void;
 }
 
 export interface CredentialSourceOptions {
-  /** Reads the credentials from their files. Throws when a file is missing or malformed. */
+  /** Reads the credentials from their files. Throws if a file is missing or malformed. */
   readonly read: () => Credentials;
-  /** Runs the exec plugin; null: there is none. */
+  /** Runs the exec plugin; null: none is configured. */
   readonly execute: (() => Promise<ExecutedCredentials>) | null;
-  /** "https://10.0.0.1:6443", instead of the server that `read` finds; null: that one. */
+  /** "https://10.0.0.1:6443": replaces the server that `read` finds; null: keeps it. */
   readonly server: string | null;
   /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Told once for each problem that lasts; requests continue with the earlier credentials. */
+  /** Called once for each persistent problem; requests continue with the previous credentials. */
   readonly onProblem: (message: string) => void;
 }
 
-/** Files are read again after this long: kubelet replaces tokens and certificates well before they expire. */
+/** Interval for reading files again: the kubelet replaces tokens and certificates well before they expire. */
 const READ_MS = 30_000;
-/** After a refusal files are read at once, but not more often. */
+/** Minimum interval between reads of files after refusals. */
 const REFUSED_READ_MS = 1000;
 
-/** Reads at once, so that a malformed file is an error at the start. */
+/** Creates the source; reads immediately, so that a malformed file is an error at start. */
 export function createCredentialSource(options: CredentialSourceOptions): CredentialSource {
   const { now, onProblem, execute } = options;
   let credentials = options.read();

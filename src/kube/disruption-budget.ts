@@ -1,12 +1,12 @@
 import type { Pod } from './types.ts';
 
-/** The part of a PodDisruptionBudget's spec (policy/v1) that says how many. */
+/** The fields of a PodDisruptionBudget's spec (policy/v1) that set its limits. */
 export interface DisruptionBudgetSpec {
   readonly minAvailable?: number | string;
   readonly maxUnavailable?: number | string;
 }
 
-/** How a budget stands, as its status tells it. */
+/** State of a budget, as in its status. */
 export interface DisruptionBudgetState {
   readonly expectedPods: number;
   readonly desiredHealthy: number;
@@ -14,15 +14,15 @@ export interface DisruptionBudgetState {
   readonly disruptionsAllowed: number;
 }
 
-/** What controls a pod, and how many it wants; pods that nothing controls stand for themselves. */
+/** The controller of a pod, and its replica count; pods without a controller count individually. */
 export interface Scale {
   readonly uid: string;
   readonly replicas: number;
 }
 
 /**
- * How many of a budget's pods must be healthy, and are. Where it is said as a share, or as how many may be missing, that
- * is of what their controllers want, as at upstream's disruption controller. Pure.
+ * Computes how many of a budget's pods must be healthy, and how many are. Percentages and maxUnavailable are relative
+ * to the replica counts of the pods' controllers, as in upstream's disruption controller. Pure.
  */
 export function disruptionBudgetState(
   { minAvailable, maxUnavailable }: DisruptionBudgetSpec,
@@ -47,7 +47,7 @@ export function disruptionBudgetState(
   return { expectedPods, desiredHealthy, currentHealthy, disruptionsAllowed };
 }
 
-/** Ready, and not on its way out. */
+/** Reports whether a pod is ready and not being deleted. */
 export function isHealthy({ metadata, status }: Pod): boolean {
   return (
     metadata?.deletionTimestamp === undefined &&
@@ -55,7 +55,7 @@ export function isHealthy({ metadata, status }: Pod): boolean {
   );
 }
 
-/** Shares are rounded up. */
+/** Converts an amount or percentage to a number; percentages are rounded up. */
 function amountOf(value: number | string, whole: number): number {
   if (typeof value === 'number') return value;
   return Math.ceil((Number.parseInt(value, 10) / 100) * whole);

@@ -9,20 +9,20 @@ export type EventType = 'Normal' | 'Warning';
 
 export interface EventRecorderOptions {
   readonly client: Client;
-  /** Who speaks: "deployment-controller", "kubelet". */
+  /** Name of the reporting component: "deployment-controller", "kubelet". */
   readonly component: string;
-  /** The node that it speaks from. */
+  /** The node of the component. */
   readonly host?: string;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly signal: AbortSignal;
 }
 
-/** Writes Events about objects. Calls return at once and never throw: an event that cannot be written is logged. */
+/** Writes Events about objects. Calls return immediately and never throw: an event that cannot be written is logged. */
 export interface EventRecorder {
-  /** `resource` is needed for objects that do not carry their kind, as items of lists. */
+  /** Records an event. `resource` is required for objects without a kind, such as items of lists. */
   event(object: KubeObject, type: EventType, reason: string, message: string, resource?: Resource): void;
-  /** Resolves when what was said so far is written. */
+  /** Resolves when all earlier events are written. */
   flush(): Promise<void>;
 }
 
@@ -32,25 +32,25 @@ interface Known {
   lastAt: number;
 }
 
-/** As client-go's correlator: the same event counts up for this long, and an object gets so many before a pause. */
+/** As client-go's correlator: an equal event increments a count for this long, and each object has a limited burst. */
 const SAME_MS = 600_000;
 const BURST = 25;
 const REFILL_MS = 300_000;
 const MAX_KNOWN = 4096;
-/** Events that wait to be written; more than that are dropped: they are hints, not state. */
+/** Maximum number of events that wait to be written; others are dropped: they are hints, not state. */
 const MAX_PENDING = 1000;
 
 export function createEventRecorder(options: EventRecorderOptions): EventRecorder {
   const { client, component, host, clock, logger, signal } = options;
   const known = new Map<string, Known>();
   const budgets = new Map<string, { left: number; at: number }>();
-  // Tells events of the same millisecond apart; components of one process begin at different numbers.
+  // Distinguishes events of the same millisecond; components of one process start at different numbers.
   let serial = [...component].reduce((sum, letter) => sum * 31 + letter.charCodeAt(0), 7) % 1_000_000;
   let pending = 0;
   let dropped = 0;
   let tail: Promise<void> = Promise.resolve();
 
-  /** A bucket per object: BURST tokens, one more each REFILL_MS. */
+  /** A token bucket per object: BURST tokens, one more every REFILL_MS. */
   const admitted = (uid: string): boolean => {
     const now = clock.now();
     const budget = budgets.get(uid) ?? { left: BURST, at: now };
@@ -74,7 +74,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
         await client.patch(RESOURCES.events, same.name, 'merge', change, { namespace });
         return;
       } catch (error) {
-        // Gone in the meantime, as events are after an hour: recorded again.
+        // Expired in the meantime, as events do after an hour: recorded again.
         if (!hasReason(error, 'NotFound')) throw error;
       }
     }
@@ -97,7 +97,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       const apiVersion = object.apiVersion ?? (resource ? versionOf(resource) : 'v1');
       const fresh: Event = {
         metadata: {
-          // As client-go names them: unique, and in the order of time.
+          // As client-go names them: unique, and sorted by time.
           name: `${name}.${(BigInt(now) * 1_000_000n + BigInt(nextSerial())).toString(16)}`,
           namespace: namespace || 'default',
         },
@@ -124,7 +124,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       tail = tail
         .then(() => (signal.aborted ? undefined : write(key, fresh)))
         .catch((error: unknown) => {
-          // A namespace that is going away takes no events.
+          // A namespace that is being deleted accepts no events.
           if (hasReason(error, 'Forbidden', 'NotFound')) return;
           logger.warn(
             { component, reason, object: `${kind}/${name}` },

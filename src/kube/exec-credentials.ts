@@ -8,7 +8,7 @@ export interface ExecutedCredentials {
   /** PEM texts. */
   readonly cert?: string;
   readonly key?: string;
-  /** Milliseconds since 1970; null: they last as long as the process. */
+  /** Milliseconds since 1970; null: valid as long as the process. */
   readonly expiresAt: number | null;
 }
 
@@ -16,8 +16,9 @@ const API_VERSIONS = ['client.authentication.k8s.io/v1', 'client.authentication.
 const TIMEOUT_MS = 60_000;
 
 /**
- * Runs the exec plugin of a kubeconfig's user (client.authentication.k8s.io ExecCredential) and reads what it prints.
- * `folder` is that of the kubeconfig, from which a command with a slash counts. Throws FairleadError "bad-kubeconfig".
+ * Runs the exec plugin of a kubeconfig's user (client.authentication.k8s.io ExecCredential) and parses its output.
+ * `folder` is that of the kubeconfig, to which a command with a slash is relative. Throws FairleadError
+ * "bad-kubeconfig".
  */
 export async function runExecPlugin(
   exec: Readonly<Record<string, unknown>>,

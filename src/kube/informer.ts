@@ -10,11 +10,11 @@ export interface InformerOptions<T extends KubeObject> {
   readonly namespace?: string;
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
-  /** Drops fields that are not read before an object is kept, which saves memory at scale. */
+  /** Drops unused fields before an object is stored, which saves memory at scale. */
   readonly transform?: (object: T) => T;
   /**
-   * The resource may be missing or forbidden, as in an older or stricter cluster: that is logged once, and the server is
-   * asked again every ten minutes.
+   * The resource may be missing or forbidden, as in an older or stricter cluster: that is logged once, and retried
+   * every ten minutes.
    */
   readonly optional?: boolean;
   readonly clock: Clock;
@@ -30,45 +30,45 @@ export interface Handlers<T> {
   onDelete?(object: T): void;
 }
 
-/** A local copy of a kind's objects that follows the API server through disconnects. */
+/** A local copy of a kind's objects that follows the API server across disconnects. */
 export interface Informer<T> {
   get(key: string): T | undefined;
   list(): T[];
-  /** Objects by an index made with `addIndex`. */
+  /** Returns objects by an index created with `addIndex`. */
   byIndex(index: string, value: string): T[];
-  /** Call before the first objects arrive. */
+  /** Adds an index; call it before the first objects arrive. */
   addIndex(name: string, values: (object: T) => readonly string[]): void;
-  /** Handlers are called for objects that are there already, then for every change. The result removes them. */
+  /** Calls handlers for existing objects, then for every change. Returns a function that removes them. */
   handle(handlers: Handlers<T>): () => void;
-  /** Resolves after the first full list has been handled; rejects when the signal aborts before. */
+  /** Resolves after the first full list has been handled; rejects if the signal aborts before. */
   readonly synced: Promise<void>;
   readonly hasSynced: boolean;
   /**
-   * Takes the answer of one's own write into the copy without waiting for the watch, so that the next look at the copy
-   * sees it. What the watch has reported already, or a later version, is left alone.
+   * Stores the response of the caller's own write without waiting for the watch, so that the next read sees it. An
+   * object that the watch has already reported, in this or a later version, is not changed.
    */
   record(object: T): void;
-  /** When the server was last heard of, in the clock's milliseconds: the staleness of this copy. */
+  /** Time of the last message from the server, in the clock's milliseconds: the staleness of this copy. */
   readonly lastContact: number;
 }
 
-/** A watch that says nothing, not even a bookmark (sent each minute), for this long is dead. */
+/** A watch without any event, even a bookmark (sent every minute), for this long is treated as dead. */
 const SILENCE_MS = 150_000;
 /**
- * Objects asked for at once. Pages of 500 EndpointSlices are more than a megabyte of text, which Node.js keeps outside
- * of its heap until some later collection; a start would leave tens of megabytes that the process never gives back.
+ * Page size of lists. Pages of 500 EndpointSlices exceed a megabyte of text, which Node.js stores outside of its heap
+ * until a later collection; a start would use tens of megabytes that the process never returns.
  */
 const PAGE = 200;
-/** A list that takes longer is given up. */
+/** Timeout of a list request. */
 const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 30_000;
-/** For a server that cannot be reached or is starting: agents are back soon after it is. */
+/** For a server that is unreachable or starting: agents reconnect soon after it is available. */
 const MAX_UNREACHABLE_BACKOFF_MS = 5000;
-/** Between questions for an optional resource that is missing or forbidden. */
+/** Interval between attempts for an optional resource that is missing or forbidden. */
 const OPTIONAL_RETRY_MS = 600_000;
 
-/** Starts following; ends with the signal. */
+/** Starts to follow the resource; ends with the signal. */
 export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
   const { client, resource, clock, signal, logger } = options;
   const objects = new Map<string, T>();
@@ -84,7 +84,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
 
   /** The version up to which the server has reported its changes. */
   let seen = '';
-  /** Keys whose object stands in the copy by `record`, ahead of the watch. */
+  /** Keys whose object was stored by `record`, ahead of the watch. */
   const recorded = new Set<string>();
 
   const index = (key: string, object: T | undefined, change: 'add' | 'delete') => {
@@ -103,7 +103,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       }
     }
   };
-  // A handler that throws must not stop the others, nor the informer.
+  // A handler that throws must stop neither the others nor the informer.
   const notify = (call: (handler: Handlers<T>) => void) => {
     for (const handler of [...handlers]) {
       try {
@@ -123,7 +123,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     index(key, object, 'add');
     if (!before) notify((handler) => handler.onAdd?.(object));
     else if (before.metadata?.uid !== object.metadata?.uid) {
-      // Deleted and recreated while the watch was away: two objects, so two events.
+      // Deleted and recreated while disconnected: two objects, so two events.
       notify((handler) => handler.onDelete?.(before));
       notify((handler) => handler.onAdd?.(object));
     } else notify((handler) => handler.onUpdate?.(object, before));
@@ -152,7 +152,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     seen = list.resourceVersion;
     const present = new Set(list.items.map(keyOf));
     for (const [key, object] of [...objects]) {
-      // What was recorded after the list was made is in the watch that follows.
+      // An object recorded after the list was read will be in the next watch.
       if (!present.has(key) && !(recorded.has(key) && isLater(versionOf(object), seen))) remove(key);
     }
     for (const object of list.items) {
@@ -182,7 +182,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       const events = client.watch(resource, {
         ...scope(options),
         resourceVersion: version,
-        // Between 5 and 10 minutes, so that reconnections are spread.
+        // Between 5 and 10 minutes, to spread reconnections.
         timeoutSeconds: 300 + Math.floor(options.random() * 300),
         signal: AbortSignal.any([signal, silent.signal]),
       });
@@ -193,7 +193,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         if (event.type === 'BOOKMARK') continue;
         const key = keyOf(event.object);
         const known = objects.get(key);
-        // Recorded ahead of the watch, or an event that came twice.
+        // Recorded ahead of the watch, or a duplicate event.
         if (known && isLater(versionOf(known), version)) continue;
         recorded.delete(key);
         const object = transform(event.object);
@@ -202,7 +202,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       }
       return version;
     } catch (error) {
-      // What was seen before the connection broke need not be asked for again.
+      // Continues after the last event before the connection failed.
       if (!hasReason(error, 'Expired', 'Gone') && version !== start) return version;
       throw error;
     } finally {
@@ -224,13 +224,13 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         version = await watchFrom(version);
         expired = false;
         if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
-        // A server that ends watches at once would otherwise be asked without pause.
+        // Prevents a busy loop with a server that ends watches immediately.
         if (clock.now() - startedAt < 1000) await pause(clock, FIRST_BACKOFF_MS, signal);
       } catch (error) {
         if (signal.aborted) break;
         if (hasReason(error, 'Expired', 'Gone')) {
           logger.info({ resource: resource.plural }, 'watch expired; listing again');
-          // A first 410 is answered at once; a server that says nothing else is not asked without pause.
+          // A first 410 is handled immediately; repeated ones wait, to prevent a busy loop.
           if (version === null || expired) await pause(clock, backoff * (0.5 + options.random() / 2), signal);
           backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
           expired = true;
@@ -278,7 +278,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       return () => handlers.delete(handler);
     },
     record(raw) {
-      // Without a list there is nothing to be ahead of.
+      // Before the first list there is no version to compare with.
       if (seen === '' || !isLater(versionOf(raw), seen)) return;
       const key = keyOf(raw);
       const known = objects.get(key);
@@ -300,7 +300,7 @@ function versionOf(object: KubeObject): string {
   return object.metadata?.resourceVersion ?? '';
 }
 
-/** Versions are comparable as numbers (KEP-5504); one that is not a number is never later. */
+/** Compares versions as numbers (KEP-5504); a version that is not a number is never later. */
 function isLater(version: string, than: string): boolean {
   if (version.length === 0 || !/^[0-9]+$/.test(version) || !/^[0-9]+$/.test(than)) return false;
   return version.length === than.length ? version > than : version.length > than.length;

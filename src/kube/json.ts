@@ -4,12 +4,12 @@ export interface JsonObject {
   [field: string]: Json | undefined;
 }
 
-/** True for a JSON object: not for null or a list. */
+/** Reports whether a value is a JSON object: not null or a list. */
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The value at a path of fields, undefined where any is absent. */
+/** Returns the value at a path of fields; undefined if any is absent. */
 export function at(object: unknown, ...path: (string | number)[]): unknown {
   let value = object;
   for (const field of path) {
@@ -19,13 +19,13 @@ export function at(object: unknown, ...path: (string | number)[]): unknown {
   return value;
 }
 
-/** The text at a path; empty where there is none. */
+/** Returns the text at a path; "" if absent. */
 export function textAt(object: unknown, ...path: string[]): string {
   const value = at(object, ...path);
   return typeof value === 'string' ? value : '';
 }
 
-/** The list at a path; empty where there is none. */
+/** Returns the list at a path; [] if absent. */
 export function listAt(object: unknown, ...path: string[]): JsonObject[] {
   const value = at(object, ...path);
   return Array.isArray(value) ? (value as JsonObject[]) : [];

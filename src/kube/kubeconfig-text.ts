@@ -1,4 +1,7 @@
-/** Renders a kubeconfig with one cluster and one user; keys and certificates are inside, so that the file can be copied. */
+/**
+ * Renders a kubeconfig with one cluster and one user; keys and certificates are embedded, so that the file can be
+ * copied.
+ */
 export function kubeconfigText(options: {
   readonly name: string;
   /** "https://127.0.0.1:6443" */
@@ -10,7 +13,7 @@ export function kubeconfigText(options: {
 }): string {
   const { name } = options;
   const data = (pem: string) => Buffer.from(pem).toString('base64');
-  // JSON is YAML; the outer form is the one that `kubectl config` writes.
+  // JSON is YAML; the outer form equals the output of `kubectl config`.
   return `apiVersion: v1
 kind: Config
 clusters:

@@ -17,10 +17,10 @@ interface Kubeconfig {
   users?: { name: string; user: Record<string, unknown> }[];
 }
 
-/** Where a pod finds its service account (KEP-1205). */
+/** Path of a pod's service account (KEP-1205). */
 const SERVICE_ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
 
-/** Fields of a user or cluster that change who we are or how the server is reached, and that are not carried out. */
+/** Unsupported fields of a user or cluster that affect authentication or the connection. */
 const UNSUPPORTED: Readonly<Record<'user' | 'cluster', readonly string[]>> = {
   user: ['auth-provider', 'username', 'password', 'as', 'as-uid', 'as-groups', 'as-user-extra'],
   cluster: ['proxy-url'],
@@ -34,14 +34,17 @@ export interface ReadContext {
   readonly exec: Readonly<Record<string, unknown>> | null;
 }
 
-/** Reads the credentials of a kubeconfig's context (default: the current one). Throws naming the field that is wrong. */
+/**
+ * Reads the credentials of a kubeconfig's context (default: the current one). Throws Error that names the invalid
+ * field.
+ */
 export function readKubeconfig(file: string, contextName?: string): Credentials {
   const { credentials, exec } = readContext(file, contextName);
   if (exec === null) return credentials;
   throw refusal(file, 'the user has an exec plugin, which this command does not support');
 }
 
-/** Follows a kubeconfig's current context while a process runs. Throws where the kubeconfig is malformed now. */
+/** Follows a kubeconfig's current context while a process runs. Throws if the kubeconfig is malformed at the start. */
 export function kubeconfigSource(file: string, options: FollowOptions): CredentialSource {
   const { cluster, exec } = readContext(file);
   return createCredentialSource({
@@ -51,7 +54,7 @@ export function kubeconfigSource(file: string, options: FollowOptions): Credenti
   });
 }
 
-/** Follows the service account of the pod that this process runs in. */
+/** Follows the service account of this process's pod. */
 export function inClusterSource(options: FollowOptions): CredentialSource {
   return createCredentialSource({
     ...options,
@@ -71,7 +74,10 @@ function refusal(file: string, message: string, cause?: unknown): FairleadError 
   });
 }
 
-/** Reads a context (default: the current one) without running its exec plugin. Throws naming the field that is wrong. */
+/**
+ * Reads a context (default: the current one) without running its exec plugin. Throws Error that names the invalid
+ * field.
+ */
 export function readContext(file: string, contextName?: string): ReadContext {
   const refuse = (message: string, cause?: unknown) => refusal(file, message, cause);
   let config: Kubeconfig;
@@ -95,7 +101,7 @@ export function readContext(file: string, contextName?: string): ReadContext {
       `${part}: ${fields.join(', ')} is not supported; use a client certificate, a token, a token file or an exec plugin`,
     );
   }
-  // Data beats the file of the same name; a file's path counts from the kubeconfig's folder.
+  // Embedded data takes precedence over the file; paths are relative to the kubeconfig's folder.
   const pem = (source: Record<string, unknown>, field: string): string | undefined => {
     const data = source[`${field}-data`];
     if (typeof data === 'string' && data !== '') return Buffer.from(data, 'base64').toString('utf8');
@@ -137,8 +143,8 @@ export function readContext(file: string, contextName?: string): ReadContext {
 }
 
 /**
- * The credentials of the pod that this process runs in. `server`: the API server's address where it is not the one in
- * the pod's environment. Throws when it runs in none.
+ * Reads the credentials of this process's pod. `server`: the API server's address, if not that in the pod's
+ * environment. Throws if the process does not run in a pod.
  */
 function inClusterCredentials(env: NodeJS.ProcessEnv, server: string | null): Credentials {
   const host = server ?? env['KUBERNETES_SERVICE_HOST'];

@@ -8,7 +8,7 @@ export interface LeaseOptions {
   readonly client: Client;
   readonly namespace: string;
   readonly name: string;
-  /** Who holds it: a node's name, or a process's unique name. */
+  /** Identity of the holder: a node's name, or a process's unique name. */
   readonly identity: string;
   readonly durationSeconds: number;
   readonly clock: Clock;
@@ -17,7 +17,7 @@ export interface LeaseOptions {
   readonly signal: AbortSignal;
 }
 
-/** Renews a Lease without competitors each quarter of its duration: a heartbeat, as kubelets' in kube-node-lease. */
+/** Renews a Lease without competitors every quarter of its duration: a heartbeat, as kubelets' in kube-node-lease. */
 export async function renewLease(
   options: LeaseOptions & { readonly ownerReferences?: OwnerReference[] },
 ): Promise<void> {
@@ -36,7 +36,7 @@ export async function renewLease(
     } catch (error) {
       if (signal.aborted) return;
       known = null;
-      // Somebody else wrote in between: read and write again at once.
+      // Another client wrote in between: read and write again immediately.
       if (hasReason(error, 'Conflict', 'AlreadyExists')) continue;
       logger.warn({ lease: `${namespace}/${name}` }, `failed to renew the lease: ${messageOf(error)}`);
       await pause(clock, Math.min(1000, options.durationSeconds * 100), signal);
@@ -45,16 +45,16 @@ export async function renewLease(
 }
 
 export interface ElectionOptions extends LeaseOptions {
-  /** Called on winning; its signal aborts when the lease is lost or given up. */
+  /** Called when the lease is acquired; its signal aborts when it is lost or released. */
   readonly onHeld: (signal: AbortSignal) => void;
   /** Called after the signal of `onHeld` has aborted. */
   readonly onLost?: () => void;
 }
 
 /**
- * Takes part in an election until the signal aborts, then gives the lease back. The holder stops after two
- * thirds of the duration without a renewal, and others wait for the whole duration since they last saw a change by
- * their own clock: clocks need not agree, and never do two hold it (client-go leaderelection).
+ * Takes part in an election until the signal aborts, then releases the lease. The holder stops after two thirds of the
+ * duration without a renewal, and others wait for the whole duration after the last change that they saw, by their own
+ * clock: clocks need not agree, and never do two hold it (client-go leaderelection).
  */
 export async function holdLease(options: ElectionOptions): Promise<void> {
   const { client, namespace, name, identity, clock, signal, logger } = options;
@@ -84,7 +84,7 @@ export async function holdLease(options: ElectionOptions): Promise<void> {
         const acquired = holder === identity ? lease?.spec?.acquireTime : undefined;
         const written = await write(options, lease, acquired ?? microTime(clock));
         observed = { record: JSON.stringify(written.spec), at: clock.now() };
-        // The lease runs from before it was asked for: the answer may have been long under way.
+        // The lease counts from before the request: the response may have taken long.
         renewedAt = askedAt;
         cancelDeadline();
         const left = renewedAt + (durationMs * 2) / 3 - clock.now();
@@ -107,7 +107,7 @@ export async function holdLease(options: ElectionOptions): Promise<void> {
   const mine = held !== null;
   lose();
   if (!mine) return;
-  // Released, so that the next holder need not wait. Without the signal, which has aborted.
+  // Releases the lease, so that the next holder need not wait. Without the signal, which has aborted.
   try {
     const lease = await client.get(RESOURCES.leases, name, namespace);
     if (lease.spec?.holderIdentity !== identity) return;
@@ -155,7 +155,7 @@ export function releasedLease(lease: Lease): Lease {
   return { ...lease, spec };
 }
 
-/** meta/v1 MicroTime: leases count in microseconds. */
+/** Formats the time as meta/v1 MicroTime: leases have microseconds. */
 function microTime(clock: Clock): string {
   return new Date(clock.now()).toISOString().replace('Z', '000Z');
 }

@@ -1,19 +1,19 @@
 import { addressBytes, canonicalAddress } from '../lib/address.ts';
 import type { Lease, Service } from './types.ts';
 
-/** spec.loadBalancerClass of Services that want Fairlead's addresses only. */
+/** spec.loadBalancerClass of Services that want only Fairlead's addresses. */
 export const LOAD_BALANCER_CLASS = 'fairlead.dev/load-balancer';
 
 /**
- * Annotation of Services that share an address: those of one value do, where they ask for it and their ports do not
- * clash (as MetalLB's allow-shared-ip).
+ * Annotation of Services that share an address: those with the same value do, if they request it and their ports do not
+ * conflict (as MetalLB's allow-shared-ip).
  */
 export const SHARING_KEY = 'fairlead.dev/load-balancer-sharing-key';
 
-/** Asks for certain addresses: one per family, separated by commas. */
+/** Requests specific addresses: one per family, separated by commas. */
 export const REQUESTED_ADDRESSES = 'fairlead.dev/load-balancer-addresses';
 
-/** Requests addresses of the pool of this name (as MetalLB's address-pool). */
+/** Requests addresses of the pool with this name (as MetalLB's address-pool). */
 export const REQUESTED_POOL = 'fairlead.dev/load-balancer-pool';
 
 /** Conditions of a Service: whether it has its addresses, and which nodes announce them. */
@@ -21,15 +21,16 @@ export const ADDRESS_ALLOCATED = 'fairlead.dev/AddressAllocated';
 export const ADDRESS_ANNOUNCED = 'fairlead.dev/AddressAnnounced';
 
 /**
- * Who announces what is written in Leases of two kinds. A node's own (label value "node") says that the node lives: its
- * holder is the node's session, "NODE/RANDOM", and empty when the session has ended or was ended by another node. An
- * address's (label value "address") names the session that owns the address, for as long as that session lasts.
+ * Label of the Leases of two kinds that record announcements. The Lease of a node (label value "node") is its
+ * heartbeat: the holder is the node's session, "NODE/RANDOM", and empty when the session has ended or was ended by
+ * another node. The Lease of an address (label value "address") names the session that owns the address, for as long as
+ * that session lasts.
  */
 export const ANNOUNCEMENT_LABEL = 'fairlead.dev/load-balancer';
 export const ANNOUNCEMENT_NAMESPACE = 'kube-system';
-/** What the Lease is about: an address or a node. */
+/** The address or node of the Lease. */
 const SUBJECT = 'fairlead.dev/subject';
-/** How long a session lasts without a renewal; spec.leaseDurationSeconds has no fractions. */
+/** Validity of a session after a renewal; spec.leaseDurationSeconds has no fractions. */
 const DURATION = 'fairlead.dev/lease-duration-ms';
 
 type Annotated = { readonly metadata?: { readonly annotations?: unknown } };
@@ -37,7 +38,10 @@ type Annotated = { readonly metadata?: { readonly annotations?: unknown } };
 const annotation = (object: Annotated, name: string): string | undefined =>
   (object.metadata?.annotations as Record<string, string> | undefined)?.[name];
 
-/** Metadata of the Lease of an address; its name has no colons, which names must not have. */
+/**
+ * Returns the metadata of the Lease of an address; its name encodes the address without colons, which names must not
+ * contain.
+ */
 export function addressLeaseMetadata(address: string) {
   const bytes = addressBytes(address) ?? new Uint8Array();
   const name =
@@ -54,7 +58,7 @@ export function addressLeaseMetadata(address: string) {
   };
 }
 
-/** Metadata of the Lease of a node's session. */
+/** Returns the metadata of the Lease of a node's session. */
 export function sessionLeaseMetadata(node: string, durationMs: number) {
   return {
     name: `load-balancer-node-${node}`,
@@ -64,29 +68,29 @@ export function sessionLeaseMetadata(node: string, durationMs: number) {
   };
 }
 
-/** The address that a Lease is about; null when it is none of these. */
+/** Returns the address of a Lease; null if it is not the Lease of an address. */
 export function addressOfLease(lease: Lease): string | null {
   return kindOf(lease) === 'address' ? canonicalAddress(annotation(lease, SUBJECT) ?? '') : null;
 }
 
-/** The node that a Lease is about; null when it is none of these. */
+/** Returns the node of a Lease; null if it is not the Lease of a node. */
 export function nodeOfLease(lease: Lease): string | null {
   return kindOf(lease) === 'node' ? (annotation(lease, SUBJECT) ?? null) : null;
 }
 
-/** How long a session's Lease lasts after a renewal, in milliseconds. */
+/** Returns the validity of a session's Lease after a renewal, in milliseconds. */
 export function leaseDurationMs(lease: Lease): number {
   const exact = Number(annotation(lease, DURATION));
   return exact > 0 ? exact : (lease.spec?.leaseDurationSeconds ?? 1) * 1000;
 }
 
-/** The node of a session "NODE/RANDOM"; empty for none. */
+/** Returns the node of a session "NODE/RANDOM"; "" for no session. */
 export function nodeOfSession(session: string): string {
   const slash = session.lastIndexOf('/');
   return slash < 0 ? session : session.slice(0, slash);
 }
 
-/** The node that owns an address by the Leases, whether it lives or not; null when none does. */
+/** Returns the node that owns an address according to the Leases, whether alive or not; null if there is none. */
 export function announcingNode(leases: Iterable<Lease>, address: string): string | null {
   const wanted = canonicalAddress(address);
   for (const lease of leases) {
@@ -96,13 +100,13 @@ export function announcingNode(leases: Iterable<Lease>, address: string): string
   return null;
 }
 
-/** The addresses that Fairlead gave to a Service and that reach the nodes unchanged. */
+/** Returns the addresses that Fairlead assigned to a Service and that reach the nodes unchanged. */
 export function allocatedAddresses(service: Service): string[] {
   if (service.spec?.type !== 'LoadBalancer' || !wasAllocatedHere(service)) return [];
   return ingressAddresses(service);
 }
 
-/** status.loadBalancer.ingress's addresses, from any source. */
+/** Returns the addresses in status.loadBalancer.ingress, from any source. */
 export function ingressAddresses(service: Service): string[] {
   return (service.status?.loadBalancer?.ingress ?? []).flatMap(({ ip, ipMode }) => {
     const address = ipMode === 'Proxy' ? null : canonicalAddress(ip ?? '');
@@ -110,23 +114,23 @@ export function ingressAddresses(service: Service): string[] {
   });
 }
 
-/** Whether the addresses in the status are Fairlead's, and no other load balancer's. */
+/** Reports whether Fairlead assigned the addresses in the status, not another load balancer. */
 export function wasAllocatedHere(service: Service): boolean {
   return (service.status?.conditions ?? []).some(({ type }) => type === ADDRESS_ALLOCATED);
 }
 
-/** Whether a Service wants an address from Fairlead. */
+/** Reports whether a Service wants an address from Fairlead. */
 export function wantsAddress(service: Service): boolean {
   const { type, loadBalancerClass } = service.spec ?? {};
   return type === 'LoadBalancer' && [undefined, null, '', LOAD_BALANCER_CLASS].includes(loadBalancerClass);
 }
 
-/** The name of the pool that a Service requests; null: none. */
+/** Returns the name of the pool that a Service requests; null if none. */
 export function requestedPool(service: Service): string | null {
   return annotation(service, REQUESTED_POOL)?.trim() || null;
 }
 
-/** The text in which a Service asks for addresses, and the field that it stands in; null when it does not ask. */
+/** Returns the text in which a Service requests addresses, and its field; null if it requests none. */
 export function requestedAddresses(
   service: Service,
 ): { readonly field: string; readonly texts: string[] } | null {

@@ -14,9 +14,9 @@ const DECIMAL: Readonly<Record<string, number>> = {
 const SUFFIXES = Object.fromEntries(Object.entries(DECIMAL).map(([suffix, power]) => [power, suffix]));
 
 /**
- * The canonical form of a quantity ("0.5" is "500m", "1024Mi" is "1Gi", 1.5 is "1500m"), as
- * k8s.io/apimachinery/pkg/api/resource writes it: no fraction, the largest suffix that allows it, binary and decimal
- * and exponent notation kept. Null when the text is not a quantity.
+ * Formats the canonical form of a quantity ("0.5" is "500m", "1024Mi" is "1Gi", 1.5 is "1500m"), as
+ * k8s.io/apimachinery/pkg/api/resource: without a fraction, with the largest suffix that allows it; preserves binary,
+ * decimal and exponent notation. Returns null if the text is not a quantity.
  */
 export function canonicalQuantity(value: string | number): string | null {
   const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
@@ -50,7 +50,7 @@ function binaryText(bytes: bigint): string {
   return `${amount}${BINARY[step]}`;
 }
 
-/** `digits`/`divisor` × 10^`power` without fraction and with the largest suffix, rounded up to nano. */
+/** Formats `digits`/`divisor` × 10^`power` without a fraction and with the largest suffix, rounded up to nano. */
 function decimal(digits: bigint, divisor: bigint, power: number, exponent: boolean): string {
   let amount = ceil(digits, divisor);
   let at = power;
@@ -62,7 +62,7 @@ function decimal(digits: bigint, divisor: bigint, power: number, exponent: boole
     amount /= 10n;
     at++;
   }
-  // Suffixes go by thousands.
+  // Suffixes are powers of a thousand.
   while (at % 3 !== 0 || at > 18) {
     amount *= 10n;
     at--;
@@ -75,7 +75,7 @@ function ceil(amount: bigint, divisor: bigint): bigint {
   return (amount + divisor - 1n) / divisor;
 }
 
-/** A quantity in units of 10^-9, rounded up; null when the text is not a quantity. */
+/** Parses a quantity in units of 10^-9, rounded up; null if the text is not a quantity. */
 export function quantityNano(value: unknown): bigint | null {
   if (typeof value !== 'string' && typeof value !== 'number') return null;
   const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
@@ -97,7 +97,7 @@ export function quantityNano(value: unknown): bigint | null {
   return sign === '-' ? -nano : nano;
 }
 
-/** The sum of two quantities in the notation of the second. */
+/** Returns the sum of two quantities in the notation of the second. */
 export function addQuantities(a: string, b: string): string {
   const sum = (quantityNano(a) ?? 0n) + (quantityNano(b) ?? 0n);
   const binary = /[KMGTPE]i$/.test(b) && sum % 10n ** 9n === 0n;

@@ -17,7 +17,7 @@ const SUFFIXES: Readonly<Record<string, number>> = {
   Ei: 2 ** 60,
 };
 
-/** A resource.Quantity ("100m", "64Mi", "1e3") as a number; NaN for what is none. */
+/** Parses a resource.Quantity ("100m", "64Mi", "1e3") as a number; NaN if it is invalid. */
 export function parseQuantity(text: string): number {
   const parts = /^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?$/.exec(text.trim());
   const factor = SUFFIXES[parts?.[2] ?? ''];

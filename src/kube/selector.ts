@@ -2,7 +2,7 @@ import type { LabelSelector } from './types.ts';
 
 type Labels = Readonly<Record<string, string>> | undefined;
 
-/** A meta/v1 LabelSelector as a predicate. Null selects nothing, an empty selector everything. */
+/** Evaluates a meta/v1 LabelSelector. Null selects nothing, an empty selector everything. */
 export function selects(selector: LabelSelector | null | undefined, labels: Labels): boolean {
   if (!selector) return false;
   return (
@@ -13,13 +13,13 @@ export function selects(selector: LabelSelector | null | undefined, labels: Labe
   );
 }
 
-/** True when each of `wanted` stands in `labels`: the selector of a Service. */
+/** Reports whether `labels` contains all of `wanted`: the selector of a Service. */
 export function hasLabels(wanted: Readonly<Record<string, string>>, labels: Labels): boolean {
   for (const key in wanted) if (labels?.[key] !== wanted[key]) return false;
   return true;
 }
 
-/** One expression of a label selector or of a node selector (which also knows Gt and Lt). */
+/** Evaluates one expression of a label selector or of a node selector (which also supports Gt and Lt). */
 export function matchesExpression(
   operator: string,
   value: string | undefined,

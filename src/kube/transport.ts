@@ -4,7 +4,7 @@ import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { FairleadError } from '../lib/errors.ts';
 import type { CredentialSource } from './credential-source.ts';
 
-/** A request to an API server. `path` begins with "/" and carries the query. */
+/** A request to an API server. `path` begins with "/" and includes the query. */
 export interface ApiRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly path: string;
@@ -19,10 +19,10 @@ export interface ApiResponse {
   readonly body: AsyncIterable<Uint8Array>;
 }
 
-/** How requests reach an API server: over HTTPS, or straight into one in this process. */
+/** Sends requests to an API server: over HTTPS, or directly to one in this process. */
 export type Transport = (request: ApiRequest) => Promise<ApiResponse>;
 
-/** Where an API server is and who we are there. PEM texts. */
+/** Address of an API server and the client's identity. PEM texts. */
 export interface Credentials {
   /** "https://10.0.0.1:6443" */
   readonly server: string;
@@ -30,27 +30,30 @@ export interface Credentials {
   readonly cert?: string;
   readonly key?: string;
   readonly token?: string;
-  /** A file that holds the token and changes: service accounts' tokens are renewed (KEP-1205). Read again each minute. */
+  /**
+   * A file that contains the token and changes: service accounts' tokens are renewed (KEP-1205). Read again every
+   * minute.
+   */
   readonly tokenFile?: string;
   readonly serverName?: string;
-  /** The server's certificate is not checked. */
+  /** The server's certificate is not verified. */
   readonly insecure?: true;
 }
 
 export interface TransportOptions {
   /** Milliseconds; for the age of a token. */
   readonly now?: () => number;
-  /** Told of each answer: the HTTP status, or "<error>" where there was none. */
+  /** Called for each response: the HTTP status, or "<error>" without a response. */
   readonly onAnswer?: (request: { readonly method: string; readonly host: string }, code: string) => void;
 }
 
 const TOKEN_FILE_MS = 60_000;
-/** A server that has not begun to answer by then is taken for dead; watches answer at once and then last. */
+/** Timeout for the start of a response; watches respond immediately and then last. */
 const ANSWER_MS = 30_000;
 
 /**
- * A transport over HTTP or HTTPS with kept connections. With a CredentialSource, connections that are opened after a
- * change use the new certificates; those that carry a watch last until it ends.
+ * Creates a transport over HTTP or HTTPS with persistent connections. With a CredentialSource, connections that are
+ * opened after a change use the new certificates; connections of a watch last until it ends.
  */
 export function httpTransport(
   source: Credentials | CredentialSource,
@@ -127,16 +130,16 @@ export function httpTransport(
   return Object.assign(send, { close: () => connection?.agent.destroy() });
 }
 
-/** Kept connections to one server with one set of certificates. */
+/** Persistent connections to one server with one set of certificates. */
 interface Connection {
   readonly credentials: Credentials;
   readonly agent: HttpAgent;
   readonly secure: boolean;
   readonly host: string;
   readonly port: string;
-  /** Of the path: "" or "/clusters/a". */
+  /** Prefix of the path: "" or "/clusters/a". */
   readonly prefix: string;
-  /** True where these credentials need no other connection. */
+  /** Reports whether these credentials can use this connection. */
   isOf(credentials: Credentials): boolean;
   /** Closes idle connections now and the others when their requests end. */
   retire(): void;

@@ -85,19 +85,19 @@ export type {
 export type { PodDisruptionBudget } from './generated/policy-v1.ts';
 export type { StorageClass, VolumeAttributesClass } from './generated/storage-v1.ts';
 
-/** An EndpointSlice as it is written: the list of endpoints is optional on input but never left out. */
+/** An EndpointSlice as written: the list of endpoints is optional on input but never omitted. */
 export interface EndpointSlice extends discovery.EndpointSlice {
   endpoints: discovery.Endpoint[];
 }
 
-/** What every object of the API has. */
+/** The common fields of every object of the API. */
 export interface KubeObject {
   readonly apiVersion?: string;
   readonly kind?: string;
   metadata?: ObjectMeta;
 }
 
-/** A kind of the API and where it is served. `T` is its objects' type. */
+/** A kind of the API and its path. `T` is its objects' type. */
 export interface Resource<T extends KubeObject = KubeObject> {
   readonly group: string;
   readonly version: string;
@@ -175,13 +175,13 @@ export function apiVersionOf(resource: Resource): string {
   return resource.group === '' ? resource.version : `${resource.group}/${resource.version}`;
 }
 
-/** "namespace/name", or "name" for an object without a namespace: the key of caches and queues. */
+/** Returns "namespace/name", or "name" for an object without a namespace: the key of caches and queues. */
 export function keyOf(object: KubeObject): string {
   const { namespace, name = '' } = object.metadata ?? {};
   return namespace ? `${namespace}/${name}` : name;
 }
 
-/** Undoes `keyOf`. */
+/** Splits a key of `keyOf` into namespace and name. */
 export function splitKey(key: string): { namespace: string; name: string } {
   const slash = key.indexOf('/');
   return slash < 0

@@ -5,7 +5,7 @@ export type Amounts = Readonly<Record<string, string>>;
 
 const NANO = 1_000_000_000n;
 
-/** Reads a quantity as billionths of a unit. What is not a quantity counts as 0: validation refuses it elsewhere. */
+/** Parses a quantity as billionths of a unit. An invalid quantity counts as 0: validation refuses it elsewhere. */
 export function nano(value: unknown): bigint {
   const match = /^([+-]?)([0-9]*)(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$/.exec(
     String(value ?? ''),
@@ -37,7 +37,7 @@ function scale(amount: bigint, power: number): bigint {
   return (amount + divisor - 1n) / divisor;
 }
 
-/** Writes billionths of a unit as a canonical quantity, in binary notation where one of `like` has it. */
+/** Formats billionths of a unit as a canonical quantity, in binary notation if one of `like` has it. */
 export function quantityText(amount: bigint, ...like: readonly (string | undefined)[]): string {
   const binary = like.find((text) => text !== undefined && text !== '0' && text !== '');
   if (binary?.endsWith('i') && amount % NANO === 0n && amount > 0n) {
@@ -54,7 +54,7 @@ export function quantityText(amount: bigint, ...like: readonly (string | undefin
   return amount < 0n ? `-${text}` : text;
 }
 
-/** The sum of both, resource by resource. */
+/** Returns the sum of both, resource by resource. */
 export function addAmounts(a: Amounts, b: Amounts): Amounts {
   const sum: Record<string, string> = { ...a };
   for (const [name, amount] of Object.entries(b)) {
@@ -63,7 +63,7 @@ export function addAmounts(a: Amounts, b: Amounts): Amounts {
   return sum;
 }
 
-/** `a` less `b`, resource by resource. */
+/** Returns `a` minus `b`, resource by resource. */
 export function subtractAmounts(a: Amounts, b: Amounts): Amounts {
   const rest: Record<string, string> = { ...a };
   for (const [name, amount] of Object.entries(b)) {
@@ -72,7 +72,7 @@ export function subtractAmounts(a: Amounts, b: Amounts): Amounts {
   return rest;
 }
 
-/** The larger of both, resource by resource. */
+/** Returns the larger of both, resource by resource. */
 export function maxAmounts(a: Amounts, b: Amounts): Amounts {
   const larger: Record<string, string> = { ...a };
   for (const [name, amount] of Object.entries(b)) {

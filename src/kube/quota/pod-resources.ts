@@ -1,7 +1,7 @@
 import { at, isObject, listAt } from '../json.ts';
 import { type Amounts, addAmounts, maxAmounts } from './amounts.ts';
 
-/** The amounts at a path ("resources", "limits"); none where there are none. */
+/** Returns the amounts at a path ("resources", "limits"); {} if absent. */
 export function amountsAt(object: unknown, ...path: string[]): Amounts {
   const value = at(object, ...path);
   if (!isObject(value)) return {};
@@ -9,8 +9,8 @@ export function amountsAt(object: unknown, ...path: string[]): Amounts {
 }
 
 /**
- * What a pod asks for, or may use, in all: its containers and sidecars together, or its init container at the peak
- * (k8s.io/component-helpers/resource PodRequests, PodLimits). Amounts of the whole pod take precedence.
+ * Returns the total requests or limits of a pod: its containers and sidecars together, or its init containers at the
+ * peak (k8s.io/component-helpers/resource PodRequests, PodLimits). Amounts of the whole pod take precedence.
  */
 export function podAmounts(pod: unknown, which: 'requests' | 'limits'): Amounts {
   const { spec } = pod as { spec?: unknown };
@@ -31,7 +31,7 @@ export function podAmounts(pod: unknown, which: 'requests' | 'limits'): Amounts 
   const all = { ...maxAmounts(addAmounts(running, sidecars), peak), ...whole };
   const overhead = amountsAt(spec, 'overhead');
   if (which === 'requests') return addAmounts(all, overhead);
-  // Overhead adds to limits that are set, and sets none.
+  // Overhead adds to limits that are set, but sets none.
   const limited = Object.entries(overhead).filter(([name]) => all[name] !== undefined);
   return addAmounts(all, Object.fromEntries(limited));
 }

@@ -3,7 +3,7 @@ import type { KubeObject } from '../types.ts';
 import type { Amounts } from './amounts.ts';
 import { amountsAt, podAmounts } from './pod-resources.ts';
 
-/** Kinds that a quota counts by their plain name, besides count/RESOURCE.GROUP for every kind. */
+/** Kinds that a quota counts by their plain name, in addition to count/RESOURCE.GROUP for every kind. */
 const COUNTED = new Set([
   'configmaps',
   'persistentvolumeclaims',
@@ -14,13 +14,16 @@ const COUNTED = new Set([
   'services',
 ]);
 
-/** Names by which a resource is counted: count/deployments.apps, count/pods and pods. */
+/** Returns the names under which a resource is counted: count/deployments.apps, count/pods and pods. */
 export function countNames(group: string, resource: string): string[] {
   const full = `count/${resource}${group === '' ? '' : `.${group}`}`;
   return group === '' && COUNTED.has(resource) ? [full, resource] : [full];
 }
 
-/** Everything one object uses of a quota, by the resource names of a quota (upstream's pkg/quota/v1/evaluator/core). */
+/**
+ * Returns the amounts of a quota that one object uses, by the resource names of a quota (upstream's
+ * pkg/quota/v1/evaluator/core).
+ */
 export function usageOf(group: string, resource: string, object: KubeObject): Amounts {
   const usage: Record<string, string> = {};
   for (const name of countNames(group, resource)) usage[name] = '1';
@@ -85,7 +88,7 @@ function claimUsage(claim: KubeObject): Amounts {
   return usage;
 }
 
-/** The scopes of a quota as requirements: a plain scope is one that must exist. */
+/** Returns the scopes of a quota as requirements: a plain scope is one that must exist. */
 export function scopesOf(quota: KubeObject): JsonObject[] {
   const plain = at(quota, 'spec', 'scopes');
   return [
@@ -96,7 +99,7 @@ export function scopesOf(quota: KubeObject): JsonObject[] {
   ];
 }
 
-/** Tells whether an object is of a scope. Only pods (and claims, by their class) are of any. */
+/** Reports whether an object is in a scope. Only pods (and claims, by their class) have scopes. */
 export function matchesScope(
   group: string,
   resource: string,
