@@ -3,24 +3,24 @@ import type { Informer } from '../kube/informer.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 
 /**
- * A kind as controllers use it: reads come from the informer's copy, writes go to the server and into the copy, so that
- * the next reconcile sees what the last one did. That replaces upstream's expectations.
+ * A kind as used by controllers: reads come from the informer's copy, writes go to the server and into the copy, so
+ * that the next reconcile sees them. This replaces upstream's expectations.
  */
 export interface Cache<T extends KubeObject> {
   readonly resource: Resource<T>;
   readonly informer: Informer<T>;
   get(namespace: string | undefined, name: string): T | undefined;
-  /** The objects of a namespace. */
+  /** Returns the objects of a namespace. */
   inNamespace(namespace: string): T[];
-  /** The objects that the object with this uid controls. */
+  /** Returns the objects that the object with this uid controls. */
   controlledBy(uid: string): T[];
   create(object: T): Promise<T>;
   update(object: T): Promise<T>;
   updateStatus(object: T): Promise<T>;
   patch(object: T, type: PatchType, patch: unknown, subresource?: string): Promise<T>;
-  /** Deletes this very object; resolves also when it is gone already. */
+  /** Deletes this object, not a successor of the same name; resolves also if it is already gone. */
   delete(object: T, options?: DeleteOptions): Promise<void>;
-  /** True from the moment on that the server took our deletion, before the watch tells. */
+  /** Reports whether the server has accepted our deletion, before the watch reports it. */
   isDeleting(object: T): boolean;
 }
 
@@ -73,7 +73,7 @@ export function createCache<T extends KubeObject>(
         await client.delete(resource, name, { ...scope(object), ...(uid ? { uid } : {}), ...options });
       } catch (error) {
         if (hasReason(error, 'Conflict')) {
-          // Of the uid, it means that this one is gone and another has its name; anything else is to be tried again.
+          // A conflict on the uid means that this object is gone and another has its name; other conflicts are retried.
           const live = await client.get(resource, name, object.metadata?.namespace, { signal });
           if (live.metadata?.uid === uid) throw error;
         } else if (!hasReason(error, 'NotFound')) throw error;

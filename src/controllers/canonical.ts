@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-/** JSON with sorted keys, without undefined and null: equal texts mean equal API values. */
+/** Serializes JSON with sorted keys, without undefined and null: equal texts mean equal API values. */
 export function canonical(value: unknown): string {
   return JSON.stringify(value, (_key, inner: unknown) => {
     if (inner === null) return undefined;
@@ -10,15 +10,15 @@ export function canonical(value: unknown): string {
   });
 }
 
-/** True when both are the same for the API: order of fields, null and absence make no difference. */
+/** Reports whether both are equal for the API: field order, null and absence make no difference. */
 export function same(a: unknown, b: unknown): boolean {
   return a === b || canonical(a ?? null) === canonical(b ?? null);
 }
 
-// As upstream's SafeEncodeString: no vowels, nothing that could be misread.
+// As upstream's SafeEncodeString: no vowels or ambiguous characters.
 const ALPHABET = 'bcdfghjklmnpqrstvwxz2456789';
 
-/** A short name for a value, for labels and names: ten letters that depend on nothing but the value. */
+/** Returns a short name for a value, for labels and names: ten letters that depend only on the value and `salt`. */
 export function hashOf(value: unknown, salt = 0): string {
   const digest = createHash('sha256')
     .update(`${salt}\n${canonical(value)}`)

@@ -4,7 +4,7 @@ import { type ParsedCertificateRequest, parseCertificateRequest } from '../lib/c
 import { messageOf } from '../lib/errors.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 
-/** certificates.k8s.io/v1 CertificateSigningRequest, as far as signing reads it. */
+/** The fields of certificates.k8s.io/v1 CertificateSigningRequest that signing reads. */
 export interface CertificateSigningRequest extends KubeObject {
   readonly spec: {
     /** PEM in base64. */
@@ -23,7 +23,7 @@ export interface CertificateSigningRequest extends KubeObject {
   };
 }
 
-/** Signs a request with the cluster's authority; the certificate, PEM. */
+/** Signs a request with the cluster's authority; returns the certificate, PEM. */
 export type CertificateSigner = (
   request: ParsedCertificateRequest,
   terms: {
@@ -47,7 +47,10 @@ const MAX_SECONDS = 365 * DAY_SECONDS;
 const NODES = 'system:nodes';
 const NODE_PREFIX = 'system:node:';
 
-/** What each signer demands of a request; null: it is fulfilled. Source: upstream's pkg/apis/certificates helpers. */
+/**
+ * Checks the requirements of each signer; returns null if they are met. Source: upstream's pkg/apis/certificates
+ * helpers.
+ */
 const DEMANDS: Readonly<
   Record<string, (request: ParsedCertificateRequest, usages: readonly string[]) => string | null>
 > = {
@@ -85,7 +88,7 @@ function usageProblem(
   return other ? `usage ${JSON.stringify(other)} is not allowed` : null;
 }
 
-/** What to do with a request: nothing, mark it as failed for a reason, or put a certificate into it. Pure but for `sign`. */
+/** Decides about a request: no action, failed for a reason, or a certificate. Pure except for `sign`. */
 export function signingAction(
   object: CertificateSigningRequest,
   sign: CertificateSigner,
@@ -116,7 +119,7 @@ export function signingAction(
   }
 }
 
-/** The reviews that allow a node's request for its client certificate to be approved without a person. */
+/** Returns the access reviews that permit automatic approval of a node's client certificate. */
 export function automaticApproval(
   object: CertificateSigningRequest,
 ): { readonly subresource: string; readonly message: string } | null {
@@ -141,7 +144,7 @@ export function automaticApproval(
   }
 }
 
-/** Approves nodes' requests that the roles allow, and signs approved requests of Kubernetes' own signers. */
+/** Approves nodes' requests that the roles permit, and signs approved requests of Kubernetes' own signers. */
 export function startCertificateSigning(context: ControllerContext, sign: CertificateSigner): void {
   const { client, clock } = context;
   const informer = startInformer({ ...context, resource: REQUESTS });

@@ -3,7 +3,7 @@ import { selects } from '../kube/selector.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 
-/** rbac.authorization.k8s.io/v1 ClusterRole, as far as aggregation reads it. */
+/** The fields of rbac.authorization.k8s.io/v1 ClusterRole that aggregation reads. */
 export interface AggregatedRole extends KubeObject {
   readonly rules?: readonly object[];
   readonly aggregationRule?: {
@@ -19,7 +19,7 @@ const CLUSTER_ROLES: Resource<AggregatedRole> = {
   namespaced: false,
 };
 
-/** The rules that a role takes over from the roles that its selectors match; null: it has them already. Pure. */
+/** Returns the aggregated rules of the roles that a role's selectors match; null if it already has them. Pure. */
 export function aggregatedRules(
   role: AggregatedRole,
   roles: readonly AggregatedRole[],
@@ -49,7 +49,7 @@ export function startClusterRoleAggregation(context: ControllerContext): void {
     if (rules) await context.client.update(CLUSTER_ROLES, { ...role, rules });
   });
   const changed = () => {
-    // A part of the roles would aggregate to a part of the rules.
+    // With only some of the roles known, rules would be missing.
     if (!informer.hasSynced) return;
     for (const { metadata, aggregationRule } of informer.list())
       if (aggregationRule) queue.add(metadata?.name ?? '');

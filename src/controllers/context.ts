@@ -39,23 +39,23 @@ import type { CertificateSigner } from './certificate-signing.ts';
 import type { LocalVolumes } from './storage/provisioning.ts';
 
 export interface ControllerOptions {
-  /** The pods' networks, primary family first: nodes get their podCIDRs from them. Empty: nodes bring their own. */
+  /** The pods' networks, primary family first, from which nodes get their podCIDRs. Empty: nodes set their own. */
   readonly clusterCidrs: readonly string[];
-  /** Prefix lengths of the nodes' parts: /24 and /64 unless told otherwise. */
+  /** Prefix lengths of the nodes' subnets. Default: /24 and /64. */
   readonly nodeMaskSizes?: { readonly ipv4?: number; readonly ipv6?: number };
-  /** PEM of the API server's authority, put into each namespace as kube-root-ca.crt. */
+  /** PEM of the API server's authority, published in each namespace as kube-root-ca.crt. */
   readonly caBundle?: string;
-  /** Signs requests for certificates with the cluster's authority. Absent: another controller's matter. */
+  /** Signs requests for certificates with the cluster's authority. Absent: another controller signs them. */
   readonly certificateSigner?: CertificateSigner;
-  /** How long a node without a Lease, or with one that is not renewed, counts as alive. Default: the lease's duration. */
+  /** How long a node without a renewed Lease counts as alive. Default: the lease's duration. */
   readonly nodeGraceSeconds?: number;
-  /** Where the local-path provisioner keeps volumes. Absent: claims of its class stay Pending. */
+  /** Directory of the local-path provisioner's volumes. Absent: claims of its class remain Pending. */
   readonly localVolumes?: LocalVolumes;
-  /** Where Services of type LoadBalancer get their addresses from. Absent: they are somebody else's matter. */
+  /** Pools of the addresses of Services of type LoadBalancer. Absent: this process does not assign them. */
   readonly loadBalancerPools?: readonly LoadBalancerPool[];
 }
 
-/** Every kind that controllers follow. */
+/** The kinds that controllers follow. */
 export interface Caches {
   readonly namespaces: Cache<Namespace>;
   readonly nodes: Cache<Node>;
@@ -85,7 +85,7 @@ export interface Caches {
   readonly leases: Cache<Lease>;
 }
 
-/** What a controller works with. */
+/** The dependencies of a controller. */
 export interface ControllerContext {
   readonly client: Client;
   readonly caches: Caches;
@@ -100,7 +100,10 @@ export function recorderFor(context: ControllerContext, component: string): Even
   return createEventRecorder({ ...context, component });
 }
 
-/** A controller's queue: conflicts and losses are retried quietly, everything else is logged. */
+/**
+ * Creates a controller's queue: conflicts and missing objects are retried without a log message, other errors are
+ * logged.
+ */
 export function controllerQueue(
   context: ControllerContext,
   name: string,
@@ -115,7 +118,7 @@ export function controllerQueue(
     random: context.random,
     signal: context.signal,
     onError(key, error, attempt) {
-      // Somebody else wrote first, or took the object away: the watch brings what they wrote.
+      // Another client changed or deleted the object first: the watch delivers the change.
       const expected = hasReason(error, 'Conflict', 'NotFound', 'AlreadyExists') || isEnding(error);
       if (expected && attempt <= 5) logger.debug({ key, attempt }, messageOf(error));
       else logger.warn({ key, attempt }, `${name}: ${messageOf(error)}`);
@@ -123,14 +126,14 @@ export function controllerQueue(
   });
 }
 
-/** True for the refusal to create something in a namespace that is being deleted: what asked for it goes, too. */
+/** Reports whether an error refuses a creation in a namespace that is being deleted: the owner will be deleted too. */
 export function isEnding(error: unknown): boolean {
   return (
     hasReason(error, 'Forbidden') && error.causes.some(({ reason }) => reason === 'NamespaceTerminating')
   );
 }
 
-/** Runs the writes at once; throws the first failure after all have ended, so that none is left running unseen. */
+/** Runs the writes concurrently; throws the first failure after all have ended, so that none continues unobserved. */
 export async function all(writes: Iterable<Promise<unknown>>): Promise<void> {
   const results = await Promise.allSettled(writes);
   for (const result of results) if (result.status === 'rejected') throw result.reason;

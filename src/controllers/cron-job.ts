@@ -8,9 +8,9 @@ import { all, type ControllerContext, controllerQueue, recorderFor } from './con
 import { controllerOf, controllerReference } from './ownership.ts';
 import { timeOf } from './pods.ts';
 
-/** The moment that a Job stands for; the format is upstream's (KEP-3140). */
+/** The scheduled time of a Job; the format is upstream's (KEP-3140). */
 const SCHEDULED_AT = 'batch.kubernetes.io/cronjob-scheduled-timestamp';
-/** More missed times than that are worth a warning. */
+/** More missed times than this cause a warning. */
 const MAX_MISSED = 100;
 
 export interface CronJobView {
@@ -32,14 +32,14 @@ export interface CronJobPlan {
   readonly replace: readonly Job[];
   /** Finished Jobs beyond the history limits. */
   readonly outdated: readonly Job[];
-  /** The status after the Jobs are created and deleted. */
+  /** The status after Jobs are created and deleted. */
   readonly status: NonNullable<CronJob['status']>;
   readonly events: readonly CronJobEvent[];
-  /** Milliseconds until the next time of the schedule. */
+  /** Milliseconds until the next scheduled time. */
   readonly checkAgainIn: number | null;
 }
 
-/** What a CronJob needs done (upstream's cronjob controller, version 2). Pure. */
+/** Computes the next step of a CronJob (upstream's cronjob controller, version 2). Pure. */
 export function reconcileCronJob(view: CronJobView): CronJobPlan {
   const { cronJob, jobs, now } = view;
   const events: CronJobEvent[] = [];
@@ -115,7 +115,7 @@ function endOfJob(job: Job) {
   );
 }
 
-/** The status by the Jobs as they are: those that ended or are gone are no longer active. */
+/** Returns the status that follows from the Jobs: those that ended or are gone are no longer active. */
 function observedStatus(
   { cronJob, jobs }: CronJobView,
   events: CronJobEvent[],
@@ -147,7 +147,9 @@ function observedStatus(
   };
 }
 
-/** The latest time of the schedule that has come since the last one, and how many were missed with it. */
+/**
+ * Returns the latest scheduled time that has passed since the last one, and the number of missed times including it.
+ */
 function dueTime(
   cronJob: CronJob,
   schedule: CronSchedule,
@@ -160,7 +162,7 @@ function dueTime(
   if (first === null || first > now) return null;
   const second = schedule.next(first);
   if (second === null || second > now) return { time: first, missed: 1 };
-  // A long pause is not walked through step by step: the steps before the last day are estimated.
+  // A long pause is not iterated completely: the times before the last day are estimated.
   const estimate = Math.floor((now - first) / (second - first));
   let [time, missed] = [first, 1];
   const from = Math.max(first, now - 86_400_000 - 32 * (second - first));
@@ -199,7 +201,7 @@ function outdatedJobs(cronJob: CronJob, jobs: readonly Job[]): Job[] {
   return [...surplus('Complete', successfulJobsHistoryLimit), ...surplus('Failed', failedJobsHistoryLimit)];
 }
 
-/** Starts the Jobs of CronJobs at their times. */
+/** Starts the Jobs of CronJobs at their scheduled times. */
 export function startCronJobs(context: ControllerContext): void {
   const { caches, clock } = context;
   const { cronJobs, jobs } = caches;
@@ -249,7 +251,7 @@ export function startCronJobs(context: ControllerContext): void {
       say('Normal', 'SuccessfulCreate', `Created job ${created.metadata?.name}`);
       return created;
     } catch (error) {
-      // Ours already: the status was not written the last time.
+      // Created by a previous reconcile whose status write failed.
       if (hasReason(error, 'AlreadyExists')) {
         const { name = '', namespace } = job.metadata ?? {};
         const existing = await context.client.get(RESOURCES.jobs, name, namespace);

@@ -22,7 +22,7 @@ import { availableIn, byDeletionRank, isFinished, isReady, podFrom } from './pod
 import { REVISION_LABEL, revisionHistory } from './revision-history.ts';
 import { nodeTaints, untolerated } from './taints.ts';
 
-/** What every pod of a DaemonSet puts up with (upstream's AddOrUpdateDaemonPodTolerations). */
+/** Tolerations of every pod of a DaemonSet (upstream's AddOrUpdateDaemonPodTolerations). */
 const TOLERATIONS: readonly Toleration[] = [
   { key: 'node.kubernetes.io/not-ready', operator: 'Exists', effect: 'NoExecute' },
   { key: 'node.kubernetes.io/unreachable', operator: 'Exists', effect: 'NoExecute' },
@@ -35,12 +35,12 @@ const TOLERATIONS: readonly Toleration[] = [
 export interface DaemonSetView {
   readonly set: DaemonSet;
   readonly nodes: readonly Node[];
-  /** Pods that it controls or selects, also those that are going. */
+  /** Pods that it controls or selects, including those being deleted. */
   readonly pods: readonly Pod[];
-  /** The label value of pods by the current template. */
+  /** The hash label of pods with the current template. */
   readonly hash: string;
   readonly now: number;
-  /** Milliseconds until a failed pod may be replaced. Absent: at once. */
+  /** Milliseconds until a failed pod may be replaced. Absent: immediately. */
   readonly pauseOf?: (pod: Pod) => number;
 }
 
@@ -54,7 +54,7 @@ export interface DaemonSetPlan {
   readonly checkAgainIn: number | null;
 }
 
-/** What a DaemonSet needs done. Pure. */
+/** Computes the next step of a DaemonSet. Pure. */
 export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
   const { set, hash, now } = view;
   const { owned, adopt, release: toRelease } = claim(set, set.spec?.selector, view.pods);
@@ -84,7 +84,7 @@ export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
       byNode.delete(name);
       continue;
     }
-    // A failed pod makes room for a new one; the one after the deletion comes with the next look.
+    // A failed pod is deleted; the next reconcile creates its replacement.
     const finished = here.filter(isFinished);
     for (const pod of finished) {
       const pause = view.pauseOf?.(pod) ?? 0;
@@ -96,12 +96,12 @@ export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
       (pod) => pod.metadata?.deletionTimestamp !== undefined && !isFinished(pod),
     );
     byNode.delete(name);
-    // As upstream: the next one after the last has gone, so that ports of the host are free.
+    // As upstream: the next pod is created after the previous one is gone, so that host ports are free.
     if (run && alive.length === 0 && !going && !here.some(isFinished))
       create.push(daemonPod(set, hash, name));
     kept.set(name, alive);
   }
-  // Pods of nodes that are gone.
+  // Pods of deleted nodes.
   for (const left of byNode.values())
     remove.push(...left.filter((pod) => pod.metadata?.deletionTimestamp === undefined));
   const rolled = rollingUpdate(view, kept, desired, create, remove);
@@ -134,7 +134,9 @@ export function reconcileDaemonSet(view: DaemonSetView): DaemonSetPlan {
   };
 }
 
-/** Replaces pods of older templates, as many at once as maxUnavailable and maxSurge allow; surplus pods go, too. */
+/**
+ * Replaces pods of older templates, as many at a time as maxUnavailable and maxSurge allow; also removes surplus pods.
+ */
 function rollingUpdate(
   { set, hash, now }: DaemonSetView,
   kept: ReadonlyMap<string, readonly Pod[]>,
@@ -159,7 +161,7 @@ function rollingUpdate(
   for (const [node, here] of kept) {
     const fresh = here.filter(isNew);
     const old = here.filter((pod) => !isNew(pod));
-    // One is enough: of several of a template the least valuable go.
+    // Of several pods of one template, the least valuable are removed.
     if (fresh.length > 1) result.remove.push(...byDeletionRank(fresh).slice(0, -1));
     if (old.length > 1) result.remove.push(...byDeletionRank(old).slice(0, -1));
     const last = byDeletionRank(old).at(-1);
@@ -181,7 +183,7 @@ function rollingUpdate(
   return result;
 }
 
-/** Whether the pod should run on a node, and whether one that is there may stay. */
+/** Reports whether the pod should run on a node, and whether an existing one may stay. */
 function belongsOn(pod: Pod, node: Node): { run: boolean; stay: boolean } {
   if (node.metadata?.deletionTimestamp !== undefined) return { run: false, stay: false };
   if (!matchesNode(pod, node)) return { run: false, stay: false };
@@ -193,7 +195,7 @@ function belongsOn(pod: Pod, node: Node): { run: boolean; stay: boolean } {
   };
 }
 
-/** The pod of a set for a node: pinned by node affinity, so that the scheduler places it as any other. */
+/** Builds the pod of a set for a node: pinned by node affinity, so that the scheduler places it like any other pod. */
 function daemonPod(set: DaemonSet, hash: string, node: string | null): Pod {
   const pod = podFrom(set.spec?.template, set, controllerReference(set, RESOURCES.daemonSets), {
     labels: { [REVISION_LABEL]: hash },
@@ -224,7 +226,7 @@ function daemonPod(set: DaemonSet, hash: string, node: string | null): Pod {
   };
 }
 
-/** The node that a pod is on, or pinned to. */
+/** Returns the node to which a pod is bound or pinned. */
 function nodeOf(pod: Pod): string {
   if (pod.spec?.nodeName) return pod.spec.nodeName;
   const required = pod.spec?.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
@@ -232,7 +234,7 @@ function nodeOf(pod: Pod): string {
   return field?.values?.[0] ?? '';
 }
 
-/** Keeps one pod of each DaemonSet on each node that it fits. */
+/** Keeps one pod of each DaemonSet on each node that it matches. */
 export function startDaemonSets(context: ControllerContext): void {
   const { caches, clock } = context;
   const { daemonSets, pods, nodes, controllerRevisions } = caches;

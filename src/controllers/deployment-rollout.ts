@@ -10,7 +10,7 @@ export function replicasOf(set: ReplicaSet): number {
   return set.spec?.replicas ?? 1;
 }
 
-/** The revision of a ReplicaSet: a 64-bit number, as upstream's; 0 for none. */
+/** Returns the revision of a ReplicaSet: a 64-bit number, as upstream's; 0 if absent. */
 export function revisionOf({ metadata }: Deployment | ReplicaSet): bigint {
   const text = metadata?.annotations?.[REVISION] ?? '';
   return /^[0-9]{1,19}$/.test(text) ? BigInt(text) : 0n;
@@ -21,7 +21,7 @@ export function compareRevisions(a: ReplicaSet, b: ReplicaSet): number {
   return left < right ? -1 : left > right ? 1 : 0;
 }
 
-/** "25%" of `total`, rounded as asked, or the number itself. */
+/** Converts "25%" of `total`, rounded as requested, or returns the number itself. */
 export function resolvePercent(value: string | number | undefined, total: number, roundUp: boolean): number {
   if (typeof value === 'number') return value;
   const percent = /^([0-9]+)%$/.exec(value ?? '')?.[1];
@@ -30,14 +30,14 @@ export function resolvePercent(value: string | number | undefined, total: number
   return roundUp ? Math.ceil(exact) : Math.floor(exact);
 }
 
-/** How many pods a rolling update may have above, and lack below, the wanted number. */
+/** Returns how many pods a rolling update may have above and below the wanted number. */
 export function rollingLimits(deployment: Deployment): { maxSurge: number; maxUnavailable: number } {
   const replicas = deployment.spec?.replicas ?? 1;
   if (deployment.spec?.strategy?.type === 'Recreate') return { maxSurge: 0, maxUnavailable: replicas };
   const rolling = deployment.spec?.strategy?.rollingUpdate;
   const maxSurge = resolvePercent(rolling?.maxSurge ?? '25%', replicas, true);
   const maxUnavailable = resolvePercent(rolling?.maxUnavailable ?? '25%', replicas, false);
-  // Both zero would never move: one pod may be missing (upstream's ResolveFenceposts).
+  // With both zero, a rollout could not proceed: one pod may be missing (upstream's ResolveFenceposts).
   return {
     maxSurge,
     maxUnavailable: maxSurge === 0 && maxUnavailable === 0 ? 1 : Math.min(maxUnavailable, replicas),
@@ -47,7 +47,7 @@ export function rollingLimits(deployment: Deployment): { maxSurge: number; maxUn
 /** Changes of ReplicaSets' sizes. */
 export type Sizes = Map<ReplicaSet, number>;
 
-/** The next step of a rolling update: the new ReplicaSet grows first, then the old ones shrink. */
+/** Computes the next step of a rolling update: the new ReplicaSet grows first, then the old ones shrink. */
 export function rollingStep(deployment: Deployment, fresh: ReplicaSet, old: readonly ReplicaSet[]): Sizes {
   const sizes: Sizes = new Map();
   const wanted = deployment.spec?.replicas ?? 1;
@@ -73,7 +73,7 @@ export function rollingStep(deployment: Deployment, fresh: ReplicaSet, old: read
   if (removable <= 0) return sizes;
   const oldestFirst = [...old].sort(byAge);
   const left = new Map(oldestFirst.map((set) => [set, replicasOf(set)]));
-  // Pods of old ReplicaSets that are not available go first: they serve no client.
+  // Unavailable pods of old ReplicaSets are removed first: they serve no client.
   for (const set of oldestFirst) {
     if (removable <= 0) break;
     const unhealthy = replicasOf(set) - (set.status?.availableReplicas ?? 0);
@@ -93,7 +93,7 @@ export function rollingStep(deployment: Deployment, fresh: ReplicaSet, old: read
   return sizes;
 }
 
-/** Recreate: nothing new before the last old pod is gone. `oldPods`: pods of old ReplicaSets that still run. */
+/** Recreate: no new pods before the last old pod is gone. `oldPods`: pods of old ReplicaSets that still run. */
 export function recreateStep(
   deployment: Deployment,
   fresh: ReplicaSet | null,
@@ -109,8 +109,8 @@ export function recreateStep(
 }
 
 /**
- * A new number of replicas in the middle of a rollout, or while paused: each ReplicaSet gets its share, the rounding
- * remainder goes to the largest (upstream's proportional scaling).
+ * Scales in the middle of a rollout, or while paused: each ReplicaSet gets its share, the largest one the rounding
+ * remainder (upstream's proportional scaling).
  */
 export function proportionalStep(
   deployment: Deployment,
@@ -125,7 +125,7 @@ export function proportionalStep(
     if (replicasOf(only) !== wanted) sizes.set(only, wanted);
     return sizes;
   }
-  // The new one is complete: the rest is the rolling update's.
+  // The new ReplicaSet is complete: the rolling update does the rest.
   if (active.length === 0) return sizes;
   if (fresh && replicasOf(fresh) === wanted && (fresh.status?.availableReplicas ?? 0) === wanted) {
     for (const set of old) if (replicasOf(set) > 0) sizes.set(set, 0);
@@ -151,7 +151,7 @@ export function proportionalStep(
   return sizes;
 }
 
-/** Old ReplicaSets beyond the history that is kept, oldest first. */
+/** Returns old ReplicaSets beyond the history limit, oldest first. */
 export function outdated(deployment: Deployment, old: readonly ReplicaSet[]): ReplicaSet[] {
   const idle = old.filter(
     (set) =>

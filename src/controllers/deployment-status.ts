@@ -9,12 +9,12 @@ export interface StatusView {
   readonly deployment: Deployment;
   readonly fresh: ReplicaSet | null;
   readonly old: readonly ReplicaSet[];
-  /** What this reconcile did: it explains progress. */
+  /** The changes of this reconcile, which explain progress. */
   readonly createdSet: string | null;
   readonly now: number;
 }
 
-/** The status as `kubectl rollout status` reads it, and when to look again for the progress deadline. */
+/** Computes the status that `kubectl rollout status` reads, and the time of the next check of the progress deadline. */
 export function deploymentStatus(view: StatusView): { status: Status; checkAgainIn: number | null } {
   const { deployment, fresh, old, now } = view;
   const sets = fresh ? [fresh, ...old] : [...old];
@@ -68,7 +68,7 @@ export function deploymentStatus(view: StatusView): { status: Status; checkAgain
 
 type Put = (type: string, status: string, reason: string, message: string, progress?: boolean) => void;
 
-/** The Progressing condition; the result is when its deadline runs out. */
+/** Sets the Progressing condition; returns the end of its deadline. */
 function putProgress(view: StatusView, counts: Status, put: Put, conditions: DeploymentCondition[]) {
   const { deployment, fresh, now } = view;
   const before = deployment.status?.conditions?.find(({ type }) => type === 'Progressing');
@@ -106,7 +106,7 @@ function putProgress(view: StatusView, counts: Status, put: Put, conditions: Dep
     put('Progressing', 'True', reason, `Created new replica set "${view.createdSet}"`, true);
     return deadline * 1000;
   }
-  // A complete rollout that loses pods later does not become one again: its condition stays.
+  // A complete rollout that later loses pods keeps its condition.
   if (before?.reason === 'NewReplicaSetAvailable' && !changedTemplate(view)) {
     conditions.push(before);
     return null;
@@ -128,7 +128,7 @@ function putProgress(view: StatusView, counts: Status, put: Put, conditions: Dep
   return left > 0 ? left + 1000 : null;
 }
 
-/** True when old pods are still being replaced, that is: a rollout is under way. */
+/** Reports whether old pods are still being replaced: a rollout is in progress. */
 function changedTemplate({ deployment, fresh, old }: StatusView): boolean {
   return (
     old.some((set) => replicasOf(set) > 0) ||

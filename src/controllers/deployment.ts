@@ -33,9 +33,9 @@ const HASH_LABEL = 'pod-template-hash';
 
 export interface DeploymentView {
   readonly deployment: Deployment;
-  /** ReplicaSets of the namespace that it controls or that its selector selects. */
+  /** ReplicaSets of the namespace that it controls or that its selector matches. */
   readonly sets: readonly ReplicaSet[];
-  /** Pods of its ReplicaSets that are neither finished nor gone, by the ReplicaSet's uid. */
+  /** Number of pods of its ReplicaSets that are neither finished nor gone, by the ReplicaSet's uid. */
   readonly runningPods: ReadonlyMap<string, number>;
 }
 
@@ -51,13 +51,13 @@ export interface DeploymentPlan {
     readonly to: number;
   }[];
   readonly delete: readonly ReplicaSet[];
-  /** The revision to note at the Deployment, or null. */
+  /** The revision to record in the Deployment, or null. */
   readonly revision: string | null;
   readonly fresh: ReplicaSet | null;
   readonly old: readonly ReplicaSet[];
 }
 
-/** What a Deployment needs done with its ReplicaSets. Pure. */
+/** Computes the next step of a Deployment and its ReplicaSets. Pure. */
 export function reconcileDeployment(view: DeploymentView): DeploymentPlan {
   const { deployment } = view;
   const { owned, adopt, release: toRelease } = claim(deployment, deployment.spec?.selector, view.sets);
@@ -73,7 +73,7 @@ export function reconcileDeployment(view: DeploymentView): DeploymentPlan {
     fresh,
     old,
   };
-  // A ReplicaSet to adopt may be the new one: not before the server agreed does anything else happen.
+  // A ReplicaSet to adopt may be the new one: everything else waits until the server confirms the adoption.
   if (deployment.metadata?.deletionTimestamp !== undefined || adopt.length > 0) return nothing;
 
   const newest = old.map(revisionOf).reduce((max, one) => (max < one ? one : max), 0n);
@@ -111,14 +111,14 @@ function sizesOf(
     return replicasOf(set) > 0 && desired !== undefined && Number(desired) !== wanted;
   });
   if (deployment.spec?.paused || scaled) {
-    // The rollout continues after the new number has been recorded in the ReplicaSets.
+    // The rollout continues after the new number is recorded in the ReplicaSets.
     return { sizes: proportionalStep(deployment, fresh, old), mayCreate: false };
   }
   if (deployment.spec?.strategy?.type === 'Recreate') return recreateStep(deployment, fresh, old, oldPods);
   return { sizes: fresh ? rollingStep(deployment, fresh, old) : new Map(), mayCreate: true };
 }
 
-/** The ReplicaSet with the Deployment's template; of several the oldest. */
+/** Returns the ReplicaSet with the Deployment's template; the oldest of several. */
 function newSetOf(deployment: Deployment, sets: readonly ReplicaSet[]): ReplicaSet | null {
   const wanted = canonical(withoutHash(deployment.spec?.template));
   const found = sets.filter((set) => canonical(withoutHash(set.spec?.template)) === wanted);
@@ -131,7 +131,7 @@ function withoutHash(template: PodTemplateSpec | undefined) {
   return { metadata: { ...template?.metadata, labels, creationTimestamp: undefined }, spec: template?.spec };
 }
 
-/** The Deployment's own annotations that its ReplicaSets carry too (change-cause for `rollout history`). */
+/** Returns the Deployment's annotations that its ReplicaSets also have (change-cause for `rollout history`). */
 function copiedAnnotations(deployment: Deployment): Record<string, string> {
   const skipped = [
     'kubectl.kubernetes.io/last-applied-configuration',
@@ -188,7 +188,7 @@ function newReplicaSet(deployment: Deployment, old: readonly ReplicaSet[], revis
 
 function patchOf(deployment: Deployment, set: ReplicaSet, revision: bigint | null, replicas: number) {
   const before = set.metadata?.annotations ?? {};
-  // Annotations of old ReplicaSets stay as they are: `rollout history` reads their change-cause.
+  // Annotations of old ReplicaSets are preserved: `rollout history` reads their change-cause.
   const active = replicas > 0 || replicasOf(set) > 0 || revision !== null;
   const wanted: Record<string, string> = {
     ...(revision === null ? {} : copiedAnnotations(deployment)),
@@ -283,7 +283,7 @@ export function startDeployments(context: ControllerContext): void {
         }
         throw error;
       }
-      // Ours, seen late; or another one of the same name: the next name differs.
+      // Our own ReplicaSet, not yet in the cache, or another of the same name: the next name differs.
       const { name = '', namespace } = set.metadata ?? {};
       const existing = await context.client.get(RESOURCES.replicaSets, name, namespace);
       replicaSets.informer.record(existing);

@@ -16,8 +16,8 @@ export interface ServedKind extends Resource<KubeObject> {
 }
 
 /**
- * Every kind that the server serves, in its preferred version. `unavailable`: what a group whose own API server does not
- * answer (503) does to the call; any other failure fails it.
+ * Returns every kind that the server serves, in its preferred version. `unavailable`: whether a group whose own API
+ * server does not answer (503) is skipped or fails the call; any other failure fails it.
  */
 export async function servedKinds(
   client: Client,
@@ -46,7 +46,7 @@ export async function servedKinds(
       return (
         (list.resources ?? [])
           .filter(({ name }) => !name.includes('/'))
-          // The same objects as the core group's.
+          // The same objects as those of the core group.
           .filter(({ name }) => !(group === 'events.k8s.io' && name === 'events'))
           .map(({ name, kind, namespaced, verbs = [] }) => ({
             group,

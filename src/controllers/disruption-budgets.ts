@@ -8,8 +8,8 @@ import { controllerOf } from './ownership.ts';
 import { isFinished } from './pods.ts';
 
 /**
- * Writes into the status of PodDisruptionBudgets how they stand, for people. Evictions do not rest on it: the API server
- * reckons at that moment.
+ * Writes the state of PodDisruptionBudgets to their status, for users. Evictions do not depend on it: the API server
+ * computes the state at that moment.
  */
 export function startDisruptionBudgets(context: ControllerContext): void {
   const { disruptionBudgets, pods, replicaSets, deployments, statefulSets, replicationControllers } =
@@ -73,7 +73,7 @@ export function startDisruptionBudgets(context: ControllerContext): void {
   }
 }
 
-/** Whether the budget allows a disruption now, as a condition that people and `kubectl wait` read. */
+/** Builds the condition that shows whether the budget allows a disruption now, for users and `kubectl wait`. */
 function allowedCondition(budget: PodDisruptionBudget, allowed: number, now: number) {
   const status = allowed > 0 ? 'True' : 'False';
   const before = budget.status?.conditions?.find(({ type }) => type === 'DisruptionAllowed');

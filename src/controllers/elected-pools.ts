@@ -12,8 +12,8 @@ export const POOLS_LEASE = 'load-balancer-pools';
 const DURATION_SECONDS = 15;
 
 /**
- * Gives Services of type LoadBalancer addresses where no control plane of ours does: of all that call this, with one
- * `identity` each, the holder of a Lease works. All must have the same pools. Resolves after the signal aborts.
+ * Assigns addresses to Services of type LoadBalancer if no control plane of ours does: of all callers, each with its
+ * own `identity`, only the holder of a Lease is active. All must have the same pools. Resolves after the signal aborts.
  */
 export async function electPools(
   context: Omit<AddressContext, 'caches'>,

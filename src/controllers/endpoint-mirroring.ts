@@ -21,10 +21,10 @@ import { packSlices, type SliceGroup, type SliceWrites } from './slice-packing.t
 const MIRRORER = 'endpointslicemirroring-controller.k8s.io';
 const SKIP = 'endpointslice.kubernetes.io/skip-mirror';
 const LEADER = 'control-plane.alpha.kubernetes.io/leader';
-/** Upstream mirrors that many addresses of a subset. */
+/** Upstream mirrors this many addresses of a subset. */
 const MAX_PER_SUBSET = 1000;
 
-/** True for Endpoints that somebody wrote by hand and that want to be mirrored. */
+/** Reports whether Endpoints were created manually and must be mirrored. */
 export function isMirrored(
   endpoints: Endpoints | undefined,
   service: Service | undefined,
@@ -39,7 +39,10 @@ export function isMirrored(
   );
 }
 
-/** The writes that bring the mirrored slices of hand-made Endpoints up to date; null Endpoints: none should be. Pure. */
+/**
+ * Computes the writes that update the mirrored slices of manual Endpoints; null Endpoints: all slices are removed.
+ * Pure.
+ */
 export function reconcileMirror(endpoints: Endpoints | null, slices: readonly EndpointSlice[]): SliceWrites {
   if (!endpoints) return { create: [], update: [], delete: [...slices] };
   const groups = new Map<
@@ -62,7 +65,7 @@ export function reconcileMirror(endpoints: Endpoints | null, slices: readonly En
       if (!family || room-- <= 0) return;
       const addressType = family === 'ipv6' ? 'IPv6' : 'IPv4';
       const key = `${addressType} ${canonical(ports)}`;
-      // Twice in the same ports: the first, which is the ready one, counts.
+      // An address that occurs twice with the same ports: the first one, which is ready, counts.
       if (taken.has(`${key} ${address.ip}`)) return;
       taken.add(`${key} ${address.ip}`);
       const group = groups.get(key) ?? { addressType, ports, endpoints: [] };
@@ -87,7 +90,7 @@ export function reconcileMirror(endpoints: Endpoints | null, slices: readonly En
   });
 }
 
-/** Mirrors hand-made Endpoints into slices: proxies and DNS read slices alone. */
+/** Mirrors manually created Endpoints into slices: proxies and DNS read only slices. */
 export function startEndpointMirroring(context: ControllerContext): void {
   const { services, endpoints, endpointSlices } = context.caches;
   const INDEX = 'mirror of';

@@ -25,17 +25,17 @@ const CONTROLLER = 'endpointslice-controller.k8s.io';
 
 export interface EndpointSliceView {
   readonly service: Service;
-  /** Pods that its selector selects. */
+  /** Pods that its selector matches. */
   readonly pods: readonly Pod[];
   /** Slices of this Service that this controller manages. */
   readonly slices: readonly EndpointSlice[];
   readonly nodeOf: (name: string) => Node | undefined;
   readonly shares: ReadonlyMap<string, number> | null;
-  /** When what led to this reconcile happened; null when unknown. */
+  /** Time of the change that triggered this reconcile; null if unknown. */
   readonly triggeredAt: string | null;
 }
 
-/** The writes that bring a Service's slices up to date. Pure. */
+/** Computes the writes that update a Service's slices. Pure. */
 export function reconcileEndpointSlices(view: EndpointSliceView): SliceWrites {
   const { service } = view;
   const groups = withHints(service, serviceGroups(service, view.pods, view.nodeOf), view.shares);
@@ -59,13 +59,13 @@ function sliceMetadata(service: Service, triggeredAt: string | null): SliceMetad
   };
 }
 
-/** Keeps the EndpointSlices of Services with selectors. */
+/** Maintains the EndpointSlices of Services with selectors. */
 export function startEndpointSlices(context: ControllerContext): void {
   const { services, pods, nodes, endpointSlices } = context.caches;
   endpointSlices.informer.addIndex(SERVICE_NAME, (slice) => [
     `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME] ?? ''}`,
   ]);
-  /** Ready transitions that the slices of a Service show already, by pod. */
+  /** Ready transitions that the slices of a Service already show, by pod. */
   const shown = new Map<string, Map<string, number>>();
 
   const queue = controllerQueue(context, 'endpointslice', async (key) => {
@@ -76,10 +76,10 @@ export function startEndpointSlices(context: ControllerContext): void {
       .filter(
         (slice) => slice.metadata?.labels?.[MANAGED_BY] === CONTROLLER && !endpointSlices.isDeleting(slice),
       );
-    // Those of a deleted Service are the garbage collector's.
+    // The garbage collector deletes the slices of a deleted Service.
     if (!service) return void shown.delete(key);
     if (service.metadata?.deletionTimestamp !== undefined) return;
-    // Upstream leaves the slices of a Service that lost its selector to the program that writes them now.
+    // When a Service loses its selector, upstream leaves its slices to the program that writes them from then on.
     if (!hasSelector(service)) {
       if (service.spec?.type === 'ExternalName')
         await all(slices.map((slice) => endpointSlices.delete(slice)));
@@ -108,7 +108,7 @@ export function startEndpointSlices(context: ControllerContext): void {
 
   queueServicesOfPods(services, pods, queue);
   endpointSlices.informer.handle({
-    // Somebody else's hand in our slices: put right.
+    // Another client changed our slices: they are restored.
     onUpdate: (slice) => ownSliceChanged(slice),
     onDelete: (slice) => ownSliceChanged(slice),
   });
@@ -132,7 +132,9 @@ function readyTime(pod: Pod): number {
   return timeOf(conditionOf(pod, 'Ready')?.lastTransitionTime);
 }
 
-/** The earliest change that the slices do not show yet: programming latency is measured from it. */
+/**
+ * Returns the time of the earliest change that the slices do not show yet, from which programming latency is measured.
+ */
 export function triggerTime(
   service: Service,
   times: ReadonlyMap<string, number>,

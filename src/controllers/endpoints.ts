@@ -19,10 +19,12 @@ import { addressTypesOf, isHeadless, serviceGroups } from './service-endpoints.t
 export const ENDPOINTS_MANAGED_BY = 'endpoints.kubernetes.io/managed-by';
 const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 const OVER_CAPACITY = 'endpoints.kubernetes.io/over-capacity';
-/** Upstream cuts the legacy object off here. */
+/** Upstream truncates the legacy object to this size. */
 const MAX_ADDRESSES = 1000;
 
-/** The legacy Endpoints' subsets of a Service: its primary family, without pods that are going. Pure. */
+/**
+ * Computes the subsets of a Service's legacy Endpoints: its primary family, without pods that are being deleted. Pure.
+ */
 export function endpointSubsets(
   service: Service,
   pods: readonly Pod[],
@@ -38,7 +40,7 @@ export function endpointSubsets(
         addresses: [],
         notReadyAddresses: [],
       };
-      // Ready ones first, so that they are the last to be cut off.
+      // Ready addresses first, so that they are truncated last.
       const endpoints = group.endpoints
         .filter(({ conditions }) => !conditions?.terminating)
         .sort((a, b) => Number(b.conditions?.ready) - Number(a.conditions?.ready));
@@ -73,7 +75,7 @@ export function endpointSubsets(
   return { subsets, truncated };
 }
 
-/** The Endpoints object of a Service, or null when the one that is there will do. Pure. */
+/** Returns the Endpoints object of a Service; null if the existing one is up to date. Pure. */
 export function reconcileEndpoints(view: {
   readonly service: Service;
   readonly pods: readonly Pod[];
@@ -104,7 +106,7 @@ export function reconcileEndpoints(view: {
   };
 }
 
-/** Keeps the legacy Endpoints of Services with selectors, for the clients that still read them. */
+/** Maintains the legacy Endpoints of Services with selectors, for clients that still read them. */
 export function startEndpoints(context: ControllerContext): void {
   const { services, pods, nodes, endpoints } = context.caches;
   const shown = new Map<string, Map<string, number>>();
@@ -114,7 +116,7 @@ export function startEndpoints(context: ControllerContext): void {
     const current = endpoints.get(namespace, name);
     if (!service) {
       shown.delete(key);
-      // Hand-made Endpoints go with their Service too, as upstream.
+      // Manually created Endpoints are deleted with their Service too, as upstream.
       if (current) await endpoints.delete(current);
       return;
     }
@@ -136,7 +138,7 @@ export function startEndpoints(context: ControllerContext): void {
     shown.set(key, times);
   });
   queueServicesOfPods(services, pods, queue);
-  // Somebody else's hand in ours: put right. Those that were made before their Service are left alone.
+  // Another client changed our Endpoints: they are restored. Endpoints created before their Service are not changed.
   const endpointsChanged = (object: Endpoints) => {
     if (services.informer.get(keyOf(object))) queue.add(keyOf(object));
   };

@@ -4,18 +4,18 @@ import { endOf } from './pods.ts';
 
 const FIRST_MS = 1000;
 const MAX_MS = 900_000;
-/** Failures that lie further back are forgotten. */
+/** Older failures are forgotten. */
 const MEMORY_MS = 2 * MAX_MS;
 
-/** How long failed pods of a place (a node of a DaemonSet, an ordinal of a StatefulSet) wait to be replaced. */
+/** The delay before failed pods of a place (a node of a DaemonSet, an ordinal of a StatefulSet) are replaced. */
 export interface FailureBackoff {
-  /** Milliseconds until the failed pod may be replaced; 0 for now. */
+  /** Returns the milliseconds until the failed pod may be replaced; 0: now. */
   left(place: string, pod: Pod): number;
-  /** Notes that a failed pod of the place was replaced. */
+  /** Records that a failed pod of the place was replaced. */
   replaced(place: string): void;
 }
 
-/** Doubles the pause with each failure of a place, from 1 s to 15 min (upstream's failedPodsBackoff). */
+/** Doubles the delay with each failure of a place, from 1 s to 15 min (upstream's failedPodsBackoff). */
 export function createFailureBackoff(clock: Pick<Clock, 'now'>): FailureBackoff {
   const failures = new Map<string, { count: number; at: number }>();
   const recent = (place: string) => {

@@ -5,11 +5,11 @@ import { type Cache, createCache } from './cache.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 import { servedKinds } from './discovery.ts';
 
-/** The kinds of all objects, those of custom resources too: for controllers that concern every kind. */
+/** The kinds of all objects, including custom resources: for controllers that apply to every kind. */
 export interface FollowedKinds {
-  /** The copies kept now. */
+  /** Returns the current copies. */
   list(): readonly Cache<KubeObject>[];
-  /** Calls for each kind that is followed, now and later. */
+  /** Calls back for each kind that is followed, now and later. */
   handle(onFollow: (cache: Cache<KubeObject>) => void): void;
 }
 
@@ -20,14 +20,14 @@ const DEFINITIONS: Resource = {
   kind: 'CustomResourceDefinition',
   namespaced: false,
 };
-/** Kinds whose objects own nothing and are too many. */
+/** Kinds whose objects own nothing and are too numerous. */
 const LEFT_OUT = new Set(['events']);
-/** Kinds of other API servers come without a sign. */
+/** Kinds of other API servers appear without an event. */
 const REDISCOVER_MS = 30_000;
 
 /**
- * Follows every kind that the server can list, watch and delete, by their metadata. `known` are copies that are kept
- * anyhow. A kind that is no longer served is let go.
+ * Follows the metadata of every kind that the server can list, watch and delete. `known` are copies that already exist.
+ * Stops to follow a kind that is no longer served.
  */
 export function followKinds(
   context: ControllerContext,
@@ -59,7 +59,7 @@ export function followKinds(
     const present = new Map(served.map((kind) => [keyOfKind(kind), kind]));
     for (const [key, stop] of stops) {
       const kind = present.get(key);
-      // A kind of another version is another watch.
+      // A different version of a kind needs a different watch.
       if (kind && kind.version === caches.get(key)?.resource.version) continue;
       stop.abort(new Error(`${key} is no longer served`));
       stops.delete(key);
@@ -91,7 +91,7 @@ export function followKinds(
   };
 }
 
-/** Of a definition only its name matters, and that it changed. */
+/** Reduces a definition to its name and the fact of its change. */
 function established(definition: KubeObject): KubeObject {
   const { name = '', uid = '', resourceVersion = '' } = definition.metadata ?? {};
   return { metadata: { name, uid, resourceVersion } };

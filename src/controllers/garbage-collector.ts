@@ -7,18 +7,18 @@ import type { FollowedKinds } from './followed-kinds.ts';
 const FOREGROUND = 'foregroundDeletion';
 const ORPHAN = 'orphan';
 
-/** An owner as its dependents see it. */
+/** State of an owner, as seen by its dependents. */
 export type OwnerState = 'solid' | 'absent' | 'waiting' | 'unknown';
 
 export type Verdict =
   | { readonly action: 'keep' }
   | { readonly action: 'delete'; readonly policy: 'Background' | 'Foreground' }
-  /** Owners that are gone are struck from the references. */
+  /** Removes references to owners that are gone. */
   | { readonly action: 'unlink'; readonly references: OwnerReference[] };
 
 /**
- * The fate of an object by the state of its owners (upstream's attemptToDeleteItem): it lives while one is solid,
- * goes in the background when all are absent, in the foreground when one waits for its dependents to go. Pure.
+ * Decides about an object by the state of its owners (upstream's attemptToDeleteItem): it is kept while one is solid,
+ * deleted in the background if all are absent, in the foreground if one waits for its dependents. Pure.
  */
 export function verdictOf(
   object: KubeObject,
@@ -42,7 +42,7 @@ interface Tracked {
   readonly resource: Resource;
 }
 
-/** Deletes what belongs to owners that are gone, and carries out foreground and orphan deletions. */
+/** Deletes objects whose owners are gone, and implements foreground and orphan deletions. */
 export function startGarbageCollector(context: ControllerContext, followed: FollowedKinds): void {
   const { client, signal } = context;
   /** By group and kind: an owner may be named in any version of its group. */
@@ -59,10 +59,10 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     if (!kind) return { kind, object: undefined };
     return { kind, object: kind.cache.get(kind.resource.namespaced ? namespace : undefined, owner.name) };
   };
-  /** Absence is only believed when the server says so too: copies of different kinds run at different speeds. */
+  /** Absence must be confirmed by the server: copies of different kinds lag differently. */
   const stateOf = async (owner: OwnerReference, namespace: string | undefined): Promise<OwnerState> => {
     const { kind, object } = find(owner, namespace);
-    // Nothing without a namespace can belong to something in one: such a reference is left alone.
+    // A cluster-wide object cannot depend on a namespaced one: such a reference is ignored.
     if (!kind || (kind.resource.namespaced && !namespace)) return 'unknown';
     const current =
       object?.metadata?.uid === owner.uid ? object : await live(kind.resource, owner, namespace);
@@ -114,7 +114,7 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
       }
     }
   });
-  /** Owners in a circle would wait for each other: of one whose dependents wait already, no owner waits. */
+  /** Owners in a cycle would wait for each other: if the dependents of an object wait, no owner waits for it. */
   const unblock = async (cache: Cache<KubeObject>, object: KubeObject) => {
     const { uid = '', resourceVersion, ownerReferences = [] } = object.metadata ?? {};
     if (!dependentsOf(uid).some(({ object: dependent }) => isWaiting(dependent))) return;
@@ -123,7 +123,7 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     if (ownerReferences.some((owner) => owner.blockOwnerDeletion))
       await cache.patch(object, 'merge', changed);
   };
-  /** Lets an owner go whose deletion waits for its dependents or for their release. */
+  /** Removes the finalizer of an owner that waits for its dependents to be deleted or orphaned. */
   const finish = async (cache: Cache<KubeObject>, owner: KubeObject) => {
     const { uid = '', finalizers = [] } = owner.metadata ?? {};
     const dependents = dependentsOf(uid);
@@ -189,7 +189,7 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
         for (const { cache: theirs, object: dependent } of dependentsOf(object.metadata?.uid ?? '')) {
           add(theirs, dependent);
         }
-        // An owner that waits for its dependents may be able to go now.
+        // An owner that waits for its dependents may now be complete.
         for (const owner of object.metadata?.ownerReferences ?? []) {
           const { kind, object: waiting } = find(owner, object.metadata?.namespace);
           if (kind && waiting?.metadata?.uid === owner.uid && isWaiting(waiting)) add(kind.cache, waiting);

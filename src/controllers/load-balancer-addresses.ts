@@ -10,16 +10,16 @@ import {
 import { same } from './canonical.ts';
 import { type Caches, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 
-/** Keeps a Service from disappearing before its addresses are free (KEP-980). */
+/** Prevents deletion of a Service before its addresses are released (KEP-980). */
 const FINALIZER = 'service.kubernetes.io/load-balancer-cleanup';
 
-/** What this controller follows and works with: a part of every controller's context. */
+/** The dependencies of this controller: a part of every controller's context. */
 export type AddressContext = Pick<ControllerContext, 'client' | 'clock' | 'random' | 'logger' | 'signal'> & {
   readonly caches: Pick<Caches, 'services' | 'namespaces' | 'nodes' | 'leases'>;
 };
 
 /**
- * Writes the addresses of Services of type LoadBalancer, one per family, and the nodes that announce them into the status
+ * Writes the addresses of Services of type LoadBalancer, one per family, and the nodes that announce them to the status
  * of the Services. The status is the record: a restarted controller adopts it.
  */
 export function startLoadBalancerAddresses(
@@ -37,7 +37,7 @@ export function startLoadBalancerAddresses(
     for (const key of keys) queue.add(key);
   };
 
-  // Before any address is assigned, those of the nodes are known.
+  // The addresses of the nodes must be known before any address is assigned.
   const readNode = (node: Node) => {
     const name = node.metadata?.name ?? '';
     addAll(addresses.setNode(name, nodes.get(undefined, name) ?? null));
@@ -88,7 +88,7 @@ export function startLoadBalancerAddresses(
   async function release(service: Service): Promise<void> {
     const finalizers = finalizersOf(service);
     let current = service;
-    // The finalizer first: after a crash in between, the condition still shows whose the addresses were.
+    // The finalizer first: after a crash in between, the condition still shows the source of the addresses.
     if (finalizers.includes(FINALIZER)) {
       current = await patchFinalizers(
         service,

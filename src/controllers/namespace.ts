@@ -8,15 +8,17 @@ import { type ServedKind, servedKinds } from './discovery.ts';
 
 const FINALIZER = 'kubernetes';
 
-/** What still stands in a namespace that is being deleted: how many objects of which kind, and what went wrong. */
+/** The remaining content of a namespace that is being deleted: the number of objects of each kind, and errors. */
 export interface NamespaceRest {
   readonly counts: ReadonlyMap<string, number>;
-  /** Finalizers that hold objects back, with how many. */
+  /** Finalizers that block deletion, with the number of objects. */
   readonly finalizers: ReadonlyMap<string, number>;
   readonly failure: string | null;
 }
 
-/** The conditions by which a namespace says why it is not gone yet (upstream's NamespaceConditionUpdater). Pure. */
+/**
+ * Builds the conditions that explain why a namespace is not deleted yet (upstream's NamespaceConditionUpdater). Pure.
+ */
 export function namespaceConditions(namespace: Namespace, rest: NamespaceRest, now: number) {
   const list = (counts: ReadonlyMap<string, number>, unit: string) =>
     [...counts].map(([name, count]) => `${name} ${unit} ${count} resource instances`).join(', ');
@@ -62,7 +64,7 @@ export function namespaceConditions(namespace: Namespace, rest: NamespaceRest, n
 
 const isPods = ({ group, plural }: ServedKind) => group === '' && plural === 'pods';
 
-/** Empties namespaces that are being deleted, then lets them go. */
+/** Deletes the content of namespaces that are being deleted, then removes their finalizer. */
 export function startNamespaces(context: ControllerContext): void {
   const { client, caches, clock, signal } = context;
   const { namespaces, pods } = caches;
@@ -93,7 +95,8 @@ export function startNamespaces(context: ControllerContext): void {
         failures.push(`${kind}: ${messageOf(error)}`);
       }
     };
-    // Pods end first: until then they may need what protects and configures them, such as NetworkPolicies (KEP-5080).
+    // Pods end first: until then they may need the objects that protect and configure them, such as NetworkPolicies
+    // (KEP-5080).
     const [podKinds, others] = [resources.filter(isPods), resources.filter((one) => !isPods(one))];
     await all(podKinds.map(emptyOf));
     if (counts.size === 0 && failures.length === 0) await all(others.map(emptyOf));
@@ -115,7 +118,7 @@ export function startNamespaces(context: ControllerContext): void {
     const conditions = namespaceConditions(namespace, rest, clock.now());
     const status = { ...namespace.status, phase: 'Terminating', conditions };
     if (!same(status, namespace.status)) await namespaces.updateStatus({ ...namespace, status });
-    // The last pod's end is heard of at once; what is not followed here is looked at again.
+    // The last pod's end triggers an event; kinds that are not followed here are checked again.
     queue.addAfter(name, 1000);
   });
   namespaces.informer.handle({

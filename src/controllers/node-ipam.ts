@@ -4,15 +4,15 @@ import { type ControllerContext, controllerQueue, recorderFor } from './context.
 
 const MASK_SIZES = { ipv4: 24, ipv6: 64 } as const;
 
-/** One of the pods' networks, and the prefix length of each node's part of it. */
+/** One of the pods' networks, and the prefix length of each node's subnet. */
 export interface NodePool {
   readonly cidr: Cidr;
   readonly prefix: number;
 }
 
 /**
- * The podCIDRs for a node, one of each pool, that no other node has; null when a pool is exhausted. Search begins at
- * `hint`, the part after the one given last: what a node left is not given to the next one at once. Pure.
+ * Allocates podCIDRs for a node, one from each pool, that no other node has; returns null if a pool is exhausted. The
+ * search starts at `hint`, after the last allocation, so that a released subnet is not reused immediately. Pure.
  */
 export function allocatePodCidrs(
   pools: readonly NodePool[],
@@ -41,7 +41,7 @@ export function allocatePodCidrs(
   return { podCidrs, index: first ?? 0 };
 }
 
-/** Gives each node its part of the pods' networks. */
+/** Allocates each node's subnets of the pods' networks. */
 export function startNodeIpam(context: ControllerContext): void {
   const { nodes } = context.caches;
   const pools = context.options.clusterCidrs.flatMap((text): NodePool[] => {
@@ -53,7 +53,7 @@ export function startNodeIpam(context: ControllerContext): void {
   if (pools.length === 0) return;
   const events = recorderFor(context, 'cidrAllocator');
   let next = 0;
-  // One at a time: each must see what the one before was given.
+  // One at a time: each allocation must see the previous one.
   const queue = controllerQueue(
     context,
     'node-ipam',
@@ -80,7 +80,7 @@ export function startNodeIpam(context: ControllerContext): void {
     onAdd: (node) => queue.add(node.metadata?.name ?? ''),
     onUpdate: (node) => queue.add(node.metadata?.name ?? ''),
     onDelete() {
-      // Room for one that found none.
+      // Retries nodes that found no free subnet.
       for (const node of nodes.informer.list()) if (!node.spec?.podCIDR) queue.add(node.metadata?.name ?? '');
     },
   });

@@ -7,15 +7,15 @@ import { conditionOf, isFinished, timeOf } from './pods.ts';
 import { nodeTaints, tolerates } from './taints.ts';
 
 const LEASE_NAMESPACE = 'kube-node-lease';
-/** Pods that say nothing else stay this long on a node that is not well (upstream's admission gives them that). */
+/** Pods without their own tolerations stay this long on an unhealthy node (upstream's admission sets that). */
 const DEFAULT_TOLERATION_SECONDS = 300;
-/** A pod bound to a node that does not exist waits that long for it. */
+/** A pod bound to a node that does not exist waits this long for the node. */
 const MISSING_NODE_MS = 40_000;
 const REPORTED = ['Ready', 'MemoryPressure', 'DiskPressure', 'PIDPressure'] as const;
 
 export interface NodeHealthView {
   readonly node: Node;
-  /** True when the Lease has not been renewed for its duration. */
+  /** The Lease has not been renewed for its duration. */
   readonly expired: boolean;
   readonly now: number;
 }
@@ -23,11 +23,11 @@ export interface NodeHealthView {
 export interface NodeHealthPlan {
   readonly conditions: NodeCondition[] | null;
   readonly taints: Taint[] | null;
-  /** Pods here are to be marked not ready. */
+  /** Pods on the node are to be marked not ready. */
   readonly unready: boolean;
 }
 
-/** What a node's silence, or what it says of itself, means for its conditions and taints. Pure. */
+/** Computes a node's conditions and taints from its silence or its own reports. Pure. */
 export function reconcileNodeHealth(view: NodeHealthView): NodeHealthPlan {
   const { node, expired, now } = view;
   const known = node.status?.conditions ?? [];
@@ -37,12 +37,12 @@ export function reconcileNodeHealth(view: NodeHealthView): NodeHealthPlan {
   const current = node.spec?.taints ?? [];
   const taints = nodeTaints({ ...node, status: { ...node.status, conditions: after } }).map((taint) => {
     const before = current.find(({ key, effect }) => key === taint.key && effect === taint.effect);
-    // Without its time, those who tolerate it for a while would never know when that is over.
+    // Without its time, pods that tolerate it for a limited time would never be evicted.
     if (before && (before.timeAdded || taint.effect !== 'NoExecute')) return before;
     return taint.effect === 'NoExecute' ? { ...taint, timeAdded: timestamp(now) } : taint;
   });
   const ready = after.find(({ type }) => type === 'Ready');
-  // One that has never said how it is gets no taint: the scheduler passes it over anyhow.
+  // A node that has never reported its state gets no taint: the scheduler skips it anyway.
   const silent = !after.some(({ type }) => type === 'Ready');
   return {
     conditions: conditions && !same(sorted(after), sorted(known)) ? after : null,
@@ -69,7 +69,9 @@ function unknownCondition(known: readonly NodeCondition[], type: string, now: nu
   };
 }
 
-/** When a pod has to leave its node because of NoExecute taints: milliseconds since 1970, or null for never. Pure. */
+/**
+ * Returns when a pod must leave its node because of NoExecute taints: milliseconds since 1970, or null for never. Pure.
+ */
 export function evictionTime(pod: Pod, taints: readonly Taint[], now: number): number | null {
   let earliest: number | null = null;
   for (const taint of taints) {
@@ -90,14 +92,14 @@ export function evictionTime(pod: Pod, taints: readonly Taint[], now: number): n
   return earliest;
 }
 
-/** Notices nodes that fall silent, taints them, takes their pods out of Services, and evicts pods in time. */
+/** Detects nodes that stop reporting, taints them, removes their pods from Services, and evicts pods in time. */
 export function startNodeLifecycle(context: ControllerContext): void {
   const { client, caches, clock, options, signal } = context;
   const { nodes, pods, leases } = caches;
   const events = recorderFor(context, 'node-controller');
   const BY_NODE = 'node';
   pods.informer.addIndex(BY_NODE, (pod) => (pod.spec?.nodeName ? [pod.spec.nodeName] : []));
-  /** When each node was last heard of, by our own clock: nodes' clocks may be wrong. */
+  /** Time of each node's last sign of life, by our own clock: nodes' clocks may be wrong. */
   const heard = new Map<string, { renewTime: string; at: number }>();
 
   const graceOf = (name: string) =>
@@ -135,7 +137,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     if (plan.unready) await all(pods.informer.byIndex(BY_NODE, name).map((pod) => markUnready(pod)));
     for (const pod of pods.informer.byIndex(BY_NODE, name)) eviction.add(podKey(pod));
   });
-  /** Takes the pod out of its Services' endpoints: its node cannot say any more how it is. */
+  /** Removes the pod from its Services' endpoints: its node can no longer report its state. */
   const markUnready = async (pod: Pod) => {
     const ready = conditionOf(pod, 'Ready');
     if (ready?.status !== 'True') return;
@@ -168,7 +170,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     await markDisrupted(pod, 'DeletionByTaintManager', 'Taint manager: deleting due to NoExecute taint');
     await pods.delete(pod);
   });
-  /** A pod whose node is gone for good ends without anybody's help (upstream's PodGC). */
+  /** Deletes a pod whose node is permanently gone (upstream's PodGC). */
   const collectLost = async (pod: Pod, node: string) => {
     try {
       await client.get(RESOURCES.nodes, node, undefined, { signal });
@@ -177,18 +179,18 @@ export function startNodeLifecycle(context: ControllerContext): void {
       if (!hasReason(error, 'NotFound')) throw error;
     }
     const age = clock.now() - timeOf(pod.metadata?.creationTimestamp);
-    // It may have been bound by hand to a node that is only starting.
+    // The pod may have been bound manually to a node that is still starting.
     if (!heardOf.has(node) && age < MISSING_NODE_MS) {
       eviction.addAfter(podKey(pod), MISSING_NODE_MS - age);
       return;
     }
     if (!isFinished(pod)) {
-      // No agent is left to say how it ended.
+      // No agent remains that could report how it ended.
       await markDisrupted(pod, 'DeletionByPodGC', 'PodGC: node no longer exists', 'Failed');
     }
     await pods.delete(pod, { gracePeriodSeconds: 0 });
   };
-  /** Notes why a pod is deleted: Jobs tell disruptions from failures by it (KEP-3329). */
+  /** Records why a pod is deleted: Jobs distinguish disruptions from failures by it (KEP-3329). */
   const markDisrupted = async (pod: Pod, reason: string, message: string, phase?: string) => {
     const condition = {
       type: 'DisruptionTarget',
@@ -200,7 +202,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     const status = { conditions: [condition], ...(phase ? { phase } : {}) };
     await pods.patch(pod, 'strategic', { metadata: { uid: pod.metadata?.uid }, status }, 'status');
   };
-  /** Nodes that existed once. */
+  /** Nodes that have existed. */
   const heardOf = new Set<string>();
 
   const leaseChanged = (lease: Lease) => {
@@ -216,7 +218,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     },
     onUpdate(node, before) {
       const name = node.metadata?.name ?? '';
-      // A node speaks through its status, too.
+      // A status update is a sign of life, too.
       const beat = (object: Node) =>
         object.status?.conditions?.find(({ type, status }) => type === 'Ready' && status !== 'Unknown')
           ?.lastHeartbeatTime;

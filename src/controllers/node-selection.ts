@@ -4,7 +4,7 @@ import type { LabelSelector, Node, NodeSelectorTerm, Pod, PodAffinityTerm } from
 import { isFinished } from './pods.ts';
 import { nodeTaints, untolerated } from './taints.ts';
 
-/** A node with the pods that are on it or on their way to it. */
+/** A node with the pods that are bound or assigned to it. */
 export interface NodeLoad {
   readonly node: Node;
   readonly pods: readonly Pod[];
@@ -12,12 +12,12 @@ export interface NodeLoad {
 
 export type Selection =
   | { readonly node: string }
-  /** Why each node was turned down: upstream's words, with how many nodes they hold for. */
+  /** Why nodes were rejected: upstream's words, with the number of nodes for each. */
   | { readonly node: null; readonly reasons: ReadonlyMap<string, number> };
 
 /**
- * The node for a pod: of those that can take it, the best by preferred affinities, spread and load. Equally good ones
- * are chosen among by `random`. Pure but for it.
+ * Selects the node for a pod: of those that fit, the best by preferred affinities, spread and load; `random` decides
+ * between equally good ones. Otherwise pure.
  */
 export function selectNode(
   pod: Pod,
@@ -47,7 +47,7 @@ export function selectNode(
   return best === null ? { node: null, reasons } : { node: best };
 }
 
-/** "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable." */
+/** Formats "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable." */
 export function failureMessage(count: number, reasons: ReadonlyMap<string, number>): string {
   const list = [...reasons].map(([reason, times]) => `${times} ${reason}`).sort();
   return `0/${count} nodes are available${list.length > 0 ? `: ${list.join(', ')}` : ''}.`;
@@ -57,10 +57,10 @@ function nameOf(node: Node): string {
   return node.metadata?.name ?? '';
 }
 
-/** Why the node cannot take the pod for other reasons (its volumes), or null when it can. */
+/** Returns why the node cannot run the pod for other reasons (its volumes); null if it can. */
 export type NodeRefusal = (load: NodeLoad) => string | null;
 
-/** Why the node cannot take the pod: what the first check that fails says; none when it can. */
+/** Returns why the node cannot run the pod: the reasons of the first failed check; empty if it can. */
 function refusals(
   pod: Pod,
   load: NodeLoad,
@@ -76,7 +76,7 @@ function refusals(
   return last === null ? [] : [last];
 }
 
-/** Whether the pod could go to this one of the nodes. */
+/** Reports whether the pod fits on this one of the nodes. */
 export function fits(
   pod: Pod,
   load: NodeLoad,
@@ -86,7 +86,7 @@ export function fits(
   return refusals(pod, load, nodes, refuse, spreadCounts(pod, nodes)).length === 0;
 }
 
-/** What follows from the node alone: its labels and taints. DaemonSets ask only this and the rest that is theirs. */
+/** Checks only the node's labels and taints. DaemonSets need only this check, in addition to their own. */
 export function nodeRefusal(pod: Pod, node: Node): string | null {
   const taint = untolerated(nodeTaints(node), pod.spec?.tolerations ?? [], ['NoSchedule', 'NoExecute']);
   if (taint?.key === 'node.kubernetes.io/unschedulable') return 'node(s) were unschedulable';
@@ -94,14 +94,14 @@ export function nodeRefusal(pod: Pod, node: Node): string | null {
   return matchesNode(pod, node) ? null : "node(s) didn't match Pod's node affinity/selector";
 }
 
-/** nodeSelector and required node affinity. */
+/** Evaluates nodeSelector and required node affinity. */
 export function matchesNode(pod: Pod, node: Node): boolean {
   if (!hasLabels(pod.spec?.nodeSelector ?? {}, node.metadata?.labels)) return false;
   const required = pod.spec?.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution;
   return !required || required.nodeSelectorTerms.some((term) => matchesTerm(term, node));
 }
 
-/** One term of a node selector. */
+/** Evaluates one term of a node selector. */
 export function matchesTerm(term: NodeSelectorTerm, node: Node): boolean {
   const { matchExpressions = [], matchFields = [] } = term;
   // A term without requirements matches nothing (core/v1).
@@ -146,7 +146,7 @@ function portRefusal(pod: Pod, { pods }: NodeLoad): string | null {
   return clash ? "node(s) didn't have free ports for the requested pod ports" : null;
 }
 
-/** What a pod asks for: its containers together, or more where an init container needs more. */
+/** Returns a pod's requests: the sum of its containers, or more if an init container needs more. */
 export function requestsOf(pod: Pod): Map<string, number> {
   const sum = new Map<string, number>();
   for (const container of pod.spec?.containers ?? []) add(sum, container.resources?.requests);
@@ -164,14 +164,14 @@ export function requestsOf(pod: Pod): Map<string, number> {
     }
   }
   for (const [name, value] of peak) sum.set(name, Math.max(sum.get(name) ?? 0, value));
-  // What is asked for the pod as a whole replaces the sum (KEP-2837).
+  // Requests of the pod as a whole replace the sum (KEP-2837).
   for (const [name, text] of Object.entries(pod.spec?.resources?.requests ?? {}))
     sum.set(name, amountOf(text));
   add(sum, pod.spec?.overhead);
   return sum;
 }
 
-/** What is missing or no quantity asks for nothing. */
+/** A missing or invalid quantity requests nothing. */
 const amountOf = (quantity: string | undefined): number => parseQuantity(quantity ?? '') || 0;
 
 function add(sum: Map<string, number>, amounts: Readonly<Record<string, string>> | undefined): void {
@@ -182,7 +182,7 @@ function add(sum: Map<string, number>, amounts: Readonly<Record<string, string>>
 
 function resourceRefusals(pod: Pod, { node, pods }: NodeLoad): string[] {
   const allocatable = node.status?.allocatable ?? node.status?.capacity;
-  // A node that does not say what it has is not asked.
+  // A node without allocatable resources is not limited.
   if (!allocatable) return [];
   const reasons: string[] = [];
   const limit = allocatable['pods'];
@@ -193,7 +193,7 @@ function resourceRefusals(pod: Pod, { node, pods }: NodeLoad): string[] {
   for (const other of pods)
     for (const [name, value] of requestsOf(other)) used.set(name, (used.get(name) ?? 0) + value);
   for (const [name, value] of wanted) {
-    // A thousandth of slack for the rounding of decimal fractions.
+    // A tolerance of one thousandth for the rounding of decimal fractions.
     if (value > 0 && (used.get(name) ?? 0) + value > amountOf(allocatable[name]) * (1 + 1e-9)) {
       reasons.push(`Insufficient ${name}`);
     }
@@ -201,7 +201,7 @@ function resourceRefusals(pod: Pod, { node, pods }: NodeLoad): string[] {
   return reasons;
 }
 
-/** Nodes that share the value of a label with this one. */
+/** Returns the nodes with the same value of a label as this one. */
 function domain(key: string, node: Node, nodes: readonly NodeLoad[]): readonly NodeLoad[] {
   const value = node.metadata?.labels?.[key];
   return value === undefined ? [] : nodes.filter((other) => other.node.metadata?.labels?.[key] === value);
@@ -212,8 +212,8 @@ const isAll = (selector: LabelSelector | undefined) =>
   Object.keys(selector.matchLabels ?? {}).length + (selector.matchExpressions ?? []).length === 0;
 
 /**
- * The pod with its affinity terms' namespaceSelector replaced by the names of the namespaces that it selects, and its
- * matchLabelKeys by what they mean for it (KEP-3633). Pods without such terms come back as they are.
+ * Returns the pod with the namespaceSelectors of its affinity terms replaced by the names of the selected namespaces,
+ * and matchLabelKeys by their values (KEP-3633). Pods without such terms are returned unchanged.
  */
 export function withNamespaces(
   pod: Pod,
@@ -242,7 +242,7 @@ export function withNamespaces(
     const names = [...namespaces()].flatMap(({ metadata }) =>
       selects(namespaceSelector, metadata?.labels) ? [metadata?.name ?? ''] : [],
     );
-    // Of none that it selects, no pod is meant: no namespace has an empty name.
+    // If none is selected, no pod matches: no namespace has an empty name.
     return { ...selected, namespaces: [...(term.namespaces ?? []), ...names, ''] };
   };
   const needsIt = (term: PodAffinityTerm) =>
@@ -269,11 +269,11 @@ export function withNamespaces(
   return { ...pod, spec: { ...pod.spec, affinity } };
 }
 
-/** True when `other` is one of those that a term of `pod` speaks of. */
+/** Reports whether a term of `pod` applies to `other`. */
 function isMeant(term: PodAffinityTerm, pod: Pod, other: Pod): boolean {
   const namespaces = term.namespaces ?? [];
   const namespace = other.metadata?.namespace ?? '';
-  // A namespaceSelector stands here only where it is empty: `withNamespaces` has resolved the others.
+  // A namespaceSelector remains here only if empty: `withNamespaces` has resolved the others.
   const everywhere = term.namespaceSelector !== undefined;
   const inScope =
     everywhere ||
@@ -286,7 +286,7 @@ function affinityRefusal(pod: Pod, { node }: NodeLoad, nodes: readonly NodeLoad[
   for (const term of affinity?.podAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? []) {
     const here = domain(term.topologyKey, node, nodes);
     if (here.some(({ pods }) => pods.some((other) => isMeant(term, pod, other)))) continue;
-    // The first of a group that wants to be together may go anywhere.
+    // The first pod of a group with mutual affinity may be placed anywhere.
     const first =
       isMeant(term, pod, pod) && !nodes.some(({ pods }) => pods.some((other) => isMeant(term, pod, other)));
     if (!first || here.length === 0) return "node(s) didn't match pod affinity rules";
@@ -317,11 +317,11 @@ interface Spread {
   readonly hard: boolean;
   readonly counts: ReadonlyMap<string, number>;
   readonly least: number;
-  /** 1 when the pod counts among those that are spread. */
+  /** 1 if the pod itself matches the constraint. */
   readonly own: number;
 }
 
-/** For each of the pod's spread constraints: how many pods each domain has now. */
+/** Returns the current number of pods in each domain, for each of the pod's spread constraints. */
 function spreadCounts(pod: Pod, nodes: readonly NodeLoad[]): Spread[] {
   return (pod.spec?.topologySpreadConstraints ?? []).map((constraint) => {
     const counts = new Map<string, number>();
@@ -372,7 +372,7 @@ function spreadRefusal({ node }: NodeLoad, spreads: readonly Spread[]): string |
   return null;
 }
 
-/** Preferred affinities weigh most, then soft spread, then siblings on the node, then its number of pods. */
+/** Preferred affinities have the most weight, then soft spread, then siblings on the node, then its number of pods. */
 function score(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[], spreads: readonly Spread[]): number {
   let value = 0;
   const { node, pods } = load;

@@ -7,7 +7,7 @@ import {
   type Resource,
 } from '../kube/types.ts';
 
-/** The reference to the object's controller, if it has one. */
+/** Returns the reference to the object's controller, if it has one. */
 export function controllerOf(object: KubeObject): OwnerReference | undefined {
   return object.metadata?.ownerReferences?.find((reference) => reference.controller === true);
 }
@@ -16,7 +16,7 @@ export function isControlledBy(object: KubeObject, owner: KubeObject): boolean {
   return controllerOf(object)?.uid === owner.metadata?.uid;
 }
 
-/** The reference that makes `owner` the controller of what carries it. */
+/** Builds the reference that makes `owner` the controller of an object. */
 export function controllerReference(owner: KubeObject, resource: Resource): OwnerReference {
   return {
     apiVersion: apiVersionOf(resource),
@@ -29,15 +29,15 @@ export function controllerReference(owner: KubeObject, resource: Resource): Owne
 }
 
 export interface Claim<T> {
-  /** Controlled by the owner and selected by it. */
+  /** Controlled by the owner and matched by its selector. */
   readonly owned: T[];
-  /** Selected, without a controller: to be adopted. */
+  /** Matched, without a controller: to be adopted. */
   readonly adopt: T[];
-  /** Controlled, but no longer selected: to be let go. */
+  /** Controlled, but no longer matched: to be released. */
   readonly release: T[];
 }
 
-/** Sorts the objects of the owner's namespace by the rules of adoption (upstream's ControllerRefManager). */
+/** Classifies the objects of the owner's namespace by the rules of adoption (upstream's ControllerRefManager). */
 export function claim<T extends KubeObject>(
   owner: KubeObject,
   selector: LabelSelector | undefined,
@@ -58,7 +58,10 @@ export function claim<T extends KubeObject>(
   return result;
 }
 
-/** The patch by which an object gets a controller; fails with Conflict or Invalid when it got another one meanwhile. */
+/**
+ * Builds the patch that adds a controller to an object; fails with Conflict or Invalid if it got another one
+ * concurrently.
+ */
 export function adoption(object: KubeObject, owner: KubeObject, resource: Resource) {
   const references = object.metadata?.ownerReferences ?? [];
   return {
@@ -70,7 +73,7 @@ export function adoption(object: KubeObject, owner: KubeObject, resource: Resour
   };
 }
 
-/** The patch by which an object loses its owner. */
+/** Builds the patch that removes an object's owner. */
 export function release(object: KubeObject, owner: KubeObject) {
   const references = object.metadata?.ownerReferences ?? [];
   return {

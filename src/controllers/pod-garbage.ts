@@ -2,7 +2,7 @@ import { keyOf, type Node, type Pod } from '../kube/types.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
 import { isFinished, timeOf } from './pods.ts';
 
-/** Ended pods beyond this number go, the oldest first (upstream's --terminated-pod-gc-threshold). */
+/** Finished pods above this number are deleted, oldest first (upstream's --terminated-pod-gc-threshold). */
 const MAX_FINISHED = 12_500;
 const PERIOD_MS = 20_000;
 const OUT_OF_SERVICE = 'node.kubernetes.io/out-of-service';
@@ -14,8 +14,8 @@ export interface PodGarbageView {
 }
 
 /**
- * Pods that nothing else ends: ended ones beyond the limit, those that are deleted and never had a node, and those on
- * a node that people declared out of service (upstream's PodGC). Pure.
+ * Returns the pods that no other controller deletes: finished pods above the limit, deleted pods that never had a node,
+ * and pods on a node that is marked out of service (upstream's PodGC). Pure.
  */
 export function garbagePods({ pods, nodes, maxFinished }: PodGarbageView): Pod[] {
   const isGoing = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
@@ -36,7 +36,7 @@ export function garbagePods({ pods, nodes, maxFinished }: PodGarbageView): Pod[]
   return [...unscheduled, ...stranded, ...finished.slice(0, Math.max(0, finished.length - maxFinished))];
 }
 
-/** Deletes pods that nothing else ends. */
+/** Deletes pods that no other controller deletes. */
 export function startPodGarbage(context: ControllerContext): void {
   const { pods, nodes } = context.caches;
   const queue = controllerQueue(context, 'pod-garbage', async (key) => {
@@ -46,7 +46,7 @@ export function startPodGarbage(context: ControllerContext): void {
       nodes: nodes.informer.list(),
       maxFinished: MAX_FINISHED,
     });
-    // What only finalizers keep is deleted already.
+    // Pods with only finalizers left are already deleted.
     const left = garbage.filter(({ metadata }) => metadata?.deletionGracePeriodSeconds !== 0);
     await all(left.map((pod) => pods.delete(pod, { gracePeriodSeconds: 0 })));
     context.logger.debug({ pods: left.map(keyOf) }, 'pods collected');

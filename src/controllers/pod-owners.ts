@@ -4,8 +4,8 @@ import type { Cache } from './cache.ts';
 import { controllerOf } from './ownership.ts';
 
 /**
- * Adds the controlling object of every pod that comes, changes or goes to the queue, as namespace/name; of a pod that
- * has none, each that selects it and so may adopt it.
+ * Adds the controller of every added, changed or deleted pod to the queue, as namespace/name; for a pod without one,
+ * each object that selects it and so may adopt it.
  */
 export function queueOwnersOfPods<T extends KubeObject>(
   owners: Cache<T>,

@@ -3,14 +3,14 @@ import { keyOf, type Pod, type Service } from '../kube/types.ts';
 import type { Cache } from './cache.ts';
 import { conditionOf } from './pods.ts';
 
-/** True for Services whose endpoints follow from pods. */
+/** Reports whether a Service's endpoints are derived from pods. */
 export function hasSelector(service: Service): boolean {
   return service.spec?.type !== 'ExternalName' && Object.keys(service.spec?.selector ?? {}).length > 0;
 }
 
 /**
- * Adds every Service that comes, changes or goes to the queue, as namespace/name, and those that select a pod whose part
- * in their endpoints has changed.
+ * Adds every added, changed or deleted Service to the queue, as namespace/name, and those that select a pod with a
+ * relevant change.
  */
 export function queueServicesOfPods(
   services: Cache<Service>,
@@ -38,7 +38,7 @@ export function queueServicesOfPods(
   });
 }
 
-/** Finds the Services that select a pod without walking through all of them: by one label of their selector. */
+/** Finds the Services that select a pod without iterating over all of them: by one label of their selector. */
 function selectorIndex(services: {
   addIndex(name: string, values: (service: Service) => readonly string[]): void;
   byIndex(name: string, value: string): Service[];
@@ -56,7 +56,7 @@ function selectorIndex(services: {
     );
 }
 
-/** True when the change of a pod makes a difference to the endpoints it stands for. */
+/** Reports whether the change of a pod affects its endpoints. */
 function endpointChanged(pod: Pod, before: Pod): boolean {
   return (
     conditionOf(pod, 'Ready')?.status !== conditionOf(before, 'Ready')?.status ||

@@ -1,6 +1,6 @@
 import type { KubeObject, OwnerReference, Pod, PodTemplateSpec } from '../kube/types.ts';
 
-/** Neither finished nor on its way out: it counts towards the number of replicas. */
+/** Reports whether a pod counts as a replica: neither finished nor being deleted. */
 export function isActive(pod: Pod): boolean {
   return !isFinished(pod) && pod.metadata?.deletionTimestamp === undefined;
 }
@@ -18,8 +18,8 @@ export function isReady(pod: Pod): boolean {
 }
 
 /**
- * 0 when the pod has been ready for `minReadySeconds`, else the milliseconds until then; Infinity for a pod that is
- * not ready.
+ * Returns 0 if the pod has been ready for `minReadySeconds`, else the milliseconds until then; Infinity for a pod that
+ * is not ready.
  */
 export function availableIn(pod: Pod, minReadySeconds: number, now: number): number {
   if (!isReady(pod)) return Number.POSITIVE_INFINITY;
@@ -28,13 +28,13 @@ export function availableIn(pod: Pod, minReadySeconds: number, now: number): num
   return Math.max(0, since + minReadySeconds * 1000 - now);
 }
 
-/** Milliseconds since 1970 of an API timestamp; 0 when absent. */
+/** Converts an API timestamp to milliseconds since 1970; 0 if absent. */
 export function timeOf(timestamp: string | undefined): number {
   const time = timestamp === undefined ? Number.NaN : Date.parse(timestamp);
   return Number.isNaN(time) ? 0 : time;
 }
 
-/** When a finished pod ended, in milliseconds since 1970: when its last container did, or when it was made. */
+/** Returns when a finished pod ended, in milliseconds since 1970: when its last container did, or its creation. */
 export function endOf(pod: Pod): number {
   const ends = (pod.status?.containerStatuses ?? []).map(({ state }) =>
     timeOf(state?.terminated?.finishedAt),
@@ -42,7 +42,7 @@ export function endOf(pod: Pod): number {
   return Math.max(timeOf(pod.metadata?.creationTimestamp), ...ends);
 }
 
-/** A pod by a template, controlled by `owner`; named by the server with `prefix`, or exactly `name`. */
+/** Builds a pod from a template, controlled by `owner`; named by the server with `prefix`, or exactly `name`. */
 export function podFrom(
   template: PodTemplateSpec | undefined,
   owner: KubeObject,
@@ -63,7 +63,7 @@ export function podFrom(
   };
 }
 
-/** Names are at most 63 letters where they become host names; five are the server's. */
+/** Names that become host names have at most 63 characters, five of which the server appends. */
 function prefixOf(owner: KubeObject): string {
   const name = owner.metadata?.name ?? '';
   return name.length <= 57 ? `${name}-` : name.slice(0, 58);
@@ -72,9 +72,9 @@ function prefixOf(owner: KubeObject): string {
 const PHASE_RANK: Readonly<Record<string, number>> = { Pending: 0, Unknown: 1, Running: 2 };
 
 /**
- * Orders pods by how little is lost with them, as upstream's ActivePodsWithRanks: unassigned, then pending, then not
- * ready, then cheaper by their deletion cost, then those with more siblings on their node, then ready for a shorter
- * time, then with more restarts, then newer.
+ * Orders pods for deletion, the least valuable first, as upstream's ActivePodsWithRanks: unassigned, then pending, then
+ * not ready, then lower deletion cost, then more siblings on their node, then ready for a shorter time, then more
+ * restarts, then newer.
  */
 export function byDeletionRank(pods: readonly Pod[], siblings: readonly Pod[] = pods): Pod[] {
   const perNode = new Map<string, number>();

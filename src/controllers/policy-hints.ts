@@ -14,7 +14,7 @@ export interface PolicyHint {
 
 type Port = { readonly port?: number | string; readonly protocol?: string };
 
-/** Returns what is probably a mistake in a NetworkPolicy, given the pods of all namespaces. Pure. */
+/** Returns probable mistakes in a NetworkPolicy, given the pods of all namespaces. Pure. */
 export function policyHints(policy: NetworkPolicy, pods: readonly Pod[]): PolicyHint[] {
   const running = pods.filter((pod) => !isFinished(pod));
   const selected = running.filter(

@@ -4,12 +4,12 @@ import { timeOf } from './pods.ts';
 
 export interface Preemption {
   readonly node: string;
-  /** Who has to go, and is not on the way out yet; none: those who are going make room. */
+  /** Pods to evict that are not yet being deleted; empty: those being deleted make enough room. */
   readonly victims: readonly Pod[];
 }
 
 export interface PreemptionOptions {
-  /** A PodDisruptionBudget allows no disruption of the pod: it goes only where nothing else helps. */
+  /** A PodDisruptionBudget allows no disruption of the pod: it is evicted only as a last resort. */
   readonly isProtected?: (pod: Pod) => boolean;
   readonly refuse?: NodeRefusal;
 }
@@ -17,9 +17,10 @@ export interface PreemptionOptions {
 export const priorityOf = (pod: Pod): number => pod.spec?.priority ?? 0;
 
 /**
- * For a pod that fits nowhere: the node where it would fit without some pods of lower priority, and which those are.
- * As few as possible, and as unimportant: nodes are compared by how many protected pods would go, then by the highest
- * priority that would, then by the number of victims. Null where that helps nowhere, or the pod does not want it. Pure.
+ * Finds, for a pod that fits nowhere, the node where it would fit without some pods of lower priority, and these pods:
+ * as few and as unimportant as possible. Nodes are compared by the number of protected victims, then by the highest
+ * priority of a victim, then by the number of victims. Returns null if no node helps, or the pod does not preempt.
+ * Pure.
  */
 export function findPreemption(
   pod: Pod,
@@ -66,7 +67,7 @@ function preemptionOn(
   const lower = load.pods.filter(isLower);
   let staying = load.pods.filter((other) => !isLower(other));
   if (lower.length === 0 || !fitsBeside(staying)) return null;
-  // Who may stay after all: those who are not going already, protected ones, the most important and the oldest first.
+  // Order of reprieve: protected pods, then the most important and oldest; pods already being deleted are excluded.
   const ordered = lower
     .filter((other) => !isGoing(other))
     .toSorted(

@@ -23,7 +23,7 @@ export interface ReplicaSetView {
   readonly pods: readonly Pod[];
   /** Pods of the other ReplicaSets of the same owner, for the spread of deletions. */
   readonly relatedPods?: readonly Pod[];
-  /** Why the last creation was refused: a condition that Deployments show as their own. */
+  /** Why the last creation was refused: a condition that Deployments copy. */
   readonly failure?: string;
   readonly now: number;
 }
@@ -31,27 +31,27 @@ export interface ReplicaSetView {
 export interface ReplicaSetPlan {
   readonly adopt: readonly Pod[];
   readonly release: readonly Pod[];
-  /** How many pods to create. */
+  /** The number of pods to create. */
   readonly create: number;
   readonly delete: readonly Pod[];
-  /** The status to write, or null when it stands already. */
+  /** The status to write; null if it is up to date. */
   readonly status: NonNullable<ReplicaSet['status']> | null;
   /** Milliseconds until a pod becomes available by minReadySeconds, or until failed pods may be replaced. */
   readonly checkAgainIn: number | null;
 }
 
-/** At most so many pods are created or deleted in one go, as upstream. */
+/** Maximum number of pods created or deleted in one reconcile, as upstream. */
 const BURST = 500;
 /**
- * The pause before failed pods are replaced, doubled each time all replicas have failed once more. Upstream replaces
- * them at once, so a pod that its node refuses fills the API server with failed pods.
+ * The delay before failed pods are replaced, doubled each time all replicas have failed again. Upstream replaces them
+ * immediately, so that a pod refused by its node fills the API server with failed pods.
  */
 const FIRST_BACKOFF_MS = 1000;
 const MAX_BACKOFF_MS = 300_000;
-/** Failures before that are forgotten. */
+/** Older failures are forgotten. */
 const FAILURE_MEMORY_MS = 600_000;
 
-/** What a ReplicaSet needs done. Pure. */
+/** Computes the next step of a ReplicaSet. Pure. */
 export function reconcileReplicaSet(view: ReplicaSetView): ReplicaSetPlan {
   const { set, now } = view;
   const { owned, adopt, release: toRelease } = claim(set, set.spec?.selector, view.pods);
@@ -89,7 +89,7 @@ export function reconcileReplicaSet(view: ReplicaSetView): ReplicaSetPlan {
   };
 }
 
-/** Milliseconds until failed pods may be replaced; 0 for now. */
+/** Returns the milliseconds until failed pods may be replaced; 0: now. */
 function backoffLeft(pods: readonly Pod[], wanted: number, now: number): number {
   const failures = pods
     .filter(({ status }) => status?.phase === 'Failed')
@@ -105,7 +105,7 @@ function conditionsOf(set: ReplicaSet, failure: string | null, now: number) {
   const known = set.status?.conditions ?? [];
   const others = known.filter(({ type }) => type !== 'ReplicaFailure');
   if (failure === null) return others;
-  // As upstream, the first failure stands: each message names another pod, and writing it anew would never end.
+  // As upstream, the first failure remains: each message names another pod, so updates would never end.
   const before = known.find(({ type }) => type === 'ReplicaFailure');
   const condition = {
     type: 'ReplicaFailure',
@@ -117,14 +117,14 @@ function conditionsOf(set: ReplicaSet, failure: string | null, now: number) {
   return [...others, before ?? condition];
 }
 
-/** A kind that keeps a number of pods: ReplicaSet, or ReplicationController seen as one. */
+/** A kind that maintains a number of pods: ReplicaSet, or ReplicationController as one. */
 interface ReplicatedKind<T extends KubeObject> {
   readonly cache: Cache<T>;
   readonly component: string;
   readonly toReplicaSet: (object: T) => ReplicaSet;
 }
 
-/** A ReplicationController as the ReplicaSet that does the same: its selector is a map of labels. */
+/** Converts a ReplicationController to the equivalent ReplicaSet: its selector is a map of labels. */
 export function replicaSetOf(controller: ReplicationController): ReplicaSet {
   const { metadata = {}, status } = controller;
   const { selector, template, ...spec } = controller.spec ?? {};
@@ -139,7 +139,7 @@ export function replicaSetOf(controller: ReplicationController): ReplicaSet {
   };
 }
 
-/** Keeps the number of pods of ReplicaSets and ReplicationControllers. */
+/** Maintains the number of pods of ReplicaSets and ReplicationControllers. */
 export function startReplicaSets(context: ControllerContext): void {
   const { replicaSets, replicationControllers } = context.caches;
   start(context, { cache: replicaSets, component: 'replicaset-controller', toReplicaSet: (set) => set });
@@ -214,7 +214,7 @@ function start<T extends KubeObject>(context: ControllerContext, kind: Replicate
       }
       throw error;
     }
-    // The writes above are in the cache already: the status says what is true after them.
+    // The cache already contains the writes above: the status describes the state after them.
     const current = cache.get(namespace, name);
     if (!current || current.metadata?.uid !== set.metadata?.uid) return;
     const after = reconcileReplicaSet(viewOf(current));

@@ -13,7 +13,7 @@ export interface KindObjects {
   readonly objects: readonly KubeObject[];
 }
 
-/** The status that a quota should have by what its namespace holds (upstream's resource quota controller). Pure. */
+/** Computes the status of a quota from the content of its namespace (upstream's resource quota controller). Pure. */
 export function quotaStatus(
   quota: ResourceQuota,
   kinds: readonly KindObjects[],
@@ -34,13 +34,13 @@ function limitedTo(hard: Amounts, usage: Amounts): Amounts {
   return Object.fromEntries(Object.entries(usage).filter(([name]) => hard[name] !== undefined));
 }
 
-/** Whether a quota counts objects of the kind. */
+/** Reports whether a quota counts objects of the kind. */
 function counts(hard: Amounts, group: string, plural: string): boolean {
   if (group === '' && ['pods', 'services', 'persistentvolumeclaims'].includes(plural)) return true;
   return countNames(group, plural).some((name) => hard[name] !== undefined);
 }
 
-/** Keeps the status of ResourceQuotas: what is used of them. The admission of the API server counts what is added. */
+/** Maintains the usage in the status of ResourceQuotas. The admission of the API server adds increases. */
 export function startResourceQuotas(context: ControllerContext, followed: FollowedKinds): void {
   const { resourceQuotas } = context.caches;
   const queue = controllerQueue(context, 'resource-quota', async (key) => {
@@ -52,7 +52,7 @@ export function startResourceQuotas(context: ControllerContext, followed: Follow
       .list()
       .filter(({ resource }) => resource.namespaced && counts(hard, resource.group, resource.plural))
       .map(({ resource, inNamespace }) => ({ ...resource, objects: inNamespace(namespace) }));
-    // The latest, as admission may have written meanwhile.
+    // The latest state, since admission may have written concurrently.
     const current = resourceQuotas.get(namespace, name);
     if (!current) return;
     const status = quotaStatus(current, kinds);
@@ -78,7 +78,9 @@ export function startResourceQuotas(context: ControllerContext, followed: Follow
   });
 }
 
-/** What of an object changes its usage; null for kinds that are only counted. */
+/**
+ * Returns a function that extracts the fields of an object that affect its usage; null for kinds that are only counted.
+ */
 function usageKey(group: string, plural: string): ((object: KubeObject) => string) | null {
   if (group !== '') return null;
   switch (plural) {

@@ -4,22 +4,25 @@ import { controllerReference } from './ownership.ts';
 
 export const REVISION_LABEL = 'controller-revision-hash';
 
-/** What a revision of a DaemonSet or StatefulSet keeps: a patch that brings its template back (kubectl rollout undo). */
+/**
+ * Returns the data of a revision of a DaemonSet or StatefulSet: a patch that restores its template (kubectl rollout
+ * undo).
+ */
 function dataOf(template: PodTemplateSpec | undefined) {
   return { spec: { template: { ...template, $patch: 'replace' } } };
 }
 
 export interface History {
-  /** The revision of the template as it is; without uid while it has to be created. */
+  /** The revision of the current template; without uid if it has to be created. */
   readonly current: ControllerRevision;
   readonly isNew: boolean;
-  /** The current one came back from the past: its number has to be raised to this. */
+  /** The current template equals an older revision, whose number must be raised to this. */
   readonly raiseTo: number | null;
-  /** Beyond the limit, oldest first, without those in use. */
+  /** Revisions beyond the limit, oldest first, without those in use. */
   readonly outdated: readonly ControllerRevision[];
 }
 
-/** The revisions of a workload as they should be. `inUse`: names that pods still run by. Pure. */
+/** Computes the wanted revisions of a workload. `inUse`: names of revisions that pods still run. Pure. */
 export function revisionHistory(
   owner: KubeObject & { readonly spec?: { template?: PodTemplateSpec; revisionHistoryLimit?: number } },
   resource: Resource,
@@ -56,7 +59,7 @@ export function revisionHistory(
   return { current, isNew: true, raiseTo: null, outdated };
 }
 
-/** The template that a revision keeps. */
+/** Returns the template of a revision. */
 export function templateOf(revision: ControllerRevision): PodTemplateSpec | undefined {
   const data = revision.data as { spec?: { template?: PodTemplateSpec & { $patch?: string } } } | undefined;
   if (!data?.spec?.template) return undefined;

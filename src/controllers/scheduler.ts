@@ -24,26 +24,26 @@ import {
 } from './storage/volume-scheduling.ts';
 
 const SCHEDULER = 'default-scheduler';
-/** A pod whose volumes are not bound by then is decided again (upstream's bindTimeoutSeconds). */
+/** A pod whose volumes are not bound after this time is scheduled again (upstream's bindTimeoutSeconds). */
 const BIND_TIMEOUT_MS = 600_000;
 
-/** A decision that is not seen carried out yet. It counts for the decisions that follow. */
+/** A decision that the cache does not show yet. It counts for subsequent decisions. */
 interface Assumed {
   readonly pod: Pod;
   readonly node: string;
-  /** What its volumes need first; null when they are bound. */
+  /** Volumes that must be bound first; null if they are bound. */
   readonly volumes: NodeVolumes | null;
   readonly since: number;
 }
 
-/** Puts pods on nodes as soon as they appear; those that fit nowhere wait for a node or a place. */
+/** Assigns pods to nodes as soon as they appear; those that fit nowhere wait for a change of nodes or pods. */
 export function startScheduler(context: ControllerContext): void {
   const { client, caches, clock, random, signal } = context;
   const { pods, nodes, namespaces, persistentVolumes, persistentVolumeClaims, storageClasses } = caches;
   const events = recorderFor(context, SCHEDULER);
   const assumed = new Map<string, Assumed>();
   const waiting = new Set<string>();
-  /** Pods by node; kept along, because each decision reads all of it. */
+  /** Pods by node; maintained incrementally, because each decision reads all of it. */
   const placed = new Map<string, Map<string, Pod>>();
 
   const place = (node: string, pod: Pod) => {
@@ -62,7 +62,7 @@ export function startScheduler(context: ControllerContext): void {
     !isFinished(pod);
   const inNamespaces = (pod: Pod) => withNamespaces(pod, () => namespaces.informer.list());
 
-  /** The nodes as the pod finds them: with the pods that are promised a place there before it. */
+  /** Returns the nodes as seen by the pod: including pods that were nominated there before it. */
   const loadsFor = (pod: Pod): NodeLoad[] => {
     const promised = new Map<string, Pod[]>();
     for (const key of waiting) {
@@ -105,7 +105,7 @@ export function startScheduler(context: ControllerContext): void {
     }
     const pod = inNamespaces(found);
     const loads = loadsFor(pod);
-    // From here to the note of the decision nothing is awaited: decisions never overlap.
+    // No await from here until the decision is recorded: decisions never overlap.
     const sources = volumeSources();
     const needs = podVolumes(pod, sources);
     const problem = needs.problem ?? exclusiveRefusal(pod, needs, loads);
@@ -169,7 +169,7 @@ export function startScheduler(context: ControllerContext): void {
     const message = `Successfully assigned ${namespace}/${name} to ${node}`;
     events.event(pod, 'Normal', 'Scheduled', message, RESOURCES.pods);
   };
-  /** Reserves volumes for the pod's claims, and has those made that there are not. */
+  /** Reserves volumes for the pod's claims, and requests the provisioning of missing ones. */
   const beginBinding = async (volumes: NodeVolumes, node: string) => {
     await all([
       ...volumes.bindings.map(({ claim, volume }) => persistentVolumes.update(boundVolume(volume, claim))),
@@ -182,7 +182,7 @@ export function startScheduler(context: ControllerContext): void {
         }),
     ]);
   };
-  /** Binds the pod once its volumes are bound; starts again where one cannot be. */
+  /** Binds the pod once its volumes are bound; restarts if one cannot be bound. */
   const continueBinding = async (key: string, decision: Assumed) => {
     const { namespace = '' } = decision.pod.metadata ?? {};
     const claims = claimsOf(decision.pod).map(({ name }) => persistentVolumeClaims.get(namespace, name));
@@ -276,7 +276,7 @@ export function startScheduler(context: ControllerContext): void {
         pod.metadata?.generation !== before.metadata?.generation ||
         JSON.stringify(pod.metadata?.labels) !== JSON.stringify(before.metadata?.labels);
       if (changed && waiting.has(keyOf(pod))) queue.add(keyOf(pod));
-      // Room, or a pod that others want to be near.
+      // Free resources, or a pod to which others have affinity.
       if (isFinished(pod) !== isFinished(before) || !pod.spec?.nodeName !== !before.spec?.nodeName)
         retryWaiting();
     },
@@ -318,7 +318,7 @@ export function startScheduler(context: ControllerContext): void {
 const unresolvable = (count: number, problem: string) =>
   `0/${count} nodes are available: ${problem}. preemption: 0/${count} nodes are available: ${count} Preemption is not helpful for scheduling.`;
 
-/** Why no pod of lower priority makes room (upstream's words). */
+/** Returns why no pod of lower priority is preempted (upstream's words). */
 function preemptionMessage(pod: Pod, loads: readonly NodeLoad[], refuse: NodeRefusal): string {
   if (pod.spec?.preemptionPolicy === 'Never')
     return 'preemption: not eligible due to preemptionPolicy=Never.';

@@ -5,11 +5,11 @@ const ROOT_CA = 'kube-root-ca.crt';
 
 export interface NamespacePlan {
   readonly createAccount: boolean;
-  /** The ConfigMap to create, or to put in the place of a changed one. */
+  /** The ConfigMap to create or to replace. */
   readonly rootCa: ConfigMap | null;
 }
 
-/** What a namespace lacks for its pods to talk to the API server. Pure. */
+/** Computes the objects that a namespace's pods need to access the API server, if missing. Pure. */
 export function reconcileNamespaceDefaults(view: {
   readonly namespace: Namespace;
   readonly account: ServiceAccount | undefined;
@@ -40,7 +40,7 @@ export function reconcileNamespaceDefaults(view: {
   };
 }
 
-/** Keeps the default ServiceAccount and the API server's authority in each namespace. */
+/** Maintains the default ServiceAccount and the API server's authority in each namespace. */
 export function startServiceAccounts(context: ControllerContext): void {
   const { namespaces, serviceAccounts, configMaps } = context.caches;
   const queue = controllerQueue(context, 'serviceaccount', async (name) => {

@@ -12,20 +12,22 @@ const IP_ADDRESSES: Resource<IPAddress> = {
   kind: 'IPAddress',
   namespaced: false,
 };
-/** Addresses go without a sign. */
+/** Released addresses cause no event. */
 const RECHECK_MS = 1000;
 
-/** Addresses that the allocator of Services made; others do not keep a ServiceCIDR (upstream's canDeleteCIDR). */
+/** Addresses created by the allocator of Services; others do not protect a ServiceCIDR (upstream's canDeleteCIDR). */
 const isAllocated = ({ metadata }: IPAddress) =>
   metadata?.labels?.['ipaddress.kubernetes.io/managed-by'] === 'ipallocator.k8s.io';
 
 export interface ServiceCidrPlan {
   readonly conditions: NonNullable<NonNullable<ServiceCidr['status']>['conditions']>;
-  /** The finalizers that it should have. */
+  /** The wanted finalizers. */
   readonly finalizers: readonly string[];
 }
 
-/** Says that a ServiceCIDR is ready, or why it cannot go yet (upstream's servicecidrs controller). Pure. */
+/**
+ * Computes whether a ServiceCIDR is ready, or why it cannot be deleted yet (upstream's servicecidrs controller). Pure.
+ */
 export function reconcileServiceCidr(
   cidr: ServiceCidr,
   others: readonly ServiceCidr[],
@@ -62,7 +64,7 @@ export function reconcileServiceCidr(
   };
 }
 
-/** Keeps the status of ServiceCIDRs, and keeps one until no address needs it. */
+/** Maintains the status of ServiceCIDRs, and protects a ServiceCIDR while addresses need it. */
 export function startServiceCidrs(context: ControllerContext): void {
   const { client, clock, signal } = context;
   const { serviceCidrs } = context.caches;

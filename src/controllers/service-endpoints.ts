@@ -14,11 +14,11 @@ import type { SliceGroup } from './slice-packing.ts';
 
 export const ZONE_LABEL = 'topology.kubernetes.io/zone';
 
-/** The address types of a Service's slices, primary first. */
+/** Returns the address types of a Service's slices, primary first. */
 export function addressTypesOf(service: Service): ('IPv4' | 'IPv6')[] {
   const families = service.spec?.ipFamilies ?? [];
   if (families.length > 0) return families.map((family) => (family === 'IPv6' ? 'IPv6' : 'IPv4'));
-  // A server from before dual stack, or a headless Service without defaults.
+  // A server without dual stack, or a headless Service without defaults.
   return [familyOf(service.spec?.clusterIP ?? '') === 'ipv6' ? 'IPv6' : 'IPv4'];
 }
 
@@ -26,7 +26,7 @@ export function isHeadless(service: Service): boolean {
   return service.spec?.clusterIP === 'None';
 }
 
-/** The pod's address of a type, or undefined. */
+/** Returns the pod's address of a type, or undefined. */
 export function podAddress(pod: Pod, addressType: string): string | undefined {
   const addresses = pod.status?.podIPs?.flatMap(({ ip }) => ip ?? []) ?? [];
   if (addresses.length === 0 && pod.status?.podIP) addresses.push(pod.status.podIP);
@@ -34,7 +34,7 @@ export function podAddress(pod: Pod, addressType: string): string | undefined {
   return addresses.find((address) => familyOf(address) === family);
 }
 
-/** The number behind a Service's port at this pod; null when the pod has no port of that name. */
+/** Returns the target port of a Service's port at this pod; null if the pod has no port of that name. */
 export function targetPort(pod: Pod, port: ServicePort): number | null {
   const target = port.targetPort ?? port.port;
   if (typeof target === 'number') return target;
@@ -52,7 +52,7 @@ export function targetPort(pod: Pod, port: ServicePort): number | null {
   return null;
 }
 
-/** A Service's ports as slices carry them, resolved at this pod; ports that it lacks are left out. */
+/** Returns a Service's ports for slices, resolved at this pod; ports that the pod does not have are omitted. */
 function portsAt(service: Service, pod: Pod): EndpointPort[] {
   return (service.spec?.ports ?? []).flatMap((port) => {
     const number = targetPort(pod, port);
@@ -69,8 +69,8 @@ function portsAt(service: Service, pod: Pod): EndpointPort[] {
 }
 
 /**
- * The endpoints that a Service with a selector should have, grouped as they go into slices: one group per address type
- * and set of ports, at least one (empty) group per type. `nodeOf` finds the pod's node for its zone. Pure.
+ * Computes the endpoints of a Service with a selector, grouped for slices: one group per address type and set of ports,
+ * at least one (empty) group per type. `nodeOf` returns the pod's node for its zone. Pure.
  */
 export function serviceGroups(
   service: Service,
@@ -86,7 +86,7 @@ export function serviceGroups(
       const address = podAddress(pod, addressType);
       if (isFinished(pod) || address === undefined) continue;
       const node = nodeOf(pod.spec?.nodeName ?? '');
-      // A pod whose node is gone is as good as gone.
+      // A pod whose node is gone counts as gone.
       if (!node && !service.spec?.publishNotReadyAddresses) continue;
       const ports = portsAt(service, pod);
       if (ports.length === 0 && (service.spec?.ports ?? []).length > 0) continue;

@@ -1,14 +1,14 @@
 import type { EndpointPort, EndpointSlice, SliceEndpoint } from '../kube/types.ts';
 import { canonical, same } from './canonical.ts';
 
-/** Endpoints that share their address type and ports, and so their slices. */
+/** Endpoints with the same address type and ports, which share slices. */
 export interface SliceGroup {
   readonly addressType: 'IPv4' | 'IPv6';
   readonly ports: readonly EndpointPort[];
   readonly endpoints: readonly SliceEndpoint[];
 }
 
-/** What every slice of one Service carries. */
+/** The metadata of every slice of one Service. */
 export type SliceMetadata = Pick<
   NonNullable<EndpointSlice['metadata']>,
   'namespace' | 'generateName' | 'labels' | 'annotations' | 'ownerReferences'
@@ -20,12 +20,13 @@ export interface SliceWrites {
   readonly delete: EndpointSlice[];
 }
 
-/** As upstream's default: watchers of a slice get all of it at each change. */
+/** As upstream's default: watchers receive the whole slice at each change. */
 export const MAX_ENDPOINTS = 100;
 
 /**
- * Brings existing slices to the wanted endpoints with few writes: an endpoint stays in its slice, room in slices that
- * are written anyhow is used first, then the fullest slice that takes all the rest, then new ones. Pure.
+ * Distributes the wanted endpoints over existing slices with few writes: an endpoint stays in its slice; space in
+ * slices that are written anyway is used first, then the fullest slice with room for all the rest, then new slices.
+ * Pure.
  */
 export function packSlices(
   groups: readonly SliceGroup[],
@@ -76,7 +77,7 @@ function packGroup(
   });
   const rest = [...missing.values()];
   for (const draft of drafts) {
-    // An emptied slice is deleted rather than filled again, unless it is the only one.
+    // An emptied slice is deleted rather than refilled, unless it is the only one.
     if (!draft.changed || (draft.endpoints.length === 0 && drafts.length > 1)) continue;
     draft.endpoints.push(...rest.splice(0, mostEndpoints - draft.endpoints.length));
   }
@@ -97,7 +98,7 @@ function packGroup(
       endpoints: rest.splice(0, mostEndpoints),
     });
   }
-  // A Service without endpoints has one empty slice: readers see that somebody looked.
+  // A Service without endpoints has one empty slice: readers see that it was processed.
   const filled = drafts.some(({ endpoints }) => endpoints.length > 0) || writes.create.length > 0;
   const placeholder = filled ? undefined : drafts[0];
   for (const draft of drafts) {
@@ -126,7 +127,7 @@ function packGroup(
   }
 }
 
-/** Labels and owner as they should be. Annotations are only written along with something else. */
+/** Reports whether labels and owner are up to date. Annotations are written only along with other changes. */
 function carries(slice: EndpointSlice, metadata: SliceMetadata): boolean {
   return (
     same(slice.metadata?.labels ?? {}, metadata.labels ?? {}) &&

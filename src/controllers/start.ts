@@ -46,8 +46,8 @@ export interface StartOptions {
 }
 
 /**
- * Starts every controller on shared informers. `ready` resolves when all copies are complete and all controllers work;
- * it rejects when the signal aborts before.
+ * Starts every controller on shared informers. `ready` resolves when all copies are complete and all controllers run;
+ * it rejects if the signal aborts before.
  */
 export function startControllers(start: StartOptions): { readonly ready: Promise<void> } {
   const { client, clock, random, logger, signal } = start;
@@ -132,13 +132,13 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
   return { ready };
 }
 
-/** Half of an object's size, and it is not read here. A write without them leaves the server's as they are. */
+/** Half of an object's size, and not read here. A write without them preserves the server's. */
 function dropManagedFields<T extends KubeObject>(object: T): T {
   const { managedFields: _dropped, ...metadata } = object.metadata ?? {};
   return { ...object, metadata };
 }
 
-/** For kinds of which only names and owners matter here. */
+/** For kinds of which only names and owners are read here. */
 function metadataOnly<T extends KubeObject>(object: T): T {
   const { apiVersion, kind, metadata } = object;
   return dropManagedFields({ apiVersion, kind, metadata } as T);

@@ -22,14 +22,14 @@ import { claimNameAt, claimOwners, claimsAt, withClaimVolumes } from './storage/
 
 export interface StatefulSetView {
   readonly set: StatefulSet;
-  /** Pods that it controls or selects, also those that are going. */
+  /** Pods that it controls or selects, including those being deleted. */
   readonly pods: readonly Pod[];
-  /** The revision that pods below the partition run by, and its template. */
+  /** The revision of pods below the partition, and its template. */
   readonly current: { readonly name: string; readonly template: PodTemplateSpec | undefined };
-  /** The revision of the set as it is. */
+  /** The revision of the current template. */
   readonly update: { readonly name: string; readonly template: PodTemplateSpec | undefined };
   readonly now: number;
-  /** Milliseconds until a failed pod may be replaced. Absent: at once. */
+  /** Milliseconds until a failed pod may be replaced. Absent: immediately. */
   readonly pauseOf?: (pod: Pod) => number;
 }
 
@@ -42,12 +42,15 @@ export interface StatefulSetPlan {
   readonly checkAgainIn: number | null;
 }
 
-/** What a StatefulSet needs done: in order and one at a time, or all at once with podManagementPolicy Parallel. Pure. */
+/**
+ * Computes the next step of a StatefulSet: pods in order and one at a time, or all at once with podManagementPolicy
+ * Parallel. Pure.
+ */
 export function reconcileStatefulSet(view: StatefulSetView): StatefulSetPlan {
   const { set, now } = view;
   const { owned, adopt, release: toRelease } = claim(set, set.spec?.selector, view.pods);
   const name = set.metadata?.name ?? '';
-  // What it selects but did not name is not its own.
+  // Pods that it selects but whose names do not match are not its own.
   const mine = [...owned, ...adopt].filter((pod) => ordinalOf(name, pod) !== null);
   const status = statusOf(view, mine);
   const minReady = set.spec?.minReadySeconds ?? 0;
@@ -69,7 +72,7 @@ export function reconcileStatefulSet(view: StatefulSetView): StatefulSetPlan {
   };
 }
 
-/** "web-3" → 3 for the set "web"; null for names that are not of this form. */
+/** "web-3" → 3 for the set "web"; null for names of another form. */
 export function ordinalOf(set: string, pod: Pod): number | null {
   const match = /^(.*)-(0|[1-9][0-9]*)$/.exec(pod.metadata?.name ?? '');
   return match && match[1] === set ? Number(match[2]) : null;
@@ -93,15 +96,15 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
     else if (!isGoing(pod) && isFinished(pod)) {
       if ((view.pauseOf?.(pod) ?? 0) === 0) plan.delete.push(pod);
     } else if (isHealthy(pod)) continue;
-    // The next one comes when this one is up.
+    // The next pod waits until this one is ready.
     if (ordered) return plan;
   }
   const condemned = [...byOrdinal]
     .filter(([ordinal]) => ordinal < start || ordinal >= end)
     .sort(([a], [b]) => b - a)
     .map(([, pod]) => pod);
-  // In order, an unhealthy pod holds up the scaling down, except when the ones before it are all healthy: those that
-  // stay are, or this point would not have been reached.
+  // In order, an unhealthy pod blocks scaling down, unless all pods before it are healthy: the remaining pods are,
+  // otherwise this code is not reached.
   const firstUnhealthy = condemned.findLast((pod) => !isHealthy(pod));
   for (const pod of condemned) {
     if (!isGoing(pod) && (!ordered || isHealthy(pod) || pod === firstUnhealthy)) plan.delete.push(pod);
@@ -112,7 +115,7 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
   const { partition = 0, maxUnavailable } = set.spec?.updateStrategy?.rollingUpdate ?? {};
   const limit = Math.max(1, resolvePercent(maxUnavailable ?? 1, end - start, true));
   let unavailable = 0;
-  // From the last to the first, each waiting for the one before it.
+  // From the last to the first; each waits for the one after it.
   for (let ordinal = end - 1; ordinal >= start + partition; ordinal--) {
     const pod = byOrdinal.get(ordinal);
     if (!pod) return plan;
@@ -134,7 +137,7 @@ function podAt(view: StatefulSetView, ordinal: number): Pod {
   const start = set.spec?.ordinals?.start ?? 0;
   const partition = set.spec?.updateStrategy?.rollingUpdate?.partition ?? 0;
   const rolling = set.spec?.updateStrategy?.type !== 'OnDelete';
-  // A pod that is lost in the middle of a rollout comes back as what it was.
+  // A pod that is lost during a rollout is recreated with its old revision.
   const old = rolling
     ? partition > 0
       ? ordinal < start + partition
@@ -168,7 +171,7 @@ function statusOf(view: StatefulSetView, pods: readonly Pod[]): NonNullable<Stat
   const readyReplicas = count(isReady);
   const updatedReplicas = count((pod) => revisionLabel(pod) === view.update.name);
   const wanted = set.spec?.replicas ?? 1;
-  // The rollout is done: what was the update is current from now on.
+  // The rollout is complete: the update revision becomes the current one.
   const complete =
     view.current.name !== view.update.name &&
     updatedReplicas === wanted &&
@@ -188,7 +191,7 @@ function statusOf(view: StatefulSetView, pods: readonly Pod[]): NonNullable<Stat
   };
 }
 
-/** Keeps StatefulSets: pods with stable names, in order. */
+/** Maintains StatefulSets: pods with stable names, in order. */
 export function startStatefulSets(context: ControllerContext): void {
   const { caches, clock } = context;
   const { statefulSets, pods, controllerRevisions, persistentVolumeClaims: claims } = caches;
@@ -228,7 +231,7 @@ export function startStatefulSets(context: ControllerContext): void {
       events.event(set, 'Normal', 'SuccessfulCreate', `create ${subject} success`, RESOURCES.statefulSets);
     }
   };
-  /** Gives the claims of the set's pods the owners that its retention policy asks for. */
+  /** Sets the owners of the claims of the set's pods according to its retention policy. */
   const keepClaims = async (set: StatefulSet) => {
     const templates = set.spec?.volumeClaimTemplates ?? [];
     if (templates.length === 0 || set.metadata?.deletionTimestamp !== undefined) return;
@@ -276,7 +279,7 @@ export function startStatefulSets(context: ControllerContext): void {
       pauseOf: (pod) => backoff.left(placeOf(object, pod), pod),
     });
     const plan = reconcileStatefulSet(viewOf(set));
-    // Before pods go by scaling down: their claims may have to go with them.
+    // Before pods are scaled down: their claims may have to be deleted with them.
     await keepClaims(set);
     await all([
       ...plan.adopt

@@ -4,17 +4,17 @@ export const NOT_READY = 'node.kubernetes.io/not-ready';
 export const UNREACHABLE = 'node.kubernetes.io/unreachable';
 export const UNSCHEDULABLE = 'node.kubernetes.io/unschedulable';
 
-/** True when the toleration answers for the taint (core/v1 ToleratesTaint). */
+/** Reports whether the toleration matches the taint (core/v1 ToleratesTaint). */
 export function tolerates(toleration: Toleration, taint: Taint): boolean {
   if (toleration.effect && toleration.effect !== taint.effect) return false;
   if (toleration.key && toleration.key !== taint.key) return false;
   const operator = toleration.operator ?? 'Equal';
   if (operator === 'Exists') return true;
-  // Without a key only Exists means something.
+  // Without a key, only Exists is meaningful.
   return Boolean(toleration.key) && (toleration.value ?? '') === (taint.value ?? '');
 }
 
-/** The first taint of these effects that nothing tolerates. */
+/** Returns the first taint of these effects that is not tolerated. */
 export function untolerated(
   taints: readonly Taint[],
   tolerations: readonly Toleration[],
@@ -26,7 +26,7 @@ export function untolerated(
   );
 }
 
-/** The taints that a node should carry: its own, and those that follow from its state. */
+/** Returns the taints that a node should have: its own, and those that follow from its state. */
 export function nodeTaints(node: Node): Taint[] {
   const derived = [NOT_READY, UNREACHABLE, UNSCHEDULABLE];
   const own = (node.spec?.taints ?? []).filter(
@@ -35,7 +35,7 @@ export function nodeTaints(node: Node): Taint[] {
   const ready = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status;
   const taints = [...own];
   if (node.spec?.unschedulable) taints.push({ key: UNSCHEDULABLE, effect: 'NoSchedule' });
-  // A node that has said nothing yet takes no pods, but that does not evict one.
+  // A node that has not reported yet accepts no pods, but evicts none.
   if (ready === undefined) taints.push({ key: NOT_READY, effect: 'NoSchedule' });
   else if (ready !== 'True') {
     const key = ready === 'Unknown' ? UNREACHABLE : NOT_READY;

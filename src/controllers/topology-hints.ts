@@ -4,10 +4,10 @@ import type { SliceGroup } from './slice-packing.ts';
 
 const MODE = 'service.kubernetes.io/topology-mode';
 const MODE_BEFORE_1_27 = 'service.kubernetes.io/topology-aware-hints';
-/** Hints are given up when a zone's endpoints would carry this much more than their share (KEP-2433). */
+/** Hints are omitted if a zone's endpoints would receive this much more than their share (KEP-2433). */
 const MAX_OVERLOAD = 0.2;
 
-/** The share of the cluster's CPUs that stand in each zone, or null where zones say nothing: fewer than two, or unknown. */
+/** Returns the share of the cluster's CPUs in each zone; null if zones are fewer than two or unknown. */
 export function zoneShares(nodes: Iterable<Node>): Map<string, number> | null {
   const cpus = new Map<string, number>();
   let total = 0;
@@ -32,7 +32,7 @@ function cpuCount(quantity: string | undefined): number {
   return quantity.endsWith('m') ? Number(quantity.slice(0, -1)) / 1000 : Number(quantity);
 }
 
-/** The groups with the hints that the Service asks for: trafficDistribution beats the older annotation. Pure. */
+/** Adds the hints that the Service requests: trafficDistribution overrides the older annotation. Pure. */
 export function withHints(
   service: Service,
   groups: readonly SliceGroup[],
@@ -86,8 +86,8 @@ function mapReady(
 }
 
 /**
- * Gives each zone endpoints by its share of the CPUs: its own first, then the surplus of others. Null where that is not
- * possible without overloading one.
+ * Assigns endpoints to each zone by its share of the CPUs: its own first, then the surplus of others. Returns null if
+ * that would overload a zone.
  */
 function allocateZones(
   endpoints: readonly SliceEndpoint[],
@@ -97,7 +97,7 @@ function allocateZones(
   if (count < shares.size || endpoints.some(({ zone }) => !zone || !shares.has(zone))) return null;
   const wanted = new Map<string, number>();
   for (const [zone, share] of shares) {
-    // The least number that leaves no endpoint of the zone overloaded.
+    // The minimum number that overloads no endpoint of the zone.
     const least = Math.max(1, Math.ceil((share * count) / (1 + MAX_OVERLOAD)));
     wanted.set(zone, least);
   }

@@ -8,7 +8,7 @@ import type { ScalingHistory } from './behavior.ts';
 import type { PodUsage } from './metrics.ts';
 import { reconcileAutoscaler } from './reconcile.ts';
 
-/** How often the metrics are looked at (upstream's --horizontal-pod-autoscaler-sync-period). */
+/** Interval between evaluations of the metrics (upstream's --horizontal-pod-autoscaler-sync-period). */
 const PERIOD_MS = 15_000;
 /** The longest stabilization window and policy period. */
 const MEMORY_MS = 3_600_000;
@@ -29,7 +29,7 @@ interface PodMetricsList {
   }[];
 }
 
-/** Scales workloads by what their pods use. */
+/** Scales workloads by the usage of their pods. */
 export function startAutoscalers(context: ControllerContext): void {
   const { caches, client, clock, signal } = context;
   const { horizontalPodAutoscalers: autoscalers } = caches;

@@ -2,19 +2,19 @@ import type { HorizontalPodAutoscaler } from '../../kube/types.ts';
 
 type Rules = NonNullable<NonNullable<NonNullable<HorizontalPodAutoscaler['spec']>['behavior']>['scaleUp']>;
 
-/** What an autoscaler remembers between its looks. */
+/** State of an autoscaler between evaluations. */
 export interface ScalingHistory {
-  /** What the metrics asked for. */
+  /** Replica counts recommended by the metrics. */
   readonly recommendations: readonly { readonly at: number; readonly replicas: number }[];
-  /** By how much it has scaled: above 0 up, below 0 down. */
+  /** Changes of the replica count: above 0 up, below 0 down. */
   readonly changes: readonly { readonly at: number; readonly by: number }[];
 }
 
 export interface Limited {
   readonly replicas: number;
-  /** Why it is not what the metrics ask for; null when it is. */
+  /** Why the count differs from the recommendation of the metrics; null if it does not. */
   readonly limit: { readonly reason: string; readonly message: string } | null;
-  /** The recommendation of the stabilization window holds. */
+  /** The stabilization window determined the recommendation. */
   readonly isStabilized: boolean;
 }
 
@@ -30,7 +30,7 @@ const DEFAULT_DOWN: Rules = {
   policies: [{ type: 'Percent', value: 100, periodSeconds: 15 }],
 };
 
-/** The number of replicas within the autoscaler's behavior and bounds (KEP-853). Pure. */
+/** Limits the recommended replica count by the autoscaler's behavior and bounds (KEP-853). Pure. */
 export function limitReplicas(
   autoscaler: HorizontalPodAutoscaler,
   current: number,
@@ -88,7 +88,7 @@ export function limitReplicas(
   return { replicas: stable, limit: null, isStabilized };
 }
 
-/** How far the policies of a direction (1 up, -1 down) let the number go now. */
+/** Returns the replica count that the policies of a direction (1 up, -1 down) allow now. */
 function changeLimit(
   rules: Rules,
   current: number,
@@ -104,7 +104,7 @@ function changeLimit(
     return sign > 0 ? Math.ceil(limit) : Math.floor(limit);
   });
   if (limits.length === 0) return sign > 0 ? Number.POSITIVE_INFINITY : 0;
-  // "Max" allows the largest change, which downwards is the smallest number.
+  // "Max" selects the policy with the largest change, which downwards yields the smallest count.
   const isWidest = rules.selectPolicy !== 'Min';
   return sign > 0 === isWidest ? Math.max(...limits) : Math.min(...limits);
 }

@@ -2,7 +2,7 @@ import { parseQuantity } from '../../kube/quantity.ts';
 import type { Pod } from '../../kube/types.ts';
 import { conditionOf, isFinished, timeOf } from '../pods.ts';
 
-/** What a pod's containers use of a resource: cores or bytes, by container. */
+/** Usage of a resource by a pod's containers: cores or bytes, by container. */
 export interface PodUsage {
   readonly at: number;
   readonly containers: ReadonlyMap<string, number>;
@@ -11,33 +11,33 @@ export interface PodUsage {
 export interface ResourceTarget {
   /** "cpu" or "memory". */
   readonly resource: string;
-  /** One container of each pod; absent: all of them. */
+  /** One container of each pod; absent: all containers. */
   readonly container?: string;
-  /** Per cent of what is requested, or an amount for each pod. */
+  /** Percentage of the requests, or an amount for each pod. */
   readonly utilization?: number;
   readonly average?: number;
-  /** How far from the target the usage may be without a change, by direction (KEP-4951). Default: a tenth. */
+  /** Relative deviation from the target without a change, by direction (KEP-4951). Default: 0.1. */
   readonly tolerance?: { readonly up?: number; readonly down?: number };
 }
 
 export interface Recommendation {
   readonly replicas: number;
-  /** Per cent of the requests, for a target by utilization. */
+  /** Percentage of the requests, for a utilization target. */
   readonly utilization?: number;
-  /** Of each pod. */
+  /** Average per pod. */
   readonly average: number;
 }
 
-/** The processor time of a pod's start says nothing of its load (upstream's --horizontal-pod-autoscaler-* flags). */
+/** CPU usage during a pod's start does not represent its load (upstream's --horizontal-pod-autoscaler-* flags). */
 const CPU_INITIALIZATION_MS = 300_000;
 const READINESS_DELAY_MS = 30_000;
 const WINDOW_MS = 10_000;
 const TOLERANCE = 0.1;
 
 /**
- * How many replicas bring the usage of a resource to its target (upstream's ReplicaCalculator): pods without figures
- * count as if they changed nothing, pods that are not ready as if they used nothing. Throws where no usage or no
- * request is known. Pure.
+ * Computes the replica count that brings the usage of a resource to its target (upstream's ReplicaCalculator): pods
+ * without metrics count as if they changed nothing, pods that are not ready as if they used nothing. Throws if no usage
+ * or no request is known. Pure.
  */
 export function recommendReplicas(
   current: number,
@@ -83,7 +83,7 @@ export function recommendReplicas(
   }
   const counted = new Map(ready);
   for (const pod of missing) {
-    // Going down, a pod without figures is taken to use all that it should; going up, nothing.
+    // When scaling down, a pod without metrics counts with its full target; when scaling up, with zero.
     const full =
       target.utilization === undefined
         ? wantedOf(pod)

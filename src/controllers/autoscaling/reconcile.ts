@@ -15,23 +15,23 @@ export interface AutoscalerView {
   readonly current: number;
   /** The pods that the scale selects. */
   readonly pods: readonly Pod[];
-  /** By resource, then by the pod's name. An error where there are no figures. */
+  /** By resource, then by the pod's name. An error if there are no metrics. */
   readonly usage: ReadonlyMap<string, ReadonlyMap<string, PodUsage>> | Error;
   readonly history: ScalingHistory;
   readonly now: number;
 }
 
 export interface AutoscalerPlan {
-  /** The number of replicas to set; null to leave it. */
+  /** The replica count to set; null: unchanged. */
   readonly scaleTo: number | null;
   readonly reason: string;
-  /** What the metrics ask for; null where they say nothing. */
+  /** The recommendation of the metrics; null if they have none. */
   readonly recommendation: number | null;
   readonly status: Status;
   readonly warnings: readonly { readonly reason: string; readonly message: string }[];
 }
 
-/** What a HorizontalPodAutoscaler does now (upstream's reconcileAutoscaler). Pure. */
+/** Computes the next step of a HorizontalPodAutoscaler (upstream's reconcileAutoscaler). Pure. */
 export function reconcileAutoscaler(view: AutoscalerView): AutoscalerPlan {
   const { autoscaler, current, now } = view;
   const { minReplicas = 1, maxReplicas = 1 } = autoscaler.spec ?? {};
@@ -84,7 +84,7 @@ export function reconcileAutoscaler(view: AutoscalerView): AutoscalerPlan {
   for (const failure of measured.failures) warnings.push(failure);
   const best = measured.results.toSorted((a, b) => b.replicas - a.replicas)[0];
   const [failure] = measured.failures;
-  // With a metric missing nothing goes down: it might be the one that asks for more.
+  // With a metric missing, the count does not decrease: that metric might require more.
   if (!best || (failure && best.replicas < current)) {
     const { reason = 'InvalidMetricSourceType', message = 'no metric can be measured' } = failure ?? {};
     const text = `the HPA was unable to compute the replica count: ${message}`;

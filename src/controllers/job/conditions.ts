@@ -1,19 +1,19 @@
 import { timestamp } from '../../kube/timestamp.ts';
 import type { Job, JobCondition } from '../../kube/types.ts';
 
-/** Why a Job ends, and how. */
+/** Why and how a Job ends. */
 export interface Ending {
   readonly type: 'Complete' | 'Failed';
   readonly reason: string;
   readonly message: string;
 }
 
-/** The condition that says that the Job has ended. */
+/** Returns the condition that marks the Job as finished. */
 export function finishedCondition(job: Job): JobCondition | undefined {
   return conditionOf(job, 'Complete') ?? conditionOf(job, 'Failed');
 }
 
-/** The ending that was decided before; it holds whatever happens while the last pods go. */
+/** Returns the ending that was decided earlier; it does not change while the last pods end. */
 export function decidedEnding(job: Job): Ending | null {
   for (const [criterion, type] of CRITERIA) {
     const { reason = '', message = '' } = conditionOf(job, criterion) ?? {};
@@ -32,8 +32,8 @@ function conditionOf(job: Job, type: string): JobCondition | undefined {
 }
 
 /**
- * The conditions of a Job: whether it is suspended, and how it ends; the last condition comes once its pods have
- * ended (KEP-3998).
+ * Computes the conditions of a Job: whether it is suspended, and how it ends; the last condition is set once its pods
+ * have ended (KEP-3998).
  */
 export function conditionsOf(
   job: Job,

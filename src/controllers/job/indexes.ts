@@ -1,7 +1,7 @@
 import type { Job, Pod } from '../../kube/types.ts';
 
 export const INDEX = 'batch.kubernetes.io/job-completion-index';
-/** How often pods of this index have failed before this one, by backoffLimitPerIndex (KEP-3850). */
+/** Number of earlier pod failures of this index, for backoffLimitPerIndex (KEP-3850). */
 export const FAILURE_COUNT = 'batch.kubernetes.io/job-index-failure-count';
 export const IGNORED_FAILURE_COUNT = 'batch.kubernetes.io/job-index-ignored-failure-count';
 
@@ -9,7 +9,7 @@ export function isIndexed(job: Job): boolean {
   return job.spec?.completionMode === 'Indexed';
 }
 
-/** The completion index of a pod; null for a pod without one, or beyond the Job's completions. */
+/** Returns the completion index of a pod; null for a pod without one, or beyond the Job's completions. */
 export function indexOf(job: Job, pod: Pod): number | null {
   const text = pod.metadata?.annotations?.[INDEX];
   if (text === undefined || !/^[0-9]+$/.test(text)) return null;
@@ -17,7 +17,7 @@ export function indexOf(job: Job, pod: Pod): number | null {
   return index < (job.spec?.completions ?? 0) ? index : null;
 }
 
-/** "1-3,7" → 1, 2, 3, 7; those of `limit` and more are left out. */
+/** "1-3,7" → 1, 2, 3, 7; indexes from `limit` on are omitted. */
 export function parseIndexes(text: string | undefined, limit: number): Set<number> {
   const indexes = new Set<number>();
   for (const range of (text ?? '').split(',')) {
@@ -43,7 +43,7 @@ export function formatIndexes(indexes: Iterable<number>): string {
     .join(',');
 }
 
-/** The first `count` indexes that are neither done, nor failed, nor run now. */
+/** Returns the first `count` indexes that are not done, failed or running. */
 export function freeIndexes(job: Job, taken: (index: number) => boolean, count: number): number[] {
   const free: number[] = [];
   for (let index = 0; index < (job.spec?.completions ?? 0) && free.length < count; index++) {

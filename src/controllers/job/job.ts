@@ -10,7 +10,7 @@ import { type JobPlan, type JobView, reconcileJob } from './reconcile.ts';
 
 const CONTROLLER = 'kubernetes.io/job-controller';
 
-/** Runs Jobs to their end. */
+/** Runs Jobs to completion. */
 export function startJobs(context: ControllerContext): void {
   const { caches, clock, client } = context;
   const { jobs, pods } = caches;
@@ -50,7 +50,7 @@ export function startJobs(context: ControllerContext): void {
       await jobs.delete(job, { propagationPolicy: 'Foreground' });
       return;
     }
-    // The status first: a pod that it does not count must not go.
+    // Status first: a pod that it does not count must not be released.
     if (plan.status) {
       await jobs.updateStatus({ ...job, status: plan.status });
       sayChanges(job, plan.status);
@@ -96,7 +96,7 @@ export function startJobs(context: ControllerContext): void {
     try {
       await pods.patch(pod, 'merge', withoutTracking(pod));
     } catch (error) {
-      // Gone: nothing holds it back.
+      // Already deleted.
       if (!hasReason(error, 'NotFound')) throw error;
     }
   };
@@ -111,7 +111,7 @@ export function startJobs(context: ControllerContext): void {
     if (isNew('Suspended', 'False')) say(job, 'Normal', 'Resumed', 'Job resumed');
   };
 
-  /** Pods whose Job is gone, or that were taken from it, are counted by nothing. */
+  /** Removes the finalizer of pods whose Job is gone or no longer controls them: no Job counts them. */
   const orphans = controllerQueue(context, 'job-orphans', async (key) => {
     const pod = pods.informer.get(key);
     if (!pod || !isTracked(pod)) return;

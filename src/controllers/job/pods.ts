@@ -3,20 +3,20 @@ import { controllerReference } from '../ownership.ts';
 import { conditionOf, podFrom, timeOf } from '../pods.ts';
 import { FAILURE_COUNT, IGNORED_FAILURE_COUNT, INDEX } from './indexes.ts';
 
-/** Keeps a pod until the Job's status has counted it (KEP-2307). */
+/** Finalizer of a pod until the Job's status has counted it (KEP-2307). */
 export const TRACKING = 'batch.kubernetes.io/job-tracking';
 
 export function isTracked(pod: Pod): boolean {
   return pod.metadata?.finalizers?.includes(TRACKING) === true;
 }
 
-/** How often an index has failed, as its next pod notes it. */
+/** The failure count of an index, as recorded in its next pod. */
 export interface IndexFailures {
   readonly counted: number;
   readonly ignored: number;
 }
 
-/** A pod of the Job; for an index with its number. */
+/** Builds a pod of the Job; for an index with its number. */
 export function jobPod(job: Job, index: number | null, failures: IndexFailures | null): Pod {
   const made = podFrom(job.spec?.template, job, controllerReference(job, RESOURCES.jobs));
   const finalizers = [...(made.metadata?.finalizers ?? []), TRACKING];
@@ -39,7 +39,7 @@ export function jobPod(job: Job, index: number | null, failures: IndexFailures |
         ...(failures.ignored > 0 ? { [IGNORED_FAILURE_COUNT]: String(failures.ignored) } : {}),
       }
     : {};
-  // A host name is at most 63 letters long.
+  // Host names have at most 63 characters.
   const suffix = `-${index}-`;
   return {
     ...pod,
@@ -58,7 +58,7 @@ export function jobPod(job: Job, index: number | null, failures: IndexFailures |
   };
 }
 
-/** The patch that lets a pod go. */
+/** Builds the patch that removes the tracking finalizer. */
 export function withoutTracking(pod: Pod) {
   const { uid, resourceVersion, finalizers = [] } = pod.metadata ?? {};
   return {
@@ -66,7 +66,7 @@ export function withoutTracking(pod: Pod) {
   };
 }
 
-/** When a pod ended, in milliseconds since 1970: by its containers, else by its readiness, else by its deletion. */
+/** Returns when a pod ended, in milliseconds since 1970: from its containers, else its readiness, else its deletion. */
 export function finishTime(pod: Pod): number {
   const ends = (pod.status?.containerStatuses ?? []).map(({ state }) =>
     timeOf(state?.terminated?.finishedAt),

@@ -1,13 +1,13 @@
 import type { Job, Pod } from '../../kube/types.ts';
 import { parseIndexes } from './indexes.ts';
 
-/** What the Job's podFailurePolicy says about a failed pod (KEP-3329). */
+/** The result of the Job's podFailurePolicy for a failed pod (KEP-3329). */
 export interface FailureVerdict {
   readonly action: 'FailJob' | 'FailIndex' | 'Ignore' | 'Count';
   readonly message: string;
 }
 
-/** Applies the first matching rule of the Job's podFailurePolicy; failures that none matches count. Pure. */
+/** Applies the first matching rule of the Job's podFailurePolicy; failures without a matching rule count. Pure. */
 export function failureVerdict(job: Job, pod: Pod): FailureVerdict {
   const name = `${pod.metadata?.namespace}/${pod.metadata?.name}`;
   for (const [i, rule] of (job.spec?.podFailurePolicy?.rules ?? []).entries()) {
@@ -34,7 +34,7 @@ export function failureVerdict(job: Job, pod: Pod): FailureVerdict {
   return { action: 'Count', message: '' };
 }
 
-/** The exit codes of containers that failed. */
+/** Returns the exit codes of containers that failed. */
 function exitCodes(pod: Pod): { container: string; code: number }[] {
   const { containerStatuses = [], initContainerStatuses = [] } = pod.status ?? {};
   return [...containerStatuses, ...initContainerStatuses].flatMap(({ name, state }) => {
@@ -43,7 +43,10 @@ function exitCodes(pod: Pod): { container: string; code: number }[] {
   });
 }
 
-/** The number of the first rule of the Job's successPolicy that the done indexes satisfy (KEP-3998), or null. Pure. */
+/**
+ * Returns the number of the first rule of the Job's successPolicy that the completed indexes satisfy (KEP-3998), or
+ * null. Pure.
+ */
 export function matchedSuccessRule(job: Job, done: ReadonlySet<number>): number | null {
   const rules = job.spec?.successPolicy?.rules ?? [];
   const found = rules.findIndex(({ succeededIndexes, succeededCount }) => {
@@ -55,7 +58,7 @@ export function matchedSuccessRule(job: Job, done: ReadonlySet<number>): number 
   return found < 0 ? null : found;
 }
 
-/** True when containers that start again in place have done so as often as the Job allows. */
+/** Reports whether containers that restart in place have reached the Job's limit. */
 export function hasRestartedTooOften(job: Job, pods: readonly Pod[]): boolean {
   if (job.spec?.template?.spec?.restartPolicy !== 'OnFailure') return false;
   let restarts = 0;

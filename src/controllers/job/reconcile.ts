@@ -20,7 +20,7 @@ type Status = NonNullable<Job['status']>;
 
 export interface JobView {
   readonly job: Job;
-  /** Pods that it controls or selects, also those that are going. */
+  /** Pods that it controls or selects, including those being deleted. */
   readonly pods: readonly Pod[];
   readonly now: number;
 }
@@ -30,26 +30,26 @@ export interface JobPlan {
   readonly release: readonly Pod[];
   readonly create: readonly Pod[];
   readonly delete: readonly Pod[];
-  /** Pods that the status has counted, or that need not be counted: their finalizer goes. */
+  /** Pods that the status has counted, or that need not be counted: their finalizer is removed. */
   readonly untrack: readonly Pod[];
   readonly status: Status | null;
-  /** Finished, and its time to live is over. */
+  /** Finished, and its time to live has expired. */
   readonly deleteJob: boolean;
   readonly checkAgainIn: number | null;
 }
 
-/** The pause before a pod replaces a failed one: 10 s, doubled with each failure, up to 10 minutes (upstream). */
+/** The delay before a pod replaces a failed one: 10 s, doubled with each failure, up to 10 minutes (upstream). */
 const FIRST_BACKOFF_MS = 10_000;
 const MAX_BACKOFF_MS = 600_000;
-/** At most so many pods are created or deleted in one go. */
+/** Maximum number of pods created or deleted in one reconcile. */
 const MAX_BURST = 500;
 const NOTHING = { adopt: [], release: [], create: [], delete: [], untrack: [], deleteJob: false } as const;
 
-/** What a Job needs done. Pure. */
+/** Computes the next step of a Job. Pure. */
 export function reconcileJob(view: JobView): JobPlan {
   const { job, now } = view;
   const { owned, adopt, release } = claim(job, job.spec?.selector, view.pods);
-  // An orphan is counted from the moment on that it is the Job's.
+  // An orphan counts from its adoption on.
   const pods = owned;
   const over = finishedCondition(job);
   if (over) return afterEnd(job, pods, over.lastTransitionTime, now);
@@ -75,7 +75,7 @@ export function reconcileJob(view: JobView): JobPlan {
   const status: Status = {
     ...statusWithout(job),
     conditions: conditionsOf(job, { ending, isOver, isSuspended }, now),
-    // A Job that is suspended starts again.
+    // A resumed Job gets a new start time.
     ...(started === undefined || (isSuspended && !ending) ? {} : { startTime: started }),
     ...(isOver && ending?.type === 'Complete' ? { completionTime: timestamp(now) } : {}),
     ...(isIndexed(job) && tally.done.size > 0 ? { completedIndexes: formatIndexes(tally.done) } : {}),
@@ -106,7 +106,7 @@ export function reconcileJob(view: JobView): JobPlan {
   };
 }
 
-/** The status without what is recomputed each time. */
+/** Returns the status without the fields that are recomputed each time. */
 function statusWithout(job: Job): Status {
   const {
     conditions: _conditions,
@@ -118,7 +118,7 @@ function statusWithout(job: Job): Status {
   return rest;
 }
 
-/** A Job that has ended keeps no pod back, and goes when its time to live is over (KEP-592). */
+/** Releases the pods of a finished Job, and deletes it when its time to live expires (KEP-592). */
 function afterEnd(job: Job, pods: readonly Pod[], endedAt: string | undefined, now: number): JobPlan {
   const ttl = job.spec?.ttlSecondsAfterFinished;
   const left = ttl === undefined ? null : timeOf(endedAt) + ttl * 1000 - now;
@@ -136,13 +136,13 @@ function isActive(pod: Pod): boolean {
   return !hasEnded(pod) && pod.metadata?.deletionTimestamp === undefined;
 }
 
-/** Of a pod that its node has given up no more is heard: only finalizers keep it. */
+/** A pod that its node has given up will not report again: only finalizers keep it. */
 function hasEnded({ metadata, status }: Pod): boolean {
   if (status?.phase === 'Succeeded' || status?.phase === 'Failed') return true;
   return metadata?.deletionTimestamp !== undefined && metadata.deletionGracePeriodSeconds === 0;
 }
 
-/** Whether failed pods are replaced only once they have ended, not while they go (KEP-3939). */
+/** Reports whether failed pods are replaced only after they have ended, not while they terminate (KEP-3939). */
 function waitsForEnd(job: Job): boolean {
   return job.spec?.podReplacementPolicy === 'Failed' || job.spec?.podFailurePolicy !== undefined;
 }
@@ -155,20 +155,20 @@ function hasFailed(job: Job, pod: Pod): boolean {
 interface Tally {
   readonly active: readonly Pod[];
   readonly terminating: readonly Pod[];
-  /** The counters as the status shows them: pods whose finalizer is gone. */
+  /** The counters of the status: pods whose finalizer is removed. */
   readonly succeeded: number;
   readonly failed: number;
-  /** Pods that ended, and whose finalizer has to go before they move to the counters. */
+  /** Pods that ended, and whose finalizer must be removed before they are counted. */
   readonly uncounted: { readonly succeeded: string[]; readonly failed: string[] };
   /** All that succeeded or failed, counted or not. */
   readonly allSucceeded: number;
   readonly allFailed: number;
   readonly done: ReadonlySet<number>;
   readonly failedIndexes: ReadonlySet<number>;
-  /** For backoffLimitPerIndex: how often an index has failed, and when last. */
+  /** For backoffLimitPerIndex: the number of failures of an index, and the time of the last one. */
   readonly failures: ReadonlyMap<number, IndexFailures & { readonly at: number }>;
   readonly untrack: readonly Pod[];
-  /** What a rule of podFailurePolicy says that fails the Job. */
+  /** Message of the podFailurePolicy rule that fails the Job. */
   readonly failJob: string | null;
 }
 
@@ -177,7 +177,7 @@ function countPods(job: Job, pods: readonly Pod[]): Tally {
   const limit = job.spec?.completions ?? 0;
   const stored = job.status?.uncountedTerminatedPods ?? {};
   const tracked = new Map(pods.filter(isTracked).map((pod) => [pod.metadata?.uid ?? '', pod]));
-  // Those whose finalizer is gone, or that are gone, are counted for good.
+  // Pods that have lost their finalizer or are gone have been counted.
   const still = (uids: readonly string[] | undefined) => (uids ?? []).filter((uid) => tracked.has(uid));
   const uncounted = { succeeded: still(stored.succeeded), failed: still(stored.failed) };
   const moved = (before: readonly string[] | undefined, after: readonly string[]) =>
@@ -230,7 +230,7 @@ function countPods(job: Job, pods: readonly Pod[]): Tally {
       if (verdict.action === 'FailIndex' || counted > (job.spec?.backoffLimitPerIndex ?? 0)) {
         if (!done.has(index)) failedIndexes.add(index);
       }
-      // Its number is needed until the next pod has it.
+      // Its failure count is needed until the next pod has it.
       if (
         isLast &&
         !failedIndexes.has(index) &&
@@ -261,7 +261,7 @@ function countPods(job: Job, pods: readonly Pod[]): Tally {
   };
 }
 
-/** The newest pod of each index, when it failed: a later one would have its number already. */
+/** Returns the newest pod of each index, if it failed: a later one would contain its count already. */
 function newestByIndex(job: Job, pods: readonly Pod[]): Map<number, Pod> {
   const newest = new Map<number, Pod>();
   const number = (pod: Pod, key: string) => Number(pod.metadata?.annotations?.[key] ?? 0);
@@ -317,7 +317,7 @@ interface PodSteps {
   readonly waitMs: number | null;
 }
 
-/** Which pods to create or delete; never both at once, as upstream. */
+/** Computes the pods to create or delete; never both at once, as upstream. */
 function podSteps(job: Job, pods: readonly Pod[], tally: Tally, stops: boolean, now: number): PodSteps {
   const { active, done, failedIndexes, terminating } = tally;
   const indexed = isIndexed(job);
@@ -369,7 +369,7 @@ function podSteps(job: Job, pods: readonly Pod[], tally: Tally, stops: boolean, 
   return { create, delete: [], waitMs };
 }
 
-/** Pods of an index that another pod has too, that is done, or that is beyond the completions. */
+/** Returns pods whose index another pod also has, is completed, or is beyond the completions. */
 function surplusByIndex(job: Job, active: readonly Pod[], done: ReadonlySet<number>): Pod[] {
   const byIndex = new Map<number, Pod[]>();
   const surplus: Pod[] = [];
@@ -382,7 +382,7 @@ function surplusByIndex(job: Job, active: readonly Pod[], done: ReadonlySet<numb
   return surplus;
 }
 
-/** The failures after the last success, and when the last of them was. */
+/** Returns the number of failures after the last success, and the time of the last one. */
 function failuresSinceSuccess(pods: readonly Pod[]): { count: number; last: number } {
   const times = (phase: string) => pods.filter(({ status }) => status?.phase === phase).map(finishTime);
   const success = Math.max(0, ...times('Succeeded'));

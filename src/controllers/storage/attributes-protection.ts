@@ -3,7 +3,7 @@ import { type ControllerContext, controllerQueue } from '../context.ts';
 
 const PROTECTION = 'kubernetes.io/vac-protection';
 
-/** The names of the VolumeAttributesClasses that a claim asks for or has. Pure. */
+/** Returns the names of the VolumeAttributesClasses that a claim requests or has. Pure. */
 export function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
   const { spec, status } = claim;
   const names = [
@@ -14,7 +14,7 @@ export function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
   return names.flatMap((name) => (name ? [name] : []));
 }
 
-/** The finalizers of a deleted class when no volume and no claim uses it any more; null: it stays as it is. Pure. */
+/** Returns the finalizers of a deleted class when no volume or claim uses it any more; null: unchanged. Pure. */
 export function finalizersLeft(
   attributes: VolumeAttributesClass,
   volumes: readonly PersistentVolume[],
@@ -27,7 +27,7 @@ export function finalizersLeft(
   return finalizers.filter((finalizer) => finalizer !== PROTECTION);
 }
 
-/** Lets deleted VolumeAttributesClasses go once nothing uses them (upstream's vac-protection controller). */
+/** Releases deleted VolumeAttributesClasses once they are unused (upstream's vac-protection controller). */
 export function startAttributesProtection(context: ControllerContext): void {
   const {
     volumeAttributesClasses: classes,

@@ -12,25 +12,25 @@ import { findVolume, isBoundTo, mismatch } from './volume-match.ts';
 export interface ClaimView {
   readonly claim: PersistentVolumeClaim;
   readonly volumes: readonly PersistentVolume[];
-  /** The claim's class, where there is one of that name. */
+  /** The claim's class, if it exists. */
   readonly storageClass: StorageClass | undefined;
 }
 
-/** What a claim needs next. */
+/** The next step of a claim. */
 export type ClaimStep =
   | { readonly step: 'bind'; readonly volume: PersistentVolume }
   | { readonly step: 'provision'; readonly storageClass: StorageClass }
-  /** Stays Pending; the event says for what it waits. */
+  /** Remains Pending; the event names the reason. */
   | {
       readonly step: 'wait';
       readonly type: 'Normal' | 'Warning';
       readonly reason: string;
       readonly message: string;
     }
-  /** Its volume is gone or another's: nothing brings its data back. */
+  /** Its volume is gone or bound to another claim: its data cannot be restored. */
   | { readonly step: 'lose'; readonly reason: string; readonly message: string };
 
-/** Decides what a claim needs (upstream's syncClaim). Pure. */
+/** Decides the next step of a claim (upstream's syncClaim). Pure. */
 export function stepOfClaim(view: ClaimView): ClaimStep {
   const { claim, volumes, storageClass } = view;
   const named = claim.spec?.volumeName ?? '';
@@ -83,7 +83,7 @@ function waiting(reason: string, message: string): ClaimStep {
   return { step: 'wait', type: 'Normal', reason, message };
 }
 
-/** The volume as one bound to the claim; the same object when it is. */
+/** Returns the volume as bound to the claim; the same object if it already is. */
 export function boundVolume(volume: PersistentVolume, claim: PersistentVolumeClaim): PersistentVolume {
   const { name, namespace, uid, resourceVersion } = claim.metadata ?? {};
   const before = volume.spec?.claimRef;
@@ -94,7 +94,7 @@ export function boundVolume(volume: PersistentVolume, claim: PersistentVolumeCla
       ...volume.metadata,
       annotations: {
         ...volume.metadata?.annotations,
-        // One that a person reserved stays reserved when the claim goes.
+        // A volume that a user reserved remains reserved when the claim is deleted.
         ...(before ? {} : { [BOUND_BY_CONTROLLER]: 'yes' }),
       },
     },
@@ -112,7 +112,7 @@ export function boundVolume(volume: PersistentVolume, claim: PersistentVolumeCla
   };
 }
 
-/** The claim as one bound to the volume; the same object when it is. */
+/** Returns the claim as bound to the volume; the same object if it already is. */
 export function boundClaim(claim: PersistentVolumeClaim, volume: PersistentVolume): PersistentVolumeClaim {
   if (isFullyBound(claim) && claim.spec?.volumeName === volume.metadata?.name) return claim;
   return {
@@ -129,7 +129,7 @@ export function boundClaim(claim: PersistentVolumeClaim, volume: PersistentVolum
   };
 }
 
-/** The status of a bound claim. */
+/** Returns the status of a bound claim. */
 export function boundStatus(volume: PersistentVolume): NonNullable<PersistentVolumeClaim['status']> {
   const { accessModes = [], capacity = {} } = volume.spec ?? {};
   return { phase: 'Bound', accessModes, capacity };
@@ -137,26 +137,26 @@ export function boundStatus(volume: PersistentVolume): NonNullable<PersistentVol
 
 export interface VolumeView {
   readonly volume: PersistentVolume;
-  /** The claim of the claimRef's name, when it has its uid too. */
+  /** The claim with the claimRef's name, if the uid is also equal. */
   readonly claim: PersistentVolumeClaim | undefined;
 }
 
-/** What a volume needs next. */
+/** The next step of a volume. */
 export type VolumeStep =
   | { readonly step: 'phase'; readonly phase: 'Available' | 'Bound' }
-  /** Its claim is gone: what its reclaim policy says is done. */
+  /** Its claim is gone: the reclaim policy applies. */
   | { readonly step: 'release' }
-  /** It was picked for a claim that took another: it is free again. */
+  /** It was selected for a claim that was bound to another volume: it is free again. */
   | { readonly step: 'unbind' };
 
-/** Decides what a volume needs (upstream's syncVolume). Pure. */
+/** Decides the next step of a volume (upstream's syncVolume). Pure. */
 export function stepOfVolume({ volume, claim }: VolumeView): VolumeStep {
   const reference = volume.spec?.claimRef;
   if (!reference?.uid) return { step: 'phase', phase: 'Available' };
   if (!claim) return { step: 'release' };
   const taken = claim.spec?.volumeName;
   if (taken === volume.metadata?.name) return { step: 'phase', phase: 'Bound' };
-  // The claim is about to take it.
+  // The claim is about to be bound to it.
   if (!taken) return { step: 'phase', phase: volume.status?.phase === 'Bound' ? 'Bound' : 'Available' };
   const provisioned = volume.metadata?.annotations?.[PROVISIONED_BY] !== undefined;
   return provisioned && volume.spec?.persistentVolumeReclaimPolicy === 'Delete'
@@ -164,7 +164,7 @@ export function stepOfVolume({ volume, claim }: VolumeView): VolumeStep {
     : { step: 'unbind' };
 }
 
-/** The volume without its claim: one that a person reserved for a claim's name stays reserved. */
+/** Returns the volume without its claim: a volume that a user reserved for a claim's name remains reserved. */
 export function unboundVolume(volume: PersistentVolume): PersistentVolume {
   const { [BOUND_BY_CONTROLLER]: chosen, ...annotations } = volume.metadata?.annotations ?? {};
   const { claimRef, ...spec } = volume.spec ?? {};

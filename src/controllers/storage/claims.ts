@@ -1,17 +1,17 @@
 import type { PersistentVolumeClaim, Pod } from '../../kube/types.ts';
 
-/** The name of the claim that a generic ephemeral volume gets (KEP-1698). */
+/** Returns the name of a generic ephemeral volume's claim (KEP-1698). */
 export function ephemeralClaimName(pod: Pod, volume: string): string {
   return `${pod.metadata?.name}-${volume}`;
 }
 
-/** A claim that a pod's volume names; `ephemeral` when it has to belong to the pod itself. */
+/** A claim that a pod's volume names; `ephemeral` if it must belong to the pod. */
 export interface ClaimUse {
   readonly name: string;
   readonly ephemeral: boolean;
 }
 
-/** The claims that a pod's volumes use, in the pod's namespace. */
+/** Returns the claims that a pod's volumes use, in the pod's namespace. */
 export function claimsOf(pod: Pod): ClaimUse[] {
   return (pod.spec?.volumes ?? []).flatMap(({ name, persistentVolumeClaim, ephemeral }): ClaimUse[] => {
     if (persistentVolumeClaim) return [{ name: persistentVolumeClaim.claimName, ephemeral: false }];
@@ -19,7 +19,7 @@ export function claimsOf(pod: Pod): ClaimUse[] {
   });
 }
 
-/** The class of a claim or volume; the annotation is older than the field and wins (upstream). */
+/** Returns the class of a claim or volume; the older annotation overrides the field (upstream). */
 export function classOf(object: {
   readonly metadata?: { readonly annotations?: Readonly<Record<string, string>> };
   readonly spec?: { readonly storageClassName?: string };
@@ -28,7 +28,7 @@ export function classOf(object: {
   return annotation ?? object.spec?.storageClassName ?? '';
 }
 
-/** Bound for good: the controller has said so, not only named a volume. */
+/** Reports whether the controller has completed the binding, not only named a volume. */
 export function isFullyBound(claim: PersistentVolumeClaim): boolean {
   return Boolean(claim.spec?.volumeName) && claim.metadata?.annotations?.[BIND_COMPLETED] !== undefined;
 }
@@ -36,6 +36,6 @@ export function isFullyBound(claim: PersistentVolumeClaim): boolean {
 export const BIND_COMPLETED = 'pv.kubernetes.io/bind-completed';
 export const BOUND_BY_CONTROLLER = 'pv.kubernetes.io/bound-by-controller';
 export const PROVISIONED_BY = 'pv.kubernetes.io/provisioned-by';
-/** The scheduler's choice: the provisioner makes the volume for that node. */
+/** The scheduler's choice: the provisioner creates the volume for that node. */
 export const SELECTED_NODE = 'volume.kubernetes.io/selected-node';
 export const NO_PROVISIONER = 'kubernetes.io/no-provisioner';

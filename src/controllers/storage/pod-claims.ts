@@ -7,7 +7,7 @@ import { claimsOf, ephemeralClaimName } from './claims.ts';
 const PROTECTION = 'kubernetes.io/pvc-protection';
 const BY_CLAIM = 'claim';
 
-/** The claims of a pod's generic ephemeral volumes that are missing (KEP-1698). Pure. */
+/** Returns the missing claims of a pod's generic ephemeral volumes (KEP-1698). Pure. */
 export function missingClaims(pod: Pod, existing: ReadonlySet<string>): PersistentVolumeClaim[] {
   return (pod.spec?.volumes ?? []).flatMap(({ name, ephemeral }) => {
     const template = ephemeral?.volumeClaimTemplate;
@@ -29,7 +29,7 @@ export function missingClaims(pod: Pod, existing: ReadonlySet<string>): Persiste
   });
 }
 
-/** Makes the claims of ephemeral volumes, and keeps claims until no pod uses them (upstream's two controllers). */
+/** Creates the claims of ephemeral volumes, and protects claims while pods use them (upstream's two controllers). */
 export function startPodClaims(context: ControllerContext): void {
   const { pods, persistentVolumeClaims: claims } = context.caches;
   const events = recorderFor(context, 'ephemeral-volume-controller');

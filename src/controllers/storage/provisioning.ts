@@ -3,21 +3,21 @@ import { PROVISIONED_BY } from './claims.ts';
 
 /** The provisioner of the default StorageClass: folders on the machine that all nodes share. */
 export const LOCAL_PATH = 'fairlead.io/local-path';
-/** Keeps a volume until its folder is removed. */
+/** Finalizer of a volume until its folder is removed. */
 export const FOLDER_FINALIZER = 'fairlead.io/local-path';
 const HOST_NAME = 'kubernetes.io/hostname';
 
-/** Where provisioned volumes keep their files. */
+/** Storage of provisioned volumes. */
 export interface LocalVolumes {
-  /** The folder of a volume, by its name. */
+  /** Returns the folder of a volume, by its name. */
   readonly pathOf: (volume: string) => string;
-  /** Makes the folder, writable by all. */
+  /** Creates the folder, writable by all. */
   readonly create: (path: string) => Promise<void>;
-  /** Removes the folder with all in it; resolves too when there is none. */
+  /** Removes the folder with its content; resolves also if it does not exist. */
   readonly remove: (path: string) => Promise<void>;
 }
 
-/** Why the provisioner cannot make what the claim asks for; null when it can. */
+/** Returns why the provisioner cannot satisfy a claim; null if it can. */
 export function provisioningProblem(claim: PersistentVolumeClaim): string | null {
   if (claim.spec?.volumeMode === 'Block')
     return `${LOCAL_PATH} provides file systems only, not block devices`;
@@ -28,14 +28,14 @@ export function provisioningProblem(claim: PersistentVolumeClaim): string | null
   return null;
 }
 
-/** True when pods on several nodes may use the claim's volume. */
+/** Reports whether pods on several nodes may use the claim's volume. */
 function isShared(claim: PersistentVolumeClaim): boolean {
   return (claim.spec?.accessModes ?? []).some((mode) => mode === 'ReadWriteMany' || mode === 'ReadOnlyMany');
 }
 
 /**
- * The volume for a claim. It belongs to the node, as a disk in it would; one for pods of several nodes is reached
- * from all, since they share the machine's disk. Pure.
+ * Builds the volume for a claim. It belongs to the node, like a local disk; a volume for pods of several nodes is
+ * reachable from all, since they share the machine's disk. Pure.
  */
 export function localVolume(
   claim: PersistentVolumeClaim,
@@ -72,7 +72,7 @@ export function localVolume(
   };
 }
 
-/** True when a class's allowed topologies hold the node. */
+/** Reports whether a class's allowed topologies contain the node. */
 export function isAllowedTopology(storageClass: StorageClass, node: Node): boolean {
   const terms = storageClass.allowedTopologies;
   if (!terms || terms.length === 0) return true;

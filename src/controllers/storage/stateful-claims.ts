@@ -1,12 +1,12 @@
 import type { OwnerReference, PersistentVolumeClaim, Pod, StatefulSet } from '../../kube/types.ts';
 import { apiVersionOf, RESOURCES } from '../../kube/types.ts';
 
-/** "data-web-3": the claim of a template for a pod of the set. */
+/** Returns "data-web-3": the claim of a template for a pod of the set. */
 export function claimNameAt(template: string, set: StatefulSet, ordinal: number): string {
   return `${template}-${set.metadata?.name}-${ordinal}`;
 }
 
-/** The claims of the set's pod of this ordinal, by the templates. Pure. */
+/** Returns the claims of the set's pod of this ordinal, from the templates. Pure. */
 export function claimsAt(set: StatefulSet, ordinal: number): PersistentVolumeClaim[] {
   return (set.spec?.volumeClaimTemplates ?? []).map((template) => ({
     metadata: {
@@ -19,7 +19,7 @@ export function claimsAt(set: StatefulSet, ordinal: number): PersistentVolumeCla
   }));
 }
 
-/** The pod's volumes with those of its claims, which win over others of the same name. */
+/** Returns the pod's volumes with those of its claims, which override others of the same name. */
 export function withClaimVolumes(set: StatefulSet, ordinal: number, pod: Pod): Pod {
   const names = (set.spec?.volumeClaimTemplates ?? []).map(({ metadata }) => metadata?.name ?? '');
   if (names.length === 0 || !pod.spec) return pod;
@@ -32,8 +32,8 @@ export function withClaimVolumes(set: StatefulSet, ordinal: number, pod: Pod): P
 }
 
 /**
- * The owners that a claim of the set should have by its retention policy (KEP-1847), or null where they stand: the set
- * where claims are deleted with it, the pod that is scaled away where they are deleted with that. Pure.
+ * Returns the owners of a claim of the set according to its retention policy (KEP-1847), or null if they are up to
+ * date: the set if claims are deleted with it, the pod being scaled down if they are deleted with that. Pure.
  */
 export function claimOwners(
   set: StatefulSet,
@@ -44,7 +44,7 @@ export function claimOwners(
   const policy = set.spec?.persistentVolumeClaimRetentionPolicy;
   const { whenDeleted = 'Retain', whenScaled = 'Retain' } = policy ?? {};
   const before = claim.metadata?.ownerReferences ?? [];
-  // One that another controls is not this set's to change.
+  // The set must not change a claim with another controller.
   if (
     before.some(
       (owner) => owner.controller && owner.uid !== set.metadata?.uid && owner.uid !== pod?.metadata?.uid,

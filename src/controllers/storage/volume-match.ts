@@ -4,7 +4,7 @@ import type { Node, PersistentVolume, PersistentVolumeClaim } from '../../kube/t
 import { matchesTerm } from '../node-selection.ts';
 import { classOf } from './claims.ts';
 
-/** True when the volume's claimRef means this very claim, or would take it: one made by hand has no uid yet. */
+/** Reports whether the volume's claimRef names this claim, or would accept it: a manual one has no uid yet. */
 export function isBoundTo(volume: PersistentVolume, claim: PersistentVolumeClaim): boolean {
   const reference = volume.spec?.claimRef;
   if (!reference) return false;
@@ -13,7 +13,7 @@ export function isBoundTo(volume: PersistentVolume, claim: PersistentVolumeClaim
   return !reference.uid || reference.uid === uid;
 }
 
-/** Whether pods on the node can use the volume. */
+/** Reports whether pods on the node can use the volume. */
 export function reachesNode(volume: PersistentVolume, node: Node): boolean {
   const terms = volume.spec?.nodeAffinity?.required?.nodeSelectorTerms;
   return !terms || terms.some((term) => matchesTerm(term, node));
@@ -22,7 +22,7 @@ export function reachesNode(volume: PersistentVolume, node: Node): boolean {
 const storageOf = (amounts: Readonly<Record<string, string>> | undefined): number =>
   parseQuantity(amounts?.['storage'] ?? '0') || 0;
 
-/** Why the volume cannot be what the claim asks for; null when it can. */
+/** Returns why the volume does not satisfy the claim; null if it does. */
 export function mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim): string | null {
   if (storageOf(volume.spec?.capacity) < storageOf(claim.spec?.resources?.requests)) {
     return 'requested PV is too small';
@@ -40,15 +40,15 @@ export function mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim)
 export interface MatchOptions {
   /** Only volumes that pods on this node can use. */
   readonly node?: Node;
-  /** The claim waits for its first consumer: only a volume that is reserved for it counts. */
+  /** The claim waits for its first consumer: only a volume that is reserved for it is eligible. */
   readonly onlyReserved?: boolean;
-  /** Volumes that are given to other claims of the same pod. */
+  /** Volumes assigned to other claims of the same pod. */
   readonly taken?: ReadonlySet<string>;
 }
 
 /**
- * The volume for a claim: one that is reserved for it, else the smallest that is free and fits (upstream's
- * FindMatchingVolume). Pure.
+ * Finds the volume for a claim: one that is reserved for it, else the smallest that is free and satisfies it
+ * (upstream's FindMatchingVolume). Pure.
  */
 export function findVolume(
   claim: PersistentVolumeClaim,

@@ -4,27 +4,27 @@ import { claimsOf, classOf, isFullyBound, NO_PROVISIONER, SELECTED_NODE } from '
 import { isAllowedTopology } from './provisioning.ts';
 import { findVolume, reachesNode } from './volume-match.ts';
 
-/** The objects that a pod's volumes are judged by. */
+/** The objects that determine where a pod's volumes are usable. */
 export interface VolumeSources {
   claim(namespace: string, name: string): PersistentVolumeClaim | undefined;
   volume(name: string): PersistentVolume | undefined;
   volumes(): readonly PersistentVolume[];
   storageClass(name: string): StorageClass | undefined;
-  /** Volumes that are on their way to another pod's claim. */
+  /** Volumes that are being bound for another pod. */
   readonly reserved: ReadonlySet<string>;
 }
 
 export interface PodVolumes {
-  /** Why the pod fits nowhere; null when that is not known of its volumes. */
+  /** Why the pod fits nowhere; null if its volumes do not prevent it. */
   readonly problem: string | null;
   readonly bound: readonly PersistentVolume[];
   /** Claims that wait for this pod. */
   readonly waiting: readonly { readonly claim: PersistentVolumeClaim; readonly storageClass: StorageClass }[];
-  /** Claims that one pod alone may use. */
+  /** Claims that only one pod may use (ReadWriteOncePod). */
   readonly exclusive: readonly string[];
 }
 
-/** What a pod's volumes ask of its node (upstream's VolumeBinding and VolumeRestrictions). Pure. */
+/** Computes the requirements of a pod's volumes on its node (upstream's VolumeBinding and VolumeRestrictions). Pure. */
 export function podVolumes(pod: Pod, sources: VolumeSources): PodVolumes {
   const bound: PersistentVolume[] = [];
   const waiting: { claim: PersistentVolumeClaim; storageClass: StorageClass }[] = [];
@@ -70,13 +70,13 @@ export function podVolumes(pod: Pod, sources: VolumeSources): PodVolumes {
 }
 
 export interface NodeVolumes {
-  /** Volumes that are there already, for claims that wait. */
+  /** Existing volumes for claims that wait. */
   readonly bindings: readonly { readonly claim: PersistentVolumeClaim; readonly volume: PersistentVolume }[];
-  /** Claims whose volumes are made for the node. */
+  /** Claims whose volumes are provisioned for the node. */
   readonly provision: readonly PersistentVolumeClaim[];
 }
 
-/** How a node can serve the pod's volumes, or why it cannot. Pure. */
+/** Computes how a node can provide the pod's volumes, or why it cannot. Pure. */
 export function volumesOn(
   needs: PodVolumes,
   node: Node,
@@ -90,7 +90,7 @@ export function volumesOn(
   const provision: PersistentVolumeClaim[] = [];
   for (const { claim, storageClass } of needs.waiting) {
     const selected = claim.metadata?.annotations?.[SELECTED_NODE];
-    // Its volume is being made for that node.
+    // Its volume is being provisioned for that node.
     if (selected !== undefined) {
       if (selected !== node.metadata?.name) {
         return { refusal: "node(s) didn't find available persistent volumes to bind" };
@@ -109,7 +109,7 @@ export function volumesOn(
   return { bindings, provision };
 }
 
-/** Why the node's pods keep the pod away by claims that one pod alone may use; null when none does. */
+/** Returns why pods exclude the pod through claims that only one pod may use; null if none does. */
 export function exclusiveRefusal(pod: Pod, needs: PodVolumes, loads: readonly NodeLoad[]): string | null {
   if (needs.exclusive.length === 0) return null;
   const taken = loads.some(({ pods }) =>

@@ -28,7 +28,7 @@ const PROVISIONER_ANNOTATIONS = [
   'volume.kubernetes.io/storage-provisioner',
 ];
 
-/** Binds claims to volumes, provides volumes of the local-path provisioner, and carries out reclaim policies. */
+/** Binds claims to volumes, provisions volumes of the local-path provisioner, and implements reclaim policies. */
 export function startVolumes(context: ControllerContext, local: LocalVolumes | undefined): void {
   const { caches, client, clock, random, signal } = context;
   const { persistentVolumes: volumes, persistentVolumeClaims: claims, storageClasses, nodes } = caches;
@@ -63,7 +63,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     if (claim.status?.phase === phase) return;
     await claims.updateStatus({ ...claim, status: { ...claim.status, phase } });
   };
-  /** The volume first: two claims can want it, and only one gets its claimRef. */
+  /** The volume first: two claims can compete for it, and only one gets its claimRef. */
   const bind = async (claim: PersistentVolumeClaim, volume: PersistentVolume) => {
     const taken = boundVolume(volume, claim);
     const held = taken === volume ? volume : await volumes.update(taken);
@@ -113,7 +113,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
         sayOfClaim(claim, 'Warning', 'ProvisioningFailed', 'no node is ready for a volume');
         throw new Error('no node is ready for a volume');
       }
-      // The scheduler chooses again.
+      // The scheduler selects a node again.
       await claims.patch(claim, 'merge', {
         metadata: { uid: claim.metadata?.uid, annotations: { [SELECTED_NODE]: null } },
       });
@@ -136,14 +136,14 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     try {
       return await volumes.create(volume);
     } catch (error) {
-      // Made the last time, and its claim not bound then: the name holds the claim's uid.
+      // Provisioned earlier without binding the claim: the name contains the claim's uid.
       if (hasReason(error, 'AlreadyExists')) {
         return client.get(RESOURCES.persistentVolumes, volume.metadata?.name ?? '', undefined, { signal });
       }
       throw error;
     }
   };
-  /** For claims that do not wait for a pod: any node that takes pods. */
+  /** Returns any schedulable node, for claims that do not wait for a pod. */
   const someNode = (): Node | undefined => {
     const ready = nodes.informer.list().filter((node) => nodeTaints(node).length === 0);
     return ready[Math.floor(random() * ready.length)];
@@ -169,7 +169,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
         await release(volume);
     }
   };
-  /** Only what the server says counts: a volume is released on the strength of it. */
+  /** Reads from the server only: the release of a volume depends on it. */
   const claimOf = async (namespace: string, name: string): Promise<PersistentVolumeClaim | undefined> => {
     const known = claims.get(namespace, name);
     if (known) return known;
@@ -201,7 +201,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     events.event(volume, 'Warning', reason, message, RESOURCES.persistentVolumes);
     await setVolumePhase(current, 'Failed', message);
   };
-  /** Lets a volume go that is being deleted: not before its claim is gone and its folder is removed. */
+  /** Removes the finalizer of a volume that is being deleted, after its claim is gone and its folder is removed. */
   const letGo = async (volume: PersistentVolume) => {
     if (volume.status?.phase === 'Bound') return;
     const { uid, resourceVersion, name = '', finalizers = [] } = volume.metadata ?? {};

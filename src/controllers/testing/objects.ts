@@ -1,7 +1,7 @@
 import { timestamp } from '../../kube/timestamp.ts';
 import type { Deployment, Node, Pod, ReplicaSet } from '../../kube/types.ts';
 
-/** Objects for tables of tests: the short forms that a row can hold. */
+/** Objects for table tests, in short forms. */
 
 export const NOW = Date.parse('2026-01-01T12:00:00Z');
 
@@ -26,7 +26,7 @@ export interface PodFields {
   readonly spec?: Partial<NonNullable<Pod['spec']>>;
 }
 
-/** A running, ready pod of the owner "owner" unless told otherwise. */
+/** Builds a running, ready pod of the owner "owner" by default. */
 export function pod(name: string, fields: PodFields = {}): Pod {
   const { ready = true, phase = 'Running', owner = 'owner', labels = { app: 'web' } } = fields;
   const node = fields.node ?? 'a';
@@ -118,7 +118,7 @@ export function deployment(
   };
 }
 
-/** A ReplicaSet of the Deployment "web", with `available` of its `replicas` pods available. */
+/** Builds a ReplicaSet of the Deployment "web", with `available` of its `replicas` pods available. */
 export function replicaSet(
   name: string,
   image: string,
