@@ -24,8 +24,8 @@ export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logge
   const port = localPort(fd);
   const server = startDatagramServer({
     fd,
-    mostRequestBytes: MAX_QUERY_BYTES,
-    mostAnswerBytes: MAX_UDP_BYTES,
+    maxRequestBytes: MAX_QUERY_BYTES,
+    maxAnswerBytes: MAX_UDP_BYTES,
     receiveBufferBytes: RECEIVE_BUFFER_BYTES,
     answer: (bytes) => respond(bytes, 'udp', binding.family),
     // Errors of a client that has gone (ICMP) or is unreachable affect only its own answer.

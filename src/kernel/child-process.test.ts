@@ -3,7 +3,7 @@ import { closeSync, openSync, readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { type ChildDescriptor, pipeFromChild, spawnAsync, spawnLight } from './child-process.ts';
 
-/** Runs a shell script; its output and exit code. */
+/** Runs a shell script. Returns its output and exit code. */
 async function run(script: string, env?: Record<string, string>) {
   const out = pipeFromChild();
   const descriptors: ChildDescriptor[] = ['ignore', out.descriptor, 'ignore'];
@@ -19,21 +19,21 @@ async function run(script: string, env?: Record<string, string>) {
 }
 
 describe('a light child process', () => {
-  test('runs a program of the PATH, to its exit code', async () => {
+  test('runs a program found in PATH and returns its exit code', async () => {
     assert.deepEqual(await run('echo out; exit 3'), { text: 'out\n', code: 3 });
   });
-  test('ended by a signal: 128 and its number', async () => {
+  test('a program ended by a signal has the exit code 128 plus the signal’s number', async () => {
     assert.equal((await run('kill -9 $$')).code, 137);
   });
-  test('has the environment that it is given', async () => {
+  test('has the given environment', async () => {
     assert.equal((await run('echo "$A"', { A: 'b', PATH: process.env['PATH'] ?? '' })).text, 'b\n');
   });
-  test('ignores no signals, as Node itself does', async () => {
+  test('has the default action for signals that Node ignores', async () => {
     const { text } = await run('grep SigIgn /proc/self/status');
     assert.equal(text, 'SigIgn:\t0000000000000000\n');
     assert.doesNotMatch(readFileSync('/proc/self/status', 'utf8'), /SigIgn:\t0000000000000000/);
   });
-  test('inherits no descriptors that this process has opened', async () => {
+  test('does not inherit the descriptors of this process', async () => {
     const fd = openSync('/dev/null', 'r');
     const { text } = await run('ls /proc/self/fd');
     closeSync(fd);
@@ -41,7 +41,7 @@ describe('a light child process', () => {
     assert.ok(['0', '1', '2'].every((one) => found.includes(one)));
     assert.ok(!found.includes(String(fd)), text);
   });
-  test('the same from another thread', async () => {
+  test('runs on another thread too', async () => {
     const wait = setInterval(() => {}, 1000);
     const child = await spawnAsync('sh', ['-c', 'exit 4'], { descriptors: ['ignore', 'ignore', 'ignore'] });
     assert.equal(await child.exited, 4);
@@ -55,7 +55,7 @@ describe('a light child process', () => {
     clearInterval(wait);
     assert.throws(() => readFileSync(`/proc/${child.pid}/stat`));
   });
-  test('a program that is not there is an error by its code', () => {
+  test('a missing program is an error with the code of its errno', () => {
     const start = () => spawnLight('no-such-program', [], { descriptors: [] });
     assert.throws(start, { code: 'ENOENT' });
   });

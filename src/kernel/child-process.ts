@@ -6,7 +6,7 @@ import { errnoError, libc, systemError } from './libc.ts';
 const POSIX_SPAWN_SETSIGDEF = 0x04;
 const POSIX_SPAWN_SETSIGMASK = 0x08;
 const POSIX_SPAWN_SETSID = 0x80;
-/** More than posix_spawnattr_t, posix_spawn_file_actions_t and sigset_t take in either C library. */
+/** Larger than posix_spawnattr_t, posix_spawn_file_actions_t and sigset_t in either C library. */
 const STRUCT_BYTES = 512;
 // bits/fcntl-linux.h
 const O_RDWR = 2;
@@ -18,25 +18,30 @@ export type ChildDescriptor = 'ignore' | number;
 
 export interface LightChild {
   readonly pid: number;
-  /** Resolves when the process has ended, to its exit code; 128 and the signal's number where a signal ended it. */
+  /**
+   * Resolves to the exit code when the process has ended; 128 plus the signal's number if a signal ended
+   * it.
+   */
   readonly exited: Promise<number>;
 }
 
 export interface SpawnOptions {
-  /** Of the child, from 0. */
+  /** The child's descriptors, from 0. */
   readonly descriptors: readonly ChildDescriptor[];
-  /** This process's unless given. */
+  /** Default: the environment of this process. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** It leads a session of its own. */
+  /** Starts a new session, led by the child (setsid(2)). */
   readonly session?: boolean;
 }
 
 /**
- * Starts a program as posix_spawn(3) does, without copying this process's page tables: Node's own spawn forks, which
- * takes 2 ms in a small process and 40 ms in one of 400 MB. The program is looked up in PATH; signals are as a shell has
- * them; the child does not keep this process running. Throws FairleadError with the errno's code.
+ * Starts a program with posix_spawn(3), without copying this process's page tables: Node's spawn forks,
+ * which takes 2 ms in a small process and 40 ms in one of 400 MB. The program is looked up in PATH; signals
+ * have their default actions; the child does not keep this process running. Throws FairleadError with the
+ * errno's code.
  *
- * The calling thread waits until the program has been loaded, and its namespaces are the child's; see spawnAsync.
+ * Blocks the calling thread until the program has been loaded; the child gets this thread's namespaces. See
+ * spawnAsync.
  */
 export function spawnLight(file: string, args: readonly string[], options: SpawnOptions): LightChild {
   const call = prepare(file, args, options);
@@ -47,7 +52,9 @@ export function spawnLight(file: string, args: readonly string[], options: Spawn
   }
 }
 
-/** As spawnLight, on another thread: this one does not wait while the kernel loads the program. */
+/**
+ * Works like spawnLight, on another thread: the caller does not block while the kernel loads the program.
+ */
 export async function spawnAsync(
   file: string,
   args: readonly string[],
@@ -71,7 +78,7 @@ function prepare(file: string, args: readonly string[], options: SpawnOptions) {
     if (descriptor === 'ignore') c.posix_spawn_file_actions_addopen(actions, fd, '/dev/null', O_RDWR, 0);
     else c.posix_spawn_file_actions_adddup2(actions, descriptor, fd);
   }
-  // Node ignores SIGPIPE, which children would inherit: every signal gets its default.
+  // Node ignores SIGPIPE, which children would inherit: every signal is reset to its default action.
   c.posix_spawnattr_setsigdefault(attributes, struct(0xff));
   c.posix_spawnattr_setsigmask(attributes, struct(0));
   const session = options.session ? POSIX_SPAWN_SETSID : 0;
@@ -123,7 +130,7 @@ function reap(pid: number): Promise<number> {
   });
 }
 
-/** A pipe whose other end is for a child: `close` it here once the child has it. */
+/** A pipe whose other end is for a child: call `close` here once the child has inherited it. */
 export interface ChildPipe {
   readonly stream: Socket;
   readonly descriptor: number;

@@ -5,7 +5,10 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 // linux/magic.h
 const CGROUP2_SUPER_MAGIC = 0x63677270;
 
-/** The root of the cgroup v2 hierarchy: alone at /sys/fs/cgroup, or beside v1 hierarchies at "unified". Null: none. */
+/**
+ * Returns the root of the cgroup v2 hierarchy: /sys/fs/cgroup, or its subdirectory "unified" where v1
+ * hierarchies are mounted too. Null: none.
+ */
 export function controlGroupRoot(): string | null {
   for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified']) {
     try {
@@ -20,10 +23,10 @@ export function controlGroupRoot(): string | null {
 let visits = 0;
 
 /**
- * Runs `work` with this process in a separate control group below one of the v2 hierarchy ("/fairlead-default/node-1"),
- * and puts it back where it was. A socket made inside stays there for the programs that work at control groups. `work`
- * must be synchronous. Takes 0.3 ms, and up to 40 ms on a busy machine, since each of the two moves waits for an RCU grace
- * period.
+ * Runs `work` with this process in a separate control group below one of the v2 hierarchy
+ * ("/fairlead-default/node-1"), and then moves the process back. A socket made inside keeps that group, so
+ * that the programs attached to it apply. `work` must be synchronous. Takes 0.3 ms, and up to 40 ms on a busy
+ * machine, since each of the two moves waits for an RCU grace period.
  */
 export function inControlGroup<T>(parent: string, work: () => T): T {
   const root = controlGroupRoot();
@@ -35,7 +38,7 @@ export function inControlGroup<T>(parent: string, work: () => T): T {
     .split('\n')
     .find((text) => text.startsWith('0::'));
   const enter = (group: string) => writeFileSync(join(group, 'cgroup.procs'), `${process.pid}`);
-  // A group of its own, since one with controllers for those below takes no processes.
+  // A separate group, since a group with controllers enabled for its children takes no processes.
   const group = join(root, parent, `visitor-${process.pid}-${visits++}`);
   mkdirSync(group);
   try {

@@ -20,8 +20,8 @@ async function withServer(
   const port = localPort(fd);
   const server = startDatagramServer({
     fd,
-    mostRequestBytes: 100,
-    mostAnswerBytes: 100,
+    maxRequestBytes: 100,
+    maxAnswerBytes: 100,
     receiveBufferBytes: 1 << 20,
     answer: (request) => answer(request.toString()),
     onError: (error) => assert.fail(error),
@@ -41,7 +41,7 @@ async function withServer(
 
 const text = (value: string) => Buffer.from(value);
 
-/** Collects what comes until it is so much. */
+/** Collects the given number of answers. */
 function answers(client: Socket, count: number): Promise<string[]> {
   return new Promise((resolve) => {
     const found: string[] = [];
@@ -53,7 +53,7 @@ function answers(client: Socket, count: number): Promise<string[]> {
 }
 
 for (const family of FAMILIES) {
-  test(`${family.type}: many at once are all answered`, () =>
+  test(`${family.type}: all requests of a burst are answered`, () =>
     withServer(
       family,
       (request) => text(`${request}!`),
@@ -65,7 +65,7 @@ for (const family of FAMILIES) {
       },
     ));
 
-  test(`${family.type}: late answers reach who asked, though others asked since`, () =>
+  test(`${family.type}: late answers reach the right client, even after requests of other clients`, () =>
     withServer(
       family,
       async (request) => {
@@ -89,7 +89,7 @@ for (const family of FAMILIES) {
       },
     ));
 
-  test(`${family.type}: what is too long, or gets no answer, harms nothing`, () =>
+  test(`${family.type}: requests that are too long or unanswered do not affect others`, () =>
     withServer(
       family,
       (request) =>

@@ -9,9 +9,9 @@ const SO_RCVBUFFORCE = 33;
 const MSG_TRUNC = 0x20;
 const MSG_DONTWAIT = 0x40;
 
-/** How many datagrams one system call reads or sends. */
+/** Number of datagrams that one system call reads or sends. */
 const BATCH = 64;
-/** How many batches are read in one turn of the event loop, so that a flood does not block it. */
+/** Number of batches read in one turn of the event loop, so that a flood does not block it. */
 const BATCHES_PER_TURN = 4;
 /** struct sockaddr_in6; sockaddr_in is shorter. */
 const ADDRESS_BYTES = 28;
@@ -21,47 +21,47 @@ const MESSAGE = { bytes: 64, name: 0, nameLength: 8, vector: 16, vectorLength: 2
 const VECTOR = { bytes: 16, base: 0, length: 8 };
 
 export interface DatagramServerOptions {
-  /** A bound UDP socket, which the server takes over. */
+  /** A bound UDP socket; the server takes ownership of it. */
   readonly fd: number;
   /** Maximum length of a datagram; longer ones are dropped. */
-  readonly mostRequestBytes: number;
+  readonly maxRequestBytes: number;
   /** Maximum length of an answer. */
-  readonly mostAnswerBytes: number;
+  readonly maxAnswerBytes: number;
   /** Receive buffer in bytes. Without CAP_NET_ADMIN the kernel limits it to net.core.rmem_max. */
   readonly receiveBufferBytes: number;
   /**
    * Returns the answer; null: none. `request` is reused after the call. Must not throw or reject.
    */
   readonly answer: (request: Buffer) => Uint8Array | null | Promise<Uint8Array | null>;
-  /** Reading or sending failed; the server continues. */
+  /** Reports that reading or sending failed; the server continues. */
   readonly onError: (error: FairleadError) => void;
 }
 
 /**
- * Answers datagrams in batches (recvmmsg(2), sendmmsg(2)). Node's own sockets make two system calls and several objects
- * for each datagram, which is most of what answering a small question costs.
+ * Answers datagrams in batches (recvmmsg(2), sendmmsg(2)). Node's sockets make two system calls and several
+ * objects for each datagram, which is most of the cost of answering a small request.
  */
 export interface DatagramServer {
   close(): void;
 }
 
 export function startDatagramServer(options: DatagramServerOptions): DatagramServer {
-  const { fd, mostRequestBytes, answer, onError } = options;
+  const { fd, maxRequestBytes, answer, onError } = options;
   const size = new Uint8Array(new Uint32Array([options.receiveBufferBytes]).buffer);
   if (libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, size, 4) !== 0)
     libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUF, size, 4);
-  const received = createMessages(mostRequestBytes);
-  const answers = createMessages(options.mostAnswerBytes);
+  const received = createMessages(maxRequestBytes);
+  const answers = createMessages(options.maxAnswerBytes);
   const requests = Array.from({ length: BATCH }, (_, i) =>
-    received.data.subarray(i * mostRequestBytes, (i + 1) * mostRequestBytes),
+    received.data.subarray(i * maxRequestBytes, (i + 1) * maxRequestBytes),
   );
   let queued = 0;
   let closed = false;
 
   const queue = (data: Uint8Array, address: Buffer, at: number, length: number) => {
-    if (data.length > options.mostAnswerBytes) return;
+    if (data.length > options.maxAnswerBytes) return;
     if (queued === BATCH) flush();
-    answers.data.set(data, queued * options.mostAnswerBytes);
+    answers.data.set(data, queued * options.maxAnswerBytes);
     address.copy(answers.addresses, queued * ADDRESS_BYTES, at, at + length);
     answers.headers.setUint32(queued * MESSAGE.bytes + MESSAGE.nameLength, length, true);
     answers.vectors.setUint32(queued * VECTOR.bytes + VECTOR.length, data.length, true);
@@ -79,7 +79,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       const error = systemError('send an answer');
       if (error.code === 'EINTR') continue;
       onError(error);
-      // The first could not be sent, or the buffer is full: clients ask again.
+      // The first datagram could not be sent, or the buffer is full: clients repeat their requests.
       if (error.code === 'EAGAIN' || error.code === 'EWOULDBLOCK') break;
       from++;
     }

@@ -8,12 +8,12 @@ const IPPROTO_IPV6 = 41;
 const IPV6_TCLASS = 67;
 
 /**
- * The code point of connections that a node's proxy opens, after it has asked the network policies about the client. Of
- * pool 2, which is for local use (RFC 2474, section 6).
+ * The code point of connections that a node's proxy opens after it has checked the client against the
+ * network policies. Of pool 2, which is for local use (RFC 2474, section 6).
  */
 export const JUDGED_DSCP = 43;
 
-/** Sets the differentiated services code point of what a socket sends. Throws SystemError. */
+/** Sets the differentiated services code point of packets that a socket sends. Throws SystemError. */
 export function setSocketDscp(fd: number, family: IPFamily, dscp: number): void {
   const value = new Uint8Array(4);
   new DataView(value.buffer).setUint32(0, dscp << 2, true);

@@ -32,8 +32,8 @@ export function genericHeader(command: number, version: number): MessageWriter {
 }
 
 /**
- * Looks a generic netlink family up by name ("IPVS", "nlctrl"); the kernel loads a module for it if it has one.
- * Throws FairleadError with code ENOENT when this kernel has no such family.
+ * Looks up a generic netlink family by name ("IPVS", "nlctrl"); the kernel loads a module for it if it has
+ * one. Throws FairleadError with code ENOENT if this kernel does not have the family.
  */
 export function resolveGenericFamily(socket: NetlinkSocket, name: string): GenericFamily {
   const writer = genericHeader(CTRL_CMD_GETFAMILY, 1).attributeText(CTRL_ATTR_FAMILY_NAME, name);

@@ -21,7 +21,7 @@ const IPSET_ATTR_MAXELEM = 19;
 const IPSET_FLAG_LIST_SETNAME = 1 << 1;
 const IPSET_PROTOCOL = 7;
 const NLA_F_NET_BYTEORDER = 0x4000;
-/** ipset's own error codes are above the system's. This one: rules refer to the set. */
+/** ipset's error codes start above those of the system. This one: rules refer to the set. */
 const IPSET_ERR_BUSY = 'errno 4100';
 const AF_INET = 2;
 const AF_INET6 = 10;
@@ -29,7 +29,7 @@ const AF_INET6 = 10;
 /** Maximum number of addresses in a set, whose memory grows with its size. */
 const MAX_ADDRESSES = 1_000_000;
 
-/** A set of addresses, each of which is forgotten after a time (hash:ip). */
+/** A set of addresses, each of which expires after a time (hash:ip). */
 export interface AddressSet {
   readonly name: string;
   readonly family: IPFamily;
@@ -38,7 +38,7 @@ export interface AddressSet {
 
 /** The sets of ipset(8) in a network namespace. */
 export interface Ipsets {
-  /** Creates missing sets. Throws FairleadError EEXIST where one has other settings. */
+  /** Creates missing sets. Throws FairleadError EEXIST if a set exists with other settings. */
   create(sets: Iterable<AddressSet>): void;
   /** Removes sets. Returns those that rules still use, with an error for each. */
   destroy(names: Iterable<string>): Map<string, Error>;
@@ -47,7 +47,7 @@ export interface Ipsets {
   close(): void;
 }
 
-/** `netns`: default the namespace of this thread. */
+/** Opens the sets of a namespace. `netns`: default the namespace of this thread. */
 export function openIpsets(netns: NetnsRef | undefined): Ipsets {
   const socket = new NetlinkSocket({
     protocol: NETLINK_NETFILTER,

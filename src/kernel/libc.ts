@@ -75,7 +75,7 @@ export interface Libc {
   ): Promise<{ result: number; errno: number }>;
   /** errno of the last call that failed, on this thread. */
   errno(): number;
-  /** Calls `ready` whenever `fd` is readable or in error (the next recv shows which); without a thread. */
+  /** Calls `ready` whenever `fd` is readable or in error (the next recv shows which); uses no thread. */
   poll(fd: number, ready: () => void): Poll;
 }
 
@@ -88,7 +88,7 @@ export interface Poll {
 
 let loaded: Libc | undefined;
 
-/** The C library, loaded at the first call, so that commands without kernel access start faster. */
+/** Returns the C library, loaded at the first call, so that commands without kernel access start faster. */
 export function libc(): Libc {
   loaded ??= load();
   return loaded;
@@ -205,17 +205,17 @@ const MORE_ERRNO_NAMES: Readonly<Record<number, string>> = {
   524: 'ENOTSUPP',
 };
 
-/** "EEXIST" for 17; "errno 4711" for a number without a name. */
+/** Returns "EEXIST" for 17, "errno 4711" for a number without a name. */
 export function errnoName(errno: number): string {
   return MORE_ERRNO_NAMES[errno] ?? ERRNO_NAMES.get(errno) ?? `errno ${errno}`;
 }
 
-/** An error for a call that just failed, with the errno of this thread. */
+/** Returns an error for a call that just failed, with the errno of this thread. */
 export function systemError(op: string, object?: string, hint?: string): FairleadError {
   return errnoError(libc().errno(), op, object, hint);
 }
 
-/** An error for an errno value. */
+/** Returns an error for an errno value. */
 export function errnoError(errno: number, op: string, object?: string, hint?: string): FairleadError {
   const code = errnoName(errno);
   const what = object === undefined ? op : `${op} ${object}`;

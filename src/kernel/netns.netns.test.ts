@@ -35,7 +35,7 @@ afterEach(() => {
 
 const here = () => readlinkSync('/proc/thread-self/ns/net');
 
-test('a namespace can be made, seen by ip, and removed', () => {
+test('a namespace can be created, is visible to ip, and can be removed', () => {
   const name = namespace();
   assert.match(execFileSync('ip', ['netns', 'list'], { encoding: 'utf8' }), new RegExp(name));
   assert.ok(netnsExists(name));
@@ -45,7 +45,7 @@ test('a namespace can be made, seen by ip, and removed', () => {
   assert.ok(!listNetns().includes(name));
 });
 
-test('work runs inside, and the thread is back afterwards, also after an error', () => {
+test('work runs inside the namespace, and the thread returns afterwards, even after an error', () => {
   const name = namespace();
   const before = here();
   const inside = inNetns(name, here);
@@ -62,7 +62,7 @@ test('work runs inside, and the thread is back afterwards, also after an error',
   assert.throws(() => inNetns('flt-none', here), { code: 'ENOENT' });
 });
 
-test('a child is born inside', async () => {
+test('a child process starts inside the namespace', async () => {
   const name = namespace();
   const child = spawnInNetns(name, 'readlink', ['/proc/self/ns/net'], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -71,7 +71,7 @@ test('a child is born inside', async () => {
   assert.equal(String(data).trim(), inNetns(name, here));
 });
 
-test('a pause process holds namespaces of its own', async () => {
+test('a pause process has separate namespaces', async () => {
   const child = spawnInNewNamespaces('sleep', ['30'], { stdio: 'ignore' });
   try {
     assert.ok(child.pid);
@@ -109,7 +109,7 @@ test('a server listens inside a namespace and a socket connects from there', asy
   }
 });
 
-test('an address in use is refused by name', () => {
+test('an address in use is refused, naming the address', () => {
   const name = namespace();
   const fd = listenTcpIn(name, '127.0.0.1', 0);
   assert.throws(() => listenTcpIn(name, '127.0.0.1', localPort(fd)), {

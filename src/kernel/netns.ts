@@ -6,7 +6,9 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 import { errnoError, libc, systemError } from './libc.ts';
 import { removeOptionalFile } from './optional-file.ts';
 
-/** A network namespace: by the name under /run/netns, by a process inside it, or by a path such as /proc/1/ns/net. */
+/**
+ * A network namespace: the name under /run/netns, a process inside it, or a path such as /proc/1/ns/net.
+ */
 export type NetnsRef = string | { readonly pid: number } | { readonly path: string };
 
 /** Where named namespaces are mounted, as iproute2 does (ip-netns(8)). */
@@ -22,7 +24,7 @@ const MS_REC = 16384;
 const MS_SHARED = 1 << 20;
 const MNT_DETACH = 2;
 
-/** The path of a namespace's file. */
+/** Returns the path of a namespace's file. */
 export function netnsPath(ref: NetnsRef): string {
   if (typeof ref === 'string') return join(NETNS_DIR, ref);
   return 'pid' in ref ? `/proc/${ref.pid}/ns/net` : ref.path;
@@ -42,8 +44,9 @@ export function openNetns(ref: NetnsRef): number {
 }
 
 /**
- * Runs `work` with this thread inside a namespace, and switches back. A descriptor or child process that it makes stays
- * there. `work` must be synchronous: the thread's namespace is the whole event loop's.
+ * Runs `work` with this thread inside a namespace, and switches back. A descriptor or child process made
+ * inside stays there. `work` must be synchronous, because the whole event loop runs in the thread's
+ * namespace.
  */
 export function inNetns<T>(ref: NetnsRef, work: () => T): T {
   const target = openNetns(ref);
@@ -59,8 +62,8 @@ export function inNetns<T>(ref: NetnsRef, work: () => T): T {
 }
 
 /**
- * Runs `work` in new network, IPC and UTS namespaces, and switches back. They exist as long as a process started inside,
- * or a mount or descriptor of them.
+ * Runs `work` in new network, IPC and UTS namespaces, and switches back. They exist as long as a process
+ * started inside them, a mount or a descriptor refers to them.
  */
 export function inNewNamespaces<T>(kinds: readonly ('net' | 'ipc' | 'uts')[], work: () => T): T {
   const flags = kinds.reduce((sum, kind) => sum | KINDS[kind], 0);
@@ -74,15 +77,15 @@ const KINDS = { net: CLONE_NEWNET, ipc: CLONE_NEWIPC, uts: CLONE_NEWUTS } as con
 
 /** Runs `work` and restores this thread's namespaces of these kinds. */
 function withNamespaces<T>(kinds: readonly (keyof typeof KINDS)[], work: () => T): T {
-  // /proc/self names the thread group's leader, which is the thread that runs JavaScript's main loop; a worker's
-  // namespaces are its own, hence thread-self.
+  // /proc/self refers to the thread group's leader, the thread that runs JavaScript's main loop; a worker
+  // thread has its own namespaces, hence thread-self.
   const saved = kinds.map((kind) => ({ kind, fd: openSync(`/proc/thread-self/ns/${kind}`, 'r') }));
   try {
     return work();
   } finally {
     for (const { kind, fd } of saved) {
       if (libc().setns(fd, KINDS[kind]) !== 0) {
-        // Continuing in a foreign namespace would program the wrong machine.
+        // Continuing in the wrong namespace would change the network of another machine.
         console.error(`fairlead: cannot return to the ${kind} namespace: ${systemError('setns').message}`);
         process.abort();
       }
@@ -96,7 +99,7 @@ function refusePromise<T>(value: T): T {
   return value;
 }
 
-/** Creates a named namespace, as `ip netns add` does, and runs `prepare` in it, which sets up its loopback. */
+/** Creates a named namespace, as `ip netns add` does. */
 export function createNetns(name: string): void {
   mkdirSync(NETNS_DIR, { recursive: true, mode: 0o755 });
   const path = join(NETNS_DIR, name);
@@ -124,7 +127,10 @@ export function createNetns(name: string): void {
   }
 }
 
-/** iproute2 makes /run/netns a shared mount so that namespaces are seen, and can be removed, in every mount namespace. */
+/**
+ * iproute2 makes /run/netns a shared mount so that namespaces are visible and removable in every mount
+ * namespace.
+ */
 function shareNetnsDir(): void {
   const shared = () => libc().mount('', NETNS_DIR, 'none', MS_SHARED | MS_REC, null) === 0;
   if (shared()) return;
@@ -133,11 +139,14 @@ function shareNetnsDir(): void {
   }
 }
 
-/** Removes a named namespace; true when there was one. Its devices go when no process or socket is left inside. */
+/**
+ * Removes a named namespace. Returns true if it existed. Its devices are removed when the last process or
+ * socket in it has ended.
+ */
 export function removeNetns(name: string): boolean {
   const path = join(NETNS_DIR, name);
   const unmounted = libc().umount2(path, MNT_DETACH) === 0;
-  // EINVAL: a file without a mount, left by a crash between the two.
+  // EINVAL: a file without a mount, left by a crash between the two steps.
   if (!unmounted && !['ENOENT', 'EINVAL'].includes(errnoCode()))
     throw systemError('unmount network namespace', name);
   return removeOptionalFile(path);
@@ -147,7 +156,7 @@ function errnoCode(): string {
   return systemError('').code;
 }
 
-/** Names of the namespaces under /run/netns. */
+/** Returns the names of the namespaces under /run/netns. */
 export function listNetns(): string[] {
   try {
     return readdirSync(NETNS_DIR).sort();
@@ -161,7 +170,7 @@ export function netnsExists(name: string): boolean {
   return statSync(join(NETNS_DIR, name), { throwIfNoEntry: false }) !== undefined;
 }
 
-/** Starts a program inside a namespace: a child is born in the namespace of the thread that forks it. */
+/** Starts a program inside a namespace: a child inherits the namespace of the thread that forks it. */
 export function spawnInNetns(
   ref: NetnsRef,
   file: string,
@@ -192,7 +201,7 @@ const SO_REUSEADDR = 2;
 const IPPROTO_IPV6 = 41;
 const IPV6_V6ONLY = 26;
 
-/** A struct sockaddr_in or sockaddr_in6 (ip(7), ipv6(7)). Throws for other text. */
+/** Returns a struct sockaddr_in or sockaddr_in6 (ip(7), ipv6(7)). Throws for other text. */
 export function socketAddress(address: string, port: number): Uint8Array {
   const bytes = addressBytes(address);
   if (!bytes)
@@ -209,21 +218,21 @@ export function socketAddress(address: string, port: number): Uint8Array {
 }
 
 /**
- * A TCP socket listening inside a namespace; `server.listen({ fd })` takes it over. `null`: this namespace.
- * Port 0 lets the kernel choose: see `localPort`.
+ * Returns a TCP socket listening inside a namespace; `server.listen({ fd })` takes ownership. `null`: this
+ * namespace. Port 0 lets the kernel choose: see `localPort`.
  */
 export function listenTcpIn(ref: NetnsRef | null, address: string, port: number): number {
   return boundSocket(ref, SOCK_STREAM, address, port, (fd) => libc().listen(fd, 4096));
 }
 
-/** A UDP socket bound inside a namespace; `dgramSocket.bind({ fd })` takes it over. */
+/** Returns a UDP socket bound inside a namespace; `dgramSocket.bind({ fd })` takes ownership. */
 export function bindUdpIn(ref: NetnsRef | null, address: string, port: number): number {
   return boundSocket(ref, SOCK_DGRAM, address, port, () => 0);
 }
 
 /**
- * An unconnected TCP socket inside a namespace (null: this thread's); `new net.Socket({ fd }).connect(port, address)`
- * uses it.
+ * Returns an unconnected TCP socket inside a namespace (null: this thread's); `new net.Socket({ fd
+ * }).connect(port, address)` uses it.
  */
 export function openTcpIn(ref: NetnsRef | null, family: 'ipv4' | 'ipv6'): number {
   const open = () => {
@@ -264,7 +273,7 @@ function boundSocket(
   return ref === null ? open() : inNetns(ref, open);
 }
 
-/** The port that a bound socket has. */
+/** Returns the port that a socket is bound to. */
 export function localPort(fd: number): number {
   const address = new Uint8Array(28);
   const length = Uint8Array.of(28, 0, 0, 0);

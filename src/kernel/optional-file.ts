@@ -1,12 +1,12 @@
 import { readFileSync, unlinkSync } from 'node:fs';
 import { hasCode } from '../lib/errors.ts';
 
-/** A file's text; null when there is none. */
+/** Returns a file's text; null if the file does not exist. */
 export function readOptionalFile(path: string): string | null {
   return ifThere(() => readFileSync(path, 'utf8'));
 }
 
-/** Removes a file; true when there was one. */
+/** Removes a file. Returns true if it existed. */
 export function removeOptionalFile(path: string): boolean {
   const removed = ifThere(() => {
     unlinkSync(path);

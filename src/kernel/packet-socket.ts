@@ -21,26 +21,31 @@ const MSG_DONTWAIT = 0x40;
 /** EtherTypes (linux/if_ether.h). */
 export const ETHERTYPE = { arp: 0x0806, ipv6: 0x86dd, all: 0x0003 } as const;
 
-/** Maximum length of a frame; neighbour messages have less than a hundred bytes. */
+/** Maximum length of a frame; neighbour messages are shorter than a hundred bytes. */
 const MAX_BYTES = 2048;
-/** How many frames are read in one turn of the event loop, so that a flood does not block it. */
+/** Number of frames read in one turn of the event loop, so that a flood does not block it. */
 const MAX_PER_TURN = 256;
 
 export interface PacketSocketOptions {
-  /** Index of the device; the socket sees what arrives on it, and sends there. */
+  /** Index of the device that the socket receives from and sends to. */
   readonly device: number;
   readonly ethertype: number;
-  /** Runs in the kernel on whole Ethernet frames; those for which it returns 0 do not reach this process. */
+  /**
+   * Runs in the kernel on whole Ethernet frames; frames for which it returns 0 do not reach this process.
+   */
   readonly filter?: readonly FilterInstruction[];
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
   /** A whole Ethernet frame, free to keep. */
   readonly onFrame: (frame: Uint8Array) => void;
-  /** Reading failed: ENETDOWN while the device is down (reading continues afterwards), ENODEV and the like when it has gone. */
+  /**
+   * Reports that reading failed: ENETDOWN while the device is down (reading continues afterwards), ENODEV
+   * and similar when it has been removed.
+   */
   readonly onError: (error: FairleadError) => void;
 }
 
-/** Ethernet frames of one device and one protocol (packet(7)). */
+/** A socket for Ethernet frames of one device and one protocol (packet(7)). */
 export interface PacketSocket {
   /** Sends a whole Ethernet frame. Throws FairleadError (ENETDOWN, ENXIO, ENOBUFS, …). */
   send(frame: Uint8Array): void;
@@ -94,7 +99,7 @@ export function openPacketSocket(options: PacketSocketOptions): PacketSocket {
 
 /** IPv6 multicast groups that a device listens to on this process's behalf: its hardware filter lets them in, and MLD reports them to switches. */
 export interface GroupMembership {
-  /** Counted: a group that is joined twice is left with the second `leave`. */
+  /** Joins a group. Joins are counted: a group that was joined twice is left with the second `leave`. */
   join(group: string): void;
   leave(group: string): void;
   close(): void;
@@ -131,7 +136,7 @@ export function openGroupMembership(device: number, netns?: NetnsRef): GroupMemb
 }
 
 function linkAddress(options: PacketSocketOptions): Uint8Array {
-  // struct sockaddr_ll: family, protocol (network order), index, then what only sendto() reads.
+  // struct sockaddr_ll: family, protocol (network order), index; only sendto() reads the remaining fields.
   const address = new Uint8Array(20);
   const view = new DataView(address.buffer);
   view.setUint16(0, AF_PACKET, true);

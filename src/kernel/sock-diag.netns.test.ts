@@ -13,7 +13,7 @@ for (const [family, address] of [
   ['ipv4', '127.0.0.1'],
   ['ipv6', '::1'],
 ] as const) {
-  test(`connections are listed and ended (${family})`, async (t) => {
+  test(`connections are listed and destroyed (${family})`, async (t) => {
     const netns = `flt-${randomBytes(3).toString('hex')}`;
     createNetns(netns);
     using _ = { [Symbol.dispose]: () => void removeNetns(netns) };
@@ -43,7 +43,7 @@ for (const [family, address] of [
       } catch (error) {
         client.destroy();
         broken.catch(() => {});
-        if (hasCode(error, 'EOPNOTSUPP')) return t.skip('this kernel cannot end sockets');
+        if (hasCode(error, 'EOPNOTSUPP')) return t.skip('this kernel cannot destroy sockets');
         throw error;
       }
       const [error] = await broken;

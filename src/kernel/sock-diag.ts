@@ -53,8 +53,9 @@ export interface InetSocket {
 }
 
 /**
- * Lists sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every state.
- * `storageMap`: the descriptor of a BPF_MAP_TYPE_SK_STORAGE map whose values are returned too (kernel 5.7).
+ * Lists sockets of the namespace that `socket` (NETLINK_SOCK_DIAG) was opened in, by default in every
+ * state. `storageMap`: the descriptor of a BPF_MAP_TYPE_SK_STORAGE map whose values are returned too
+ * (kernel 5.7).
  */
 export function listSockets(
   socket: NetlinkSocket,
@@ -76,8 +77,8 @@ export function listSockets(
 }
 
 /**
- * Destroys a connection: its owner reads ECONNABORTED, and the other side gets a reset. False if it no longer exists.
- * Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
+ * Destroys a connection: its owner reads ECONNABORTED, and the peer gets a reset. Returns false if it no
+ * longer exists. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
  */
 export function destroySocket(socket: NetlinkSocket, target: InetSocket): boolean {
   const payload = request(target.family, target.protocol, EVERY_STATE, target.id).bytes();

@@ -7,7 +7,10 @@ const SO_ATTACH_FILTER = 26;
 /** One instruction of a classic BPF program (linux/filter.h): code, jump if true, jump if false, constant. */
 export type FilterInstruction = readonly [code: number, jt: number, jf: number, k: number];
 
-/** Lets a socket receive only what the program returns more than 0 for. False: the kernel refused (see errno). */
+/**
+ * Attaches a filter: the socket receives only packets for which the program returns more than 0. Returns
+ * false if the kernel refused (see errno).
+ */
 export function attachFilter(fd: number, program: readonly FilterInstruction[]): boolean {
   const instructions = new Uint8Array(program.length * 8);
   const view = new DataView(instructions.buffer);

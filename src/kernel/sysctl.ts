@@ -5,27 +5,28 @@ import { inNetns, type NetnsRef } from './netns.ts';
 import { readOptionalFile } from './optional-file.ts';
 
 /**
- * The file of "net.ipv4.ip_forward". Written with slashes where a part has a dot of its own, as an interface's name
- * may: "net/ipv4/conf/eth0.100/rp_filter". /proc/sys/net shows the namespace of the thread that looks it up.
+ * Returns the file of "net.ipv4.ip_forward". Names use slashes if a part contains a dot, as an interface's
+ * name may: "net/ipv4/conf/eth0.100/rp_filter". /proc/sys/net shows the namespace of the thread that opens
+ * it.
  */
 const path = (name: string) => `/proc/sys/${name.includes('/') ? name : name.replaceAll('.', '/')}`;
 
-/** Reads a kernel setting such as "net.ipv4.ip_forward"; null if this kernel lacks it. */
+/** Reads a kernel setting such as "net.ipv4.ip_forward"; returns null if this kernel does not have it. */
 export function readSysctl(name: string, netns?: NetnsRef): string | null {
   return within(netns, () => read(name));
 }
 
 /**
- * Writes a kernel setting unless it has the value already. False when this kernel lacks it; throws when it
- * refuses (a read-only /proc/sys, a bad value).
+ * Writes a kernel setting unless it already has the value. Returns false if this kernel does not have it;
+ * throws if the kernel refuses (a read-only /proc/sys, a bad value).
  */
 export function writeSysctl(name: string, value: string | number, netns?: NetnsRef): boolean {
   return within(netns, () => write(name, String(value)));
 }
 
 /**
- * Sets kernel settings in this order. Writes only those that differ, because writing a forwarding switch walks all
- * devices. Returns the names of those that this kernel lacks.
+ * Sets kernel settings in this order. Writes only those that differ, because writing a forwarding setting
+ * walks all devices. Returns the names of those that this kernel does not have.
  */
 export function writeSysctls(values: Readonly<Record<string, string | number>>, netns?: NetnsRef): string[] {
   return within(netns, () =>

@@ -7,11 +7,14 @@ const RTT_AT = 68;
 const TOTAL_RETRANSMITS_AT = 100;
 const LENGTH = 104;
 
-/** What the kernel knows of a connection. */
+/** The kernel's state of a connection. */
 export interface TcpInfo {
-  /** Smoothed round-trip time in microseconds; 0: not measured. By timestamps, also where packets were sent again. */
+  /**
+   * Smoothed round-trip time in microseconds; 0: not measured. Based on timestamps, so valid with
+   * retransmissions too.
+   */
   readonly rtt: number;
-  /** Segments sent again, the first one (SYN) included. */
+  /** Retransmitted segments, including the first one (SYN). */
   readonly retransmits: number;
 }
 

@@ -14,9 +14,9 @@ const SYN_ACK = 0x12;
 const HOPS = 64;
 
 /**
- * Sends a SYN-ACK outside of a handshake, from any address. If the other side has such a connection, it answers with an
- * ACK with its sequence numbers (RFC 5961, section 4.2) and keeps its state. Connection tracking treats it as invalid and
- * makes no entry.
+ * Sends a SYN-ACK outside of a handshake, from any address. If the peer has such a connection, it answers
+ * with an ACK that contains its sequence numbers (RFC 5961, section 4.2) and keeps its state. Connection
+ * tracking treats the segment as invalid and makes no entry.
  */
 export function sendStraySynAck(from: SocketAddress, to: SocketAddress, netns?: NetnsRef): void {
   const packet = straySynAck(from, to);
@@ -34,7 +34,7 @@ export function sendStraySynAck(from: SocketAddress, to: SocketAddress, netns?: 
   }
 }
 
-/** The packet with its IP header; IPv4's checksum and length are filled in by the kernel. */
+/** Returns the packet with its IP header; the kernel fills in IPv4's checksum and length. */
 export function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array {
   const source = bytesOf(from.ip);
   const destination = bytesOf(to.ip);
@@ -63,7 +63,7 @@ export function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array 
   return packet;
 }
 
-/** Checksum of the pseudo-header and the segment (RFC 9293, section 3.1). */
+/** Returns the checksum of the pseudo-header and the segment (RFC 9293, section 3.1). */
 function checksum(source: Uint8Array, destination: Uint8Array, segment: Uint8Array): number {
   let sum = TCP + segment.length;
   for (const part of [source, destination, segment]) {

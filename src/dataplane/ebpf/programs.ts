@@ -2,7 +2,7 @@ import { closeSync, mkdirSync, openSync, statSync } from 'node:fs';
 import { type BpfLink, linkCgroup, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
 import { readObject, relocate } from '../../kernel/bpf/object.ts';
 import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
-import { type AttachPoint, type BpfProgram, loadProgramAside } from '../../kernel/bpf/program.ts';
+import { type AttachPoint, type BpfProgram, loadProgramAsync } from '../../kernel/bpf/program.ts';
 import { controlGroupRoot } from '../../kernel/control-group.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { OBJECT as FAILOVER } from './generated/failover.ts';
@@ -33,7 +33,7 @@ export async function loadPrograms(maps: Maps): Promise<Programs> {
       const source = { name, type: hook.type, instructions: relocate(program, descriptors), license };
       // Programs of type tc have their attach point only when they are attached.
       const place = hook.place === 'device' ? {} : { attach: hook.attach };
-      return [{ hook, loading: loadProgramAside({ ...source, ...place }) }];
+      return [{ hook, loading: loadProgramAsync({ ...source, ...place }) }];
     });
   });
   const sockets = new Map<AttachPoint, BpfProgram>();

@@ -47,7 +47,7 @@ describe('BPF maps', () => {
     }
   });
 
-  test('many elements are written by one call, and read back', () => {
+  test('many elements are written by one call and read back', () => {
     for (const kind of ['hash', 'array', 'lruHash'] as const) {
       const map = createMap({ ...HASH, kind, maxEntries: 20_000 });
       try {
@@ -59,7 +59,7 @@ describe('BPF maps', () => {
         const shown = new Map(
           entries.map(([k, v]) => [Buffer.from(k).readUInt32LE(), Buffer.from(v).readBigUInt64LE()]),
         );
-        // An LRU keeps some free on each processor and may have dropped a few.
+        // An LRU map keeps some elements free on each processor and may have dropped a few.
         assert.ok(
           kind === 'lruHash' ? shown.size > count * 0.9 : shown.size >= count,
           `${kind}: ${shown.size}`,
@@ -94,7 +94,7 @@ describe('BPF maps', () => {
     }
   });
 
-  test('buffers of other sizes than the map’s never reach the kernel', () => {
+  test('buffers whose size differs from the map’s never reach the kernel', () => {
     const map = createMap(HASH);
     try {
       assert.throws(() => map.lookup(new Uint8Array(3)), RangeError);
@@ -143,7 +143,7 @@ describe('BPF programs', () => {
   });
 });
 
-describe('BPF programs at control groups, and pins', () => {
+describe('BPF programs attached to control groups, and pins', () => {
   const suffix = randomBytes(3).toString('hex');
   const root = statfsSync('/sys/fs/cgroup').type === 0x63677270 ? '/sys/fs/cgroup' : '/sys/fs/cgroup/unified';
   const group = join(root, `flt-${suffix}`);
@@ -204,7 +204,7 @@ describe('BPF programs at control groups, and pins', () => {
     unpin(path);
   });
 
-  test('the file system for pins is unmounted when nothing is pinned, and only then', () => {
+  test('the file system for pins is unmounted only when nothing is pinned', () => {
     const map = createMap(HASH);
     const path = join(pins, 'map');
     pin(map.fd, path);

@@ -21,9 +21,11 @@ const ETH_P_ALL = 3;
 
 export type ClsactHook = keyof typeof PARENT;
 
-/** Identifies a filter of a device: all three fields together tell it from those of other programs. */
+/**
+ * Identifies a filter of a device: the three fields together distinguish it from those of other programs.
+ */
 export interface ClsactFilter {
-  /** 1 to 65535; lower ones see packets first. */
+  /** 1 to 65535; lower values see packets first. */
   readonly priority: number;
   readonly handle: number;
   /** As tc(8) shows it. */
@@ -57,7 +59,7 @@ export function attachClsact(
   socket.request(RTM_NEWTFILTER, NLM_F_CREATE, filter.bytes(), `filter of device ${device}`);
 }
 
-/** Whether the device has this filter. */
+/** Returns true if the device has this filter. */
 export function hasClsact(
   socket: NetlinkSocket,
   device: number,
@@ -69,7 +71,7 @@ export function hasClsact(
   );
 }
 
-/** Removes a filter from a device, and the clsact qdisc with the last filter. */
+/** Removes a filter from a device; with the last filter, also removes the clsact qdisc. */
 export function detachClsact(
   socket: NetlinkSocket,
   device: number,
@@ -100,7 +102,7 @@ function filters(
         const handle = readU32(payload, 8);
         const options = readAttributes(payload.subarray(20)).get(TCA_OPTIONS);
         const name = options && readAttributes(options).get(TCA_BPF_NAME);
-        // Each priority is listed by itself too, with handle 0.
+        // Each priority is also listed separately, with handle 0.
         return handle === 0 ? [] : [{ handle, name: name ? readText(name) : null }];
       });
   } catch (error) {

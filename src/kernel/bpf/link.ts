@@ -19,7 +19,7 @@ export interface LinkInfo {
   readonly interface: number;
 }
 
-/** Attaches a program to a control group, beside other programs; `cgroupFd` is its open directory. */
+/** Attaches a program to a control group, alongside other programs; `cgroupFd` is its open directory. */
 export function linkCgroup(programFd: number, cgroupFd: number, attach: AttachPoint): BpfLink {
   const attributes = new Attributes(64).u32(0, programFd).u32(4, cgroupFd).u32(8, ATTACH[attach]);
   return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', attach));
@@ -50,7 +50,7 @@ export function linkInfo(fd: number): LinkInfo {
   bpf(
     COMMAND.info,
     new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
-    'read what a BPF link is',
+    'read BPF link information',
   );
   const view = new DataView(info.buffer);
   return {

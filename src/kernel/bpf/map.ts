@@ -58,7 +58,7 @@ export class BpfMap {
     this.#element.u32(0, fd);
   }
 
-  /** The value, or null where there is none. Takes a copy. */
+  /** Returns a copy of the value; null if the map does not have the key. */
   lookup(key: Uint8Array): Uint8Array | null {
     const value = new Uint8Array(this.valueSize);
     if (this.#call(COMMAND.lookup, key, value, 0) >= 0) return value;
@@ -70,7 +70,7 @@ export class BpfMap {
     if (this.#call(COMMAND.update, key, value, flags) < 0) throw bpfError('write BPF map', this.name);
   }
 
-  /** Returns whether the key existed. */
+  /** Deletes a key. Returns true if the key existed. */
   delete(key: Uint8Array): boolean {
     if (this.#call(COMMAND.delete, key, null, 0) >= 0) return true;
     if (errnoName(libc().errno()) === 'ENOENT') return false;
@@ -87,17 +87,17 @@ export class BpfMap {
     this.#batch(COMMAND.deleteBatch, keys, null, count, 'delete from BPF map');
   }
 
-  /** All keys with their values, unordered. */
+  /** Returns all keys with their values, unordered. */
   entries(): [key: Uint8Array, value: Uint8Array][] {
     const out: [Uint8Array, Uint8Array][] = [];
-    // A batch has whole buckets of a hash map; ENOSPC: one does not fit.
+    // A batch contains whole buckets of a hash map; ENOSPC: the next bucket does not fit.
     for (let room = Math.max(64, Math.min(BATCH, this.maxEntries)); ; room *= 2) {
       out.length = 0;
       if (this.#readAll(room, out)) return out;
     }
   }
 
-  /** Values of an array's elements `first` to `first + count - 1`. */
+  /** Returns the values of an array's elements `first` to `first + count - 1`. */
   range(first: number, count: number): Uint8Array[] {
     const keys = new Uint8Array(count * 4);
     const values = new Uint8Array(count * this.valueSize);
@@ -129,7 +129,10 @@ export class BpfMap {
     }
   }
 
-  /** Whether a predicate holds for any element of an array made with MMAPABLE; `words` are valid during the call only. */
+  /**
+   * Returns true if any element of an array made with MMAPABLE satisfies a predicate; `words` are valid
+   * during the call only.
+   */
   someInMemory(is: (words: Uint32Array, index: number) => boolean): boolean {
     const { memory, stride } = this.#share();
     for (let i = 0; i < this.maxEntries; i++) {
@@ -138,7 +141,10 @@ export class BpfMap {
     return false;
   }
 
-  /** The memory of an array, and an element's size in words: elements begin at multiples of eight bytes. */
+  /**
+   * Returns the memory of an array, and an element's size in words: elements begin at multiples of eight
+   * bytes.
+   */
   #share(): { memory: Uint32Array; stride: number } {
     const stride = Math.ceil(this.valueSize / 8) * 2;
     this.#memory ??= shareMemory(this.fd, this.maxEntries * stride * 4, { writable: true });
@@ -161,7 +167,7 @@ export class BpfMap {
   }
 
   #checkSizes(key: Uint8Array, value: Uint8Array | null): void {
-    // The kernel reads as many bytes as the map's sizes say, beyond a shorter buffer.
+    // The kernel reads as many bytes as the map's definition says, even beyond the end of a shorter buffer.
     if (key.length !== this.keySize || (value && value.length !== this.valueSize)) {
       throw new RangeError(
         `BPF map ${this.name} has keys of ${this.keySize} and values of ${this.valueSize} bytes, not ${key.length} and ${value?.length}`,
@@ -234,7 +240,7 @@ export function mapInfo(fd: number): MapInfo {
   bpf(
     COMMAND.info,
     new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
-    'read what a BPF map is',
+    'read BPF map information',
   );
   const view = new DataView(info.buffer);
   return {
@@ -247,7 +253,7 @@ export function mapInfo(fd: number): MapInfo {
   };
 }
 
-/** Whether an open map has the type and sizes of a definition; its capacity may differ. */
+/** Returns true if an open map has the type and sizes of a definition; its capacity may differ. */
 export function isLike(info: MapInfo, definition: MapDefinition): boolean {
   return (
     (info.flags & MMAPABLE) === ((definition.flags ?? 0) & MMAPABLE) &&

@@ -34,19 +34,22 @@ function calls(): Calls {
   return loaded;
 }
 
-/** Bytes of a page of memory. */
+/** Returns the size of a memory page in bytes. */
 export function pageSize(): number {
   return calls().pageSize;
 }
 
 /** Memory of a BPF map. */
 export interface SharedMemory {
-  /** Not to be touched after `unmap`: the process would die. */
+  /** Must not be accessed after `unmap`: the process would crash. */
   readonly bytes: ArrayBuffer;
   unmap(): void;
 }
 
-/** Maps `length` bytes of a BPF map into this process, from a whole page on. Throws FairleadError (mmap(2)). */
+/**
+ * Maps `length` bytes of a BPF map into this process, starting at a page boundary. Throws FairleadError
+ * (mmap(2)).
+ */
 export function shareMemory(
   fd: number,
   length: number,

@@ -8,7 +8,10 @@ const AF_INET = 2;
 const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000;
 
-/** The number by which BPF programs know a network namespace (bpf_get_netns_cookie; kernel 5.14). */
+/**
+ * Returns the number that identifies a network namespace in BPF programs (bpf_get_netns_cookie; kernel
+ * 5.14).
+ */
 export function netnsCookie(ref: NetnsRef | null): bigint {
   const read = () => {
     const fd = libc().socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

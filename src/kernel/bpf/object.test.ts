@@ -9,7 +9,7 @@ const CODE = [
 ];
 
 describe('BPF objects', () => {
-  test('a program, the maps that it names and the license are read', () => {
+  test('reads a program, the maps that it names and the license', () => {
     const { license, programs } = readObject(elfObject({ code: CODE, map: 'frontends', at: 0 }));
     assert.equal(license, 'Apache-2.0');
     assert.deepEqual(
@@ -27,7 +27,7 @@ describe('BPF objects', () => {
     assert.deepEqual([...program.instructions], CODE, 'the object stays as it was');
   });
 
-  test('an object inside of a larger buffer is read too', () => {
+  test('an object inside a larger buffer is read too', () => {
     const file = elfObject({ code: CODE, map: 'm', at: 0 });
     const pooled = Buffer.concat([Buffer.alloc(13), file, Buffer.alloc(7)]).subarray(13, 13 + file.length);
     const [program] = readObject(pooled).programs;

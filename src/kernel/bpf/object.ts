@@ -64,7 +64,7 @@ export function readObject(file: Uint8Array): BpfObject {
   return { license: license ? textAt(bytesOf(license), 0) : '', programs };
 }
 
-/** A program's instructions with the descriptors of its maps. */
+/** Returns a program's instructions with the descriptors of its maps filled in. */
 export function relocate(program: ObjectProgram, maps: ReadonlyMap<string, number>): Uint8Array {
   const out = new Uint8Array(program.instructions);
   const view = new DataView(out.buffer);

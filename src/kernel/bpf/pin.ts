@@ -18,7 +18,7 @@ export function pin(fd: number, path: string): void {
   bpf(COMMAND.pin, new Attributes(16).pointer(0, zeroTerminated(path)).u32(8, fd), 'pin BPF object', path);
 }
 
-/** Opens a pinned object; null when there is none. The caller closes the descriptor. */
+/** Opens a pinned object; returns null if there is none. The caller closes the descriptor. */
 export function openPin(path: string): number | null {
   const fd = tryBpf(COMMAND.openPin, new Attributes(16).pointer(0, zeroTerminated(path)));
   if (fd >= 0) return fd;
@@ -26,7 +26,7 @@ export function openPin(path: string): number | null {
   throw bpfError('open pinned BPF object', path);
 }
 
-/** Removes a pin; true if there was one. */
+/** Removes a pin. Returns true if it existed. */
 export function unpin(path: string): boolean {
   return removeOptionalFile(path);
 }
@@ -47,7 +47,10 @@ export function makePinDirectory(path: string): void {
   mkdirSync(path, { recursive: true, mode: 0o700 });
 }
 
-/** Unmounts what `makePinDirectory` mounted for `path`, unless other programs have pins there. */
+/**
+ * Unmounts the file system that `makePinDirectory` mounted for `path`, unless other programs have pins
+ * there.
+ */
 export function unmountPinDirectory(path: string): void {
   const below = path.startsWith(`${STANDARD_MOUNT}/`);
   const place = below ? STANDARD_MOUNT : path;

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { errnoName, libc } from '../libc.ts';
-import { Attributes, bpf, bpfError, COMMAND, tryBpf, tryBpfAside, zeroTerminated } from './syscall.ts';
+import { Attributes, bpf, bpfError, COMMAND, tryBpf, tryBpfAsync, zeroTerminated } from './syscall.ts';
 
 /** Kinds of programs (linux/bpf.h, enum bpf_prog_type). */
 export const PROGRAM_TYPE = { socketFilter: 1, tc: 3, cgroupSkb: 8, sockOps: 13, sockAddress: 18 } as const;
@@ -46,7 +46,7 @@ const LOG_LINES = 12;
 /** The verifier returns EAGAIN when a signal is pending (bpf_check in kernel/bpf/verifier.c). */
 const TRIES = 20;
 
-/** BPF_PROG_LOAD: a descriptor, or -1 with errno set. */
+/** Calls BPF_PROG_LOAD; returns a descriptor, or -1 with errno set. */
 function load(attributes: Attributes): number {
   for (let left = TRIES; ; left--) {
     const fd = tryBpf(COMMAND.programLoad, attributes);
@@ -62,7 +62,7 @@ export function loadProgram(source: ProgramSource): BpfProgram {
   const fd = load(loadAttributes(source));
   if (fd >= 0) return held(fd, name);
   const failure = bpfError('load BPF program', name);
-  // Loaded again only for the log, which makes every load slower.
+  // The log is requested only after a failure, because it makes every load slower.
   const log = new Uint8Array(LOG_SIZE);
   const again = load(loadAttributes(source).u32(24, 1).u32(28, log.length).pointer(32, log));
   if (again >= 0) return held(again, name);
@@ -79,11 +79,11 @@ export function loadProgram(source: ProgramSource): BpfProgram {
 }
 
 /**
- * The same on a thread of libuv's pool: for a large program the verifier takes a tenth of a second, and seconds on a busy
- * machine.
+ * Loads a program as `loadProgram` does, but on a thread of libuv's pool: the verifier takes a tenth of a
+ * second for a large program, and seconds on a busy machine.
  */
-export async function loadProgramAside(source: ProgramSource): Promise<BpfProgram> {
-  const fd = await tryBpfAside(COMMAND.programLoad, loadAttributes(source));
+export async function loadProgramAsync(source: ProgramSource): Promise<BpfProgram> {
+  const fd = await tryBpfAsync(COMMAND.programLoad, loadAttributes(source));
   return fd >= 0 ? held(fd, source.name) : loadProgram(source);
 }
 
@@ -105,7 +105,7 @@ export function programInfo(fd: number): { type: number; id: number; tag: string
   bpf(
     COMMAND.info,
     new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
-    'read what a BPF program is',
+    'read BPF program information',
   );
   const view = new DataView(info.buffer);
   return {
@@ -115,7 +115,7 @@ export function programInfo(fd: number): { type: number; id: number; tag: string
   };
 }
 
-/** Ids of the programs attached to a control group, including those of its ancestors. */
+/** Returns the ids of the programs attached to a control group, including those of its ancestors. */
 export function programsAt(cgroupFd: number, attach: AttachPoint): number[] {
   const ids = new Uint32Array(256);
   const bytes = new Uint8Array(ids.buffer);
@@ -130,7 +130,7 @@ export function programsAt(cgroupFd: number, attach: AttachPoint): number[] {
   return [...ids.subarray(0, attributes.readU32(24))];
 }
 
-/** Whether the kernel loads this program. Throws for missing privileges. */
+/** Returns true if the kernel loads this program. Throws for missing privileges. */
 export function canLoad(source: ProgramSource): boolean {
   const attributes = new Attributes(128)
     .u32(0, PROGRAM_TYPE[source.type])

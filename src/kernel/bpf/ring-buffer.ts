@@ -6,7 +6,7 @@ const BUSY = 0x8000_0000;
 const DISCARDED = 0x4000_0000;
 const HEADER_SIZE = 8;
 
-/** The reader of a BPF ring buffer; there may be one at a time. */
+/** The reader of a BPF ring buffer; a ring buffer has at most one reader at a time. */
 export interface RingReader {
   /** Handles the records that have arrived, oldest first, without waiting. */
   drain(): void;
@@ -33,7 +33,7 @@ export function readRing(fd: number, size: number, onRecord: (record: Uint8Array
   let data: ArrayBuffer;
   try {
     consumer = new BigUint64Array(share(page, 0, true), 0, 1);
-    // The data pages are mapped twice in a row, so that no record is cut at the end.
+    // The data pages are mapped twice in a row, so that every record is contiguous.
     data = share(page + 2 * size, page, false);
     producer = new BigUint64Array(data, 0, 1);
   } catch (error) {

@@ -31,7 +31,7 @@ const SYSCALL_NUMBER: Readonly<Record<string, number>> = { x64: 321, arm64: 280 
 
 let addressOf: ((value: Uint8Array) => bigint) | undefined;
 
-/** The address of a buffer. The caller keeps the buffer until the call is over. */
+/** Returns the address of a buffer. The caller keeps the buffer until the call has returned. */
 export function pointer(bytes: Uint8Array): bigint {
   addressOf ??= (createRequire(import.meta.url)('koffi') as typeof import('koffi')).address;
   return addressOf(bytes);
@@ -63,13 +63,13 @@ export class Attributes {
     return this.u64(at, pointer(to));
   }
 
-  /** Text of at most `room - 1` bytes. */
+  /** Writes text of at most `room - 1` bytes. */
   text(at: number, value: string, room: number): this {
     this.bytes.set(Buffer.from(value, 'latin1').subarray(0, room - 1), at);
     return this;
   }
 
-  /** The call is over. */
+  /** Releases the buffers after the call has returned. */
   release(): void {
     this.#kept.length = 0;
   }
@@ -79,30 +79,30 @@ export class Attributes {
   }
 }
 
-/** bpf(2): its result, or -1 with errno set. */
+/** Calls bpf(2). Returns its result, or -1 with errno set. */
 export function tryBpf(command: number, attributes: Attributes): number {
   const number = SYSCALL_NUMBER[process.arch] ?? 280;
   return Number(libc().syscall(number, command, attributes.bytes, attributes.bytes.length));
 }
 
-/** bpf(2) on a thread of libuv's pool: its result, or -1. */
-export async function tryBpfAside(command: number, attributes: Attributes): Promise<number> {
+/** Calls bpf(2) on a thread of libuv's pool. Returns its result, or -1. */
+export async function tryBpfAsync(command: number, attributes: Attributes): Promise<number> {
   const number = SYSCALL_NUMBER[process.arch] ?? 280;
   const { bytes } = attributes;
   const result = await libc().syscallAsync(number, command, bytes, bytes.length);
-  // What the attributes point to stays alive until here.
+  // The buffers that the attributes point to stay alive until here.
   attributes.release();
   return result;
 }
 
-/** bpf(2); throws FairleadError naming the operation and the object. */
+/** Calls bpf(2). Throws FairleadError naming the operation and the object. */
 export function bpf(command: number, attributes: Attributes, op: string, object?: string): number {
   const result = tryBpf(command, attributes);
   if (result < 0) throw bpfError(op, object);
   return result;
 }
 
-/** An error for the call that just failed. */
+/** Returns an error for the call that just failed. */
 export function bpfError(op: string, object?: string): FairleadError {
   const error = systemError(op, object);
   return error.code === 'EPERM'
@@ -110,5 +110,5 @@ export function bpfError(op: string, object?: string): FairleadError {
     : error;
 }
 
-/** Bytes of a text with its closing zero. */
+/** Returns the bytes of a text with its terminating zero. */
 export const zeroTerminated = (text: string): Uint8Array => Buffer.from(`${text}\0`);

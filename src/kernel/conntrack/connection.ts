@@ -18,10 +18,12 @@ const ENOENT = 2;
 const FILTER_DESTINATION = 1 << 1;
 const FILTER_PROTOCOL = 1 << 3;
 const FILTER_DESTINATION_PORT = 1 << 5;
-/** Deletions sent at once. */
+/** Deletions sent in one batch. */
 const BATCH = 500;
 
-/** Which flows to list. Older kernels ignore a part of it, so that the result is filtered here again. */
+/**
+ * Selects the flows to list. Older kernels ignore some of the fields, so the result is filtered again here.
+ */
 export interface FlowFilter {
   readonly protocol?: number;
   /** Destination of the flow's first packet. */
@@ -54,7 +56,7 @@ export class ConntrackConnection {
     return flows;
   }
 
-  /** Looks the flow up; null if it is gone, or another flow has its addresses. */
+  /** Looks the flow up; returns null if it no longer exists or if another flow uses its addresses. */
   find(flow: Flow): Flow | null {
     const writer = new MessageWriter(128);
     writer.u8(FAMILY_NUMBER[flow.family]).u8(0).u16(0);
@@ -106,7 +108,8 @@ export class ConntrackConnection {
 
 function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter): void {
   const { protocol, destinationPort, status } = filter;
-  // Linux 6.18 inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): they are compared here.
+  // Linux 6.18 inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): they are compared
+  // here.
   const destination = family === 'ipv4' ? filter.destination : undefined;
   const flags =
     (destination === undefined ? 0 : FILTER_DESTINATION) |

@@ -7,7 +7,7 @@ const NLM_F_CREATE_OR_EXCL = 0x600;
 export type FlowEventKind = 'new' | 'update' | 'destroy';
 
 /**
- * Reports changes of connection tracking: of these kinds, and only flows that `wanted` takes (default all).
+ * Reports changes of connection tracking of these kinds, for flows that `wanted` accepts (default: all).
  * `onOverrun`: the kernel dropped events.
  */
 export function watchFlows(

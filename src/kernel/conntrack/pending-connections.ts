@@ -4,7 +4,7 @@ import type { NetnsRef } from '../netns.ts';
 import type { FilterInstruction } from '../socket-filter.ts';
 import { CONNTRACK_GROUP, CTA, CTNL_MSG, FLOW_STATUS, NFNL_SUBSYS_CTNETLINK } from './flow.ts';
 
-/** Called for TCP connections to another address than their client asked for. */
+/** Callbacks for TCP connections whose destination was translated. */
 export interface PendingHandlers {
   /** A first SYN was sent. `payload` is the event, for `readFlow`. */
   begun(id: number, payload: Uint8Array): void;
@@ -20,22 +20,22 @@ export interface PendingWatch {
   /** Handles events that have arrived, at most `max`. */
   readEvents(max: number): void;
   /**
-   * From now on reports only connections whose client port has none of these bits: with 0 all, with 1 half of them, with
-   * 3 a quarter. Others that are pending are not reported any more.
+   * Limits reports from now on to connections whose client port has none of these bits: with 0 all, with 1
+   * half of them, with 3 a quarter. Other pending connections are no longer reported.
    */
   sample(bits: number): void;
   close(): void;
 }
 
-/** About 10,000 events. */
+/** Room for about 10,000 events. */
 const RECEIVE_BUFFER = 16 * 1024 * 1024;
 const TCP = 6;
 const SYN_SENT = 1;
 const SYN_RECV = 2;
 
 /**
- * Watches TCP connections being opened, by events of connection tracking. A socket filter passes two small messages per
- * connection, and none for flows whose destination is not translated.
+ * Watches TCP connections while they are being opened, through events of connection tracking. A socket
+ * filter passes two small messages per connection, and none for flows whose destination is not translated.
  */
 export function watchPendingConnections(handlers: PendingHandlers, netns?: NetnsRef): PendingWatch {
   const socket = new NetlinkSocket({
@@ -83,7 +83,8 @@ const FAMILY = 16;
 const ATTRIBUTES = 20;
 const PLACES = {
   ipv4: { protocol: 52, clientPort: 60, destination: 40, endpoint: 84 },
-  // Only the last words of the addresses: those of pods and Services practically always differ there.
+  // Only the last words of the addresses: practically always, the addresses of pods and Services differ
+  // there.
   ipv6: { protocol: 76, clientPort: 84, destination: 64, endpoint: 120 },
 } as const;
 
@@ -103,13 +104,16 @@ const JUMP = 0x05;
 const IF_EQUAL = 0x15;
 const IF_BITS = 0x45;
 const RETURN = 0x06;
-/** SKF_AD_OFF + SKF_AD_NLATTR and SKF_AD_NLATTR_NEST: the offset of attribute X, from A on or nested at A; 0: none. */
+/**
+ * SKF_AD_OFF + SKF_AD_NLATTR and SKF_AD_NLATTR_NEST: returns the offset of attribute X, searching from A on
+ * or nested at A; 0: not found.
+ */
 const ATTRIBUTE = 0xfffff000 + 12;
 const NESTED = 0xfffff000 + 16;
 
 type Step = readonly [code: number, k: number, ifTrue?: string | null, ifFalse?: string] | string;
 
-/** Assembles steps and labels (strings) to a program. Jumps of classic BPF only lead forward. */
+/** Assembles steps and labels (strings) into a program. Classic BPF jumps only forward. */
 function assemble(steps: readonly Step[]): FilterInstruction[] {
   const labels = new Map<string, number>();
   let count = 0;
@@ -146,9 +150,9 @@ const addresses = (
 ];
 
 /**
- * Passes events of TCP flows whose destination was translated (IPVS sets no status bit, so that addresses are compared):
- * new ones that begin with a SYN, those that get their SYN and ACK, and the end of unanswered ones. Leaves out client
- * ports with one of the bits in `excluded`.
+ * Passes events of TCP flows whose destination was translated (IPVS sets no status bit, so addresses are
+ * compared): new flows that begin with a SYN, flows that get their SYN-ACK, and the end of unanswered
+ * flows. Excludes client ports with one of the bits in `excluded`.
  */
 const pendingFilter = (excluded: number): readonly FilterInstruction[] =>
   assemble([

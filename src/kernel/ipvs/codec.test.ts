@@ -26,25 +26,25 @@ const V6: ServerId = { family: 'ipv6', protocol: 17, address: 'fd00:96::a', port
 const MARK: ServerId = { family: 'ipv6', mark: 0xfa000005 };
 const plain = { scheduler: 'rr', schedulerFlags: 0, persistenceSeconds: null };
 
-// Attributes as linux/ip_vs.h numbers them: length and type little-endian, value, padding.
+// Attributes by their numbers in linux/ip_vs.h: length and type little-endian, value, padding.
 const ROWS: readonly (readonly [what: string, write: (writer: MessageWriter) => void, hex: string])[] = [
   [
-    'the name of an IPv4 virtual server',
+    'the identity of an IPv4 virtual server',
     (w) => writeServer(w, V4),
     `${'30000180'}${'060001000200 0000'}${'060002000600 0000'}${'14000300 0a600001 00000000 00000000 00000000'}${'06000400 01bb 0000'}`,
   ],
   [
-    'the name of an IPv6 virtual server',
+    'the identity of an IPv6 virtual server',
     (w) => writeServer(w, V6),
     `${'30000180'}${'06000100 0a00 0000'}${'06000200 1100 0000'}${'14000300 fd000096 00000000 00000000 0000000a'}${'06000400 0035 0000'}`,
   ],
   [
-    'the name of a virtual server for a mark',
+    'the identity of a virtual server for a mark',
     (w) => writeServer(w, MARK),
     `${'14000180'}${'06000100 0a00 0000'}${'08000500 050000fa'}`,
   ],
   [
-    'a whole IPv4 virtual server: all flags decided, each client for itself',
+    'a whole IPv4 virtual server: all flags set, a netmask for single clients',
     (w) => writeServer(w, V4, { id: V4, ...plain }),
     `${'54000180'}${'06000100 0200 0000'}${'06000200 0600 0000'}${'14000300 0a600001 00000000 00000000 00000000'}${'06000400 01bb 0000'}${'07000600 727200 00'}${'0c000700 00000000 ffffffff'}${'08000800 00000000'}${'08000900 ffffffff'}`,
   ],
@@ -60,7 +60,7 @@ const ROWS: readonly (readonly [what: string, write: (writer: MessageWriter) => 
     `${'38000180'}${'06000100 0a00 0000'}${'08000500 050000fa'}${'07000600 6d6800 00'}${'0c000700 19000000 ffffffff'}${'08000800 302a0000'}${'08000900 80000000'}`,
   ],
   [
-    'the name of a real server',
+    'the identity of a real server',
     (w) => writeRealServer(w, 'ipv4', { address: '10.244.1.11', port: 8080, weight: 1 }, false),
     `${'28000280'}${'14000100 0af4010b 00000000 00000000 00000000'}${'06000200 1f90 0000'}${'06000b00 0200 0000'}`,
   ],
@@ -74,7 +74,7 @@ for (const [what, write, hex] of ROWS) {
   test(`bytes of ${what}`, () => assert.equal(bytesOf(write), hex.replaceAll(' ', '')));
 }
 
-test('what is written is read back', () => {
+test('a written server is read back unchanged', () => {
   const servers: VirtualServer[] = [
     { id: V4, ...plain },
     { id: V6, ...plain, scheduler: 'wlc', persistenceSeconds: 5 },
@@ -92,13 +92,13 @@ test('what is written is read back', () => {
   assert.deepEqual(readRealServer(writer.bytes(), 'ipv6'), { ...real, ...shown });
 });
 
-test('the kernel’s own flags do not count', () => {
+test('flags that the kernel sets are ignored', () => {
   const writer = new MessageWriter();
   writeServer(writer, V4, { id: V4, ...plain, schedulerFlags: SERVER_FLAG.hashed | SERVER_FLAG.onePacket });
   assert.equal(readServer(writer.bytes())?.schedulerFlags, 0);
 });
 
-test('messages that hold no server, a strange family or nothing are left out', () => {
+test('messages without a server, with an unknown family or empty ones are skipped', () => {
   assert.equal(readServer(new Uint8Array(0)), null);
   assert.equal(readRealServer(new Uint8Array(0), 'ipv4'), null);
   const odd = new MessageWriter();
@@ -107,20 +107,20 @@ test('messages that hold no server, a strange family or nothing are left out', (
   assert.deepEqual(readTimeouts(new Uint8Array(0)), { tcp: 0, tcpFin: 0, udp: 0 });
 });
 
-test('an address of the other family is refused by name', () => {
+test('an address of the other family is refused, naming the address', () => {
   assert.throws(() => writeServer(new MessageWriter(), { ...V4, address: 'fd00::1' } as ServerId), {
     code: 'EINVAL',
     message: /"fd00::1" is not an IPv4 address/,
   });
 });
 
-test('servers are named as ipvsadm names them', () => {
+test('servers have the names that ipvsadm prints', () => {
   assert.equal(describeServer(V4), 'TCP 10.96.0.1:443');
   assert.equal(describeServer(V6), 'UDP [fd00:96::a]:53');
   assert.equal(describeServer(MARK), 'FWM 4194304005 IPv6');
 });
 
-test('a batch is one message a command, and only the last is acknowledged', () => {
+test('a batch has one message per command, and only the last is acknowledged', () => {
   let sequence = 100;
   const batch = new IpvsBatch({ id: 0x21, version: 1, groups: new Map() }, () => ++sequence);
   batch.addServer({ id: V4, ...plain });
@@ -151,7 +151,7 @@ test('a batch is one message a command, and only the last is acknowledged', () =
   assert.equal(batch.object(1), 'add real server 10.0.0.1:80 of TCP 10.96.0.1:443');
 });
 
-test('real servers in a row are written as each would be alone', () => {
+test('consecutive real servers are encoded like single ones', () => {
   const reals: RealServer[] = [
     { address: '10.0.0.1', port: 80, weight: 1 },
     { address: '192.168.255.254', port: 65_535, weight: 7 },

@@ -19,7 +19,7 @@ import {
   SERVER_FLAG,
 } from './constants.ts';
 
-/** Identifies a virtual server: packets to an address, protocol and port, or packets with a mark. */
+/** Identifies a virtual server: by address, protocol and port, or by the mark of packets. */
 export type ServerMatch =
   | { readonly protocol: number; readonly address: string; readonly port: number }
   | { readonly mark: number };
@@ -30,16 +30,16 @@ export interface VirtualServer {
   readonly id: ServerId;
   /** "rr", "wlc", … */
   readonly scheduler: string;
-  /** Bits of `SERVER_FLAG.scheduler1` to `scheduler3`; others are the kernel's. */
+  /** Bits of `SERVER_FLAG.scheduler1` to `scheduler3`; the kernel sets the others. */
   readonly schedulerFlags: number;
-  /** How long clients return to the same real server; null: no persistence. */
+  /** How long a client returns to the same real server; null: no persistence. */
   readonly persistenceSeconds: number | null;
 }
 
 export interface RealServer {
   readonly address: string;
   readonly port: number;
-  /** 0: takes no new connections. */
+  /** 0: accepts no new connections. */
   readonly weight: number;
 }
 
@@ -47,26 +47,26 @@ export interface RealServer {
 export interface ShownRealServer extends RealServer {
   /** One of `FORWARDING`. */
   readonly forwarding: number;
-  /** TCP and SCTP: established. */
+  /** Established connections (TCP and SCTP). */
   readonly activeConnections: number;
-  /** Opening, closing, and all of UDP's. */
+  /** Connections being opened or closed, and all of UDP. */
   readonly inactiveConnections: number;
   readonly persistentConnections: number;
 }
 
-/** Seconds after which idle connections are forgotten (`ipvsadm --set`). */
+/** Seconds after which idle connections expire (`ipvsadm --set`). */
 export interface IpvsTimeouts {
   readonly tcp: number;
   readonly tcpFin: number;
   readonly udp: number;
 }
 
-/** Without the bits that say how the value is encoded (linux/netlink.h). */
+/** Without the bits that describe the value's encoding (linux/netlink.h). */
 const ATTRIBUTE_TYPE_MASK = 0x3fff;
 
 const PROTOCOL_NAME: Readonly<Record<number, string>> = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' };
 
-/** As `ipvsadm -Ln` names it: "TCP 10.96.0.1:443", "FWM 4194305 IPv6". */
+/** Returns a server's name in the notation of `ipvsadm -Ln`: "TCP 10.96.0.1:443", "FWM 4194305 IPv6". */
 export function describeServer(id: ServerId): string {
   if ('mark' in id) return `FWM ${id.mark}${id.family === 'ipv6' ? ' IPv6' : ''}`;
   return `${PROTOCOL_NAME[id.protocol] ?? id.protocol} ${hostPort(id)}`;
@@ -90,16 +90,16 @@ export function writeServer(writer: MessageWriter, id: ServerId, server?: Virtua
     const { scheduler, schedulerFlags, persistenceSeconds } = server;
     const flags = schedulerFlags | (persistenceSeconds === null ? 0 : SERVER_FLAG.persistent);
     writer.attributeText(IPVS_SVC_ATTR.scheduler, scheduler);
-    // struct ip_vs_flags: the flags, and which of them this request decides.
+    // struct ip_vs_flags: the flags, and a mask of those that this request sets.
     writer.attribute(IPVS_SVC_ATTR.flags, words(flags, 0xffffffff));
     writer.attributeU32(IPVS_SVC_ATTR.timeout, persistenceSeconds ?? 0);
-    // Each client for itself: a whole netmask, which IPv6 gives as a prefix length.
+    // A full netmask, so that each client is separate; for IPv6 it is a prefix length.
     if (id.family === 'ipv4') writer.attributeBe32(IPVS_SVC_ATTR.netmask, 0xffffffff);
     else writer.attributeU32(IPVS_SVC_ATTR.netmask, 128);
   });
 }
 
-/** Offsets of the values that `writeRealServer` writes; the weight only in a whole one. */
+/** Offsets of the values that `writeRealServer` writes; the weight is present only with `whole`. */
 export const REAL_SERVER_AT = { address: 8, port: 28, weight: 52 } as const;
 
 /** Writes a real server; `whole`: with its attributes, not only its identity. */
@@ -121,7 +121,10 @@ export function writeRealServer(
   });
 }
 
-/** Reads one message of a dump of virtual servers (after its generic header); null when it is none. */
+/**
+ * Reads one message of a dump of virtual servers (after its generic header); returns null for other
+ * messages.
+ */
 export function readServer(payload: Uint8Array): VirtualServer | null {
   const nest = readAttributes(payload).get(IPVS_CMD_ATTR.service);
   if (!nest) return null;
@@ -154,8 +157,8 @@ export function readServer(payload: Uint8Array): VirtualServer | null {
 }
 
 /**
- * Reads one message of a dump of real servers; null for other messages. Optimised: the general reader of attributes makes
- * an object for each of a real server's fifteen.
+ * Reads one message of a dump of real servers; returns null for other messages. Optimised: the general
+ * attribute reader makes an object for each of a real server's fifteen attributes.
  */
 export function readRealServer(payload: Uint8Array, family: IPFamily): ShownRealServer | null {
   let at = 0;
@@ -211,7 +214,7 @@ export function readRealServer(payload: Uint8Array, family: IPFamily): ShownReal
 }
 
 const typeAt = (bytes: Uint8Array, at: number): number => readU16(bytes, at + 2) & ATTRIBUTE_TYPE_MASK;
-/** A malformed one ends the list. */
+/** A malformed attribute ends the list. */
 const alignedLengthAt = (bytes: Uint8Array, at: number): number => {
   const length = readU16(bytes, at);
   return length < 4 ? bytes.length : (length + 3) & ~3;
@@ -244,7 +247,10 @@ function unionAddress(text: string, family: IPFamily): Uint8Array {
   return union;
 }
 
-/** The bytes of an address. Throws FairleadError (EINVAL) for one of another family, or none. */
+/**
+ * Returns the bytes of an address. Throws FairleadError (EINVAL) if the text is not an address of this
+ * family.
+ */
 export function checkedAddress(text: string, family: IPFamily): Uint8Array {
   const bytes = addressBytes(text);
   if (bytes?.length !== (family === 'ipv4' ? 4 : 16)) {

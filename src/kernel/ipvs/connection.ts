@@ -29,21 +29,21 @@ import {
 import { IPVS_CMD, IPVS_CMD_ATTR, IPVS_FAMILY } from './constants.ts';
 
 const MESSAGE_HEADER = 16;
-/** In the message's header. */
+/** Offset in the message's header. */
 const SEQUENCE_AT = 8;
 const GENERIC_HEADER = 4;
 
-/** A command of a batch that the kernel refused; the others were done. */
+/** A command of a batch that the kernel refused; the other commands were carried out. */
 export interface IpvsRefusal {
   /** Position of the command in its batch. */
   readonly index: number;
   /** The errno's name: ENOENT, EEXIST, … */
   readonly code: string;
-  /** What was to be done, and to what. */
+  /** The refused operation and its object. */
   readonly object: string;
 }
 
-/** What a command does, for errors. */
+/** The verb of each command, for errors. */
 const VERBS: Readonly<Record<number, string>> = {
   [IPVS_CMD.newService]: 'add',
   [IPVS_CMD.setService]: 'change',
@@ -54,14 +54,17 @@ const VERBS: Readonly<Record<number, string>> = {
 };
 
 /**
- * Commands that are sent together. IPVS has no transactions: each is done or refused separately, in order. There may be
- * hundreds of thousands, so that only their messages are kept.
+ * Commands that are sent together. IPVS has no transactions: each command is carried out or refused
+ * separately, in order. There may be hundreds of thousands, so only their messages are kept.
  */
 export class IpvsBatch {
   readonly #writer = new MessageWriter(16 * 1024);
   readonly #family: GenericFamily;
   readonly #sequence: () => number;
-  /** Messages of consecutive real servers differ little: the last one, and the offset of its real server. */
+  /**
+   * Messages of consecutive real servers differ little: the previous message, and the offset of its real
+   * server.
+   */
   #row: { readonly id: ServerId; readonly command: number; start: number; real: number } | null = null;
   #count = 0;
   #first = 0;
@@ -73,7 +76,7 @@ export class IpvsBatch {
     this.#sequence = sequence;
   }
 
-  /** How many commands were written. */
+  /** Number of commands written. */
   get length(): number {
     return this.#count;
   }
@@ -87,7 +90,7 @@ export class IpvsBatch {
     this.#server(IPVS_CMD.setService, server.id, server);
   }
 
-  /** Removes its real servers too. */
+  /** Deletes a virtual server together with its real servers. */
   deleteServer(id: ServerId): void {
     this.#server(IPVS_CMD.deleteService, id);
   }
@@ -105,7 +108,7 @@ export class IpvsBatch {
     this.#real(IPVS_CMD.deleteDestination, id, real, false);
   }
 
-  /** The bytes of all commands, of which the last is acknowledged. */
+  /** Returns the bytes of all commands; only the last one requests an acknowledgement. */
   finish(): { readonly bytes: Uint8Array; readonly first: number; readonly last: number } {
     const bytes = this.#writer.bytes();
     new DataView(bytes.buffer, bytes.byteOffset).setUint16(
@@ -186,7 +189,9 @@ export class IpvsConnection {
   readonly #socket: NetlinkSocket;
   readonly #family: GenericFamily;
 
-  /** `netns`: default the namespace of this thread. Throws FairleadError (no-ipvs) on a kernel without IPVS. */
+  /**
+   * `netns`: default the namespace of this thread. Throws FairleadError (no-ipvs) on a kernel without IPVS.
+   */
   constructor(netns?: NetnsRef) {
     this.#socket = new NetlinkSocket({
       protocol: NETLINK_GENERIC,
@@ -211,7 +216,7 @@ export class IpvsConnection {
     return new IpvsBatch(this.#family, () => this.#socket.nextSequence());
   }
 
-  /** Sends a batch; returns what was refused. */
+  /** Sends a batch; returns the commands that were refused. */
   async commit(batch: IpvsBatch): Promise<IpvsRefusal[]> {
     if (batch.length === 0) return [];
     const { bytes, first, last } = batch.finish();
@@ -221,7 +226,7 @@ export class IpvsConnection {
     });
   }
 
-  /** Every virtual server of the namespace, including those of other programs. */
+  /** Returns every virtual server of the namespace, including those of other programs. */
   servers(): VirtualServer[] {
     return this.#dump(IPVS_CMD.getService, () => {}).flatMap(({ payload }) => {
       const server = readServer(payload.subarray(GENERIC_HEADER));
@@ -229,7 +234,7 @@ export class IpvsConnection {
     });
   }
 
-  /** Whether there is such a virtual server, including those of other programs. */
+  /** Returns true if the virtual server exists, including those of other programs. */
   hasServer(id: ServerId): boolean {
     const writer = this.#message(IPVS_CMD.getService);
     writeServer(writer, id);
@@ -242,7 +247,7 @@ export class IpvsConnection {
     }
   }
 
-  /** A virtual server's real servers; empty if the server does not exist. */
+  /** Returns a virtual server's real servers; empty if the server does not exist. */
   realServers(id: ServerId): ShownRealServer[] {
     return this.#dump(IPVS_CMD.getDestination, (writer) => writeServer(writer, id)).flatMap(({ payload }) => {
       const real = readRealServer(payload.subarray(GENERIC_HEADER), id.family);

@@ -51,14 +51,14 @@ export const IPVS_DEST_ATTR = {
   family: 11,
 } as const;
 
-/** Flags of a virtual server. The meaning of `scheduler1` and `scheduler2` is the scheduler's own. */
+/** Flags of a virtual server. The scheduler defines the meaning of `scheduler1` and `scheduler2`. */
 export const SERVER_FLAG = {
   persistent: 0x1,
   hashed: 0x2,
   onePacket: 0x4,
-  /** sh, mh: where the chosen real server takes nothing, another one is chosen. */
+  /** sh, mh: choose another real server if the chosen one accepts no connections. */
   scheduler1: 0x8,
-  /** sh, mh: the source port is part of what is hashed. */
+  /** sh, mh: include the source port in the hash. */
   scheduler2: 0x10,
   scheduler3: 0x20,
 } as const;

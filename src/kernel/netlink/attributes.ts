@@ -1,4 +1,4 @@
-/** Bit of an attribute's type for nested attributes, which the stricter families of the kernel require. */
+/** Bit of an attribute's type for nested attributes, which stricter netlink families require. */
 export const NLA_F_NESTED = 0x8000;
 const NLA_TYPE_MASK = 0x3fff;
 
@@ -21,12 +21,15 @@ export class MessageWriter {
     return this.#length;
   }
 
-  /** The written bytes; valid until the next write. */
+  /** Returns the written bytes; valid until the next write. */
   bytes(): Uint8Array<ArrayBuffer> {
     return this.#bytes.subarray(0, this.#length);
   }
 
-  /** Starts a message (struct nlmsghdr); the result goes to `endMessage`, which fills in the length. */
+  /**
+   * Starts a message (struct nlmsghdr). The result is the argument of `endMessage`, which fills in the
+   * length.
+   */
   beginMessage(type: number, flags: number, sequence: number): number {
     const start = this.#reserve(16);
     this.#view.setUint16(start + 4, type, true);
@@ -71,7 +74,10 @@ export class MessageWriter {
     return this;
   }
 
-  /** Appends a copy of everything from `start` on, to be overwritten in part. Returns its start. */
+  /**
+   * Appends a copy of all bytes from `start` on, of which the caller overwrites some. Returns the copy's
+   * offset.
+   */
   repeat(start: number): number {
     const end = this.#length;
     const at = this.#reserve(end - start);
@@ -79,25 +85,25 @@ export class MessageWriter {
     return at;
   }
 
-  /** Overwrites what was written. */
+  /** Overwrites a number written earlier. */
   putU32(at: number, value: number): this {
     this.#view.setUint32(at, value, true);
     return this;
   }
 
-  /** Overwrites what was written. */
+  /** Overwrites a number written earlier. */
   putBe16(at: number, value: number): this {
     this.#view.setUint16(at, value);
     return this;
   }
 
-  /** Overwrites what was written. */
+  /** Overwrites bytes written earlier. */
   put(at: number, bytes: Uint8Array): this {
     this.#bytes.set(bytes, at);
     return this;
   }
 
-  /** Appends bytes as they are, without alignment. */
+  /** Appends bytes unchanged, without alignment. */
   raw(bytes: Uint8Array): this {
     const at = this.#reserve(bytes.length);
     this.#bytes.set(bytes, at);
@@ -110,7 +116,7 @@ export class MessageWriter {
     return this;
   }
 
-  /** An attribute without a value. */
+  /** Writes an attribute without a value. */
   flag(type: number): this {
     this.#attribute(type, 0);
     return this;
@@ -152,7 +158,7 @@ export class MessageWriter {
     return this;
   }
 
-  /** A text attribute with its terminating zero. */
+  /** Writes a text attribute with its terminating zero. */
   attributeText(type: number, text: string): this {
     const bytes = textEncoder.encode(text);
     const at = this.#attribute(type, bytes.length + 1);
@@ -160,7 +166,7 @@ export class MessageWriter {
     return this;
   }
 
-  /** An attribute that holds the attributes `write` writes. */
+  /** Writes an attribute that contains the attributes written by `write`. */
   nested(type: number, write: () => void): this {
     const start = this.beginNested(type);
     write();
@@ -174,7 +180,7 @@ export class MessageWriter {
     return start;
   }
 
-  /** Throws RangeError when the content is too long for an attribute's 16-bit length. */
+  /** Ends a nest. Throws RangeError if the content is too long for an attribute's 16-bit length. */
   endNested(start: number): void {
     const length = this.#length - start;
     if (length > 0xffff) throw new RangeError(`a netlink attribute of ${length} bytes is longer than 65535`);
@@ -213,7 +219,7 @@ const textDecoder = new TextDecoder();
 /** The attributes of a message or a nest, by type. Views into the message, not copies. */
 export type Attributes = ReadonlyMap<number, Uint8Array>;
 
-/** Reads attributes in turn; a list may repeat a type. Stops at a malformed one. */
+/** Yields attributes in order; a list may repeat a type. Stops at a malformed one. */
 export function* eachAttribute(bytes: Uint8Array): Generator<[type: number, value: Uint8Array]> {
   let at = 0;
   while (at + 4 <= bytes.length) {
@@ -224,7 +230,7 @@ export function* eachAttribute(bytes: Uint8Array): Generator<[type: number, valu
   }
 }
 
-/** Attributes by type; the last wins where a type is repeated. */
+/** Returns attributes by type; the last one wins if a type is repeated. */
 export function readAttributes(bytes: Uint8Array): Attributes {
   return new Map(eachAttribute(bytes));
 }
@@ -253,7 +259,7 @@ export function readBe64(bytes: Uint8Array, at = 0): bigint {
   return (BigInt(readBe32(bytes, at)) << 32n) | BigInt(readBe32(bytes, at + 4));
 }
 
-/** Text up to its terminating zero. */
+/** Returns text up to its terminating zero. */
 export function readText(bytes: Uint8Array): string {
   const end = bytes.indexOf(0);
   return textDecoder.decode(end < 0 ? bytes : bytes.subarray(0, end));

@@ -120,7 +120,7 @@ test('an error has errno, the kernel’s message and the object', () => {
   });
 });
 
-test('a listener receives every event, or learns that events were lost', async () => {
+test('a listener receives every event, or a report that events were lost', async () => {
   using listener = new NetlinkSocket({ protocol: NETLINK_ROUTE, netns, receiveBuffer: 8192 });
   let events = 0;
   const lost = new Promise<void>((resolve) => {

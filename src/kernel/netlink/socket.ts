@@ -46,7 +46,7 @@ const MSG_DONTWAIT = 0x40;
 const MSG_TRUNC = 0x20;
 
 const HEADER = 16;
-/** How often a dump is repeated that was interrupted by changes. */
+/** How often a dump is repeated after changes interrupted it. */
 const DUMP_ATTEMPTS = 20;
 /** Longer batches are sent by a thread of libuv's pool, because their commit takes milliseconds. */
 const ASYNC_BYTES = 128 * 1024;
@@ -70,28 +70,28 @@ export interface NetlinkRefusal {
   readonly offset: number | null;
 }
 
-/** The kernel's answers to what was sent. */
+/** The kernel's replies to a request or a batch. */
 interface Replies {
   readonly messages: NetlinkMessage[];
   readonly refusals: NetlinkRefusal[];
-  /** A dump: something changed in the middle. */
+  /** The objects changed during the dump. */
   readonly interrupted: boolean;
 }
 
 export interface NetlinkOptions {
   readonly protocol: number;
-  /** Where to open the socket; it stays there. Default: the namespace of this thread. */
+  /** The namespace that the socket is opened in and stays in. Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
-  /** Buffer sizes in bytes, beyond the system's limits (needs CAP_NET_ADMIN). */
+  /** Buffer sizes in bytes; may exceed the system's limits (needs CAP_NET_ADMIN). */
   readonly sendBuffer?: number;
   readonly receiveBuffer?: number;
-  /** Decides in the kernel which events of a subscription reach this process; sees whole messages. */
+  /** Decides in the kernel which events of a subscription reach this process; runs on whole messages. */
   readonly filter?: readonly FilterInstruction[];
 }
 
 /**
- * A netlink socket. Requests are synchronous: the kernel has queued its replies before send() returns, so that a
- * request and its answer take microseconds; only large batches go through a thread.
+ * A netlink socket. Requests are synchronous: the kernel has queued its replies before send() returns, so a
+ * request and its reply take microseconds; only large batches are sent by a thread.
  */
 export class NetlinkSocket {
   readonly #fd: number;
@@ -100,7 +100,7 @@ export class NetlinkSocket {
   #poll: Poll | null = null;
   #read: (max: number) => void = () => {};
   #closed = false;
-  /** A thread is sending a batch; its replies would be mixed with a request's. */
+  /** A thread is sending a batch; its replies would be mixed with those of a request. */
   #sending: Promise<unknown> | null = null;
 
   constructor(options: NetlinkOptions) {
@@ -136,15 +136,15 @@ export class NetlinkSocket {
     if (!attachFilter(this.#fd, program)) throw systemError('attach filter to netlink socket');
   }
 
-  /** A fresh sequence number, for messages of a batch. */
+  /** Returns a new sequence number, for messages of a batch. */
   nextSequence(): number {
     this.#sequence = (this.#sequence % 0x7fffffff) + 1;
     return this.#sequence;
   }
 
   /**
-   * Sends one request and returns the kernel's answers except the acknowledgement.
-   * Throws FairleadError (errno name as code) naming `object`.
+   * Sends one request and returns the kernel's replies except the acknowledgement. Throws FairleadError
+   * (errno name as code) naming `object`.
    */
   request(type: number, flags: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
     const sequence = this.nextSequence();
@@ -156,8 +156,9 @@ export class NetlinkSocket {
   }
 
   /**
-   * As `request`, on a thread of libuv's pool, for requests that take the kernel milliseconds. Until it is answered, other
-   * requests on this socket throw EBUSY, and further ones of this kind wait.
+   * Works like `request`, on a thread of libuv's pool, for requests that take the kernel milliseconds.
+   * Until the reply arrives, other requests on this socket throw EBUSY, and further calls of this method
+   * wait.
    */
   async requestAsync(
     type: number,
@@ -174,7 +175,7 @@ export class NetlinkSocket {
     return messages;
   }
 
-  /** Lists all objects of a kind; repeats the request if changes made the answer inconsistent. */
+  /** Lists all objects of a kind; repeats the request if changes made the result inconsistent. */
   dump(type: number, payload: Uint8Array, object?: string): NetlinkMessage[] {
     for (let attempt = 1; ; attempt++) {
       const sequence = this.nextSequence();
@@ -195,8 +196,8 @@ export class NetlinkSocket {
 
   /**
    * Sends messages that the caller built and returns the refusals. Only the last message has to request an
-   * acknowledgement; `last` is its sequence number.
-   * `bytes` must not change until then; requests made meanwhile throw EBUSY, batches wait their turn.
+   * acknowledgement; `last` is its sequence number. `bytes` must not change until then; requests made
+   * meanwhile throw EBUSY, batches are queued.
    */
   async batch(bytes: Uint8Array, last: number): Promise<NetlinkRefusal[]> {
     while (this.#sending) await this.#sending;
@@ -204,15 +205,15 @@ export class NetlinkSocket {
     return (await this.#sendByThread(bytes, last)).refusals;
   }
 
-  /** As `batch`, but synchronous. */
+  /** Works like `batch`, but synchronously. */
   batchSync(bytes: Uint8Array, last: number): NetlinkRefusal[] {
     this.#send(bytes);
     return this.#collect(last).refusals;
   }
 
   /**
-   * Joins multicast groups and calls `onMessage` for each event, and `onOverrun` when the kernel dropped events (ENOBUFS):
-   * the listener has to read the complete state then. Such a socket cannot be used for requests.
+   * Joins multicast groups. Calls `onMessage` for each event, and `onOverrun` if the kernel dropped events
+   * (ENOBUFS): the listener then has to read the complete state. Such a socket cannot be used for requests.
    */
   subscribe(
     groups: readonly number[],
@@ -234,7 +235,7 @@ export class NetlinkSocket {
     this.#read(max);
   }
 
-  /** Lets the process end although this socket is subscribed. */
+  /** Lets the process end while this socket is subscribed. */
   unref(): void {
     this.#poll?.unref();
   }
@@ -310,8 +311,8 @@ export class NetlinkSocket {
   }
 
   /**
-   * Reads the kernel's answers. It queues all replies before send() returns (the next part of a dump while the previous one
-   * is read), so that this never waits; a missing reply means that replies were lost.
+   * Reads the kernel's replies. It queues all replies before send() returns (the next part of a dump while
+   * the previous one is read), so this never waits; a missing reply means that replies were lost.
    */
   #collect(last: number): Replies {
     const messages: NetlinkMessage[] = [];
@@ -361,7 +362,7 @@ const EINTR = 4;
 const EMSGSIZE = 90;
 const ENOBUFS = 105;
 
-/** Splits a datagram into its messages; a malformed rest is left out. */
+/** Splits a datagram into its messages; drops a malformed rest. */
 export function* parseMessages(bytes: Uint8Array): Generator<NetlinkMessage> {
   let at = 0;
   while (at + HEADER <= bytes.length) {
@@ -377,7 +378,7 @@ export function* parseMessages(bytes: Uint8Array): Generator<NetlinkMessage> {
   }
 }
 
-/** The errno of a message that ends a request (0: success), or null when it is an answer. */
+/** Returns the errno of a message that ends a request (0: success), or null for a reply. */
 function endOf(message: NetlinkMessage): number | null {
   if (message.type !== NLMSG_ERROR && message.type !== NLMSG_DONE) return null;
   return message.payload.length >= 4 ? -readI32(message.payload) || 0 : 0;

@@ -1,6 +1,6 @@
 import { NFTA, VERDICT } from './constants.ts';
 
-/** A 32-bit word whose bytes in memory are `value` in network order (hosts are little-endian). */
+/** Returns a 32-bit word whose bytes in memory are `value` in network order (hosts are little-endian). */
 export function be32(value: number): number {
   return (
     (((value & 0xff) << 24) |
@@ -11,7 +11,9 @@ export function be32(value: number): number {
   );
 }
 
-/** The same for a 16-bit number in the first two bytes of a word, as registers hold ports. */
+/**
+ * Does the same for a 16-bit number in the first two bytes of a word, the position of ports in registers.
+ */
 export function be16(value: number): number {
   return ((value & 0xff) << 8) | ((value >>> 8) & 0xff);
 }
@@ -26,14 +28,14 @@ export type RuleVerdict =
 export const NESTED = 0x8000;
 
 /**
- * Attributes of nf_tables messages, in turn in a buffer that grows. Everything in netlink is aligned to
- * 32 bits, so that it is written word by word; numbers are in network order.
+ * Writes attributes of nf_tables messages into a growing buffer. Everything in netlink is aligned to 32
+ * bits, so the writer works word by word; numbers are in network order.
  */
 export class AttributeWriter {
-  /** The buffer, as words and as bytes; another one whenever it has grown. */
+  /** The buffer, as words and as bytes; replaced whenever it grows. */
   words: Uint32Array<ArrayBuffer>;
   bytes: Uint8Array<ArrayBuffer>;
-  /** How many words are written. */
+  /** Number of words written. */
   at = 0;
   readonly #nests: number[] = [];
 
@@ -44,12 +46,12 @@ export class AttributeWriter {
     this.bytes = new Uint8Array(buffer);
   }
 
-  /** What is written so far; valid until more is. */
+  /** Returns the bytes written so far; valid until the next write. */
   written(): Uint8Array {
     return this.bytes.subarray(0, this.at * 4);
   }
 
-  /** Makes room for so many words more. */
+  /** Makes room for this many more words. */
   room(count: number): void {
     const needed = this.at + count;
     if (needed <= this.words.length) return;
@@ -80,7 +82,7 @@ export class AttributeWriter {
     this.words[this.at++] = be32(value >>> 0);
   }
 
-  /** ASCII, ended by a zero. */
+  /** Writes ASCII text, terminated by a zero. */
   text(type: number, value: string): void {
     const length = value.length + 1;
     const count = (length + 3) >> 2;
@@ -103,7 +105,7 @@ export class AttributeWriter {
     this.at += 1 + count;
   }
 
-  /** Words as registers hold them. */
+  /** Writes words in the order of registers. */
   wordsAttribute(type: number, value: ArrayLike<number>): void {
     this.room(value.length + 1);
     this.words[this.at++] = (4 + value.length * 4) | (type << 16);
@@ -122,7 +124,7 @@ export class AttributeWriter {
     this.words[start] = ((this.words[start] ?? 0) | ((this.at - start) * 4)) >>> 0;
   }
 
-  /** One expression of a rule. */
+  /** Writes one expression of a rule. */
   expression(name: string, write: () => void): void {
     this.nest(NFTA.list.element);
     this.text(NFTA.expression.name, name);
@@ -132,7 +134,7 @@ export class AttributeWriter {
     this.endNest();
   }
 
-  /** The attribute NFTA_DATA_VERDICT. */
+  /** Writes the attribute NFTA_DATA_VERDICT. */
   verdict(verdict: RuleVerdict): void {
     const { code, chain } = NFTA.verdict;
     this.nest(NFTA.data.verdict);

@@ -38,7 +38,7 @@ export interface SetDefinition {
   readonly key: readonly DataType[];
   /** Absent: a set. `verdict`: a verdict map. */
   readonly data?: readonly DataType[] | 'verdict';
-  /** How many elements fit; the kernel then uses a hash of fixed size, twice as fast to fill. */
+  /** Maximum number of elements; the kernel then uses a hash of fixed size, which fills twice as fast. */
   readonly size?: number;
   readonly interval?: boolean;
   /** Elements may expire, and rules may add and update them. */
@@ -52,13 +52,14 @@ export interface BaseChain {
   readonly policy?: 'accept' | 'drop';
 }
 
-/** Attributes have 16-bit lengths; a list of elements is split before. */
+/** Attributes have 16-bit lengths; a longer list of elements is split. */
 const MAX_ELEMENTS_WORDS = 16_200;
 
 /**
  * One nf_tables transaction: everything in it takes effect at once or not at all.
  *
- * Objects are referred to by name, never by transaction id: what was written compares with what is dumped.
+ * Objects are referred to by name, never by transaction id, so that written expressions can be compared
+ * with dumped ones.
  */
 export class NftBatch {
   readonly #out: AttributeWriter;
@@ -73,7 +74,10 @@ export class NftBatch {
   #family: number;
   #elements: { type: number; flags: number; table: string; set: string; open: number } | null = null;
 
-  /** `sequence` gives fresh sequence numbers; `generation`: commit only if the ruleset still has this number. */
+  /**
+   * `sequence` returns new sequence numbers; `generation`: commit only if the ruleset still has this
+   * number.
+   */
   constructor(
     family: number,
     sequence: () => number,
@@ -88,12 +92,12 @@ export class NftBatch {
     this.#lastMessage = -1;
   }
 
-  /** Messages and elements written. */
+  /** Number of messages and elements written. */
   get operations(): number {
     return this.#operations;
   }
 
-  /** Makes room for about this many bytes more, so that they need not be copied to grow. */
+  /** Reserves room for about this many more bytes, which avoids copies when the buffer grows. */
   reserve(bytes: number): void {
     this.#out.room((bytes + 3) >> 2);
   }
@@ -102,7 +106,7 @@ export class NftBatch {
     return this.#lastMessage < 0 && this.#elements === null;
   }
 
-  /** Ends the transaction: its bytes, and the sequence number of the message that is acknowledged. */
+  /** Ends the transaction. Returns its bytes and the sequence number of the acknowledged message. */
   finish(): { readonly bytes: Uint8Array; readonly last: number } {
     this.endElements();
     const at = Math.max(this.#lastMessage, 0);
@@ -114,14 +118,14 @@ export class NftBatch {
     return { bytes: this.#out.written(), last };
   }
 
-  /** What the message with this sequence number writes, in words of `nft`. */
+  /** Returns the object that the message with this sequence number writes, in the words of `nft`. */
   object(sequence: number): string {
     return this.#objects.get(sequence) ?? 'an object';
   }
 
   /**
-   * Writes from now on for `owner`, in messages of its own, so that a refusal tells the owner; null: for no owner.
-   * Makes a transaction longer.
+   * Writes subsequent changes for `owner`, in separate messages, so that a refusal identifies the owner;
+   * null: for no owner. Makes a transaction longer.
    */
   writeFor(owner: string | null): void {
     this.endElements();
@@ -252,21 +256,21 @@ export class NftBatch {
     this.#writeElement(element);
   }
 
-  /** Refused (ENOENT, the whole transaction) when there is no such element. */
+  /** Deletes an element. The kernel refuses the whole transaction (ENOENT) if it does not exist. */
   deleteElement(table: string, set: string, element: Element): void {
     this.#selectElements(NFT_MSG.delElements, 0, table, set);
     this.#writeElement(element);
   }
 
-  /** Deletes an element if it is there; Linux 6.3 and later. */
+  /** Deletes an element if it exists; Linux 6.3 and later. */
   destroyElement(table: string, set: string, element: Element): void {
     this.#selectElements(NFT_MSG.destroyElements, 0, table, set);
     this.#writeElement(element);
   }
 
   /**
-   * The fast way for plain map elements in bulk: the same head words of the key again and again, one changing last
-   * word, and data. `head` has the key's words but the last.
+   * Adds plain map elements in bulk, the fast path: the first words of the key stay the same, and the last
+   * word and the data change. `head` contains all words of the key except the last.
    */
   addMapElement(
     table: string,
@@ -282,14 +286,17 @@ export class NftBatch {
     writeMapElement(this.#out, head, lastKeyWord, data, dataAt, dataWords);
   }
 
-  /** The fast way for set elements in bulk that are a key alone: `keyWords` words of `words` from `at` on. */
+  /**
+   * Adds set elements in bulk that consist of a key alone, the fast path: `keyWords` words of `words` from
+   * `at` on.
+   */
   addKey(table: string, set: string, words: Uint32Array, at: number, keyWords: number): void {
     this.#selectElements(NFT_MSG.newElements, NLM_F_CREATE, table, set);
     this.#elementRoom(wordsOfKeyElement(keyWords));
     writeKeyElement(this.#out, words, at, keyWords);
   }
 
-  /** Closes the message of elements that is open; other messages do it themselves. */
+  /** Closes the open message of elements; other messages do so implicitly. */
   endElements(): void {
     const { open } = this.#elements ?? { open: -1 };
     this.#elements = null;
@@ -311,7 +318,7 @@ export class NftBatch {
     this.#elements = { type, flags, table, set, open: -1 };
   }
 
-  /** Room for an element of at most `count` words, which is counted in. */
+  /** Makes room for an element of at most `count` words and counts it. */
   #elementRoom(count: number): void {
     const out = this.#out;
     let elements = this.#elements;
@@ -364,7 +371,7 @@ export class NftBatch {
   }
 }
 
-/** What rule expressions look like on the wire: to compare with what the kernel shows (`isShownAs`). */
+/** Returns the netlink encoding of rule expressions, to compare with the kernel's (`isShownAs`). */
 export function encodeExpressions(expressions: readonly Expression[]): Uint8Array {
   const out = new AttributeWriter(1024);
   for (const write of expressions) write(out);

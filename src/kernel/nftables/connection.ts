@@ -15,10 +15,10 @@ import { NFNL_SUBSYS_NFTABLES, NFT_MSG, NFTA, TABLE_FLAG } from './constants.ts'
 import { type DumpedElement, readElements, readNamed, type SetDump } from './dump.ts';
 
 const messageType = (message: number) => (NFNL_SUBSYS_NFTABLES << 8) | message;
-/** A dump of elements is repeated when a commit fell into it, at most this often. */
+/** A dump of elements is repeated if a commit interrupted it, at most this often. */
 const DUMP_ATTEMPTS = 10;
 
-/** A transaction that the kernel refused: nothing of it was done. */
+/** A transaction that the kernel refused; none of it took effect. */
 export class NftRefusal extends FairleadError {
   readonly refusals: readonly NetlinkRefusal[];
 
@@ -39,10 +39,15 @@ export class NftRefusal extends FairleadError {
   }
 }
 
-/** A netlink socket to nf_tables in one network namespace. A table with an owner belongs to the socket that made it. */
+/**
+ * A netlink socket to nf_tables in one network namespace. A table with an owner belongs to the socket that
+ * created it.
+ */
 export class NftConnection {
   readonly #socket: NetlinkSocket;
-  /** Events carry the sequence number of what caused them: a range of its own tells ours from others'. */
+  /**
+   * Events carry the sequence number of the request that caused them: a separate range distinguishes ours.
+   */
   readonly #firstSequence = 0x40000000 + randomInt(0x30000000);
   #sequence = this.#firstSequence;
   #canOwn: boolean | null = null;
@@ -59,15 +64,15 @@ export class NftConnection {
     return new NftBatch(family, () => this.#sequence++, options);
   }
 
-  /** True for an event's sequence number when this connection caused it. */
+  /** Returns true if this connection caused an event, given the event's sequence number. */
   wrote(sequence: number): boolean {
     return sequence >= this.#firstSequence && sequence < this.#sequence;
   }
 
   /**
-   * Commits a transaction; large ones on a thread. Throws NftRefusal naming the object that the kernel refused, with
-   * the errno's name as code: ERESTART when the ruleset has another generation by now, ENFILE when a set is full,
-   * EPERM when the table has another owner.
+   * Commits a transaction; large ones on a thread. Throws NftRefusal naming the object that the kernel
+   * refused, with the errno's name as code: ERESTART if the ruleset has another generation by now, ENFILE
+   * if a set is full, EPERM if the table has another owner.
    */
   async commit(batch: NftBatch): Promise<void> {
     if (batch.empty) return;
@@ -75,7 +80,7 @@ export class NftConnection {
     check(batch, await this.#socket.batch(bytes, last));
   }
 
-  /** As `commit`, blocking while the kernel works. */
+  /** Works like `commit`, blocking while the kernel works. */
   commitSync(batch: NftBatch): void {
     if (batch.empty) return;
     const { bytes, last } = batch.finish();
@@ -87,14 +92,14 @@ export class NftConnection {
     const [reply] = this.#socket.request(messageType(NFT_MSG.getGeneration), 0, new Uint8Array(4));
     const id = reply && readAttributes(reply.payload.subarray(4)).get(NFTA.generation.id);
     if (!id)
-      throw new FairleadError('the kernel did not tell its nf_tables generation', {
+      throw new FairleadError('the kernel did not report its nf_tables generation', {
         op: 'read nf_tables',
         code: 'EPROTO',
       });
     return readBe32(id);
   }
 
-  /** Names and flags of a family's tables. */
+  /** Returns names and flags of a family's tables. */
   tables(family: number): { readonly name: string; readonly flags: number }[] {
     return this.#dump(NFT_MSG.getTable, family, []).map((message) => {
       const { name, attributes } = readNamed(message, NFTA.table.name);
@@ -103,14 +108,17 @@ export class NftConnection {
     });
   }
 
-  /** Names of a table's chains. */
+  /** Returns the names of a table's chains. */
   chains(family: number, table: string): string[] {
     return this.#dump(NFT_MSG.getChain, family, [[NFTA.chain.table, table]])
       .filter((message) => readNamed(message, NFTA.chain.table).name === table)
       .map((message) => readNamed(message, NFTA.chain.name).name);
   }
 
-  /** Expressions of a table's rules, or of one chain's, as the kernel writes them, by chain and in order. */
+  /**
+   * Returns the expressions of a table's rules, or of one chain's, in the kernel's encoding, by chain and
+   * in order.
+   */
   rules(family: number, table: string, only: string | null = null): Map<string, Uint8Array[]> {
     const rules = new Map<string, Uint8Array[]>();
     const filter: [number, string][] = [[NFTA.rule.table, table]];
@@ -127,7 +135,7 @@ export class NftConnection {
     return rules;
   }
 
-  /** A table's sets and maps, without elements. */
+  /** Returns a table's sets and maps, without elements. */
   sets(family: number, table: string): SetDump[] {
     return this.#dump(NFT_MSG.getSet, family, [[NFTA.set.table, table]])
       .filter((message) => readNamed(message, NFTA.set.table).name === table)
@@ -141,8 +149,8 @@ export class NftConnection {
   }
 
   /**
-   * Elements of a set. The kernel does not flag a dump that a commit fell into, but numbers each part with the
-   * generation: unequal ones are asked for again.
+   * Returns the elements of a set. The kernel does not flag a dump that a commit interrupted, but numbers
+   * each part with the generation: if the numbers differ, the dump is repeated.
    */
   elements(family: number, table: string, set: string): DumpedElement[] {
     for (let attempt = 1; ; attempt++) {
@@ -157,7 +165,10 @@ export class NftConnection {
     }
   }
 
-  /** True when tables can belong to this process and outlive it (Linux 6.9). The first call takes a transaction. */
+  /**
+   * Returns true if tables can belong to this process and outlive it (Linux 6.9). The first call runs a
+   * transaction.
+   */
   canOwnTables(family: number): boolean {
     this.#canOwn ??= this.#probeOwnership(family);
     return this.#canOwn;

@@ -102,8 +102,9 @@ export const VERDICT_DATA = 0xffffff00;
 export const VERDICT_REGISTER = 0;
 
 /**
- * The n-th 32-bit register, 0 to 15 (NFT_REG32_00 and on), by the number that the kernel shows for it: every fourth one
- * goes by the name of the 128-bit register that starts there. A rule cannot read what an earlier one loaded.
+ * Returns the number that the kernel uses for the n-th 32-bit register, 0 to 15 (NFT_REG32_00 and on):
+ * every fourth one has the name of the 128-bit register that starts there. A rule cannot read what an
+ * earlier rule loaded.
  */
 export const register = (n: number): number => (n % 4 === 0 ? 1 + n / 4 : 8 + n);
 
@@ -120,7 +121,7 @@ export const DATA_TYPE = {
   ipv6Address: { id: 8, length: 16 },
   protocol: { id: 12, length: 1 },
   port: { id: 13, length: 2 },
-  /** Compared only: sets of these have no type that `nft` lists well. */
+  /** Only for comparisons: `nft` has no suitable type for sets of these. */
   number: { id: 4, length: 4 },
   interfaceName: { id: 41, length: 16 },
   /** 32 bits in host order. `integer` would make `nft list` abort in a concatenation. */
@@ -128,12 +129,12 @@ export const DATA_TYPE = {
 } as const;
 export type DataType = (typeof DATA_TYPE)[keyof typeof DATA_TYPE];
 
-/** Bytes that a concatenation takes in registers: each field is padded to 32 bits. */
+/** Returns the bytes that a concatenation takes in registers: each field is padded to 32 bits. */
 export function concatLength(types: readonly DataType[]): number {
   return types.reduce((sum, type) => sum + ((type.length + 3) & ~3), 0);
 }
 
-/** The type number of a concatenation: six bits a field, the first field highest. */
+/** Returns the type number of a concatenation: six bits per field, the first field highest. */
 export function concatType(types: readonly DataType[]): number {
   return types.reduce((sum, type) => ((sum << 6) | type.id) >>> 0, 0);
 }

@@ -30,14 +30,14 @@ export interface DumpedElement {
   readonly comment: string | null;
 }
 
-/** A dumped object's attributes, and the text of one of them. */
+/** Returns a dumped object's attributes, and the text of one of them. */
 export function readNamed(message: NetlinkMessage, type: number): { name: string; attributes: Attributes } {
   const attributes = readAttributes(message.payload.subarray(4));
   const name = attributes.get(type);
   return { name: name ? readText(name) : '', attributes };
 }
 
-/** The elements in one message of a dump or an event. */
+/** Returns the elements in one message of a dump or an event. */
 export function readElements(message: NetlinkMessage): DumpedElement[] {
   const list = readAttributes(message.payload.subarray(4)).get(NFTA.setElements.elements);
   if (!list) return [];
@@ -77,8 +77,8 @@ function verdictText(attributes: Attributes): string {
 }
 
 /**
- * True when every attribute that we wrote stands in what the kernel shows, with the same value. The kernel shows more
- * than was written (defaults), and lists expressions in order.
+ * Returns true if the dumped expressions contain every attribute that was written, with the same value. The
+ * kernel adds attributes (defaults) and lists expressions in order.
  */
 export function isShownAs(written: Uint8Array, shown: Uint8Array): boolean {
   const ours = [...eachAttribute(written)];
@@ -108,14 +108,14 @@ function sameExpression(written: Uint8Array, shown: Uint8Array | undefined): boo
   const name = ours.get(NFTA.expression.name);
   const shownName = theirs.get(NFTA.expression.name);
   if (!name || !shownName || readText(name) !== readText(shownName)) return false;
-  return holds(
+  return containsAttributes(
     theirs.get(NFTA.expression.data) ?? new Uint8Array(0),
     ours.get(NFTA.expression.data) ?? new Uint8Array(0),
   );
 }
 
-/** True when `shown` has every attribute of `written`; the kernel does not mark the nests that it shows. */
-function holds(shown: Uint8Array, written: Uint8Array): boolean {
+/** Returns true if `shown` has every attribute of `written`; the kernel omits the nested flag in dumps. */
+function containsAttributes(shown: Uint8Array, written: Uint8Array): boolean {
   const theirs = readAttributes(shown);
   for (let at = 0; at + 4 <= written.length; ) {
     const length = readU16(written, at);
@@ -124,7 +124,8 @@ function holds(shown: Uint8Array, written: Uint8Array): boolean {
     const value = written.subarray(at + 4, at + length);
     const other = theirs.get(type & ~NLA_F_NESTED);
     if (!other) return false;
-    if (type & NLA_F_NESTED ? !holds(other, value) : Buffer.compare(value, other) !== 0) return false;
+    if (type & NLA_F_NESTED ? !containsAttributes(other, value) : Buffer.compare(value, other) !== 0)
+      return false;
     at += (length + 3) & ~3;
   }
   return true;

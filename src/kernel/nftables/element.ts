@@ -6,13 +6,13 @@ export type ElementVerdict = 'accept' | 'drop' | { readonly goto: string };
 
 /** One element of a set or map. */
 export interface Element {
-  /** Words as registers hold them. */
+  /** Words in the order of registers. */
   readonly key: ArrayLike<number>;
-  /** For intervals of a concatenation: the highest key that belongs to it. */
+  /** For intervals of a concatenation: the highest key of the interval. */
   readonly keyEnd?: ArrayLike<number> | null;
   readonly data?: ArrayLike<number> | null;
   readonly verdict?: ElementVerdict | null;
-  /** For intervals of one field: this is the first key that no longer belongs to one. */
+  /** For intervals of one field: this is the first key after an interval. */
   readonly intervalEnd?: boolean;
   readonly timeoutMs?: number;
   readonly expiresMs?: number;
@@ -22,7 +22,7 @@ export interface Element {
 
 const COMMENT_LENGTH = 120;
 
-/** At most how many words `writeElement` writes. */
+/** Returns the maximum number of words that `writeElement` writes. */
 export const wordsOfElement = ({ key, data, comment }: Element): number =>
   120 + key.length * 2 + (data?.length ?? 0) + (comment?.length ?? 0);
 
@@ -55,7 +55,7 @@ export function writeElement(out: AttributeWriter, element: Element): void {
 }
 
 function writeComment(out: AttributeWriter, comment: string): void {
-  // Names of objects are ASCII: their bytes are written in place, since there is one comment a Service.
+  // Names of objects are ASCII: their bytes are written in place, because every Service has a comment.
   const { length } = comment;
   const count = (length + 6) >> 2;
   const { at, words, bytes } = out;
@@ -76,12 +76,12 @@ function writeComment(out: AttributeWriter, comment: string): void {
   out.at = at + 1 + count;
 }
 
-/** How many words `writeMapElement` writes. */
+/** Returns the number of words that `writeMapElement` writes. */
 export const wordsOfMapElement = (headWords: number, dataWords: number): number => headWords + dataWords + 6;
 
 /**
- * The fast way for plain map elements in bulk: the same head words of the key again and again, one changing last word,
- * and data. There must be room.
+ * Writes plain map elements in bulk, the fast path: the first words of the key stay the same, and the last
+ * word and the data change. There must be room.
  */
 export function writeMapElement(
   out: AttributeWriter,
@@ -106,10 +106,13 @@ export function writeMapElement(
   out.at = p;
 }
 
-/** How many words `writeKeyElement` writes. */
+/** Returns the number of words that `writeKeyElement` writes. */
 export const wordsOfKeyElement = (keyWords: number): number => keyWords + 3;
 
-/** The fast way for set elements in bulk that are a key alone: `keyWords` words from `from` on. There must be room. */
+/**
+ * Writes set elements in bulk that consist of a key alone, the fast path: `keyWords` words from `from` on.
+ * There must be room.
+ */
 export function writeKeyElement(
   out: AttributeWriter,
   key: Uint32Array,

@@ -7,15 +7,16 @@ import { NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFT_MSG, NFTA } from './constan
 export interface NftTransaction {
   /** Sequence number of one of its messages. */
   readonly sequence: number;
-  /** The process that made it, as seen from the kernel's first PID namespace; 0 when unknown. */
+  /** The process that made it, by its number in the initial PID namespace; 0 if unknown. */
   readonly pid: number;
-  /** "FAMILY table" of the tables it touched, FAMILY being the protocol family's number. */
+  /** "FAMILY table" of each changed table, FAMILY being the protocol family's number. */
   readonly tables: ReadonlySet<string>;
 }
 
 /**
- * Reports the transactions of a namespace. `onOverrun`: the kernel dropped events, anything may have changed.
- * A subscriber makes every process's large transactions slower, since the kernel writes out each element for it.
+ * Reports the transactions of a namespace. `onOverrun`: the kernel dropped events, so anything may have
+ * changed. A subscriber slows down large transactions of every process, since the kernel formats each
+ * element for it.
  */
 export function watchNftables(
   onTransaction: (transaction: NftTransaction) => void,

@@ -2,8 +2,8 @@ import type { RuleVerdict } from './attribute-writer.ts';
 import type { Expression } from './batch.ts';
 import { NFTA, register, VERDICT_REGISTER } from './constants.ts';
 
-// Expressions of rules, as linux/netfilter/nf_tables.h numbers their attributes. Registers are given as numbers of
-// 32-bit registers, 0 to 15.
+// Expressions of rules; attributes are numbered as in linux/netfilter/nf_tables.h. Registers are given as
+// numbers of 32-bit registers, 0 to 15.
 
 export const BASE = { network: 1, transport: 2 } as const;
 
@@ -35,7 +35,7 @@ const CHECKSUM_INTERNET = 1;
 
 export const CMP = { equal: 0, notEqual: 1 } as const;
 
-/** Reads bytes of the packet. */
+/** Loads bytes of the packet into a register. */
 export const payload =
   (base: number, offset: number, length: number, to: number): Expression =>
   (b) =>
@@ -46,7 +46,7 @@ export const payload =
       b.be32(NFTA.payload.length, length);
     });
 
-/** Writes bytes of the packet; `checksumAt`: where the Internet checksum is that covers them, if one does. */
+/** Writes bytes of the packet; `checksumAt`: offset of the Internet checksum that covers them, if any. */
 export const setPayload =
   (base: number, offset: number, length: number, from: number, checksumAt: number | null): Expression =>
   (b) =>
@@ -75,7 +75,7 @@ export const setMeta =
       b.be32(NFTA.meta.source, register(from));
     });
 
-/** Conntrack; `original`: of the packet that opened the flow. */
+/** Loads a field of the conntrack entry; `original`: of the packet that opened the flow. */
 export const ct =
   (key: number, to: number, original = false): Expression =>
   (b) =>
@@ -96,7 +96,7 @@ export const compare =
       b.endNest();
     });
 
-/** `to` = (`from` & mask) ^ xor. */
+/** Computes `to` = (`from` & mask) ^ xor. */
 export const bitwise =
   (from: number, to: number, mask: Uint8Array, xor: Uint8Array): Expression =>
   (b) =>
@@ -122,10 +122,10 @@ export const verdict =
       b.endNest();
     });
 
-/** Counts the packets that come this far; `readCounter` reads it. */
+/** Counts the packets that reach it; `readCounter` reads the count. */
 export const counter: Expression = (b) => b.expression('counter', () => {});
 
-/** Ends the rule unless the set has the key (`inverted`: unless it has not). */
+/** Ends the rule unless the set contains the key (`inverted`: if the set contains it). */
 export const inSet =
   (set: string, key: number, inverted = false): Expression =>
   (b) =>
@@ -154,7 +154,7 @@ export const verdictMap =
       b.be32(NFTA.lookup.destination, VERDICT_REGISTER);
     });
 
-/** A random number below `modulus`, in host order. */
+/** Loads a random number below `modulus`, in host order. */
 export const random =
   (modulus: number, to: number): Expression =>
   (b) =>
@@ -165,7 +165,7 @@ export const random =
       b.be32(NFTA.numgen.offset, 0);
     });
 
-/** Destination NAT to the address and port in two registers. */
+/** Translates the destination to the address and port in two registers. */
 export const dnat =
   (family: number, address: number, port: number): Expression =>
   (b) =>
@@ -178,14 +178,17 @@ export const dnat =
 
 const NF_NAT_RANGE_PROTO_RANDOM_FULLY = 16;
 
-/** Source NAT to the outgoing interface's address, with a port that cannot be guessed and seldom collides. */
+/**
+ * Translates the source to the outgoing interface's address, with a port that cannot be guessed and seldom
+ * collides.
+ */
 export const masquerade: Expression = (b) =>
   b.expression('masq', () => b.be32(NFTA.masquerade.flags, NF_NAT_RANGE_PROTO_RANDOM_FULLY));
 
 export const rejectWithReset: Expression = (b) =>
   b.expression('reject', () => b.be32(NFTA.reject.type, REJECT_TCP_RESET));
 
-/** ICMP port unreachable. `code`: 3 for IPv4, 4 for IPv6. */
+/** Rejects with ICMP port unreachable. `code`: 3 for IPv4, 4 for IPv6. */
 export const rejectPort =
   (code: number): Expression =>
   (b) =>
@@ -203,10 +206,15 @@ const addressType =
       b.be32(NFTA.fib.flags, flags);
     });
 
-/** Type of the destination's route in the tables of this node (RTN_LOCAL: an address of this node). */
+/**
+ * Compares the type of the destination's route in the tables of this node (RTN_LOCAL: an address of this
+ * node).
+ */
 export const destinationType = (to: number): Expression => addressType(to, FIB_DESTINATION);
 
-/** Type of the source's route in the tables of this node (RTN_LOCAL: an address of this node). */
+/**
+ * Compares the type of the source's route in the tables of this node (RTN_LOCAL: an address of this node).
+ */
 export const sourceType = (to: number): Expression => addressType(to, FIB_SOURCE);
 
 const RTN_LOCAL = 2;

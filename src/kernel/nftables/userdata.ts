@@ -1,10 +1,10 @@
 import { BYTE_ORDER, UDATA_SET_DATA_BYTE_ORDER, UDATA_SET_KEY_BYTE_ORDER } from './constants.ts';
 
-// What libnftnl keeps beside objects for those who list them: type, length, bytes.
+// Data that libnftnl stores with objects for programs that list them: type, length, bytes.
 
 const text = new TextEncoder();
 
-/** A comment, which ends with a zero. */
+/** Returns a comment, terminated by a zero. */
 export function commentUserdata(type: number, comment: string): Uint8Array {
   const bytes = text.encode(comment);
   const out = new Uint8Array(bytes.length + 3);
@@ -15,7 +15,8 @@ export function commentUserdata(type: number, comment: string): Uint8Array {
 }
 
 /**
- * The byte orders of a set. Without it `nft` prints numbers in the wrong one; 1.0.6 aborts on a data order for verdicts.
+ * Returns the byte orders of a set. Without them `nft` prints numbers in the wrong order; 1.0.6 aborts on a
+ * data order for verdicts.
  */
 export function byteOrderUserdata(hasData: boolean): Uint8Array {
   const order = BYTE_ORDER.network;

@@ -40,7 +40,7 @@ export interface InterfaceAddress {
   /** 0 global, 253 link, 254 host (enum rt_scope_t). */
   readonly scope: number;
   readonly permanent: boolean;
-  /** IPv6: duplicate address detection is not done yet, and the address cannot be used. */
+  /** IPv6: duplicate address detection has not finished, and the address cannot be used yet. */
   readonly tentative: boolean;
 }
 
@@ -48,15 +48,15 @@ export interface NewAddress {
   readonly device: number;
   readonly address: string;
   readonly prefix: number;
-  /** Add a route to the address's own network; default true. */
+  /** Add a route to the network of the address; default true. */
   readonly prefixRoute?: boolean;
   readonly scope?: number;
-  /** IPv6: never chosen as the source of packets to elsewhere (RFC 6724, rule 3). */
+  /** IPv6: never chosen as the source of packets to other destinations (RFC 6724, rule 3). */
   readonly deprecated?: boolean;
 }
 
 /**
- * Gives a device an address; an existing one is not an error. IPv6 addresses are usable at once, without
+ * Adds an address to a device; an existing one is not an error. IPv6 addresses are usable at once, without
  * duplicate address detection: the caller assigns unique addresses.
  */
 export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
@@ -69,7 +69,10 @@ export function addAddress(socket: NetlinkSocket, address: NewAddress): void {
   }
 }
 
-/** As `addAddress`, for many at once: in one message to the kernel, which takes them one by one. */
+/**
+ * Adds many addresses in one message to the kernel, which processes them one after another; otherwise like
+ * `addAddress`.
+ */
 export async function addAddresses(socket: NetlinkSocket, addresses: readonly NewAddress[]): Promise<void> {
   const writer = new MessageWriter(Math.max(128, addresses.length * 80));
   const first = socket.nextSequence();
@@ -91,7 +94,10 @@ export async function addAddresses(socket: NetlinkSocket, addresses: readonly Ne
 
 const describe = ({ address, prefix }: NewAddress) => `add address ${address}/${prefix}`;
 
-/** The kernel replaces an IPv4 address only when its prefix is the same as well: another prefix is another address. */
+/**
+ * The kernel replaces an IPv4 address only if its prefix is the same too; another prefix makes another
+ * address.
+ */
 const flagsOf = ({ address }: NewAddress) =>
   NLM_F_CREATE | (address.includes(':') ? NLM_F_EXCL : NLM_F_REPLACE);
 
@@ -105,13 +111,13 @@ function writeNewAddress(writer: MessageWriter, address: NewAddress): void {
   const flags =
     (bytes.length === 16 ? IFA_F_NODAD : 0) | (address.prefixRoute === false ? IFA_F_NOPREFIXROUTE : 0);
   writer.attributeU32(IFA_FLAGS, flags);
-  // struct ifa_cacheinfo: preferred for no time, valid forever.
+  // struct ifa_cacheinfo: preferred lifetime zero, valid forever.
   if (address.deprecated && bytes.length === 16) {
     writer.attribute(IFA_CACHEINFO, Uint8Array.of(0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0));
   }
 }
 
-/** Takes an address from a device; false when it has none such. */
+/** Removes an address from a device. Returns false if the device does not have it. */
 export function deleteAddress(
   socket: NetlinkSocket,
   address: { readonly device: number; readonly address: string; readonly prefix: number },
@@ -128,7 +134,7 @@ export function deleteAddress(
   }
 }
 
-/** Addresses of one device or of all, of one family or of both. */
+/** Returns the addresses of one device or of all, of one family or of both. */
 export function listAddresses(
   socket: NetlinkSocket,
   filter: { readonly device?: number; readonly family?: IPFamily } = {},

@@ -24,7 +24,10 @@ export type NetworkEvent =
   | { readonly kind: 'route'; readonly gone: boolean; readonly route: Route }
   | { readonly kind: 'neighbour'; readonly gone: boolean; readonly neighbour: Neighbour }
   | { readonly kind: 'forwarding'; readonly gone: boolean; readonly entry: ForwardingEntry }
-  /** A switch such as "forwarding" or "rp_filter" of a device or of all; the kernel tells a few of them only. */
+  /**
+   * A setting such as "forwarding" or "rp_filter" of a device or of all; the kernel reports only some of
+   * them.
+   */
   | { readonly kind: 'setting' }
   | { readonly kind: 'overrun' };
 
@@ -40,8 +43,8 @@ const GROUPS: Readonly<Record<NetworkEventKind, readonly number[]>> = {
 };
 
 /**
- * Calls `onEvent` for each change of these kinds in a namespace (default: this thread's) until the
- * result is closed. A watch does not keep the process alive.
+ * Calls `onEvent` for each change of these kinds in a namespace (default: this thread's) until the result
+ * is closed. A watch does not keep the process alive.
  */
 export function watchNetwork(
   kinds: readonly NetworkEventKind[],

@@ -62,7 +62,10 @@ import {
   VETH_INFO_PEER,
 } from './constants.ts';
 
-/** A netlink socket for links, addresses, routes, rules and neighbours of a namespace (default: this thread's). */
+/**
+ * Opens a netlink socket for links, addresses, routes, rules and neighbours of a namespace (default: this
+ * thread's).
+ */
 export function openRouteSocket(netns?: NetnsRef): NetlinkSocket {
   return new NetlinkSocket({ protocol: NETLINK_ROUTE, netns });
 }
@@ -71,7 +74,7 @@ export function openRouteSocket(netns?: NetnsRef): NetlinkSocket {
 export interface Link {
   readonly index: number;
   readonly name: string;
-  /** "veth", "bridge", "vxlan", …; null for devices without a kind, as loopback and hardware. */
+  /** "veth", "bridge", "vxlan", …; null for devices without a kind, such as loopback and hardware. */
   readonly kind: string | null;
   readonly mac: string | null;
   readonly mtu: number;
@@ -79,11 +82,11 @@ export interface Link {
   readonly up: boolean;
   /** Whether it has a carrier (IFF_LOWER_UP). */
   readonly carrier: boolean;
-  /** Index of the bridge that it is a port of. */
+  /** Index of the bridge that this device is a port of. */
   readonly master: number | null;
-  /** Index of the device beneath it, or of a veth's peer, in the peer's namespace. */
+  /** Index of the underlying device, or of a veth's peer, in the peer's namespace. */
   readonly link: number | null;
-  /** Attributes of the kind, if this module knows it. */
+  /** Attributes of a VXLAN device; null for other kinds. */
   readonly vxlan: VxlanState | null;
 }
 
@@ -99,7 +102,7 @@ export interface VxlanState {
 /** A namespace to put a device into: of a process, or of an open descriptor. */
 export type LinkNetns = { readonly pid: number } | { readonly fd: number };
 
-/** What every new device can have. */
+/** Settings that every new device can have. */
 export interface LinkSettings {
   readonly name: string;
   readonly mtu?: number;
@@ -113,7 +116,7 @@ export interface LinkSettings {
 export interface VethSettings extends LinkSettings {
   readonly kind: 'veth';
   readonly master?: number;
-  /** The other end; it cannot be up yet when it is made (the kernel: ENOTCONN), so set it up afterwards. */
+  /** The other end. The kernel refuses to create it up (ENOTCONN), so set it up afterwards. */
   readonly peer: Omit<LinkSettings, 'up'>;
 }
 
@@ -135,7 +138,7 @@ export interface VxlanSettings extends LinkSettings {
   readonly port: number;
   /** Whether the device learns remote addresses from what it receives. */
   readonly learning: boolean;
-  /** Index of the device that carries the outer packets; left out, the routes decide. */
+  /** Index of the device that carries the outer packets; if omitted, the routes decide. */
   readonly device?: number;
   /** UDP checksum of the outer packet over IPv4. */
   readonly outerChecksum?: boolean;
@@ -166,12 +169,12 @@ export interface LinkChanges {
   readonly up?: boolean;
   readonly mtu?: number;
   readonly mac?: string;
-  /** Index of a bridge; 0 takes the device out of its bridge. */
+  /** Index of a bridge; 0 removes the device from its bridge. */
   readonly master?: number;
   readonly netns?: LinkNetns;
-  /** A number that devices can be addressed by together; the kernel puts new ones into 0. */
+  /** A number that addresses several devices together; the kernel puts new devices into group 0. */
   readonly group?: number;
-  /** False: the kernel makes no link-local address of its own for the device. */
+  /** False: the kernel generates no link-local address for the device. */
   readonly linkLocalAddress?: boolean;
 }
 
@@ -191,17 +194,17 @@ export function setLink(socket: NetlinkSocket, index: number, changes: LinkChang
 
 /** How a bridge treats one of its ports. */
 export interface BridgePortChanges {
-  /** Whether a frame may leave by the port it came in by: a pod that reaches itself through a Service. */
+  /** Whether a frame may leave by the port it arrived on: a pod that reaches itself through a Service. */
   readonly hairpin?: boolean;
   readonly learning?: boolean;
-  /** Whether frames to unknown addresses go out here. */
+  /** Whether the bridge floods frames for unknown addresses to this port. */
   readonly flood?: boolean;
   readonly isolated?: boolean;
   /** Whether the bridge answers ARP and ND from its neighbour table instead of flooding. */
   readonly neighbourSuppression?: boolean;
 }
 
-/** Changes a bridge's port. */
+/** Changes the settings of a bridge's port. */
 export function setBridgePort(socket: NetlinkSocket, index: number, changes: BridgePortChanges): void {
   const writer = linkHeader(AF_BRIDGE, index, undefined);
   const values: [type: number, value: boolean | undefined][] = [
@@ -217,7 +220,7 @@ export function setBridgePort(socket: NetlinkSocket, index: number, changes: Bri
   socket.request(RTM_SETLINK, 0, writer.bytes(), `change bridge port ${index}`);
 }
 
-/** Removes a device, by name or index, and a veth's peer with it; false if there is none. */
+/** Removes a device, by name or index, together with a veth's peer. Returns false if it does not exist. */
 export function deleteLink(socket: NetlinkSocket, link: string | number): boolean {
   const writer = linkHeader(AF_UNSPEC, typeof link === 'number' ? link : 0, undefined);
   if (typeof link === 'string') writer.attributeText(IFLA_IFNAME, checkedName(link));
@@ -231,8 +234,9 @@ export function deleteLink(socket: NetlinkSocket, link: string | number): boolea
 }
 
 /**
- * Removes all devices of a group (see `LinkChanges.group`) by a thread: the kernel waits for readers (RCU) tens of
- * milliseconds, once for all of them. The socket takes no requests meanwhile. An empty group is not an error.
+ * Removes all devices of a group (see `LinkChanges.group`) on a thread: the kernel waits for RCU readers
+ * for tens of milliseconds, once for all devices. The socket accepts no requests meanwhile. An empty group
+ * is not an error.
  */
 export async function deleteLinkGroup(socket: NetlinkSocket, group: number): Promise<void> {
   const writer = linkHeader(AF_UNSPEC, 0, undefined).attributeU32(IFLA_GROUP, group);
@@ -243,7 +247,7 @@ export async function deleteLinkGroup(socket: NetlinkSocket, group: number): Pro
   }
 }
 
-/** The device of this name or index, or null. */
+/** Returns the device of this name or index, or null. */
 export function findLink(socket: NetlinkSocket, link: string | number): Link | null {
   const writer = linkHeader(AF_UNSPEC, typeof link === 'number' ? link : 0, undefined);
   if (typeof link === 'string') writer.attributeText(IFLA_IFNAME, checkedName(link));
@@ -256,7 +260,7 @@ export function findLink(socket: NetlinkSocket, link: string | number): Link | n
   }
 }
 
-/** As `findLink`; throws FairleadError (ENODEV) when there is none. */
+/** Works like `findLink`, but throws FairleadError (ENODEV) if the device does not exist. */
 export function getLink(socket: NetlinkSocket, link: string | number): Link {
   const found = findLink(socket, link);
   if (found) return found;
@@ -297,12 +301,12 @@ export function readLink(message: NetlinkMessage): Link {
 // IF_OPER_DOWN of linux/if.h
 const OPERSTATE_DOWN = 2;
 
-/** "02:00:00:00:00:01" of six bytes. */
+/** Returns "02:00:00:00:00:01" for six bytes. */
 export function formatMac(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(':');
 }
 
-/** The six bytes of "02:00:00:00:00:01". Throws on anything else. */
+/** Returns the six bytes of "02:00:00:00:00:01". Throws on anything else. */
 export function macBytes(mac: string): Uint8Array {
   if (!/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/i.test(mac)) {
     throw new FairleadError(`${JSON.stringify(mac)} is not a MAC address`, {
@@ -387,7 +391,7 @@ function readVxlan(data: Attributes): VxlanState {
   };
 }
 
-/** IFNAMSIZ counts the closing zero. */
+/** IFNAMSIZ includes the terminating zero. */
 function checkedName(name: string): string {
   if (name.length >= 1 && Buffer.byteLength(name) <= 15 && !/[\s/]/.test(name)) return name;
   throw new FairleadError(

@@ -6,21 +6,25 @@ import { addRoute, deleteRoute, listRoutes, ROUTE_PROTOCOL, type Route } from '.
 
 const LOOPBACK = '::1/128';
 const RT_TABLE_LOCAL = 255;
-/** Behind the kernel's own route (metric 0); each device has a metric of its own, since equal ones would be joined. */
+/**
+ * After the kernel's own route (metric 0); each device has its own metric, since routes with equal metrics
+ * would be merged.
+ */
 const FIRST_METRIC = 0x464c0000;
 
 /**
- * Lets node ports answer on ::1 by address translation. A reply comes in by the device of its endpoint, and connection
- * tracking turns its destination back into ::1; the kernel then wants a route to ::1 on that very device
- * (rt6_need_strict in net/ipv6/route.c), so each device gets a local one. IPv4's counterpart is `route_localnet`, but
- * nothing has to be guarded here: packets that claim ::1 on a wire are dropped before netfilter (ip6_rcv_core).
+ * Keeps routes that let node ports answer on ::1 through address translation. A reply arrives on the device
+ * of its endpoint, and connection tracking changes its destination back to ::1; the kernel then requires a
+ * route to ::1 on that very device (rt6_need_strict in net/ipv6/route.c), so each device gets a local one.
+ * IPv4's counterpart is `route_localnet`, but no protection is needed here: packets that claim ::1 on a
+ * wire are dropped before netfilter (ip6_rcv_core).
  */
 export interface LoopbackRoutes {
   /** Stops watching for new devices; the routes stay. */
   close(): void;
 }
 
-/** Adds the routes, now and for devices that come later. `netns` defaults to the namespace of this thread. */
+/** Adds the routes, for present and future devices. `netns` defaults to the namespace of this thread. */
 export function keepLoopbackRoutes(netns?: NetnsRef): LoopbackRoutes {
   const cover = (links: readonly Link[]) => {
     using socket = openRouteSocket(netns);
@@ -29,7 +33,7 @@ export function keepLoopbackRoutes(netns?: NetnsRef): LoopbackRoutes {
       try {
         addRoute(socket, routeFor(link.index));
       } catch (error) {
-        // There already, or the device is gone again or has IPv6 turned off.
+        // The route exists already, or the device has been removed or has IPv6 disabled.
         if (!hasCode(error, 'EEXIST', 'ENODEV', 'ENETDOWN', 'EINVAL', 'EACCES')) throw error;
       }
     }

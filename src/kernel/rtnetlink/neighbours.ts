@@ -35,13 +35,13 @@ export interface Neighbour {
   readonly address: string;
   /** Null: not resolved. */
   readonly mac: string | null;
-  /** Never looked up, never forgotten. */
+  /** Never resolved, never expires. */
   readonly permanent: boolean;
   /** NUD_* bits of linux/neighbour.h. */
   readonly state: number;
 }
 
-/** Writes a permanent entry into the ARP or ND table, in place of what is there. */
+/** Writes a permanent entry into the ARP or ND table, replacing an existing one. */
 export function replaceNeighbour(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly address: string; readonly mac: string },
@@ -53,7 +53,7 @@ export function replaceNeighbour(
   socket.request(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, writer.bytes(), object);
 }
 
-/** Removes an entry of the ARP or ND table; false if there is none. */
+/** Removes an entry of the ARP or ND table. Returns false if it does not exist. */
 export function deleteNeighbour(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly address: string },
@@ -63,7 +63,7 @@ export function deleteNeighbour(
   return remove(socket, writer.bytes(), `neighbour ${entry.address}`);
 }
 
-/** Answers ARP or ND for an address on a device although it is not this machine's (proxy entry). */
+/** Adds a proxy entry: the device answers ARP or ND for an address that does not belong to this machine. */
 export function addProxyNeighbour(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly address: string },
@@ -76,7 +76,7 @@ export function addProxyNeighbour(
   socket.request(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, writer.bytes(), `proxy entry ${entry.address}`);
 }
 
-/** Entries of the ARP and ND tables of one device or of all. */
+/** Returns the entries of the ARP and ND tables of one device or of all. */
 export function listNeighbours(
   socket: NetlinkSocket,
   filter: { readonly device?: number; readonly family?: IPFamily } = {},
@@ -111,10 +111,10 @@ export function readNeighbour(message: NetlinkMessage): Neighbour {
 export interface ForwardingEntry {
   readonly device: number;
   readonly mac: string;
-  /** VXLAN: the address of the tunnel endpoint behind which the MAC is. */
+  /** VXLAN: the address of the tunnel endpoint that has the MAC behind it. */
   readonly remote: string | null;
   readonly permanent: boolean;
-  /** The bridge that has the entry; null: the device itself. */
+  /** The bridge that contains the entry; null: the device itself. */
   readonly master: number | null;
   readonly vlan: number | null;
   readonly port: number | null;
@@ -122,9 +122,9 @@ export interface ForwardingEntry {
 }
 
 /**
- * Writes a permanent entry: of a VXLAN device, that frames to `mac` go to the tunnel endpoint `remote`; of a bridge's
- * port (without `remote`), that `mac` is behind it. The all-zero MAC of a VXLAN device is the list of endpoints for
- * everything unknown; entries of it are added beside each other.
+ * Writes a permanent entry. For a VXLAN device, frames to `mac` go to the tunnel endpoint `remote`; for a
+ * bridge's port (without `remote`), `mac` is behind the port. The all-zero MAC of a VXLAN device is the
+ * list of endpoints for frames to unknown addresses; several entries of it coexist.
  */
 export function replaceForwardingEntry(
   socket: NetlinkSocket,
@@ -138,7 +138,10 @@ export function replaceForwardingEntry(
 
 const ALL_ZERO = '00:00:00:00:00:00';
 
-/** Removes an entry of a VXLAN device, or (without `remote`) of a bridge's port; false if there is none. */
+/**
+ * Removes an entry of a VXLAN device, or (without `remote`) of a bridge's port. Returns false if it does
+ * not exist.
+ */
 export function deleteForwardingEntry(
   socket: NetlinkSocket,
   entry: { readonly device: number; readonly mac: string; readonly remote?: string },
@@ -146,9 +149,9 @@ export function deleteForwardingEntry(
   return remove(socket, forwardingEntry(entry, 0).bytes(), `fdb entry ${entry.mac}`);
 }
 
-/** The forwarding database of a VXLAN device or bridge port, by the device's index. */
+/** Returns the forwarding database of a VXLAN device or bridge port, by the device's index. */
 export function listForwardingEntries(socket: NetlinkSocket, device: number): ForwardingEntry[] {
-  // Asked with struct ndmsg and an index, the kernel dumps that device alone (strict checking).
+  // With struct ndmsg and an index in the request, the kernel dumps only that device (strict checking).
   return socket
     .dump(RTM_GETNEIGH, header(AF_BRIDGE, device, 0, 0).bytes(), 'forwarding database')
     .map(readForwardingEntry)

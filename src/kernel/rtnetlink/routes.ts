@@ -52,9 +52,9 @@ export interface Route {
   readonly via?: string;
   /** Index of the device. */
   readonly device?: number;
-  /** Source address that this machine prefers on the route. */
+  /** Source address that this machine prefers for the route. */
   readonly source?: string;
-  /** The next hop is on the device's link even without a route to it. */
+  /** The next hop is on the device's link even if no route leads to it. */
   readonly onlink?: boolean;
   /** Default 254, main. */
   readonly table?: number;
@@ -67,7 +67,7 @@ export interface Route {
   readonly mtu?: number;
 }
 
-/** Adds a route. Throws EEXIST when there is one to the same destination with the same metric. */
+/** Adds a route. Throws EEXIST if a route to the same destination with the same metric exists. */
 export function addRoute(socket: NetlinkSocket, route: Route): void {
   socket.request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, encodeRoute(route), `add route ${describe(route)}`);
 }
@@ -82,7 +82,7 @@ export function replaceRoute(socket: NetlinkSocket, route: Route): void {
   );
 }
 
-/** Removes a route; false if it does not exist. */
+/** Removes a route. Returns false if it does not exist. */
 export function deleteRoute(socket: NetlinkSocket, route: Route): boolean {
   try {
     socket.request(RTM_DELROUTE, 0, encodeRoute(route, true), `delete route ${describe(route)}`);
@@ -139,7 +139,7 @@ export function listRoutes(socket: NetlinkSocket, filter: RouteFilter = {}): Rou
   return routes;
 }
 
-/** The route that a packet to an address takes; null if there is none. */
+/** Returns the route that a packet to an address takes; null if there is none. */
 export function findRoute(socket: NetlinkSocket, destination: string): Route | null {
   const bytes = addressBytes(destination);
   if (!bytes) {
@@ -160,7 +160,7 @@ export function findRoute(socket: NetlinkSocket, destination: string): Route | n
     const [reply] = socket.request(RTM_GETROUTE, 0, writer.bytes(), `route to ${destination}`);
     return reply ? readRoute(reply) : null;
   } catch (error) {
-    // The last two: routes that say so.
+    // The last two codes are the errors of prohibit and blackhole routes.
     if (hasCode(error, 'ENETUNREACH', 'EHOSTUNREACH', 'EACCES', 'EINVAL')) return null;
     throw error;
   }
@@ -209,7 +209,7 @@ function encodeRoute(route: Route, forDelete = false): Uint8Array {
     .u8(destination.prefix)
     .u8(0)
     .u8(0)
-    // Table numbers beyond a byte are in RTA_TABLE alone.
+    // Table numbers above 255 are only in RTA_TABLE.
     .u8(0)
     .u8(forDelete ? (route.protocol ?? 0) : (route.protocol ?? ROUTE_PROTOCOL.static))
     .u8(scopeOf(route, forDelete, v4))
@@ -226,7 +226,7 @@ function encodeRoute(route: Route, forDelete = false): Uint8Array {
   return writer.bytes();
 }
 
-/** IPv4 requires the scope of the destination; a deletion with "nowhere" matches any. */
+/** IPv4 requires the scope of the destination; for a deletion, "nowhere" matches any scope. */
 function scopeOf(route: Route, forDelete: boolean, v4: boolean): number {
   if (!v4) return RT_SCOPE_UNIVERSE;
   if (forDelete) return RT_SCOPE_NOWHERE;

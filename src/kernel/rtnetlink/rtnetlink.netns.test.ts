@@ -49,7 +49,7 @@ afterEach(() => {
   removeNetns(there);
 });
 
-// biome-ignore lint/suspicious/noExplicitAny: what the tools print is theirs
+// biome-ignore lint/suspicious/noExplicitAny: the JSON of external tools has no types here
 const json = (tool: string, netns: string, ...args: string[]): any =>
   JSON.parse(execFileSync(tool, ['-n', netns, '-j', '-d', ...args], { encoding: 'utf8' }) || '[]');
 
@@ -325,7 +325,7 @@ for (const [name, make, expected] of routes) {
   });
 }
 
-test('the route to an address: to the node itself, by a next hop, to nowhere', async () => {
+test('the route to an address: to the node itself, through a next hop, to nowhere', async () => {
   const device = veth('eth0');
   addAddress(socket, { device, address: '10.0.0.1', prefix: 24 });
   addAddress(socket, { device, address: 'fd00::1', prefix: 64 });
@@ -418,7 +418,7 @@ test('permanent neighbours', () => {
   }
 });
 
-test('changes are reported as they happen', async () => {
+test('changes are reported when they happen', async () => {
   const seen: string[] = [];
   let done = () => {};
   const finished = new Promise<void>((resolve) => {

@@ -20,10 +20,10 @@ import {
   RTM_NEWRULE,
 } from './constants.ts';
 
-/** A rule of the routing policy database: which table answers for which packets. */
+/** A rule of the routing policy database: selects a table for packets. */
 export interface RoutingRule {
   readonly family: IPFamily;
-  /** Lower comes first; the main table's rule has 32766. */
+  /** Lower values come first; the main table's rule has 32766. */
   readonly priority: number;
   readonly table: number;
   /** Source and destination networks. */
@@ -34,7 +34,7 @@ export interface RoutingRule {
   readonly mark?: number;
   /** Default: all bits. */
   readonly markMask?: number;
-  /** Ignore the table's answer when its prefix is this long or shorter; 0 ignores default routes. */
+  /** Ignore the table's result if its prefix is this long or shorter; 0 ignores default routes. */
   readonly suppressPrefixLength?: number;
 }
 
@@ -47,7 +47,7 @@ export function addRule(socket: NetlinkSocket, rule: RoutingRule): void {
   }
 }
 
-/** Removes a rule; false if it does not exist. */
+/** Removes a rule. Returns false if it does not exist. */
 export function deleteRule(socket: NetlinkSocket, rule: RoutingRule): boolean {
   try {
     socket.request(RTM_DELRULE, 0, encodeRule(rule), `delete rule ${rule.priority}`);
