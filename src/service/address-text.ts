@@ -1,9 +1,9 @@
 import { addressBytes, type IPFamily, sloppyAddress } from '../lib/address.ts';
 
 /**
- * Canonical text of an address as Kubernetes reads it: leading zeros and white space are forgiven, an IPv4-mapped
- * IPv6 address is the IPv4 one. Null when `value` is not an address. Canonical IPv4 text, the common case among
- * 100,000 endpoints, is returned as it is.
+ * Returns the canonical text of an address as Kubernetes reads it: leading zeros and white space are
+ * accepted, and an IPv4-mapped IPv6 address becomes the IPv4 one. Null if `value` is not an address.
+ * Canonical IPv4 text, the common case among 100,000 endpoints, is returned unchanged.
  */
 export function readAddress(value: unknown): string | null {
   if (typeof value !== 'string') return null;
@@ -12,12 +12,12 @@ export function readAddress(value: unknown): string | null {
   return address?.startsWith('::ffff:') && address.includes('.') ? address.slice(7) : address;
 }
 
-/** The family of canonical text. */
+/** Returns the family of canonical text. */
 export function addressFamily(address: string): IPFamily {
   return address.includes(':') ? 'ipv6' : 'ipv4';
 }
 
-/** The value of canonical IPv4 text, or -1 when `text` is none. */
+/** Returns the value of canonical IPv4 text, or -1 if `text` is not an IPv4 address. */
 export function ipv4Number(text: string): number {
   if (text.length > 15) return -1;
   let value = 0;
@@ -39,7 +39,10 @@ export function ipv4Number(text: string): number {
   return dots === 3 && octet >= 0 ? value * 256 + octet : -1;
 }
 
-/** Sorts endpoints of one family by address, then by port: a number for IPv4, text for IPv6. */
+/**
+ * Returns a key that sorts endpoints of one family by address, then by port: a number for IPv4, text for
+ * IPv6.
+ */
 export function endpointOrder(ip: string, port: number): number | string {
   const value = ipv4Number(ip);
   if (value >= 0) return value * 65536 + port;
@@ -48,7 +51,9 @@ export function endpointOrder(ip: string, port: number): number | string {
     .concat(port.toString(16).padStart(4, '0'));
 }
 
-/** Why nothing can be reached at this address from elsewhere, in words for a message, or null. */
+/**
+ * Returns the reason, in words for a message, why this address cannot be reached from other nodes, or null.
+ */
 export function unusableAs(address: string): string | null {
   const value = ipv4Number(address);
   if (value >= 0) {
@@ -59,7 +64,7 @@ export function unusableAs(address: string): string | null {
     return Math.floor(value / 0x1_00_00) === 0xa9fe ? 'a link-local address' : null;
   }
   const bytes = addressBytes(address);
-  if (!bytes) return 'no address';
+  if (!bytes) return 'not an address';
   if (bytes.every((byte) => byte === 0)) return 'the unspecified address';
   if (bytes.every((byte, i) => byte === (i === 15 ? 1 : 0))) return 'a loopback address';
   const [a = 0, b = 0] = bytes;

@@ -10,7 +10,7 @@ import { testNode } from './testing/test-node.ts';
 const WEB = 'ipv4/10.96.0.1/TCP/80';
 const GOOD = webSlice(['10.244.1.2 @node-1']);
 
-/** Objects as a careless client might send them, past every type. */
+/** Objects as a careless client might send them, which no type allows. */
 const service = (spec: object, metadata: object = {}) =>
   webService(spec as NonNullable<ServiceObject['spec']>, metadata as NonNullable<ServiceObject['metadata']>);
 const ingress = (items: unknown) =>
@@ -18,7 +18,7 @@ const ingress = (items: unknown) =>
 const slice = (change: object) => webSlice(['10.244.1.2'], change as Partial<EndpointSliceObject>);
 const endpoints = (...items: unknown[]) => slice({ endpoints: [...items, { addresses: ['10.244.1.9'] }] });
 
-/** What is given; the keys of the map's frontends; "reason message" of the findings, as patterns. */
+/** The objects; the keys of the map's frontends; "reason message" of the findings, as patterns. */
 type Row = readonly [
   input: { readonly services?: readonly unknown[]; readonly slices?: readonly unknown[] },
   keys: readonly string[],
@@ -77,22 +77,22 @@ const rows: Record<string, Row> = {
     [WEB],
     [/^DuplicatePortName spec\.ports\[1\]\.name: "http"/],
   ],
-  'a node port that is none': [
+  'an invalid node port': [
     { services: [service({ ports: [{ name: 'http', port: 80, nodePort: 99_999 }] })] },
     [WEB],
     [/^InvalidPort spec\.ports\[0\]\.nodePort: 99999/],
   ],
-  'a cluster IP that is none': [
+  'an invalid cluster IP': [
     { services: [service({ clusterIPs: ['10.96.0.1', 'fd00::xyz'] })] },
     [WEB],
     [/^InvalidClusterIP spec\.clusterIPs: "fd00::xyz"/],
   ],
-  'external IPs that are none': [
+  'invalid external IPs': [
     { services: [service({ externalIPs: ['1.2.3', '0.0.0.0', '127.0.0.1', 5, '203.0.113.9'] })] },
     [WEB, 'ipv4/203.0.113.9/TCP/80'],
     [/^InvalidExternalIP spec\.externalIPs\[0\]: "1\.2\.3" .*replace or remove it \(and 3 more/],
   ],
-  'load balancer addresses that are none': [
+  'invalid load balancer addresses': [
     {
       services: [ingress([{ ip: 'x' }, null, { ip: '203.0.113.9', ipMode: 'Magic' }, { ip: '203.0.113.8' }])],
     },
@@ -103,7 +103,7 @@ const rows: Record<string, Row> = {
       /^InvalidLoadBalancerIP .*ingress\[0\]\.ip: "x"/,
     ],
   ],
-  'source ranges that are none, and a family without one': [
+  'invalid source ranges, and a family without any': [
     {
       services: [
         {
@@ -115,7 +115,7 @@ const rows: Record<string, Row> = {
     [WEB, 'ipv4/203.0.113.8/TCP/80'],
     [/^InvalidSourceRange .*"10\.0\.0\.0".*10\.0\.0\.0\/8/, /^SourceRangesMissFamily .*::\/0/],
   ],
-  'policies and affinity that are none': [
+  'unknown policies and affinity': [
     {
       services: [
         service({
@@ -166,7 +166,7 @@ const rows: Record<string, Row> = {
       /^InvalidField spec\.type: is a number, must be a string/,
     ],
   ],
-  'endpoint addresses that are none': [
+  'invalid endpoint addresses': [
     {
       services: [service({})],
       slices: [
@@ -241,7 +241,7 @@ const rows: Record<string, Row> = {
 };
 
 for (const [name, [input, keys, findings]] of Object.entries(rows)) {
-  test(`${name}: found, and the rest is compiled`, () => {
+  test(`${name}: reported, and the rest is compiled`, () => {
     const map = compile({
       node: testNode(),
       services: (input.services ?? []) as readonly ServiceObject[],
@@ -254,7 +254,7 @@ for (const [name, [input, keys, findings]] of Object.entries(rows)) {
   });
 }
 
-test('two Services that want one address and port: the older has it, an event says so on the other', () => {
+test('two Services request the same address and port: the older gets it, and the other gets an event', () => {
   const claim = (name: string, creationTimestamp: string, clusterIP: string) =>
     service({ clusterIPs: [clusterIP], externalIPs: ['203.0.113.1'] }, { name, creationTimestamp });
   const young = claim('a-young', '2025-02-01T00:00:00Z', '10.96.0.1');
@@ -273,7 +273,7 @@ test('two Services that want one address and port: the older has it, an event sa
   );
 });
 
-test('junk in place of objects, of any part of them, never throws and never stops the rest', () => {
+test('junk in place of objects or any part of them never throws and never affects other objects', () => {
   const labels = { 'kubernetes.io/service-name': 'web' };
   const junk = JUNK.flatMap((value) => [
     value,

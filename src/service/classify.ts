@@ -1,24 +1,24 @@
 import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
 import type { NodeView, SourceClass } from './model.ts';
 
-/** What is known of a packet when its source is classified. */
+/** Properties of a packet from which its source is classified. */
 export interface SourceFacts {
   readonly source: string;
-  /** The interface it came in by; absent for what this node's own processes send. */
+  /** The interface it arrived on; absent for packets of this node's processes. */
   readonly inInterface?: string;
   /** The source is an address of this node. */
   readonly isNodeAddress: boolean;
 }
 
 /**
- * The class of a packet's source. Detection comes first, the node's own addresses second, as in upstream's rules: a
- * node address inside the detected network (a bridge's, say) counts as the pods'.
+ * Returns the class of a packet's source. Detection comes first, the node's addresses second, as in
+ * upstream's rules: a node address inside the detected network (a bridge's, for example) counts as a pod's.
  */
 export function classify(node: NodeView, facts: SourceFacts): SourceClass {
   return isDetected(node, facts) ? 'pod' : facts.isNodeAddress ? 'node' : 'external';
 }
 
-/** True when this node can tell the cluster's own pods from clients outside in this family. */
+/** Returns true if this node can distinguish the cluster's pods from clients outside in this family. */
 export function hasLocalDetection(node: NodeView, family: IPFamily): boolean {
   const detection = node.localDetection;
   switch (detection.mode) {

@@ -31,9 +31,9 @@ const external = (
   );
 
 const rows: Record<string, Row> = {
-  // What is watched, what is ignored
+  // Objects that are used or ignored
   'a cluster IP': { keys: [WEB], routes: { [`${WEB} pod`]: BOTH } },
-  'a Service labelled for another proxy is ignored, whatever the value': {
+  'a Service labelled for another proxy is ignored, whatever the label’s value': {
     services: [webService({}, { labels: { 'service.kubernetes.io/service-proxy-name': '' } })],
     keys: [],
   },
@@ -53,11 +53,11 @@ const rows: Record<string, Row> = {
     services: [webService({ type: 'ExternalName', externalName: 'example.com' })],
     keys: [],
   },
-  'clusterIP alone counts where clusterIPs is missing': {
+  'clusterIP is used if clusterIPs is missing': {
     services: [webService({ clusterIPs: undefined })],
     keys: [WEB],
   },
-  'a family without cluster IP contributes nothing, node port and load balancer included': {
+  'a family without cluster IP has no frontends, including node ports and load balancer addresses': {
     services: [external({}, [{ ip: '203.0.113.1' }, { ip: '2001:db8::1' }])],
     keys: [WEB, 'ipv4/203.0.113.1/TCP/80', 'ipv4/nodeport/TCP/30080'],
   },
@@ -73,7 +73,7 @@ const rows: Record<string, Row> = {
     ],
     routes: { [`${WEB} pod`]: BOTH, 'ipv6/2001:db8::1/TCP/80 external': 'fd00:244:0:1::2:8080' },
   },
-  'ports of several names and protocols go to the slice ports of that name and protocol': {
+  'service ports match slice ports by name and protocol': {
     services: [
       webService({
         ports: [
@@ -98,7 +98,7 @@ const rows: Record<string, Row> = {
       'ipv4/10.96.0.1/SCTP/3868 pod': 'reject',
     },
   },
-  'an unnamed port goes to the unnamed slice port, empty or missing': {
+  'an unnamed port matches the slice port whose name is empty or missing': {
     services: [webService({ ports: [{ port: 80 }] })],
     slices: [webSlice(['10.244.1.2'], { ports: [{ name: null, port: 8080 }] })],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
@@ -110,7 +110,7 @@ const rows: Record<string, Row> = {
     ],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080 10.244.1.3:9090' },
   },
-  'slices without the label, of type FQDN, or labelled away are ignored': {
+  'slices without the Service label, of type FQDN, or labelled for another proxy are ignored': {
     slices: [
       webSlice(['10.244.1.2'], { metadata: { namespace: 'default', name: 'a' } }),
       webSlice(['example.com'], { name: 'b', addressType: 'FQDN' }),
@@ -127,7 +127,7 @@ const rows: Record<string, Row> = {
     ],
     routes: { [`${WEB} pod`]: 'reject' },
   },
-  'only the first address of an endpoint counts': {
+  'only the first address of an endpoint is used': {
     slices: [webSlice([], { endpoints: [{ addresses: ['10.244.1.2', '10.244.1.3'] }] })],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
   },
@@ -158,23 +158,23 @@ const rows: Record<string, Row> = {
   },
 
   // Endpoint selection
-  'endpoints that are not ready get nothing': {
+  'endpoints that are not ready get no traffic': {
     slices: [webSlice(['10.244.1.2', '10.244.1.3 not-ready', '10.244.1.4 dead'])],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
   },
-  'what terminates and serves is the last resort': {
+  'endpoints that terminate but still serve are used if none is ready': {
     slices: [webSlice(['10.244.1.2 terminating', '10.244.2.2 terminating', '10.244.2.3 dead'])],
     routes: { [`${WEB} pod`]: BOTH },
   },
-  'what terminates gets nothing while something is ready': {
+  'terminating endpoints get no traffic while others are ready': {
     slices: [webSlice(['10.244.1.2 terminating', '10.244.2.2'])],
     routes: { [`${WEB} pod`]: '10.244.2.2:8080' },
   },
-  'what publishes not-ready addresses is marked ready and serves to its end': {
+  'endpoints of a Service that publishes not-ready addresses serve until they end': {
     slices: [webSlice(['10.244.1.2 dying-ready', '10.244.2.2 terminating'])],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
   },
-  'local policy: ready ones here, else terminating ones here, each set on its own': {
+  'policy Local: ready endpoints of this node, otherwise terminating ones, for each set separately': {
     services: [external({ externalTrafficPolicy: 'Local' }, [{ ip: '203.0.113.1' }])],
     slices: [webSlice(['10.244.1.2 terminating @node-1', '10.244.2.2 @node-2'])],
     routes: {
@@ -184,7 +184,7 @@ const rows: Record<string, Row> = {
       [`${WEB} external`]: '10.244.2.2:8080',
     },
   },
-  'external policy Local without local endpoints drops only clients outside the cluster': {
+  'external policy Local without local endpoints drops traffic only from outside the cluster': {
     services: [external({ externalTrafficPolicy: 'Local' }, [{ ip: '203.0.113.1' }])],
     slices: [webSlice(['10.244.2.2 @node-2'])],
     routes: {
@@ -204,7 +204,7 @@ const rows: Record<string, Row> = {
     slices: [webSlice(['10.244.2.2 @node-2'])],
     routes: { [`${WEB} pod`]: 'drop', 'ipv4/nodeport/TCP/30080 external': '10.244.2.2:8080' },
   },
-  'without any endpoint all refuse, by Local policy too': {
+  'without any endpoint, connections are rejected, with policy Local too': {
     services: [
       external({ externalTrafficPolicy: 'Local', internalTrafficPolicy: 'Local' }, [{ ip: '203.0.113.1' }]),
     ],
@@ -221,7 +221,7 @@ const rows: Record<string, Row> = {
     slices: [webSlice(['10.244.1.2 node=node-1 zone=zone-a', '10.244.2.2 node=node-2 zone=zone-a'])],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
   },
-  'node hints for other nodes only: zone hints decide': {
+  'zone hints are used if node hints name only other nodes': {
     slices: [webSlice(['10.244.1.2 node=node-3 zone=zone-a', '10.244.2.2 node=node-2 zone=zone-b'])],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
   },
@@ -233,11 +233,11 @@ const rows: Record<string, Row> = {
     slices: [webSlice(['10.244.1.2 zone=zone-a', '10.244.2.2'])],
     routes: { [`${WEB} pod`]: BOTH },
   },
-  'hints of endpoints that are not ready do not matter': {
+  'hints of endpoints that are not ready are ignored': {
     slices: [webSlice(['10.244.1.2 zone=zone-a', '10.244.2.2 zone=zone-b', '10.244.2.3 not-ready'])],
     routes: { [`${WEB} pod`]: '10.244.1.2:8080' },
   },
-  'hints that name no zone of ours are ignored': {
+  'hints without this node’s zone are ignored': {
     slices: [webSlice(['10.244.1.2 zone=zone-b', '10.244.2.2 zone=zone-b'])],
     routes: { [`${WEB} pod`]: BOTH },
   },
@@ -246,18 +246,18 @@ const rows: Record<string, Row> = {
     slices: [webSlice(['10.244.1.2 zone=zone-a', '10.244.2.2 zone=zone-b'])],
     routes: { [`${WEB} pod`]: BOTH },
   },
-  'topology never narrows Local policies': {
+  'topology hints do not restrict policy Local': {
     services: [external({ externalTrafficPolicy: 'Local' })],
     slices: [webSlice(['10.244.1.2 @node-1 zone=zone-b', '10.244.2.2 @node-2 zone=zone-a'])],
     routes: { 'ipv4/nodeport/TCP/30080 external': '10.244.1.2:8080' },
   },
-  'the terminating fall-back ignores topology': {
+  'the fallback to terminating endpoints ignores topology': {
     slices: [webSlice(['10.244.1.2 terminating zone=zone-b', '10.244.2.2 terminating zone=zone-a'])],
     routes: { [`${WEB} pod`]: BOTH },
   },
 
   // Load balancers, external IPs, node ports
-  'load balancer addresses of mode VIP or none; Proxy and host names need nothing': {
+  'load balancer addresses with ipMode VIP or none have frontends; Proxy and host names do not': {
     services: [
       external({}, [
         { ip: '203.0.113.1' },
@@ -268,11 +268,11 @@ const rows: Record<string, Row> = {
     ],
     keys: [WEB, 'ipv4/203.0.113.1/TCP/80', 'ipv4/203.0.113.2/TCP/80', 'ipv4/nodeport/TCP/30080'],
   },
-  'no node port where none was allocated': {
+  'no node port frontend if none was allocated': {
     services: [external({ ports: [{ name: 'http', port: 80, nodePort: 0 }] }, [{ ip: '203.0.113.1' }])],
     keys: [WEB, 'ipv4/203.0.113.1/TCP/80'],
   },
-  'the same node port for TCP and UDP of one Service': {
+  'one Service has the same node port for TCP and UDP': {
     services: [
       external({
         ports: [
@@ -288,7 +288,7 @@ const rows: Record<string, Row> = {
       'ipv4/nodeport/TCP/30053',
     ],
   },
-  'an address that is load balancer and external IP of one Service is the load balancer’s': {
+  'an address that is both load balancer address and external IP of a Service is treated as the former': {
     services: [external({ externalIPs: ['203.0.113.1'] }, [{ ip: '203.0.113.1' }])],
     keys: [WEB, 'ipv4/203.0.113.1/TCP/80', 'ipv4/nodeport/TCP/30080'],
   },
@@ -299,7 +299,7 @@ const rows: Record<string, Row> = {
   },
 
   // Ejection
-  'a failed endpoint is taken out': {
+  'a failed endpoint is ejected': {
     ejected: ['10.244.1.2:8080/TCP'],
     routes: { [`${WEB} pod`]: '10.244.2.2:8080' },
   },
@@ -307,12 +307,12 @@ const rows: Record<string, Row> = {
     ejected: ['10.244.1.2:8080/UDP', '10.244.1.2:80/TCP'],
     routes: { [`${WEB} pod`]: BOTH },
   },
-  'at most half of the endpoints are taken out, those named first': {
+  'at most half of the endpoints are ejected, those listed first': {
     slices: [webSlice(['10.244.1.1', '10.244.1.2', '10.244.1.3', '10.244.1.4', '10.244.1.5'])],
     ejected: [4, 5, 1, 2].map((host) => `10.244.1.${host}:8080/TCP`),
     routes: { [`${WEB} pod`]: '10.244.1.1:8080 10.244.1.2:8080 10.244.1.3:8080' },
   },
-  'the last endpoint is never taken out, of a local set neither': {
+  'the last endpoint of a set is never ejected, including local sets': {
     services: [external({ externalTrafficPolicy: 'Local' })],
     ejected: ['10.244.1.2:8080/TCP'],
     routes: {
@@ -336,7 +336,7 @@ for (const [name, row] of Object.entries(rows)) {
   });
 }
 
-test('affinity: none, the default time, a time of its own', () => {
+test('affinity: none, with the default time, with a configured time', () => {
   const seconds = (spec: object) => firstFrontend({ services: [webService(spec)] })?.affinitySeconds;
   assert.equal(seconds({}), null);
   assert.equal(seconds({ sessionAffinity: 'ClientIP' }), 10_800);
@@ -362,21 +362,21 @@ const ranges: Record<
   string,
   [loadBalancerSourceRanges: string[], node: Partial<NodeView>, v4: string[] | null]
 > = {
-  'no ranges let everyone in': [[], {}, null],
+  'without ranges all clients are allowed': [[], {}, null],
   'ranges of the family': [
     ['10.0.0.0/8', '198.51.100.0/24', '2001:db8::/32'],
     {},
     ['10.0.0.0/8', '198.51.100.0/24'],
   ],
   'ranges with white space, leading zeros and host bits': [[' 010.1.2.3/8 '], {}, ['10.0.0.0/8']],
-  'a node inside may come from the address itself': [
+  'a node inside a range may also use the address itself as source': [
     ['192.168.0.0/16'],
     {},
     ['192.168.0.0/16', '203.0.113.1/32'],
   ],
   'a node without an address of the family gets no exception': [['0.0.0.0/0'], { ipv4: null }, ['0.0.0.0/0']],
-  'ranges of the other family only leave this one open': [['2001:db8::/32'], {}, null],
-  'ranges that cannot be read admit no client': [['10.0.0.0/33'], {}, []],
+  'ranges of the other family only: this family is open': [['2001:db8::/32'], {}, null],
+  'invalid ranges admit no client': [['10.0.0.0/33'], {}, []],
 };
 for (const [name, [loadBalancerSourceRanges, node, expected]] of Object.entries(ranges)) {
   test(`source ranges: ${name}`, () => {
@@ -438,7 +438,7 @@ test('cluster IPs and hairpin addresses are listed for the guard rails and the m
   assert.deepEqual([...map.hairpinAddresses], ['10.244.1.2', '10.244.9.9']);
 });
 
-test('without local detection a pod is treated as a client outside the cluster; interface detection needs a name', () => {
+test('without local detection a pod is treated as a client outside the cluster; detection by interface needs a name', () => {
   const masquerade = (localDetection: NodeView['localDetection']) => {
     const route = firstFrontend({ node: { localDetection } })?.routes.external;
     return route?.action === 'forward' && route.masquerade;

@@ -7,13 +7,13 @@ export interface CompileInput {
   readonly node: NodeView;
   readonly services: Iterable<ServiceObject>;
   readonly slices: Iterable<EndpointSliceObject>;
-  /** Endpoints to take out of use with care, by `endpointKey`; see `ServiceTable.setEjected`. */
+  /** Endpoints to eject, by `endpointKey`; see `ServiceTable.setEjected`. */
   readonly ejected?: ReadonlySet<EndpointKey>;
 }
 
 /**
- * The forwarding table of a node for these API objects. Pure, and never throws for what is in them: what cannot be
- * used becomes a Finding, the rest is compiled. Nothing changes the map afterwards.
+ * Returns the forwarding table of a node for these API objects. Pure, and never throws because of their
+ * contents: an unusable part becomes a Finding, the rest is compiled. The map does not change afterwards.
  */
 export function compile(input: CompileInput): ServiceMap {
   const table = createServiceTable(input.node);

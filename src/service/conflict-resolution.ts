@@ -1,4 +1,4 @@
-/** Who asks for a key, and since when: of several the oldest gets it, then the first by name. */
+/** The rank of a request: the oldest wins; requests of the same age are ordered by name. */
 export interface Rank {
   readonly createdAt: number;
   /** "namespace/name" of the Service. */
@@ -13,8 +13,8 @@ export interface ResolvedConflict<V> {
 }
 
 /**
- * Values by key, where several owners may ask for one key and one of them gets it. The result does not depend on the
- * order of the calls.
+ * Stores values by key; several owners may request one key, and one of them gets it. The result does not
+ * depend on the order of the calls.
  */
 export interface ConflictResolution<V> {
   /** The winners' values. */
@@ -22,10 +22,10 @@ export interface ConflictResolution<V> {
   readonly hasConflicts: boolean;
   /** Requests a key, or replaces the owner's earlier request for it. */
   set(key: string, rank: Rank, value: V): void;
-  /** Withdraws the owner's request. */
+  /** Withdraws the owner's request for the key. */
   delete(key: string, owner: string): void;
   lost(): Iterable<ResolvedConflict<V>>;
-  /** Returns the keys whose held value differs from the last call's, with both values. */
+  /** Returns the keys whose winning value has changed since the last call, with both values. */
   takeChanges(): { key: string; before: V | null; after: V | null }[];
 }
 
@@ -35,13 +35,13 @@ interface Request<V> {
 }
 
 /**
- * Creates an empty table. Conflicts, which are rare, are kept apart; `rankOf` returns the rank of a value that is held
- * without conflict.
+ * Creates an empty table. Conflicts, which are rare, are stored separately; `rankOf` returns the rank of a
+ * value without conflict.
  */
 export function createConflictResolution<V>(rankOf: (value: V) => Rank): ConflictResolution<V> {
   const held = new Map<string, V>();
   const conflicts = new Map<string, Request<V>[]>();
-  /** The earlier value of each key that changed; undefined: none. */
+  /** The previous value of each key that changed; undefined: none. */
   let changed = new Map<string, V | undefined>();
 
   const hold = (key: string, value: V | undefined) => {

@@ -26,7 +26,7 @@ const slices = [
   webSlice(['fd00:244:0:1::2 @node-1'], { name: 'web-6' }),
 ];
 
-/** The packet as "CLASS SOURCE > DESTINATION:PORT[/PROTOCOL]"; the verdict. */
+/** The packet as "CLASS SOURCE > DESTINATION:PORT[/PROTOCOL]"; the expected verdict. */
 const rows: readonly [name: string, packet: string, verdict: string, node?: Partial<NodeView>][] = [
   ['a pod to a cluster IP', 'pod 10.244.1.9 > 10.96.0.1:80', 'forward 10.244.1.2=0.5 10.244.2.2=0.5'],
   [
@@ -151,22 +151,22 @@ const sources: readonly [
   ['a node address', { source: '192.168.0.1', isNodeAddress: true }, 'node'],
   ['any other address', { source: '192.0.2.1', isNodeAddress: false }, 'external'],
   ['no network for the family', { source: '10.244.3.4', isNodeAddress: false }, 'external', blind],
-  ['in by the bridge', { source: '192.0.2.1', inInterface: 'fl0', isNodeAddress: false }, 'pod', byInterface],
+  ['arriving on the bridge', { source: '192.0.2.1', inInterface: 'fl0', isNodeAddress: false }, 'pod', byInterface],
   [
-    'in by another interface',
+    'arriving on another interface',
     { source: '10.244.1.2', inInterface: 'fl01', isNodeAddress: false },
     'external',
     byInterface,
   ],
   ['from the node itself, by interface', { source: '192.168.0.1', isNodeAddress: true }, 'node', byInterface],
   [
-    'in by a pod’s interface',
+    'arriving on a pod’s interface',
     { source: '192.0.2.1', inInterface: 'flp0a', isNodeAddress: false },
     'pod',
     byPrefix,
   ],
   [
-    'in by the uplink',
+    'arriving on the uplink',
     { source: '192.0.2.1', inInterface: 'eth0', isNodeAddress: false },
     'external',
     byPrefix,

@@ -6,28 +6,28 @@ import { frontendKey } from './service-compiler.ts';
 /** An endpoint that a packet may be sent to. */
 export interface VerdictCandidate {
   readonly endpoint: Endpoint;
-  /** 0 to 1; all of a verdict add up to 1. */
+  /** 0 to 1; the odds of a verdict's candidates add up to 1. */
   readonly odds: number;
   /** The server sees an address of this node instead of the client's. */
   readonly masquerade: boolean;
-  /** It is masqueraded because the endpoint itself is the client. */
+  /** It is masqueraded because the client is the endpoint itself. */
   readonly hairpin: boolean;
 }
 
 export type VerdictReason =
   | 'forwarded'
   | NoRouteReason
-  /** The source is in none of the load balancer's source ranges. */
+  /** The source is outside the load balancer's source ranges. */
   | 'source-range'
-  /** A cluster IP, but no port of its Service. */
+  /** The destination is a cluster IP, but the port is not one of its Service. */
   | 'wrong-port'
-  /** Inside a service network, but no Service's address. */
+  /** The destination is inside a service network, but belongs to no Service. */
   | 'unallocated-cluster-ip'
   /** An address of the service networks that this node answers itself. */
   | 'own-service-address'
-  /** To a loopback address from elsewhere. */
+  /** The destination is a loopback address, but the packet comes from outside the node. */
   | 'martian'
-  /** No Service is meant: routed as if there were none. */
+  /** The destination belongs to no Service: normal routing applies. */
   | 'no-service';
 
 /** The verdict on a packet that opens a flow. */
@@ -37,13 +37,16 @@ export interface Verdict {
   readonly frontend: Frontend | null;
   /** Empty unless forwarded. */
   readonly candidates: readonly VerdictCandidate[];
-  /** Not null: a client seen within this time returns to the same endpoint, if that still serves. */
+  /**
+   * If not null, a client seen within this time returns to the same endpoint, provided that it still
+   * serves.
+   */
   readonly affinitySeconds: number | null;
 }
 
 /**
- * The oracle: what every mode must do with a packet that opens a flow. Total: a packet with addresses that are none
- * passes.
+ * Decides, as the reference for every mode, a packet that opens a flow. Total: a packet with invalid
+ * addresses passes.
  */
 export function decide(map: ServiceMap, packet: Packet): Verdict {
   const source = readAddress(packet.source);
@@ -72,14 +75,16 @@ export function decide(map: ServiceMap, packet: Packet): Verdict {
   };
 }
 
-/** True when node ports answer on this address, which the caller knows to be one of the node's. */
+/**
+ * Returns true if node ports answer on this address, which the caller knows to be an address of the node.
+ */
 export function isNodePortAddress(node: NodeView, address: string): boolean {
   if (unusableAs(address) === 'a loopback address') return node.localhostNodePorts;
   const selected = node.nodePortAddresses[addressFamily(address)];
   return selected.all || selected.cidrs.some((cidr) => cidrContains(cidr, address));
 }
 
-/** An address and port of their own come before node ports, which match on every address that the node has. */
+/** Frontends with an address come before node ports, which match on every address of the node. */
 function findFrontend(
   map: ServiceMap,
   { protocol, port, destinationIsLocal }: Packet,
@@ -94,7 +99,7 @@ function findFrontend(
   return map.frontends.get(frontendKey(family, null, protocol, port)) ?? null;
 }
 
-/** Packets to service addresses that no Service wants must not leave by the default route. */
+/** Packets to service addresses that belong to no Service must not leave by the default route. */
 function guardRail(map: ServiceMap, destination: string): Verdict {
   if (map.clusterIPs.has(destination)) return without('reject', 'wrong-port');
   if (map.node.serviceCidrs.some((cidr) => cidrContains(cidr, destination))) {

@@ -2,9 +2,9 @@ import { sameFrontend, sameHealthCheck, sameNodeView } from './equality.ts';
 import type { Change, FrontendChange, ServiceMap } from './model.ts';
 
 /**
- * The change from one map to another, of whatever origin: equal parts count as unchanged, the same object or not.
- * `before` null: from an empty map. A map of a ServiceTable changes with the table's next commit; keep a `snapshot`
- * where it is to be compared with a later one.
+ * Returns the changes from one map to another. Equal parts count as unchanged, whether or not they are the
+ * same object. `before` null: from an empty map. A map of a ServiceTable changes with the table's next
+ * commit; take a `snapshot` to compare it with a later one.
  */
 export function diff(before: ServiceMap | null, after: ServiceMap): Change {
   const frontends: FrontendChange[] = [];
@@ -22,7 +22,7 @@ export function diff(before: ServiceMap | null, after: ServiceMap): Change {
   };
 }
 
-/** True when applying the change would do nothing. */
+/** Returns true if applying the change would do nothing. */
 export function isEmptyChange(change: Change): boolean {
   const { node, frontends, clusterIPs, hairpinAddresses, healthChecks } = change;
   return (
@@ -33,7 +33,10 @@ export function isEmptyChange(change: Change): boolean {
   );
 }
 
-/** A copy of a map that outlives the commits of the table that it came from. Costs as much as the map is large. */
+/**
+ * Returns a copy of a map that stays valid after further commits of its table. The cost is proportional to
+ * the size of the map.
+ */
 export function snapshot(map: ServiceMap): ServiceMap {
   return {
     ...map,
@@ -44,7 +47,7 @@ export function snapshot(map: ServiceMap): ServiceMap {
   };
 }
 
-/** Puts removals last: what is new or changed works before anything goes. */
+/** Orders removals last: additions and changes take effect before anything is removed. */
 export function compareFrontendChanges(a: FrontendChange, b: FrontendChange): number {
   return Number(a.after === null) - Number(b.after === null);
 }

@@ -13,11 +13,12 @@ export interface Candidate {
 }
 
 /**
- * The endpoints of one service port and family that may serve, merged over its slices and ordered by address, then
- * port. `slices` are ordered by name. Where two slices list the same address and port, the later wins unless it is
- * terminating: a running pod beats a terminating one that had its address.
+ * Returns the endpoints of one service port and family that may serve, merged over its slices and ordered
+ * by address, then port. `slices` are ordered by name. If two slices list the same address and port, the
+ * later one wins unless it is terminating: a running pod takes precedence over a terminating one with the
+ * same address.
  *
- * `known` are endpoints of an earlier map; equal ones are used again, so that identity means "unchanged".
+ * `known` are endpoints of an earlier map; equal ones are reused, so that identity means "unchanged".
  */
 export function mergeEndpoints(
   slices: readonly ParsedSlice[],
@@ -34,7 +35,8 @@ export function mergeEndpoints(
       if (slicePort.name !== port.name || slicePort.protocol !== port.protocol) continue;
       usualPort ||= slicePort.port;
       for (const member of slice.members) {
-        // Nearly always all ports are one number, and then the address alone is a key that costs no new text.
+        // Nearly always all ports have the same number; then the address alone is the key, which creates no
+        // new string.
         const key = slicePort.port === usualPort ? member.ip : `${member.ip} ${slicePort.port}`;
         if (member.terminating && merged.has(key)) continue;
         merged.set(key, { member, port: slicePort.port });
@@ -65,8 +67,8 @@ export function mergeEndpoints(
 }
 
 /**
- * The cluster set (upstream's topology.go): what is ready and fits the topology; without any, all that terminate and
- * still serve, anywhere.
+ * Returns the cluster set (upstream's topology.go): ready endpoints that fit the topology; without any, all
+ * endpoints that terminate and still serve, on any node.
  */
 export function clusterEndpoints(candidates: readonly Candidate[], node: NodeView): readonly Endpoint[] {
   const ready = candidates.filter((candidate) => candidate.ready);
@@ -74,14 +76,17 @@ export function clusterEndpoints(candidates: readonly Candidate[], node: NodeVie
   return byTopology(ready, node).map((candidate) => candidate.endpoint);
 }
 
-/** The local set: what is ready on this node; without any, what terminates here and still serves. No topology. */
+/**
+ * Returns the local set: ready endpoints on this node; without any, endpoints here that terminate and still
+ * serve. Ignores topology.
+ */
 export function localEndpoints(candidates: readonly Candidate[]): readonly Endpoint[] {
   const local = candidates.filter((candidate) => candidate.endpoint.local);
   const ready = local.filter((candidate) => candidate.ready);
   return (ready.length > 0 ? ready : local).map((candidate) => candidate.endpoint);
 }
 
-/** What may serve and is not in a set. */
+/** Returns endpoints that may serve but are not in a set. */
 export function sparedEndpoints(
   candidates: readonly Candidate[],
   chosen: readonly Endpoint[],
@@ -91,12 +96,12 @@ export function sparedEndpoints(
   return candidates.map(({ endpoint }) => endpoint).filter((endpoint) => !taken.has(endpoint));
 }
 
-/** How many endpoints of a set failover may leave out: at most half of it, never the last. */
+/** Returns how many endpoints of a set may be ejected: at most half of it, never the last. */
 export const maxEjected = (endpoints: number): number => Math.floor(endpoints / 2);
 
 /**
- * Takes failed endpoints out of a set, as many as `maxEjected` allows. Where more have failed, the ones that
- * `ejected` names first go.
+ * Removes failed endpoints from a set, as many as `maxEjected` allows. If more have failed, those listed
+ * first in `ejected` are removed.
  */
 export function withoutEjected(
   endpoints: readonly Endpoint[],
@@ -119,7 +124,7 @@ export function withoutEjected(
   return { endpoints: endpoints.filter((endpoint) => !out.has(endpoint)), ejected: [...out] };
 }
 
-/** True when two endpoints are equal in every field. */
+/** Returns true if two endpoints are equal in every field. */
 export function sameEndpoint(a: Endpoint, b: Endpoint): boolean {
   return (
     a === b ||
@@ -132,7 +137,10 @@ export function sameEndpoint(a: Endpoint, b: Endpoint): boolean {
   );
 }
 
-/** Node hints first, then zone hints; each counts only when every ready endpoint has one and one names us. */
+/**
+ * Node hints first, then zone hints; each kind applies only if every ready endpoint has one and at least
+ * one names this node or zone.
+ */
 function byTopology(ready: readonly Candidate[], node: NodeView): readonly Candidate[] {
   const hinted = (hints: 'nodes' | 'zones', name: string | null): readonly Candidate[] | null => {
     if (name === null || !ready.every((candidate) => candidate[hints] !== null)) return null;

@@ -46,7 +46,7 @@ export function sameHealthCheck(a: HealthCheck, b: HealthCheck): boolean {
   );
 }
 
-/** True when two views are equal in every field. */
+/** Returns true if two views are equal in every field. */
 export function sameNodeView(a: NodeView, b: NodeView): boolean {
   return (
     a === b ||
@@ -60,7 +60,7 @@ export function sameNodeView(a: NodeView, b: NodeView): boolean {
   );
 }
 
-/** True when no frontend depends on what differs between the two views. */
+/** Returns true if the difference between the two views affects no frontend. */
 export function sameForRoutes(a: NodeView, b: NodeView): boolean {
   return (
     a.name === b.name &&

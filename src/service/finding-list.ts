@@ -1,29 +1,32 @@
 import type { Finding } from './model.ts';
 
-/** An object of the API as it came, before anything in it is believed. */
+/** An API object as received, before validation. */
 export type Raw = Readonly<Record<string, unknown>>;
 
 const NOTHING: Raw = {};
 const NONE: readonly unknown[] = [];
 const NO_FINDINGS: readonly Finding[] = [];
 
-/** Collects what is wrong with one object while it is read. */
+/** Collects problems of one object while it is read. */
 export interface FindingList {
-  /** `field` is a path such as "spec.ports[2].port"; `problem` continues it: "0 is not a port number: use 1 to 65535". */
+  /**
+   * Adds a finding. `field` is a path such as "spec.ports[2].port"; `problem` continues it: "0 is not a
+   * port number: use 1 to 65535".
+   */
   add(reason: string, field: string, problem: string, severity?: Finding['severity']): void;
-  /** The field as an object; `{}` where it is absent, or is none (a finding). */
+  /** Returns the field as an object; `{}` if it is absent or not an object (a finding). */
   record(parent: Raw, name: string, path: string): Raw;
-  /** The field as a list; empty where it is absent, or is none (a finding). */
+  /** Returns the field as a list; empty if it is absent or not a list (a finding). */
   list(parent: Raw, name: string, path: string): readonly unknown[];
-  /** The field as text; empty where it is absent, or is none (a finding). */
+  /** Returns the field as text; empty if it is absent or not text (a finding). */
   text(parent: Raw, name: string, path: string): string;
-  /** What was found, in the order of discovery. */
+  /** Returns the findings in the order of discovery. */
   result(): readonly Finding[];
 }
 
 /**
- * An empty list for one object. Findings of one reason about one field of many list items become one, with a count:
- * 5,000 broken endpoints are one event, not 5,000.
+ * Creates an empty list for one object. Findings with the same reason and field in many list items become
+ * one, with a count: 5,000 broken endpoints are one event, not 5,000.
  */
 export function createFindingList(
   kind: Finding['object']['kind'],
@@ -73,12 +76,12 @@ export function createFindingList(
   };
 }
 
-/** An item of a list as an object, or null. */
+/** Returns an item of a list as an object, or null. */
 export function asRecord(value: unknown): Raw | null {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Raw) : null;
 }
 
-/** A value of unknown type for a message: quoted, and cut when long. */
+/** Formats a value of unknown type for a message: quoted, and truncated if long. */
 export function show(value: unknown): string {
   const text =
     typeof value === 'object' && value !== null ? typeName(value) : (JSON.stringify(value) ?? 'nothing');

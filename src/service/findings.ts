@@ -8,7 +8,7 @@ const FIELD: Readonly<Record<FrontendKind, string>> = {
   ExternalIP: 'spec.externalIPs',
 };
 
-/** The finding on a Service that asked for an address and port that another one holds. */
+/** Returns the finding on a Service that requested an address and port of another Service. */
 export function conflictFinding({ winner, loser, value }: ResolvedConflict<Frontend>): Finding {
   const where = value.address === null ? `node port ${value.port}` : `${value.address} port ${value.port}`;
   const age = winner.createdAt === loser.createdAt ? 'comes first by name' : 'is older';
@@ -22,12 +22,12 @@ export function conflictFinding({ winner, loser, value }: ResolvedConflict<Front
   };
 }
 
-/** Equal for equal findings. */
+/** Returns a key that is equal for equal findings. */
 export function findingKey({ severity, reason, object, message }: Finding): string {
   return [object.namespace, object.name, object.kind, reason, severity, message].join('\n');
 }
 
-/** By object, reason and message: the order does not tell how the map came about. */
+/** Sorts by object, reason and message: the order does not depend on the order of changes. */
 export function sortFindings(findings: readonly Finding[]): readonly Finding[] {
   return findings
     .map((finding) => ({ finding, key: findingKey(finding) }))

@@ -3,9 +3,9 @@ import type { Cidr, IPFamily } from '../lib/address.ts';
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
 /**
- * Where a packet to a Service comes from, which is all that a forwarding decision may depend on besides the
- * destination, the source ranges and the affinity:
- * `pod`: local traffic by the configured detection; `node`: this node's own processes; `external`: anything else.
+ * Where a packet to a Service comes from: besides the destination, the source ranges and the affinity, a
+ * forwarding decision depends only on this. `pod`: local traffic by the configured detection; `node`: this
+ * node's own processes; `external`: anything else.
  */
 export type SourceClass = 'pod' | 'node' | 'external';
 
@@ -13,7 +13,7 @@ export const SOURCE_CLASSES: readonly SourceClass[] = ['pod', 'node', 'external'
 
 export type FrontendKind = 'ClusterIP' | 'NodePort' | 'LoadBalancer' | 'ExternalIP';
 
-/** The service port that something belongs to. */
+/** Identifies a service port. */
 export interface PortRef {
   readonly namespace: string;
   readonly name: string;
@@ -26,36 +26,36 @@ export interface PortRef {
 export interface Endpoint {
   readonly ip: string;
   readonly port: number;
-  /** It runs on the node that this map is for. */
+  /** The endpoint runs on the node that this map is for. */
   readonly local: boolean;
-  /** It serves only because nothing better does: terminating, still serving. */
+  /** The endpoint is terminating but still serving; used because no better one exists. */
   readonly terminating: boolean;
   readonly nodeName: string | null;
-  /** "namespace/pod" where the slice names one; for people and flows only. */
+  /** "namespace/pod" if the slice names a pod; only for display and flows. */
   readonly target: string | null;
 }
 
 /**
  * The endpoints that a route balances over: never empty (an empty choice is a `reject` or `drop` route),
- * free of duplicates, ordered by address then port. Routes of one map that use the same endpoints share the
+ * free of duplicates, ordered by address then port. Routes of one map with the same endpoints share the
  * same Pool object; `id` is unique in the map and stable while the service port exists.
  */
 export interface Pool {
   /** "namespace/name:portName/protocol/family/scope" where scope is "cluster" or "local". */
   readonly id: string;
   readonly endpoints: readonly Endpoint[];
-  /** What would serve as well, but failed lately and is left out by failover; absent: nothing. */
+  /** Endpoints that would serve too but are ejected because they failed recently; absent: none. */
   readonly ejected?: readonly Endpoint[];
   /**
-   * UDP: what serves still but gets no new flows (it terminates, or hints and policies choose others): its flows stay, as
-   * with kube-proxy; absent: nothing.
+   * UDP: endpoints that still serve but get no new flows (they terminate, or hints and policies exclude
+   * them): their flows stay, as with kube-proxy; absent: none.
    */
   readonly spared?: readonly Endpoint[];
 }
 
 export type Route =
   | { readonly action: 'forward'; readonly pool: Pool; readonly masquerade: boolean }
-  /** TCP reset or ICMP port unreachable, at once. `reason` names the cause for `explain`. */
+  /** Answers with a TCP reset or ICMP port unreachable. `reason` names the cause for `explain`. */
   | { readonly action: 'reject'; readonly reason: NoRouteReason }
   | { readonly action: 'drop'; readonly reason: NoRouteReason };
 
@@ -74,20 +74,23 @@ export interface Frontend {
   readonly port: number;
   readonly protocol: Protocol;
   readonly owner: PortRef;
-  /** By class of source. Hairpin (an endpoint that reaches itself) is always masqueraded on top of this. */
+  /**
+   * By class of source. In addition, hairpin connections (an endpoint that reaches itself) are always
+   * masqueraded.
+   */
   readonly routes: Readonly<Record<SourceClass, Route>>;
   /** ClientIP affinity: seconds since a client's last new connection, or null without affinity. */
   readonly affinitySeconds: number | null;
   /**
-   * LoadBalancer frontends with source ranges: only these may enter, whatever their class, before any
-   * translation; all else is dropped. Null: all clients may. Empty: none, because no range of this family that the
-   * Service has can be read.
+   * LoadBalancer frontends with source ranges: only these sources are allowed, whatever their class,
+   * checked before any translation; other packets are dropped. Null: all clients are allowed. Empty: none,
+   * because all of the Service's ranges of this family are invalid.
    */
   readonly allowedSources: readonly Cidr[] | null;
   readonly options: ServiceOptions;
 }
 
-/** What a Service asks for by Fairlead's annotations. */
+/** Options that a Service sets through Fairlead's annotations. */
 export interface ServiceOptions {
   /** `fairlead.dev/ipvs-scheduler`; null: the node's default. */
   readonly ipvsScheduler: string | null;
@@ -102,22 +105,28 @@ export interface HealthCheck {
   readonly namespace: string;
   readonly name: string;
   readonly port: number;
-  /** Distinct local ready endpoint addresses, of the family that has more: a dual-stack pod counts once. */
+  /**
+   * Number of distinct local ready endpoint addresses, of the family that has more: a dual-stack pod counts
+   * once.
+   */
   readonly localEndpoints: number;
 }
 
-/** Which packets are this cluster's own pods', per family where it depends on addresses. */
+/** How packets of this cluster's pods are recognized, per family if it depends on addresses. */
 export type LocalDetection =
   | { readonly mode: 'ClusterCIDR' | 'NodeCIDR'; readonly ipv4: Cidr | null; readonly ipv6: Cidr | null }
   | { readonly mode: 'BridgeInterface'; readonly interface: string }
   | { readonly mode: 'InterfaceNamePrefix'; readonly prefix: string };
 
-/** Addresses on which node ports answer, for one family: every local one, or these networks' local ones. */
+/**
+ * Addresses on which node ports answer, for one family: all local addresses, or those inside these
+ * networks.
+ */
 export type NodePortAddresses =
   | { readonly all: true }
   | { readonly all: false; readonly cidrs: readonly Cidr[] };
 
-/** What of this node and its configuration the forwarding depends on. */
+/** The properties of this node and its configuration that forwarding depends on. */
 export interface NodeView {
   readonly name: string;
   /** `topology.kubernetes.io/zone`. */
@@ -129,27 +138,27 @@ export interface NodeView {
   /** Node ports answer on loopback addresses too (all modes, both families). */
   readonly localhostNodePorts: boolean;
   readonly localDetection: LocalDetection;
-  /** Everything to a cluster IP is masqueraded. */
+  /** All traffic to cluster IPs is masqueraded. */
   readonly masqueradeAll: boolean;
   /** From ServiceCIDR objects or configuration: an unallocated address inside is dropped. */
   readonly serviceCidrs: readonly Cidr[];
   /**
-   * Addresses inside the service networks that this node itself answers (its DNS); left alone in every mode: they
-   * have no frontends, and the guard rails pass them.
+   * Addresses inside the service networks that this node itself answers (its DNS). Every mode leaves them
+   * alone: they have no frontends, and the guard rails pass them.
    */
   readonly ownServiceAddresses: readonly string[];
   /** Bit of the packet mark that means "masquerade", 0 to 31; upstream's default is 14. */
   readonly masqueradeBit: number;
-  /** Scheduler of the IPVS mode where a Service names none. */
+  /** Scheduler of the IPVS mode for Services that do not name one. */
   readonly ipvsScheduler: string;
 }
 
-/** Something in the API objects that could not be used as written; never stops the rest. */
+/** A problem in an API object; it never affects other objects. */
 export interface Finding {
   readonly severity: 'warning' | 'error';
-  /** A CamelCase reason fit for an Event: "FrontendConflict", "InvalidEndpointAddress". */
+  /** A CamelCase reason for an Event: "FrontendConflict", "InvalidEndpointAddress". */
   readonly reason: string;
-  /** The object to blame and to attach an Event to. */
+  /** The object that has the problem and gets the Event. */
   readonly object: {
     readonly kind: 'Service' | 'EndpointSlice';
     readonly namespace: string;
@@ -160,12 +169,12 @@ export interface Finding {
 }
 
 /**
- * The forwarding table of one node: what every mode renders and `decide` interprets.
+ * The forwarding table of one node, rendered by every mode and interpreted by `decide`.
  *
- * Frontends, routes, pools and endpoints are immutable, and unchanged ones keep their identity from one map to the
- * next. The containers of a map that a `ServiceTable` committed are views of the table (a copy of them would make
- * every commit cost as much as the cluster is large): such a map is valid until the table's next commit. `compile`
- * and `snapshot` give maps that nothing changes any more.
+ * Frontends, routes, pools and endpoints are immutable, and unchanged ones keep their identity from one map
+ * to the next. The containers of a map that a `ServiceTable` committed are views of the table (copying them
+ * would make the cost of every commit proportional to the size of the cluster): such a map is valid until
+ * the table's next commit. The maps of `compile` and `snapshot` never change.
  */
 export interface ServiceMap {
   readonly node: NodeView;
@@ -175,10 +184,10 @@ export interface ServiceMap {
   /** Every cluster IP in use → "namespace/name"; a wrong port on one of them is rejected. */
   readonly clusterIPs: ReadonlyMap<string, string>;
   /**
-   * Addresses of endpoints in use whose connections to themselves need masquerading here: those on this node, those
-   * that name no node and so may be, and those of other nodes that node ports, load balancer addresses or external
-   * IPs of external policy Local lead to (pods keep their address there, also pods of other nodes). A cluster IP is
-   * reached through the pod's own node.
+   * Addresses of endpoints whose connections to themselves need masquerading here: endpoints on this node,
+   * endpoints that name no node and therefore may be on it, and endpoints of other nodes that are reached
+   * through node ports, load balancer addresses or external IPs of external policy Local (pods keep their
+   * address there, including pods of other nodes). Cluster IPs are handled on the pod's own node.
    */
   readonly hairpinAddresses: ReadonlySet<string>;
   readonly findings: readonly Finding[];
@@ -186,7 +195,7 @@ export interface ServiceMap {
 
 /** The difference of two maps, in the order in which it must be applied. */
 export interface Change {
-  /** Null when the node view is the same object. */
+  /** Null if the node view is the same object. */
   readonly node: { readonly before: NodeView | null; readonly after: NodeView } | null;
   /** Additions and changes first, then removals. */
   readonly frontends: readonly FrontendChange[];
@@ -203,19 +212,19 @@ export interface FrontendChange {
   readonly key: FrontendKey;
   /** Null: the frontend is new. */
   readonly before: Frontend | null;
-  /** Null: the frontend is gone. Never null together with `before`. */
+  /** Null: the frontend was removed. Never null together with `before`. */
   readonly after: Frontend | null;
 }
 
-/** A packet that opens a flow, as `decide` sees it. */
+/** A packet that opens a flow, the input of `decide`. */
 export interface Packet {
   readonly source: string;
   readonly sourcePort?: number;
   readonly sourceClass: SourceClass;
   readonly destination: string;
   /**
-   * The destination is an address of this node, so that node ports may match. Default: true for the node's primary
-   * addresses and for loopback.
+   * The destination is an address of this node, so node ports may match. Default: true for the node's
+   * primary addresses and for loopback.
    */
   readonly destinationIsLocal?: boolean;
   readonly port: number;

@@ -46,11 +46,11 @@ test('name, zone, and the first internal address of each family', () => {
 });
 
 const nodePorts: Record<string, [entries: string[], ipv4: string, ipv6: string, loopback: boolean]> = {
-  'nothing is said: the default': [[], 'all', 'all', true],
+  'not set: the default': [[], 'all', 'all', true],
   primary: [['primary'], '192.168.0.1/32', 'fd00:168::1/128', false],
   localhost: [['localhost'], '', '', true],
   'primary and localhost': [['primary', 'localhost'], '192.168.0.1/32', 'fd00:168::1/128', true],
-  'all wins over networks': [['all', '10.0.0.0/8'], 'all', 'all', true],
+  'all takes precedence over networks': [['all', '10.0.0.0/8'], 'all', 'all', true],
   'networks of both families': [['10.0.0.0/8', 'fd00::/8'], '10.0.0.0/8', 'fd00::/8', false],
   'a family without a network answers everywhere': [['10.0.0.0/8'], '10.0.0.0/8', 'all', false],
   'a loopback network': [['127.0.0.0/8', 'fd00::/8'], '127.0.0.0/8', 'fd00::/8', true],
@@ -92,14 +92,14 @@ const warned: Record<string, [object: NodeObject, change: Partial<NodeSettings>,
     { nodePortAddresses: [] },
     /nodePortAddresses is not set.*"primary"/,
   ],
-  'node ports name one family only': [NODE, { nodePortAddresses: ['10.0.0.0/8'] }, /has no IPv6 network/],
+  'node port addresses have networks of one family only': [NODE, { nodePortAddresses: ['10.0.0.0/8'] }, /has no IPv6 network/],
   'no cluster network of a family': [
     NODE,
     { clusterCidrs: [network('10.0.0.0/8')] },
     /clusterCIDR has no IPv6 network: .*masqueraded/,
   ],
-  'no bridge is named': [NODE, { detectLocalMode: 'BridgeInterface' }, /bridgeInterface is empty/],
-  'no prefix is named': [NODE, { detectLocalMode: 'InterfaceNamePrefix' }, /interfaceNamePrefix is empty/],
+  'the name of the bridge is missing': [NODE, { detectLocalMode: 'BridgeInterface' }, /bridgeInterface is empty/],
+  'the interface prefix is missing': [NODE, { detectLocalMode: 'InterfaceNamePrefix' }, /interfaceNamePrefix is empty/],
 };
 for (const [name, [object, change, pattern]] of Object.entries(warned)) {
   test(`a warning when ${name}`, () => {
@@ -120,7 +120,7 @@ const refused: Record<string, [object: NodeObject, change: Partial<NodeSettings>
     { detectLocalMode: 'NodeCIDR' },
     /spec\.podCIDRs/,
   ],
-  'a primary family that cannot be carried': [
+  'a primary family that the node does not support': [
     NODE,
     { families: ['ipv6'] },
     /primary address 192\.168\.0\.1 is IPv4/,

@@ -6,11 +6,11 @@ import { type NodeObject, ZONE_LABEL } from './objects.ts';
 
 /** The part of a proxy's configuration that forwarding depends on. */
 export interface NodeSettings {
-  /** CIDRs and the words "primary", "localhost", "all". Empty: `defaultNodePortAddresses`. */
+  /** CIDRs and the keywords "primary", "localhost", "all". Empty: `defaultNodePortAddresses`. */
   readonly nodePortAddresses: readonly string[];
-  /** What an empty list means: upstream has "primary" in nftables mode and "all" in the older ones. */
+  /** The meaning of an empty list: upstream has "primary" in nftables mode and "all" in the older ones. */
   readonly defaultNodePortAddresses: 'primary' | 'all';
-  /** Whether node ports answer on loopback where `nodePortAddresses` does not speak against it. */
+  /** Whether node ports answer on loopback, unless `nodePortAddresses` excludes it. */
   readonly localhostNodePorts: boolean;
   readonly detectLocalMode: LocalDetection['mode'];
   readonly clusterCidrs: readonly Cidr[];
@@ -21,7 +21,7 @@ export interface NodeSettings {
   readonly serviceCidrs: readonly Cidr[];
   readonly ownServiceAddresses: readonly string[];
   readonly ipvsScheduler: string;
-  /** Families that this node's kernel and mode can carry. */
+  /** Families that this node's kernel and mode support. */
   readonly families: readonly IPFamily[];
 }
 
@@ -30,9 +30,9 @@ const LABEL: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' }
 const KEYWORDS = ['primary', 'localhost', 'all'];
 
 /**
- * What forwarding depends on of this node, from its Node object and the proxy's configuration. `warnings` are
- * sentences for the log. Throws FairleadError (code "bad-config") where no pod could be told from a client outside the cluster by a
- * configuration that says how, or where the node's primary family cannot be carried.
+ * Reads the properties of this node that forwarding depends on from its Node object and the proxy's
+ * configuration. `warnings` are sentences for the log. Throws FairleadError (code "bad-config") if the
+ * configured detection cannot recognize any pod, or if the node's primary family is not supported.
  */
 export function readNodeView(
   object: NodeObject,
@@ -70,7 +70,7 @@ export function readNodeView(
   return { view, warnings };
 }
 
-/** Internal addresses first, then external ones, as upstream chooses a node's own. */
+/** Internal addresses first, then external ones, as upstream selects a node's addresses. */
 function nodeAddresses(object: NodeObject): string[] {
   const all = Array.isArray(object.status?.addresses) ? object.status.addresses : [];
   return ['InternalIP', 'ExternalIP'].flatMap((type) =>
@@ -86,7 +86,7 @@ function nodePortAddresses(
   const entries = configured.length > 0 ? configured : [defaultNodePortAddresses];
   if (entries.includes('all')) return { all: true };
   const cidrs = entries.flatMap((entry) => parseCidr(entry) ?? []).filter((cidr) => cidr.family === family);
-  // Networks of one family only say nothing about the other: there every address answers.
+  // Networks of one family do not restrict the other family, where every address answers.
   if (cidrs.length === 0 && !entries.some((entry) => KEYWORDS.includes(entry))) return { all: true };
   const host = entries.includes('primary') && own !== null ? hostCidr(own) : null;
   return { all: false, cidrs: host ? [...cidrs, host] : cidrs };

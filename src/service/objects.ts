@@ -1,6 +1,6 @@
 /**
- * The parts of API objects that forwarding is compiled from. Objects fit as the API server sends them; nothing in
- * them is trusted: what has a wrong type or value becomes a Finding.
+ * The parts of API objects that forwarding is compiled from. The types match objects as the API server
+ * sends them, but nothing in them is trusted: a wrong type or value becomes a Finding.
  */
 
 export interface ObjectMeta {
@@ -116,7 +116,7 @@ export interface NodeObject {
 }
 
 export const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';
-/** Presence of one of these, with any value, takes an object away from the proxy. */
+/** The presence of one of these labels, with any value, makes the proxy ignore an object. */
 export const IGNORE_LABELS: readonly string[] = [
   'service.kubernetes.io/service-proxy-name',
   'service.kubernetes.io/headless',

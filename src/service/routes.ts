@@ -4,14 +4,15 @@ import type { Frontend, NodeView, Pool, Route } from './model.ts';
 
 /** The endpoint sets of a service port in one family; null: empty. */
 export interface EndpointSets {
-  /** Anywhere in the cluster. Empty means that the Service has no usable endpoint at all. */
+  /** Endpoints anywhere in the cluster. Empty means that the Service has no usable endpoint at all. */
   readonly cluster: Pool | null;
   readonly local: Pool | null;
 }
 
 /**
- * The routes of packets to a cluster IP. Endpoints follow internalTrafficPolicy. Clients outside
- * the pod network are masqueraded, since replies to them could miss this node; where they cannot be told from pods, none is.
+ * Returns the routes of packets to a cluster IP. Endpoints follow internalTrafficPolicy. Clients outside
+ * the pod network are masqueraded, since replies to them could bypass this node; without local detection,
+ * no client is masqueraded.
  */
 export function internalRoutes(
   sets: EndpointSets,
@@ -26,9 +27,10 @@ export function internalRoutes(
 }
 
 /**
- * The routes of packets to a node port, load balancer address or external IP. By externalTrafficPolicy Cluster
- * all are masqueraded, since the reply must come back through this node. By Local, outsiders keep their address and
- * reach this node's endpoints only, while this node and the cluster's own pods take a short cut to all of them.
+ * Returns the routes of packets to a node port, load balancer address or external IP. With
+ * externalTrafficPolicy Cluster all packets are masqueraded, since the reply must come back through this
+ * node. With Local, clients outside keep their address and reach only this node's endpoints, while this
+ * node and the cluster's pods reach all endpoints directly.
  */
 export function externalRoutes(
   sets: EndpointSets,
@@ -50,7 +52,10 @@ function toCluster(sets: EndpointSets, masquerade: boolean): Route {
   return { action: 'forward', pool: sets.cluster, masquerade };
 }
 
-/** Without any endpoint a refusal tells the client; without a local one, silence lets it try another node. */
+/**
+ * Without any endpoint, a rejection informs the client; without a local one, dropping lets it try another
+ * node.
+ */
 function toLocal(sets: EndpointSets, masquerade: boolean): Route {
   if (!sets.cluster) return { action: 'reject', reason: 'no-endpoints' };
   if (!sets.local) return { action: 'drop', reason: 'no-local-endpoints' };

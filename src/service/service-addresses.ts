@@ -5,7 +5,7 @@ import type { ParsedService } from './service-reader.ts';
 
 const NOT_OPEN: ParsedService['sourceRanges'] = { ipv4: null, ipv6: null };
 
-/** The cluster IP of each family, the first that can be read; null where there is none at all. */
+/** Returns the cluster IP of each family, the first valid one; null if there is none at all. */
 export function readClusterIPs(spec: Raw, findings: FindingList): ParsedService['clusterIP'] | null {
   const several = findings.list(spec, 'clusterIPs', 'spec.clusterIPs');
   const path = several.length > 0 ? 'spec.clusterIPs' : 'spec.clusterIP';
@@ -21,7 +21,7 @@ export function readClusterIPs(spec: Raw, findings: FindingList): ParsedService[
   return found.ipv4 === null && found.ipv6 === null ? null : found;
 }
 
-/** The usable addresses of a list, canonical, each once. */
+/** Returns the usable addresses of a list, canonical, without duplicates. */
 export function readAddresses(
   parent: Raw,
   field: string,
@@ -32,7 +32,7 @@ export function readAddresses(
   const found = new Set<string>();
   for (const [i, value] of findings.list(parent, field, path).entries()) {
     const address = readAddress(value);
-    const unusable = address === null ? 'no IP address' : unusableAs(address);
+    const unusable = address === null ? 'not an IP address' : unusableAs(address);
     if (address === null || unusable !== null) {
       findings.add(reason, `${path}[${i}]`, `${show(value)} is ${unusable}: replace or remove it`);
     } else found.add(address);
@@ -40,7 +40,7 @@ export function readAddresses(
   return [...found];
 }
 
-/** Load balancer addresses whose packets arrive here unchanged (ipMode VIP, or none). */
+/** Returns load balancer addresses whose packets arrive here unchanged (ipMode VIP, or none). */
 export function readIngress(raw: Raw, findings: FindingList): string[] {
   const status = findings.record(raw, 'status', 'status');
   const balancer = findings.record(status, 'loadBalancer', 'status.loadBalancer');
@@ -53,7 +53,8 @@ export function readIngress(raw: Raw, findings: FindingList): string[] {
       continue;
     }
     const { ip, ipMode } = ingress;
-    // Entries with a hostname only, and balancers that translate to the node port themselves, need nothing here.
+    // Entries with only a hostname, and balancers that translate to the node port themselves, need no
+    // frontend.
     if (ip === undefined || ip === null || ip === '' || ipMode === 'Proxy') continue;
     if (ipMode !== undefined && ipMode !== null && ipMode !== 'VIP') {
       findings.add('InvalidField', `${path}[${at}].ipMode`, `${show(ipMode)} is unknown: use VIP or Proxy`);
@@ -64,7 +65,7 @@ export function readIngress(raw: Raw, findings: FindingList): string[] {
   const found = new Set<string>();
   for (const { ip, at } of vips) {
     const address = readAddress(ip);
-    const unusable = address === null ? 'no IP address' : unusableAs(address);
+    const unusable = address === null ? 'not an IP address' : unusableAs(address);
     if (address === null || (unusable !== null && unusable !== 'a link-local address')) {
       findings.add(
         'InvalidLoadBalancerIP',
@@ -77,8 +78,8 @@ export function readIngress(raw: Raw, findings: FindingList): string[] {
 }
 
 /**
- * The ranges per family. A family without a range of its own is open to all clients, as upstream has it, with a finding; one
- * whose ranges cannot be read is closed.
+ * Returns the ranges per family. A family without any range is open to all clients, as upstream has it,
+ * with a finding; a family whose ranges are all invalid is closed.
  */
 export function readSourceRanges(
   spec: Raw,

@@ -16,13 +16,13 @@ import { type EndpointSets, externalRoutes, internalRoutes } from './routes.ts';
 import type { ParsedService, ServicePort } from './service-reader.ts';
 import type { ParsedSlice } from './slice-reader.ts';
 
-/** What every Service is compiled with. */
+/** The inputs that all Services share. */
 export interface CompileContext {
   readonly node: NodeView;
   readonly ejected: ReadonlySet<EndpointKey>;
 }
 
-/** What one Service asks to be in the map; other Services may contest it. */
+/** The entries that one Service requests in the map; other Services may request the same keys. */
 export interface CompiledService {
   readonly createdAt: number;
   /** Keys are unique. */
@@ -33,7 +33,7 @@ export interface CompiledService {
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
-/** The key under which a frontend stands in the map; `address` null: node port. */
+/** Returns the key of a frontend in the map; `address` null: node port. */
 export function frontendKey(
   family: IPFamily,
   address: string | null,
@@ -44,8 +44,8 @@ export function frontendKey(
 }
 
 /**
- * All frontends of a Service. `slices` are its own, ordered by name. Frontends, pools and endpoints equal to those
- * of `previous` are taken from it.
+ * Compiles all frontends of a Service. `slices` are those of the Service, ordered by name. Frontends, pools
+ * and endpoints equal to those of `previous` are reused.
  */
 export function compileService(
   service: ParsedService,
@@ -79,7 +79,7 @@ export function compileService(
   };
 }
 
-/** The pools that a Service's frontends forward to, each once. */
+/** Returns the pools that a Service's frontends forward to, without duplicates. */
 export function poolsOf(compiled: CompiledService | null): Pool[] {
   const pools = new Set<Pool>();
   for (const { routes } of compiled?.frontends ?? []) {
@@ -91,9 +91,9 @@ export function poolsOf(compiled: CompiledService | null): Pool[] {
 }
 
 /**
- * Addresses from which a connection to the Service may come back through this node to where it began, with its own
- * address as source: those on this node or of no node, and those of other nodes where pods keep their address on the
- * way through a frontend that is reached from other nodes.
+ * Returns the addresses from which a connection to the Service may return through this node to its client,
+ * with the client's own address as source: endpoints on this node or without a node, and endpoints of other
+ * nodes if pods keep their address on the way through a frontend that other nodes can reach.
  */
 export function hairpinAddressesOf(compiled: CompiledService | null): Set<string> {
   const addresses = new Set<string>();
@@ -165,7 +165,7 @@ function addFrontends(
     number: number,
     allowedSources: readonly Cidr[] | null,
   ) => {
-    // An address that the node answers itself is none of the proxy's.
+    // The proxy ignores an address that the node answers itself.
     if (address !== null && node.ownServiceAddresses.includes(address)) return;
     add({
       key: frontendKey(family, address, owner.protocol, number),
@@ -182,7 +182,7 @@ function addFrontends(
     });
   };
   frontend('ClusterIP', clusterIP, port.port, null);
-  // Before the external IPs: an address that is both stays behind its source ranges.
+  // Before the external IPs: an address that is both keeps its source ranges.
   for (const vip of service.loadBalancerIPs) {
     if (addressFamily(vip) !== family) continue;
     frontend('LoadBalancer', vip, port.port, allowedSources(service.sourceRanges[family], vip, node[family]));
@@ -194,8 +194,8 @@ function addFrontends(
 }
 
 /**
- * Who may enter by a load balancer address. A node that may, may also come from the address itself: where the
- * address is bound on the node, its own connections have it as their source.
+ * Returns the sources allowed for a load balancer address. If a node is allowed, the address itself is too:
+ * where the address is bound on the node, the node's own connections have it as their source.
  */
 function allowedSources(
   ranges: readonly Cidr[] | null,
@@ -208,7 +208,10 @@ function allowedSources(
   return self && !ranges.some((range) => cidrContains(range, vip)) ? [...ranges, self] : ranges;
 }
 
-/** Load balancers count what is ready here; terminating endpoints still serve, but attract no new clients. */
+/**
+ * Load balancers count endpoints that are ready here; terminating endpoints still serve, but attract no new
+ * clients.
+ */
 function healthCheck(
   service: ParsedService,
   slices: readonly ParsedSlice[],

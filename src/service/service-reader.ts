@@ -18,21 +18,21 @@ export interface ServicePort {
   readonly nodePort: number;
 }
 
-/** What forwarding needs of a Service; everything in it is valid. */
+/** The part of a Service that forwarding needs; all of it is valid. */
 export interface ParsedService {
   readonly namespace: string;
   readonly name: string;
-  /** Milliseconds since 1970; Infinity where the object does not say. */
+  /** Milliseconds since 1970; Infinity if the object has no time. */
   readonly createdAt: number;
   readonly clusterIP: Readonly<Record<IPFamily, string | null>>;
   readonly externalIPs: readonly string[];
-  /** Addresses of load balancers that deliver to the node with the address kept (ipMode VIP). */
+  /** Load balancer addresses whose packets reach the node unchanged (ipMode VIP). */
   readonly loadBalancerIPs: readonly string[];
   readonly ports: readonly ServicePort[];
   readonly affinitySeconds: number | null;
   readonly externalLocal: boolean;
   readonly internalLocal: boolean;
-  /** Null per family: everyone. */
+  /** Null per family: all clients. */
   readonly sourceRanges: Readonly<Record<IPFamily, readonly Cidr[] | null>>;
   /** 0: none. */
   readonly healthCheckNodePort: number;
@@ -61,8 +61,8 @@ const AFFINITY_DEFAULT = 10_800;
 const AFFINITY_MAX = 86_400;
 
 /**
- * Reads a Service. `service` is null when it is not for the proxy: headless, without an address, ExternalName, or
- * labelled away. Never throws; what is unusable is left out and found.
+ * Reads a Service. `service` is null if the proxy ignores it: headless, without an address, ExternalName,
+ * or labelled for another proxy. Never throws; unusable parts are left out and reported as findings.
  */
 export function readService(object: ServiceObject): {
   service: ParsedService | null;
@@ -115,19 +115,19 @@ function read(
   };
 }
 
-/** True when a label takes the object away from the proxy, whatever its value. */
+/** Returns true if a label makes the proxy ignore the object, whatever its value. */
 export function hasIgnoreLabel(meta: Raw): boolean {
   const labels = asRecord(meta['labels']);
   return labels !== null && IGNORE_LABELS.some((label) => label in labels);
 }
 
-/** A protocol of the API ("TCP" where absent), or null when it is none. */
+/** Returns a protocol of the API ("TCP" if absent), or null for other values. */
 export function readProtocol(value: unknown): Protocol | null {
   if (value === undefined || value === null || value === '') return 'TCP';
   return value === 'TCP' || value === 'UDP' || value === 'SCTP' ? value : null;
 }
 
-/** True for a number that a port can have. */
+/** Returns true for a valid port number. */
 export function isPort(value: unknown): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 65535;
 }

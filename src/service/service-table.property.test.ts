@@ -11,7 +11,7 @@ import { applyEdit, randomCluster } from './testing/random-cluster.ts';
 const CLUSTERS = 30;
 const EDITS = 60;
 
-test('increments give the map that a fresh compile gives, and changes that lead from map to map', () => {
+test('incremental commits yield the same map as a full compile, and the exact changes between maps', () => {
   for (let seed = 1; seed <= CLUSTERS; seed++) {
     const cluster = randomCluster(seed);
     const table = createServiceTable(cluster.node);
@@ -36,7 +36,7 @@ test('increments give the map that a fresh compile gives, and changes that lead 
   }
 });
 
-test('the order in which objects arrive does not matter', () => {
+test('the result does not depend on the order in which objects arrive', () => {
   for (let seed = 1; seed <= CLUSTERS; seed++) {
     const cluster = randomCluster(seed);
     const objects = {
@@ -53,7 +53,7 @@ test('the order in which objects arrive does not matter', () => {
   }
 });
 
-test('every packet has a verdict, whose odds add up and whose endpoints are those of the route', () => {
+test('every packet has a verdict whose odds add up to 1 and whose endpoints are those of the route', () => {
   for (let seed = 1; seed <= CLUSTERS; seed++) {
     const cluster = randomCluster(seed);
     for (let i = 0; i < 40; i++) cluster.edit();
@@ -79,7 +79,7 @@ test('every packet has a verdict, whose odds add up and whose endpoints are thos
   }
 });
 
-test('pools are never empty, hold no endpoint twice, and are ordered', () => {
+test('pools are not empty, contain no duplicates, and are ordered', () => {
   for (let seed = 1; seed <= CLUSTERS; seed++) {
     const cluster = randomCluster(seed);
     const map = compile({
@@ -93,14 +93,14 @@ test('pools are never empty, hold no endpoint twice, and are ordered', () => {
         assert.ok(pool.endpoints.length > 0, pool.id);
         const keys = pool.endpoints.map(({ ip, port }) => endpointKey(ip, port, 'TCP'));
         assert.equal(new Set(keys).size, keys.length, pool.id);
-        assert.equal(ids.get(pool.id) ?? pool, pool, `two pools are called ${pool.id}`);
+        assert.equal(ids.get(pool.id) ?? pool, pool, `two pools have the id ${pool.id}`);
         ids.set(pool.id, pool);
       }
     }
   }
 });
 
-/** What the change does not name is the same object as before. */
+/** Objects that the change does not list are the same as in the previous map. */
 function assertSharing(before: ServiceMap, after: ServiceMap, change: Change): void {
   const changed = new Set(change.frontends.map(({ key }) => key));
   for (const [key, frontend] of after.frontends) {

@@ -15,7 +15,7 @@ function webTable() {
   return { table, first };
 }
 
-test('the first commit brings everything', () => {
+test('the first commit contains everything', () => {
   const { table, first } = webTable();
   assert.deepEqual(first.change.node, { before: null, after: first.map.node });
   assert.deepEqual(
@@ -28,7 +28,7 @@ test('the first commit brings everything', () => {
   assert.ok(isEmptyChange(table.commit().change));
 });
 
-test('the same objects again change nothing', () => {
+test('setting the same objects again changes nothing', () => {
   const { table, first } = webTable();
   const before = snapshot(first.map);
   table.setService(webService());
@@ -39,7 +39,7 @@ test('the same objects again change nothing', () => {
   assert.equal(map.frontends.get(WEB), before.frontends.get(WEB));
 });
 
-test('one endpoint more keeps the others as they are', () => {
+test('adding an endpoint leaves the others unchanged', () => {
   const { table } = webTable();
   table.setSlice(webSlice(['10.244.1.2 @node-1', '10.244.2.2 @node-2', '10.244.2.3 @node-2']));
   const { change } = table.commit();
@@ -54,7 +54,7 @@ test('one endpoint more keeps the others as they are', () => {
   assert.ok(isEmptyChange({ ...change, frontends: [] }));
 });
 
-test('a Service that goes takes its frontends, addresses and findings with it; its slices wait for it', () => {
+test('deleting a Service removes its frontends, addresses and findings; its slices are used if it returns', () => {
   const { table } = webTable();
   table.deleteService('default', 'web');
   const gone = table.commit();
@@ -66,7 +66,7 @@ test('a Service that goes takes its frontends, addresses and findings with it; i
   assert.equal(back.map.frontends.get(WEB)?.routes.pod.action, 'forward');
 });
 
-test('a slice that is labelled for another Service leaves the first', () => {
+test('a slice relabelled for another Service no longer serves the first', () => {
   const { table } = webTable();
   table.setService(webService({ clusterIPs: ['10.96.0.2'] }, { name: 'shop' }));
   const slice = webSlice(['10.244.1.2 @node-1']);
@@ -79,7 +79,7 @@ test('a slice that is labelled for another Service leaves the first', () => {
   assert.equal(map.frontends.get('ipv4/10.96.0.2/TCP/80')?.routes.pod.action, 'forward');
 });
 
-test('an endpoint that moves between slices, added before it is removed, never goes', () => {
+test('an endpoint that moves between slices, added before it is removed, is never missing', () => {
   const { table } = webTable();
   table.setSlice(webSlice(['10.244.2.2 @node-2'], { name: 'web-2' }));
   assert.ok(isEmptyChange(table.commit().change));
@@ -87,7 +87,7 @@ test('an endpoint that moves between slices, added before it is removed, never g
   assert.ok(isEmptyChange(table.commit().change));
 });
 
-test('a node setting that no frontend depends on changes the node alone', () => {
+test('a node setting that no frontend depends on changes only the node', () => {
   const { table } = webTable();
   table.setNode(testNode({ serviceCidrs: [network('10.0.0.0/8')], ipvsScheduler: 'sh' }));
   const { change } = table.commit();
@@ -95,7 +95,7 @@ test('a node setting that no frontend depends on changes the node alone', () => 
   assert.ok(isEmptyChange({ ...change, node: null }));
 });
 
-test('a zone that changes reaches Services with hints only', () => {
+test('a changed zone affects only Services with hints', () => {
   const { table } = webTable();
   table.setService(webService({ clusterIPs: ['10.96.0.2'] }, { name: 'zonal' }));
   const slice = webSlice(['10.244.1.3 zone=zone-a', '10.244.2.3 zone=zone-b'], { name: 'zonal-1' });
@@ -109,7 +109,7 @@ test('a zone that changes reaches Services with hints only', () => {
   );
 });
 
-test('a contested address falls to the next in line when its holder goes, and back', () => {
+test('a contested address passes to the next Service when its owner is deleted, and back', () => {
   const { table } = webTable();
   const key = 'ipv4/203.0.113.1/TCP/80';
   const claim = (name: string, day: number) =>
@@ -131,7 +131,7 @@ test('a contested address falls to the next in line when its holder goes, and ba
   assert.deepEqual(holder(), ['first', 2, 2]);
   table.deleteService('default', 'first');
   assert.deepEqual(holder(), ['second', 1, -1]);
-  // Recreated, it is the youngest now.
+  // The recreated Service is the youngest now.
   table.setService(claim('first', 5));
   assert.deepEqual(holder(), ['second', 2, 1]);
   table.deleteService('default', 'second');
@@ -141,7 +141,7 @@ test('a contested address falls to the next in line when its holder goes, and ba
   assert.deepEqual(holder(), [undefined, 0, 0]);
 });
 
-test('a Service that is recreated unchanged, but younger, loses what an older one holds', () => {
+test('a Service that is recreated unchanged, but younger, loses a contested address to an older one', () => {
   const { table } = webTable();
   const key = 'ipv4/203.0.113.1/TCP/80';
   const claim = (name: string, day: number) =>
@@ -161,7 +161,7 @@ test('a Service that is recreated unchanged, but younger, loses what an older on
   );
 });
 
-test('an option that changes alone changes the frontend', () => {
+test('a change of an option alone changes the frontend', () => {
   const { table } = webTable();
   for (const annotations of [
     { 'fairlead.dev/failover': 'disabled' },
@@ -177,7 +177,7 @@ test('an option that changes alone changes the frontend', () => {
   }
 });
 
-test('ejection comes and goes without touching other Services', () => {
+test('ejection and its end do not affect other Services', () => {
   const { table } = webTable();
   const size = () => {
     const { map, change } = table.commit();
@@ -192,7 +192,7 @@ test('ejection comes and goes without touching other Services', () => {
   assert.deepEqual(size(), [0, 2]);
 });
 
-test('findings come and go with their cause', () => {
+test('findings appear and disappear with their cause', () => {
   const { table } = webTable();
   table.setSlice(webSlice(['10.244.1.2 @node-1', '10.244.1']));
   const bad = table.commit();
@@ -208,7 +208,7 @@ test('findings come and go with their cause', () => {
   assert.deepEqual([good.findings.removed.length, good.map.findings.length], [1, 0]);
 });
 
-test('deleting what was never there does nothing', () => {
+test('deleting an unknown object does nothing', () => {
   const { table } = webTable();
   table.deleteService('default', 'absent');
   table.deleteSlice('default', 'nothing');

@@ -11,17 +11,18 @@ import { type ParsedService, readService } from './service-reader.ts';
 import { createInterner, type ParsedSlice, readSlice } from './slice-reader.ts';
 
 export interface Commit {
-  /** Its containers are the table's own: valid until the next commit. */
+  /** Its containers belong to the table: valid until the next commit. */
   readonly map: ServiceMap;
-  /** What differs from the map of the commit before; from an empty one at first. */
+  /** The difference from the map of the previous commit; from an empty one at first. */
   readonly change: Change;
-  /** The findings that came and went; for events. */
+  /** New and resolved findings, for events. */
   readonly findings: { readonly added: readonly Finding[]; readonly removed: readonly Finding[] };
 }
 
 /**
- * A ServiceMap that follows the API objects. Setting marks; `commit` compiles what was marked, so that its cost
- * depends on what changed and not on the cluster. Objects are not kept, only what forwarding needs of them.
+ * A ServiceMap that follows the API objects. Setters only mark objects; `commit` compiles the marked ones,
+ * so its cost depends on the change and not on the size of the cluster. The table does not store the
+ * objects, only the parts that forwarding needs.
  */
 export interface ServiceTable {
   setService(service: ServiceObject): void;
@@ -30,11 +31,11 @@ export interface ServiceTable {
   deleteSlice(namespace: string, name: string): void;
   setNode(node: NodeView): void;
   /**
-   * The endpoints that failure detection wants out of use, all of them, by `endpointKey`; where a pool may not lose
-   * that many, the first named go first. Services that opt out of failover keep theirs.
+   * Sets the complete list of endpoints to eject, by `endpointKey`; if a pool may not lose that many, those
+   * listed first are ejected. Services that opt out of failover keep theirs.
    */
   setEjected(endpoints: ReadonlySet<EndpointKey>): void;
-  /** True when a commit may change something. */
+  /** True if a commit may change something. */
   readonly dirty: boolean;
   commit(): Commit;
 }
@@ -51,7 +52,7 @@ interface Entry {
 const NO_FINDINGS: readonly Finding[] = [];
 const NONE: ReadonlySet<EndpointKey> = new Set();
 
-/** An empty table for one node. Pure: no clock, no I/O, no randomness. */
+/** Creates an empty table for one node. Pure: no clock, no I/O, no randomness. */
 export function createServiceTable(initialNode: NodeView): ServiceTable {
   let node = initialNode;
   let committedNode: NodeView | null = null;
@@ -100,7 +101,7 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
     dirty.add(owner);
   };
 
-  /** Compiles one Service again and requests its frontends and addresses; returns its findings. */
+  /** Recompiles one Service and requests its frontends and addresses; returns its findings. */
   const refresh = (key: string, changes: ChangeParts) => {
     const entry = entries.get(key);
     if (!entry) return;
@@ -257,12 +258,14 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
 }
 
 interface ChangeParts {
-  /** Address → whether it was in the set before. */
+  /** Address → whether it was in the set before the commit. */
   readonly hairpins: Map<string, boolean>;
   readonly healthChecks: { key: string; before: HealthCheck | null; after: HealthCheck | null }[];
 }
 
-/** The addresses of endpoints that came into, went out of, or moved within the list of the ejected. */
+/**
+ * Returns the addresses of endpoints that were added to, removed from, or moved within the ejection list.
+ */
 function changedAddresses(before: ReadonlySet<EndpointKey>, after: ReadonlySet<EndpointKey>): Set<string> {
   const changed = [...before.symmetricDifference(after)];
   const kept = [...before.intersection(after)];

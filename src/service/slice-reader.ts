@@ -5,7 +5,7 @@ import type { Finding, Protocol } from './model.ts';
 import { type EndpointSliceObject, SERVICE_NAME_LABEL } from './objects.ts';
 import { hasIgnoreLabel, isPort, readProtocol } from './service-reader.ts';
 
-/** An endpoint of a slice in the compact form that the table keeps; texts that repeat are shared. */
+/** An endpoint of a slice in the compact form that the table stores; repeated texts are shared. */
 export interface SliceMember {
   readonly ip: string;
   readonly ready: boolean;
@@ -14,12 +14,12 @@ export interface SliceMember {
   readonly nodeName: string | null;
   /** "namespace/pod". */
   readonly target: string | null;
-  /** Hints; null where there are none. */
+  /** Hints; null if there are none. */
   readonly zones: readonly string[] | null;
   readonly nodes: readonly string[] | null;
 }
 
-/** What forwarding needs of an EndpointSlice. */
+/** The part of an EndpointSlice that forwarding needs. */
 export interface ParsedSlice {
   readonly name: string;
   readonly family: IPFamily;
@@ -54,9 +54,10 @@ export function createInterner(): Interner {
 }
 
 /**
- * Reads an EndpointSlice. `service` is the name of the Service that it belongs to (its namespace is the slice's);
- * null, as `slice`, when the proxy has no use for it: no such label, labelled away, or addresses of type FQDN.
- * Never throws; what is unusable is left out and found.
+ * Reads an EndpointSlice. `service` is the name of the Service that it belongs to (its namespace is the
+ * slice's). It and `slice` are null if the proxy ignores the slice: without that label, labelled for
+ * another proxy, or with addresses of type FQDN. Never throws; unusable parts are left out and reported as
+ * findings.
  */
 export function readSlice(
   object: EndpointSliceObject,
@@ -137,7 +138,7 @@ function readMembers(
     }
     const ip = readAddress(addresses[0]);
     const problem =
-      ip === null ? 'no IP address' : addressFamily(ip) === family ? unusableAs(ip) : 'of the other family';
+      ip === null ? 'not an IP address' : addressFamily(ip) === family ? unusableAs(ip) : 'of the other family';
     if (ip === null || problem !== null) {
       const text = `${show(addresses[0])} is ${problem}: this slice is of ${family === 'ipv4' ? 'IPv4' : 'IPv6'}`;
       findings.add('InvalidEndpointAddress', `${path}.addresses[0]`, text, 'error');
@@ -192,7 +193,7 @@ function readHints(
   return names.length === 0 ? null : interner.list(names);
 }
 
-/** "namespace/pod", or null where the endpoint is not a pod. */
+/** Returns "namespace/pod", or null if the endpoint is not a pod. */
 function readTarget(entry: Raw, sliceNamespace: string): string | null {
   const reference = asRecord(entry['targetRef']);
   const name = reference?.['name'];

@@ -8,7 +8,7 @@ import type { ServiceSpec } from './objects.ts';
 import { webService, webSlice } from './testing/objects.ts';
 import { testNode } from './testing/test-node.ts';
 
-/** all: both endpoints; local: this node's; MASQ: the server sees this node. */
+/** all: both endpoints; local: this node's endpoint; MASQ: the server sees this node. */
 type Cell = 'all' | 'all MASQ' | 'local' | 'local MASQ';
 type Policy = 'plain' | 'eTP:Local' | 'iTP:Local';
 type Destination = 'clusterIP' | 'nodePort' | 'LB';
@@ -102,7 +102,8 @@ for (const family of ['ipv4', 'ipv6'] as const) {
         const services = [webService(spec, {}, [{ ip: world.LB }])];
         const map = compile({ node, services, slices: [webSlice(world.endpoints)] });
         const address = world.sources[source];
-        // Without detection no source is known as a pod: the same packet is treated as traffic from outside.
+        // Without detection no source is recognized as a pod: the same packet is treated as traffic from
+        // outside.
         const sourceClass = classify(node, { source: address, isNodeAddress: source === 'node' });
         for (const asClass of new Set([sourceClass, source])) {
           const verdict = decide(map, {

@@ -1,7 +1,7 @@
 import type { EndpointSliceObject, ServiceObject } from '../objects.ts';
 import type { Random } from './random.ts';
 
-/** Values that belong nowhere. */
+/** Values that are invalid in any field. */
 export const JUNK: readonly unknown[] = [
   null,
   undefined,
@@ -27,7 +27,7 @@ export const JUNK: readonly unknown[] = [
   ' 010.244.001.003 ',
 ];
 
-/** A Service in which some fields, at any depth, are replaced by junk. Its name stays its own. */
+/** Returns a Service in which some fields, at any depth, are replaced by junk. Its name stays valid. */
 export function nastyService(random: Random, namespace: string): ServiceObject {
   const host = random.integer(40) + 1;
   const sound = {
@@ -59,7 +59,10 @@ export function nastyService(random: Random, namespace: string): ServiceObject {
   return { ...(spoil(random, sound) as object), metadata } as ServiceObject;
 }
 
-/** An EndpointSlice in which some fields, at any depth, are replaced by junk. Its name and Service stay. */
+/**
+ * Returns an EndpointSlice in which some fields, at any depth, are replaced by junk. Its name and Service
+ * stay valid.
+ */
 export function nastySlice(random: Random, namespace: string): EndpointSliceObject {
   const service = `svc-${random.integer(30)}`;
   const sound = {

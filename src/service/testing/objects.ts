@@ -6,7 +6,10 @@ import type {
   SliceEndpoint,
 } from '../objects.ts';
 
-/** A Service "default/web" with cluster IP 10.96.0.1, port "http" 80/TCP; `spec` and `metadata` are laid over it. */
+/**
+ * Returns a Service "default/web" with cluster IP 10.96.0.1, port "http" 80/TCP; `spec` and `metadata`
+ * override its fields.
+ */
 export function webService(
   spec: Partial<ServiceSpec> = {},
   metadata: ObjectMeta = {},
@@ -26,9 +29,10 @@ export function webService(
 }
 
 /**
- * A slice of "default/web" whose port "http" is 8080. An endpoint is an address with words behind it: "@node-2"
- * names its node, "zone=a,b" and "node=x" are hints, "not-ready", "terminating" (still serves), "dead" (terminates
- * and serves no more) and "dying-ready" (terminates, published all the same) are conditions, "unset" leaves them away.
+ * Returns a slice of "default/web" whose port "http" is 8080. An endpoint is an address followed by words:
+ * "@node-2" names its node, "zone=a,b" and "node=x" are hints, "not-ready", "terminating" (still serves),
+ * "dead" (terminates and no longer serves) and "dying-ready" (terminates, published all the same) are
+ * conditions, "unset" omits the conditions.
  */
 export function webSlice(
   endpoints: readonly string[],

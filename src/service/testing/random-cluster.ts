@@ -7,7 +7,7 @@ import { createRandom, type Random } from './random.ts';
 import { randomEndpoint, randomNode, randomService, randomSlice } from './random-objects.ts';
 import { testNode } from './test-node.ts';
 
-/** One change to the objects of a cluster, as a watch or the agent would bring it. */
+/** One change to the objects of a cluster, as a watch or the agent would report it. */
 export type Edit =
   | { readonly kind: 'set-service'; readonly object: ServiceObject }
   | { readonly kind: 'delete-service'; readonly namespace: string; readonly name: string }
@@ -22,21 +22,24 @@ export interface RandomCluster {
   readonly services: ReadonlyMap<string, ServiceObject>;
   readonly slices: ReadonlyMap<string, EndpointSliceObject>;
   readonly ejected: ReadonlySet<string>;
-  /** Makes the next edit, with the cluster changed by it already. */
+  /** Makes and returns the next edit, already applied to the cluster's objects. */
   edit(): Edit;
-  /** A packet that is likely to meet a frontend of the map, one of its guard rails, or just to miss. */
+  /**
+   * Returns a packet that is likely to match a frontend of the map or one of its guard rails, or to
+   * narrowly miss one.
+   */
   packet(map: ServiceMap): Packet;
 }
 
 export interface RandomClusterOptions {
   /** Services at the start; default 20. */
   readonly services?: number;
-  /** Objects that no API server would accept are among the edits; default true. */
+  /** Whether edits include objects that no API server would accept; default true. */
   readonly nasty?: boolean;
-  /** The node's settings change among the edits; default true. Without, the view stays that of `node`. */
+  /** Whether edits change the node's settings; default true. Otherwise the view stays that of `node`. */
   readonly nodeEdits?: boolean;
   readonly node?: NodeView;
-  /** The protocols in use; default all. */
+  /** The protocols to use; default all. */
   readonly protocols?: readonly Protocol[];
   /** IPv4 alone, or both. Default both. */
   readonly families?: 'ipv4' | 'dual';
@@ -46,9 +49,10 @@ const PROTOCOLS: readonly Protocol[] = ['TCP', 'TCP', 'TCP', 'UDP', 'UDP', 'SCTP
 const NAMESPACES = ['default', 'shop'];
 
 /**
- * Makes a cluster of Services of every kind and policy with their slices. Addresses and ports come from small
- * ranges, so that Services collide, share and hand over. Cluster IPs: 10.96.0.0/16 and fd00:96::/112; pods:
- * 10.244.NODE.0/24 and fd00:244:0:NODE::/64; load balancers and external IPs: 203.0.113.0/24 and 2001:db8::/64.
+ * Makes a cluster of Services of every kind and policy with their slices. Addresses and ports come from
+ * small ranges, so that Services conflict, share and pass on addresses. Cluster IPs: 10.96.0.0/16 and
+ * fd00:96::/112; pods: 10.244.NODE.0/24 and fd00:244:0:NODE::/64; load balancers and external IPs:
+ * 203.0.113.0/24 and 2001:db8::/64.
  */
 export function randomCluster(seed: number, options: RandomClusterOptions = {}): RandomCluster {
   const random = createRandom(seed);
@@ -150,7 +154,7 @@ export function randomCluster(seed: number, options: RandomClusterOptions = {}):
   };
 }
 
-/** Brings an edit to a table, as the agent does with what it watches. */
+/** Applies an edit to a table, as the agent does with watched changes. */
 export function applyEdit(table: ServiceTable, edit: Edit): void {
   switch (edit.kind) {
     case 'set-service':
@@ -174,7 +178,7 @@ export function applyEdit(table: ServiceTable, edit: Edit): void {
   }
 }
 
-/** One endpoint more, less, or in another condition: what a running cluster sees most. */
+/** Adds, removes or changes an endpoint, the most frequent change in a running cluster. */
 function mutateSlice(
   random: Random,
   slices: ReadonlyMap<string, EndpointSliceObject>,

@@ -87,7 +87,7 @@ export function randomSlice(
   object: ServiceObject | undefined,
 ): EndpointSliceObject {
   const declared = Array.isArray(object?.spec?.ports) ? object.spec.ports : [];
-  // A Service from the nasty ones may list anything.
+  // One of the invalid Services may list any value.
   const sound = declared.filter(
     (port) => typeof port?.name === 'string' && typeof port.protocol === 'string',
   );

@@ -1,13 +1,13 @@
 /** A seeded source of randomness for tests: equal seeds give equal sequences, on every machine. */
 export interface Random {
-  /** An integer from 0 to `below` - 1. */
+  /** Returns an integer from 0 to `below` - 1. */
   integer(below: number): number;
-  /** True with this probability. */
+  /** Returns true with this probability. */
   chance(probability: number): boolean;
   pick<T>(items: readonly T[]): T;
 }
 
-/** Mulberry32: 32 bits of state are plenty for test cases. */
+/** Creates a Mulberry32 generator: 32 bits of state are plenty for test cases. */
 export function createRandom(seed: number): Random {
   let state = seed >>> 0;
   const next = () => {

@@ -1,14 +1,14 @@
 import { type Cidr, parseCidr } from '../../lib/address.ts';
 import type { NodeView } from '../model.ts';
 
-/** A network known to be well-formed. Throws RangeError otherwise. */
+/** Returns a network that is known to be valid. Throws RangeError otherwise. */
 export function network(text: string): Cidr {
   const cidr = parseCidr(text);
   if (!cidr) throw new RangeError(`${text} is not a network`);
   return cidr;
 }
 
-/** A dual-stack node "node-1" of zone "zone-a" that detects pods by the cluster's networks. */
+/** Returns a dual-stack node "node-1" of zone "zone-a" that detects pods by the cluster's networks. */
 export function testNode(change: Partial<NodeView> = {}): NodeView {
   return {
     name: 'node-1',
