@@ -8,11 +8,11 @@ import type { OnFlowEvent } from './flow-event.ts';
 
 export type Mode = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf';
 
-/** The result of a programming, for metrics and the log. Durations in milliseconds. */
+/** The result of programming a map, for metrics and the log. Durations in milliseconds. */
 export interface ApplyReport {
   readonly encodeMs: number;
   readonly kernelMs: number;
-  /** Messages, elements or lines written: the mode's unit of work. */
+  /** Number of messages, elements or lines written, depending on the mode. */
   readonly operations: number;
   /** In iptables mode: the number of rules written, and the total after a full sync (else null). */
   readonly rules?: readonly {
@@ -21,7 +21,7 @@ export interface ApplyReport {
     readonly written: number;
     readonly total: number | null;
   }[];
-  /** Frontends that could not be programmed, with the reason; the rest is programmed. */
+  /** Frontends that could not be programmed, with the reason; the others are programmed. */
   readonly failed: readonly { readonly key: string; readonly error: Error }[];
 }
 
@@ -52,11 +52,11 @@ export interface DataplaneOptions {
   readonly netns?: NetnsRef | undefined;
   readonly logger?: Logger | undefined;
   readonly clock?: Clock | undefined;
-  /** Called when another program changed what the mode wrote: call `verify`, then `sync`. */
+  /** Called when another program changed the mode's rules: call `verify`, then `sync`. */
   readonly onForeignChange?: (() => void) | undefined;
   /**
-   * Whether the mode's nf_tables tables are owned by this process, so that others cannot change them, and survive it, if
-   * the kernel supports it (6.9). Default: true.
+   * Whether this process owns the mode's nf_tables tables, so that other processes cannot change them, and
+   * they outlive it, if the kernel supports it (6.9). Default: true.
    */
   readonly owned?: boolean | undefined;
 }
@@ -69,9 +69,9 @@ export interface KernelStep {
 }
 
 /**
- * An implementation of a ServiceMap in the kernel. Calls must not overlap. After an error the caller calls `sync` again,
- * with back-off. After a report with failures everything else works, and further changes may be applied; the caller
- * calls `sync` again from time to time.
+ * An implementation of a ServiceMap in the kernel. Calls must not overlap. After an error the caller calls
+ * `sync` again, with back-off. After a report with failures, everything else works and further changes may
+ * be applied; the caller calls `sync` again from time to time.
  */
 export interface Dataplane {
   readonly mode: Mode;
@@ -81,11 +81,11 @@ export interface Dataplane {
    * removes objects that are still wanted.
    */
   sync(map: ServiceMap): Promise<ApplyReport>;
-  /** Applies a change to the map of the last `sync` or `apply`; `map` is the map after it. */
+  /** Applies a change to the map of the last `sync` or `apply`; `map` is the new map. */
   apply(change: Change, map: ServiceMap): Promise<ApplyReport>;
-  /** Reads the kernel back and compares it with the last map; empty when equal. */
+  /** Reads the kernel's state and compares it with the last map; empty if they are equal. */
   verify(): Promise<readonly Drift[]>;
-  /** The kernel objects that this packet to a frontend passes, in order. */
+  /** Returns the kernel objects that this packet to a frontend passes, in order. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
   /**
    * Calls back for the events of flows through Services that the mode itself observes. Absent in modes whose flows
@@ -93,8 +93,8 @@ export interface Dataplane {
    */
   watchFlows?(onEvent: OnFlowEvent): { close(): void };
   /**
-   * Returns whether this is the address of one of the mode's own UDP listeners: connection tracking entries to it are not
-   * stale. Absent in modes without listeners.
+   * Returns true if this is the address of one of the mode's UDP listeners: connection tracking entries
+   * that lead to it are not stale. Absent in modes without listeners.
    */
   readonly listening?: (at: SocketAddress) => boolean;
   /**
@@ -103,7 +103,7 @@ export interface Dataplane {
    */
   close(): Promise<void>;
   /**
-   * Removes everything that this mode wrote on this node. `succeeded`: another mode is already programmed; state that
+   * Removes the mode's state from this node. `succeeded`: another mode is already programmed; state that
    * modes share (the sysctl route_localnet, routes to ::1) is kept for it.
    */
   remove(options?: { readonly succeeded: boolean }): Promise<void>;

@@ -14,7 +14,7 @@ import { openEbpf } from './testing/open-ebpf.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from './testing/service-map.ts';
 import { createUserspace } from './userspace/userspace.ts';
 
-/** A Service of five thousand endpoints among others: five times what one EndpointSlice may hold. */
+/** A Service of five thousand endpoints among others: five times the limit of one EndpointSlice. */
 
 const MANY = 5000;
 
@@ -45,7 +45,7 @@ const service = (n: number, count: number) =>
 for (const [mode, open] of Object.entries(MODES)) {
   const tool = `/usr/sbin/${mode}-restore`;
   const skip = mode.startsWith('iptables') && !existsSync(tool) ? `${tool} is not installed` : false;
-  test(`${mode}: 5,000 endpoints in one Service are programmed, change and go, and others with them`, {
+  test(`${mode}: a Service with 5,000 endpoints is programmed, changed and removed together with others`, {
     skip,
   }, async () => {
     const id = randomBytes(3).toString('hex');
@@ -56,7 +56,7 @@ for (const [mode, open] of Object.entries(MODES)) {
     using socket = openRouteSocket(netns);
     const device = getLink(socket, 'lo').index;
     setLink(socket, device, { up: true });
-    // Where the userspace mode listens.
+    // The address that the userspace mode listens on.
     addAddress(socket, { device, address: NODE.ipv4 ?? '', prefix: 32 });
     const dataplane = open({ netns, group, pinPath });
     try {

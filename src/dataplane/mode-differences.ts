@@ -39,7 +39,7 @@ export const MODE_DIFFERENCES: readonly ModeDifference[] = [
   },
 ];
 
-/** Returns whether a mode has this difference. */
+/** Returns true if a mode has this difference. */
 export function modeDiffers(mode: Mode, id: DifferenceId): boolean {
   return MODE_DIFFERENCES.some((one) => one.id === id && one.modes.includes(mode));
 }
@@ -50,8 +50,9 @@ export function differenceText(id: DifferenceId): string {
 }
 
 /**
- * Returns whether eBPF mode may forward flows to a frontend at the client's socket. It leaves to nf_tables frontends with
- * source ranges, node ports (which answer on the node's addresses) and SCTP, which the hooks do not see.
+ * Returns true if eBPF mode may forward flows to a frontend at the client's socket. Frontends with source
+ * ranges, node ports (which answer on the node's addresses) and SCTP, which the hooks do not see, are left
+ * to nf_tables.
  */
 export function mayForwardAtSocket({ address, allowedSources, protocol }: Frontend): boolean {
   return address !== null && allowedSources === null && protocol !== 'SCTP';

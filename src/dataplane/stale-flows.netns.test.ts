@@ -81,7 +81,7 @@ function suite(mode: TranslatingMode): void {
     await reconciler.settled();
   }
 
-  /** A UDP client that keeps its port: one flow as long as it lives. */
+  /** A UDP client that keeps its port, so that all its datagrams belong to one flow. */
   async function client(place: Place, address: string, port: number) {
     const v6 = address.includes(':');
     const socket: Socket = createSocket(v6 ? 'udp6' : 'udp4');
@@ -119,7 +119,7 @@ function suite(mode: TranslatingMode): void {
         assert.equal(await ask(), 'pod1');
         const two = serviceMap(dns('pod1', 'pod2'));
         await turnInto(one, two);
-        assert.equal(await ask(), 'pod1', 'a flow stays where it is while that serves');
+        assert.equal(await ask(), 'pod1', 'a flow keeps its endpoint while that serves');
         const other = serviceMap(dns('pod2'));
         await turnInto(two, other);
         assert.equal(await ask(), 'pod2');
@@ -131,7 +131,7 @@ function suite(mode: TranslatingMode): void {
       });
     }
 
-    test(`${family}: nothing is left of the flows of a Service that was deleted`, async () => {
+    test(`${family}: flows of a deleted Service are removed`, async () => {
       const one = serviceMap(dns('pod1'));
       await start(one);
       const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
@@ -142,7 +142,7 @@ function suite(mode: TranslatingMode): void {
       assert.equal(await ask(), 'silence');
     });
 
-    test(`${family}: a UDP flow of the previous mode leaves its endpoint when that no longer serves`, async () => {
+    test(`${family}: a UDP flow of the previous mode leaves an endpoint that no longer serves`, async () => {
       const [one, other] = [serviceMap(dns('pod1')), serviceMap(dns('pod2'))];
       await start(one);
       const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
@@ -165,9 +165,9 @@ function suite(mode: TranslatingMode): void {
       dataplane = next;
     });
 
-    test(`${family}: a flow that was opened before its Service existed finds it`, async () => {
+    test(`${family}: a flow opened before its Service existed reaches the Service`, async () => {
       await start(serviceMap(dns('pod1')));
-      // No table, no rules: the packet goes out untranslated, which connection tracking remembers.
+      // Without rules the packet leaves untranslated, which connection tracking records.
       await dataplane.remove();
       topology.run('node', 'nft', 'add table inet tracking');
       topology.run('node', 'nft', 'add chain inet tracking c { type filter hook forward priority 0; }');
@@ -179,7 +179,7 @@ function suite(mode: TranslatingMode): void {
       assert.equal(await ask(), 'pod1');
     });
 
-    test(`${family}: flows that no Service carries are left alone`, async () => {
+    test(`${family}: flows that belong to no Service are kept`, async () => {
       const one = serviceMap(dns('pod1'));
       await start(one);
       const { ask } = await client('pod3', topology.address('pod1', family), TARGET);
@@ -196,9 +196,9 @@ function suite(mode: TranslatingMode): void {
     });
   }
 
-  // The userspace mode has connections of its own, which its proxy ends.
+  // In userspace mode the proxy has separate connections, which it ends itself.
   if (mode === 'userspace') return;
-  test('a TCP connection to an endpoint that drains lives on; to one that is gone it ends', async () => {
+  test('a TCP connection to a draining endpoint continues; a connection to a removed endpoint ends', async () => {
     const port = 7070;
     const server = createServer((socket) => {
       socket.on('error', () => {});
@@ -233,7 +233,7 @@ function suite(mode: TranslatingMode): void {
     assert.equal(await echo('still'), 'still');
     const gone = [{ ip: topology.address('pod1', 'ipv4'), port }];
     assert.deepEqual(reconciler.connected([...gone, { ip: topology.address('pod2', 'ipv4'), port }]), gone);
-    // The client waits, and sends nothing by itself.
+    // The client waits without sending anything.
     const end = new Promise<string>((resolve) =>
       socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'error')),
     );

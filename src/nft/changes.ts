@@ -83,7 +83,7 @@ function partner(one: Elements, others: readonly Elements[]): Elements | undefin
   );
 }
 
-/** Returns whether both have the same elements in the same order, with the same label. */
+/** Returns true if both have the same elements in the same order, with the same label. */
 function isSame(a: Elements, b: Elements, stride: number): boolean {
   if (a.count !== b.count || a.comment !== b.comment || labelOf(a) !== labelOf(b)) return false;
   for (let i = 0; i < a.count; i++) if (!sameData(a, b, i, stride)) return false;
@@ -99,7 +99,7 @@ function sameData(a: Elements, b: Elements, index: number, width: number): boole
   return true;
 }
 
-/** Orders the second elements so that those in both keep their index; new ones fill the gaps. */
+/** Orders the second elements so that elements in both keep their index; new ones fill the gaps. */
 function place(before: Elements, wanted: Elements, width: number): Elements {
   const { count } = wanted;
   const common = Math.min(before.count, count);

@@ -33,7 +33,7 @@ export interface KeptTables {
 
 /** The reload of a firewall often makes several transactions. */
 const REPAIR_MS = 50;
-/** After a failed repair. */
+/** Delay after a failed repair. */
 const RETRY_MS = 1000;
 
 export function keepTables(options: KeptTablesOptions): KeptTables {
@@ -66,7 +66,7 @@ export function keepTables(options: KeptTablesOptions): KeptTables {
     for (const table of tables) {
       if (closed || !written.has(table.family)) continue;
       const [difference] = await table.verify();
-      // A write may have happened meanwhile; then nothing is left to repair.
+      // A write may have happened meanwhile; then no repair is needed.
       const spec = written.get(table.family);
       if (closed || !difference || spec === undefined) continue;
       if (spec) table.replaceSync(spec);

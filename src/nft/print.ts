@@ -33,7 +33,7 @@ function prefixOf(mask: Uint8Array): number | null {
   return /^1*0*$/.test(bits) ? bits.replaceAll('0', '').length : null;
 }
 
-/** "ip fairlead", "ip6 fairlead". */
+/** Returns "ip fairlead", "ip6 fairlead". */
 export const tableTitle = (family: IPFamily, name: string): string =>
   `${family === 'ipv4' ? 'ip' : 'ip6'} ${name}`;
 
@@ -178,11 +178,11 @@ function printElements(set: SetSpec, shape: Shape, one: Elements): string[] {
 export const formatVerdict = (verdict: ElementVerdict | { readonly jump: string } | 'return'): string =>
   typeof verdict === 'string' ? verdict : 'goto' in verdict ? `goto ${verdict.goto}` : `jump ${verdict.jump}`;
 
-/** "10.96.0.10 . tcp . 80". */
+/** Returns "10.96.0.10 . tcp . 80". */
 export const formatKey = (types: readonly DataType[], bytes: Uint8Array): string =>
   fieldsOf(types, bytes).join(' . ');
 
-/** "10.96.0.10 . tcp . 80 . 192.0.2.0-192.0.2.255". */
+/** Returns "10.96.0.10 . tcp . 80 . 192.0.2.0-192.0.2.255". */
 function formatRange(types: readonly DataType[], first: Uint8Array, last: Uint8Array): string {
   const to = fieldsOf(types, last);
   return fieldsOf(types, first)

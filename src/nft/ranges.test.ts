@@ -10,11 +10,11 @@ const texts = (ranges: readonly AddressRange[]) =>
 
 const MERGED: Readonly<Record<string, { readonly of: readonly string[]; readonly are: readonly string[] }>> =
   {
-    'networks apart stay apart, in order': {
+    'separate networks stay separate, in order': {
       of: ['10.2.0.0/16', '10.0.0.0/16'],
       are: ['10.0.0.0-10.0.255.255', '10.2.0.0-10.2.255.255'],
     },
-    'networks that touch become one range': {
+    'adjacent networks become one range': {
       of: ['10.0.0.0/16', '10.1.0.0/16'],
       are: ['10.0.0.0-10.1.255.255'],
     },
@@ -22,7 +22,7 @@ const MERGED: Readonly<Record<string, { readonly of: readonly string[]; readonly
       of: ['10.0.0.0/8', '10.1.2.0/24', '10.0.0.0/8'],
       are: ['10.0.0.0-10.255.255.255'],
     },
-    'the last address ends a range': {
+    'the last address can end a range': {
       of: ['255.255.255.0/24', '255.255.255.255/32'],
       are: ['255.255.255.0-255.255.255.255'],
     },
@@ -33,12 +33,12 @@ for (const [what, { of, are }] of Object.entries(MERGED)) {
   test(`merged ranges: ${what}`, () => assert.deepEqual(texts(mergedRanges(cidrs(...of), 'ipv4')), are));
 }
 
-test('the outermost networks touch, but do not overlap', () => {
+test('the outermost networks may be adjacent, but do not overlap', () => {
   const ranges = outermost(cidrs('10.0.1.0/24', '10.0.0.0/24', '10.0.0.0/25', '10.0.1.0/24'), 'ipv4');
   assert.deepEqual(texts(ranges), ['10.0.0.0-10.0.0.255', '10.0.1.0-10.0.1.255']);
 });
 
-test('the next key is the next address in network order; behind the last one there is none', () => {
+test('the next key is the next address in network order; the last one has no next key', () => {
   const next = (text: string) => {
     const key = nextKey(Uint32Array.from(wordsOf(addressBytes(text) ?? assert.fail(text))));
     return key && formatAddress(new Uint8Array(key.buffer));

@@ -33,7 +33,7 @@ const { ipv4Address, ipv6Address, protocol, port, mark, interfaceName, number } 
 
 interface FieldSource {
   readonly type: DataType;
-  /** As `nft` writes it. */
+  /** In the notation of `nft`. */
   readonly text: string;
   readonly load: (to: number) => Expression;
 }
@@ -50,7 +50,7 @@ export const FIELDS = {
   'ip.daddr': field(ipv4Address, 'ip daddr', (to) => payload(BASE.network, 16, 4, to)),
   'ip6.saddr': field(ipv6Address, 'ip6 saddr', (to) => payload(BASE.network, 8, 16, to)),
   'ip6.daddr': field(ipv6Address, 'ip6 daddr', (to) => payload(BASE.network, 24, 16, to)),
-  // The header's first two bytes, of which DSCP_MASK are the code point.
+  // The header's first two bytes; DSCP_MASK selects the code point.
   'ip.dscp': field(port, 'ip dscp', (to) => payload(BASE.network, 0, 2, to)),
   'ip6.dscp': field(port, 'ip6 dscp', (to) => payload(BASE.network, 0, 2, to)),
   'th.sport': field(port, 'th sport', (to) => payload(BASE.transport, 0, 2, to)),
@@ -161,7 +161,7 @@ const DSCP_MASK: Readonly<Record<IPFamily, Uint8Array>> = {
 };
 const dscpBytes = (value: number, family: IPFamily): Uint8Array =>
   family === 'ipv4' ? Uint8Array.of(0, value << 2) : Uint8Array.of(value >> 2, (value & 3) << 6);
-/** Where the header's checksum is; IPv6 has none. */
+/** Offset of the header's checksum; IPv6 has none. */
 const CHECKSUM_AT: Readonly<Record<IPFamily, number | null>> = { ipv4: 10, ipv6: null };
 
 export const hasDscp = (value: number, family: IPFamily): Statement =>

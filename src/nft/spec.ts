@@ -24,15 +24,15 @@ export interface SetSpec {
   /** The size of the set; absent: one and a half times the number of elements. */
   readonly size?: number;
   /**
-   * `deferred`: elements are deleted in the next transaction, or a few milliseconds later, for packets whose earlier
-   * lookup led to them.
+   * `deferred`: elements are deleted in the next transaction, or a few milliseconds later, because packets
+   * may still be about to look them up.
    */
   readonly removal?: 'deferred';
 }
 
 /** Chains and sets that only some groups of elements need. */
 export interface Fragment {
-  /** Existing ones, by name, are not added again. */
+  /** Chains and sets that already exist, by name, are not added again. */
   readonly chains: readonly ChainSpec[];
   readonly sets: readonly SetSpec[];
   /** Rules to append to chains of the table. */
@@ -40,9 +40,9 @@ export interface Fragment {
 }
 
 /**
- * Elements of one set that share verdict and comment. `words`, from `at` on, holds for each element its key; for ranges
- * the first and the last key; then its data. With `head`, each element's key is the head and its index, and `words`
- * holds only data; the table assigns the indexes.
+ * Elements of one set that share verdict and comment. `words`, from `at` on, contains for each element its
+ * key; for ranges the first and the last key; then its data. With `head`, each element's key is the head
+ * and its index, and `words` contains only data; the table assigns the indexes.
  */
 export interface Elements {
   readonly set: string;
@@ -68,11 +68,14 @@ export interface TableSpec {
   readonly name: string;
   readonly chains: readonly ChainSpec[];
   readonly sets: readonly SetSpec[];
-  /** By owner: the key of a frontend, or a name such as "node". No two groups have the same element. */
+  /** By owner: the key of a frontend, or a name such as "node". No two groups contain the same element. */
   readonly groups: ReadonlyMap<string, ElementGroup>;
 }
 
-/** Makes elements of a set from the words of an array; `at`: where they begin; `count`: how many they are. */
+/**
+ * Makes elements of a set from the words of an array; `at`: offset of the first; `count`: number of
+ * elements.
+ */
 export function elements(
   set: string,
   words: Uint32Array,

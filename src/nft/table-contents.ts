@@ -35,16 +35,19 @@ export interface Restored {
   readonly elements: readonly Element[];
 }
 
-/** A fixed-size set has no room for the elements of a change: the table must be replaced. */
+/** A fixed-size set does not have room for the elements of a change: the table must be replaced. */
 export class SetFull extends Error {}
 
-/** The minimum size of sets; fixed-size sets, which are faster to fill, get one and a half times their elements. */
+/**
+ * The minimum size of sets; fixed-size sets, which are faster to fill, have room for one and a half times
+ * their elements.
+ */
 const MIN_SIZE = 256;
 /** The approximate size in a transaction of an element with an index, and of any other element. */
 const INDEXED_BYTES = 64;
 const ELEMENT_BYTES = 200;
 
-/** What a written table holds: written as a whole by `write`, then changed group by group. */
+/** The contents of a written table: written as a whole by `write`, then changed group by group. */
 export class TableContents {
   readonly spec: TableSpec;
   readonly #chains = new Map<string, ChainSpec>();
@@ -54,7 +57,7 @@ export class TableContents {
   #deferred: Span[] = [];
   #bytes = 1 << 16;
 
-  /** Sizes the sets for all groups of the spec but those of the refused owners. */
+  /** Sizes the sets for all groups of the spec except those of the refused owners. */
   constructor(spec: TableSpec, refused: ReadonlyMap<string, Error>) {
     this.spec = spec;
     this.#groups = new Map(spec.groups);
@@ -89,17 +92,19 @@ export class TableContents {
     return this.#groups;
   }
 
-  /** Elements that are to be removed when no packet uses them any longer. */
+  /** Elements to remove when no packet uses them any longer. */
   get deferred(): readonly Span[] {
     return this.#deferred;
   }
 
-  /** The approximate size of a transaction that writes all, in bytes. */
+  /** The approximate size in bytes of a transaction that writes everything. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Writes everything but the table itself. `named`: in an order that tells the owner of each message. */
+  /**
+   * Writes everything but the table itself. `named`: in an order that identifies the owner of each message.
+   */
   write(batch: NftBatch, restored: readonly Restored[], named: boolean): void {
     const { name } = this.spec;
     for (const set of this.#sets.values()) addSet(batch, name, set);
@@ -118,14 +123,15 @@ export class TableContents {
   }
 
   /**
-   * Writes the changes of these owners' groups; null: removes the owner. Throws SetFull; then the contents are to be
-   * replaced.
+   * Writes the changes of these owners' groups; null: removes the owner. Throws SetFull; the contents must
+   * then be replaced.
    */
   change(batch: NftBatch, groups: ReadonlyMap<string, ElementGroup | null>): void {
     const removed: Span[] = [];
     const added: Span[] = [];
     for (const [owner, next] of groups) this.#changeGroup(batch, owner, next, removed, added);
-    // Removals first: an element may move from one owner to another. By set, so that elements share messages.
+    // Removals first: an element may move from one owner to another. Ordered by set, so that elements share
+    // messages.
     for (const one of removed.sort(bySet)) this.#remove(batch, one);
     for (const one of added.sort(bySet)) this.#add(batch, one);
   }
@@ -136,10 +142,13 @@ export class TableContents {
     for (const one of deferred) this.#remove(batch, one);
   }
 
-  /** Records which fragments are needed, and the size of all elements. Returns the number of elements of each set. */
+  /**
+   * Records which fragments are needed, and the size of all elements. Returns the number of elements of
+   * each set.
+   */
   #count(): Map<string, number> {
     const counts = new Map<string, number>();
-    // Groups whose elements are in the same set follow each other.
+    // Groups whose elements are in the same set are consecutive.
     let run = { set: '', count: 0 };
     for (const group of this.#groups.values()) {
       for (const need of group.needs) this.#fragments.add(need);

@@ -18,7 +18,7 @@ import { createFakeConnection } from './testing/fake-connection.ts';
 
 const words = (...values: number[]) => Uint32Array.from(values);
 
-/** Two sets: of ports with verdicts, and of slots with deferred removal. */
+/** Two sets: ports with verdicts, and slots with deferred removal. */
 const PICK: Fragment = {
   chains: [{ name: 'pick', rules: [[drop]] }],
   sets: [
@@ -27,7 +27,7 @@ const PICK: Fragment = {
   rules: [],
 };
 
-/** A service: a verdict for its port, and slots with these data. */
+/** Returns a service: a verdict for its port, and slots with these data. */
 function service(port: number, ...data: number[]): ElementGroup {
   const verdict = data.length > 0 ? { goto: 'pick' } : 'drop';
   const list = [elements('ports', words(port), { verdict })];
@@ -90,7 +90,7 @@ test('a table is written in the order in which its parts refer to each other', a
   ]);
 });
 
-test('a second replacement takes the place of the first one in the same transaction', async () => {
+test('a second replacement deletes and writes the table in the same transaction', async () => {
   const { connection, table } = open();
   await table.replace(spec({}));
   await table.replace(spec({}));
@@ -104,23 +104,23 @@ const CHANGES: Readonly<
       readonly from: Readonly<Record<string, ElementGroup>>;
       readonly to: Readonly<Record<string, ElementGroup | null>>;
       readonly writes: readonly string[];
-      /** What the next transaction, or the clock, writes. */
+      /** The writes of the next transaction, or of a timer. */
       readonly later?: readonly string[];
     }
   >
 > = {
-  'nothing, where a group is equal': { from: { a: service(1, 10) }, to: { a: service(1, 10) }, writes: [] },
-  'one slot, where an endpoint comes before others': {
+  'nothing if a group is equal': { from: { a: service(1, 10) }, to: { a: service(1, 10) }, writes: [] },
+  'one slot if an endpoint is inserted before others': {
     from: { a: service(1, 20, 30) },
     to: { a: service(1, 10, 20, 30) },
     writes: [`+ element ${slot(1, 2)} : ${hex(10)}`],
   },
-  'one slot, where an endpoint is replaced': {
+  'one slot if an endpoint is replaced': {
     from: { a: service(1, 10, 20, 30) },
     to: { a: service(1, 10, 25, 30) },
     writes: [`- element ${slot(1, 1)}`, `+ element ${slot(1, 1)} : ${hex(25)}`],
   },
-  'the last slot later, where an endpoint goes; another one takes its place': {
+  'the last slot later if an endpoint is removed, and another endpoint takes its slot': {
     from: { a: service(1, 10, 20, 30) },
     to: { a: service(1, 20, 30) },
     writes: [`- element ${slot(1, 0)}`, `+ element ${slot(1, 0)} : ${hex(30)}`],
@@ -138,13 +138,13 @@ const CHANGES: Readonly<
       `+ element ${slot(1, 0)} : ${hex(10)}`,
     ],
   },
-  'the verdict at once and the slots later, where an owner goes': {
+  'the verdict at once and the slots later if an owner is removed': {
     from: { a: service(1, 10), b: service(2, 20) },
     to: { a: null },
     writes: [`- element ports ${hex(1)}`],
     later: [`- element ${slot(1, 0)}`],
   },
-  'the removal first, where an element goes from one owner to another': {
+  'the removal first if an element moves from one owner to another': {
     from: { a: service(1), b: service(2) },
     to: { b: service(1), a: null },
     writes: [`- element ports ${hex(2)}`, `- element ports ${hex(1)}`, `+ element ports ${hex(1)} : drop`],
@@ -173,7 +173,7 @@ test('deferred removals come first in the next change', async () => {
   ]);
 });
 
-test('a replacement is repeated while others commit, at last without a check of the generation', async () => {
+test('a replacement is repeated while other programs commit, finally without checking the generation', async () => {
   const { connection, table } = open();
   const restart = new FairleadError('again', { op: 'test', code: 'ERESTART' });
   connection.failNext(...Array.from({ length: 7 }, () => restart));
@@ -182,7 +182,7 @@ test('a replacement is repeated while others commit, at last without a check of 
   assert.equal(connection.transactions.length, 1);
 });
 
-test('an owner that the kernel refuses is left out and named; the others are programmed', async () => {
+test('an owner that the kernel rejects is left out and reported; the others are programmed', async () => {
   const { connection, table, change } = open();
   connection.refuse(`ports ${hex(2)}`);
   await table.replace(spec({ a: service(1), b: service(2), c: service(3) }));
@@ -195,7 +195,7 @@ test('an owner that the kernel refuses is left out and named; the others are pro
   assert.equal(table.refused.size, 0);
 });
 
-test('a change that the kernel refuses replaces the table', async () => {
+test('a change that the kernel rejects replaces the table', async () => {
   const { connection, table, change } = open();
   await table.replace(spec({ a: service(1) }));
   connection.failNext(new FairleadError('gone', { op: 'test', code: 'ENOENT' }));

@@ -47,7 +47,7 @@ export interface TableOptions {
 
 /** The cost of a write. */
 export interface CommitReport {
-  /** Messages and elements. */
+  /** Number of messages and elements. */
   readonly operations: number;
   readonly encodeMs: number;
   readonly kernelMs: number;
@@ -57,7 +57,7 @@ export interface CommitReport {
 const DEFERRED_MS = 20;
 /** Attempts to commit a transaction when other programs commit concurrently. */
 const MAX_ATTEMPTS = 8;
-/** Further attempts without the owners that the kernel rejects. */
+/** Further attempts, each without the owners that the kernel rejects. */
 const MAX_REFUSALS = 6;
 const NO_CHAINS: ReadonlyMap<string, ChainSpec> = new Map();
 
@@ -88,7 +88,7 @@ export class Table {
     return this.#contents !== null;
   }
 
-  /** Owners whose elements the kernel rejected, which are left out, each with the reason. */
+  /** Owners that are left out because the kernel rejected their elements, each with the reason. */
   get refused(): ReadonlyMap<string, Error> {
     return this.#refused;
   }
@@ -108,7 +108,7 @@ export class Table {
     return sum;
   }
 
-  /** Returns whether the kernel has a table of this name, of any process. */
+  /** Returns true if the kernel has a table of this name, of any process. */
   exists(): boolean {
     return this.#options.connection.tables(this.#protocol).some(({ name }) => name === this.name);
   }
@@ -219,7 +219,7 @@ export class Table {
     }
   }
 
-  /** Reads the table back and compares it with what was written; after `remove`: nothing should be there. */
+  /** Reads the table back and compares it with the written contents; after `remove`, expects no table. */
   verify(): Promise<Difference[]> {
     return this.#lock.run(async () =>
       compareTable(this.#options.connection, this.family, this.name, this.#contents),

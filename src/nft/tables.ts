@@ -75,7 +75,7 @@ export class Tables {
     return [...this].every(({ isWritten }) => isWritten);
   }
 
-  /** Returns whether the kernel has any of the tables. */
+  /** Returns true if the kernel has any of the tables. */
   get exist(): boolean {
     return [...this].some((table) => table.exists());
   }

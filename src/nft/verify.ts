@@ -98,7 +98,7 @@ function compareSet(
   const there = new Map<string, string>();
   for (const element of shown) {
     const text = bytesText(element.key);
-    // A range may start where another ends.
+    // A range may start at the end of another.
     if (!element.intervalEnd || !there.has(text)) there.set(text, valueShown(element));
   }
   for (const [key, value] of wanted) {

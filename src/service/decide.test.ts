@@ -151,7 +151,12 @@ const sources: readonly [
   ['a node address', { source: '192.168.0.1', isNodeAddress: true }, 'node'],
   ['any other address', { source: '192.0.2.1', isNodeAddress: false }, 'external'],
   ['no network for the family', { source: '10.244.3.4', isNodeAddress: false }, 'external', blind],
-  ['arriving on the bridge', { source: '192.0.2.1', inInterface: 'fl0', isNodeAddress: false }, 'pod', byInterface],
+  [
+    'arriving on the bridge',
+    { source: '192.0.2.1', inInterface: 'fl0', isNodeAddress: false },
+    'pod',
+    byInterface,
+  ],
   [
     'arriving on another interface',
     { source: '10.244.1.2', inInterface: 'fl01', isNodeAddress: false },

@@ -92,14 +92,26 @@ const warned: Record<string, [object: NodeObject, change: Partial<NodeSettings>,
     { nodePortAddresses: [] },
     /nodePortAddresses is not set.*"primary"/,
   ],
-  'node port addresses have networks of one family only': [NODE, { nodePortAddresses: ['10.0.0.0/8'] }, /has no IPv6 network/],
+  'node port addresses have networks of one family only': [
+    NODE,
+    { nodePortAddresses: ['10.0.0.0/8'] },
+    /has no IPv6 network/,
+  ],
   'no cluster network of a family': [
     NODE,
     { clusterCidrs: [network('10.0.0.0/8')] },
     /clusterCIDR has no IPv6 network: .*masqueraded/,
   ],
-  'the name of the bridge is missing': [NODE, { detectLocalMode: 'BridgeInterface' }, /bridgeInterface is empty/],
-  'the interface prefix is missing': [NODE, { detectLocalMode: 'InterfaceNamePrefix' }, /interfaceNamePrefix is empty/],
+  'the name of the bridge is missing': [
+    NODE,
+    { detectLocalMode: 'BridgeInterface' },
+    /bridgeInterface is empty/,
+  ],
+  'the interface prefix is missing': [
+    NODE,
+    { detectLocalMode: 'InterfaceNamePrefix' },
+    /interfaceNamePrefix is empty/,
+  ],
 };
 for (const [name, [object, change, pattern]] of Object.entries(warned)) {
   test(`a warning when ${name}`, () => {

@@ -138,7 +138,11 @@ function readMembers(
     }
     const ip = readAddress(addresses[0]);
     const problem =
-      ip === null ? 'not an IP address' : addressFamily(ip) === family ? unusableAs(ip) : 'of the other family';
+      ip === null
+        ? 'not an IP address'
+        : addressFamily(ip) === family
+          ? unusableAs(ip)
+          : 'of the other family';
     if (ip === null || problem !== null) {
       const text = `${show(addresses[0])} is ${problem}: this slice is of ${family === 'ipv4' ? 'IPv4' : 'IPv6'}`;
       findings.add('InvalidEndpointAddress', `${path}.addresses[0]`, text, 'error');

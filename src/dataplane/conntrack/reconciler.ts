@@ -41,9 +41,10 @@ export interface ConntrackReconciler {
   /** A change was programmed. Returns at once. */
   apply(change: Change): void;
   /**
-   * Ends TCP and SCTP connections to removed endpoints by deleting their entries: the client's next packet goes to another
-   * endpoint as a new connection, which resets it. TCP clients are made to send one at once. Needs
-   * net.netfilter.nf_conntrack_tcp_loose, which is on by default. Returns how many.
+   * Ends TCP and SCTP connections to removed endpoints by deleting their entries: the client's next packet
+   * goes to another endpoint as a new connection, which resets it. TCP clients are made to send a packet at
+   * once. Needs net.netfilter.nf_conntrack_tcp_loose, which is on by default. Returns the number of ended
+   * connections.
    */
   endConnections(endpoints: readonly SocketAddress[]): Promise<number>;
   /** Returns the endpoints that clients of Services have TCP or SCTP connections to. */

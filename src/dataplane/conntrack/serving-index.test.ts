@@ -29,14 +29,14 @@ const flow: Flow = {
 
 const rows: readonly [what: string, endpoints: string[], isStale: boolean][] = [
   ['its endpoint is ready', [OLD, OTHER], false],
-  ['its endpoint terminates and serves still', [`${OLD} terminating`, OTHER], false],
-  ['its endpoint terminates and serves no more', [`${OLD} dead`, OTHER], true],
+  ['its endpoint terminates but still serves', [`${OLD} terminating`, OTHER], false],
+  ['its endpoint terminates and no longer serves', [`${OLD} dead`, OTHER], true],
   ['its endpoint is not ready', [`${OLD} not-ready`, OTHER], true],
-  ['its endpoint is gone', [OTHER], true],
-  ['hints choose others', [`${OLD} @node-2 zone=b`, `${OTHER} @node-1 zone=a`], false],
+  ['its endpoint was removed', [OTHER], true],
+  ['topology hints select others', [`${OLD} @node-2 zone=b`, `${OTHER} @node-1 zone=a`], false],
 ];
 for (const [what, endpoints, expected] of rows)
-  test(`a UDP flow ${expected ? 'ends' : 'stays'} where ${what}`, () => {
+  test(`a UDP flow ${expected ? 'ends' : 'stays'} if ${what}`, () => {
     const map = compile({
       services: [webService({ ports: [{ name: 'http', protocol: 'UDP', port: 53 }] })],
       slices: [webSlice(endpoints, { ports: [{ name: 'http', protocol: 'UDP', port: 8080 }] })],

@@ -10,7 +10,7 @@ import {
   SOURCE_CLASSES,
 } from '../../service/model.ts';
 
-/** "address port" of the endpoints to which flows may lead; only of UDP, whose flows are compared. */
+/** "address port" of the endpoints that flows may lead to; only of UDP, whose flows are compared. */
 type Serving = ReadonlySet<string>;
 const NOT_COMPARED: Serving = new Set();
 
@@ -21,9 +21,9 @@ const NOT_COMPARED: Serving = new Set();
 export interface ServingIndex {
   reset(map: ServiceMap): void;
   apply(change: Change): void;
-  /** Whether the entry of a flow leads to an endpoint that no longer serves. */
+  /** Returns true if the entry of a flow leads to an endpoint that no longer serves. */
   isStale(flow: Flow, isNodeAddress: (address: string) => boolean): boolean;
-  /** Drops removed frontends, after their flows were checked. */
+  /** Drops removed frontends, after their flows have been checked. */
   forgetGone(): void;
 }
 

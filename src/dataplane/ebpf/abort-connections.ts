@@ -20,9 +20,9 @@ const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const STATES = TCP_STATE.established | TCP_STATE.finWait1 | TCP_STATE.closeWait;
 
 /**
- * Aborts the TCP connections that sockets have to these endpoints through Services: their owners read ECONNABORTED.
- * Returns how many. Other connections to the endpoints are left alone; a rerouted one belongs to the endpoint that it was
- * rerouted to. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
+ * Aborts the TCP connections that sockets have to these endpoints through Services: their owners read
+ * ECONNABORTED. Returns the number of connections. Other connections to the endpoints are left alone; a
+ * rerouted one belongs to its new endpoint. Throws EOPNOTSUPP on a kernel built without INET_DIAG_DESTROY.
  */
 export function abortConnections(
   endpoints: readonly { readonly ip: string; readonly port: number }[],
@@ -57,8 +57,8 @@ function rerouteTarget(
 }
 
 /**
- * The network namespaces of the node, of the processes in its control group, and all named ones: in a container that
- * cannot see other containers' processes, the namespaces of pods are found by name.
+ * Returns the network namespaces of the node, of the processes in its control group, and all named ones: in
+ * a container that cannot see the processes of other containers, the namespaces of pods are found by name.
  */
 function namespaces({ cgroup, netns }: ConnectionOwners): NetnsRef[] {
   const own: NetnsRef = netns ?? { pid: process.pid };
@@ -69,7 +69,7 @@ function namespaces({ cgroup, netns }: ConnectionOwners): NetnsRef[] {
       const { ino } = statSync(netnsPath(ref), { bigint: true });
       if (!found.has(ino)) found.set(ino, ref);
     } catch (error) {
-      // The process or namespace is gone.
+      // The process or namespace no longer exists.
       if (!hasCode(error, 'ENOENT', 'ESRCH', 'EACCES')) throw error;
     }
   }

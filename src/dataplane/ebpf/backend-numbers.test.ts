@@ -31,7 +31,7 @@ test('endpoints keep their numbers while in use, and no two share one', () => {
   for (let n = 0; n < 2500; n++) if (!known.has(n)) assert.equal(numbers.find(words(n), 0), -1);
 });
 
-test('numbers are reused only after all were used, and then reported; none are left beyond the capacity', () => {
+test('numbers are reused only after all were used, and then reported; beyond the capacity there are none', () => {
   const numbers = new BackendNumbers(2, true);
   const first = numbers.acquire(words(1), 0);
   numbers.release(first);

@@ -1,7 +1,7 @@
 import { FairleadError } from '../../lib/errors.ts';
 import { FRONTEND_KEY } from './generated/layout.ts';
 
-/** Words of an endpoint's key, as `writeKey` writes it. */
+/** Words of an endpoint's key as written by `writeKey`. */
 export const BACKEND_KEY_WORDS = FRONTEND_KEY.size / 4;
 const TOMBSTONE = -1;
 
@@ -13,7 +13,7 @@ const TOMBSTONE = -1;
 export class BackendNumbers {
   readonly #capacity: number;
   readonly #isFresh: boolean;
-  /** By number. */
+  /** The endpoints' keys, by number. */
   #keys: Uint32Array;
   #users: Uint32Array;
   /** Number + 1, 0 where free, TOMBSTONE where removed; its length is a power of two. */
@@ -25,7 +25,9 @@ export class BackendNumbers {
   #reused: number[] = [];
   #adopted: number[] = [];
 
-  /** `isFresh`: the map has no state under any number yet. `expected`: about how many endpoints there will be. */
+  /**
+   * `isFresh`: the map has no state under any number yet. `expected`: the approximate number of endpoints.
+   */
   constructor(capacity: number, isFresh: boolean, expected = 256) {
     this.#capacity = capacity;
     this.#isFresh = isFresh;
@@ -35,13 +37,16 @@ export class BackendNumbers {
     this.#index = new Int32Array(2 ** Math.ceil(Math.log2((room * 4) / 3)));
   }
 
-  /** The number of the endpoint whose key is at `at`, or -1. */
+  /** Returns the number of the endpoint whose key is at `at`, or -1. */
   find(words: Uint32Array, at: number): number {
     const place = this.#placeOf(words, at);
     return place < 0 ? -1 : (this.#index[place] ?? 0) - 1;
   }
 
-  /** The endpoint's number, assigned if necessary; -1 when all are in use. Each call needs a `release`. */
+  /**
+   * Returns the endpoint's number, assigned if necessary; -1 if all are in use. Each call needs a
+   * `release`.
+   */
   acquire(words: Uint32Array, at: number): number {
     const place = this.#placeOf(words, at);
     if (place >= 0) {
@@ -58,7 +63,7 @@ export class BackendNumbers {
     return number;
   }
 
-  /** Returns true for the last user. */
+  /** Releases one use of a number. Returns true if it was the last one. */
   release(number: number): boolean {
     const users = (this.#users[number] ?? 0) - 1;
     this.#users[number] = Math.max(0, users);
@@ -71,7 +76,7 @@ export class BackendNumbers {
     return (this.#users[number] ?? 0) > 0;
   }
 
-  /** The key of the endpoint that has or last had a number. */
+  /** Returns the key of the endpoint that has or last had a number. */
   wordsOf(number: number): Uint32Array {
     return this.#keys.slice(number * BACKEND_KEY_WORDS, (number + 1) * BACKEND_KEY_WORDS);
   }
@@ -101,7 +106,7 @@ export class BackendNumbers {
     return dropped;
   }
 
-  /** Numbers assigned to another endpoint since the last call: their state has to be reset. */
+  /** Returns the numbers assigned to another endpoint since the last call: their state has to be reset. */
   takeReused(): readonly number[] {
     const reused = this.#reused;
     this.#reused = [];
@@ -128,7 +133,7 @@ export class BackendNumbers {
     this.#free.push(number);
   }
 
-  /** The position of a key in the index, or ~ of the free position for it. */
+  /** Returns the position of a key in the index, or ~ of the free position for it. */
   #placeOf(words: Uint32Array, at: number): number {
     const index = this.#index;
     const keys = this.#keys;
@@ -178,7 +183,9 @@ export class BackendNumbers {
   }
 }
 
-/** Ends with the finalizer of MurmurHash3, since addresses differ in few bits. */
+/**
+ * Returns the hash of a key. Ends with the finalizer of MurmurHash3, since addresses differ in few bits.
+ */
 function hashOf(words: Uint32Array, at: number): number {
   let hash = 0;
   for (let i = at; i < at + BACKEND_KEY_WORDS; i++) hash = Math.imul(hash ^ (words[i] ?? 0), 0x9e3779b1);

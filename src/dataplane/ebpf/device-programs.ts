@@ -48,7 +48,7 @@ export class DeviceAttachments {
     for (const device of devices) this.#cover(device);
   }
 
-  /** Names of missing links, as `drift` reports them. */
+  /** Returns the names of missing links, as `drift` reports them. */
   missing(): string[] {
     return this.#devices().flatMap(({ name, index }) =>
       DEVICE_HOOKS.filter((hook) => !this.#options.attachment.isAttached(index, hook)).map(
@@ -96,7 +96,7 @@ export class DeviceAttachments {
   }
 }
 
-/** Whether routed packets pass the device with Ethernet headers. */
+/** Returns true if routed packets pass the device with Ethernet headers. */
 function isRouted({ name, mac, master }: Link): boolean {
   return name !== 'lo' && mac !== null && master === null;
 }

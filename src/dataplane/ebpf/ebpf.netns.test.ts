@@ -41,7 +41,7 @@ describe('eBPF mode', () => {
 
   const scene = createServiceScene({
     open: (netns) => openEbpf({ families: FAMILIES, netns, cgroup: group, pinPath }),
-    // From inside the control group if the place has a client in it, else from outside.
+    // Connects from inside the control group if the place has a client in it, otherwise from outside.
     ask:
       (fromOutside) =>
       async (from, protocol, address, port, patience = PATIENCE_MS) => {
@@ -77,13 +77,13 @@ describe('eBPF mode', () => {
     return found;
   }
 
-  /** Whether nf_tables translated a flow to this address. */
+  /** Returns true if nf_tables translated a flow to this address. */
   const wasTranslated = (address: string) =>
     conntrack.list(address.includes(':') ? 'ipv6' : 'ipv4', { destination: address }).length > 0;
 
   testReach(scene, () => {
     test('no packet of a socket in the control group is translated, all others are', () => {
-      // Clients outside and inside have asked for all of these above.
+      // Clients inside and outside connect through all of these.
       for (const family of FAMILIES) {
         const flows = conntrack.list(family, { destination: clusterIP(family, 20) });
         const sources = new Set(flows.map(({ original }) => original.source));
@@ -92,10 +92,10 @@ describe('eBPF mode', () => {
     });
   });
 
-  describe('what sockets see', () => {
+  describe('peers and answers of sockets', () => {
     before(() => scene.sync([...service(25, LOCAL), ...service(26, ['far'])]));
     for (const from of ['pod3', 'node'] as const) {
-      test(`a TCP socket of ${from} speaks to the Service`, async () => {
+      test(`a TCP socket of ${from} has the Service as its peer`, async () => {
         for (const family of FAMILIES) {
           const asked = await client(from).ask('tcp', clusterIP(family, 25), 80);
           assert.match(asked.answer, /^pod[12] /);
@@ -138,7 +138,7 @@ describe('eBPF mode', () => {
       const asked = await client('pod3').ask('tcp', address, TARGET);
       assert.equal(asked.peer, `${address} ${TARGET}`);
     });
-    test('connections of a process outside the control group are carried by nf_tables', async () => {
+    test('connections of a process outside the control group are handled by nf_tables', async () => {
       const other = await startClient(scene.topology.namespace('pod3'), null);
       try {
         const asked = await other.ask('tcp', clusterIP('ipv4', 25), 80);
@@ -160,7 +160,7 @@ describe('eBPF mode', () => {
     });
   });
 
-  test('session affinity keeps a pod at its endpoint while that serves, across other changes', async () => {
+  test('session affinity keeps a pod at its endpoint while that serves, despite other changes', async () => {
     const sticky = (...places: Place[]) => service(41, places, 'plain', { affinitySeconds: 100 });
     await scene.sync(sticky(...ALL));
     for (const family of FAMILIES) {
@@ -192,7 +192,7 @@ describe('eBPF mode', () => {
     for (let i = 0; i < 10; i++) assert.equal(await ask('pod3', 'TCP', address, port), first);
   });
 
-  test('an endpoint that is a frontend itself is never translated twice', async () => {
+  test('connections to an endpoint that is itself a frontend are translated only once', async () => {
     const lb = (family: IPFamily, target: Endpoint) =>
       frontend({
         kind: 'LoadBalancer',
@@ -203,7 +203,8 @@ describe('eBPF mode', () => {
       });
     const inner = service(44, ['pod1']);
     await scene.sync([...inner, lb('ipv4', endpoint(clusterIP('ipv4', 44), 80))]);
-    // Nothing serves at the cluster IP itself: one translation leads nowhere, a second would reach the pod.
+    // There is no server at the cluster IP itself: after one translation the connection fails, a second one
+    // would reach the pod.
     assert.doesNotMatch(await ask('node', 'TCP', vip('ipv4', 45), 80, SILENCE_MS), /^pod1/);
     await scene.apply([
       ...inner.slice(1),
@@ -320,7 +321,7 @@ describe('eBPF mode', () => {
 
   testUnwritable(scene);
 
-  test('removing the mode leaves only what other programs made', async () => {
+  test('removing the mode keeps only the objects of other programs', async () => {
     const foreign = openGroup(group);
     await scene.sync(service(83, ALL, 'plain', { affinitySeconds: 9 }));
     const device = attachForeign(scene.topology.namespace('node'), 'eth0');
@@ -336,7 +337,7 @@ describe('eBPF mode', () => {
       scene.reopen();
       assert.deepEqual(groupPrograms(), [foreign.programId]);
       assert.ok(!existsSync(pinDirectory(pinPath)));
-      // The kernel frees them a moment after their last user.
+      // The kernel frees them shortly after their last user.
       const left = () => [
         ...numbers.programs.filter((id) => isInKernel('program', id)),
         ...numbers.maps.filter((id) => isInKernel('map', id)),
@@ -347,14 +348,14 @@ describe('eBPF mode', () => {
       assert.deepEqual(left(), []);
       assert.doesNotMatch(scene.topology.run('node', 'nft', 'list', 'tables'), /fairlead/);
       assert.ok(device.isAttached());
-      assert.ok(existsSync(`${pinPath}/theirs`), 'and the file system with it');
+      assert.ok(existsSync(`${pinPath}/theirs`), 'the file system is kept');
     } finally {
       device.close();
       foreign.close();
       unpin(`${pinPath}/theirs`);
     }
     removePins(pinPath);
-    assert.ok(!existsSync(pinPath), 'the file system that was mounted for the pins is gone');
+    assert.ok(!existsSync(pinPath), 'the file system that was mounted for the pins is unmounted');
   });
 
   function groupPrograms(): number[] {

@@ -59,7 +59,7 @@ import { compareWithMaps } from './verify.ts';
 
 /** The options of the fallback dataplane. */
 export interface FallbackOptions extends DataplaneOptions {
-  /** The name of its tables, which differs from the nftables mode's own: during a switch a node has both. */
+  /** The name of its tables, different from the name in nftables mode: during a switch a node has both. */
   readonly table: string;
 }
 
@@ -67,22 +67,31 @@ export interface EbpfOptions extends Omit<DataplaneOptions, 'owned'> {
   /** Opens the dataplane for traffic that does not pass a socket of this node: the nftables mode. */
   readonly fallback: (options: FallbackOptions) => Dataplane;
   /**
-   * Directory of the cgroup v2 hierarchy whose processes, and those of groups below, are load-balanced at their sockets;
-   * created if missing. Default: the hierarchy's root, which is every process of this machine.
+   * Directory of the cgroup v2 hierarchy whose processes, including those in groups below, are
+   * load-balanced at their sockets; created if missing. Default: the hierarchy's root, which contains every
+   * process of this machine.
    */
   readonly cgroup?: string;
   /** The directory of pinned links and maps, one for each node. Default: /sys/fs/bpf/fairlead. */
   readonly pinPath?: string;
   /** False: the programs neither eject endpoints nor reroute connections. Default: true. */
   readonly failover?: boolean;
-  /** Called for endpoints that did not answer or refused, and for their first answer after that. */
+  /**
+   * Called for endpoints that did not answer or refused a connection, and for their first answer after
+   * that.
+   */
   readonly onOutcome?: (outcome: Outcome) => void;
-  /** How programs are attached to devices. Default: by links (tcx) where the kernel has them, else as filters. */
+  /**
+   * How programs are attached to devices. Default: by links (tcx) if the kernel has them, otherwise as
+   * filters.
+   */
   readonly attachment?: 'tcx' | 'clsact';
 }
 
 export interface EbpfDataplane extends Dataplane {
-  /** Aborts the connections that sockets have to these removed endpoints. Returns how many. */
+  /**
+   * Aborts the connections that sockets have to these removed endpoints. Returns the number of connections.
+   */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
   /** Calls back for every event of flows through Services. Makes the programs slower until it is closed. */
   watchFlows(onEvent: (event: FlowEvent) => void): { close(): void };
@@ -102,9 +111,9 @@ interface Loaded {
 }
 
 /**
- * Creates the eBPF mode: sockets of pods and of the node connect straight to an endpoint; all other traffic is carried by
- * the nftables mode's rules in a separate table, from the same Service map. Programs and maps are pinned and outlive
- * this process.
+ * Creates the eBPF mode: sockets of pods and of the node connect directly to an endpoint; all other traffic
+ * is handled by the nftables mode's rules in a separate table, from the same Service map. Programs and maps
+ * are pinned and outlive this process.
  */
 export function createEbpf(options: EbpfOptions): EbpfDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
@@ -213,14 +222,14 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   ): Promise<Loaded> {
     const same = earlier !== null && isCapacity((a, b) => a === b, earlier.capacity, capacity);
     const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
-    // The verifier takes a tenth of a second: programs that use these maps already are kept.
+    // The verifier takes a tenth of a second: programs that already use these maps are kept.
     const kept = same && loaded !== null ? loaded.programs : null;
     let programs = kept;
     try {
       programs ??= await loadPrograms(maps);
       const found = earlier ? readContents(earlier.maps) : EMPTY;
       const table = new ForwardingTable(capacity, clock, !same);
-      // From maps that are replaced only the frontends' ids and the removed endpoints are adopted.
+      // If maps are replaced, only the frontends' ids and the removed endpoints are adopted.
       const { frontends, removedBackends } = found;
       table.fill(map, same ? found : { ...EMPTY, frontends, removedBackends }, sinkOf(maps));
       pinMaps(maps, pinPath);
@@ -246,7 +255,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   }
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
-    // Before any write: a machine without the requirements stays unchanged.
+    // Before any write: a machine that does not meet the requirements stays unchanged.
     if (!loaded) {
       checkRequirements();
       if (attachment === undefined) {

@@ -33,7 +33,7 @@ export class ElementBuffer {
     this.values = grown(this.values, room * this.#valueWords);
   }
 
-  /** Key and value of an element, valid until the next change. */
+  /** Returns key and value of an element, valid until the next change. */
   bytesAt(index: number): [key: Uint8Array, value: Uint8Array] {
     const [key, value] = [this.#keyWords * 4, this.#valueWords * 4];
     return [
@@ -55,7 +55,7 @@ export class ElementBuffer {
     new Uint8Array(this.values.buffer, index * this.#valueWords * 4, value.length).set(value);
   }
 
-  /** `words`: the key, then the value. */
+  /** Adds an element. `words`: the key, then the value. */
   addWords(words: Uint32Array): void {
     const index = this.add(1);
     const [keyWords, valueWords] = [this.#keyWords, this.#valueWords];
@@ -63,7 +63,7 @@ export class ElementBuffer {
     for (let i = 0; i < valueWords; i++) this.values[index * valueWords + i] = words[keyWords + i] ?? 0;
   }
 
-  /** Writes them to a map with MMAPABLE. */
+  /** Writes the elements to a map with MMAPABLE. */
   flushToMemory(map: BpfMap): void {
     map.writeMemory(this.keys, this.values, this.count);
     this.count = 0;

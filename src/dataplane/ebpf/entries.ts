@@ -36,7 +36,7 @@ export interface RouteEntry {
 export interface FrontendEntry {
   readonly id: number;
   readonly affinitySeconds: number;
-  /** As `balanceOf`. */
+  /** The result of `balanceOf`. */
   readonly balance: number;
   readonly pod: RouteEntry;
   readonly node: RouteEntry;
@@ -56,7 +56,9 @@ const SLOT_BACKEND = ENDPOINT.backend / 4;
 const viewOf = ({ buffer, byteOffset, byteLength }: Uint8Array): DataView =>
   new DataView(buffer, byteOffset, byteLength);
 
-/** The 16 bytes of an address, IPv4 as ::ffff:a.b.c.d. Throws FairleadError EINVAL for other text. */
+/**
+ * Returns the 16 bytes of an address, IPv4 as ::ffff:a.b.c.d. Throws FairleadError EINVAL for other text.
+ */
 export function mappedAddress(text: string): Uint8Array {
   const bytes = addressBytes(text);
   if (!bytes) {
@@ -73,7 +75,7 @@ export function mappedAddress(text: string): Uint8Array {
   return out;
 }
 
-/** The text of a 16-byte address, IPv4 if it begins with ::ffff. */
+/** Returns the text of a 16-byte address, as IPv4 if it begins with ::ffff. */
 export function formatMapped(bytes: Uint8Array): string {
   const isIpv4 = MAPPED_PREFIX.every((byte, i) => bytes[i] === byte);
   return formatAddress(isIpv4 ? bytes.subarray(12) : bytes);
@@ -100,10 +102,10 @@ export function writeKey(
   out[at + KEY_PORT] = be16Port(port) | (PROTOCOL_NUMBER[protocol] << 16);
 }
 
-/** The protocol in a key that `writeKey` wrote. */
+/** Returns the protocol in a key written by `writeKey`. */
 export const protocolOfKey = (words: Uint32Array): number => (words[KEY_PORT] ?? 0) >>> 16;
 
-/** "10.96.0.1 port 443 protocol 6" for a frontend's key in latin1. */
+/** Returns "10.96.0.1 port 443 protocol 6" for a frontend's key in latin1. */
 export function keyText(key: string): string {
   const bytes = new Uint8Array(Buffer.from(key, 'latin1'));
   const port = viewOf(bytes).getUint16(FRONTEND_KEY.port);
@@ -195,7 +197,7 @@ export interface Settings {
   readonly reroute: boolean;
   /** The map `removed_backends` has entries. */
   readonly removedBackends: boolean;
-  /** Events of every connection are wanted. */
+  /** Whether there are subscribers to the events of every connection. */
   readonly subscribers: boolean;
 }
 
@@ -212,14 +214,14 @@ export function configValue(settings: Settings): Uint8Array {
   return out;
 }
 
-/** Whether an endpoint has failed and not answered since; `words` are struct backend. */
+/** Returns true if an endpoint has failed and not answered since; `words` are struct backend. */
 export function hasFailed(words: Uint32Array): boolean {
   const at = (offset: number) => words[offset / 4] ?? 0;
   const wide = (offset: number) => at(offset) | at(offset + 4);
   return (wide(BACKEND.ejected_until) | wide(BACKEND.failed_at) | at(BACKEND.ejections)) !== 0;
 }
 
-/** When a rerouted flow's entry expires, in monotonic nanoseconds; 0n: never. */
+/** Returns the time at which a rerouted flow's entry expires, in monotonic nanoseconds; 0n: never. */
 export const rerouteExpiry = (value: Uint8Array): bigint => viewOf(value).getBigUint64(REROUTE.until, true);
 
 /** An address of 16 bytes, IPv4 as ::ffff:a.b.c.d, and a port. */
@@ -242,7 +244,10 @@ export function readPeer(value: Uint8Array): Peer {
   };
 }
 
-/** Key of a TCP connection as its client's socket sees it. Throws FairleadError EINVAL if `ip` is not an address. */
+/**
+ * Returns the key of a TCP connection from the view of its client's socket. Throws FairleadError EINVAL if
+ * `ip` is not an address.
+ */
 export function flowKey(ip: string, port: number, server: MappedEndpoint): Uint8Array {
   const out = new Uint8Array(FLOW.size);
   const view = viewOf(out);
@@ -254,7 +259,7 @@ export function flowKey(ip: string, port: number, server: MappedEndpoint): Uint8
   return out;
 }
 
-/** The endpoint that a rerouted flow's packets go to. */
+/** Returns the endpoint that a rerouted flow's packets go to. */
 export function readRerouteTarget(value: Uint8Array): MappedEndpoint {
   return {
     address: value.subarray(REROUTE.address, REROUTE.address + 16),

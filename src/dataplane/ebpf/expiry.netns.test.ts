@@ -23,7 +23,7 @@ test('the flag of failures stays set while an endpoint in use has failed', () =>
       true,
     );
     assert.equal(isLookedUp(), 1);
-    // State of an endpoint that is not in use does not count.
+    // The state of an endpoint that is not in use is ignored.
     assert.equal(
       expireFailures(maps, (number) => number !== 3),
       false,

@@ -7,10 +7,13 @@ import { isDeviceLink } from './tc-attachment.ts';
 
 const DRAIN_CHECK_MS = 5000;
 
-/** The links that established rerouted connections need. */
+/** Returns true for the links that established rerouted connections need. */
 const isForReroutes = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
 
-/** Deletes expired reroutes; clears the flag when none is left. Returns whether some are. `now`: monotonic ns. */
+/**
+ * Deletes expired reroutes; clears the flag if none remain. Returns true if some remain. `now`: monotonic
+ * ns.
+ */
 export function expireReroutes({ reroutes, flags }: Pick<Maps, 'reroutes' | 'flags'>, now: bigint): boolean {
   const key = indexKey(FLAG.REROUTES);
   const value = flags.lookup(key);
@@ -21,13 +24,15 @@ export function expireReroutes({ reroutes, flags }: Pick<Maps, 'reroutes' | 'fla
     if (end !== 0n && end < now) reroutes.delete(flow);
     else alive = true;
   }
-  // A reroute between the two is lost until the connection's next timeout a tenth of a second later sets the flag again.
+  // A reroute between the two is lost until the connection's next timeout, a tenth of a second later, sets
+  // the flag again.
   if (!alive) flags.update(key, new Uint8Array(value.length));
   return alive;
 }
 
 /**
- * Clears the flag of failures when no endpoint in use has failed without answering since. Returns whether one has.
+ * Clears the flag of failures if no endpoint in use has failed without answering since. Returns true if one
+ * has.
  */
 export function expireFailures(
   { backends, flags }: Pick<Maps, 'backends' | 'flags'>,
@@ -44,9 +49,9 @@ export function expireFailures(
 }
 
 /**
- * Removes everything pinned at `pinPath` after another mode took over. What established rerouted connections need stays
- * until they have ended: this process removes it then, or `removePins` does, or this mode adopts it when it returns.
- * `onRemoved` is called when nothing is left.
+ * Removes everything pinned at `pinPath` after another mode took over. Programs and maps that established
+ * rerouted connections need stay until these have ended: this process then removes them, or `removePins`
+ * does, or this mode adopts them when it returns. `onRemoved` is called when everything is removed.
  */
 export function drainPins(pinPath: string, clock: Clock, onRemoved: () => void): void {
   const found = openMaps(pinPath);

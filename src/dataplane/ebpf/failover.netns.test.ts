@@ -61,7 +61,10 @@ describe('failover in eBPF mode', () => {
     if (group) await removeTestGroup(group);
   });
 
-  /** A Service with its own address, so that only the endpoints' numbers can link it to earlier ones. */
+  /**
+   * Returns a Service with a separate address, so that only the endpoints' numbers can link it to earlier
+   * ones.
+   */
   function service(
     family: IPFamily,
     protocol: 'TCP' | 'UDP',
@@ -84,7 +87,7 @@ describe('failover in eBPF mode', () => {
     topology.address(place, family),
     TARGET,
   ];
-  /** An address that is routed to the pods' side, without a host. */
+  /** Returns an address that is routed to the pods' side, without a host. */
   const unused = (family: IPFamily): readonly [string, number] => [
     family === 'ipv4' ? '10.244.2.99' : 'fd00:244:2::99',
     TARGET,
@@ -96,7 +99,7 @@ describe('failover in eBPF mode', () => {
     return found;
   }
 
-  /** Without failover a socket would retry the same endpoint. */
+  /** Asserts that all attempts succeeded. Without failover a socket would retry the same endpoint. */
   function expectAll({ answers = {}, times = [] }: Asked, from: string): void {
     const bad = Object.entries(answers).filter(([answer]) => !/^(pod1|pod2|far) /.test(answer));
     assert.deepEqual(bad, [], from);
@@ -131,7 +134,7 @@ describe('failover in eBPF mode', () => {
         }
       });
       test(`${family}, ${from}: one of four endpoints is reported as unreachable by ICMP: every connection succeeds`, async () => {
-        // Not the address of the test before, which is still ejected.
+        // Not the address of the previous test, which is still ejected.
         const address = unused(family)[0].replace(/99$/, from === 'node' ? '97' : '98');
         const port = TARGET;
         // Without a limit every connection gets its ICMP error.
@@ -261,7 +264,10 @@ describe('failover in eBPF mode', () => {
       watch.close();
       await dataplane.remove({ succeeded: true });
       await dataplane.close();
-      assert.ok(existsSync(linkPin(pinPath, 'sockOps')), 'what the rerouted connection needs stays');
+      assert.ok(
+        existsSync(linkPin(pinPath, 'sockOps')),
+        'the link that the rerouted connection needs is kept',
+      );
       assert.ok(!existsSync(linkPin(pinPath, 'connect4')));
       await new Promise((resolve) => setTimeout(resolve, 300));
       dataplane = open();
@@ -271,13 +277,13 @@ describe('failover in eBPF mode', () => {
       // Reroutes of closed connections expire after a second.
       await new Promise((resolve) => setTimeout(resolve, 1100));
       await dataplane.remove({ succeeded: true });
-      assert.ok(!existsSync(pinPath), 'nothing stays without rerouted connections');
+      assert.ok(!existsSync(pinPath), 'everything is removed without rerouted connections');
     } finally {
       echo.close();
     }
   });
 
-  test('connections to removed endpoints are aborted, rerouted ones at the endpoint they went to', async () => {
+  test('connections to removed endpoints are aborted, rerouted ones when their new endpoint is removed', async () => {
     const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
     const servers = (['pod1', 'pod2'] as const).flatMap((place) =>
       ['0.0.0.0', '::'].map((wildcard) => {
@@ -349,7 +355,7 @@ describe('failover in eBPF mode', () => {
           Object.keys(answers).map((text) => text.split(' ')[0]),
           ['pod1', 'pod2'],
         );
-        // And back.
+        // Switches back.
         await dataplane.apply(changeBetween(moved, map), map);
         const again = await client(from).ask('udp-connected', made.address ?? '', 80, { timeoutMs: 5000 });
         assert.match(again.answer, /^pod1 /);
@@ -358,7 +364,7 @@ describe('failover in eBPF mode', () => {
     }
   }
 
-  test('with tc filters instead of tcx links connections are rerouted too, and the filters are removed with the mode', async () => {
+  test('tc filters instead of tcx links reroute connections too, and are removed with the mode', async () => {
     await dataplane.remove();
     await dataplane.close();
     dataplane = open('clsact');

@@ -18,7 +18,7 @@ const KINDS: ReadonlyMap<number, FlowEventKind> = new Map<number, FlowEventKind>
   [EVENT_KIND.UNREACHABLE, 'unreachable'],
 ]);
 
-/** Decodes a record of the event ring; null for a kind that this release does not know. */
+/** Decodes a record of the event ring; returns null for a kind that this release does not know. */
 export function readFlowEvent(record: Uint8Array): FlowEvent | null {
   const event = readEvent(record);
   const kind = KINDS.get(event.kind);

@@ -11,7 +11,7 @@ import { MemoryMaps } from './testing/memory-maps.ts';
 const CAPACITY = { frontends: 4096, endpoints: 1 << 14, backends: 1 << 12, members: 1 << 14 };
 
 for (let seed = 1; seed <= 8; seed++) {
-  test(`random cluster ${seed}: increments equal a fresh start, and calls go where the oracle says`, () => {
+  test(`random cluster ${seed}: incremental changes yield the state of a fresh start, and calls follow the oracle`, () => {
     const cluster = randomCluster(seed, { nodeEdits: false });
     const clock = manualClock(1_000_000);
     const services = createServiceTable(cluster.node);

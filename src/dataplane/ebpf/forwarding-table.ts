@@ -27,7 +27,7 @@ import { type Run, SlotAllocator } from './slot-allocator.ts';
 /** The maps are too small: larger ones must be created. */
 export class CapacityExceeded extends Error {}
 
-/** A run in use and its endpoints, each of which holds a use of its number. */
+/** A run in use and its endpoints, each of which counts as a use of its number. */
 interface Placed {
   readonly run: Run;
   /** In the order of the slots. */
@@ -60,8 +60,9 @@ export interface Sink {
 }
 
 /**
- * The contents of the maps: frontends, their runs of slots and the numbers of their endpoints. Turns changes of frontends
- * into writes, ordered so that no program sees half of a change: slots and members first, then frontends, then deletions.
+ * The contents of the maps: frontends, their runs of slots and the numbers of their endpoints. Turns
+ * changes of frontends into writes, ordered so that no program sees a partial change: slots and members
+ * first, then frontends, then deletions.
  */
 export class ForwardingTable {
   readonly capacity: Capacity;
@@ -75,7 +76,7 @@ export class ForwardingTable {
   /** Ids of frontends that an earlier process assigned: affinity entries refer to them. */
   #adoptedIds = new Map<string, number>();
   #nextId = 1;
-  /** Distinguishes endpoints that have the same number in turn, across restarts too. */
+  /** Distinguishes endpoints that successively have the same number, across restarts too. */
   #generation: number;
   #operations = 0;
   /** Scratch: the key of one endpoint. */
@@ -91,7 +92,7 @@ export class ForwardingTable {
   #memberDeletes: Uint8Array[] = [];
   /** Members in the map, including those that the next write deletes. */
   #memberCount = 0;
-  /** Keys of removed UDP endpoints, which sockets may still be connected to, the latest last. */
+  /** Keys of removed UDP endpoints that sockets may still be connected to, the most recent last. */
   readonly #removed = new Set<string>();
   /** Unwritten changes of `#removed`. */
   #removedAdded: string[] = [];
@@ -110,7 +111,7 @@ export class ForwardingTable {
     return this.#removed.size > 0;
   }
 
-  /** Whether an endpoint with this number is in use. */
+  /** Returns true if an endpoint with this number is in use. */
   usesBackend(number: number): boolean {
     return this.#numbers.isUsed(number);
   }
@@ -124,8 +125,8 @@ export class ForwardingTable {
   }
 
   /**
-   * Writes everything into maps that hold `found`. Runs in use stay untouched until no frontend leads to them; frontends
-   * and endpoints keep their numbers.
+   * Writes everything into maps whose contents are `found`. Runs in use stay untouched until no frontend
+   * refers to them; frontends and endpoints keep their numbers.
    */
   fill(map: ServiceMap, found: MapContents, sink: Sink): void {
     const released: Run[] = [];
@@ -137,7 +138,7 @@ export class ForwardingTable {
     for (const key of found.removedBackends) this.#removed.add(textOf(key));
     this.#adoptedIds = new Map([...found.frontends].map(([key, { id }]) => [key, id]));
     this.#nextId = Math.max(0, ...this.#adoptedIds.values()) + 1;
-    // Endpoints that are frontends are searched by frontend: there are fewer of these.
+    // The search goes through the frontends, since there are fewer of them than endpoints.
     for (const frontend of map.frontends.values()) this.#set(frontend, null);
     for (const frontend of map.frontends.values()) this.#replan(frontend, map);
     this.#adoptedIds = new Map();
@@ -172,7 +173,9 @@ export class ForwardingTable {
     this.#write(sink);
   }
 
-  /** The contents that the maps should have: slots by index, frontends and members by key in latin1. */
+  /**
+   * Returns the contents that the maps should have: slots by index, frontends and members by key in latin1.
+   */
   expected(): { frontends: Map<string, Uint8Array>; slots: Map<number, Uint8Array>; members: Set<string> } {
     const frontends = new Map<string, Uint8Array>();
     const slots = new Map<number, Uint8Array>();
@@ -264,7 +267,7 @@ export class ForwardingTable {
     this.#releaseRuns(before, new Set());
   }
 
-  /** Bytes of a frontend's key, valid until the next call. */
+  /** Returns the bytes of a frontend's key, valid until the next call. */
   #keyOf(entry: Pick<Entry, 'frontend'>): Uint8Array {
     writeFrontendKey(this.#words, entry.frontend);
     return keyBytes(this.#words);
@@ -291,7 +294,7 @@ export class ForwardingTable {
           writeSlot(this.#slotWrites.values, (index + i) * ENDPOINT_WORDS, this.#key, id, number);
         }
       }
-      // A Maglev table contains each endpoint many times, in its own order.
+      // A Maglev table contains each endpoint many times, in a different order.
       if (slots !== endpoints)
         this.#writeSlots(this.#slotWrites.values, index * ENDPOINT_WORDS, placed, frontend, id);
     } catch (error) {
@@ -335,7 +338,10 @@ export class ForwardingTable {
     }
   }
 
-  /** `served`: sockets may be connected to endpoints that are not used elsewhere. */
+  /**
+   * Releases a run and its endpoints. `served`: sockets may be connected to endpoints that are not used
+   * elsewhere.
+   */
   #release({ run, numbers }: Placed, served = true): void {
     this.#slots.release(run);
     for (const number of numbers) if (this.#numbers.release(number) && served) this.#removeBackend(number);
@@ -376,7 +382,7 @@ export class ForwardingTable {
     return this.#adoptedIds.get(textOf(this.#keyOf({ frontend }))) ?? this.#nextId++;
   }
 
-  /** Plans frontends again that have an endpoint whose address and port are, or were, this frontend's. */
+  /** Replans frontends that have an endpoint whose address and port are, or were, this frontend's. */
   #replan(collided: Frontend, map: ServiceMap): void {
     const endpoint = collidingEndpoint(collided, map);
     if (!endpoint) return;
@@ -397,7 +403,7 @@ export class ForwardingTable {
     }
   }
 
-  /** Returns how many elements were written and deleted since the last call. */
+  /** Returns the number of elements written and deleted since the last call. */
   takeOperations(): number {
     const count = this.#operations;
     this.#operations = 0;
@@ -426,7 +432,7 @@ export class ForwardingTable {
     this.#memberCount -= this.#memberDeletes.length;
     this.#frontendDeletes = [];
     this.#memberDeletes = [];
-    // Last: flows that leave a removed endpoint have to find the new ones.
+    // Last: flows from a removed endpoint have to find the new ones.
     if (this.#removedAdded.length + this.#removedDropped.length > 0) this.#writeRemoved(sink);
   }
 }
@@ -474,7 +480,7 @@ function sameWords(a: Uint32Array, b: Uint32Array): boolean {
 }
 
 const keyBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, 0, FRONTEND_KEY.size);
-/** A copy. */
+/** Returns a copy. */
 const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY.size).slice();
 const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
 const bytesOfText = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));

@@ -1,8 +1,8 @@
 import type { AttachPoint, ProgramSource } from '../../kernel/bpf/program.ts';
 
 /**
- * The attach point of a program in the BPF objects. `cgroup`: once, for all processes of the node's control group; `device`: at
- * each of the node's devices.
+ * The attach point of a program in the BPF objects. `cgroup`: once, for all processes of the node's control
+ * group; `device`: on each of the node's devices.
  */
 export type Hook =
   | { readonly type: ProgramSource['type']; readonly place: 'cgroup'; readonly attach: AttachPoint }

@@ -13,7 +13,7 @@ import { MemoryMaps } from './testing/memory-maps.ts';
 
 describe('the maps in the kernel', () => {
   const id = randomBytes(3).toString('hex');
-  /** Those of the edited node and of one that has just started. */
+  /** The network namespaces of the edited node and of a freshly started one. */
   const namespaces = [`flt-${id}-a`, `flt-${id}-b`] as const;
   const pins = [`/run/flt-${id}-edited`, `/run/flt-${id}-fresh`] as const;
   let groups: string[] = [];
@@ -47,7 +47,7 @@ describe('the maps in the kernel', () => {
   }
 
   for (let seed = 101; seed <= 102; seed++) {
-    test(`random cluster ${seed}: equal those of a fresh start after random edits, and lead where the oracle says`, async () => {
+    test(`random cluster ${seed}: equal those of a fresh start after random edits, and agree with the oracle`, async () => {
       const cluster = randomCluster(seed, { nodeEdits: false });
       const services = createServiceTable(cluster.node);
       for (const object of cluster.services.values()) services.setService(object);

@@ -9,7 +9,7 @@ export interface MapContents {
   readonly frontends: ReadonlyMap<string, FrontendEntry>;
   /** The runs of slots of a frontend. */
   readonly runs: readonly Run[];
-  /** Endpoints' keys as `writeKey` writes them, and their numbers. */
+  /** Endpoints' keys as written by `writeKey`, and their numbers. */
   readonly backends: readonly { readonly words: Uint32Array; readonly number: number }[];
   readonly members: readonly Uint8Array[];
   readonly removedBackends: readonly Uint8Array[];

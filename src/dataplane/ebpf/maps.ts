@@ -16,7 +16,7 @@ export type Capacity = Readonly<Record<(typeof GROWING)[number], number>>;
 
 const NAMES = Object.keys(MAPS) as MapName[];
 
-/** The key of an array's element. */
+/** Returns the key of an array's element. */
 export const indexKey = (index: number): Uint8Array => new Uint8Array(Uint32Array.of(index).buffer);
 
 export const isCapacity = (is: (a: number, b: number) => boolean, a: Capacity, b: Capacity): boolean =>
@@ -29,7 +29,7 @@ export const doubled = ({ frontends, endpoints, backends, members }: Capacity): 
   members: members * 2,
 });
 
-/** The maps that an earlier process pinned; null when one is missing or has another type. */
+/** Opens the maps that an earlier process pinned; returns null if one is missing or has another type. */
 export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | null {
   const opened: Partial<Record<MapName, BpfMap>> = {};
   for (const name of NAMES) {
@@ -81,7 +81,7 @@ export function pinMaps(maps: Maps, pinPath: string): void {
   }
 }
 
-/** Closes maps except those that `kept` has too. */
+/** Closes maps except those that are also in `kept`. */
 export function closeMaps(maps: Partial<Maps>, kept: Maps | null = null): void {
   for (const name of NAMES) if (kept?.[name] !== maps[name]) maps[name]?.close();
 }
@@ -90,7 +90,7 @@ export function closeMaps(maps: Partial<Maps>, kept: Maps | null = null): void {
 export function sinkOf(maps: Maps): Sink {
   return {
     write(name, elements) {
-      // No route uses the slots that are written, so no program reads a half-written one.
+      // No route uses the slots being written, so no program reads a partially written one.
       if (name === 'endpoints') elements.flushToMemory(maps.endpoints);
       else elements.flush(maps[name]);
     },

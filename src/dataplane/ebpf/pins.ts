@@ -5,7 +5,7 @@ import { makePinDirectory, openPin, unmountPinDirectory, unpin } from '../../ker
 import { hasCode } from '../../lib/errors.ts';
 
 const STANDARD_MOUNT = '/sys/fs/bpf';
-/** Where links and maps are pinned when the whole machine is one node. */
+/** Directory of the pinned links and maps if the whole machine is one node. */
 export const DEFAULT_PIN_PATH = join(STANDARD_MOUNT, 'fairlead');
 /**
  * Part of the path of all pins. Changes with the types of the maps, so that programs and maps of different releases are
@@ -16,19 +16,19 @@ const VERSION = 'v2';
 const VERSIONS = /^v[0-9]+$/;
 
 /**
- * Where the pins of a node are whose pods are below a control group ("/fairlead-default/node-1"). Names in a BPF file
- * system must not contain dots.
+ * Returns the directory of the pins of a node whose pods are below a control group
+ * ("/fairlead-default/node-1"). Names in a BPF file system must not contain dots.
  */
 export function pinPathOf(cgroupParent: string): string {
   return join(STANDARD_MOUNT, cgroupParent.replaceAll('.', '_'));
 }
 
-/** The folder of a node's pins. */
+/** Returns the folder of a node's pins. */
 export const pinDirectory = (pinPath: string): string => join(pinPath, VERSION);
 export const mapPin = (pinPath: string, name: string): string => join(pinDirectory(pinPath), `map-${name}`);
 export const linkPin = (pinPath: string, name: string): string => join(pinDirectory(pinPath), `link-${name}`);
 
-/** Names of the links that are pinned for a node. */
+/** Returns the names of the links that are pinned for a node. */
 export function pinnedLinks(pinPath: string): string[] {
   return entriesOf(pinDirectory(pinPath)).flatMap((name) =>
     name.startsWith('link-') ? [name.slice('link-'.length)] : [],
@@ -44,7 +44,7 @@ export function makePins(pinPath: string): void {
 
 const drainingMark = (pinPath: string): string => join(pinPath, 'draining');
 
-/** Marks the pins as used by rerouted connections only, because another mode carries Services now. */
+/** Marks the pins as used only by rerouted connections, because another mode handles Services now. */
 export function markDraining(pinPath: string): void {
   mkdirSync(drainingMark(pinPath), { recursive: true, mode: 0o700 });
 }
@@ -54,22 +54,23 @@ export function isDraining(pinPath: string): boolean {
 }
 
 /**
- * Detaches what is pinned at `pinPath` and removes the pins of every release; programs and maps are freed when no process
- * holds them open. Needs only the path, so that it also works for nodes that no longer run. True if there were pins.
+ * Detaches the programs pinned at `pinPath` and removes the pins of every release; programs and maps are
+ * freed when no process holds them open. Needs only the path, so it also works for nodes that no longer
+ * run. Returns true if there were pins.
  */
 export function removePins(pinPath: string): boolean {
   const found = removeVersions(pinPath, () => true);
   removeDirectory(drainingMark(pinPath));
   unmountPinDirectory(pinPath);
   removeDirectory(pinPath);
-  // The folder that the nodes of a cluster share is removed with the last of them.
+  // The folder shared by the nodes of a cluster is removed with the last of them.
   const parent = dirname(pinPath);
   if (parent !== STANDARD_MOUNT && parent.startsWith(`${STANDARD_MOUNT}/`)) removeDirectory(parent);
   unmountPinDirectory(pinPath);
   return found;
 }
 
-/** Detaches and removes what other releases pinned. */
+/** Detaches and removes the pins of other releases. */
 export const removeOtherVersions = (pinPath: string): boolean =>
   removeVersions(pinPath, (version) => version !== VERSION);
 
@@ -102,7 +103,7 @@ function removePin(path: string): void {
   }
 }
 
-/** `removePins` for every node below a folder: all nodes of a local cluster. */
+/** Calls `removePins` for every node below a folder: all nodes of a local cluster. */
 export function removeAllPins(folder: string): void {
   for (const name of entriesOf(folder)) removePins(join(folder, basename(name)));
 }

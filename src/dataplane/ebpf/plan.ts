@@ -13,7 +13,7 @@ export interface RoutePlan {
 export interface FrontendPlan {
   readonly pod: RoutePlan;
   readonly node: RoutePlan;
-  /** Whether the programs do nothing for all classes. */
+  /** Whether the programs have no action for any class. */
   readonly isEmpty: boolean;
   /** Whether it is left to nf_tables because an endpoint is a frontend itself. */
   readonly collides: boolean;
@@ -24,9 +24,9 @@ const COLLIDING: RoutePlan = { ...PASS };
 const REFUSE: RoutePlan = { action: ACTION.REFUSE, endpoints: [] };
 
 /**
- * Plans the actions of the programs for a frontend; null: it is left to nf_tables. These are frontends with source
- * ranges, node ports (which answer on the node's addresses), masqueraded ones, and SCTP, which the hooks do not see.
- * `isFrontend`: whether an endpoint is a frontend itself; null: no endpoint is.
+ * Plans the actions of the programs for a frontend; null: it is left to nf_tables. These are frontends with
+ * source ranges, node ports (which answer on the node's addresses), masqueraded ones, and SCTP, which the
+ * hooks do not see. `isFrontend`: returns true if an endpoint is itself a frontend; null: no endpoint is.
  */
 export function planOf(
   frontend: Frontend,
@@ -50,12 +50,12 @@ const samePool = (a: Route, b: Route): boolean =>
 function routePlan(route: Route, collides: boolean, isNode: boolean): RoutePlan {
   switch (route.action) {
     case 'drop':
-      // A program can reject a call, but not delay it like a dropped packet.
+      // A program can reject a call, but it cannot delay it the way a dropped packet does.
       return PASS;
     case 'reject':
       return REFUSE;
     case 'forward': {
-      // Routing already gives the node's own sockets a node address, as masquerading would.
+      // Routing already gives the node's sockets a node address, as masquerading would.
       if (route.masquerade && !isNode) return PASS;
       return collides ? COLLIDING : { action: ACTION.FORWARD, endpoints: route.pool.endpoints };
     }
@@ -63,8 +63,8 @@ function routePlan(route: Route, collides: boolean, isNode: boolean): RoutePlan 
 }
 
 /**
- * Whether the address and port of an endpoint are a frontend too. nf_tables would translate packets to it again, which
- * does not happen to packets that nf_tables itself has translated.
+ * Returns true if the address and port of an endpoint are also a frontend. nf_tables would translate
+ * packets to it again, which does not happen to packets that nf_tables itself has translated.
  */
 export function isFrontend(
   { ip, port }: Endpoint,
@@ -77,7 +77,10 @@ export function isFrontend(
   );
 }
 
-/** The address and port with which an endpoint would be this frontend; null if it has no address. */
+/**
+ * Returns the address and port at which an endpoint would be this frontend; null if the frontend has no
+ * address.
+ */
 export function collidingEndpoint(
   frontend: Frontend,
   map: ServiceMap,

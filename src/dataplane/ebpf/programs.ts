@@ -12,7 +12,7 @@ import type { Maps } from './maps.ts';
 import { linkPin, removeLinks } from './pins.ts';
 
 export interface Programs {
-  /** Those of the control group. */
+  /** The programs for the control group. */
   readonly sockets: ReadonlyMap<AttachPoint, BpfProgram>;
   readonly devices: ReadonlyMap<DeviceHook, BpfProgram>;
 }
@@ -31,7 +31,7 @@ export async function loadPrograms(maps: Maps): Promise<Programs> {
       if (!hook) return [];
       const { name } = program;
       const source = { name, type: hook.type, instructions: relocate(program, descriptors), license };
-      // Programs of type tc have their attach point only when they are attached.
+      // Programs of type tc get their attach point only when they are attached.
       const place = hook.place === 'device' ? {} : { attach: hook.attach };
       return [{ hook, loading: loadProgramAsync({ ...source, ...place }) }];
     });
@@ -55,7 +55,7 @@ export function closePrograms({ sockets, devices }: Programs): void {
   for (const program of [...sockets.values(), ...devices.values()]) program.close();
 }
 
-/** The root of the cgroup v2 hierarchy. Throws FairleadError where there is none. */
+/** Returns the root of the cgroup v2 hierarchy. Throws FairleadError if there is none. */
 export function defaultControlGroup(): string {
   const root = controlGroupRoot();
   if (root !== null) return root;
@@ -82,8 +82,9 @@ export function makeControlGroup(path: string): void {
 }
 
 /**
- * Attaches the programs to a control group, each atomically in place of the one that an earlier process left, and removes
- * those of other hooks than `wanted`. If one cannot be attached, detaches those that it attached and throws.
+ * Attaches the programs to a control group, each atomically replacing the one of an earlier process, and
+ * removes those of hooks that are not in `wanted`. If one cannot be attached, detaches those attached so
+ * far and throws.
  */
 export function attachPrograms(
   { sockets }: Programs,
@@ -111,7 +112,7 @@ export function attachPrograms(
   }
 }
 
-/** Attaches one program to a control group, as `attachPrograms`. */
+/** Attaches one program to a control group as `attachPrograms` does. */
 export function attachProgram(
   program: BpfProgram,
   hook: AttachPoint,
@@ -140,7 +141,7 @@ export function attachProgram(
   }
 }
 
-/** Lists the hooks whose link is missing, leads to another control group, or is there without being wanted. */
+/** Lists the hooks whose link is missing, belongs to another control group, or is not wanted. */
 export function brokenLinks(
   links: Links,
   cgroup: string,

@@ -16,7 +16,7 @@ const MOV_R1_ZERO = [0xb7, 0x01, 0, 0, 0, 0, 0, 0];
 const MOV_R0_ONE = [0xb7, 0x00, 0, 0, 1, 0, 0, 0];
 const EXIT = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/** A program that allows every connect(), calling a helper first if one is given. */
+/** Returns a program that allows every connect(), calling a helper first if one is given. */
 function probe(attach: 'connect4' | 'getpeername4', helper: number | null): ProgramSource {
   const call = helper === null ? [] : [...MOV_R1_ZERO, 0x85, 0, 0, 0, helper, 0, 0, 0];
   return {
@@ -29,8 +29,8 @@ function probe(attach: 'connect4' | 'getpeername4', helper: number | null): Prog
 }
 
 /**
- * Throws FairleadError, code "missing-kernel-feature", that names the missing feature. Loads small programs instead of
- * comparing versions, since distributions backport features.
+ * Throws FairleadError, code "missing-kernel-feature", naming the missing feature. Loads small programs
+ * instead of comparing versions, since distributions backport features.
  */
 export function checkRequirements(): void {
   if (!canLoad(probe('connect4', null)))
@@ -46,8 +46,9 @@ const LOOPBACK = 1;
 const PROBE: ClsactFilter = { priority: 0x464d, handle: 0x464d, name: 'fairlead_probe' };
 
 /**
- * How programs can be attached to devices: by links (tcx, Linux 6.6), else as filters; null where the kernel has neither.
- * Pending connections cannot be rerouted then; new ones still avoid ejected endpoints.
+ * Returns how programs can be attached to devices: by links (tcx, Linux 6.6), otherwise as filters; null if
+ * the kernel supports neither. Then pending connections cannot be rerouted, but new ones still avoid
+ * ejected endpoints.
  */
 export function deviceAttachment(netns: NetnsRef | undefined): 'tcx' | 'clsact' | null {
   const program = loadProgram({

@@ -12,7 +12,10 @@ const MIN_CAPACITY: Capacity = {
 /** An estimate of a Maglev table's size. */
 const MAGLEV_SLOTS = 1 << 10;
 
-/** Capacities for twice the size of a Service map, and one and a half times its endpoints, which Services often share. */
+/**
+ * Returns capacities for twice the size of a Service map, and one and a half times its endpoints, which
+ * Services often share.
+ */
 export function capacityFor(map: ServiceMap): Capacity {
   let frontends = 0;
   let slots = 0;
@@ -20,7 +23,7 @@ export function capacityFor(map: ServiceMap): Capacity {
   let members = 0;
   for (const frontend of map.frontends.values()) {
     const { address, protocol, allowedSources, routes, options, affinitySeconds } = frontend;
-    // Others that are left to nf_tables are few.
+    // Few other frontends are left to nf_tables.
     if (address === null || allowedSources || protocol === 'SCTP') continue;
     frontends++;
     const { pod, node } = routes;

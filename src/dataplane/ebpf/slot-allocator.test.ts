@@ -48,8 +48,8 @@ test('slots in use are reserved once, and never allocated', () => {
   const runs = new SlotAllocator(64, manualClock());
   assert.ok(runs.reserve({ first: 16, size: 8 }));
   assert.ok(runs.reserve({ first: 0, size: 1 }));
-  assert.ok(!runs.reserve({ first: 16, size: 8 }), 'taken already');
-  assert.ok(!runs.reserve({ first: 20, size: 4 }), 'inside of what is taken');
+  assert.ok(!runs.reserve({ first: 16, size: 8 }), 'already in use');
+  assert.ok(!runs.reserve({ first: 20, size: 4 }), 'inside a run in use');
   const taken = new Set<number>();
   for (let run = runs.allocate(1); run; run = runs.allocate(1)) taken.add(run.first);
   assert.equal(taken.size, 64 - 9);

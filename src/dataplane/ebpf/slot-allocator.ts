@@ -32,12 +32,12 @@ export class SlotAllocator {
     }
   }
 
-  /** Slots that a run for `count` endpoints takes. */
+  /** Returns the number of slots that a run for `count` endpoints takes. */
   static sizeOf(count: number): number {
     return count <= 1 ? 1 : 2 ** (32 - Math.clz32(count - 1));
   }
 
-  /** A run of at least `count` slots, or null when none is left. */
+  /** Returns a run of at least `count` slots, or null if none is free. */
   allocate(count: number): Run | null {
     this.#collect();
     const size = SlotAllocator.sizeOf(count);
@@ -52,7 +52,7 @@ export class SlotAllocator {
     return null;
   }
 
-  /** Allocates exactly this run; false if part of it is in use. */
+  /** Allocates exactly this run. Returns false if part of it is in use. */
   reserve(run: Run): boolean {
     const log = Math.log2(run.size);
     for (let at = log; at < 32; at++) {

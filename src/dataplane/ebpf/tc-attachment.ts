@@ -28,10 +28,10 @@ export interface TcAttachment {
 
 const DEVICE_LINK = /^device-([0-9]+)-/;
 
-/** Whether a pinned link is that of a device. */
+/** Returns true if a pinned link belongs to a device. */
 export const isDeviceLink = (name: string): boolean => DEVICE_LINK.test(name);
 
-/** Attaches by pinned links (tcx, Linux 6.6). */
+/** Attaches programs by pinned links (tcx, Linux 6.6). */
 export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcAttachment {
   const pinName = (device: number, hook: DeviceHook) => `device-${device}-${hook}`;
   const links = new Map<string, BpfLink>();
@@ -45,7 +45,7 @@ export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcA
         updateLink(pinned, program.fd);
         return openLink(pinned);
       }
-      // It belongs to a removed device that had the same index.
+      // The pin belongs to a removed device that had the same index.
       closeSync(pinned);
       unpin(path);
     }
@@ -95,7 +95,7 @@ const FILTERS: Readonly<Record<DeviceHook, readonly [ClsactHook, ClsactFilter]>>
   tcxEgress: ['egress', { priority: 0x464c, handle: 0x464c, name: 'fairlead_egress' }],
 };
 
-/** Attaches as filters of tc(8). */
+/** Attaches programs as filters of tc(8). */
 export function clsactAttachment(netns: NetnsRef | undefined): TcAttachment {
   return {
     attach(device, hook, program) {

@@ -4,7 +4,7 @@ import { keyText } from './entries.ts';
 import type { ForwardingTable } from './forwarding-table.ts';
 import { indexKey, type Maps } from './maps.ts';
 
-/** Differences between the maps and what the table wrote to them; `pins`: the folder that names them. */
+/** Returns the differences between the maps and the table's writes; `pins`: the folder that names them. */
 export function compareWithMaps(
   maps: Maps,
   table: ForwardingTable,
@@ -40,7 +40,7 @@ function entriesOf(map: BpfMap): Map<string, Uint8Array> {
   return new Map(map.entries().map(([key, value]) => [Buffer.from(key).toString('latin1'), value]));
 }
 
-/** The slots with these indexes, read run by run. */
+/** Returns the slots with these indexes, read run by run. */
 function slotsOf(map: BpfMap, indexes: number[]): [number, Uint8Array][] {
   indexes.sort((a, b) => a - b);
   const out: [number, Uint8Array][] = [];

@@ -9,13 +9,28 @@ const rows: readonly [
   cidrs: readonly string[] | 'all',
   expected: string[],
 ][] = [
-  ['all addresses, loopback too', true, 'all', ['']],
+  ['all addresses, including loopback', true, 'all', ['']],
   ['all addresses but loopback', false, 'all', ['! 127.0.0.0/8']],
-  ['a network, and loopback by localhostNodePorts', true, ['192.0.2.0/24'], ['192.0.2.0/24', '127.0.0.0/8']],
-  ['loopback named, but localhostNodePorts is off', false, ['127.0.0.0/8', '192.0.2.0/24'], ['192.0.2.0/24']],
-  ['a part of loopback named, but it is off', false, ['127.0.0.1/32'], []],
-  ['everything by 0.0.0.0/0, but loopback is off', false, ['0.0.0.0/0'], ['! 127.0.0.0/8']],
-  ['a network around loopback, which is off', false, ['124.0.0.0/6'], ['124.0.0.0/7', '126.0.0.0/8']],
+  [
+    'a network, and loopback through localhostNodePorts',
+    true,
+    ['192.0.2.0/24'],
+    ['192.0.2.0/24', '127.0.0.0/8'],
+  ],
+  [
+    'a loopback network in the list, with localhostNodePorts off',
+    false,
+    ['127.0.0.0/8', '192.0.2.0/24'],
+    ['192.0.2.0/24'],
+  ],
+  ['part of loopback in the list, with localhostNodePorts off', false, ['127.0.0.1/32'], []],
+  ['all addresses through 0.0.0.0/0, with localhostNodePorts off', false, ['0.0.0.0/0'], ['! 127.0.0.0/8']],
+  [
+    'a network that contains loopback, with localhostNodePorts off',
+    false,
+    ['124.0.0.0/6'],
+    ['124.0.0.0/7', '126.0.0.0/8'],
+  ],
 ];
 for (const [what, localhostNodePorts, cidrs, expected] of rows)
   test(`node ports answer on ${what}`, () => {

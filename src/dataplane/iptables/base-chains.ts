@@ -156,7 +156,7 @@ const LOOPBACK_GUARD = rule(
   '-j DROP',
 );
 
-/** Returns whether node ports answer on 127.0.0.0/8, which needs `route_localnet`. */
+/** Returns true if node ports answer on 127.0.0.0/8, which needs `route_localnet`. */
 export const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
   family === 'ipv4' && node.localhostNodePorts;
 

@@ -2,9 +2,9 @@ import { hash as digestOf } from 'node:crypto';
 import type { PortRef } from '../../service/model.ts';
 
 /**
- * Names of chains. Those of Services, their endpoints and the fixed chains equal kube-proxy's including the hash, so that
- * knowledge and tools for kube-proxy keep working, and the chains of a node that ran kube-proxy are adopted in place.
- * The dispatch chains (see dispatch-tree.ts) are Fairlead's own.
+ * Names of chains. Those of Services, their endpoints and the fixed chains equal kube-proxy's including the
+ * hash, so that knowledge and tools for kube-proxy keep working, and the chains of a node that ran
+ * kube-proxy are adopted in place. The dispatch chains (see dispatch-tree.ts) exist only in Fairlead.
  */
 export const CHAIN = {
   services: 'KUBE-SERVICES',
@@ -14,7 +14,10 @@ export const CHAIN = {
   proxyFirewall: 'KUBE-PROXY-FIREWALL',
   markMasquerade: 'KUBE-MARK-MASQ',
   postrouting: 'KUBE-POSTROUTING',
-  /** Guards 127.0.0.0/8 when node ports answer there. kube-proxy puts this rule into kubelet's KUBE-FIREWALL. */
+  /**
+   * Guards 127.0.0.0/8 if node ports answer there. kube-proxy relies on kubelet's chain KUBE-FIREWALL for
+   * this rule.
+   */
   localnet: 'KUBE-PROXY-LOCALNET',
 } as const;
 
@@ -44,21 +47,24 @@ const OWN_PREFIXES = [
   'KUBE-PROXY-CANARY',
 ];
 
-/** True for the chains of this mode and of kube-proxy's iptables mode, false for kubelet's. */
+/** Returns true for the chains of this mode and of kube-proxy's iptables mode, false for kubelet's. */
 export const isOwnChain = (name: string): boolean =>
   FIXED.has(name) || OWN_PREFIXES.some((prefix) => name.startsWith(prefix));
 
-/** True for the chains of this mode whose names kube-proxy does not use. */
+/** Returns true for the chains of this mode whose names kube-proxy does not use. */
 export const isUniqueChain = (name: string): boolean =>
   name === CHAIN.localnet || Object.values(TREE).some((prefix) => name.startsWith(prefix));
 
-/** "namespace/name:port", as kube-proxy writes it in comments and hashes. */
+/** Returns "namespace/name:port", the form in kube-proxy's comments and hashes. */
 export const portName = (owner: PortRef): string =>
   owner.portName === ''
     ? `${owner.namespace}/${owner.name}`
     : `${owner.namespace}/${owner.name}:${owner.portName}`;
 
-/** kube-proxy's chain name: a prefix, and 16 characters of base32(sha256(port name, protocol, rest)). */
+/**
+ * Returns kube-proxy's chain name: a prefix, and 16 characters of base32(sha256(port name, protocol,
+ * rest)).
+ */
 export function serviceChain(
   prefix: 'KUBE-SVC-' | 'KUBE-SVL-' | 'KUBE-EXT-' | 'KUBE-FW-' | 'KUBE-SEP-' | typeof SET_PREFIX,
   owner: PortRef,
@@ -67,7 +73,7 @@ export function serviceChain(
   return prefix + hash(portName(owner) + owner.protocol.toLowerCase() + rest);
 }
 
-/** A prefix and hexadecimal digits, or their hash if the name would be too long for the kernel. */
+/** Returns a prefix and hexadecimal digits, or their hash if the name would be too long for the kernel. */
 export function treeChain(prefix: string, digits: string): string {
   if (digits === '') return `${prefix}ALL`;
   const name = prefix + digits;

@@ -16,41 +16,47 @@ export interface ChainChanges {
 }
 
 /**
- * Chains that find the rules for a destination by the digits of its key. A key is hexadecimal: the digits of the
- * address (none for node ports), one for the protocol, four for the port; the last two parts may be missing. The
- * chain "KUBE-IP-0a60" has the keys that begin with these digits (10.96.0.0/16), "KUBE-NP-67" TCP node ports 0x7000 to
- * 0x7fff; names that would be too long end in a hash, and the rule that jumps there matches the network. "…ALL" is the
- * root. The shape depends only on the set of keys, not on the order of changes, so that a restarted agent finds the tree
- * that it would build.
+ * Chains that find the rules for a destination by the digits of its key. A key is hexadecimal: the digits
+ * of the address (none for node ports), one for the protocol, four for the port; the last two parts may be
+ * missing. The chain "KUBE-IP-0a60" has the keys that begin with these digits (10.96.0.0/16), "KUBE-NP-67"
+ * TCP node ports 0x7000 to 0x7fff; names that would be too long end in a hash, and the rule that jumps
+ * there matches the network. "…ALL" is the root. The shape depends only on the set of keys, not on the
+ * order of changes, so a restarted agent finds the tree that it would build.
  */
 export interface DispatchTree {
   readonly root: string;
   readonly size: number;
   /** Sets the rules of keys, null to remove. Returns the changed chains. */
   update(changes: ReadonlyMap<string, readonly Rule[] | null>): ChainChanges;
-  /** The chains that a packet with this key passes, from the root, and the key's rules; null when it has none. */
+  /**
+   * Returns the chains that a packet with this key passes, from the root, and the key's rules; null if it
+   * has none.
+   */
   locate(key: string): { readonly chains: readonly string[]; readonly rules: readonly Rule[] } | null;
-  /** Every chain. */
+  /** Returns every chain. */
   render(): Map<string, readonly Rule[]>;
 }
 
 const PROTOCOL_DIGIT: Readonly<Record<Protocol, string>> = { TCP: '6', UDP: '1', SCTP: '8' };
 const DIGIT_PROTOCOL: Readonly<Record<string, Protocol>> = { 6: 'TCP', 1: 'UDP', 8: 'SCTP' };
 
-/** The key of an address, port and protocol; `address` null for a node port. */
+/** Returns the key of an address, port and protocol; `address` null for a node port. */
 export function dispatchKey(address: string | null, protocol?: Protocol, port?: number): string {
   const digits = address === null ? '' : addressDigits(address);
   if (protocol === undefined || port === undefined) return digits;
   return digits + PROTOCOL_DIGIT[protocol] + port.toString(16).padStart(4, '0');
 }
 
-/** `prefix` begins the names of the tree's chains; `addressed`: keys begin with an address. */
+/**
+ * Creates an empty tree. The names of its chains begin with `prefix`; `addressed`: keys begin with an
+ * address.
+ */
 export function createDispatchTree(prefix: string, family: IPFamily, addressed: boolean): DispatchTree {
   const addressLength = addressed ? (family === 'ipv4' ? 8 : 32) : 0;
   let keys: string[] = [];
   const rules = new Map<string, readonly Rule[]>();
 
-  /** The rule that matches keys with these first digits and jumps to their chain. */
+  /** Returns the rule that matches keys with these first digits and jumps to their chain. */
   function branch(digits: string): Rule {
     const target = go(treeChain(prefix, digits));
     const destination = addressed ? networkOf(digits.slice(0, addressLength), family) : undefined;
@@ -64,10 +70,10 @@ export function createDispatchTree(prefix: string, family: IPFamily, addressed: 
   }
 
   /**
-   * Renders the chain of `digits`, whose keys are keys[from..to), and those below it. With `touched` (sorted keys)
-   * renders only chains that can depend on one of them. Whether a chain exists depends on the keys that share all but the
-   * last of its digits, and its contents on the keys that share all of them: if none of the former is touched, it is
-   * unchanged, even under another parent.
+   * Renders the chain of `digits`, whose keys are keys[from..to), and those below it. With `touched`
+   * (sorted keys) renders only chains that can depend on one of them. The existence of a chain depends on
+   * the keys that share all but the last of its digits, and its contents on the keys that share all of
+   * them: if none of the former is touched, the chain is unchanged, even under another parent.
    */
   function renderChain(
     digits: string,
@@ -148,7 +154,7 @@ function touchesPrefix(touched: readonly string[], digits: string): boolean {
   return touched[lowerBound(touched, digits, 0, touched.length)]?.startsWith(digits) ?? false;
 }
 
-/** The first index in [from, to) whose key is not less than `key`; "~" sorts behind every digit. */
+/** Returns the first index in [from, to) whose key is not less than `key`; "~" sorts after every digit. */
 function lowerBound(keys: readonly string[], key: string, from: number, to: number): number {
   let low = from;
   let high = to;
@@ -166,7 +172,7 @@ function commonPrefix(a: string, b: string): number {
   return length;
 }
 
-/** Merges two sorted lists without duplicates; of `b` only the keys that are wanted. */
+/** Merges two sorted lists without duplicates; from `b` only the wanted keys. */
 function merge(a: readonly string[], b: readonly string[], wanted: (key: string) => boolean): string[] {
   const out: string[] = [];
   let i = 0;

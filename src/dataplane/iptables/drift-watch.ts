@@ -8,9 +8,9 @@ import { TABLES } from './base-chains.ts';
 
 /** Detects changes of the tables by other programs. */
 export interface DriftWatch {
-  /** Call `begin` and `end` around our own changes. */
+  /** Must be called, with `end`, around changes by this process. */
   begin(): void;
-  /** Call with the process id of each command that we run. */
+  /** Must be called with the process id of each command that this process runs. */
   ownProcess(pid: number): void;
   end(): void;
   close(): void;
@@ -22,18 +22,19 @@ export interface DriftWatchOptions {
   readonly onChange: () => void;
 }
 
-/** How many of our processes are remembered: their events arrive before or soon after they end. */
+/** Number of process ids that are kept: events of a command arrive before or soon after it ends. */
 const REMEMBERED_PROCESSES = 64;
 
 /**
- * Watches the nft variant: a transaction that touched the tables `nat` or `filter` and was not made by one of our
- * processes is a foreign change.
+ * Watches the nft variant: a transaction on the tables `nat` or `filter` that none of our processes made is
+ * a foreign change.
  */
 export function watchNftEvents({ families, netns, onChange }: DriftWatchOptions): DriftWatch {
   const watched = new Set(families.flatMap((family) => TABLES.map((table) => `${NFPROTO[family]} ${table}`)));
   const own: number[] = [];
   let changing = 0;
-  // In another PID namespace process ids do not match: during our own changes all count as ours.
+  // In another PID namespace process ids do not match: during a change by this process all events count as
+  // its own.
   const report = () => {
     if (changing === 0) onChange();
   };
@@ -68,8 +69,8 @@ const SOL_IPV6 = 41;
 const INFO_BYTES = 84;
 
 /**
- * Watches the legacy variant, which has no events: a cheap system call returns each table's number of rules and size, so
- * that polling detects added and removed rules.
+ * Watches the legacy variant, which has no events: a cheap system call returns each table's number of rules
+ * and size, so polling detects added and removed rules.
  */
 export function watchLegacyTables(options: DriftWatchOptions, intervalMs = 500): DriftWatch {
   const { families, netns, onChange } = options;
@@ -107,7 +108,7 @@ export function watchLegacyTables(options: DriftWatchOptions, intervalMs = 500):
   };
 }
 
-/** Number of entries and bytes of a table; "absent" while nothing has used it. */
+/** Returns the number of entries and bytes of a table; "absent" while no program has used it. */
 function tableInfo(fd: number, level: number, table: string): string {
   const info = new Uint8Array(INFO_BYTES);
   info.set(Buffer.from(table, 'latin1'));

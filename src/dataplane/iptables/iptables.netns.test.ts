@@ -32,7 +32,9 @@ function suite(variant: Variant): void {
 
   testReach(scene, () => {
     testLoopback(scene);
-    test('and counted', { skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed' }, () => {
+    test('dropped packets are counted', {
+      skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed',
+    }, () => {
       assert.match(iptables('-vnL', 'KUBE-PROXY-LOCALNET'), /^ +1 .*DROP/m);
     });
   });
@@ -73,7 +75,7 @@ function suite(variant: Variant): void {
     assert.equal((await scene.sync(frontends)).operations, 0);
   });
 
-  test('a service port that iptables refuses is reported and left out, the others work', async () => {
+  test('a service port that iptables rejects is reported and left out, and the others work', async () => {
     const bad = scene
       .service(71, ['pod1'])
       .map((f) => ({ ...f, port: f.kind === 'ClusterIP' ? 99_999 : f.port }));

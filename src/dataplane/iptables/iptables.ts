@@ -33,7 +33,7 @@ import { stages } from './staging.ts';
 export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock'> {
   /** Default "auto": the variant of the machine's `iptables`. */
   readonly variant?: Variant;
-  /** Whether kube-proxy runs on this node: `remove` then keeps chains with its names. */
+  /** Whether kube-proxy runs on this node too: `remove` then keeps chains with its names. */
   readonly isBeside?: boolean;
 }
 
@@ -41,7 +41,7 @@ export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock
 const SETS_MS = 20;
 /** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
 const TURN_CHAINS = 1000;
-/** The maximum number of rejected service ports and chains that are left out, one by one. */
+/** The maximum number of rejected service ports and chains that are left out separately. */
 const MAX_EXCLUDED = 16;
 
 /** Creates the iptables mode: chains with kube-proxy's names, found through a tree of chains instead of a list. */
@@ -385,7 +385,7 @@ function foreignHooks(table: Table, live: LiveTable): { chain: string; rule: Rul
   );
 }
 
-/** Keeps only the chains that kube-proxy does not have. */
+/** Keeps only chains with names that kube-proxy does not use. */
 function keepUnique({ chains }: LiveTable): void {
   for (const name of [...chains.keys()]) if (!isUniqueChain(name)) chains.delete(name);
 }

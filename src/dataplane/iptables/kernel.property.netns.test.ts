@@ -19,13 +19,13 @@ const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ROUNDS = 24;
 const EDITS = 4;
 const PACKETS = 25;
-/** Every how many rounds the kernel is compared with a fresh start. */
+/** Interval, in rounds, at which the kernel is compared with a fresh start. */
 const COMPARED = 3;
 
 for (const variant of ['nft', 'legacy'] as const) {
   const skip = existsSync(`/usr/sbin/iptables-${variant}`) ? false : `iptables-${variant} is not installed`;
   for (let seed = 21; seed <= 23; seed++) {
-    test(`iptables-${variant}, random cluster ${seed}: what iptables-save shows after increments equals a fresh start, and agrees with the oracle`, {
+    test(`iptables-${variant}, random cluster ${seed}: the output of iptables-save after incremental changes equals a fresh start and agrees with the oracle`, {
       skip,
     }, async () => {
       const id = randomBytes(3).toString('hex');

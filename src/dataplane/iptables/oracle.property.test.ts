@@ -11,7 +11,7 @@ const OPTIONS = { dropInvalid: true, affinity: true };
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 
 for (let seed = 1; seed <= 8; seed++) {
-  test(`random cluster ${seed}: increments equal a fresh start, and packets go where the oracle says`, () => {
+  test(`random cluster ${seed}: incremental changes yield the rules of a fresh start, and packets follow the oracle`, () => {
     const cluster = randomCluster(seed);
     const table = createServiceTable(cluster.node);
     for (const object of cluster.services.values()) table.setService(object);

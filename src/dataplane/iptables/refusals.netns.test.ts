@@ -8,7 +8,7 @@ import type { Frontend } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createIptables } from './iptables.ts';
 
-/** The kernel refuses a part of a change. */
+/** Tests changes of which the kernel rejects a part. */
 
 const web = (n: number): Frontend =>
   frontend({

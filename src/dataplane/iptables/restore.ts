@@ -7,7 +7,7 @@ import { type Hook, TABLES, type Table } from './base-chains.ts';
 import { isOwnChain } from './chain-names.ts';
 import type { Rule } from './rule.ts';
 
-/** The kernel mechanism of the command; "auto": that of the machine's `iptables`. */
+/** The kernel interface of the command; "auto": that of the machine's `iptables`. */
 export type Variant = 'auto' | 'legacy' | 'nft';
 
 /** The commands of one family and their network namespace. */
@@ -20,7 +20,7 @@ export interface Tool {
   readonly onProcess?: ((pid: number) => void) | undefined;
 }
 
-/** Our chains and the rules of the built-in chains, as they are in the kernel. */
+/** This mode's chains and the rules of the built-in chains, as read from the kernel. */
 export interface LiveTable {
   readonly chains: Map<string, Rule[]>;
   readonly builtin: Map<string, Rule[]>;
@@ -31,7 +31,7 @@ export function command({ family, variant }: Tool, verb: '' | '-restore' | '-sav
   return `${family === 'ipv4' ? 'iptables' : 'ip6tables'}${middle}${verb}`;
 }
 
-/** Reads both tables. Throws FairleadError when the command is missing or fails. */
+/** Reads both tables. Throws FairleadError if the command is missing or fails. */
 export async function readTables(tool: Tool): Promise<Record<Table, LiveTable>> {
   const tables = {
     nat: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
@@ -43,7 +43,7 @@ export async function readTables(tool: Tool): Promise<Record<Table, LiveTable>> 
   return tables;
 }
 
-/** Parses one table of iptables-save's output, keeping our chains and the built-in ones. */
+/** Parses one table of iptables-save's output; keeps this mode's chains and the built-in ones. */
 export function parseSave(text: string, table: LiveTable): void {
   for (let from = 0; from < text.length; ) {
     const newline = text.indexOf('\n', from);
@@ -73,13 +73,13 @@ export function sameRules(a: readonly Rule[], b: readonly Rule[]): boolean {
 export interface TableInput {
   readonly written: ReadonlyMap<string, readonly Rule[]>;
   readonly deleted: readonly string[];
-  /** To insert at the head of their chains, in this order. */
+  /** Hooks to insert at the head of their chains, in this order. */
   readonly hooks: readonly Hook[];
   /** Rules to delete from the built-in chains. */
   readonly unhooked: readonly { readonly chain: string; readonly rule: Rule }[];
 }
 
-/** Renders the input of iptables-restore --noflush and counts its rules; empty when there is nothing to change. */
+/** Renders the input of iptables-restore --noflush and counts its rules; empty if nothing changes. */
 export function restoreInput(tables: Readonly<Record<Table, readonly TableInput[]>>): {
   text: string;
   lines: number;

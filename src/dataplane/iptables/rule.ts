@@ -18,7 +18,7 @@ export interface Match {
   readonly comment?: string | undefined;
   /** Port, or range "30000:30063". */
   readonly port?: number | string | undefined;
-  /** Further matches, ready made: "-m addrtype --src-type LOCAL". */
+  /** Further matches as text: "-m addrtype --src-type LOCAL". */
   readonly more?: string | undefined;
 }
 
@@ -37,7 +37,7 @@ function option(name: string, value: string | undefined): string {
   return value.startsWith('! ') ? `! ${name} ${value.slice(2)} ` : `${name} ${value} `;
 }
 
-/** xt_comment holds 256 bytes; quotes and line ends would end the argument or the rule. */
+/** xt_comment has room for 256 bytes; quotes and line ends would end the argument or the rule. */
 const commentText = (text: string): string => text.replace(/[^\w .,:/>[\]-]/g, '?').slice(0, 250);
 
 export const jump = (chain: string): string => `-j ${chain}`;
@@ -45,14 +45,18 @@ export const jump = (chain: string): string => `-j ${chain}`;
 /** Continues in another chain without returning. */
 export const go = (chain: string): string => `-g ${chain}`;
 
-/** "10.0.0.1/32", "fd00::1/128". */
+/** Returns "10.0.0.1/32", "fd00::1/128". */
 export const hostNetwork = (address: string): string => `${address}/${address.includes(':') ? 128 : 32}`;
 
-/** A probability of 1/n, in units of xt_statistic (2^-31) and with the digits that iptables prints. */
+/**
+ * Returns a match with a probability of 1/n, in units of xt_statistic (2^-31) and with the digits that
+ * iptables prints.
+ */
 export function chance(n: number): string {
   const units = Math.round(0x8000_0000 / n);
   let probability = units / 0x8000_0000;
-  // Exactly between two texts (n = 4096) iptables prints the even one, as C does, and toFixed the larger one.
+  // Exactly halfway between two texts (n = 4096) iptables prints the even one, as C does, and toFixed the
+  // larger one.
   if ((units & 0xf_ffff) === 0x8_0000) probability = (2 * Math.round((probability * 1e11) / 2)) / 1e11;
   return `-m statistic --mode random --probability ${probability.toFixed(11)}`;
 }
@@ -61,7 +65,10 @@ export const NEW = '-m conntrack --ctstate NEW';
 export const FROM_NODE = '-m addrtype --src-type LOCAL';
 export const TO_NODE = '-m addrtype --dst-type LOCAL';
 
-/** Rejects; TCP by reset, because the kernel limits ICMP errors to about one per second and client. */
+/**
+ * Renders rules that reject; TCP by reset, because the kernel limits ICMP errors to about one per second
+ * and client.
+ */
 export function rejectRules(match: Match, family: IPFamily): Rule[] {
   const unreachable = `-j REJECT --reject-with ${family === 'ipv4' ? 'icmp' : 'icmp6'}-port-unreachable`;
   if (match.protocol === 'TCP') return [rule(match, '-j REJECT --reject-with tcp-reset')];
@@ -69,7 +76,10 @@ export function rejectRules(match: Match, family: IPFamily): Rule[] {
   return [rule({ ...match, protocol: 'TCP' }, '-j REJECT --reject-with tcp-reset'), rule(match, unreachable)];
 }
 
-/** Matches this cluster's pods and everything else; null if the configuration does not identify pods of this family. */
+/**
+ * Matches for this cluster's pods and for all other sources; null if the configuration does not identify
+ * pods of this family.
+ */
 export interface PodMatch {
   readonly pods: Match;
   readonly others: Match;
@@ -94,10 +104,10 @@ const interfaceMatch = (name: string): PodMatch => ({
   others: { inInterface: `! ${name}` },
 });
 
-/** The text of a comment: "shop/web:http cluster IP". */
+/** Returns the text of a comment: "shop/web:http cluster IP". */
 export const commentFor = (owner: PortRef, words = ''): string => `${portName(owner)} ${words}`.trim();
 
-/** A network from the first hexadecimal digits of its address. */
+/** Returns the network with these first hexadecimal digits of the address. */
 export function networkOf(digits: string, family: IPFamily): string {
   const bytes = new Uint8Array(family === 'ipv4' ? 4 : 16);
   const padded = digits.padEnd(bytes.length * 2, '0');
@@ -105,7 +115,7 @@ export function networkOf(digits: string, family: IPFamily): string {
   return `${formatAddress(bytes)}/${digits.length * 4}`;
 }
 
-/** An address's hexadecimal digits: 8 or 32. */
+/** Returns an address's hexadecimal digits: 8 or 32. */
 export function addressDigits(address: string): string {
   return Buffer.from(addressBytes(address) ?? new Uint8Array(0)).toString('hex');
 }

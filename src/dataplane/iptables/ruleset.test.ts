@@ -38,7 +38,7 @@ test('probabilities of n endpoints are exact to the precision of the kernel', ()
   }
 });
 
-test('a probability between two texts is written as iptables writes it', () => {
+test('a probability halfway between two texts is rounded as iptables does', () => {
   assert.match(chance(4096), / 0\.00024414062$/);
 });
 
@@ -99,7 +99,7 @@ describe('the dispatch tree', () => {
     assert.match(root[0] ?? '', /^-d fd00:96::1\/128 -p udp -g KUBE-IP-/);
   });
 
-  test('a tree after changes equals one built at once', () => {
+  test('a tree after changes equals a newly built one', () => {
     const below = randomNumbers(7);
     const tree = createDispatchTree('KUBE-IP-', 'ipv4', true);
     const kernel = tree.render();
@@ -183,7 +183,7 @@ test('after any sequence of changes the rules equal those of a fresh start', () 
   }
 });
 
-test('a change of one Service touches only its chains', () => {
+test('a change of one Service writes only its chains', () => {
   const make = (i: number, endpoints: number): Frontend =>
     frontend({
       kind: 'ClusterIP',
@@ -200,7 +200,7 @@ test('a change of one Service touches only its chains', () => {
   assert.equal(written.filter.size + deleted.nat.length + deleted.filter.length, 0);
 });
 
-test('addresses that the node itself serves are left out', () => {
+test('addresses that the node itself answers are left out', () => {
   const map = serviceMap([
     frontend({
       kind: 'ClusterIP',

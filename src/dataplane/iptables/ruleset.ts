@@ -40,21 +40,23 @@ const ENTRY_TREES = TREE_KEYS.filter((key): key is TreeName => key !== 'clusterI
 /** The rules of one family for a ServiceMap, updated with it. */
 export interface Ruleset {
   readonly family: IPFamily;
-  /** Applies a change that leaves the node unchanged. Returns the changed chains. */
+  /** Applies a change that does not affect the node. Returns the changed chains. */
   apply(change: Change, map: ServiceMap): RulesetChange;
-  /** Every chain with its rules. */
+  /** Renders every chain with its rules. */
   render(map: ServiceMap): Record<Table, Map<string, readonly Rule[]>>;
-  /** The same as an iterator, rendered on demand; the map must not change meanwhile. */
+  /** Returns the same chains as an iterator, rendered on demand; the map must not change meanwhile. */
   chains(map: ServiceMap): Iterable<readonly [table: Table, chain: string, rules: readonly Rule[]]>;
   readonly sets: ReadonlyMap<string, AffinitySet>;
-  /** The service port ("namespace/name:port/TCP") that owns a chain. */
+  /** Returns the service port ("namespace/name:port/TCP") that owns a chain. */
   ownerOf(chain: string): string | null;
-  /** The dispatch chains that lead to a frontend, and its rules; null if it has none in this tree. */
+  /**
+   * Returns the dispatch chains that lead to a frontend, and its rules; null if it has none in this tree.
+   */
   locate(
     tree: TreeName,
     key: string,
   ): { readonly chains: readonly string[]; readonly rules: readonly Rule[] } | null;
-  /** The rendered chains of a service port. */
+  /** Returns the rendered chains of a service port. */
   chainsOf(owner: PortRef, map: ServiceMap): ReadonlyMap<string, readonly Rule[]>;
 }
 
@@ -250,7 +252,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
 
 const ownerKey = (owner: PortRef): string => `${portName(owner)}/${owner.protocol}`;
 
-/** The part of an endpoint's chain that does not follow from its name. */
+/** Returns the part of an endpoint's chain that does not follow from its name. */
 const endpointSignature = (rules: readonly Rule[]): string =>
   rules.find((line) => line.includes('--add-set')) ?? '';
 

@@ -27,8 +27,8 @@ export type TreeName =
   | 'firewall';
 
 /**
- * The clients with affinity to an endpoint. xt_recent, which kube-proxy uses, forgets all but 100 clients of an endpoint,
- * and its limit is fixed when the module is loaded.
+ * The clients with affinity to an endpoint. xt_recent, which kube-proxy uses, keeps only 100 clients of an
+ * endpoint, and its limit is fixed when the module is loaded.
  */
 export type AffinitySet = AddressSet;
 
@@ -129,7 +129,10 @@ export function serviceChains(
     return [rule(frontendMatch(frontend), jump(target))];
   }
 
-  /** Adds a chain with the owner's usual name, or another one if frontends of the owner need different chains. */
+  /**
+   * Adds a chain with the owner's usual name, or with another name if frontends of the owner need different
+   * chains.
+   */
   function ownChain(prefix: 'KUBE-EXT-' | 'KUBE-FW-', owner: PortRef, rules: readonly Rule[]): string {
     let name = serviceChain(prefix, owner);
     const known = chains.get(name);
@@ -208,7 +211,9 @@ function classMatch(source: SourceClass, pods: PodMatch | null): Match | null {
   }
 }
 
-/** The source classes with their matches; equal ones at the end are joined into "everything else". */
+/**
+ * Returns the source classes with their matches; equal ones at the end are merged into one without a match.
+ */
 function distinctClasses(
   frontend: Frontend,
   pods: PodMatch | null,
@@ -266,8 +271,8 @@ function masqueradeRules(frontend: Frontend, pods: PodMatch | null): Rule[] | nu
 }
 
 /**
- * Renders the rules of the filter table for packets that were not translated. If all refused classes have the same action
- * no match is needed: packets of the others have another destination by then.
+ * Renders the rules of the filter table for packets that were not translated. If all refused classes have
+ * the same action no match is needed: by then, packets of the other classes have another destination.
  */
 function refuse(frontend: Frontend, pods: PodMatch | null): Rule[] {
   const refused = routesOf(frontend).filter((route) => route.action !== 'forward');

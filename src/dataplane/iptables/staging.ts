@@ -19,9 +19,9 @@ const RANKS: readonly (readonly string[])[] = [
 ];
 
 /**
- * Splits a large change of one table into several commits without exposing traffic to half of it: first new chains, each
- * after those that it jumps to; then, in one commit, everything that changes the path of packets; then the deletion of
- * chains that are no longer used. `isLive`: the chain exists already.
+ * Splits a large change of one table into several commits without exposing traffic to a partial change:
+ * first new chains, each after those that it jumps to; then, in one commit, everything that changes the
+ * path of packets; then the deletion of chains that are no longer used. `isLive`: the chain exists already.
  */
 export function stages(input: TableInput, isLive: (chain: string) => boolean): TableInput[] {
   if (input.written.size + input.deleted.length <= CHAINS_PER_COMMIT) return [input];
@@ -37,7 +37,7 @@ export function stages(input: TableInput, isLive: (chain: string) => boolean): T
   return [
     ...chunks(early).map((written): TableInput => ({ ...NOTHING, written: new Map(written) })),
     { ...input, written: late, deleted: [] },
-    // All are emptied before any is deleted: they may jump to each other.
+    // All chains are emptied before any is deleted: they may jump to each other.
     ...chunks(gone).map(
       (chains): TableInput => ({ ...NOTHING, written: new Map(chains.map((c) => [c, []])) }),
     ),

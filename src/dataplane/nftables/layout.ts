@@ -30,7 +30,7 @@ import {
 } from '../rules/pick-chains.ts';
 import { createServiceRules, PRIORITY, type ServiceRules } from '../rules/service-rules.ts';
 
-/** Returns the name of the set of frontends whose clients return to the same endpoint for `seconds`. */
+/** Returns the name of the set of frontends whose affinity lasts `seconds`. */
 export function stickySet(keying: Keying, seconds: number): string {
   return `${keying === 'port' ? 'nodeport-' : ''}sticky-${seconds}`;
 }
@@ -190,8 +190,8 @@ function timeoutFragment(rules: ServiceRules, seconds: number): Fragment {
             remember,
             goBack,
           ],
-          // Keyed by the original address as well: flows to a Service's address whose port has the number of a node
-          // port get an entry here that nothing looks up.
+          // The key includes the original address: flows to a Service's address whose port is also a node
+          // port number get an entry here that is never looked up.
           [inSet(stickySet('port', seconds), 'meta.l4proto', 'ct.original.proto-dst'), remember, goBack],
         ],
       },

@@ -16,8 +16,8 @@ import { type Forgotten, forgetClients, noteForgotten, restoredClients } from '.
 
 export interface NftablesOptions extends DataplaneOptions {
   /**
-   * Name of the tables; default "fairlead". A mode that uses these tables for part of the traffic has its own name, so
-   * that both modes can exist at once while a node switches.
+   * Name of the tables; default "fairlead". A mode that uses these tables for part of the traffic has a
+   * separate name, so that both modes can exist at once while a node switches.
    */
   readonly table?: string;
 }

@@ -21,11 +21,11 @@ const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ROUNDS = 60;
 const EDITS = 3;
 const PACKETS = 40;
-/** Every how many rounds the kernel is compared with a fresh start. */
+/** Interval, in rounds, at which the kernel is compared with a fresh start. */
 const COMPARED = 4;
 
 for (let seed = 1; seed <= 8; seed++) {
-  test(`random cluster ${seed}: increments equal a fresh start in the kernel, and packets go where the oracle says`, async () => {
+  test(`random cluster ${seed}: incremental changes yield the kernel state of a fresh start, and packets follow the oracle`, async () => {
     const id = randomBytes(3).toString('hex');
     const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
     createNetns(netns);

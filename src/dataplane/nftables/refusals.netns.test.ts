@@ -9,7 +9,7 @@ import type { Frontend, FrontendKey } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createNftables, type NftablesDataplane } from './nftables.ts';
 
-/** Programming a table when the kernel rejects part of it. */
+/** Tests the programming of a table if the kernel rejects part of it. */
 
 let netns: string;
 let dataplane: NftablesDataplane;
@@ -45,7 +45,7 @@ const web = (n: number, count: number, key?: FrontendKey): Frontend => {
 };
 const nft = (...args: string[]) => execFileSync('ip', ['netns', 'exec', netns, 'nft', ...args]).toString();
 
-test('EEXIST: a frontend that the kernel rejects is named and left out, all others work', async () => {
+test('EEXIST: a frontend that the kernel rejects is reported and left out, and all others work', async () => {
   // Two frontends with the same address and port, which the ServiceTable never produces.
   const twin = { ...web(2, 2, 'ipv4/twin'), owner: { ...web(9, 1).owner, name: 'twin' } };
   const double = {

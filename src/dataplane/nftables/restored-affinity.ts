@@ -29,7 +29,10 @@ export function noteForgotten(forgotten: Forgotten, before: Frontend, after: Fro
   if (gone.size > 0) forgotten.set(before, gone);
 }
 
-/** The number of listings after which clients whose first packet passed the earlier rules cannot appear any more. */
+/**
+ * Number of listings after which a client whose first packet passed the earlier rules cannot appear any
+ * more.
+ */
 const ROUNDS = 3;
 
 /**

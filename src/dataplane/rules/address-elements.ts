@@ -35,8 +35,8 @@ export function sourceRangeElements(
 }
 
 /**
- * A set of single addresses, each with its own owner, since each is added and removed separately. `times`: how often the
- * key repeats the address.
+ * A set of single addresses, each with a separate owner, since each is added and removed separately.
+ * `times`: how often the key repeats the address.
  */
 export interface AddressSet {
   readonly set: string;
@@ -57,7 +57,7 @@ export function noteAddresses(
   const width = addressWords(family);
   let chunk = NO_WORDS;
   let at = 0;
-  // One array for many keys: an array for each costs more than all else about it.
+  // One array for many keys: an array for each key would cost more than everything else.
   let length = FIRST_CHUNK_KEYS * times * width;
   for (const ip of addresses) {
     if (!isOfFamily(ip, family)) continue;
@@ -74,7 +74,7 @@ export function noteAddresses(
 }
 
 const NO_WORDS = new Uint32Array(0);
-/** Few, since most changes are of an address or two. */
+/** Small, since most changes affect one or two addresses. */
 const FIRST_CHUNK_KEYS = 2;
 const CHUNK_KEYS = 4096;
 

@@ -3,8 +3,8 @@ import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Endpoint, Frontend } from '../../service/model.ts';
 
 /**
- * The key of a map of frontends. `address`: destination, protocol and port, of Services' addresses. `port`:
- * protocol and port, of node ports.
+ * The key of a map of frontends. `address`: destination, protocol and port, for Services' addresses.
+ * `port`: protocol and port, for node ports.
  */
 export type Keying = 'address' | 'port';
 export const KEYINGS: readonly Keying[] = ['address', 'port'];
@@ -36,12 +36,12 @@ export function addressAndPort(ip: string, port: number, family: Frontend['famil
   return words;
 }
 
-/** "10.96.0.10 . tcp . 80", as `nft list` shows the key. */
+/** Returns "10.96.0.10 . tcp . 80", the key in the notation of `nft list`. */
 export function frontendKeyText({ address, protocol, port }: Frontend): string {
   return `${address === null ? '' : `${address} . `}${protocol.toLowerCase()} . ${port}`;
 }
 
-/** "namespace/name:port", as `nft list` shows it beside a frontend's elements. */
+/** Returns "namespace/name:port", the comment that `nft list` shows on a frontend's elements. */
 export function commentOf({ owner }: Frontend): string {
   return `${owner.namespace}/${owner.name}${owner.portName === '' ? '' : `:${owner.portName}`}`;
 }

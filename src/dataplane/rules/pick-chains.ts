@@ -10,7 +10,7 @@ import { classBefore } from './size-class.ts';
 export type Scope = 'any' | 'pod' | 'external';
 export const SCOPES: readonly Scope[] = ['any', 'pod', 'external'];
 
-/** `nonpod`: of all packets that do not come from a pod. */
+/** `nonpod`: for all packets that do not come from a pod. */
 export type MasqueradeOf = 'none' | 'nonpod' | 'all';
 
 /** Selects the shared chain that picks a frontend's endpoint. */
@@ -22,7 +22,7 @@ export interface Pick {
   readonly masquerade: MasqueradeOf;
 }
 
-/** A pick, as groups of frontends refer to it. */
+/** A pick in the form that groups of frontends use. */
 export interface PickTarget {
   readonly chain: string;
   readonly verdict: { readonly goto: string };
@@ -34,18 +34,20 @@ export interface PickTarget {
 const prefixOf = (keying: Keying) => (keying === 'port' ? 'nodeport-' : '');
 const scopeOf = (scope: Scope) => (scope === 'any' ? '' : `${scope}-`);
 
-/** Map from frontends to chains: "services", "services-external", "nodeports", … */
+/** Returns the map from frontends to chains: "services", "services-external", "nodeports", … */
 export function frontendMap(keying: Keying, scope: Scope): string {
   const name = keying === 'port' ? 'nodeports' : 'services';
   return scope === 'any' ? name : `${name}-${scope}`;
 }
 
-/** Map from frontends and slots to endpoints: "endpoints-8", "nodeport-endpoints-external-3", … */
+/**
+ * Returns the map from frontends and slots to endpoints: "endpoints-8", "nodeport-endpoints-external-3", …
+ */
 export function endpointMap({ keying, scope, size }: Pick): string {
   return `${prefixOf(keying)}endpoints-${scopeOf(scope)}${size}`;
 }
 
-/** "pick-8", "masq-nonpod-sticky-pick-8", "masq-all-nodeport-pick-3", … */
+/** Returns "pick-8", "masq-nonpod-sticky-pick-8", "masq-all-nodeport-pick-3", … */
 export function pickChain(pick: Pick): string {
   const masq = pick.masquerade === 'none' ? '' : `masq-${pick.masquerade}-`;
   return `${masq}${pick.sticky ? 'sticky-' : ''}${prefixOf(pick.keying)}pick-${scopeOf(pick.scope)}${pick.size}`;
@@ -122,7 +124,7 @@ export function createPicks(rules: ServiceRules, node: NodeView): (pick: Pick) =
 
 const MASQUERADES: readonly MasqueradeOf[] = ['none', 'nonpod', 'all'];
 
-/** A unique number of a pick: a cold start looks up tens of thousands. */
+/** Returns a unique number of a pick: a cold start looks up tens of thousands. */
 function pickNumber({ keying, scope, size, sticky, masquerade }: Pick): number {
   const kind = SCOPES.indexOf(scope) * 3 + MASQUERADES.indexOf(masquerade);
   return size * 64 + kind * 4 + (keying === 'port' ? 2 : 0) + (sticky ? 1 : 0);

@@ -39,7 +39,7 @@ export interface ServiceRules {
   /** The key of maps with this keying, as rules load it and as sets declare it. */
   key(keying: Keying): readonly Field[];
   types(keying: Keying): DataType[];
-  /** Matches packets to, or from, a loopback address; from a pod; from anything but a pod. */
+  /** Matches packets to, or from, a loopback address; from a pod; from any other source. */
   readonly toLoopback: Statement;
   readonly fromPod: readonly Statement[];
   readonly notFromPod: readonly Statement[];
@@ -47,7 +47,7 @@ export interface ServiceRules {
   readonly restricted: Rule;
   /** Ends the lookup of node ports, with `verdict`, for destinations on which they do not answer. */
   notNodePorts(verdict: Statement): Rule[];
-  /** Rejects like a host without a listening process. */
+  /** Rejects as a host without a listening process does. */
   readonly reject: ChainSpec;
   /** For packets that match no frontend: rejects other ports of cluster IPs, drops unallocated Service addresses. */
   readonly guardRails: ChainSpec;

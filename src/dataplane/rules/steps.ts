@@ -21,7 +21,7 @@ export function sourceRangeSteps(frontend: Frontend, at: (what: string) => strin
   ];
 }
 
-/** "10.0.0.1:80, [fd00::1]:80, …". */
+/** Returns "10.0.0.1:80, [fd00::1]:80, …". */
 export function namedEndpoints(endpoints: readonly SocketAddress[]): string {
   const names = endpoints.slice(0, MAX_NAMED).map(hostPort);
   return `${names.join(', ')}${endpoints.length > MAX_NAMED ? ', …' : ''}`;

@@ -5,9 +5,9 @@ import type { FrontendKind } from '../../service/model.ts';
 import { ALL, FAMILIES, type ServiceScene } from './service-scene.ts';
 import type { Place } from './topology.ts';
 
-/** Clients by the hundred, each with its own addresses. */
+/** Tests affinity with hundreds of clients, each with a separate address. */
 export function testManyClients(scene: ServiceScene): void {
-  test('a client stays with its endpoint, hundreds of others with theirs', async () => {
+  test('hundreds of clients each keep their endpoint', async () => {
     const { topology } = scene;
     await scene.sync(scene.service(41, ALL, 'plain', { affinitySeconds: 100 }));
     for (const family of FAMILIES) {
@@ -30,7 +30,7 @@ export function testManyClients(scene: ServiceScene): void {
 }
 
 export function testAffinityToLostEndpoint(scene: ServiceScene): void {
-  test('affinity ends with its endpoint', async () => {
+  test('affinity ends when its endpoint is removed', async () => {
     const sticky = (places: readonly Place[]) => scene.service(84, places, 'plain', { affinitySeconds: 100 });
     await scene.sync(sticky(ALL));
     const first = await placeOf(scene, 'outside', 'NodePort', 84);
@@ -44,20 +44,20 @@ export function testAffinityToLostEndpoint(scene: ServiceScene): void {
 }
 
 export function testAffinityTime(scene: ServiceScene, from: Place, kind: FrontendKind): void {
-  test('affinity ends with its time', async () => {
+  test('affinity ends after its timeout', async () => {
     await scene.sync(scene.service(42, ALL, 'plain', { affinitySeconds: 1 }));
     const seen = new Set<Place>();
     for (let i = 0; i < 12 && seen.size < 2; i++) {
       if (i > 0) await pause(systemClock, 1100);
       seen.add(await placeOf(scene, from, kind, 42));
     }
-    assert.equal(seen.size, 2, 'a client that was away longer is free to go elsewhere');
+    assert.equal(seen.size, 2, 'after the timeout a client may reach another endpoint');
   });
 }
 
-/** Services whose clients stay outlive the process that programmed them. */
+/** Tests that Services and their affinity outlive the process that programmed them. */
 export function testRestart(scene: ServiceScene): void {
-  test('a restart does not interrupt traffic, and clients stay with their endpoints', async () => {
+  test('a restart does not interrupt traffic, and clients keep their endpoints', async () => {
     const frontends = scene.service(87, ALL, 'plain', { affinitySeconds: 100 });
     await scene.sync(frontends);
     const ask = () => scene.ask('pod3', 'TCP', ...scene.destination('ClusterIP', 'ipv4', 87));

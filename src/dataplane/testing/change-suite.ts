@@ -6,9 +6,9 @@ import { endpoint } from './service-map.ts';
 import { ALL, FAMILIES, type Policy, type ServiceScene } from './service-scene.ts';
 import type { Place } from './topology.ts';
 
-/** `balance`: what one of the Services asks for that comes last. */
+/** Tests changes of Services. `balance`: the option of one of the Services in the last change. */
 export function testChangesInPlace(scene: ServiceScene, balance: ServiceOptions['balance'] = 'random'): void {
-  test('changes are applied in place, and equal what a fresh start would program', async () => {
+  test('changes are applied in place and yield the same state as a fresh start', async () => {
     const { service } = scene;
     await scene.sync([...service(50, ['pod1']), ...service(51, ALL)]);
     const steps = [
@@ -26,17 +26,17 @@ export function testChangesInPlace(scene: ServiceScene, balance: ServiceOptions[
 }
 
 export interface LoadOptions {
-  /** Who asks which of the two Services, 85 and 86. */
+  /** The clients of the two Services, 85 and 86. */
   readonly clients?: readonly (readonly [from: Place, n: number])[];
-  /** What the two Services change to with their endpoints. */
+  /** The policies that the two Services change to together with their endpoints. */
   readonly policies?: readonly [Policy, Policy];
-  /** How many changes there are at least in the meantime. */
+  /** Minimum number of changes during the test. */
   readonly changes?: number;
-  /** How many answers may fail to come. */
+  /** Number of connections that may remain unanswered. */
   readonly silent?: number;
 }
 
-/** Changes while connections are opened. */
+/** Tests changes while connections are opened. */
 export function testChangesUnderLoad(scene: ServiceScene, options: LoadOptions = {}): void {
   const {
     clients = [
@@ -48,7 +48,7 @@ export function testChangesUnderLoad(scene: ServiceScene, options: LoadOptions =
     changes: least = 20,
     silent = 0,
   } = options;
-  test('endpoints come and go while connections are opened: none fails', async () => {
+  test('no connection fails while endpoints are added and removed', async () => {
     const full = [...scene.service(85, ALL), ...scene.service(86, ['pod1', 'pod2'])];
     const less = [
       ...scene.service(85, ['pod1', 'far'], first),
@@ -82,9 +82,9 @@ export function testChangesUnderLoad(scene: ServiceScene, options: LoadOptions =
   });
 }
 
-/** An endpoint that cannot be written takes no other frontend with it. */
+/** Tests that a frontend that cannot be programmed does not affect others. */
 export function testUnwritable(scene: ServiceScene): void {
-  test('a frontend that cannot be written is reported and left out, the rest works', async () => {
+  test('a frontend that cannot be programmed is reported and left out, and the others work', async () => {
     const bad = scene.service(71, ['pod1']).map(misdirected);
     const report = await scene.sync([...scene.service(70, ['pod1']), ...bad]);
     assert.deepEqual(report.failed.map(({ key }) => key).sort(), bad.map(({ key }) => key).sort());
@@ -93,7 +93,7 @@ export function testUnwritable(scene: ServiceScene): void {
   });
 }
 
-/** To an endpoint whose address is none. */
+/** Returns the frontend with an endpoint whose address is invalid. */
 function misdirected(frontend: Frontend): Frontend {
   const endpoints = [endpoint('10.244.1.999', 80)];
   const routes = Object.fromEntries(
@@ -106,11 +106,12 @@ function misdirected(frontend: Frontend): Frontend {
 }
 
 /**
- * What is the mode's goes with it, and what modes share: routes to ::1 and route_localnet. `make`: others make something
- * of theirs; `check`: that is left, and nothing of the mode's.
+ * Tests that removing a mode removes its state and the state that modes share (routes to ::1 and
+ * route_localnet). `make` creates objects of other programs; `check` asserts that they remain and that none
+ * of the mode's remain.
  */
 export function testRemoval(scene: ServiceScene, make: () => void, check: () => void): void {
-  test('removing leaves what others made, and nothing else', async () => {
+  test('removing a mode removes all of its state and keeps that of other programs', async () => {
     await scene.sync(scene.service(83, ALL, 'plain', { affinitySeconds: 9 }));
     make();
     await scene.dataplane.remove();

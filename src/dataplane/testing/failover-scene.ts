@@ -19,7 +19,7 @@ export interface Answer {
   readonly ms: number;
   /** The place that answered, or null. */
   readonly place: string | null;
-  /** "refused", "silence", or a code of the kernel's; null when answered. */
+  /** "refused", "silence", or an errno code; null if answered. */
   readonly failure: string | null;
 }
 
@@ -31,7 +31,7 @@ const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
 /** A dual-stack Service and its endpoints in a topology, programmed by a mode, with or without failover. */
 export interface FailoverScene {
-  /** Replaces the Service's endpoints, which are all ready. */
+  /** Replaces the Service's endpoints; all of them are ready. */
   setEndpoints(places: readonly Place[]): Promise<void>;
   setService(change: { annotations?: Record<string, string>; affinity?: boolean }): Promise<void>;
   /** Starts a server. */
@@ -47,7 +47,7 @@ export interface FailoverScene {
   load(from: readonly Place[], address: string, port: number, perSecond: number): Load;
   readonly verdicts: readonly FailoverVerdict[];
   readonly failover: Failover | null;
-  /** How many entries of unanswered connections were deleted. */
+  /** Number of deleted entries of unanswered connections. */
   readonly unanswered: number;
   /** Resolves when the table is programmed. */
   settled(): Promise<void>;
@@ -57,7 +57,7 @@ export interface FailoverScene {
 export interface Load {
   /** Stops, and resolves when all connections have ended. */
   stop(): Promise<Answer[]>;
-  /** As `stop`, after a delay in milliseconds. */
+  /** Stops after a delay in milliseconds. */
   stopAfter(ms: number): Promise<Answer[]>;
 }
 
@@ -187,7 +187,7 @@ export async function createFailoverScene(
       const answers: Promise<Answer>[] = [];
       const started = performance.now();
       const timer = setInterval(() => {
-        // All that are due, even if the timer is late.
+        // Opens all connections that are due, even if the timer is late.
         const due = ((performance.now() - started) * perSecond) / 1000;
         while (answers.length < due) {
           const place = from[answers.length % from.length] as Place;

@@ -25,7 +25,10 @@ const LOSE_FIRST_SYN = `
   add rule ip late input tcp flags & (syn | ack) == syn ip saddr . tcp sequence != @seen add @seen { ip saddr . tcp sequence } drop
 `;
 
-/** Tests failover in a mode with packets. `families`: of the tests that are equal in both. */
+/**
+ * Tests failover in a mode with packets. `families`: the families for tests that do not depend on the
+ * family.
+ */
 export function testFailover(
   mode: string,
   open: (netns: string) => Dataplane,
@@ -103,7 +106,7 @@ export function testFailover(
         const answers = await load.stop();
         const late = answers.filter(({ failure, startedAt }) => failure && startedAt > since);
         assert.deepEqual(late, []);
-        // Reset: accepted by the kernel while the server closed its socket.
+        // Reset: the kernel accepted the connection while the server closed its socket.
         const kinds = new Set(answers.flatMap(({ failure }) => failure ?? []));
         assert.ok(kinds.isSubsetOf(new Set(['refused', 'ECONNRESET'])), [...kinds].join());
       });
@@ -190,7 +193,7 @@ export function testFailover(
       assert.deepEqual([...seen].sort(), ['pod1', 'pod2']);
     });
 
-    test('an endpoint that is removed and ready again is new', async () => {
+    test('an endpoint that is removed and added again has no failures on record', async () => {
       const made = await begin(['pod1', 'pod2']);
       made.shut('pod1');
       for (let i = 0; made.verdicts.length === 0 && i < 50; i++) {
@@ -224,7 +227,7 @@ export function testFailover(
           answers.filter(({ failure }) => failure),
           [],
         );
-        assert.ok(made.unanswered > before, 'no connection was sent elsewhere');
+        assert.ok(made.unanswered > before, 'no connection was rerouted');
       } finally {
         topology.run('pod1', 'nft', 'delete table ip late');
       }

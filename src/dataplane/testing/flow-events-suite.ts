@@ -20,7 +20,7 @@ export function testFlowEvents(
   mode: string,
   create: (options: { readonly families: readonly IPFamily[]; readonly netns: string }) => Dataplane,
 ): void {
-  describe(`events of flows in ${mode} mode`, () => {
+  describe(`flow events in ${mode} mode`, () => {
     let topology: Topology;
     let dataplane: Dataplane;
     let watch: { close(): void } | null = null;
@@ -54,12 +54,12 @@ export function testFlowEvents(
 
     const rows = [
       {
-        what: 'a connection that is answered',
+        what: 'an answered connection',
         protocol: 'TCP',
         port: TARGET,
         kinds: ['established', 'closed'],
       },
-      { what: 'a connection that is refused', protocol: 'TCP', port: CLOSED, kinds: ['reset'] },
+      { what: 'a refused connection', protocol: 'TCP', port: CLOSED, kinds: ['reset'] },
       { what: 'datagrams', protocol: 'UDP', port: TARGET, kinds: ['chosen'] },
     ] as const;
     for (const family of FAMILIES) {

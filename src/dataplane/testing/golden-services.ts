@@ -1,7 +1,7 @@
 import type { Frontend, NodeView, ServiceMap } from '../../service/model.ts';
 import { cidr, endpoint, frontend, NODE, serviceMap } from './service-map.ts';
 
-/** Services that between them need every chain and every kind of element that a mode has. */
+/** Returns Services that together need every chain and every kind of element that a mode has. */
 export function goldenServices(change: Partial<NodeView> = {}): ServiceMap {
   const local = [endpoint('10.244.1.11', 8080), endpoint('10.244.1.12', 8080)];
   const all = [...local, endpoint('10.244.2.21', 8080, false)];
@@ -39,7 +39,7 @@ export function goldenServices(change: Partial<NodeView> = {}): ServiceMap {
   return serviceMap(frontends, { ...NODE, ...change });
 }
 
-/** Node ports on some addresses only, and pods told from others by their devices. */
+/** A node with node ports on some addresses only, and pods recognized by their devices. */
 export const PARTICULAR_NODE: Partial<NodeView> = {
   nodePortAddresses: { ipv4: { all: false, cidrs: [cidr('192.0.2.0/24')] }, ipv6: { all: true } },
   localDetection: { mode: 'InterfaceNamePrefix', prefix: 'veth' },

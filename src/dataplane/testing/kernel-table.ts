@@ -3,13 +3,13 @@ import type { NftConnection } from '../../kernel/nftables/connection.ts';
 import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import { hexOf } from '../../nft/encoding.ts';
 
-/** An expression of a rule as the kernel shows it: its name and NFTA_EXPR_DATA. */
+/** An expression of a rule in a dump: its name and NFTA_EXPR_DATA. */
 export interface ShownExpression {
   readonly name: string;
   readonly attributes: Attributes;
 }
 
-/** A family's table as the kernel shows it. */
+/** A family's table as dumped from the kernel. */
 export interface KernelTable {
   readonly chains: ReadonlyMap<string, readonly (readonly ShownExpression[])[]>;
   /** Each chain's rules as bytes, to compare. */
@@ -48,15 +48,18 @@ function expressionsOf(rule: Uint8Array): ShownExpression[] {
   });
 }
 
-/** What of a table must not depend on how it came to be. */
+/** The part of a table that must not depend on the order of changes. */
 export interface TableContent {
   /** Chain → rules. */
   readonly chains: ReadonlyMap<string, readonly string[]>;
-  /** "set key" → data, verdict or comment; for endpoints "map key" → all of them, in order. */
+  /** "set key" → data, verdict or comment; for endpoints "map key" → all values, in order. */
   readonly elements: ReadonlyMap<string, string>;
 }
 
-/** Reads a table without what may differ: which slot an endpoint has, and the order of affinity times. */
+/**
+ * Returns a table without the parts that may differ: the slots of endpoints, and the order of affinity
+ * timeouts.
+ */
 export function contentOf(table: KernelTable): TableContent {
   const elements = new Map<string, string>();
   const pools = new Map<string, string[]>();

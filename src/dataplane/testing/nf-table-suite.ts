@@ -4,7 +4,7 @@ import { pause, systemClock } from '../../lib/clock.ts';
 import type { Dataplane } from '../dataplane.ts';
 import { ALL, type ServiceScene } from './service-scene.ts';
 
-/** What a mode calls what it keeps in nf_tables. */
+/** The names that a mode uses in its nf_tables tables. */
 export interface TableNames {
   readonly table: string;
   /** A base chain with rules. */
@@ -15,9 +15,9 @@ export interface TableNames {
   readonly addresses: string;
 }
 
-/** `refusal`: the chain that the frontends without endpoints lead to. */
+/** Tests the output of `nft list`. `refusal`: the chain for frontends without endpoints. */
 export function testListing(scene: ServiceScene, refusal: string): void {
-  test('the ruleset can be listed, and a Service found in it', async () => {
+  test('nft lists the ruleset with the names of Services', async () => {
     await scene.sync([
       ...scene.service(88, ALL, 'external-local', { affinitySeconds: 5, allowedSources: ['192.0.2.0/24'] }),
       ...scene.service(89, []),
@@ -32,7 +32,7 @@ export function testListing(scene: ServiceScene, refusal: string): void {
 }
 
 export function testOwnership(scene: ServiceScene, table: string): void {
-  test('the table is its process’s own, and others’ tables are left alone', async () => {
+  test('the table is owned by its process, and tables of other programs are kept', async () => {
     const nft = (...words: string[]) => scene.topology.run('node', 'nft', ...words);
     nft('add table ip theirs');
     nft('add chain ip theirs in { type filter hook input priority 0; }');
@@ -45,13 +45,16 @@ export function testOwnership(scene: ServiceScene, table: string): void {
   });
 }
 
-/** `open`: the mode with a table that is not its process's own, and that tells when others change it. */
+/**
+ * Tests changes by other programs. `open` opens the mode with a table that its process does not own, and
+ * with a callback for changes.
+ */
 export function testForeignChanges(
   scene: ServiceScene,
   { table, chain, frontends, addresses }: TableNames,
   open: (netns: string, onForeignChange: () => void) => Dataplane,
 ): void {
-  test('what others change is noticed, named and repaired', async () => {
+  test('changes by other programs are detected, reported and repaired', async () => {
     await scene.dataplane.remove();
     await scene.dataplane.close();
     let noticed = 0;
@@ -63,7 +66,7 @@ export function testForeignChanges(
     await scene.apply(scene.service(60, ['pod1', 'pod2']));
     nft('add', 'table', 'ip', 'other');
     await pause(systemClock, 200);
-    assert.equal(noticed, 0, 'neither our own changes nor others’ tables are meant');
+    assert.equal(noticed, 0, 'the mode’s own changes and other tables are not reported');
     nft('flush', 'chain', 'ip', table, chain);
     nft('delete', 'element', 'ip6', table, frontends, '{ fd00:96::60 . tcp . 80 }');
     nft('add', 'element', 'ip', table, addresses, '{ 1.2.3.4 }');

@@ -3,9 +3,9 @@ import { test } from 'node:test';
 import { cidr, frontend, NODE } from './service-map.ts';
 import type { ServiceScene } from './service-scene.ts';
 
-/** What the settings of a node change. */
+/** Tests changes of a node's settings. */
 export function testNodeSettings(scene: ServiceScene): void {
-  test('other protocols and the interfaces as detection can be programmed', async () => {
+  test('SCTP and detection by interface can be programmed', async () => {
     const node = { ...NODE, localDetection: { mode: 'InterfaceNamePrefix', prefix: 'v' } } as const;
     const sctp = frontend({
       kind: 'ClusterIP',
@@ -23,7 +23,7 @@ export function testNodeSettings(scene: ServiceScene): void {
     await expectPlaces('node', 'TCP', destination('ClusterIP', 'ipv4', 81), ['pod2'], true);
   });
 
-  test('node ports only on the addresses that are asked for', async () => {
+  test('node ports answer only on the configured addresses', async () => {
     const node = {
       ...NODE,
       localhostNodePorts: false,

@@ -1,6 +1,6 @@
 import { createEbpf, type EbpfDataplane, type EbpfOptions } from '../ebpf/ebpf.ts';
 import { createNftables } from '../nftables/nftables.ts';
 
-/** The eBPF mode before the nftables mode's rules, as agents run it. */
+/** Opens the eBPF mode with the nftables mode's rules as its fallback, as agents do. */
 export const openEbpf = (options: Omit<EbpfOptions, 'fallback'>): EbpfDataplane =>
   createEbpf({ ...options, fallback: createNftables });

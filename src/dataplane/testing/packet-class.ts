@@ -1,7 +1,10 @@
 import { cidrContains, familyOf } from '../../lib/address.ts';
 import type { Packet, ServiceMap } from '../../service/model.ts';
 
-/** A packet whose class is the one that rules can tell from it; others cannot be compared with the oracle. */
+/**
+ * Returns true if the rules can recognize the packet's class; other packets cannot be compared with the
+ * oracle.
+ */
 export function isConsistent(packet: Packet, map: ServiceMap): boolean {
   const family = familyOf(packet.source);
   if (family === null || family !== familyOf(packet.destination)) return false;
@@ -11,7 +14,7 @@ export function isConsistent(packet: Packet, map: ServiceMap): boolean {
   return (cidr !== null && cidrContains(cidr, packet.source)) === (packet.sourceClass === 'pod');
 }
 
-/** Where such a packet comes into the node; null: it is the node's own. */
+/** Returns the interface on which such a packet arrives; null: the node itself sends it. */
 export function inInterface(packet: Packet, { node: { localDetection } }: ServiceMap): string | null {
   if (packet.sourceClass === 'node') return null;
   if (packet.sourceClass === 'external') return 'eth0';
@@ -19,7 +22,7 @@ export function inInterface(packet: Packet, { node: { localDetection } }: Servic
   return localDetection.mode === 'InterfaceNamePrefix' ? `${localDetection.prefix}7` : 'veth1';
 }
 
-/** Whether the destination is an address of the node, where the packet does not say so itself. */
+/** Returns true if the destination is an address of the node, unless the packet says so itself. */
 export function isForNode({ destination, destinationIsLocal }: Packet, { node }: ServiceMap): boolean {
   const own = [node.ipv4, node.ipv6, '::1'].includes(destination) || destination.startsWith('127.');
   return destinationIsLocal ?? own;

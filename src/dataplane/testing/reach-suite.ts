@@ -5,11 +5,12 @@ import { ALL, everywhere, KINDS, LOCAL, POLICIES, PROTOCOLS, type ServiceScene }
 import { SILENCE_MS } from './topology.ts';
 
 /**
- * Which endpoints clients of every kind reach by every kind of frontend under every traffic policy, and whom these see.
- * `more`: tests of the mode's own with the same Services, 20 for the first policy, and so on.
+ * Tests which endpoints clients of every kind reach through every kind of frontend under every traffic
+ * policy, and which source address the endpoints see. `more`: further tests of the mode with the same
+ * Services, from number 20 for the first policy.
  */
 export function testReach(scene: ServiceScene, more: () => void = () => {}): void {
-  describe('who reaches which endpoints, and what they see', () => {
+  describe('reached endpoints and the source address that they see', () => {
     before(async () => {
       const report = await scene.sync(POLICIES.flatMap((policy, i) => scene.service(20 + i, ALL, policy)));
       assert.deepEqual(report.failed, []);
@@ -34,11 +35,11 @@ export function testReach(scene: ServiceScene, more: () => void = () => {}): voi
       }
     }
     more();
-    test('the kernel is as wanted', () => scene.expectVerified());
+    test('the kernel has the expected state', () => scene.expectVerified());
   });
 }
 
-/** Loopback addresses of the node, with the Services of `testReach`. */
+/** Tests loopback addresses of the node, with the Services of `testReach`. */
 export function testLoopback(scene: ServiceScene): void {
   test('node ports answer on the loopback address', async () => {
     for (const protocol of PROTOCOLS) {
@@ -48,12 +49,12 @@ export function testLoopback(scene: ServiceScene): void {
     }
   });
   testLoopbackServers(scene);
-  test('but packets from outside to a loopback address are dropped', {
+  test('packets from outside to a loopback address are dropped', {
     skip: existsSync('/usr/sbin/nft') ? false : 'nft is not installed',
   }, async () => {
     const { topology } = scene;
     await topology.serve('node', 7777);
-    // No program can send such a packet plainly: its destination is rewritten behind the routing.
+    // No program can send such a packet directly: the destination is rewritten after routing.
     topology.run('outside', 'nft', 'add table ip martian');
     topology.run(
       'outside',
@@ -67,7 +68,7 @@ export function testLoopback(scene: ServiceScene): void {
 }
 
 export function testLoopbackServers(scene: ServiceScene): void {
-  test('the node’s own servers on loopback addresses see the client’s address', async () => {
+  test('servers of the node on loopback addresses see the client’s address', async () => {
     await scene.topology.serve('node', 7778);
     for (const protocol of PROTOCOLS) {
       for (const address of ['127.0.0.1', '::1']) {
@@ -77,9 +78,9 @@ export function testLoopbackServers(scene: ServiceScene): void {
   });
 }
 
-/** An endpoint that is its own client. */
+/** Tests an endpoint that is its own client. */
 export function testHairpin(scene: ServiceScene): void {
-  test('an endpoint that reaches itself sees the node', async () => {
+  test('an endpoint that reaches itself sees the node’s address', async () => {
     await scene.sync(scene.service(40, ['pod1']));
     await everywhere((family, protocol) =>
       scene.expectPlaces('pod1', protocol, scene.destination('ClusterIP', family, 40), ['pod1'], true),

@@ -18,26 +18,26 @@ const ROWS: readonly Row[] = [
   ['no endpoints', 'pod3', 'LoadBalancer', 30, 'refused'],
   ['no endpoints', 'node', 'LoadBalancer', 30, 'refused'],
   ['no endpoints', 'outside', 'LoadBalancer', 30, 'refused'],
-  ['external policy Local without a local one', 'outside', 'NodePort', 31, 'silence'],
-  ['external policy Local without a local one', 'outside', 'LoadBalancer', 31, 'silence'],
-  ['but pods reach the others', 'pod3', 'LoadBalancer', 31, /^far /],
-  ['and the node too', 'node', 'NodePort', 31, /^far /],
-  ['internal policy Local without a local one', 'pod3', 'ClusterIP', 32, 'silence'],
-  ['internal policy Local without a local one', 'node', 'ClusterIP', 32, 'silence'],
-  ['internal policy does not touch node ports', 'outside', 'NodePort', 32, /^far /],
+  ['external policy Local without a local endpoint', 'outside', 'NodePort', 31, 'silence'],
+  ['external policy Local without a local endpoint', 'outside', 'LoadBalancer', 31, 'silence'],
+  ['external policy Local: pods reach endpoints of other nodes', 'pod3', 'LoadBalancer', 31, /^far /],
+  ['external policy Local: the node reaches endpoints of other nodes', 'node', 'NodePort', 31, /^far /],
+  ['internal policy Local without a local endpoint', 'pod3', 'ClusterIP', 32, 'silence'],
+  ['internal policy Local without a local endpoint', 'node', 'ClusterIP', 32, 'silence'],
+  ['internal policy does not affect node ports', 'outside', 'NodePort', 32, /^far /],
   ['a source in the ranges', 'outside', 'LoadBalancer', 33, /^pod1 /],
   ['a source outside the ranges', 'pod3', 'LoadBalancer', 33, 'silence'],
   ['the node outside the ranges', 'node', 'LoadBalancer', 33, 'silence'],
-  ['ranges do not touch node ports', 'pod3', 'NodePort', 33, /^pod1 /],
+  ['source ranges do not affect node ports', 'pod3', 'NodePort', 33, /^pod1 /],
   ['in the ranges, no endpoints', 'outside', 'LoadBalancer', 34, 'refused'],
   ['outside the ranges, no endpoints', 'pod3', 'LoadBalancer', 34, 'silence'],
-  ['ranges that hold everybody', 'pod3', 'LoadBalancer', 35, /^pod1 /],
+  ['ranges that contain all addresses', 'pod3', 'LoadBalancer', 35, /^pod1 /],
   ['empty source ranges', 'outside', 'LoadBalancer', 36, 'silence'],
 ];
 
-/** Who is answered with a refusal, and who with nothing. */
+/** Tests which clients are rejected, and which get no answer. */
 export function testRefusals(scene: ServiceScene): void {
-  describe('what is refused', () => {
+  describe('rejected and dropped packets', () => {
     before(() => {
       const { service } = scene;
       return scene.sync([
@@ -59,12 +59,12 @@ export function testRefusals(scene: ServiceScene): void {
           else assert.match(answer, expected, `${family} ${protocol}`);
         }));
     }
-    test('a pod that is led elsewhere by an external policy is seen itself, but behind a proxy', () =>
+    test('with external policy Local, a remote endpoint sees the pod’s address, or the proxy’s', () =>
       everywhere(async (family, protocol) => {
         const to = scene.destination('LoadBalancer', family, 31);
         await scene.expectPlaces('pod3', protocol, to, ['far'], scene.proxy);
       }));
-    test('a wrong port of a cluster IP is refused, an unused address is silent', async () => {
+    test('a wrong port of a cluster IP is refused, packets to an unused address are dropped', async () => {
       for (const from of ['pod3', 'node', 'outside'] as const) {
         for (const family of FAMILIES) {
           assert.equal(await scene.ask(from, 'TCP', clusterIP(family, 33), 81), 'refused');
@@ -73,6 +73,6 @@ export function testRefusals(scene: ServiceScene): void {
         }
       }
     });
-    test('the kernel is as wanted', () => scene.expectVerified());
+    test('the kernel has the expected state', () => scene.expectVerified());
   });
 }

@@ -6,7 +6,7 @@ import { hexOf } from '../../nft/encoding.ts';
 import type { Packet } from '../../service/model.ts';
 import type { KernelTable, ShownExpression } from './kernel-table.ts';
 
-/** Where a packet can end, and how likely. */
+/** A possible outcome for a packet, and its probability. */
 export interface Outcome {
   readonly odds: number;
   readonly action: 'forward' | 'reject' | 'drop' | 'pass';
@@ -15,15 +15,15 @@ export interface Outcome {
   readonly masquerade: boolean;
 }
 
-/** A packet that opens a flow, and what the kernel knows of it besides its header. */
+/** A packet that opens a flow, with its metadata in the kernel. */
 export interface KernelPacket {
   readonly packet: Packet;
   readonly destinationIsLocal: boolean;
-  /** Null: this node's own process sends it. */
+  /** Null: sent by a process of this node. */
   readonly inInterface: string | null;
 }
 
-/** What has become of a packet so far. */
+/** The state of a packet during the walk. */
 export interface State {
   readonly odds: number;
   readonly mark: number;
@@ -33,7 +33,7 @@ export interface State {
 
 type End = 'accept' | 'drop' | 'reject' | 'return' | null;
 
-/** One way through a chain. */
+/** One path through a chain. */
 export interface Step {
   readonly state: State;
   readonly end: End;
@@ -51,7 +51,9 @@ const CT_NEW = 8;
 
 export const UNTOUCHED: State = { odds: 1, mark: 0, target: null, masquerade: false };
 
-/** Walks a flow's first packet through a table as nf_tables would, following every random draw. */
+/**
+ * Walks a flow's first packet through a table as nf_tables would, following every outcome of random draws.
+ */
 export function interpret(table: KernelTable, input: KernelPacket): Outcome[] {
   const { packet, destinationIsLocal, inInterface } = input;
   const hook = createWalk(table, packet, {
@@ -70,8 +72,8 @@ export function interpret(table: KernelTable, input: KernelPacket): Outcome[] {
 }
 
 /**
- * Walks through single chains. `isLocal`: the packet's destination, translated or not, is this node's; `inInterface`
- * null: this node's own process sends it.
+ * Walks through single chains. `isLocal`: the packet's destination, translated or not, is an address of
+ * this node; `inInterface` null: sent by a process of this node.
  */
 export function createWalk(
   table: KernelTable,
@@ -102,7 +104,7 @@ export function createWalk(
     return [...ended, ...open.map((state): Step => ({ state, end: null }))];
   }
 
-  /** `end` null: the next rule is tried. */
+  /** Evaluates an expression. `end` null: continue with the next rule. */
   function evaluate(
     rule: readonly ShownExpression[],
     at: number,
@@ -210,7 +212,7 @@ export function createWalk(
       case 'jump':
         return run(verdict.chain, state);
       case 'goto':
-        // Behind a goto the rest of the calling chain is skipped: as if it had returned.
+        // After a goto the rest of the calling chain is skipped, as if the chain had returned.
         return run(verdict.chain, state).map((step) =>
           step.end === null ? { ...step, end: 'return' } : step,
         );
@@ -245,7 +247,7 @@ export function createWalk(
     }
   }
 
-  /** Original direction, but for the status. */
+  /** Reads the original direction, except for the status. */
   function conntrack(key: number, state: State): Uint8Array {
     switch (key) {
       case 0:
@@ -299,7 +301,9 @@ function outcome({ odds, target, masquerade }: State, action: Outcome['action'])
   };
 }
 
-/** Byte offset of a register by the kernel's number: 1 to 4 of 16 bytes, from 8 on of 4. */
+/**
+ * Returns the byte offset of a register by the kernel's number: 1 to 4 have 16 bytes, from 8 on 4 bytes.
+ */
 const offsetOf = (register: number): number => (register < 8 ? (register - 1) * 16 : (register - 8) * 4);
 
 function word(value: number): Uint8Array {
@@ -314,7 +318,7 @@ function bytesOf(address: string): Uint8Array {
   return bytes;
 }
 
-/** "goto chain", "drop". */
+/** Returns "goto chain", "drop". */
 function verdictOf(text: string): Verdict {
   const [code = '', chain = ''] = text.split(' ');
   if (code === 'jump' || code === 'goto') return { code, chain };

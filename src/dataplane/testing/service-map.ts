@@ -49,14 +49,14 @@ export interface FrontendOptions {
   readonly family?: IPFamily;
   readonly port: number;
   readonly protocol?: Protocol;
-  /** Cluster-wide endpoints; the local ones of them are the local pool. */
+  /** Cluster-wide endpoints; those with `local` form the local pool. */
   readonly endpoints: readonly Endpoint[];
   readonly policy?: 'plain' | 'external-local' | 'internal-local';
   readonly affinitySeconds?: number | null;
   readonly allowedSources?: readonly string[];
 }
 
-/** A frontend with the routes that its policy gives it where pods are told from others. */
+/** Returns a frontend with the routes of its policy, on a node that recognizes pods. */
 export function frontend(options: FrontendOptions): Frontend {
   const { kind, service, address, port, protocol = 'TCP', endpoints, policy = 'plain' } = options;
   const family = options.family ?? (address?.includes(':') ? 'ipv6' : 'ipv4');
@@ -115,7 +115,7 @@ const addressesOf = ({ routes }: Frontend): string[] =>
     route.action === 'forward' ? route.pool.endpoints.map(({ ip }) => ip) : [],
   );
 
-/** The difference of two maps of the same node. */
+/** Returns the difference between two maps of the same node. */
 export function changeBetween(before: ServiceMap, after: ServiceMap): Change {
   const keys = new Set([...before.frontends.keys(), ...after.frontends.keys()]);
   return {

@@ -9,19 +9,19 @@ export const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 export const PROTOCOLS = ['TCP', 'UDP'] as const;
 export const POLICIES = ['plain', 'external-local', 'internal-local'] as const;
 export const KINDS = ['ClusterIP', 'NodePort', 'LoadBalancer'] as const;
-/** The places that serve, and those of them on the node itself. */
+/** The places with servers, and those of them on the node itself. */
 export const ALL: readonly Place[] = ['pod1', 'pod2', 'far'];
 export const LOCAL: readonly Place[] = ['pod1', 'pod2'];
-/** Where the places that serve do. */
+/** The port of the servers. */
 export const TARGET = 8080;
-/** "The node's own address", whichever the kernel picked. */
+/** The node's addresses, any of which the kernel may choose as source. */
 const NODE_ADDRESSES = ['192.0.2.10', '10.244.1.1', 'fd00:2::10', 'fd00:244:1::1'];
 
 export type Transport = (typeof PROTOCOLS)[number];
 export type Policy = (typeof POLICIES)[number];
 export type Destination = [address: string, port: number];
 
-/** As `Topology.ask`: "PLACE CLIENT-ADDRESS", "refused", or "silence". */
+/** Works like `Topology.ask`: "PLACE CLIENT-ADDRESS", "refused", or "silence". */
 export type Ask = (
   from: Place,
   protocol: Transport,
@@ -32,49 +32,49 @@ export type Ask = (
 
 export interface ServiceTraits {
   readonly affinitySeconds?: number;
-  /** Of its load-balancer addresses. */
+  /** Source ranges of the load-balancer addresses. */
   readonly allowedSources?: readonly string[];
   readonly balance?: ServiceOptions['balance'];
 }
 
-/** How a mode differs from others in what its scene looks like. */
+/** Properties of a mode that affect its scene. */
 export interface SceneOptions<D extends Dataplane> {
   /** Opens the mode in the node's network namespace. */
   readonly open: (netns: string) => D;
-  /** How a place asks, where that is not by any socket in its network namespace. */
+  /** How a place connects, unless through any socket in its network namespace. */
   readonly ask?: (bySocket: Ask) => Ask;
-  /** Every endpoint sees the node, for every client, and is chosen in turn. */
+  /** Whether every endpoint sees the node's address for every client, and is chosen in turn. */
   readonly proxy?: boolean;
 }
 
-/** Services on the node of a topology, carried by one mode, and clients everywhere. */
+/** Services on the node of a topology, programmed by one mode, with clients in all places. */
 export interface ServiceScene<D extends Dataplane = Dataplane> {
   readonly proxy: boolean;
   readonly topology: Topology;
   readonly dataplane: D;
   start(): Promise<void>;
-  /** Opens the mode anew once it has been closed, as a new process would; `open`: in another way than before. */
+  /** Opens the mode again after it was closed, as a new process would; `open`: with another function. */
   reopen(open?: (netns: string) => D): void;
   close(): Promise<void>;
 
-  /** These places as endpoints, at the port where they serve. */
+  /** Returns these places as endpoints, with the port of their servers. */
   at(family: IPFamily, ...places: Place[]): Endpoint[];
-  /** One Service in every family and protocol, with all kinds of frontends, numbered `n`. */
+  /** Returns one Service in every family and protocol, with all kinds of frontends, numbered `n`. */
   service(n: number, places: readonly Place[], policy?: Policy, traits?: ServiceTraits): Frontend[];
-  /** Where the Service `n` is reached. */
+  /** Returns the address and port of Service `n`. */
   destination(kind: FrontendKind, family: IPFamily, n: number): Destination;
 
-  /** Programs these frontends, whatever was there. */
+  /** Programs these frontends, regardless of the previous state. */
   sync(frontends: readonly Frontend[], node?: NodeView): Promise<ApplyReport>;
-  /** Changes to these from those of the last `sync` or `apply`. */
+  /** Changes to these frontends from those of the last `sync` or `apply`. */
   apply(frontends: readonly Frontend[]): Promise<ApplyReport>;
-  /** The kernel is as wanted. */
+  /** Asserts that the kernel has the expected state. */
   expectVerified(): Promise<void>;
 
   readonly ask: Ask;
   /**
-   * Asks until every expected place has answered, and checks each answer: the place, and whether it saw the client's
-   * own address or the node's.
+   * Connects until every expected place has answered, and checks each answer: the place, and whether it saw
+   * the client's own address or the node's.
    */
   expectPlaces(
     from: Place,
@@ -90,14 +90,14 @@ export const clusterIP = (family: IPFamily, n: number): string =>
 export const vip = (family: IPFamily, n: number): string =>
   family === 'ipv4' ? `203.0.113.${n}` : `fd00:113::${n}`;
 
-/** In every family and protocol, at the same time. */
+/** Runs a check in every family and protocol concurrently. */
 export async function everywhere(
   run: (family: IPFamily, protocol: Transport) => Promise<void>,
 ): Promise<void> {
   await Promise.all(FAMILIES.flatMap((family) => PROTOCOLS.map((protocol) => run(family, protocol))));
 }
 
-/** Nothing exists before `start`. */
+/** Creates a scene; nothing exists before `start`. */
 export function createServiceScene<D extends Dataplane>(options: SceneOptions<D>): ServiceScene<D> {
   const { proxy = false } = options;
   let started: { readonly topology: Topology; dataplane: D } | null = null;
@@ -197,7 +197,7 @@ export function createServiceScene<D extends Dataplane>(options: SceneOptions<D>
     async expectPlaces(from, protocol, [address, port], places, masqueraded) {
       const seen = new Set<string>();
       const family = address.includes(':') ? 'ipv6' : 'ipv4';
-      // In turn, twice round is enough.
+      // Endpoints are chosen in turn, so two rounds are enough.
       const most = proxy ? 2 * places.length : 80;
       for (let i = 0; i < most && (seen.size < places.length || i < 6); i++) {
         const answer = await ask(from, protocol, address, port);

@@ -17,7 +17,7 @@ const ADDRESSES: Readonly<Record<Place, Readonly<Record<IPFamily, string>>>> = {
   node: { ipv4: '192.0.2.10', ipv6: 'fd00:2::10' },
   outside: { ipv4: '192.0.2.20', ipv6: 'fd00:2::20' },
 };
-/** The node's own address on its links to pods. */
+/** The node's address on its links to pods. */
 const GATEWAY = { ipv4: '10.244.1.1', ipv6: 'fd00:244:1::1' } as const;
 
 /** A node with three pods, a pod on another node, and a client outside, all in separate namespaces. */
@@ -26,7 +26,10 @@ export interface Topology {
   address(place: Place, family: IPFamily): string;
   /** Answers on TCP and UDP at `port` with "PLACE CLIENT-ADDRESS", in both families. */
   serve(place: Place, port: number): Promise<void>;
-  /** Connects from `place`; "PLACE CLIENT-ADDRESS", "refused", or "silence" when `patience` (ms) is over. */
+  /**
+   * Connects from `place`. Resolves to "PLACE CLIENT-ADDRESS", "refused", or "silence" after `patience`
+   * (ms).
+   */
   ask(
     place: Place,
     protocol: 'TCP' | 'UDP',
@@ -37,14 +40,14 @@ export interface Topology {
   ): Promise<string>;
   /** Runs lines of `ip -batch` in a place. */
   configure(place: Place, ...lines: string[]): void;
-  /** Runs a command in a place and returns what it prints. */
+  /** Runs a command in a place and returns its output. */
   run(place: Place, ...command: string[]): string;
   close(): void;
 }
 
-/** `patience` where silence is expected: long enough for an answer on a machine that is not busy. */
+/** `patience` if silence is expected: long enough for an answer on an idle machine. */
 export const SILENCE_MS = 500;
-/** An answer may take this long on a busy machine. */
+/** Maximum time of an answer on a busy machine. */
 export const PATIENCE_MS = 10_000;
 
 export function createTopology(): Topology {
@@ -78,7 +81,7 @@ export function createTopology(): Topology {
     );
   }
 
-  /** A link between the node and a neighbour on 192.0.2.0/24: the node is 192.0.2.10 on each. */
+  /** Makes a link between the node and a neighbour on 192.0.2.0/24: the node is 192.0.2.10 on each. */
   function neighbour(place: 'far' | 'outside', link: string, last: number): void {
     ip('node', `link add ${link} type veth peer name eth0 netns ${namespace(place)}`);
     ip(
@@ -94,7 +97,7 @@ export function createTopology(): Topology {
       'link set eth0 up',
       `addr add 192.0.2.${last}/32 dev eth0`,
       `addr add fd00:2::${last}/128 dev eth0 nodad`,
-      // The pod elsewhere has its own address besides that of its node, and must answer from it.
+      // The remote pod has an address in addition to that of its node, and must answer from it.
       ...(place === 'far'
         ? [`addr add ${ADDRESSES.far.ipv4}/32 dev lo`, `addr add ${ADDRESSES.far.ipv6}/128 dev lo nodad`]
         : []),
@@ -115,7 +118,7 @@ export function createTopology(): Topology {
       createNetns(namespace(place));
       ip(place, 'link set lo up');
     }
-    // Duplicate address detection would keep link-local addresses, and with them neighbours, waiting for a second.
+    // Duplicate address detection would delay link-local addresses, and with them neighbours, for a second.
     for (const place of places) {
       writeSysctls(
         { 'net.ipv6.conf.all.accept_dad': 0, 'net.ipv6.conf.default.accept_dad': 0 },
@@ -126,7 +129,7 @@ export function createTopology(): Topology {
       {
         'net.ipv4.ip_forward': 1,
         'net.ipv6.conf.all.forwarding': 1,
-        // Many refusals within a second are wanted here, and redirects count against the same limit.
+        // The tests cause many rejections within a second, and redirects count against the same limit.
         'net.ipv4.icmp_ratelimit': 0,
         'net.ipv6.icmp.ratelimit': 0,
         'net.ipv4.conf.all.send_redirects': 0,
@@ -144,7 +147,7 @@ export function createTopology(): Topology {
       'node',
       `route add ${far.ipv4}/32 via 192.0.2.30 dev eth1 src ${ADDRESSES.node.ipv4}`,
       `route add ${far.ipv6}/128 via fd00:2::30 dev eth1 src ${ADDRESSES.node.ipv6}`,
-      // As on any node: somewhere to send what is not for here.
+      // A default route, as on any node.
       'route add default via 192.0.2.20 dev eth0 src 192.0.2.10',
       'route add default via fd00:2::20 dev eth0 src fd00:2::10',
     );

@@ -15,8 +15,8 @@ import type { TableConnection } from '../table.ts';
 const EEXIST = 17;
 
 /**
- * A connection without a kernel: commits every transaction, unless configured otherwise, and records its contents. Only
- * the names of tables can be read back.
+ * A connection without a kernel: commits every transaction, unless configured otherwise, and records its
+ * contents. Only the names of tables can be read back.
  */
 export interface FakeConnection extends TableConnection {
   /** "+ element services 0a600001… : goto pick-2", "- chain x", in order, for each transaction. */

@@ -4,8 +4,10 @@ import type { Frontend, ServiceMap, SourceClass } from '../../../service/model.t
 import { ACTION } from '../generated/layout.ts';
 import type { ResolvedFrontend } from './memory-maps.ts';
 
-/** Asserts that the programs do what the oracle says, where they do not leave a frontend to nf_tables. Returns how many
- * source classes were compared. */
+/**
+ * Asserts that the programs do what the oracle says, unless they leave a frontend to nf_tables. Returns the
+ * number of compared source classes.
+ */
 export function agree(
   frontend: Frontend,
   map: ServiceMap,

@@ -1,4 +1,4 @@
-// A client in a control group and network namespace of its own; run by `startClient`, controlled over IPC.
+// A client in a separate control group and network namespace; run by `startClient`, controlled over IPC.
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 import type { Asked, Question } from './client.ts';
@@ -43,7 +43,7 @@ async function storm(question: Question): Promise<Asked> {
   return { answer: 'done', tookMs: performance.now() - started, answers, times: took.sort((a, b) => a - b) };
 }
 
-/** One connection that is used for a while. */
+/** Opens one connection that is used for a while. */
 function echo({ address, port, times = 1, timeoutMs }: Question): Promise<Asked> {
   return new Promise((resolve) => {
     const socket = connect(port, address);

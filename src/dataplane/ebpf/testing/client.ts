@@ -18,7 +18,7 @@ export interface Question {
   /** More places that the same unconnected socket sends to. */
   readonly also?: readonly (readonly [string, number])[];
   readonly timeoutMs: number;
-  /** The connection is kept open, and nothing read. */
+  /** Keeps the connection open without reading. */
   readonly hold?: boolean;
   /** The number of connections of `tcp-storm`, in total and per second, or of answers. */
   readonly times?: number;
@@ -48,21 +48,21 @@ export interface Client {
   close(): Promise<void>;
 }
 
-/** A new control group below the v2 root. */
+/** Makes a new control group below the v2 root. */
 export function makeTestGroup(): string {
   const group = join(defaultControlGroup(), `flt-${randomBytes(3).toString('hex')}`);
   mkdirSync(group);
   return group;
 }
 
-/** Removes a control group when the processes in it are gone. */
+/** Removes a control group when its processes have ended. */
 export async function removeTestGroup(group: string): Promise<void> {
   for (let tries = 0; ; tries++) {
     try {
       return rmdirSync(group);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
-      // Processes that were killed leave their group a moment later.
+      // Killed processes leave their group shortly afterwards.
       if (tries === 100) throw error;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
@@ -71,7 +71,7 @@ export async function removeTestGroup(group: string): Promise<void> {
 
 const SILENCE_MS = 500;
 
-/** `group` null: outside of any control group with programs. */
+/** Starts a client. `group` null: outside any control group with programs. */
 export async function startClient(namespace: string, group: string | null): Promise<Client> {
   const script = fileURLToPath(import.meta.resolve('./client-process.ts'));
   const child: ChildProcess = inNetns(namespace, () =>

@@ -37,7 +37,7 @@ export function openGroup(
   };
 }
 
-/** Attaches another program to a device, which lets all packets pass. */
+/** Attaches a foreign program, which lets all packets pass, to a device. */
 export function attachForeign(netns: string, device: string): { isAttached(): boolean; close(): void } {
   using socket = openRouteSocket(netns);
   const { index } = getLink(socket, device);
@@ -58,7 +58,7 @@ export function attachForeign(netns: string, device: string): { isAttached(): bo
   };
 }
 
-/** Whether the kernel has a program or map with this number. */
+/** Returns true if the kernel has a program or map with this number. */
 export function isInKernel(kind: 'program' | 'map', id: number): boolean {
   const command = kind === 'program' ? COMMAND.programById : COMMAND.mapById;
   const fd = tryBpf(command, new Attributes(16).u32(0, id));
@@ -66,7 +66,7 @@ export function isInKernel(kind: 'program' | 'map', id: number): boolean {
   return fd >= 0;
 }
 
-/** Numbers of the programs and maps that are pinned in a folder. */
+/** Returns the numbers of the programs and maps that are pinned in a folder. */
 export function pinnedNumbers(folder: string): { programs: number[]; maps: number[] } {
   const programs: number[] = [];
   const maps: number[] = [];

@@ -6,7 +6,7 @@ import type { Maps } from '../maps.ts';
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
 const bytesOf = (key: string) => new Uint8Array(Buffer.from(key, 'latin1'));
 
-/** What a program finds for a frontend, without the numbers that depend on history. */
+/** The result of a program's lookup for a frontend, without the numbers that depend on history. */
 export interface ResolvedFrontend {
   readonly affinitySeconds: number;
   readonly balance: number;
@@ -31,7 +31,7 @@ export class MemoryMaps implements Sink {
   };
   readonly #slots = new Map<number, Uint32Array>();
 
-  /** A copy of the kernel's maps. */
+  /** Returns a copy of the kernel's maps. */
   static read(maps: Maps): MemoryMaps {
     const copy = new MemoryMaps();
     for (const name of ['frontends', 'members', 'removed_backends'] as const) {
@@ -64,7 +64,10 @@ export class MemoryMaps implements Sink {
     for (const key of keys) this.#values[map].delete(text(key));
   };
 
-  /** Throws where a program would read another frontend's slots, two numbers of one endpoint, or unknown members. */
+  /**
+   * Resolves all frontends. Throws if a program would read another frontend's slots, two numbers of one
+   * endpoint, or unknown members.
+   */
   resolve(): Map<string, ResolvedFrontend> {
     const numbers = new Map<string, number>();
     let members = 0;
@@ -101,7 +104,7 @@ export class MemoryMaps implements Sink {
     }
     for (const key of this.#values.removed_backends.keys()) {
       const name = `${endpointText(bytesOf(key), FRONTEND_KEY.address, FRONTEND_KEY.port)} ${key.charCodeAt(FRONTEND_KEY.protocol)}`;
-      if (numbers.has(name)) throw new Error(`${name} is marked as removed and in use`);
+      if (numbers.has(name)) throw new Error(`${name} is marked as removed but is in use`);
     }
     if (members !== this.#values.members.size)
       throw new Error(`${this.#values.members.size - members} members are left over`);

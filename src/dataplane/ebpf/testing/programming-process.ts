@@ -1,4 +1,4 @@
-// Programs a map that comes over IPC, says so, and waits to be killed.
+// Programs a map received over IPC, confirms it, and waits to be killed.
 import type { ServiceMap } from '../../../service/model.ts';
 import { openEbpf } from '../../testing/open-ebpf.ts';
 

@@ -5,14 +5,14 @@ import type { Packet, ServiceMap } from '../../../service/model.ts';
 import { isForNode } from '../../testing/packet-class.ts';
 import { interpret, type Outcome, type Tables } from './interpreter.ts';
 
-/** Asserts that the oracle and the rules do the same with a packet. */
+/** Asserts that the oracle and the rules treat a packet alike. */
 export function agree(map: ServiceMap, packet: Packet, tables: Tables): void {
   const verdict = decide(map, packet);
-  // The kernel itself drops IPv6's, and IPv4's where `route_localnet` is off.
+  // The kernel itself drops such IPv6 packets, and IPv4 packets if `route_localnet` is off.
   if (verdict.reason === 'martian') return;
   const expected = new Map<string, number>();
   for (const { endpoint, odds, masquerade } of verdict.candidates) {
-    // Every endpoint that reaches itself is masqueraded here, also one of another node.
+    // Every endpoint that reaches itself is masqueraded here, including endpoints of other nodes.
     const masked = masquerade || endpoint.ip === packet.source;
     add(expected, `forward ${hostPort(endpoint)} ${masked ? 'masqueraded' : ''}`, odds);
   }

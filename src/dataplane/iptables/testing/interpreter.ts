@@ -5,7 +5,7 @@ import type { Rule } from '../rule.ts';
 
 export type Tables = Readonly<Record<Table, ReadonlyMap<string, readonly Rule[]>>>;
 
-/** Where a packet can end, and how likely. */
+/** A possible outcome for a packet, and its probability. */
 export interface Outcome {
   readonly odds: number;
   readonly action: 'forward' | 'reject' | 'drop' | 'pass';
@@ -21,7 +21,9 @@ interface State {
   readonly end: 'accept' | 'drop' | 'reject' | 'return' | null;
 }
 
-/** Walks a flow's first packet through rules as the kernel would, following every random choice. */
+/**
+ * Walks a flow's first packet through rules as the kernel would, following every outcome of random matches.
+ */
 export function interpret(tables: Tables, packet: Packet, destinationIsLocal: boolean): Outcome[] {
   const node = packet.sourceClass === 'node';
   const start: State = { odds: 1, target: null, mark: false, end: null };
@@ -86,7 +88,7 @@ export function interpret(tables: Tables, packet: Packet, destinationIsLocal: bo
       default: {
         const rules = tables[table].get(target);
         if (!rules) throw new Error(`${line} leads to ${target}, which does not exist`);
-        // Behind a goto the rest of the calling chain is skipped: as if it had returned.
+        // After a goto the rest of the calling chain is skipped, as if the chain had returned.
         return run(table, rules, state).map((after) =>
           after.end === 'return' || after.end === null
             ? { ...after, end: kind === 'g' ? ('return' as const) : null }
@@ -96,7 +98,7 @@ export function interpret(tables: Tables, packet: Packet, destinationIsLocal: bo
     }
   }
 
-  /** 1, 0, or the chance of a random match. */
+  /** Returns 1, 0, or the probability of a random match. */
   function matches(line: Rule, state: State): number {
     const text = line.replace(/--comment "[^"]*"/, '');
     const checks: [RegExp, (value: string) => boolean][] = [
