@@ -10,9 +10,9 @@ interface Report {
   readonly flows: readonly { readonly flow: string; readonly ok: boolean; readonly mode: string }[];
 }
 
-/** The configurations of upstream's matrix; the first runs every scenario, the others those that they concern. */
+/** The configurations of upstream's matrix. The first runs all scenarios, the others only those that they affect. */
 const CONFIGURATIONS: readonly { readonly name: string; readonly up: string[]; readonly only: string[] }[] = [
-  { name: 'as it is by default', up: [], only: [] },
+  { name: 'default', up: [], only: [] },
   { name: 'masqueradeAll', up: ['--masquerade-all'], only: ['plain:', 'local:'] },
   { name: 'without local detection', up: ['--no-local-detection'], only: ['plain:', 'local:'] },
   {
@@ -22,7 +22,7 @@ const CONFIGURATIONS: readonly { readonly name: string; readonly up: string[]; r
   },
 ];
 
-/** IPVS is not in every kernel: it is tested in a virtual machine that has it. */
+/** Not every kernel supports IPVS: ipvs-cluster.vm.test.ts tests it in a virtual machine. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 for (const { name, up, only } of CONFIGURATIONS) {
@@ -51,7 +51,7 @@ for (const { name, up, only } of CONFIGURATIONS) {
   });
 }
 
-test('nodes in different modes work side by side', async () => {
+test('every flow between nodes in different modes', async () => {
   const cluster = await startCluster(['--nodes', '3', '--ip-family', 'dual']);
   try {
     assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'iptables')).status, 0);
@@ -67,7 +67,7 @@ test('nodes in different modes work side by side', async () => {
 async function assertConforms(cluster: Cluster, mode: string, only: readonly string[]): Promise<void> {
   const report = await check(cluster, only);
   assert.deepEqual([...new Set(Object.values(report.modes))], [mode]);
-  // Sources, kinds of address, protocols, families and scenarios: fewer would mean that some were left out.
+  // Fewer flows would mean that sources, kinds of address, protocols, families or scenarios were left out.
   assert.ok(report.flows.length >= (only.length === 0 ? 1400 : 300), `${report.flows.length} flows`);
   assertGood(report);
 }

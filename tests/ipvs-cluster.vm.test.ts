@@ -19,8 +19,8 @@ interface Report {
 const LOAD = ['--timeout', '20000', '--concurrency', '1', '--rate', '10', '--count', '100'];
 
 /**
- * The virtual servers that serve, from the output of `ipvsadm -Sn`: each with its options and its real servers. Servers
- * that drain after a change of modes are left out, and so are the numbers of marks, which depend on when these end.
+ * Returns the virtual servers in the output of `ipvsadm -Sn`, each with its options and its real servers. Real servers
+ * that drain after a mode switch are left out. The numbers of marks depend on when draining ends: MARK replaces them.
  */
 function servingOf(text: string): string[] {
   const servers = new Map<string, { readonly options: string; readonly real: string[] }>();
@@ -67,7 +67,7 @@ describe('a cluster in IPVS mode', () => {
     assert.ok(flows.length >= 1400, `${flows.length} flows`);
   });
 
-  test('beside a node in another mode', async () => {
+  test('flows between this mode and a node in another mode', async () => {
     assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'nftables')).status, 0);
     const { modes, flows } = await check('plain:', 'local:');
     assert.deepEqual(modes, { 'node-1': 'nftables', 'node-2': 'ipvs' });
@@ -75,7 +75,7 @@ describe('a cluster in IPVS mode', () => {
     assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'ipvs')).status, 0);
   });
 
-  test('a scheduler of a Service’s own is used; one that does not exist is an event on the Service', async () => {
+  test('the scheduler that a Service sets is used; an unknown one is reported by an event on the Service', async () => {
     const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
     const annotate = (value: string) =>
       cluster.ask('annotate', '--overwrite', 'service', 'hello', `fairlead.dev/ipvs-scheduler${value}`);
@@ -132,10 +132,10 @@ describe('a cluster in IPVS mode', () => {
     assert.deepEqual((await load.stop()).failures, {});
   });
 
-  test('switched to the other modes and back under load: no request fails, no connection breaks', (t) =>
+  test('switching to the other modes and back under load fails no request and breaks no connection', (t) =>
     walkUnderLoad(t, cluster, ['ipvs', 'nftables', 'ipvs', 'iptables', 'ipvs', 'userspace', 'ipvs'], LOAD));
 
-  test('cleanup takes away all that the mode wrote, and no virtual servers of others', async () => {
+  test('cleanup removes everything that the mode wrote, but no virtual servers of other programs', async () => {
     const theirs = '-A -t 198.51.100.1:80 -s wlc';
     inNode('node-1', 'ipvsadm', ...theirs.split(' '));
     const serving = () => servingOf(inNode('node-1', 'ipvsadm', '-Sn'));
@@ -166,10 +166,10 @@ describe('a cluster in IPVS mode', () => {
     inNode('node-1', 'ipvsadm', '-D', '-t', '198.51.100.1:80');
   });
 
-  test('another mode leaves nothing of this one, and nothing of others away', async () => {
+  test('a switch to another mode removes everything that this mode wrote, but nothing of other programs', async () => {
     inNode('node-1', 'ipvsadm', '-A', '-t', '198.51.100.1:80', '-s', 'wlc');
     assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
-    // What was open a moment ago may still be closing.
+    // Recent connections may still be closing.
     const state = (node: string) => inNode(node, 'ipvsadm', '-Lnc') + inNode(node, 'ipvsadm', '-Sn');
     for (const [node, expected] of [
       ['node-1', '-A -t 198.51.100.1:80 -s wlc'],

@@ -6,7 +6,7 @@ import { availableModes } from '../src/agent/dataplanes.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 import { walkThroughPairs, walkUnderLoad } from './testing/mode-walk.ts';
 
-/** IPVS is not in every kernel: ipvs-cluster.vm.test.ts switches to it and back. */
+/** Not every kernel supports IPVS: ipvs-cluster.vm.test.ts tests it. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 let cluster: Cluster;
@@ -24,13 +24,13 @@ before(async () => {
 });
 after(() => cluster?.down());
 
-test('a walk through all pairs of modes under load: no request fails, no connection breaks', (t) =>
+test('switching between all pairs of modes under load fails no request and breaks no connection', (t) =>
   walkUnderLoad(t, cluster, walkThroughPairs(MODES)));
 
 const hasIpvs =
   existsSync('/proc/net/ip_vs') || existsSync(`/lib/modules/${release()}/kernel/net/netfilter/ipvs`);
 
-test('a mode that the kernel lacks is refused by name, and the one before stays', {
+test('a mode that the kernel does not support is refused, and the previous mode remains', {
   skip: hasIpvs ? 'this kernel has IPVS' : false,
 }, async () => {
   const mode = () =>

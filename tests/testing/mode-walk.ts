@@ -3,7 +3,7 @@ import type { TestContext } from 'node:test';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import type { Cluster, Connection } from './cluster.ts';
 
-/** A walk that takes every ordered pair of modes once. */
+/** Returns a sequence of modes in which each ordered pair of modes follows one another once. */
 export function walkThroughPairs(modes: readonly string[]): string[] {
   const path = [modes[0] ?? ''];
   const left = new Set(
@@ -11,22 +11,24 @@ export function walkThroughPairs(modes: readonly string[]): string[] {
   );
   while (left.size > 0) {
     const from = path.at(-1) ?? '';
-    // Of the pairs that begin here, one whose end has most pairs left: no dead end comes before all are taken.
-    const [next] = modes.filter((to) => left.has(`${from} ${to}`)).sort((a, b) => waysFrom(b) - waysFrom(a));
-    if (next === undefined) throw new Error(`the walk ends at ${from}`);
+    // The mode with the most remaining pairs comes next, so that the sequence does not end early.
+    const [next] = modes
+      .filter((to) => left.has(`${from} ${to}`))
+      .sort((a, b) => pairsFrom(b) - pairsFrom(a));
+    if (next === undefined) throw new Error(`the sequence ends early, at ${from}`);
     left.delete(`${from} ${next}`);
     path.push(next);
   }
   return path;
-  function waysFrom(mode: string): number {
+  function pairsFrom(mode: string): number {
     return [...left].filter((pair) => pair.startsWith(`${mode} `)).length;
   }
 }
 
 /**
- * Switches a cluster with the Service hello from mode to mode, under a constant load of new connections and over open
- * ones. Each step is a subtest: no request fails, no connection breaks. `options`: of the requests, as `fairlead
- * request` has them.
+ * Switches a cluster with the Service hello from mode to mode, under a constant load of new connections and with open
+ * connections. Each switch is a subtest, in which no request may fail and no connection may break. `options`: of
+ * `fairlead request`, which sends the load.
  */
 export async function walkUnderLoad(
   t: TestContext,
@@ -48,7 +50,7 @@ export async function walkUnderLoad(
   for (const [index, mode] of path.entries()) {
     if (index === 0) continue;
     await t.test(`${path[index - 1]} → ${mode}`, async () => {
-      // They begin in the previous mode, and continue in the next.
+      // These connections were opened in the previous mode, and must continue in the next.
       for (const connection of connections) await moreAnswers(connection);
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);
