@@ -38,8 +38,6 @@ test('every kind answers variations of its objects as kube-apiserver does', { sk
 test('sequences of applies, updates and patches leave the same objects and owners', { skip }, async (t) => {
   const oracle = await startOracle(assets ?? '');
   t.after(() => oracle.stop());
-  const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'default' } };
-  await oracle.send('POST', '/api/v1/namespaces/default/serviceaccounts', account);
   const ours = await startOurServer();
   t.after(() => ours.stop());
   const findings = await runSequences(oracle.send, ours.send);

@@ -46,7 +46,29 @@ export interface Oracle {
   stop(): void | Promise<void>;
 }
 
-/** Starts etcd and kube-apiserver from `assets` (KUBEBUILDER_ASSETS). Throws Error with the end of their logs. */
+/** The ServiceAccount that a controller makes in each namespace: none runs here. */
+export const DEFAULT_ACCOUNT = {
+  apiVersion: 'v1',
+  kind: 'ServiceAccount',
+  metadata: { name: 'default', namespace: 'default' },
+};
+
+/** A pod whose admission needs the default ServiceAccount and a PriorityClass that kube-apiserver makes at its start. */
+const CRITICAL_POD = {
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { name: 'readiness' },
+  spec: {
+    priorityClassName: 'system-node-critical',
+    automountServiceAccountToken: false,
+    containers: [{ name: 'c', image: 'i' }],
+  },
+};
+
+/**
+ * Starts etcd and kube-apiserver from `assets` (KUBEBUILDER_ASSETS), and waits until pods are admitted: its admission
+ * plugins read from caches, which follow after the server answers. Throws Error with the end of their logs.
+ */
 export async function startOracle(assets: string): Promise<Oracle> {
   const folder = mkdtempSync(join(tmpdir(), 'oracle-'));
   const [client = 0, peer = 0, secure = 0] = await freePorts(3);
@@ -114,8 +136,9 @@ export async function startOracle(assets: string): Promise<Oracle> {
   };
   const deadline = Date.now() + 60_000;
   for (;;) {
-    const ready = await send('GET', '/api/v1/namespaces/default').catch(() => null);
-    if (ready?.status === 200) return { send, sendRaw: rawSender(agent, secure, token), stop };
+    await send('POST', '/api/v1/namespaces/default/serviceaccounts', DEFAULT_ACCOUNT);
+    const { status } = await send('POST', '/api/v1/namespaces/default/pods?dryRun=All', CRITICAL_POD);
+    if (status === 201) return { send, sendRaw: rawSender(agent, secure, token), stop };
     if (Date.now() > deadline || processes.some((child) => child.exitCode !== null)) {
       stop();
       throw new Error(`kube-apiserver did not become ready:\n${log}`);

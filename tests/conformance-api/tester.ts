@@ -4,7 +4,7 @@ import { parseAllDocuments } from 'yaml';
 import { KINDS } from '../../src/apiserver/kinds.ts';
 import { startApi } from '../../src/apiserver/testing/api.ts';
 import { difference, sameMessage } from './compare.ts';
-import { type ApiClient, type Oracle, rawSender, sender } from './oracle.ts';
+import { type ApiClient, DEFAULT_ACCOUNT, type Oracle, rawSender, sender } from './oracle.ts';
 import { variationsOf } from './variations.ts';
 
 export interface Finding {
@@ -53,8 +53,10 @@ export async function startOurServer(): Promise<Oracle> {
     usage: 'client',
   });
   const agent = new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false, ...identity });
+  const send = sender(agent, port);
+  await send('POST', '/api/v1/namespaces/default/serviceaccounts', DEFAULT_ACCOUNT);
   return {
-    send: sender(agent, port),
+    send,
     sendRaw: rawSender(agent, port),
     async stop() {
       agent.destroy();
@@ -86,9 +88,6 @@ export async function runVariations(
 ): Promise<TestResult> {
   const findings: Finding[] = [];
   const counts = new Map<string, KindCount>();
-  const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'default' } };
-  for (const send of [oracle.send, ours])
-    await send('POST', '/api/v1/namespaces/default/serviceaccounts', account);
   for (const base of baseObjects()) {
     if (!wanted(base.kind)) continue;
     const path = pathOf(base);
