@@ -10,7 +10,7 @@ const SOCK_SEQPACKET = 5;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const MSG_NOSIGNAL = 0x4000;
-/** conmon's buffer (8 KiB) and the byte before that names the stream. */
+/** conmon's buffer (8 KiB) and the preceding byte that names the stream. */
 const PACKET_BYTES = 8192 + 1;
 const STDOUT = 2;
 const STDERR = 3;

@@ -22,7 +22,7 @@ export interface Launch {
 
 /** The environment of one run of a container. */
 export interface RunPlace {
-  /** The run's folder. */
+  /** The folder of the run. */
   readonly bundle: string;
   readonly cgroupsPath: string;
   readonly cgroupControllers: ReadonlySet<string>;

@@ -12,7 +12,7 @@ export interface ContainerRecord {
   readonly id: string;
   readonly attempt: number;
   readonly process: ProcessIdentity | null;
-  /** Its program had been started; if not, the run starts again. */
+  /** The program was started; if not, the run starts again. */
   readonly begun: boolean;
   readonly startedAt: string | null;
   readonly image: string;
@@ -21,11 +21,13 @@ export interface ContainerRecord {
   readonly resources: Container['resources'];
   readonly stopSignal: NodeJS.Signals;
   readonly last: Termination | null;
-  /** The end of the run, once it is over. */
+  /** The end of the run, if it has ended. */
   readonly ended: Termination | null;
 }
 
-/** The folder of a pod's container on disk: its record and a folder for each run; `logs` has the log of each run. */
+/**
+ * The folder of a pod's container on disk: its record and a folder for each run; `logs` contains the log of each run.
+ */
 export class ContainerFolder {
   readonly #path: string;
   readonly logs: string;

@@ -4,9 +4,9 @@ import type { ProbeResult, ProbeTarget } from './probe.ts';
 import { startProber } from './prober.ts';
 
 export interface HealthEvents {
-  /** It has started, or its readiness has changed. */
+  /** The container has started, or its readiness has changed. */
   changed(): void;
-  /** It must be stopped. */
+  /** The container must be stopped. */
   unhealthy(kind: 'liveness' | 'startup', probe: Probe): void;
   failed(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
@@ -17,7 +17,7 @@ export class ContainerHealth {
   #ready = false;
   #complaint: string | null = null;
   #probing: AbortController | null = null;
-  /** Ends the startup and liveness probes alone. */
+  /** Ends only the startup and liveness probes. */
   #living: AbortController | null = null;
 
   get started(): boolean {
@@ -28,18 +28,18 @@ export class ContainerHealth {
     return this.#ready;
   }
 
-  /** The message of the probe because of which the run is stopped. */
+  /** The message of the failed probe that stops the run. */
   get complaint(): string | null {
     return this.#complaint;
   }
 
-  /** Keeps a container ready until a probe fails: a restart of the agent does not take endpoints out of service. */
+  /** Treats a container as ready until a probe fails: a restart of the agent does not remove its endpoints. */
   adopt(before: { readonly started?: boolean; readonly ready: boolean } | undefined): void {
     this.#started = before?.started ?? false;
     this.#ready = before?.ready ?? false;
   }
 
-  /** A run has begun. */
+  /** Handles the start of a run. */
   begin(): void {
     this.#started = false;
     this.#ready = false;
@@ -69,12 +69,12 @@ export class ContainerHealth {
     });
   }
 
-  /** The run is being stopped: only readiness is still probed. */
+  /** Handles the stop of a run: only readiness is still probed. */
   stopping(): void {
     this.#living?.abort();
   }
 
-  /** The run has ended. */
+  /** Handles the end of a run. */
   end(): void {
     this.release();
     this.#ready = false;

@@ -9,7 +9,7 @@ export interface LogOptions {
   readonly limitBytes: number | null;
   /** One of the streams; null: both. */
   readonly stream: 'stdout' | 'stderr' | null;
-  /** Resolves to whether the container has stopped writing; called at the end of the file. */
+  /** Reports whether the container has stopped writing; called at the end of the file. */
   readonly ended: () => boolean;
   readonly signal: AbortSignal;
 }
@@ -45,7 +45,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
       if (count === 0) {
         if (!options.follow || ended) break;
         if (isReplaced(fd, file)) {
-          // The runtime has begun a new file, as the old one was full.
+          // The runtime has rotated the file.
           closeSync(fd);
           fd = openSync(file, 'r');
           position = 0;
@@ -84,7 +84,7 @@ function isReplaced(fd: number, file: string): boolean {
  * is shown.
  */
 function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps' | 'stream'>) {
-  /** Streams in the middle of a line; true where its parts are shown. */
+  /** Streams in the middle of a line; true if its parts are shown. */
   const begun = new Map<string, boolean>();
   return (line: Buffer): Buffer | null => {
     const first = line.indexOf(32);
@@ -131,14 +131,14 @@ function tailStart(fd: number, lines: number): number {
   let found = 0;
   let end = -1;
   for (const newline of newlinesBackwards(fd)) {
-    // The line between the two newlines; the first of them ends the line before.
+    // The line between the two newlines; the first of them ends the previous line.
     if (end >= 0 && isWhole(fd, newline + 1) && ++found > lines) return end + 1;
     end = newline;
   }
   return 0;
 }
 
-/** Positions of newlines from the end of the file; -1, where one would be before the first line, comes last. */
+/** Yields positions of newlines from the end of the file; -1, the position before the first line, comes last. */
 function* newlinesBackwards(fd: number): Generator<number> {
   const chunk = Buffer.alloc(CHUNK);
   for (let end = fstatSync(fd).size; end > 0; ) {

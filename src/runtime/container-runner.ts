@@ -37,9 +37,11 @@ import { terminationMessage } from './termination-message.ts';
 import { WantedImage } from './wanted-image.ts';
 import type { RunnerContext } from './worker-context.ts';
 
-/** The time that the process still gets after a hook has used up the grace period. */
+/** Remaining time for the process after a hook has used up the grace period. */
 const MIN_STOP_MS = 2000;
-/** conmon writes the exit code within this time after the process has exited; without conmon there is none. */
+/**
+ * conmon writes the exit code within this time after the process has exited; if conmon has died, no exit code appears.
+ */
 const EXIT_CODE_MS = 2000;
 /** The maximum delay of a timer: a postStart hook has no time limit. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -67,7 +69,7 @@ export class ContainerRunner {
   #stopSignal: NodeJS.Signals = 'SIGTERM';
   #exit: RunExit | null = null;
   #stopping: Promise<void> | null = null;
-  /** Since when its process has been missing, without an exit code. */
+  /** Since when its process has been missing without an exit code. */
   #missingSince = 0;
 
   constructor(context: RunnerContext, container: Container, podFolder: string) {
@@ -102,7 +104,7 @@ export class ContainerRunner {
     return this.#state.phase.kind === 'running';
   }
 
-  /** When the current run began, in milliseconds; null while it does not run. */
+  /** Start of the current run, in milliseconds; null while it does not run. */
   get startedAtMs(): number | null {
     return this.isRunning ? this.#startedAtMs : null;
   }
@@ -112,7 +114,7 @@ export class ContainerRunner {
     return this.#folder.logs;
   }
 
-  /** The current run's first process, while it runs. */
+  /** The first process of the current run, while it runs. */
   get pid(): number | null {
     return this.isRunning ? (this.#process?.pid ?? null) : null;
   }
@@ -122,7 +124,7 @@ export class ContainerRunner {
     return [join(this.#folder.bundle(this.#state.attempt), 'upper'), this.#folder.logs];
   }
 
-  /** Records the reason why it must not be started now. */
+  /** Records why the container must not be started now. */
   refuse(reason: string, message: string): void {
     this.#become({ type: 'refused', reason, message });
   }
@@ -234,7 +236,7 @@ export class ContainerRunner {
     void this.stop(this.#context.options.clock.now() + graceMs, this.#context.address());
   }
 
-  /** Detects an exit of the container meanwhile. */
+  /** Checks whether the container has exited. */
   nudge(): void {
     this.#notice();
   }
@@ -252,7 +254,7 @@ export class ContainerRunner {
     return this.#stopping;
   }
 
-  /** Kills the container at once, because its sandbox is gone. */
+  /** Kills the container immediately, because its sandbox is gone. */
   async abandon(): Promise<void> {
     if (!this.isRunning || !this.#process) return;
     signalProcess(this.#process, 'SIGKILL');
@@ -272,7 +274,7 @@ export class ContainerRunner {
     this.#backoff.cancel();
   }
 
-  /** Runs a command inside. */
+  /** Runs a command in the container. */
   exec(command: readonly string[], timeoutMs: number) {
     return execInContainer(this.#context.paths, this.current, command, timeoutMs);
   }
@@ -367,7 +369,7 @@ export class ContainerRunner {
     if (!this.#stopping) this.#probe();
   }
 
-  /** Retries at once if it waits for an image, after one was stored. */
+  /** Retries immediately if it waits for an image, after one was stored. */
   retryImage(): void {
     const { phase } = this.#state;
     if (phase.kind !== 'waiting' || !IMAGE_REASONS.has(phase.reason)) return;
@@ -531,7 +533,7 @@ export class ContainerRunner {
   }
 
   /**
-   * Saves the state. After a full disk, a later agent finds an older record, and checks the process itself to find out
+   * Saves the state. On a full disk, a later agent finds an older record, and checks the process itself to determine
    * whether the run has ended.
    */
   #saveIfPossible(): void {
@@ -545,7 +547,7 @@ export class ContainerRunner {
     }
   }
 
-  /** `begun`: its program has been started; before, the process waits for the runtime. */
+  /** `begun`: the program was started; before that, the process waits for the runtime. */
   #save(begun: boolean, createdAt: string | null = null): void {
     const { phase, attempt, last } = this.#state;
     const startedAt =

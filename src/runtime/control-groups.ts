@@ -13,7 +13,7 @@ export interface ControlGroups {
   readonly controllers: ReadonlySet<string>;
 }
 
-/** Inspects /sys/fs/cgroup. Null: there is no cgroup v2 hierarchy. */
+/** Inspects /sys/fs/cgroup. Returns null if there is no cgroup v2 hierarchy. */
 export function readControlGroups(): ControlGroups | null {
   const root = controlGroupRoot();
   if (root === null) return null;
@@ -24,7 +24,7 @@ export function readControlGroups(): ControlGroups | null {
 const ROUNDS = 100;
 const ROUND_MS = 10;
 
-/** Removes an empty control group, waiting for its last processes to exit. Groups that do not become empty stay. */
+/** Removes an empty control group, waiting for its last processes to exit. Groups that do not become empty remain. */
 export async function removeControlGroup(groups: ControlGroups, path: string): Promise<void> {
   for (let round = 0; round < ROUNDS; round++) {
     try {

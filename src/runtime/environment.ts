@@ -10,15 +10,15 @@ export interface EnvironmentSources {
   /** The node's resources for pods, used as the limits of containers without limits. */
   readonly allocatable: Readonly<Record<string, string>>;
   configMap(name: string): Readonly<Record<string, string>> | null;
-  /** Decoded. */
+  /** Returns the decoded values of a Secret. */
   secret(name: string): Readonly<Record<string, string>> | null;
   /** Variables of every container: the API server's address, Services of the namespace. */
   readonly services: Readonly<Record<string, string>>;
 }
 
 /**
- * Builds a container's environment: the image's, then Services', then envFrom, then env, with $(NAME) replaced.
- * Throws KubeletError "CreateContainerConfigError" naming the object or key that is missing.
+ * Builds a container's environment: the image's, then Services', then envFrom, then env, with $(NAME) replaced. Throws
+ * KubeletError "CreateContainerConfigError" that names the missing object or key.
  */
 export function containerEnvironment(
   container: Container,

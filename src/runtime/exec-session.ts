@@ -3,7 +3,9 @@ import { prepareExec, type RunningContainer, type RuntimePaths } from './oci-run
 import type { RemoteCommand, TerminalSize } from './streams/remote-command.ts';
 import { spawnInTerminal } from './terminal.ts';
 
-/** Runs a command in a container with a remote client's streams; resolves after the client has got the exit status. */
+/**
+ * Runs a command in a container with a remote client's streams; resolves after the client has received the exit status.
+ */
 export async function runExecSession(
   paths: RuntimePaths,
   container: RunningContainer,
@@ -31,7 +33,7 @@ export async function runExecSession(
 
 async function withPipes(program: string, args: readonly string[], remote: RemoteCommand): Promise<number> {
   const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
-  // A command may close its input, or have ended.
+  // A command may close its input or end.
   child.stdin.on('error', () => {});
   remote.stdin.on('error', () => child.stdin.end());
   remote.stdin.pipe(child.stdin);
@@ -64,7 +66,7 @@ async function withTerminal(
   remote.stdin.on('error', () => {});
   remote.stdin.pipe(stream, { end: false });
   stream.pipe(remote.stdout, { end: false });
-  // Like a terminal whose user has gone: its processes get SIGHUP.
+  // Like a terminal whose user has disconnected: its processes receive SIGHUP.
   remote.closed.addEventListener('abort', () => stream.destroy());
   const drained = new Promise<void>((resolve) => {
     stream.on('end', resolve).on('close', resolve);
@@ -81,8 +83,8 @@ const RED = '\u001b[1;31m';
 const PLAIN = '\u001b[0m';
 
 /**
- * What crun tells: errors, and also what a command wrote to its terminal that had ended before crun looked. It puts a
- * time before each piece and a line's end behind it, in red.
+ * Extracts the text of crun's messages: errors, and also terminal output of a command that ended before crun read it.
+ * crun puts a time before each piece and a red line end after it.
  */
 function withoutTimes(messages: string): string {
   return messages
@@ -93,11 +95,13 @@ function withoutTimes(messages: string): string {
     .join('');
 }
 
-/** Short commands read their terminal's size at once: the time for the client to send it, if it has a terminal. */
+/** Short commands read their terminal's size immediately: the time for the client to send it, if it has a terminal. */
 const SIZE_MS = 1000;
 const patience = () => new Promise<null>((resolve) => setTimeout(() => resolve(null), SIZE_MS).unref());
 
-/** Resolves when the process has ended and its output is read. Shells' way of telling signals: 128 and the number. */
+/**
+ * Resolves when the process has ended and its output is read. Signals are reported as in shells: 128 plus the number.
+ */
 function exitOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.on('error', reject);

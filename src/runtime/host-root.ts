@@ -21,9 +21,10 @@ const VAR = ['cache', 'lib', 'local', 'log', 'mail', 'opt', 'spool', 'tmp'];
 
 /**
  * Creates the layers of the built-in images, uppermost first: the machine's root, restricted to programs, libraries and
- * the world-readable files of /etc; keys, password hashes, homes, and the state of other programs and clusters are hidden.
+ * the world-readable files of /etc; keys, password hashes, homes, and the state of other programs and clusters are
+ * hidden.
  *
- * The layers above "/" lie in a tmpfs at `folder`, as overlayfs refuses lower layers that lie in each other: one of
+ * The layers above "/" are in a tmpfs at `folder`, as overlayfs refuses lower layers that contain each other: one of
  * whiteouts (overlayfs: character devices 0:0), and above it one of empty folders in their places.
  */
 export function makeHostLayers(folder: string, root = '/'): readonly string[] {
@@ -52,7 +53,7 @@ export function makeHostLayers(folder: string, root = '/'): readonly string[] {
   return [folders, whiteouts, root];
 }
 
-/** Returns paths below a folder that are not world-readable; for an inaccessible folder, only its own path. */
+/** Yields paths below a folder that are not world-readable; for an inaccessible folder, only its own path. */
 function* unreadable(root: string, path: string): Generator<string> {
   for (const entry of readdirSync(join(root, path), { withFileTypes: true })) {
     const child = join(path, entry.name);
@@ -64,7 +65,7 @@ function* unreadable(root: string, path: string): Generator<string> {
   }
 }
 
-/** Makes a path's folders in a layer, with the owners and modes that they have below it. */
+/** Creates a path's folders in a layer, with the owners and modes of the layers below. */
 function copyFolders(root: string, layer: string, path: string): void {
   if (path === '.' || lstatSync(join(layer, path), { throwIfNoEntry: false })) return;
   copyFolders(root, layer, dirname(path));

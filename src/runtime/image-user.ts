@@ -38,7 +38,7 @@ export function containerUser(
   if ((own.runAsNonRoot ?? shared.runAsNonRoot) && uid === 0) {
     throw problem('container has runAsNonRoot and would run as root; set securityContext.runAsUser');
   }
-  // The image's group goes with the image's user.
+  // The image's group applies only with the image's user.
   const imageGroup = wanted === undefined ? group : '';
   const named = groups.find(
     ([name, , gid]) => imageGroup !== '' && (name === imageGroup || gid === imageGroup),

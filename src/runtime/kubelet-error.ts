@@ -31,7 +31,7 @@ export class KubeletError extends FairleadError {
   }
 }
 
-/** Returns the reason of an error; `otherwise` for errors without one. */
+/** Returns the reason of an error; `otherwise` for errors without a reason. */
 export function reasonOf(error: unknown, otherwise: KubeletReason): KubeletReason {
   return error instanceof KubeletError ? error.reason : otherwise;
 }

@@ -179,7 +179,7 @@ function readSavedPod(folder: string): Pod | null {
 
 const RETRY_MS = 500;
 
-/** Writes pods' statuses: one at a time for each pod, always the latest, and only changes. */
+/** Writes pods' statuses: one write at a time for each pod, always the latest status, and only changes. */
 function statusWriter(options: KubeletOptions) {
   const { client, clock, logger, signal } = options;
   const wanted = new Map<string, { pod: Pod; status: PodStatus }>();

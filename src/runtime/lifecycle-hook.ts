@@ -4,7 +4,7 @@ import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
 
 export type LifecycleHook = NonNullable<NonNullable<Container['lifecycle']>['preStop']>;
 
-/** Executes a hook's action: a probe's, or `sleep`, which only hooks have (KEP-3960). Never throws. */
+/** Executes a hook's action: a probe's, or `sleep`, which only hooks support (KEP-3960). Never throws. */
 export async function runHook(
   hook: LifecycleHook,
   target: ProbeTarget,

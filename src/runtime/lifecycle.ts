@@ -1,12 +1,12 @@
 import type { Container, Pod } from '../kube/types.ts';
 import { ephemeralOf, isSidecar } from './pod-containers.ts';
 
-// All states of a container and of a pod, and their transitions. ContainerRunner and PodWorker execute the decisions
+// The states of a container and of a pod, and their transitions. ContainerRunner and PodWorker execute the decisions
 // of this file, which does no I/O.
 //
 //   container   waiting ──started──▶ running ──exited──▶ ended ──restarted──▶ waiting
 //               waiting ──refused──▶ waiting             ended  (for good, by its restart policy)
-//   pod         POD_RULES, below: the first rule that holds names the next step.
+//   pod         POD_RULES, below: the first matching rule names the next step.
 
 /** An ended run of a container. */
 export interface Termination {
@@ -27,7 +27,7 @@ export interface ContainerState {
   readonly phase: ContainerPhase;
   /** The number of the current run, or of the next one while waiting; the first is 0. */
   readonly attempt: number;
-  /** The run before this one. */
+  /** The previous run. */
   readonly last: Termination | null;
   /** The run is being stopped because the container's definition has changed: it restarts regardless of its policy. */
   readonly isReplaced: boolean;
@@ -41,13 +41,13 @@ export const NEW_CONTAINER: ContainerState = {
 };
 
 export type ContainerEvent =
-  /** It cannot be started now; `reason` as in a status. */
+  /** The container cannot be started now; `reason` as in a status. */
   | { readonly type: 'refused'; readonly reason: string; readonly message: string }
   | { readonly type: 'started'; readonly id: string; readonly startedAt: string }
-  /** Its definition has changed; it is being stopped. */
+  /** Its definition has changed; the run is being stopped. */
   | { readonly type: 'replaced' }
   | { readonly type: 'exited'; readonly exitCode: number; readonly message: string; readonly at: string }
-  /** The next run is planned; `backOff` describes its delay; empty: none. */
+  /** The next run is planned; `backOff` describes its delay, or is empty. */
   | { readonly type: 'restarted'; readonly backOff: string };
 
 /** Returns the state after an event. Irrelevant events do not change the state. */
@@ -87,7 +87,7 @@ export function nextContainerState(state: ContainerState, event: ContainerEvent)
   }
 }
 
-/** The number of executed restarts, without a planned one. */
+/** Returns the number of executed restarts, without a planned one. */
 export function restartCount({ phase, attempt, last }: ContainerState): number {
   return phase.kind === 'waiting' && last ? attempt - 1 : attempt;
 }
@@ -112,7 +112,7 @@ export function containerStep(
   }
 }
 
-/** Returns when an ended container is restarted. */
+/** Rules that determine when an ended container is restarted. */
 export interface RestartRules {
   readonly policy: string;
   /** The first matching rule takes precedence over the policy (KEP-5307). */
@@ -132,7 +132,7 @@ export function wantsRestart({ policy, rules }: RestartRules, exitCode: number):
   return policy === 'Always' || (policy === 'OnFailure' && exitCode !== 0);
 }
 
-/** Returns when a container is restarted: by its own rules and policy, or by the pod's. */
+/** Returns the rules for restarts of a container: its own rules and policy, or the pod's. */
 export function restartRules(pod: Pod, container: Container): RestartRules {
   const { restartPolicy: own, restartPolicyRules: rules = [] } = container as {
     restartPolicy?: string;
@@ -142,12 +142,14 @@ export function restartRules(pod: Pod, container: Container): RestartRules {
   const { initContainers = [] } = pod.spec ?? {};
   if (ephemeralOf(pod).some(({ name }) => name === container.name)) return { policy: 'Never', rules: [] };
   const isInit = initContainers.some(({ name }) => name === container.name);
-  // An init container that has succeeded is done, also in a pod whose others restart always.
+  // An init container that has succeeded is done, even in a pod that restarts the others always.
   const inherited = isInit && shared === 'Always' ? 'OnFailure' : shared;
   return { policy: own ?? inherited, rules };
 }
 
-/** Returns whether all containers have ended and none will be restarted, or an init container has failed finally. */
+/**
+ * Reports whether all containers have ended and none will be restarted, or an init container has failed permanently.
+ */
 export function isPodOver(
   pod: Pod,
   stateOf: (container: Container) => Pick<ContainerState, 'phase' | 'isReplaced'>,
@@ -167,17 +169,17 @@ export function isPodOver(
   return initContainers.some(hasFailed) || containers.every(isDone);
 }
 
-/** The conditions for a pod's next step. */
+/** The facts that determine a pod's next step. */
 export interface PodFacts {
   /** Its object is gone or is being deleted. */
   readonly isLeaving: boolean;
-  /** It has failed as a whole, or its object is in a final phase and nothing of it runs. */
+  /** It has failed as a whole, or its object is in a final phase and none of its processes run. */
   readonly isFinished: boolean;
   /** It requires features that this node does not support. */
   readonly isRefused: boolean;
   /** Its deadline has passed, or it exceeds its limits. */
   readonly mustFail: boolean;
-  /** All its containers have ended finally. */
+  /** All its containers have ended permanently. */
   readonly isOver: boolean;
   readonly hasSandbox: boolean;
   /** The process that holds its namespaces is running. */
@@ -216,7 +218,7 @@ export function nextPodStep(pod: PodFacts): PodStep {
   return POD_RULES.find(([holds]) => holds(pod))?.[1] ?? 'rest';
 }
 
-/** Steps that are followed by the next one at once; after the others, the pod waits for an event. */
+/** Steps that are followed immediately by the next one; after the others, the pod waits for an event. */
 export const STEPS_TO_GO_ON: ReadonlySet<PodStep> = new Set([
   'create-sandbox',
   'attach-network',

@@ -35,7 +35,7 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
           }
         : node;
   const extra = spec?.dnsConfig;
-  // The node's other addresses are of the same server as the first: last, if there is room (MAXNS, resolv.conf(5)).
+  // The node's other addresses belong to the same server as the first: last, if there is room (MAXNS, resolv.conf(5)).
   const fallback = inCluster ? (settings.fallbackDns ?? []) : [];
   const [first, others] =
     fallback.length > 0 ? [base.nameservers.slice(0, 1), base.nameservers.slice(1)] : [base.nameservers, []];
@@ -57,7 +57,9 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
   ].join('\n');
 }
 
-/** The resolver's limits of search domains, as applied by the kubelet: 32, and 2048 characters including separators. */
+/**
+ * Applies the resolver's limits of search domains, as the kubelet does: 32, and 2048 characters including separators.
+ */
 function fittingSearches(searches: readonly string[]): string[] {
   const fitting: string[] = [];
   let length = -1;
@@ -87,8 +89,8 @@ export interface NameSettings {
 }
 
 /**
- * Returns a pod's host name: the node's if it uses the node's network; else hostnameOverride (KEP-4762), its `hostname`,
- * or its own name, truncated to the kernel's limit.
+ * Returns a pod's host name: the node's if it uses the node's network; else hostnameOverride (KEP-4762), its
+ * `hostname`, or its name, truncated to the kernel's limit.
  */
 export function podHostname(pod: Pod, nodeName: string): string {
   const { hostNetwork, hostname, hostnameOverride } = pod.spec ?? {};

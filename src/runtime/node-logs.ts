@@ -7,7 +7,7 @@ import type { Pod } from '../kube/types.ts';
 const VAR_LOG = '/var/log';
 
 /**
- * The node's own /var/log, with the containers' logs in the same places as upstream's kubelet:
+ * Creates the node's own /var/log, with the containers' logs in the same places as upstream's kubelet:
  *
  *   pods/NAMESPACE_NAME_UID/CONTAINER/RUN.log      the files
  *   containers/NAME_NAMESPACE_CONTAINER-ID.log     links to them
@@ -17,7 +17,7 @@ export function makeNodeLogs(stateDir: string): void {
     mkdirSync(join(stateDir, 'log', folder), { recursive: true, mode: 0o755 });
 }
 
-/** The folder of the logs of a pod's container; a file for each run. */
+/** Returns the folder of the logs of a pod's container; a file for each run. */
 export function containerLogFolder(stateDir: string, pod: Pod, container: string): string {
   const { namespace, name, uid } = pod.metadata ?? {};
   return join(stateDir, 'log', 'pods', `${namespace}_${name}_${uid}`, container);

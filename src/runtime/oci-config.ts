@@ -19,7 +19,7 @@ export interface OciConfigInput {
   readonly env: ReadonlyMap<string, string>;
   readonly cwd: string;
   readonly user: ProcessUser;
-  /** Path of the root file system, mounted already. */
+  /** Path of the mounted root file system. */
   readonly rootfs: string;
   /** The pause process whose network, IPC and UTS namespaces the container joins; null: the node's network. */
   readonly pausePid: number;
@@ -27,7 +27,7 @@ export interface OciConfigInput {
   readonly pidNamespace?: string;
   readonly mounts: readonly OciMount[];
   readonly cgroupsPath: string;
-  /** Available controllers: limits of others are left out. */
+  /** Available controllers: limits of others are omitted. */
   readonly cgroupControllers: ReadonlySet<string>;
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];

@@ -134,7 +134,7 @@ export async function startContainer(
     readonly bundle: string;
     readonly log: string;
     readonly stdin: boolean;
-    /** The input ends with the first client that attaches. */
+    /** The input ends with the first attached client. */
     readonly stdinOnce: boolean;
     readonly tty: boolean;
   },
@@ -155,7 +155,7 @@ export async function startContainer(
       bundle,
     ],
     ...['-l', `k8s-file:${container.log}`, '--log-size-max', String(10 * 1024 * 1024)],
-    // The socket for attaching is then `attach` in the bundle, however long the bundle's path is.
+    // The socket for attaching is then `attach` in the bundle, even if the bundle's path is long.
     ...['--log-level', 'error', '--no-sync-log', '--full-attach'],
     ...(container.stdin ? ['-i'] : []),
     ...(container.stdin && !container.stdinOnce ? ['--leave-stdin-open'] : []),
@@ -177,7 +177,7 @@ export async function startContainer(
   return process;
 }
 
-/** Starts conmon and reads its answer from its sync pipe: {"data": PID} or {"data": -1, "message": …}. */
+/** Starts conmon and reads the response from its sync pipe: {"data": PID} or {"data": -1, "message": …}. */
 async function conmon(args: readonly string[]): Promise<{ pid: number; message: string }> {
   const [errors, sync] = [pipeFromChild(), pipeFromChild()];
   try {
@@ -214,7 +214,9 @@ async function conmon(args: readonly string[]): Promise<{ pid: number; message: 
   }
 }
 
-/** Changes a running container's limits (LinuxResources of the runtime-spec). Throws with crun's message. */
+/**
+ * Changes a running container's limits (LinuxResources of the runtime-spec). Throws FairleadError with crun's message.
+ */
 export async function updateContainer(
   paths: RuntimePaths,
   { id, bundle }: RunningContainer,
@@ -293,9 +295,9 @@ export interface RunningContainer {
 const EXEC_FILES = '/run';
 
 /**
- * The runtime's arguments for running a command in a container as the container's own process runs: user, groups,
- * variables, folder, capabilities (crun itself would take root and no variables). `tty`: with a terminal, of this size
- * from the start where it is known. `remove` takes the files away again, after the command.
+ * Prepares the runtime's arguments for a command in a container that runs like the container's own process: user,
+ * groups, variables, folder, capabilities (crun itself would use root and no variables). `tty`: with a terminal,
+ * initially of this size if it is known. `remove` deletes the files after the command.
  */
 export function prepareExec(
   paths: RuntimePaths,

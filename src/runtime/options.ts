@@ -43,7 +43,7 @@ export interface KubeletOptions {
     readonly key: string;
     readonly clientCa: string;
   };
-  /** Whether an EndpointSlice lists one of these addresses as ready; absent: not known. */
+  /** Reports whether an EndpointSlice lists one of these addresses as ready; absent: unknown. */
   readonly receivesTraffic?: (addresses: readonly string[]) => boolean;
   readonly logger: Logger;
   readonly clock: Clock;

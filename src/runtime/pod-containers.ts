@@ -10,7 +10,7 @@ export function ephemeralOf(pod: Pod): EphemeralContainer[] {
   return (pod.spec as { ephemeralContainers?: EphemeralContainer[] } | undefined)?.ephemeralContainers ?? [];
 }
 
-/** Always-restarting init containers: sidecars (KEP-753). */
+/** Reports whether a container is an always-restarting init container: a sidecar (KEP-753). */
 export function isSidecar(container: Container): boolean {
   return (container as { restartPolicy?: string }).restartPolicy === 'Always';
 }

@@ -24,9 +24,9 @@ export interface PodFilesOptions {
   readonly folder: string;
   readonly pod: () => Pod;
   readonly ips: () => readonly string[];
-  /** Whether the pod runs and is to continue. */
+  /** Reports whether the pod runs and is to continue. */
   readonly isActive: () => boolean;
-  /** Calls once after this many milliseconds, unless the pod ends before. */
+  /** Calls back once after this many milliseconds, unless the pod ends before. */
   readonly after: (ms: number, run: () => void) => void;
 }
 
@@ -38,7 +38,7 @@ export class PodFiles {
   #savedVersion = '';
   #isSaveDue = false;
   #isRemoved = false;
-  /** Read for the volumes; the first container to start uses them too. */
+  /** Read for the volumes; the first start of a container uses them too. */
   #sources: PodSources | null = null;
 
   constructor(options: PodFilesOptions) {
@@ -55,7 +55,7 @@ export class PodFiles {
     return this.#volumes !== null;
   }
 
-  /** The part of them that the start of a container needs. */
+  /** The part of the files that the start of a container needs. */
   get launch(): Pick<Launch, 'volumes' | 'environment' | 'files'> {
     return {
       volumes: this.#volumes ?? new Map<string, string>(),
@@ -76,7 +76,7 @@ export class PodFiles {
       this.#savedVersion = version;
       this.#writePod();
     } else if (!this.#isSaveDue) {
-      // A status changes several times while a pod starts; a lost one is rebuilt.
+      // A status changes several times while a pod starts; a lost status is rebuilt.
       this.#isSaveDue = true;
       this.#options.after(SAVE_MS, () => {
         this.#isSaveDue = false;
@@ -97,7 +97,7 @@ export class PodFiles {
     }
   }
 
-  /** Removes everything of the pod from the disk. */
+  /** Removes all files of the pod from the disk. */
   async remove(): Promise<void> {
     this.#isRemoved = true;
     removePodLogs(this.#options.context.options.stateDir, this.#options.pod().metadata?.uid ?? '');
@@ -128,7 +128,7 @@ export class PodFiles {
     }
   }
 
-  /** Returns the unpacked files of a volume's image, which is pulled if it is missing. */
+  /** Returns the unpacked files of a volume's image; pulls it if missing. */
   async #imageRoot(reference: string, pullPolicy: string | undefined): Promise<string> {
     const { images, client } = this.#options.context;
     const wanted = { image: reference, ...(pullPolicy ? { imagePullPolicy: pullPolicy } : {}) };
@@ -166,7 +166,7 @@ export class PodFiles {
     after(VOLUME_REFRESH_MS, () => void refresh());
   }
 
-  /** A restarted container sees the current configMaps and secrets. */
+  /** Reads the sources again: a restarted container sees the current configMaps and secrets. */
   async #environment(): Promise<EnvironmentSources> {
     const { environment } = this.#sources ?? (await this.#readSources());
     this.#sources = null;

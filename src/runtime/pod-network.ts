@@ -9,8 +9,10 @@ export interface PodHostPort {
 
 /** The operations of a node's pod network that the runtime needs; implemented by `src/network`. */
 export interface PodNetwork {
-  /** Creates a sandbox's device and addresses, IPv4 first on dual-stack nodes; idempotent. Throws "NodePorts" if another pod
-   * has a host port of this one. */
+  /**
+   * Creates a sandbox's device and addresses, IPv4 first on dual-stack nodes; idempotent. Throws "NodePorts" if another
+   * pod uses one of its host ports.
+   */
   attach(
     pod: {
       readonly uid: string;

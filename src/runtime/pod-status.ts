@@ -17,15 +17,15 @@ type PodStatus = NonNullable<Pod['status']>;
 
 export interface ContainerView extends Pick<ContainerState, 'phase' | 'isReplaced'> {
   readonly restarts: number;
-  /** The run before this one. */
+  /** The previous run. */
   readonly last: Termination | null;
-  /** The startup probe has passed (or there is none). */
+  /** The startup probe has passed, or none is defined. */
   readonly started: boolean;
-  /** The readiness probe passes (or there is none). */
+  /** The readiness probe passes, or none is defined. */
   readonly ready: boolean;
   /** The image's exact identity; empty for built-in images. */
   readonly imageId: string;
-  /** Its user; null before its first start. */
+  /** The user of its processes; null before its first start. */
   readonly user: ProcessUser | null;
   /** The resources in effect; undefined before its first start, or without any. */
   readonly resources: Container['resources'];
@@ -37,7 +37,7 @@ export interface PodView {
   readonly ips: readonly string[];
   readonly hostIps: readonly string[];
   readonly sandboxReady: boolean;
-  /** It is being stopped. */
+  /** The container is being stopped. */
   readonly isTerminating: boolean;
   /** The node's resources for pods. */
   readonly allocatable: Readonly<Record<string, string>>;
@@ -105,7 +105,7 @@ export function podStatus(view: PodView): PodStatus {
   const others = given.filter(
     (one) => !own.some((fresh) => fresh.type === one.type) && !RESIZE_CONDITIONS.has(one.type),
   );
-  // A rejected pod has no container statuses, as at upstream's kubelet: users see the reason instead.
+  // A rejected pod has no container statuses, as in upstream's kubelet: users see the reason instead.
   const refused =
     view.failure !== null && [...main, ...init].every(({ name }) => neverRan(view.containers.get(name)));
   const [podIP] = view.ips;
@@ -139,7 +139,7 @@ export function podStatus(view: PodView): PodStatus {
 
 const RESIZE_CONDITIONS: ReadonlySet<string> = new Set(['PodResizePending', 'PodResizeInProgress']);
 
-/** The reason why a resize is pending (KEP-1287). */
+/** Builds the condition with the reason why a resize is pending (KEP-1287). */
 function resizeConditions({ pod, containers, allocatable }: PodView) {
   const pending = (pod.spec?.containers ?? []).filter((container) => {
     const view = containers.get(container.name);
@@ -210,14 +210,14 @@ function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed'
   return begun ? 'Running' : 'Pending';
 }
 
-/** Returns whether the next container may start: this init container has succeeded or, if a sidecar, started. */
+/** Reports whether the next container may start: this init container has succeeded or, if a sidecar, started. */
 export function initDone(container: Container, view: ContainerView | undefined): boolean {
   if (!view) return false;
   if (isSidecar(container)) return view.started && (view.phase.kind === 'running' || view.restarts > 0);
   return view.phase.kind === 'ended' && view.phase.termination.exitCode === 0;
 }
 
-/** Returns whether all init containers are done, or were once: then the others have been started. */
+/** Reports whether all init containers are done, or were once: then the others have been started. */
 export function isInitialized(pod: Pod, containers: ReadonlyMap<string, ContainerView>): boolean {
   const begun = (pod.spec?.containers ?? []).some(({ name }) => {
     const view = containers.get(name);

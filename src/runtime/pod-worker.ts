@@ -24,8 +24,8 @@ const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
 
 /**
- * Executes the steps of one pod (lifecycle.ts): sandbox, network, volumes, init containers, containers; at its end,
- * hooks, signals, and the removal of everything. Continues the work of an earlier agent.
+ * Executes the steps of one pod (lifecycle.ts): sandbox, network, volumes, init containers, containers; at its end
+ * hooks, signals, and the removal of all its parts. Continues the work of an earlier agent.
  */
 export class PodWorker {
   readonly uid: string;
@@ -37,7 +37,7 @@ export class PodWorker {
   #pod: Pod;
   #sandbox: Sandbox | null = null;
   #ips: string[] = [];
-  /** The reason for an immediate end of the pod; null: none. */
+  /** The reason for an immediate end of the pod; null if none. */
   #eviction: string | null = null;
   #failure: { reason: string; message: string } | null = null;
   #isRefusalReported = false;
@@ -113,7 +113,7 @@ export class PodWorker {
     if (this.#done) return;
     this.#dirty = true;
     for (const runner of this.#containers.values()) runner.nudge();
-    // While the pod is being stopped, containers that become unready or end are reported at once.
+    // While the pod is being stopped, containers that become unready or end are reported immediately.
     if (this.#terminating) this.#publish();
     // Deferred: a step's own events call this too, and must find the step running.
     this.#running ??= Promise.resolve()
@@ -166,7 +166,7 @@ export class PodWorker {
     return this.#goneFromApi || this.#terminating || this.#pod.metadata?.deletionTimestamp !== undefined;
   }
 
-  /** Whether it runs and is to continue. */
+  /** Reports whether the pod runs and is to continue. */
   #isActive(): boolean {
     return !this.#done && !this.#isLeaving() && this.#sandbox !== null;
   }
@@ -212,7 +212,9 @@ export class PodWorker {
     }
   }
 
-  /** Reports unsupported fields of the pod; it stays Pending, so that its controller does not replace it repeatedly. */
+  /**
+   * Reports unsupported fields of the pod; it remains Pending, so that its controller does not replace it repeatedly.
+   */
   #refuse(): void {
     const fields = this.#unsupported;
     const message = `not supported by this node: ${fields.join(', ')}; remove ${fields.length === 1 ? 'this field' : 'these fields'}`;
@@ -333,7 +335,7 @@ export class PodWorker {
     return false;
   }
 
-  /** Ends remaining containers of a finished pod and releases its address and namespaces; its logs stay. */
+  /** Ends remaining containers of a finished pod and releases its address and namespaces; its logs remain. */
   async #retire(): Promise<void> {
     await this.#stopAll(this.#pod.spec?.terminationGracePeriodSeconds ?? 30, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();
@@ -363,7 +365,7 @@ export class PodWorker {
     };
   }
 
-  /** Ends the pod gracefully: hooks, SIGTERM, grace period, SIGKILL; then removes everything of it. */
+  /** Ends the pod gracefully: hooks, SIGTERM, grace period, SIGKILL; then removes all its parts. */
   async #terminate(): Promise<void> {
     const { options, events } = this.#context;
     const { clock } = options;
@@ -387,14 +389,14 @@ export class PodWorker {
         receivesTraffic: () => receivesTraffic?.(this.#ips) ?? false,
         isUrgent: () => this.#goneFromApi || this.#done,
       });
-      // Released meanwhile: the next agent stops the pod.
+      // Released concurrently: the next agent stops the pod.
       if (this.#done) return;
     }
     await this.#stopAll(grace, 'all');
     for (const runner of this.#containers.values()) await runner.dispose();
     await this.#removeSandbox();
     if (!this.#goneFromApi) this.#publish();
-    // The object is deleted only after everything of the pod has been removed.
+    // The object is deleted only after all parts of the pod have been removed.
     await this.#files.remove();
     if (!this.#goneFromApi) await this.#context.finalize(this.#pod);
     this.#done = true;

@@ -43,7 +43,7 @@ export async function runProbe(action: Action, target: ProbeTarget, timeoutMs: n
   }
 }
 
-/** A port by number, or by its name among the container's ports. */
+/** Returns a port by number, or by its name among the container's ports. */
 export function portNumber(port: number | string, container: Container): number {
   if (typeof port === 'number') return port;
   if (/^[0-9]+$/.test(port)) return Number(port);
@@ -120,7 +120,10 @@ function probeTcp(host: string, port: number, timeoutMs: number): Promise<ProbeR
   });
 }
 
-/** grpc.health.v1.Health/Check: request {1: service}, response {1: status}, SERVING = 1 (gRPC health checking protocol). */
+/**
+ * Sends grpc.health.v1.Health/Check: request {1: service}, response {1: status}, SERVING = 1 (gRPC health checking
+ * protocol).
+ */
 function probeGrpc(
   action: NonNullable<Probe['grpc']>,
   target: ProbeTarget,

@@ -14,7 +14,7 @@ export interface ProberEvents {
   onReady(ready: boolean): void;
   /** Liveness or startup has failed by its threshold: the container must be killed. */
   onUnhealthy(kind: 'liveness' | 'startup', message: string, probe: Probe): void;
-  /** A probe failed (each time), for an event. */
+  /** Called for every failed probe, for an event. */
   onFailure(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
 

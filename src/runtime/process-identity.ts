@@ -7,7 +7,7 @@ export interface ProcessIdentity {
   readonly startTime: string;
 }
 
-/** Returns the process with a PID; null: none, or a zombie. proc(5): field 3 state, 22 starttime. */
+/** Returns the process with a PID; null if there is none, or a zombie. proc(5): field 3 state, 22 starttime. */
 export function identify(pid: number): ProcessIdentity | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -12,7 +12,7 @@ interface Entry {
 
 /**
  * Returns the credentials for an image's registry from a pod's imagePullSecrets: the matching entry with the longest
- * path, of the first secret. Missing secrets are skipped, as by a kubelet.
+ * path, of the first secret. Missing secrets are skipped, as in the kubelet.
  */
 export async function pullCredentials(
   client: Client,

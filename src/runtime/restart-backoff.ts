@@ -50,7 +50,7 @@ export class RestartBackoff {
     this.#refusals = 0;
   }
 
-  /** Whether it is too early; `wake` is called later. */
+  /** Reports whether it is too early to start; `wake` is called later. */
   isEarly(): boolean {
     if (this.#clock.now() >= this.#notBefore) return false;
     this.#wait();

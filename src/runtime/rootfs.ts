@@ -27,7 +27,7 @@ export interface Image {
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /**
- * The built-in images: `host`, the readable part of this machine's own root (host-root.ts), and those of the options;
+ * Returns a built-in image: `host`, the readable part of this machine's own root (host-root.ts), or one of the options;
  * any tag. Null for other names.
  */
 export function builtinImage(
@@ -97,7 +97,7 @@ export async function removeRootfs(folder: string): Promise<void> {
   if (statSync(rootfs, { throwIfNoEntry: false })) {
     while (libc().umount2(rootfs, MNT_DETACH) === 0);
     const error = systemError('unmount', rootfs);
-    // EINVAL: not mounted any more.
+    // EINVAL: no longer mounted.
     if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
   }
   await rm(folder, { recursive: true, force: true });

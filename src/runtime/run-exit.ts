@@ -6,7 +6,7 @@ export class RunExit {
   readonly #look: () => boolean;
   readonly #ended = Promise.withResolvers<null>();
 
-  /** `look`: checks whether the container still runs; may detect the end only then. */
+  /** `look`: checks whether the container still runs; may detect its end. */
   constructor(clock: Clock, look: () => boolean) {
     this.#clock = clock;
     this.#look = look;
@@ -17,7 +17,7 @@ export class RunExit {
     this.#ended.resolve(null);
   }
 
-  /** Resolves to the result of the work; null: the run ended, or the time was over first. */
+  /** Resolves to the result of the work; null: the run ended or the time expired before. */
   async during<T>(work: Promise<T>, ms: number): Promise<T | null> {
     let cancel = () => {};
     const late = new Promise<null>((resolve) => {
@@ -30,7 +30,10 @@ export class RunExit {
     }
   }
 
-  /** Resolves at the run's end, or after the time. `deadline` (the clock's milliseconds) may become earlier meanwhile. */
+  /**
+   * Resolves at the run's end, or after the time. `deadline` (the clock's milliseconds) may become earlier in the
+   * meantime.
+   */
   async within(ms: number, deadline: () => number): Promise<void> {
     const until = this.#clock.now() + ms;
     while (this.#look()) {

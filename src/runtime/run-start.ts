@@ -23,8 +23,8 @@ export interface StartedRun {
 }
 
 /**
- * Describes a run of a container to the OCI runtime and starts it, as soon as the semaphore lets it. `created` is called
- * when its process exists and waits for the runtime to start it. Throws FairleadError.
+ * Describes a run of a container to the OCI runtime and starts it, limited by the semaphore. `created` is called when
+ * its process exists and waits for the runtime to start it. Throws FairleadError.
  */
 export async function startRun(
   { options, paths, groups, boundingSet, starts }: WorkerContext,

@@ -12,8 +12,8 @@ const ROUNDS = 200;
 const ROUND_MS = 10;
 
 /**
- * Ends and removes everything that the runtime of a node left, running or crashed: processes (each verified to be
- * the started one), mounts, control groups, files. The agent must not be running. The state folder itself stays.
+ * Ends and removes everything that the runtime of a node left behind, running or crashed: processes (each verified to
+ * be the recorded one), mounts, control groups, files. The agent must not be running. The state folder itself remains.
  * Idempotent.
  */
 export async function removeRuntimeState(stateDir: string, cgroupParent: string): Promise<void> {
@@ -31,7 +31,7 @@ export async function removeRuntimeState(stateDir: string, cgroupParent: string)
   for (const part of ['pods', 'runtime']) rmSync(join(stateDir, part), { recursive: true, force: true });
 }
 
-/** Pause processes, containers and their monitors by the files that name them. */
+/** Returns pause processes, containers and their monitors from the files that record them. */
 function recordedProcesses(stateDir: string): ProcessIdentity[] {
   const found: ProcessIdentity[] = [];
   const pods = join(stateDir, 'pods');
@@ -51,7 +51,7 @@ function recordedProcesses(stateDir: string): ProcessIdentity[] {
   return found;
 }
 
-/** The conmon of a run: its PID is in a file, its command line identifies the bundle. */
+/** Returns the conmon of a run: its PID is in a file, its command line identifies the bundle. */
 function monitorOf(bundle: string): ProcessIdentity | null {
   try {
     const pid = Number(readFileSync(join(bundle, 'conmon.pid'), 'utf8'));
@@ -64,7 +64,7 @@ function monitorOf(bundle: string): ProcessIdentity | null {
   }
 }
 
-/** Folders of control groups at and below the node's, outermost first, in every hierarchy. */
+/** Returns folders of control groups at and below the node's, outermost first, in every hierarchy. */
 function groupFolders(cgroupParent: string): string[] {
   const groups = readControlGroups();
   if (!groups || cgroupParent.replace(/\//g, '') === '') return [];
@@ -82,7 +82,7 @@ function groupProcesses(cgroupParent: string): ProcessIdentity[] {
       const pids = readFileSync(join(group, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean);
       return pids.map((pid) => identify(Number(pid))).filter((one) => one !== null);
     } catch (error) {
-      // EOPNOTSUPP: a threaded group, whose processes the group above lists.
+      // EOPNOTSUPP: a threaded group, whose processes the parent group lists.
       if (hasCode(error, 'ENOENT', 'ENODEV', 'EOPNOTSUPP')) return [];
       throw error;
     }
@@ -108,7 +108,7 @@ function removeGroup(group: string): void {
   }
 }
 
-/** Mount points below a folder, innermost first (proc(5): field 5 of mountinfo, octal escapes). */
+/** Returns mount points below a folder, innermost first (proc(5): field 5 of mountinfo, octal escapes). */
 function mountsBelow(folder: string): string[] {
   return readFileSync('/proc/self/mountinfo', 'utf8')
     .split('\n')

@@ -9,7 +9,7 @@ import { hasCode } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 
-/** The namespaces of a pod, held by a pause process that only reaps processes. */
+/** The namespaces of a pod, kept open by a pause process that only reaps processes. */
 export interface Sandbox {
   readonly pause: ProcessIdentity;
   readonly createdAt: string;
@@ -34,13 +34,13 @@ export function createSandbox(
     readonly hostname: string;
     readonly sysctls: readonly { readonly name: string; readonly value: string }[];
     readonly hostNetwork: boolean;
-    /** Whether the containers share a process namespace, which the sandbox holds too. */
+    /** The containers share a process namespace, which the sandbox also keeps open. */
     readonly sharesProcesses: boolean;
   },
   now: Date,
 ): Sandbox {
-  // The host name is the UTS namespace's: set by the child before it becomes the pause process.
-  // So are kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* the IPC namespace's.
+  // The host name belongs to the UTS namespace: the child sets it before it becomes the pause process. Similarly,
+  // kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* belong to the IPC namespace.
   const script = `cd / || exit 1
 printf %s "$1" > /proc/sys/kernel/hostname || exit 1
 shift
@@ -79,7 +79,7 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
     signalProcess(pause, 'SIGKILL');
     throw error;
   }
-  // Written when it is complete: a sandbox left by a crash before that is found by its mark.
+  // Written when it is complete: a sandbox left by an earlier crash is found by its mark.
   const sandbox = { pause, createdAt: now.toISOString() };
   replaceFile(join(folder, FILE), JSON.stringify(sandbox));
   return sandbox;
@@ -93,7 +93,7 @@ export function sharedPidNamespace(pausePid: number): string {
   return `/proc/${pausePid}/ns/pid_for_children`;
 }
 
-/** Ends the pause process, and with it the namespaces once the containers are gone. */
+/** Ends the pause process; its namespaces end after the containers. */
 export function removeSandbox(folder: string): void {
   const file = join(folder, FILE);
   if (!existsSync(file)) return;

@@ -31,7 +31,7 @@ const NEVER =
 /**
  * Returns the system call filter of a container's seccompProfile, for the OCI runtime. RuntimeDefault: denies the calls
  * that other runtimes' defaults deny, allows all others. Localhost: a file below `folder`, in the format of the
- * runtime-spec. Null: no filter. Throws KubeletError.
+ * runtime-spec. Returns null for no filter. Throws KubeletError.
  */
 export function seccompFilter(
   pod: Pod,
@@ -64,7 +64,7 @@ export function seccompFilter(
       ...(held.has('CAP_SYS_ADMIN')
         ? []
         : [
-            // Its flags are in memory, where a filter cannot read them: without clone3, libraries use clone.
+            // The flags of clone3 are in memory, where a filter cannot read them: without clone3, libraries use clone.
             refuse(['clone3'], ENOSYS),
             ...NAMESPACE_FLAGS.map((flag) =>
               refuse(['clone'], EPERM, given(0, flag, 'SCMP_CMP_MASKED_EQ', flag)),

@@ -3,8 +3,8 @@ import type { Container } from '../kube/types.ts';
 import type { Image } from './rootfs.ts';
 
 /**
- * The signal that asks a container to end: its own (lifecycle.stopSignal, KEP-4960), the image's (a name with or
- * without "SIG", or a number), SIGTERM where neither says one that Linux knows.
+ * Returns the signal that ends a container: its own (lifecycle.stopSignal, KEP-4960), the image's (a name with or
+ * without "SIG", or a number), or SIGTERM if neither names a signal that Linux knows.
  */
 export function stopSignal(container: Container, image: Pick<Image, 'stopSignal'>): NodeJS.Signals {
   const { stopSignal: own } = (container.lifecycle ?? {}) as { stopSignal?: string };

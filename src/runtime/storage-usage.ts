@@ -5,14 +5,14 @@ import type { Container, Pod } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 
-/** The least time between two measurements of a pod's files; measuring takes at most a twentieth of the time. */
+/** The minimum interval between two measurements of a pod's files; measuring takes at most a twentieth of the time. */
 const LOOK_MS = 2000;
 
 /** The folders of a pod's files that count. */
 export interface StorageFolders {
-  /** Of a volume, by its name. */
+  /** Returns the folder of a volume, by its name. */
   readonly volume: (name: string) => string;
-  /** Of a container's writable layers and logs. */
+  /** Returns the folders of a container's writable layers and logs. */
   readonly container: (name: string) => readonly string[];
 }
 
@@ -24,7 +24,7 @@ const limitOf = (container: Container) => {
   const text = (container.resources?.limits as Record<string, unknown> | undefined)?.['ephemeral-storage'];
   return text === undefined ? null : { text: String(text), bytes: parseQuantity(String(text)) };
 };
-/** Volumes on disk with a limit: those in memory have a file system of that size. */
+/** Returns volumes on disk with a limit: volumes in memory have a file system of that size. */
 const limitedVolumes = (pod: Pod) =>
   (pod.spec?.volumes ?? []).flatMap(({ name, emptyDir }) =>
     emptyDir?.sizeLimit && emptyDir.medium !== 'Memory'
@@ -32,12 +32,12 @@ const limitedVolumes = (pod: Pod) =>
       : [],
   );
 
-/** Whether any limit applies to the pod's files on disk. */
+/** Reports whether any limit applies to the pod's files on disk. */
 export function hasStorageLimits(pod: Pod): boolean {
   return limitedVolumes(pod).length > 0 || containersOf(pod).some((container) => limitOf(container) !== null);
 }
 
-/** The limit that the pod's files on disk exceed, in upstream's words; null when they exceed none. */
+/** Returns the limit that the pod's files on disk exceed, in upstream's words; null if they exceed none. */
 export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<string | null> {
   for (const { name, text, bytes } of limitedVolumes(pod)) {
     if ((await usage(folders.volume(name))) > bytes) {
@@ -57,17 +57,17 @@ export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<
 
 export interface StorageWatch {
   readonly clock: Clock;
-  /** Calls once after this many milliseconds, unless the pod ends before. */
+  /** Calls back once after this many milliseconds, unless the pod ends before. */
   readonly after: (ms: number, run: () => void) => void;
-  /** Whether the pod runs and is to continue. */
+  /** Reports whether the pod runs and is to continue. */
   readonly isActive: () => boolean;
-  /** The pod exceeds a limit; it is not measured again. */
+  /** Called when the pod exceeds a limit; it is not measured again. */
   readonly exceeded: (message: string) => void;
-  /** This measurement has failed. */
+  /** Called when a measurement has failed. */
   readonly failed: (error: unknown) => void;
 }
 
-/** Measures now and then whether the pod's files exceed their limits. */
+/** Measures repeatedly whether the pod's files exceed their limits. */
 export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: StorageWatch): void {
   const look = async () => {
     const begun = watch.clock.now();
@@ -84,7 +84,10 @@ export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: Sto
   watch.after(LOOK_MS, () => void look());
 }
 
-/** Bytes on disk of all below a folder (st_blocks, as du counts); what goes meanwhile counts nothing. */
+/**
+ * Returns the bytes on disk of everything below a folder (st_blocks, as du counts); files deleted during the
+ * measurement count as zero.
+ */
 async function usage(path: string): Promise<number> {
   try {
     const stat = await lstat(path);

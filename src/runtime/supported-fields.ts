@@ -1,6 +1,6 @@
 import type { Pod } from '../kube/types.ts';
 
-/** The known part of a value: all of it, an object's fields, or a list's items. */
+/** The supported part of a value: all of it, an object's fields, or a list's items. */
 type Shape = 'any' | { readonly [field: string]: Shape } | readonly [Shape];
 
 const any = (names: string): Record<string, Shape> =>
@@ -20,7 +20,7 @@ const PROBE = {
   ),
 };
 const PROFILE = any('type localhostProfile');
-/** Ignored as by upstream's kubelet: SELinux labels on a node without SELinux, Windows' options on Linux. */
+/** Ignored as in upstream's kubelet: SELinux labels on a node without SELinux, Windows' options on Linux. */
 const IGNORED_SECURITY = any('seLinuxOptions windowsOptions');
 const CONTAINER_SECURITY = {
   ...any(
@@ -39,7 +39,7 @@ const COMMON_CONTAINER: Record<string, Shape> = {
   env: [{ ...any('name value'), valueFrom: any('fieldRef resourceFieldRef configMapKeyRef secretKeyRef') }],
   envFrom: [any('prefix configMapRef secretRef')],
   ports: [any('name containerPort hostPort hostIP protocol')],
-  // Requests are the scheduler's.
+  // Requests concern the scheduler.
   resources: { requests: 'any', limits: any('cpu memory ephemeral-storage') },
   resizePolicy: 'any',
   securityContext: CONTAINER_SECURITY,
@@ -76,7 +76,7 @@ const VOLUME: Record<string, Shape> = {
     ],
   },
 };
-/** Fields of a pod's spec that this runtime carries out, or other components do (scheduler, API server). */
+/** Fields of a pod's spec that this runtime implements, or other components do (scheduler, API server). */
 const SPEC: Record<string, Shape> = {
   ...any(
     'activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks',
@@ -107,16 +107,16 @@ const SPEC: Record<string, Shape> = {
 /** Kinds of volumes that are supported. */
 export const VOLUME_KINDS = Object.keys(VOLUME).filter((kind) => kind !== 'name');
 
-/** Kernel settings that a pod has for itself; others are the whole machine's (namespaces(7)). */
+/** Kernel settings that are separate for each pod; others apply to the whole machine (namespaces(7)). */
 const POD_SYSCTL = /^(net\.|kernel\.(shm|msg|sem)|fs\.mqueue\.)/;
 
-/** Fields of which only some values are carried out. */
+/** Fields of which only some values are supported. */
 const SETTINGS: readonly (readonly [
   field: RegExp,
   supported: (value: unknown, spec: Pod['spec']) => boolean,
 ])[] = [
   [/^spec\.os\.name$/, (value) => value === 'linux'],
-  // A user namespace of the pod's own.
+  // A separate user namespace for the pod.
   [/^spec\.hostUsers$/, (value) => value === true],
   [
     /\.seccompProfile\.type$/,
@@ -125,7 +125,7 @@ const SETTINGS: readonly (readonly [
   [/\.appArmorProfile\.type$/, (value) => value === 'Unconfined'],
   [/^spec\.volumes\[\d+\]\.emptyDir\.medium$/, (value) => value === '' || value === 'Memory'],
   [/\.restartPolicyRules\[\d+\]\.action$/, (value) => value === 'Restart'],
-  // Others would be the whole machine's.
+  // Other settings apply to the whole machine.
   [
     /^spec\.securityContext\.sysctls\[\d+\]\.name$/,
     (value, spec) =>
@@ -133,13 +133,13 @@ const SETTINGS: readonly (readonly [
   ],
 ];
 
-/** The paths of a pod's fields that this node cannot carry out: such a pod is not started. */
+/** Returns the paths of a pod's fields that this node does not support: such a pod is not started. */
 export function unsupportedFields(pod: Pod): string[] {
   const { ephemeralContainers: _, ...spec } = (pod.spec ?? {}) as Record<string, unknown>;
   return [...unknownFields(spec, SPEC, 'spec'), ...badSettings(spec, 'spec', pod.spec)];
 }
 
-/** The same of one ephemeral container, whose pod runs already. */
+/** Returns the unsupported fields of one ephemeral container, whose pod already runs. */
 export function unsupportedInContainer(container: object): string[] {
   const path = 'spec.ephemeralContainers[0]';
   const list = { ephemeralContainers: [container] };
@@ -148,7 +148,7 @@ export function unsupportedInContainer(container: object): string[] {
   );
 }
 
-/** Fields that say something (false, empty lists and objects do not) and are not known. */
+/** Returns unknown fields with a meaningful value (not false, or empty lists and objects). */
 function unknownFields(value: unknown, shape: Shape, path: string): string[] {
   if (shape === 'any' || typeof value !== 'object' || value === null) return [];
   if (Array.isArray(shape)) {

@@ -11,17 +11,17 @@ const TIOCSPTLCK = 0x40045431;
 const TIOCGPTN = 0x80045430;
 const TIOCSWINSZ = 0x5414;
 
-/** A program with a terminal of its own, whose other end is here. */
+/** A program with its own terminal; this process has the other end. */
 export interface TerminalProcess {
   readonly child: ChildProcess;
-  /** What is typed goes in, what is shown comes out; ends when the program does. */
+  /** Input and output of the terminal; ends with the program. */
   readonly stream: Duplex;
   resize(size: TerminalSize): void;
 }
 
 /**
- * Starts a program as leader of a session with a new pseudo-terminal (pty(7)) as its controlling one. `size`: what it has
- * when the program looks first. The program's standard error is a pipe.
+ * Starts a program as leader of a session with a new pseudo-terminal (pty(7)) as its controlling terminal. `size`: the
+ * initial size. The program's standard error is a pipe.
  */
 export function spawnInTerminal(
   file: string,
@@ -42,12 +42,12 @@ export function spawnInTerminal(
     libc().ioctl(master, TIOCSWINSZ, bytes);
   };
   if (size) resize(size);
-  // Node.js can start a session (detached) but not take a terminal in it: setsid(1) does.
+  // Node.js can start a session (detached) but not set its controlling terminal: setsid(1) does.
   const child = spawn('setsid', ['--ctty', '--wait', file, ...args], { stdio: [slave, slave, 'pipe'] });
   closeSync(slave);
   const stream = new ReadStream(master);
   stream.on('error', (error) => {
-    // That is how the last close of the program's side is seen.
+    // EIO reports the last close of the program's side.
     if (hasCode(error, 'EIO')) stream.push(null);
   });
   return {

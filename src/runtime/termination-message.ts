@@ -4,23 +4,26 @@ import type { Container } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { lastLines } from './container-logs.ts';
 
-/** The file behind a container's terminationMessagePath, in its run's folder. */
+/** The file for a container's terminationMessagePath, in its run's folder. */
 const FILE = 'termination-log';
 const MAX_CHARACTERS = 4096;
 /** Upstream's limits of FallbackToLogsOnError. */
 const MAX_LOG_LINES = 80;
 const MAX_LOG_CHARACTERS = 2048;
 
-/** Makes the empty file for the container's termination message; returns its path. */
+/** Creates the empty file for the container's termination message; returns its path. */
 export function makeTerminationLog(bundle: string): string {
   const path = join(bundle, FILE);
   writeFileSync(path, '');
-  // Writable by any user that the container runs as.
+  // Writable by any user of the container's processes.
   chmodSync(path, 0o666);
   return path;
 }
 
-/** The message of an ended run: what it wrote, or after a failure the end of its log where its policy says so. */
+/**
+ * Returns the message of an ended run: the text that it wrote or, after a failure, the end of its log if its policy
+ * requests that.
+ */
 export function terminationMessage(
   bundle: string,
   logFile: string,

@@ -1,24 +1,25 @@
 import type { Pod } from '../kube/types.ts';
 import { type Clock, pause } from '../lib/clock.ts';
 
-/** The longest wait for a pod to leave the EndpointSlices; never more than half of the grace period. */
+/** The maximum wait for a pod to leave the EndpointSlices; never more than half of the grace period. */
 const MAX_WAIT_MS = 2000;
 const LOOK_MS = 20;
-/** Other nodes learn at about the same time, and their proxies program it. */
+/** Other nodes receive the change at about the same time, and their proxies program it. */
 const SETTLE_MS = 250;
 
 /**
  * Waits until Services send no new connections to a pod that is about to be stopped, so that a server that stops
- * listening at SIGTERM refuses none. Upstream's kubelet does not wait; there, each such pod needs a preStop hook. Returns
- * at once for pods that are in no EndpointSlice, whose containers all have a preStop hook, or without a grace period.
+ * listening at SIGTERM refuses none. Upstream's kubelet does not wait; there, each such pod needs a preStop hook.
+ * Returns immediately for pods that are in no EndpointSlice, whose containers all have a preStop hook, or without a
+ * grace period.
  */
 export async function untilTrafficEnds(options: {
   readonly pod: Pod;
   readonly graceMs: number;
   readonly clock: Clock;
-  /** Whether an EndpointSlice lists the pod as ready. */
+  /** Reports whether an EndpointSlice lists the pod as ready. */
   readonly receivesTraffic: () => boolean;
-  /** Whether the pod is to be stopped without further delay. */
+  /** Reports whether the pod is to be stopped without further delay. */
   readonly isUrgent: () => boolean;
 }): Promise<void> {
   const { pod, clock, receivesTraffic, isUrgent } = options;

@@ -25,13 +25,13 @@ import { VOLUME_KINDS } from './supported-fields.ts';
 export interface VolumeSources {
   configMap(name: string): ReadonlyMap<string, Uint8Array> | null;
   secret(name: string): ReadonlyMap<string, Uint8Array> | null;
-  /** The path on this machine of a path of the node. */
+  /** Converts a path of the node to a path on this machine. */
   onMachine(path: string): string;
-  /** The root of an image's file system on this machine. */
+  /** Returns the root of an image's file system on this machine. */
   image(reference: string, pullPolicy: string | undefined): Promise<string>;
-  /** A token of the pod's service account. */
+  /** Returns a token of the pod's service account. */
   token(audience: string | undefined, expirationSeconds: number): Promise<string>;
-  /** The volume that a claim of the pod is bound to. */
+  /** Returns the volume to which a claim of the pod is bound. */
   claimed(claim: string): Promise<PersistentVolume>;
   readonly fields: Pick<EnvironmentSources, 'pod' | 'podIps' | 'hostIps' | 'allocatable'>;
 }
@@ -44,7 +44,7 @@ interface KeyItem {
   mode?: number;
 }
 
-/** Prepares a pod's volumes below `folder`; the result maps their names to paths on this machine. */
+/** Prepares a pod's volumes below `folder`; returns their paths on this machine by name. */
 export async function prepareVolumes(
   pod: Pod,
   folder: string,
@@ -77,7 +77,7 @@ export async function prepareVolumes(
       const group = pod.spec?.securityContext?.fsGroup;
       if (group !== undefined) {
         chownSync(path, 0, group);
-        // What is made inside belongs to the group too.
+        // New files inherit the group.
         chmodSync(path, 0o2777);
       }
     } else writeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
@@ -85,7 +85,7 @@ export async function prepareVolumes(
   return paths;
 }
 
-/** Writes the current contents of volumes that follow objects (configMap, secret, projected, downwardAPI). */
+/** Writes the current contents of volumes with data from objects (configMap, secret, projected, downwardAPI). */
 export async function refreshVolumes(
   pod: Pod,
   folder: string,
@@ -98,7 +98,7 @@ export async function refreshVolumes(
   }
 }
 
-/** Whether a volume's files are made from objects of the API, and change with them. */
+/** Reports whether a volume's files contain data of API objects, and change with them. */
 export function followsObjects({
   hostPath,
   emptyDir,
@@ -130,14 +130,14 @@ function prepareClaimed(
   );
 }
 
-/** Unmounts what `prepareVolumes` mounted. */
+/** Unmounts the mounts of `prepareVolumes`. */
 export function releaseVolumes(pod: Pod, folder: string): void {
   for (const volume of pod.spec?.volumes ?? []) {
     if (volume.emptyDir?.medium === 'Memory') libc().umount2(join(folder, volume.name), 2);
   }
 }
 
-/** A container's volumeMounts as bind mounts. Throws KubeletError naming the mount that cannot be made. */
+/** Returns a container's volumeMounts as bind mounts. Throws KubeletError that names the failed mount. */
 export function volumeMounts(
   pod: Pod,
   container: Container,
@@ -169,7 +169,7 @@ export function volumeMounts(
   });
 }
 
-/** The folder or file that a mount shows: its volume, or what its subPath names in there; made where it is missing. */
+/** Returns the folder or file of a mount: its volume, or the subPath inside it, which is created if missing. */
 function subPathSource(
   mount: VolumeMount,
   volume: string,
@@ -200,7 +200,7 @@ function subPathSource(
       if (!mayCreate)
         throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is not in the image`);
       mkdirSync(at);
-      // As the volume itself, so that the same users can write it.
+      // With the mode of the volume, so that the same users can write it.
       chmodSync(at, mode & 0o7777);
     }
     const real = realpathSync(at);
@@ -213,7 +213,7 @@ function subPathSource(
 
 type VolumeMount = NonNullable<Container['volumeMounts']>[number];
 
-/** "rro": mounts below it are read-only too (mount_setattr, Linux 5.12). */
+/** "rro": nested mounts are read-only too (mount_setattr, Linux 5.12). */
 function access(mount: VolumeMount): string {
   if (!mount.readOnly) return 'rw';
   const { recursiveReadOnly } = mount as { recursiveReadOnly?: string };
@@ -349,8 +349,8 @@ function downward(
 }
 
 /**
- * Replaces a volume's files at once, as upstream's AtomicWriter: the files are links into `..data`, a link to a
- * folder of this moment, which is swapped by a rename.
+ * Replaces a volume's files atomically, as upstream's AtomicWriter: the files are links into `..data`, a link to a
+ * timestamped folder, which is swapped by a rename.
  */
 function writeFiles(folder: string, files: readonly VolumeFile[], group: number | undefined): void {
   const stamp = `..${process.hrtime.bigint()}`;
@@ -362,7 +362,7 @@ function writeFiles(folder: string, files: readonly VolumeFile[], group: number 
     const file = join(fresh, path);
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, content);
-    // As upstream's SetVolumeOwnership: what belongs to the group can be read by it.
+    // As upstream's SetVolumeOwnership: the group can read its files.
     chmodSync(file, group === undefined ? mode : mode | 0o440);
     if (group !== undefined) chownSync(file, 0, group);
   }
@@ -382,7 +382,7 @@ function prepareHostPath(volume: { path: string; type?: string }): void {
   const missing = (what: string) =>
     new KubeletError('FailedMount', `hostPath ${volume.path} is not a ${what}`, { op: 'mount volume' });
   switch (volume.type ?? '') {
-    // What is missing is made a folder, as by container runtimes: manifests name folders that few nodes have.
+    // A missing path is created as a folder, as by container runtimes: manifests name folders that few nodes have.
     case '':
       if (!found) mkdirSync(volume.path, { recursive: true, mode: 0o755 });
       return;
@@ -421,7 +421,7 @@ function mountMemory(path: string, size: number): void {
     throw systemError('mount tmpfs', path);
 }
 
-/** Something is mounted on this folder: an earlier agent has done it, and the pod's files are in it. */
+/** Returns true for a mount point: an earlier agent has mounted it, and it contains the pod's files. */
 function mountsOn(path: string): boolean {
   return statSync(path).dev !== statSync(dirname(path)).dev;
 }

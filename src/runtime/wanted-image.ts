@@ -6,9 +6,9 @@ import type { Image } from './rootfs.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 export interface ImageEvents {
-  /** `reason`: as a waiting container gives it. */
+  /** `reason`: as in the status of a waiting container. */
   failed(reason: KubeletReason, message: string): void;
-  /** A pull is over. */
+  /** Called after a pull. */
   changed(): void;
 }
 
@@ -16,14 +16,14 @@ export interface ImageEvents {
 export class WantedImage {
   readonly #context: Pick<WorkerContext, 'images' | 'client' | 'events'>;
   #pulling = false;
-  /** For the next start: with imagePullPolicy Always every start asks the registry. */
+  /** For the next start: with imagePullPolicy Always, every start contacts the registry. */
   #pulled: Image | null = null;
 
   constructor(context: Pick<WorkerContext, 'images' | 'client' | 'events'>) {
     this.#context = context;
   }
 
-  /** The image, when it is here; else null, and it is pulled meanwhile. */
+  /** Returns the image if it is present; otherwise starts a pull and returns null. */
   find({ container, pod }: Launch, told: ImageEvents): Image | null {
     const { images, client, events } = this.#context;
     if (this.#pulling) return null;

@@ -7,33 +7,33 @@ import type { ImageSource } from './images/image-source.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 
-/** What the workers of a node share. */
+/** State that the workers of a node share. */
 export interface WorkerContext {
   readonly options: KubeletOptions;
   readonly client: Client;
   readonly paths: RuntimePaths;
   readonly groups: ControlGroups | null;
-  /** Capabilities that this machine can give to containers. */
+  /** Capabilities that this machine can grant to containers. */
   readonly boundingSet: readonly string[];
   readonly events: EventRecorder;
   readonly images: ImageSource;
   /** The node's resources for pods, as its Node object reports them. */
   readonly allocatable: Readonly<Record<string, string>>;
-  /** Limits how many containers start at the same time. */
+  /** Limits the number of containers that start concurrently. */
   readonly starts: Semaphore;
-  /** Writes a pod's status to the API server, the latest one when called often. */
+  /** Writes a pod's status to the API server; of frequent calls, the latest. */
   readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
-  /** Removes the pod object once nothing of it is left here. */
+  /** Removes the pod object after all parts of the pod have been removed from this node. */
   readonly finalize: (pod: Pod) => Promise<void>;
 }
 
-/** What the containers of a pod share. */
+/** State that the containers of a pod share. */
 export interface RunnerContext extends WorkerContext {
   readonly pod: () => Pod;
-  /** The address that the pod's ports are reached at. */
+  /** Returns the address of the pod's ports. */
   readonly address: () => string;
-  /** The container has changed: the pod is to be looked at again. */
+  /** Called when the container has changed: the pod is processed again. */
   readonly changed: () => void;
-  /** When the pod's time is over, in the clock's milliseconds. */
+  /** Returns the end of the pod's grace period, in the clock's milliseconds. */
   readonly deadline: () => number;
 }

@@ -73,7 +73,7 @@ async function fetchRest(registry: Registry, blob: Descriptor, file: string): Pr
   }
 }
 
-/** Returns the file of a download: one of a dead process, or a new one. */
+/** Returns the file of a download: that of a dead process, or a new one. */
 function takeUp(store: ImageStore, digest: string): string {
   const mine = store.temporary('blob');
   const named = join(dirname(mine), basename(mine).replace(/\.blob\..*$/, `.blob-${digest.slice(7)}`));

@@ -153,7 +153,7 @@ async function dockerImages(store: ImageStore, folder: string, how: 'copy' | 'mo
   const taken = new Map<string, Descriptor>();
   const take = async (path: string, mediaType: string): Promise<Descriptor> => {
     const file = realpathSync(inside(folder, path));
-    // Several names in the archive may be links to one file.
+    // Several names in the archive may link to one file.
     const known = taken.get(file);
     if (known) return known;
     const { size } = statSync(file);

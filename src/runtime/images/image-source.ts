@@ -14,12 +14,12 @@ import type { RegistryCredentials } from './registry.ts';
 /** The source of a node's images: built in, loaded, or from a registry. */
 export interface ImageSource {
   /**
-   * Returns the image for a container if it is present and need not be checked. Null: it must be pulled.
-   * Throws KubeletError "InvalidImageName", "ErrImageNeverPull".
+   * Returns the image for a container if it is present and need not be checked. Null: it must be pulled. Throws
+   * KubeletError "InvalidImageName", "ErrImageNeverPull".
    */
   present(container: WantedImageName): Image | null;
   /**
-   * Pulls it from its registry; concurrent requests for the same image share one pull. Throws KubeletError
+   * Pulls an image from its registry; concurrent requests for the same image share one pull. Throws KubeletError
    * "ErrImagePull".
    */
   pull(container: WantedImageName, credentials: Credentials): Promise<Image>;
@@ -31,7 +31,7 @@ export interface ImageSource {
 /** Looks up the credentials for a registry, by the pod's imagePullSecrets; null: none. */
 export type Credentials = (reference: ImageReference) => Promise<RegistryCredentials | null>;
 
-/** An image's name and when it is pulled. */
+/** An image's name and its pull policy. */
 export type WantedImageName = Pick<Container, 'image' | 'imagePullPolicy'>;
 
 export interface ImageSourceOptions {

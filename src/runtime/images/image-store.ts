@@ -28,7 +28,7 @@ import { formatReference, parseReference } from './reference.ts';
 export interface StoredImage {
   /** "docker.io/library/nginx:1.27" */
   readonly name: string;
-  /** Of the image's manifest. */
+  /** Digest of the image's manifest. */
   readonly digest: string;
   /** The digest of the name in the registry: of a list of manifests, or the same. */
   readonly listDigest: string;
@@ -38,22 +38,22 @@ export interface StoredImage {
   readonly root: string;
   /** Bytes of the blobs. */
   readonly size: number;
-  /** Images from archives are used regardless of the registry's image of the same name. */
+  /** Images from archives are used independent of the registry's image of the same name. */
   readonly source: 'archive' | 'registry';
   /** RFC 3339 */
   readonly storedAt: string;
 }
 
 /**
- * A folder of images, shared by processes: blobs by digest, unpacked root file systems, and a file for each name.
- * All contents are complete: everything is written under a temporary name and renamed.
+ * A folder of images, shared by processes: blobs by digest, unpacked root file systems, and a file for each name. All
+ * contents are complete: everything is written under a temporary name and renamed.
  */
 export interface ImageStore {
   readonly folder: string;
   /** Returns an image by any form of its name. */
   find(reference: string): StoredImage | null;
   list(): StoredImage[];
-  /** Removes a name, and content without another name. Null: no such name; throws "image-in-use". */
+  /** Removes a name, and content without another name. Returns null for an unknown name; throws "image-in-use". */
   remove(reference: string): StoredImage | null;
   /** Returns the path of a blob, present or not. */
   blobPath(digest: string): string;
@@ -250,7 +250,7 @@ function sweep(folder: string): void {
   }
 }
 
-/** The root file system of a container uses this one. */
+/** A container's root file system uses this one. */
 function isMounted(root: string): boolean {
   return readFileSync('/proc/self/mountinfo', 'utf8').includes(
     `lowerdir=${root.replace(/[\\:,]/g, '\\$&')},`,

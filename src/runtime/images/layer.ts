@@ -23,7 +23,7 @@ import { readTar, type TarEntry } from './tar-reader.ts';
 
 const WHITEOUT = '.wh.';
 const OPAQUE = '.wh..wh..opq';
-/** Entries that a builder's file system (aufs) kept for itself. */
+/** Entries that a builder's file system (aufs) uses internally. */
 const PRIVATE = '.wh..wh.';
 const MAX_LINKS = 40;
 

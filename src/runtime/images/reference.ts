@@ -5,7 +5,7 @@ export interface ImageReference {
   /** "docker.io", "127.0.0.1:5000" */
   readonly registry: string;
   readonly repository: string;
-  /** Empty if there is only a digest. */
+  /** Empty if the name has only a digest. */
   readonly tag: string;
   /** "sha256:…", or empty. */
   readonly digest: string;

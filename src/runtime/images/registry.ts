@@ -18,7 +18,7 @@ export interface RegistryOptions {
 
 /** A repository of a registry, by the distribution API (OCI distribution-spec 1.1). */
 export interface Registry {
-  /** A manifest by tag or digest; a digest is verified. */
+  /** Returns a manifest by tag or digest; a digest is verified. */
   manifest(tagOrDigest: string): Promise<{ readonly text: string; readonly digest: string }>;
   /** Requests a blob from an offset; `resumed` false: the registry sends the whole blob. */
   blob(
@@ -30,7 +30,7 @@ export interface Registry {
 const MAX_MANIFEST_BYTES = 4 << 20;
 const ANSWER_MS = 30_000;
 
-/** Opens a repository; nothing is sent before the first request. All throw FairleadError "ErrImagePull". */
+/** Opens a repository; the first request is sent later. All methods throw FairleadError "ErrImagePull". */
 export function openRegistry(reference: ImageReference, options: RegistryOptions = {}): Registry {
   const { registry, repository } = reference;
   const host = registry === 'docker.io' ? 'registry-1.docker.io' : registry;
@@ -39,7 +39,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
   let authorization = '';
 
   const send = async (url: string, headers: Record<string, string>): Promise<Response> => {
-    // The timeout is for the start of the answer: a large blob may take longer.
+    // The timeout applies to the start of the response: a large blob may take longer.
     const slow = new AbortController();
     const timer = setTimeout(() => slow.abort(new Error(`no answer in ${ANSWER_MS / 1000} s`)), ANSWER_MS);
     try {
@@ -76,7 +76,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
         throw pullError(name, `${registry} answered ${response.status}${said}`);
     }
   };
-  /** The answer to a challenge (RFC 7235; distribution's token authentication). */
+  /** Answers a challenge (RFC 7235; distribution's token authentication). */
   const authorize = async (challenge: string): Promise<string> => {
     const { credentials } = options;
     const basic = credentials

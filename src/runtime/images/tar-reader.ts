@@ -4,7 +4,7 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 
 export type TarEntryType = 'file' | 'link' | 'symlink' | 'character' | 'block' | 'directory' | 'fifo';
 
-/** One entry of a tar archive. `body` is read, or skipped by requesting the next entry. */
+/** One entry of a tar archive. `body` is read, or skipped when the next entry is requested. */
 export interface TarEntry {
   readonly path: string;
   readonly type: TarEntryType;
@@ -40,10 +40,10 @@ const MAX_MINOR = 2 ** 20 - 1;
  * checked here, paths and links by the caller. Throws FairleadError "bad-archive".
  */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
-  // An option that the package's own types leave out: archives older than POSIX have no magic number.
+  // An option that the package's own types omit: archives older than POSIX have no magic number.
   const archive = extract({ allowUnknownFormat: true } as Parameters<typeof extract>[0]);
   const input = Readable.from(source, { objectMode: false });
-  // An error of the source ends the reading below with that error.
+  // An error of the source ends the reading below with the same error.
   input.on('error', (error) => archive.destroy(error));
   input.pipe(archive as unknown as NodeJS.WritableStream);
   try {
@@ -76,7 +76,7 @@ function checkedEntry(entry: ExtractEvents['entry'][1]): TarEntry {
     }
     return value;
   };
-  // tar-stream reads the names and the size of pax headers, not the others.
+  // tar-stream parses only the names and the size in pax headers.
   const number = (field: string, plain: number | undefined) =>
     pax[field] === undefined ? plain : Number(pax[field]);
   const seconds = pax['mtime'] === undefined ? (header.mtime?.getTime() ?? 0) / 1000 : Number(pax['mtime']);

@@ -7,7 +7,7 @@ const API_SERVER_GROUP = 'system:masters';
 /**
  * Throws FairleadError "Unauthorized" for clients without a certificate of the cluster, and "Forbidden" for all but the
  * API server: it authorizes its users (`nodes/proxy`, `pods/exec` and so on), and other nodes and users with
- * certificates must not get around that by asking the node directly.
+ * certificates must not bypass that by contacting the node directly.
  */
 export function authorizeClient(socket: TLSSocket): void {
   if (!socket.authorized)

@@ -46,7 +46,7 @@ export interface RequestContext {
 
 type Route = (context: RequestContext, path: RequestPath, response: ServerResponse) => void;
 
-/** Requests by the first part of their path, as at upstream's kubelet; exec, attach and portForward are upgrades. */
+/** Requests by the first part of their path, as in upstream's kubelet; exec, attach and portForward are upgrades. */
 const ROUTES: Readonly<Record<string, Route>> = {
   healthz: (_, __, response) => sendText(response, 'ok'),
   pods: ({ pods }, _, response) =>
@@ -144,7 +144,7 @@ export async function serveKubelet(
     server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);
-    // The socket is opened here, so that an address in use is reported at once, with its name.
+    // The socket is opened here, so that an address in use is reported immediately, with its name.
     server.listen({ fd: listenTcpIn(null, address, port) });
     return server;
   });
@@ -160,7 +160,7 @@ export async function serveKubelet(
   };
 }
 
-/** The server's listeners. They never throw: errors become responses. */
+/** Returns the server's listeners. They never throw: errors become responses. */
 export function requestListeners(context: RequestContext): {
   readonly request: RequestListener;
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
@@ -211,7 +211,10 @@ function sendJson(response: ServerResponse, code: number, body: object): void {
   response.writeHead(code, headers).end(text);
 }
 
-/** A metav1.Status: the API server passes the answer on as it is, and kubectl shows a Status's message only. */
+/**
+ * Sends a metav1.Status: the API server forwards the response unchanged, and kubectl shows only the message of a
+ * Status.
+ */
 function sendStatus(response: ServerResponse, reason: StatusReason, message: string): void {
   const code = STATUS_CODES[reason];
   sendJson(response, code, {

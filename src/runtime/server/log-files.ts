@@ -4,12 +4,12 @@ import { hasCode } from '../../lib/errors.ts';
 import { requestError } from './request-path.ts';
 import type { ServedPod } from './served-pod.ts';
 
-/** What /logs/ shows at a path: a folder's entries ("pods/"), or a file of this machine. */
+/** The content of /logs/ at a path: a folder's entries ("pods/"), or a file of this machine. */
 export type LogPlace = { readonly entries: readonly string[] } | { readonly file: string };
 
 /**
- * Finds what lies at a path below a node's /logs/: the containers' logs as upstream has them in /var/log,
- * pods/NAMESPACE_NAME_UID/CONTAINER/RUN.log. Other logs of the machine are not the cluster's. Throws "NotFound".
+ * Finds the content at a path below a node's /logs/: the containers' logs as in upstream's /var/log,
+ * pods/NAMESPACE_NAME_UID/CONTAINER/RUN.log. Other logs of the machine do not belong to the cluster. Throws "NotFound".
  */
 export function findLogPlace(pods: readonly ServedPod[], parts: readonly string[]): LogPlace {
   const [top, podName, containerName, fileName, ...rest] = parts.filter((part) => part !== '');
@@ -43,7 +43,7 @@ function filesOf(folder: string): string[] {
   }
 }
 
-/** A folder's entries as a page of links, as Go's http.FileServer writes it. */
+/** Renders a folder's entries as a page of links, as Go's http.FileServer does. */
 export function renderFolder(entries: readonly string[]): string {
   const escaped = (text: string) => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
   const links = entries.map((entry) => `<a href="${encodeURI(entry)}">${escaped(entry)}</a>\n`);

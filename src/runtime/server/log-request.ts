@@ -10,7 +10,9 @@ export type LogQuery = Pick<
   'follow' | 'tailLines' | 'sinceTime' | 'timestamps' | 'limitBytes' | 'stream'
 > & { readonly previous: boolean };
 
-/** Reads the options of a request for logs (v1.PodLogOptions). Throws FairleadError "Invalid" naming the option. */
+/**
+ * Parses the options of a request for logs (v1.PodLogOptions). Throws FairleadError "Invalid" that names the option.
+ */
 export function parseLogQuery(query: URLSearchParams, clock: Pick<Clock, 'now'>): LogQuery {
   const whole = (name: string, min: number): number | null => {
     const text = query.get(name);
@@ -58,7 +60,10 @@ export function parseLogQuery(query: URLSearchParams, clock: Pick<Clock, 'now'>)
   };
 }
 
-/** Answers with a container's log; until its end, or the client's, with `follow`. Throws before anything is sent. */
+/**
+ * Sends a container's log; with `follow`, until the container ends or the client disconnects. Throws before the
+ * response starts.
+ */
 export function sendLog(
   container: ServedContainer,
   { previous, ...options }: LogQuery,

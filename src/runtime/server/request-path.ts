@@ -1,13 +1,16 @@
 import { FairleadError } from '../../lib/errors.ts';
 
 export interface RequestPath {
-  /** The path's parts between slashes, decoded; a slash at the end gives an empty last part. */
+  /** The path's parts between slashes, decoded; a trailing slash yields an empty last part. */
   readonly parts: readonly string[];
   readonly path: string;
   readonly query: URLSearchParams;
 }
 
-/** Reads a request's target. Throws FairleadError "BadRequest" for what is not a path, or not decodable (RFC 3986, 2.1). */
+/**
+ * Parses a request's target. Throws FairleadError "BadRequest" if it is not a path or cannot be decoded (RFC 3986,
+ * 2.1).
+ */
 export function parseRequestPath(target: string | undefined): RequestPath {
   try {
     const url = new URL(target ?? '/', 'https://node');
@@ -23,7 +26,7 @@ export function parseRequestPath(target: string | undefined): RequestPath {
   }
 }
 
-/** Kinds of answers that are errors: a metav1.StatusReason and its HTTP status. */
+/** Error responses: a metav1.StatusReason and its HTTP status. */
 export const STATUS_CODES = {
   BadRequest: 400,
   Unauthorized: 401,
@@ -40,7 +43,7 @@ export function requestError(reason: StatusReason, message: string): FairleadErr
   return new FairleadError(message, { op: 'answer request', code: reason });
 }
 
-/** The reason that an error is answered with: its own code where that is one, InternalError otherwise. */
+/** Returns the reason for the response to an error: its code if that is a reason, else InternalError. */
 export function reasonOf(error: unknown): StatusReason {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' && Object.hasOwn(STATUS_CODES, code)

@@ -3,16 +3,16 @@ import { join } from 'node:path';
 import type { Clock } from '../../lib/clock.ts';
 import { hasCode } from '../../lib/errors.ts';
 
-/** What the processes of a control group, or of the machine, have used. */
+/** Resource usage of a control group or of the machine. */
 export interface ResourceUsage {
-  /** When it was read: milliseconds since 1970. */
+  /** Time of the reading: milliseconds since 1970. */
   readonly at: number;
-  /** Processor time since the start. */
+  /** CPU time since the start. */
   readonly cpuNanoseconds: number;
-  /** Over the last second or more. */
+  /** Average over the last second or more. */
   readonly cpuNanocores: number;
   readonly memoryBytes: number;
-  /** Without file pages that the kernel can drop at once. */
+  /** Without file pages that the kernel can drop immediately. */
   readonly workingSetBytes: number;
   readonly rssBytes: number;
   readonly pageFaults: number;
@@ -20,14 +20,17 @@ export interface ResourceUsage {
 }
 
 const PAGE_BYTES = 4096;
-/** The shortest time that a rate is taken over. */
+/** The minimum interval for a rate. */
 const MIN_RATE_MS = 1000;
 // sysconf(_SC_CLK_TCK), the unit of /proc/stat, is 100 on every Linux that Node.js runs on.
 const TICK_NANOSECONDS = 10_000_000;
 
-/** Reads usage, and keeps earlier readings for the rates. */
+/** Reads usage, and stores earlier readings for the rates. */
 export interface UsageReader {
-  /** `group`: path below the hierarchy's root. `startedAt`: milliseconds. Null when it is gone. */
+  /**
+   * Reads a control group. `group`: path below the hierarchy's root. `startedAt`: milliseconds. Returns null if it is
+   * gone.
+   */
   group(group: string, startedAt: number): ResourceUsage | null;
   machine(): ResourceUsage;
 }
@@ -41,7 +44,7 @@ export function createUsageReader(groupRoot: string | null, clock: Pick<Clock, '
     const nanocores = Math.max(0, Math.round(((cpu - last.cpu) * 1000) / Math.max(1, at - last.at)));
     earlier.delete(key);
     earlier.set(key, { at, cpu, nanocores });
-    // Containers come and go: the oldest readings are forgotten.
+    // Containers are replaced over time: the oldest readings are dropped.
     const [oldest] = earlier.keys();
     if (earlier.size > 4096 && oldest !== undefined) earlier.delete(oldest);
     return nanocores;
@@ -56,7 +59,7 @@ export function createUsageReader(groupRoot: string | null, clock: Pick<Clock, '
       const memory = read('memory.current');
       const stat = read('memory.stat') ?? '';
       const field = (name: string) => Number(new RegExp(`^${name} (\\d+)`, 'm').exec(stat)?.[1] ?? 0);
-      // Without the memory controller: what the group's processes have in memory.
+      // Without the memory controller: the resident memory of the group's processes.
       const memoryBytes = memory === null ? residentBytes(read('cgroup.procs') ?? '') : Number(memory);
       return {
         at: clock.now(),
@@ -71,7 +74,7 @@ export function createUsageReader(groupRoot: string | null, clock: Pick<Clock, '
     },
     machine() {
       const [, ...ticks] = (readFileSync('/proc/stat', 'utf8').split('\n')[0] ?? '').split(/\s+/).map(Number);
-      // proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user time already.
+      // proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal; user time includes guest time.
       const busy = [0, 1, 2, 5, 6, 7].reduce((sum, i) => sum + (ticks[i] ?? 0), 0);
       const cpuNanoseconds = busy * TICK_NANOSECONDS;
       const memory = readFileSync('/proc/meminfo', 'utf8');
@@ -92,7 +95,7 @@ export function createUsageReader(groupRoot: string | null, clock: Pick<Clock, '
   };
 }
 
-/** When the machine started: milliseconds since 1970. */
+/** Returns when the machine started: milliseconds since 1970. */
 export function bootTime(): number {
   return Number(/^btime (\d+)/m.exec(readFileSync('/proc/stat', 'utf8'))?.[1] ?? 0) * 1000;
 }
@@ -103,7 +106,7 @@ export function memoryTotal(): { readonly total: number; readonly available: num
   return { total: bytes('MemTotal'), available: bytes('MemAvailable') };
 }
 
-/** Bytes and inodes of the file system that a folder is on. */
+/** Returns bytes and inodes of a folder's file system. */
 export function fileSystemUsage(folder: string) {
   const { bsize, blocks, bavail, bfree, files, ffree } = statfsSync(folder);
   return {

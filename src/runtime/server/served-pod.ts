@@ -1,11 +1,11 @@
 import type { Pod } from '../../kube/types.ts';
 import type { RunningContainer, RuntimePaths } from '../oci-runtime.ts';
 
-/** A pod of this node as the node's server shows it. */
+/** A pod of this node as seen by the node's server. */
 export interface ServedPod {
   /** The object with the status that this node reports. */
   readonly pod: Pod;
-  /** The process that holds the pod's namespaces; null when there is none. */
+  /** The pause process of the pod's namespaces; null if there is none. */
   readonly pausePid: number | null;
   /** The control group of its containers, below the hierarchy's root. */
   readonly cgroup: string;
@@ -23,7 +23,7 @@ export interface ServedContainer {
   readonly current: RunningContainer & { readonly tty: boolean };
   /** The folder of its logs: a file for each run, named by its number. */
   readonly logFolder: string;
-  /** Throws FairleadError "BadRequest" where there is none. */
+  /** Throws FairleadError "BadRequest" if there is no log. */
   logFile(previous: boolean): string;
   /** Resolves to the exit code once the current run has ended; null when it continues to run. */
   exitCode(): Promise<number | null>;

@@ -52,7 +52,9 @@ function podUsage(pod: ServedPod, usage: UsageReader): ResourceUsage | null {
   return usage.group(pod.cgroup, Date.parse(pod.pod.status?.startTime ?? '') || 0);
 }
 
-/** The answer to /stats/summary (stats.v1alpha1.Summary): the node, and each pod with its running containers. */
+/**
+ * Builds the response to /stats/summary (stats.v1alpha1.Summary): the node, and each pod with its running containers.
+ */
 export function statsSummary({ nodeName, stateDir, pods, usage, now }: StatsSources): object {
   const machine = usage.machine();
   const time = timestamp(now);
@@ -94,7 +96,10 @@ export function statsSummary({ nodeName, stateDir, pods, usage, now }: StatsSour
   };
 }
 
-/** Bytes and errors of the devices of a process's network namespace (proc_pid_net(5)), without the loopback device. */
+/**
+ * Returns bytes and errors of the devices of a process's network namespace (proc_pid_net(5)), without the loopback
+ * device.
+ */
 function networkStats(pid: string, time: string): object {
   let text = '';
   try {
@@ -118,7 +123,9 @@ function networkStats(pid: string, time: string): object {
   return { time, ...main, interfaces };
 }
 
-/** The answer to /metrics/resource, Prometheus's text format: what metrics-server and `kubectl top` read. */
+/**
+ * Renders the response to /metrics/resource in Prometheus's text format, which metrics-server and `kubectl top` read.
+ */
 export function resourceMetrics({ pods, usage, nodeName, now }: StatsSources): string {
   const machine = usage.machine();
   const seconds = (used: ResourceUsage) => used.cpuNanoseconds / 1e9;
@@ -199,7 +206,7 @@ export function resourceMetrics({ pods, usage, nodeName, now }: StatsSources): s
   ].join('');
 }
 
-/** The answer to /metrics: what this kubelet counts of itself. */
+/** Renders the response to /metrics: this kubelet's own counters. */
 export function kubeletMetrics({ pods, nodeName }: StatsSources): string {
   const containers = pods.flatMap((pod) => pod.containerNames.map((name) => pod.container(name)));
   const running = containers.filter((one) => one?.isRunning).length;
@@ -220,7 +227,7 @@ export function kubeletMetrics({ pods, nodeName }: StatsSources): string {
 interface Sample {
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
-  /** Milliseconds since 1970; null: without a time. */
+  /** Milliseconds since 1970; null: without a timestamp. */
   readonly at: number | null;
 }
 

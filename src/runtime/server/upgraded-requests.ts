@@ -13,8 +13,8 @@ import type { RequestContext } from './kubelet-server.ts';
 import { parseRequestPath, requestError, STATUS_CODES, type StatusReason } from './request-path.ts';
 
 /**
- * Serves exec, attach and port-forward: requests that turn into streams. Rejects with what the client is to be told;
- * nothing is sent then (see refuseUpgrade).
+ * Serves exec, attach and port-forward: requests that become streams. Rejects with an error for the client before any
+ * response is sent (see refuseUpgrade).
  */
 export async function serveUpgrade(
   { options, pods }: RequestContext,
@@ -56,7 +56,7 @@ export async function serveUpgrade(
   }
 }
 
-/** Answers a request for an upgrade with an error, unless something has been answered already, and closes it. */
+/** Answers an upgrade request with an error unless a response was already sent, and closes the connection. */
 export function refuseUpgrade(socket: Duplex, reason: StatusReason, message: string): void {
   if (socket.destroyed || socket.writableEnded) return;
   const code = STATUS_CODES[reason];
@@ -81,7 +81,7 @@ async function dial(netns: number | null, port: number): Promise<Duplex> {
     try {
       return await dialAddress(netns, '::1', port);
     } catch {
-      // Most servers listen on IPv4: its error says more.
+      // Most servers listen on IPv4: its error is more helpful.
       throw error;
     }
   }

@@ -1,7 +1,7 @@
-/** How a command ended: by itself with an exit code, or because it could not be run. */
+/** The end of a command: an exit code, or an error if it could not be run. */
 export type CommandResult = { readonly code: number } | { readonly error: string };
 
-/** What goes over the error channel from v4 of the protocol on: a meta/v1 Status. */
+/** Builds the content of the error channel from v4 of the protocol on: a meta/v1 Status. */
 export function exitStatus(result: CommandResult): object {
   if ('error' in result) {
     return {
@@ -23,7 +23,7 @@ export function exitStatus(result: CommandResult): object {
   };
 }
 
-/** What goes over the error channel before v4: text, and nothing for success. */
+/** Builds the content of the error channel before v4: text, empty for success. */
 export function exitText(result: CommandResult): string {
   if ('error' in result) return result.error;
   return result.code === 0 ? '' : `command terminated with non-zero exit code: exit status ${result.code}`;

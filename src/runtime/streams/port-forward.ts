@@ -11,14 +11,14 @@ import { WebSocketChannels } from './websocket-channels.ts';
 export type Dial = (port: number) => Promise<Duplex>;
 
 const SPDY_PROTOCOL = 'portforward.k8s.io';
-/** SPDY within a WebSocket, which gets past proxies that know no SPDY (KEP-4006). */
+/** SPDY within a WebSocket, which passes proxies that do not support SPDY (KEP-4006). */
 const TUNNEL_PROTOCOL = 'SPDY/3.1+portforward.k8s.io';
 const CHANNEL_PROTOCOLS = ['v4.channel.k8s.io', 'v4.base64.channel.k8s.io', 'portforward.k8s.io'];
 
 /**
  * Answers the upgrade of a port-forward request and serves it: SPDY/3.1, SPDY/3.1 within a WebSocket, or WebSocket
- * channels (one connection for each port of the query). Resolves when the client has gone. What the client cannot have
- * is answered with an HTTP error, and a FairleadError thrown; a port that cannot be reached is told to the client.
+ * channels (one connection for each port of the query). Resolves when the client has disconnected. An unsupported
+ * request is answered with an HTTP error, and a FairleadError is thrown; an unreachable port is reported to the client.
  */
 export async function acceptPortForward(
   request: IncomingMessage,
@@ -75,7 +75,7 @@ async function serveSpdy(carrier: Duplex, head: Buffer, dial: Dial): Promise<voi
       stream.destroy();
       return;
     }
-    // Old clients send no id; theirs come error first, data next.
+    // Old clients send no id; they open the error stream first, then the data stream.
     const id = stream.headers.get('requestid') ?? `stream ${type === 'error' ? stream.id : stream.id - 2}`;
     const pair = pairs.get(id) ?? {};
     pairs.set(id, pair);
@@ -87,7 +87,7 @@ async function serveSpdy(carrier: Duplex, head: Buffer, dial: Dial): Promise<voi
     const { data, error } = pair;
     if (!data || !error) return;
     pairs.delete(id);
-    // The client sends nothing on the error stream but its end.
+    // The client sends nothing on the error stream except its end.
     error.resume();
     void forward(Number(data.headers.get('port')), data, data, error, dial).finally(() => {
       error.end();
@@ -97,7 +97,10 @@ async function serveSpdy(carrier: Duplex, head: Buffer, dial: Dial): Promise<voi
   await session.closed;
 }
 
-/** Channel 2n carries the data of the n-th port, 2n+1 its errors; each begins with the port, two bytes, low one first. */
+/**
+ * Serves WebSocket channels: 2n carries the data of the n-th port, 2n+1 its errors; each begins with the port, two
+ * bytes, little-endian.
+ */
 async function serveChannels(
   channels: WebSocketChannels,
   ports: readonly number[],
@@ -112,7 +115,7 @@ async function serveChannels(
     const error = channels.output(index * 2 + 1);
     data.on('error', () => {}).write(greeting);
     error.on('error', () => {}).write(greeting);
-    // These clients cannot end their way alone: the connection is over when the pod ends it.
+    // These clients cannot half-close: the connection ends when the pod ends it.
     forwards.push(forward(port, channels.input(index * 2), data, error, dial, true));
   }
   const gone = new Promise<void>((resolve) => {
@@ -124,8 +127,8 @@ async function serveChannels(
 }
 
 /**
- * Joins the client's stream to the pod's port until both ways are done, or with `endsTogether` until the pod's is; an
- * error is told on the error stream.
+ * Joins the client's stream to the pod's port until both directions have ended or, with `endsTogether`, the pod's has;
+ * reports an error on the error stream.
  */
 async function forward(
   port: number,
@@ -152,7 +155,7 @@ async function forward(
   target.destroy();
 }
 
-/** The ports of the query: `port` as kubelets call it, `ports` as the API does. Null when one is malformed. */
+/** Returns the ports of the query: `port` as in kubelets, `ports` as in the API. Null if one is malformed. */
 function queryPorts(request: IncomingMessage): number[] | null {
   const query = new URL(request.url ?? '/', 'http://localhost').searchParams;
   const values = [...query.getAll('port'), ...query.getAll('ports')].flatMap((value) => value.split(','));

@@ -20,18 +20,21 @@ export interface TerminalSize {
   readonly height: number;
 }
 
-/** The client's ends of a command that runs on this node. */
+/** The client's streams of a command that runs on this node. */
 export interface RemoteCommand {
-  /** Ends when the client closes its half, at once when it has no input. */
+  /** Ends when the client closes its half; immediately if the client sends no input. */
   readonly stdin: Readable;
-  /** Press back as the client does; swallow what was not asked for. */
+  /** Applies the client's backpressure; discards output that was not requested. */
   readonly stdout: Writable;
   readonly stderr: Writable;
-  /** Sizes of the client's terminal, the first at the start; ends with the connection. */
+  /** Sizes of the client's terminal, the initial one first; ends with the connection. */
   readonly resizes: AsyncIterable<TerminalSize>;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   readonly closed: AbortSignal;
-  /** Waits until all output is out, says how the command ended, and closes. Resolves when the client has gone. */
+  /**
+   * Waits until all output is sent, reports the end of the command, and closes. Resolves when the client has
+   * disconnected.
+   */
   finish(result: CommandResult): Promise<void>;
 }
 
@@ -50,15 +53,15 @@ const WEBSOCKET_PROTOCOLS = [
   'base64.channel.k8s.io',
 ];
 
-/** A client that upgraded has this long to open its streams. */
+/** Timeout for the client to open its streams after the upgrade. */
 const STREAMS_MS = 30_000;
-/** A client that was told the end has this long to close the connection. */
+/** Timeout for the client to close the connection after the end was reported. */
 const LINGER_MS = 5_000;
 
 /**
- * Answers the upgrade of an exec or attach request and hands over the client's streams: WebSocket channels (v5, v4 and
- * the older ones) or SPDY/3.1 streams (v5 to v1). What the client cannot have is answered with an HTTP error, and a
- * FairleadError thrown.
+ * Answers the upgrade of an exec or attach request and returns the client's streams: WebSocket channels (v5, v4 and the
+ * older ones) or SPDY/3.1 streams (v5 to v1). An unsupported request is answered with an HTTP error, and a
+ * FairleadError is thrown.
  */
 export async function acceptRemoteCommand(
   request: IncomingMessage,
@@ -172,7 +175,7 @@ async function acceptSpdy(
       await flushed([stdout, stderr]);
       error.end(version >= 4 ? JSON.stringify(exitStatus(result)) : exitText(result));
       await flushed([error]);
-      // Input that still arrives is discarded: unread bytes would reset the connection under the last answer.
+      // Remaining input is discarded: unread bytes would reset the connection before the last response is delivered.
       streams.get('stdin')?.resume();
       session.close();
       await within(LINGER_MS, session.closed, () => session.destroy());
@@ -180,12 +183,12 @@ async function acceptSpdy(
   };
 }
 
-/** Ends outputs and waits until their bytes are handed on, or the client is gone. */
+/** Ends outputs and waits until their bytes are sent, or the client has disconnected. */
 async function flushed(outputs: readonly Writable[]): Promise<void> {
   await Promise.all(
     outputs.map(async (output) => {
       if (!output.writableEnded) output.end();
-      // A client that has gone cannot be written to; the caller learns it by `closed`.
+      // Writes to a disconnected client fail; `closed` notifies the caller.
       await finished(output, { readable: false }).catch(() => {});
     }),
   );
@@ -195,7 +198,7 @@ function swallow(): Writable {
   return new Writable({ write: (_chunk, _encoding, callback) => callback() });
 }
 
-/** Sizes come as JSON objects in turn: {"Width":80,"Height":24}. */
+/** Yields sizes from consecutive JSON objects: {"Width":80,"Height":24}. */
 async function* terminalSizes(input: Readable): AsyncGenerator<TerminalSize> {
   let text = '';
   for await (const chunk of input) {
@@ -205,7 +208,7 @@ async function* terminalSizes(input: Readable): AsyncGenerator<TerminalSize> {
       text = text.slice(end + 1);
       if (size) yield size;
     }
-    // Not JSON of this kind: nothing that could still become a size.
+    // Not JSON of this form, and too long to become a size.
     if (text.length > 1024) text = '';
   }
 }
@@ -215,12 +218,12 @@ function readSize(text: string): TerminalSize | null {
     const { Width: width, Height: height } = JSON.parse(text) as { Width?: unknown; Height?: unknown };
     return typeof width === 'number' && typeof height === 'number' ? { width, height } : null;
   } catch {
-    // A client that sends something else gets no resizing.
+    // A client that sends other data gets no resizing.
     return null;
   }
 }
 
-/** Waits for `event`, but after `ms` milliseconds does `otherwise`, which should bring it about. */
+/** Waits for `event`; after `ms` milliseconds calls `otherwise`, which should cause it. */
 async function within(ms: number, event: Promise<void>, otherwise: () => void): Promise<void> {
   const timer = setTimeout(otherwise, ms);
   await event;

@@ -8,7 +8,7 @@ export const GOAWAY = 7;
 export const HEADERS = 8;
 export const WINDOW_UPDATE = 9;
 
-/** The sender sends no more on this stream. */
+/** The sender sends no more data on this stream. */
 export const FLAG_FIN = 1;
 
 export type SpdyFrame =
@@ -23,12 +23,12 @@ export type SpdyFrame =
 
 const HEAD_BYTES = 8;
 
-/** Cuts a byte stream into frames. */
+/** Splits a byte stream into frames. */
 export class FrameReader {
   #pending: Buffer[] = [];
   #length = 0;
 
-  /** Adds bytes and returns the frames that are complete with them. */
+  /** Adds bytes and returns the frames that they complete. */
   push(chunk: Buffer): SpdyFrame[] {
     this.#pending.push(chunk);
     this.#length += chunk.length;

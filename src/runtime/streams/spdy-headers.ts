@@ -16,10 +16,10 @@ const TAIL =
   'application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=' +
   'iso-8859-1,utf-,*,enq=0.';
 
-/** More than any header block of the protocols spoken here, which have three short headers. */
+/** More than any header block of the supported protocols, which have three short headers. */
 const MAX_BYTES = 64 * 1024;
 
-/** The dictionary that SPDY/3 compresses headers with (draft-mbelshe-httpbis-spdy-00, 2.6.10.1). */
+/** Returns the dictionary of SPDY/3's header compression (draft-mbelshe-httpbis-spdy-00, 2.6.10.1). */
 function dictionary(): Buffer {
   const words = WORDS.split(' ').map((word) => lengthPrefixed(word.replace('~', ' ')));
   return Buffer.concat([...words, Buffer.from(TAIL)]);
@@ -43,7 +43,7 @@ export class HeaderDecoder {
     this.#inflate.on('error', (error) => this.#fail(error));
   }
 
-  /** Names are in lower case. Blocks must be given in turn. Rejects when the block is malformed. */
+  /** Decodes a block; names are in lower case. Blocks must be passed in order. Rejects if the block is malformed. */
   async decode(block: Buffer): Promise<Map<string, string>> {
     this.#chunks = [];
     this.#length = 0;
@@ -80,12 +80,12 @@ function parseHeaders(block: Buffer): Map<string, string> {
   return headers;
 }
 
-/** An empty stored block, as a flush leaves it: without it readers wait for more. */
+/** An empty stored block, as produced by a flush: without it readers wait for more. */
 const FLUSH = Buffer.from([0, 0, 0, 0xff, 0xff]);
 
 /**
- * Writes header blocks of one direction. They are stored, not compressed: a deflate stream may hold plain blocks, and
- * the answers here have no headers at all.
+ * Creates an encoder for header blocks of one direction. Blocks are stored, not compressed: a deflate stream may
+ * contain plain blocks, and the responses here have no headers.
  */
 export function createHeaderEncoder(): (headers: ReadonlyMap<string, string>) => Buffer {
   let first = true;

@@ -18,12 +18,12 @@ const PROTOCOL_ERROR = 1;
 const INVALID_STREAM = 2;
 const CANCEL = 5;
 
-/** Longer writes are cut, so that streams share the connection. */
+/** Longer writes are split, so that streams share the connection. */
 const MAX_DATA_BYTES = 32 * 1024;
-/** What one stream may hold unread before the connection is read no further. */
+/** Maximum unread bytes of a stream before the connection is no longer read. */
 const STREAM_BUFFER_BYTES = 256 * 1024;
 
-/** A stream that the client opened. Its end is the client's half close; end() is ours. */
+/** A stream that the client opened. Its 'end' is the client's half-close; end() is the server's. */
 export class SpdyStream extends Duplex {
   readonly id: number;
   readonly headers: ReadonlyMap<string, string>;
@@ -57,8 +57,8 @@ export class SpdyStream extends Duplex {
 
 /**
  * The server's side of a SPDY/3.1 connection as Kubernetes uses it: the client opens streams, the server answers each.
- * Flow-control windows are neither kept nor demanded: the Go library on the other side has none, and would never open
- * one again; TCP and each stream's buffer press back instead. Closes with its carrier.
+ * Flow-control windows are neither observed nor required: the Go library on the other side does not implement them, and
+ * would never open one again; TCP and each stream's buffer apply backpressure instead. Closes with its carrier.
  */
 export class SpdySession {
   readonly #carrier: Duplex;
@@ -70,10 +70,10 @@ export class SpdySession {
   readonly #full = new Set<SpdyStream>();
   #lastStream = 0;
   #waiting: (() => void) | null = null;
-  /** Resolves when the connection is gone, however it went. */
+  /** Resolves when the connection is closed for any reason. */
   readonly closed: Promise<void>;
 
-  /** `head`: bytes that came with the upgrade. `onStream` is called for every stream, after it has been accepted. */
+  /** `head`: bytes that arrived with the upgrade. `onStream` is called for every accepted stream. */
   constructor(carrier: Duplex, head: Buffer, onStream: (stream: SpdyStream) => void) {
     this.#carrier = carrier;
     this.#onStream = onStream;
@@ -83,12 +83,12 @@ export class SpdySession {
         resolve();
       });
     });
-    // The 'close' that follows says all that there is to say.
+    // The 'close' event that follows is sufficient.
     carrier.on('error', () => {});
     void this.#run(head);
   }
 
-  /** Sends nothing more and closes the connection when what was written is out. */
+  /** Sends nothing more and closes the connection after the written data is sent. */
   close(): void {
     if (this.#carrier.destroyed) return;
     this.#carrier.end(controlFrame(GOAWAY, 0, this.#lastStream, 0));
@@ -184,7 +184,7 @@ export class SpdySession {
         }
         this.#lastStream = id;
         const stream = new SpdyStream(this, id, headers);
-        // A stream's user gets errors by its callbacks; without one they do not matter.
+        // Users of a stream receive errors in their callbacks; without one, errors are irrelevant.
         stream.on('error', () => {});
         this.#streams.set(id, stream);
         this.#send(controlFrame(SYN_REPLY, 0, id, this.#encode(new Map())));
@@ -201,18 +201,18 @@ export class SpdySession {
         return;
       }
       case HEADERS: {
-        // Their content is of no interest, but the compression context continues.
+        // Their content is ignored, but the compression context must be updated.
         await this.#decoder.decode(payload.subarray(4));
         return;
       }
       case PING:
-        // Clients' pings are odd; an even one would be the answer to ours.
+        // Clients' pings are odd; an even one would answer a ping of ours.
         if (payload.readUInt32BE(0) % 2 === 1) this.#send(controlFrame(PING, 0, payload));
         return;
       case GOAWAY:
         return;
       default:
-        // SETTINGS and WINDOW_UPDATE tune what is not tuned here; unknown frames are to be ignored.
+        // SETTINGS and WINDOW_UPDATE set unused parameters; unknown frames must be ignored.
         return;
     }
   }

@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { FairleadError } from '../../lib/errors.ts';
 
-/** True when the client asks for a WebSocket, false when it asks for SPDY. Answers anything else, and throws. */
+/** Returns true if the client requests a WebSocket, false for SPDY. Answers other requests, and throws. */
 export function wantsWebSocket(request: IncomingMessage, socket: Duplex): boolean {
   const upgrade = (request.headers.upgrade ?? '').toLowerCase();
   if (upgrade === 'websocket') return true;
@@ -21,7 +21,7 @@ export function refuse(socket: Duplex, status: number, message: string): Fairlea
   return new FairleadError(message, { op: 'upgrade a connection', code: 'bad-upgrade' });
 }
 
-/** The values of a header that is a list, in the client's order. */
+/** Returns the values of a list header, in the client's order. */
 export function listed(request: IncomingMessage, name: string): string[] {
   const value = request.headers[name];
   const text = Array.isArray(value) ? value.join(',') : (value ?? '');
@@ -31,7 +31,7 @@ export function listed(request: IncomingMessage, name: string): string[] {
     .filter((item) => item !== '');
 }
 
-/** The client's first choice among those that are spoken here; "" when it names none and `bare` is allowed. */
+/** Returns the client's first choice among the supported protocols; "" if it names none and `bare` is allowed. */
 export function choose(offered: readonly string[], spoken: readonly string[], bare: boolean): string | null {
   if (offered.length === 0) return bare ? '' : null;
   return offered.find((protocol) => spoken.includes(protocol)) ?? null;
@@ -44,7 +44,7 @@ export function openWebSocket(
   head: Buffer,
   subprotocol: string,
 ): Promise<WebSocket> {
-  // The name of the tunnel protocol contains a slash, which RFC 6455 forbids and `ws` refuses: it is kept from it.
+  // The name of the tunnel protocol contains a slash, which RFC 6455 forbids and `ws` refuses: `ws` must not see it.
   delete request.headers['sec-websocket-protocol'];
   const server = new WebSocketServer({
     noServer: true,

@@ -6,22 +6,22 @@ const CLOSE_CHANNEL = 255;
 const MAX_DATA_BYTES = 32 * 1024;
 
 export interface ChannelOptions {
-  /** Channels that the client writes to. */
+  /** Channels on which the client writes. */
   readonly inputs: readonly number[];
-  /** Messages are text: the channel as a digit, the rest in base64. */
+  /** Messages are text: the channel as a digit, then base64. */
   readonly base64: boolean;
 }
 
 /**
  * The channels of a WebSocket whose messages begin with the number of their channel (`*.channel.k8s.io`). An input that
- * is not read holds up the connection. All inputs end with the connection.
+ * is not read blocks the connection. All inputs end with the connection.
  */
 export class WebSocketChannels {
   readonly #socket: WebSocket;
   readonly #base64: boolean;
   readonly #inputs = new Map<number, Readable>();
   readonly #full = new Set<number>();
-  /** Aborts when the connection is gone. */
+  /** Aborts when the connection is closed. */
   readonly closed: AbortSignal;
 
   constructor(socket: WebSocket, options: ChannelOptions) {
@@ -33,7 +33,7 @@ export class WebSocketChannels {
     const closing = new AbortController();
     this.closed = closing.signal;
     socket.on('message', (data, isBinary) => this.#message(data, isBinary));
-    // The 'close' that follows says all that there is to say.
+    // The 'close' event that follows is sufficient.
     socket.on('error', () => {});
     socket.on('close', () => {
       for (const input of this.#inputs.values()) if (!input.readableEnded) input.push(null);
@@ -41,7 +41,7 @@ export class WebSocketChannels {
     });
   }
 
-  /** What the client sends on a channel that was named among the inputs; nothing on others. */
+  /** Returns the client's data on a channel; empty unless the channel is among the inputs. */
   input(channel: number): Readable {
     return this.#inputs.get(channel) ?? Readable.from([]);
   }
@@ -50,11 +50,11 @@ export class WebSocketChannels {
     const output = new Writable({
       write: (chunk: Buffer, _encoding, callback) => this.send(channel, chunk, callback),
     });
-    // Writers get errors by their callbacks; a client that has gone must not end the process.
+    // Writers receive errors in their callbacks; a disconnected client must not end the process.
     return output.on('error', () => {});
   }
 
-  /** Also sends an empty message, which clients take as a sign of life. */
+  /** Sends bytes; also an empty message, which clients interpret as a sign of life. */
   send(channel: number, bytes: Buffer, callback: (error?: Error | null) => void): void {
     let at = 0;
     do {
@@ -70,7 +70,7 @@ export class WebSocketChannels {
     } while (at < bytes.length);
   }
 
-  /** Closes the connection when what was sent is out. */
+  /** Closes the connection after the written data is sent. */
   close(): void {
     this.#socket.close(1000);
   }

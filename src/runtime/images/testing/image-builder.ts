@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { type Descriptor, machineArchitecture } from '../manifest.ts';
 
-/** A file of a layer, as a tar archive has it. */
+/** A file of a layer, as stored in a tar archive. */
 export interface LayerEntry {
   readonly path: string;
   readonly type?: 'file' | 'link' | 'symlink' | 'directory' | 'fifo' | 'character';
@@ -11,13 +11,13 @@ export interface LayerEntry {
   readonly uid?: number;
   readonly gid?: number;
   readonly linkPath?: string;
-  /** A pax header in front. */
+  /** A preceding pax header. */
   readonly pax?: Readonly<Record<string, string>>;
 }
 
 const FLAGS = { file: '0', link: '1', symlink: '2', character: '3', directory: '5', fifo: '6' } as const;
 
-/** A tar archive (POSIX ustar), written by the letter. */
+/** Builds a tar archive (POSIX ustar) literally from its entries. */
 export function tarOf(entries: readonly LayerEntry[]): Buffer {
   const blocks: Buffer[] = [];
   for (const entry of entries) {
@@ -78,7 +78,7 @@ export interface TestImage {
 const digestOf = (data: Uint8Array) => `sha256:${createHash('sha256').update(data).digest('hex')}`;
 const PACKERS = { gzip: gzipSync, zstd: zstdCompressSync, none: (data: Buffer) => data } as const;
 
-/** An image of layers that are packed in turn by the packers. */
+/** Builds an image whose layers are compressed by the packers in turn. */
 export function buildImage(
   layers: readonly (readonly LayerEntry[])[],
   config: object = {},
@@ -109,7 +109,7 @@ export function buildImage(
   return { manifest, config: configBlob, layers: packed, blobs };
 }
 
-/** A list of images for platforms ("linux/arm64"). */
+/** Builds a list of images for platforms ("linux/arm64"). */
 export function buildIndex(images: readonly { readonly platform: string; readonly image: TestImage }[]): {
   readonly index: Descriptor;
   readonly blobs: ReadonlyMap<string, Buffer>;
@@ -126,7 +126,7 @@ export function buildIndex(images: readonly { readonly platform: string; readonl
   return { index: { mediaType, digest, size: data.length }, blobs };
 }
 
-/** An OCI image layout as a tar archive, with one entry in its index for each name. */
+/** Builds an OCI image layout as a tar archive, with one entry in its index for each name. */
 export function ociArchive(
   entries: readonly { readonly descriptor: Descriptor; readonly name?: string }[],
   blobs: ReadonlyMap<string, Buffer>,
@@ -142,7 +142,7 @@ export function ociArchive(
   ]);
 }
 
-/** What `docker save` wrote before it knew OCI layouts. */
+/** Builds the output of `docker save` before OCI layouts. */
 export function dockerArchive(image: TestImage, names: readonly string[]): Buffer {
   const at = (descriptor: Descriptor) => image.blobs.get(descriptor.digest) ?? Buffer.alloc(0);
   const config = `${image.config.digest.slice(7)}.json`;

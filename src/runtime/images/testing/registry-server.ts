@@ -7,22 +7,25 @@ import type { AddressInfo } from 'node:net';
 export interface TestRegistry {
   /** "ADDRESS:PORT" */
   readonly host: string;
-  /** Paths asked for, in order. */
+  /** Requested paths, in order. */
   readonly requests: string[];
   /** Manifests by "REPOSITORY:TAG". */
   readonly tags: Map<string, string>;
   /** Contents by digest. */
   readonly blobs: Map<string, Buffer>;
-  /** Blobs whose next answers break off after so many bytes. */
+  /** Blobs whose next responses break off after this number of bytes. */
   readonly breaks: Map<string, number[]>;
-  /** Who may read: null is everybody. `token` makes it ask for a bearer token instead of a password. */
+  /** Required credentials; null: anonymous access. With `token`, requires a bearer token instead of a password. */
   access: { readonly user: string; readonly password: string; readonly token: boolean } | null;
-  /** Where set, every answer. */
+  /** Status of every response, if set. */
   failure: number | null;
   close(): Promise<void>;
 }
 
-/** With `tls` it speaks HTTPS, at an address that must not be a loopback's: those are spoken to without. */
+/**
+ * Starts a registry. With `tls`, serves HTTPS, at an address that must not be loopback: registries on loopback are
+ * contacted without TLS.
+ */
 export async function startRegistry(tls?: {
   readonly cert: string;
   readonly key: string;

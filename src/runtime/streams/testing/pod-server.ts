@@ -6,13 +6,15 @@ import { pipeline } from 'node:stream/promises';
 import { acceptPortForward } from '../port-forward.ts';
 import { acceptRemoteCommand, type TerminalSize } from '../remote-command.ts';
 
-/** An API server with one pod, whose commands run as this machine's processes and whose ports are those of loopback. */
+/**
+ * An API server with one pod, whose commands run as processes of this machine and whose ports are those of loopback.
+ */
 export interface PodServer {
   readonly port: number;
-  /** "exec websocket", "portforward spdy/3.1" …: the upgrades that were asked for. */
+  /** "exec websocket", "portforward spdy/3.1" …: the requested upgrades. */
   readonly upgrades: string[];
   readonly sizes: TerminalSize[];
-  /** Errors of requests that were refused. */
+  /** Errors of refused requests. */
   readonly errors: unknown[];
   close(): Promise<void>;
 }
