@@ -7,7 +7,7 @@ import {
 } from '../kube/load-balancer.ts';
 import type { Lease, Service } from '../kube/types.ts';
 
-/** A load-balancer address of a Service and the node that announces it; null: none. */
+/** A load-balancer address of a Service and the node that announces it; null if none does. */
 export interface AnnouncedAddress {
   readonly address: string;
   readonly node: string | null;

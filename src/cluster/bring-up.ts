@@ -12,13 +12,13 @@ import { nodeReady, objectReady, podsRestarted, watchCluster } from './readiness
 import { servicesAnswer } from './service-answers.ts';
 import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
 
-/** After this many exits in a row a process is considered broken. */
+/** After this many consecutive exits a process is considered broken. */
 const MAX_FAILURES = 3;
 
 /**
- * Waits until the API server answers, the nodes are ready and all objects of the manifests are.
- * `startedAgainAt`: when the whole cluster was restarted; then also waits for the pods that were ready. Throws
- * FairleadError "not-ready" after the timeout or when the signal aborts, and "ended" when a process keeps failing.
+ * Waits until the API server answers, and the nodes and all objects of the manifests are ready. `startedAgainAt`: the
+ * time of a restart of the whole cluster; then also waits for the pods that were ready before it. Throws FairleadError
+ * "not-ready" after the timeout or when the signal aborts, and "ended" if a process keeps failing.
  */
 export async function becomeReady(
   state: ClusterState,
@@ -62,7 +62,7 @@ export async function becomeReady(
     const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
-    // Only when all nodes are ready, or the first would get all the pods.
+    // Only when all nodes are ready, or all pods would be placed on the first.
     await applyManifests(client, manifests, deadline);
     progress.step(
       'nodes ready',
@@ -94,7 +94,7 @@ async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal
   }
 }
 
-/** Waits for the running agents: in the API, a node stays ready while its agent restarts. */
+/** Waits for the running agents: in the API, a node remains ready while its agent restarts. */
 async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<void> {
   const { nodeState } = clusterPaths(state.name);
   const starting = () =>
@@ -113,7 +113,7 @@ async function agentsReady(state: ClusterState, deadline: AbortSignal): Promise<
   }
 }
 
-/** Creates a Service for cluster DNS, for programs that look it up; each node answers on its address itself. */
+/** Creates a Service for cluster DNS, for programs that look it up; each node itself answers on its address. */
 async function createClusterServices(
   client: ReturnType<typeof createClient>,
   state: ClusterState,

@@ -12,8 +12,7 @@ import { WIRE_BRIDGE } from '../network/topology.ts';
 
 /**
  * Maintains routes from the control plane's namespace to the pods of each node, so that the API server reaches webhooks
- * and other servers in pods. Whatever the overlay between nodes is, the wire connects the control plane with all of
- * them.
+ * and other servers in pods. The wire connects the control plane with all nodes, whichever overlay the nodes use.
  */
 export function followPodRoutes(options: {
   readonly client: Client;

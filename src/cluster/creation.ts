@@ -27,7 +27,7 @@ const FIRST_API_PORT = 6443;
 export function createCluster(plan: ClusterState, progress: Progress): ClusterState {
   const planned = { ...plan, creator: identify(process.pid) };
   writeCluster(planned);
-  // It starts while the rest is being created.
+  // Processes start while the rest is being created.
   startSupervisor(planned);
   writeLauncher(planned);
   makeWire(planned);
@@ -46,7 +46,7 @@ function makeWire(state: ClusterState): void {
   for (const { destination, via } of state.machineRoutes) routeMachine(name, destination, via);
 }
 
-/** Throws FairleadError if the name is in use by something that is not a cluster: namespaces, or a folder with other contents. */
+/** Throws FairleadError if the name is used by namespaces or a folder that do not belong to a cluster. */
 export function refuseLeftovers(name: string): void {
   const { root } = clusterPaths(name);
   const refuse = (message: string, hint: string) =>
@@ -58,7 +58,7 @@ export function refuseLeftovers(name: string): void {
     throw refuse(`${root} exists and is not a cluster`, 'choose another --name, or remove the folder');
 }
 
-/** Writes this program as a command, for `exec` on nodes and outside. */
+/** Writes a command that starts this program, for `exec` on nodes and outside. */
 function writeLauncher(state: ClusterState): void {
   const { bin } = clusterPaths(state.name);
   mkdirSync(bin, { recursive: true, mode: 0o755 });
@@ -67,7 +67,10 @@ function writeLauncher(state: ClusterState): void {
   writeFileSync(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
 }
 
-/** Restarts the stopped processes of an existing cluster, and adds or removes nodes to get `nodeCount`; null: no change. */
+/**
+ * Restarts the stopped processes of an existing cluster, and adds or removes nodes to reach `nodeCount`; null: no
+ * change.
+ */
 export async function resumeCluster(
   existing: ClusterState,
   nodeCount: number | null,
@@ -75,7 +78,7 @@ export async function resumeCluster(
   timeoutSeconds: number,
 ): Promise<ClusterState> {
   const { name } = existing;
-  // After a reboot or `stop` only the state exists.
+  // After a reboot or `stop`, only the state exists.
   const isStopped = listTopology(name).length === 0;
   if (isStopped) {
     makeWire(existing);
@@ -118,7 +121,7 @@ function stay(state: ClusterState, count: number): ClusterState {
   return { ...state, nodes };
 }
 
-/** Makes the supervisor start missing processes at once; starts a supervisor if none is running. */
+/** Makes the supervisor start missing processes immediately; starts a supervisor if none is running. */
 async function hurrySupervisor(state: ClusterState): Promise<void> {
   const connection = await connectToRole('supervisor', state.name);
   if (!connection) {
@@ -126,7 +129,7 @@ async function hurrySupervisor(state: ClusterState): Promise<void> {
     return;
   }
   const { socket } = connection;
-  // The supervisor answers and closes the connection when it has done so.
+  // The supervisor answers, then closes the connection.
   const answered = new Promise<void>((resolve) => socket.once('close', () => resolve()));
   socket.write(`${JSON.stringify({ hurry: true })}\n`);
   await answered;

@@ -6,10 +6,10 @@ import { askAgent } from './agent-client.ts';
 import { linkHosts, localPlace } from './places.ts';
 import type { ClusterState } from './state.ts';
 
-/** Enough for a name, a route, the node of the tables, the sockets, and the path of a DNS question. */
+/** Sufficient for a name, a route, the node of the tables, the sockets, and the path of a DNS question. */
 const MAX_ROUNDS = 12;
 
-/** Explains flows of a local cluster. It keeps the facts that it collects, so create one for each independent question. */
+/** Explains flows of a local cluster. It caches the collected facts, so create one for each independent question. */
 export interface FlowExplainer {
   /** Throws the errors of `explain` in src/observe, and FairleadError if the agent of a node is not running. */
   explain(request: ExplainRequest): Promise<Explanation>;
@@ -52,7 +52,7 @@ export function createFlowExplainer(state: ClusterState): FlowExplainer {
   };
 }
 
-/** Returns whether a fact of an earlier question may be needed for this one; others would only make the request large. */
+/** Reports whether a fact of an earlier question may be needed for this one; others would only enlarge the request. */
 function isUseful(request: FactRequest, to: string): boolean {
   switch (request.kind) {
     case 'sockets':

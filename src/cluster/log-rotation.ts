@@ -6,9 +6,9 @@ import { hasCode, isDiskFull } from '../lib/errors.ts';
 export const MAX_LOG_BYTES = 10 * 1024 * 1024;
 
 /**
- * Copies each log of a folder that has grown over the limit to NAME.log.1, in place of the earlier copy, and empties it.
- * The processes keep their descriptors, which append; lines that they write between copy and emptying are lost. On a
- * full disk the log is emptied without a copy. Returns the names of the logs that were rotated.
+ * Copies each log of a folder that exceeds the limit to NAME.log.1, in place of the earlier copy, and truncates it. The
+ * processes keep their descriptors, which append; lines written between copy and truncation are lost. On a full disk
+ * the log is truncated without a copy. Returns the names of the rotated logs.
  */
 export function rotateLogs(folder: string, maxBytes = MAX_LOG_BYTES): string[] {
   return logsIn(folder).filter((name) => {

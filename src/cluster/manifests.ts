@@ -11,9 +11,11 @@ import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 /** An object of a manifest, with its position in the file. */
 export interface ManifestObject {
   readonly object: KubeObject & { readonly kind: string; readonly apiVersion: string };
-  /** Null: a CustomResourceDefinition defines it, in the manifests or in the cluster. */
+  /** Null: a CustomResourceDefinition in the manifests or in the cluster defines it. */
   readonly kind: Kind | null;
-  /** Empty for cluster-scoped kinds; for kinds of a CustomResourceDefinition, whose scope is unknown yet, it may be set. */
+  /**
+   * Empty for cluster-scoped kinds; may be set for kinds of a CustomResourceDefinition, whose scope is not known yet.
+   */
   readonly namespace: string;
   readonly name: string;
   /** "hello.yaml: Deployment hello" */
@@ -21,7 +23,7 @@ export interface ManifestObject {
 }
 
 /**
- * Reads manifests, before anything is started. Throws FairleadError "bad-manifest" for an unreadable file and an
+ * Reads manifests before any process is started. Throws FairleadError "bad-manifest" for an unreadable file and an
  * object without kind or name.
  */
 export function readManifests(paths: readonly string[]): ManifestObject[] {
@@ -64,7 +66,9 @@ export function readManifests(paths: readonly string[]): ManifestObject[] {
   });
 }
 
-/** Returns the file itself, or the manifests of a folder in order of name, without subfolders (like `kubectl apply -f`). */
+/**
+ * Returns the file itself, or the manifests of a folder sorted by name, without subfolders (like `kubectl apply -f`).
+ */
 function manifestFiles(path: string): string[] {
   if (path === '-' || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) return [path];
   const files = readdirSync(path, { withFileTypes: true })
@@ -91,8 +95,8 @@ const RETRY_MS = 100;
 
 /**
  * Creates or updates the objects by server-side apply, in the given order. Objects whose admission webhook cannot be
- * called yet are retried after the others, until `deadline` aborts: the webhook may be among them. Throws
- * FairleadError "refused" for an object that the server rejects, and "bad-manifest" for an unknown kind.
+ * called yet are retried after the others, until `deadline` aborts: the webhook may be among them. Throws FairleadError
+ * "refused" for an object that the server refuses, and "bad-manifest" for an unknown kind.
  */
 export async function applyManifests(
   client: Client,
@@ -176,7 +180,7 @@ function unknownKind({ object, source }: ManifestObject): FairleadError {
   });
 }
 
-/** A webhook with failurePolicy Fail could not be called: its pods may be about to start. */
+/** A webhook with failurePolicy Fail could not be called: its pods may still be starting. */
 function isWebhookUnreached(error: unknown): boolean {
   return hasReason(error, 'InternalError') && error.message.includes('failed calling webhook');
 }

@@ -5,7 +5,7 @@ import { stateRoot } from './state.ts';
 
 /**
  * Exclusive roles for a cluster's name on this machine. Each is an abstract Unix socket (unix(7)): the kernel releases
- * it when its process ends, for any reason, and no file is left behind.
+ * it when its process ends for any reason, and no file remains.
  */
 export type Role = 'up' | 'supervisor';
 
@@ -26,8 +26,8 @@ export interface RoleHolder {
 const MAX_MESSAGE_BYTES = 4096;
 
 /**
- * Acquires a role, or returns null if another process holds it. The holder identifies itself to every process that
- * connects. `onMessage` gets the first line that the peer sends, as JSON; other lines are ignored.
+ * Acquires a role; returns null if another process holds it. The holder identifies itself to every process that
+ * connects. `onMessage` receives the first line that the peer sends, as JSON; other lines are ignored.
  */
 export async function takeRole(
   role: Role,
@@ -57,7 +57,7 @@ export async function takeRole(
   };
 }
 
-/** Connects to the holder of a role; null: none. */
+/** Connects to the holder of a role; returns null if there is none. */
 export async function connectToRole(
   role: Role,
   cluster: string,
@@ -104,7 +104,7 @@ function listen(server: Server, path: string): Promise<boolean> {
   });
 }
 
-/** Reads the first line; null: the socket was closed, or the line is too long. */
+/** Reads the first line; returns null if the socket was closed or the line is too long. */
 function firstLine(socket: Socket): Promise<string | null> {
   return new Promise((resolve) => {
     let text = '';

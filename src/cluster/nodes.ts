@@ -29,9 +29,9 @@ export function addNodes(state: ClusterState, count: number): ClusterState {
 }
 
 /**
- * Removes all nodes after the first `count`: their pods are evicted like by `kubectl drain`, and recreated elsewhere by
- * their controllers; then agent, Node object, namespace and files are removed. Pods that do not end before
- * `deadline` are killed with the node.
+ * Removes all nodes after the first `count`: evicts their pods like `kubectl drain`, so that their controllers recreate
+ * them elsewhere; then removes agent, Node object, namespace and files. Pods that do not end before `deadline` are
+ * killed with the node.
  */
 export async function removeNodes(
   client: Client,
@@ -40,7 +40,7 @@ export async function removeNodes(
   deadline: AbortSignal,
 ): Promise<ClusterState> {
   const leaving = state.nodes.slice(count);
-  // All nodes first, or pods would move from one to another.
+  // All nodes first, or pods would move from one leaving node to another.
   await Promise.all(leaving.map(({ name }) => cordon(client, name)));
   await Promise.all(leaving.map((node) => drain(client, node, deadline)));
   // The supervisor would restart the agents.

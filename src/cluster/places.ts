@@ -27,7 +27,7 @@ export function nodeResolvConf({ dnsAddresses, clusterDomain }: ClusterState): s
   return `${lines.join('\n')}\n`;
 }
 
-/** Returns the process that holds a pod's namespaces. Throws if the pod is not running. */
+/** Returns the pause process of a pod. Throws if the pod is not running. */
 export function pausePid(state: ClusterState, node: string, uid: string): number {
   const file = join(clusterPaths(state.name).nodeState(node), 'pods', uid, 'sandbox.json');
   return (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid;

@@ -54,8 +54,8 @@ export const MAX_NODES = 100;
 
 /**
  * Plans a new cluster's networks and addresses. Networks given by the user must be well-formed, of the requested
- * families, disjoint and not occupied; the wire's network is chosen to satisfy this.
- * Throws FairleadError naming the option.
+ * families, disjoint and not occupied; the wire's network is chosen accordingly. Throws FairleadError that names the
+ * option.
  */
 export function planCluster(
   request: ClusterRequest,

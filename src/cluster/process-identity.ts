@@ -7,7 +7,7 @@ export interface ProcessIdentity {
   readonly startTime: string;
 }
 
-/** Returns the identity of a running process; null: it has ended, or is a zombie. */
+/** Returns the identity of a running process; null if it has ended or is a zombie. */
 export function identify(pid: number): ProcessIdentity | null {
   let stat: string;
   try {
@@ -22,7 +22,7 @@ export function identify(pid: number): ProcessIdentity | null {
   return fields[0] === 'Z' || startTime === undefined ? null : { pid, startTime };
 }
 
-/** Returns whether this process is still running. */
+/** Reports whether this process is still running. */
 export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
   return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
 }

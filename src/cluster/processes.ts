@@ -16,8 +16,8 @@ import type { StartedProcess } from './supervisor.ts';
 const MARK = 'FAIRLEAD_PROCESS_OF';
 
 /**
- * For agents: Node.js would grow its young generation to 128 MB during the first list of a large cluster, and keep it.
- * The launcher does the same for an agent on a real cluster.
+ * For agents: Node.js would extend its young generation to 128 MB during the first list of a large cluster, and never
+ * shrink it. The launcher does the same for an agent on a real cluster.
  */
 const AGENT_FLAGS = ['--max-semi-space-size=4'];
 
@@ -102,7 +102,7 @@ export function startProcess(state: ClusterState, name: string): StartedProcess 
   throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });
 }
 
-/** Starts a supervisor in this network namespace; if one is already running, the new one is its standby. */
+/** Starts a supervisor in this network namespace; if one is already running, the new one becomes its standby. */
 export function startSupervisor(state: ClusterState): void {
   launch(state, null, 'supervisor', ['supervise', '--name', state.name], []);
 }
@@ -242,7 +242,9 @@ function readNamespace(pid: number): string | null {
   }
 }
 
-/** Returns whether a process is in a control group or below it, in any hierarchy (cgroups(7): number:controllers:path). */
+/**
+ * Reports whether a process is in a control group or below it, in any hierarchy (cgroups(7): number:controllers:path).
+ */
 function isInGroup(pid: number, group: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/cgroup`, 'utf8')

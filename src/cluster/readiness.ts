@@ -6,7 +6,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import type { ManifestObject } from './manifests.ts';
 
-/** Returns the reason why a requirement is not met; null: it is met. */
+/** Returns the reason why a requirement is not met; null if it is met. */
 export type Requirement = () => string | null;
 
 /** Local copies of the objects that readiness depends on. */
@@ -103,7 +103,10 @@ export function podsRestarted(watch: ClusterWatch, since: number): Requirement[]
     });
 }
 
-/** Returns the readiness requirement of a manifest's object: replicas available, pods ready, jobs complete. Null: none. */
+/**
+ * Returns the readiness requirement of a manifest's object: replicas available, pods ready, jobs complete. Null if it
+ * has none.
+ */
 export function objectReady(watch: ClusterWatch, entry: ManifestObject): Requirement | null {
   const { namespace, name } = entry;
   const key = namespace ? `${namespace}/${name}` : name;

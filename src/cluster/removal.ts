@@ -24,18 +24,18 @@ export async function removeCluster(name: string): Promise<void> {
 }
 
 /**
- * Like `removeCluster`, but keeps the files: `up` starts the cluster again with the same objects, addresses, names, images
+ * Like `removeCluster`, but keeps the files: `up` restarts the cluster with the same objects, addresses, names, images
  * and volumes.
  */
 export async function stopCluster(name: string): Promise<void> {
   const namespaces = listTopology(name);
-  // Each of these restarts the next: supervisors the control plane and agents, agents the pods.
+  // Each command restarts the processes of the next: supervisors the control plane and agents, agents the pods.
   for (const command of [['supervise'], ['agent', 'control-plane']]) {
     const found = () => findProcesses(name, []).filter(({ pid }) => runsCommand(pid, command));
-    // Again, for processes that were started meanwhile.
+    // Repeated for processes that were started in the meantime.
     for (let left = found(); left.length > 0; left = found()) await endProcesses(left, PATIENCE_MS);
   }
-  // The remaining processes are pods: no agent is left to record a graceful end. Twice, for forks in between.
+  // The remaining processes are pods: no agent remains to record a graceful end. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
   unmountBelow(clusterPaths(name).root);
   removeAllPins(pinPathOf(cgroupParent(name)));
@@ -45,7 +45,10 @@ export async function stopCluster(name: string): Promise<void> {
   removeTopology(name);
 }
 
-/** Removes the cluster from the kubeconfig to which `up` added it. A file that is broken now does not prevent removal. */
+/**
+ * Removes the cluster from the kubeconfig to which `up` added it. A file that is now malformed does not prevent
+ * removal.
+ */
 function removeFromUserKubeconfig(name: string): void {
   try {
     const state = readCluster(name);

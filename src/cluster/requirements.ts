@@ -13,7 +13,10 @@ export function requireRoot(command: string): void {
   });
 }
 
-/** Checks the kernel features that a local cluster needs, before anything is created. Throws, naming the missing ones. */
+/**
+ * Checks the kernel features that a local cluster needs, before anything is created. Throws FairleadError that names
+ * the missing features.
+ */
 export function requireKernel(): void {
   const missing = (what: string, cause?: unknown) =>
     new FairleadError(`this kernel lacks ${what}`, {

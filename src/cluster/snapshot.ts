@@ -33,7 +33,7 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
   const fresh = `${target}.${process.pid}.new`;
   try {
     copyDatabase(state, copies);
-    // It contains keys: tar keeps the mode of a file that exists.
+    // It contains keys: tar preserves the mode of an existing file.
     writeFileSync(fresh, '', { mode: 0o600 });
     const exclude = [
       ...DATABASE.map((entry) => `${name}/${entry}`),

@@ -8,9 +8,7 @@ import { identify, type ProcessIdentity } from './process-identity.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 import type { UserKubeconfig } from './user-kubeconfig.ts';
 
-/**
- * The plan of a local cluster, kept in cluster.json from `up` until `down`.
- */
+/** The plan of a local cluster, stored in cluster.json from `up` until `down`. */
 export interface ClusterState {
   readonly name: string;
   readonly version: string;
@@ -53,12 +51,12 @@ export interface NodeState {
   readonly name: string;
   readonly addresses: readonly string[];
   readonly agent: ProcessIdentity | null;
-  /** It is being removed: its agent is not restarted. */
+  /** The node is being removed: its agent is not restarted. */
   readonly isLeaving?: boolean;
 }
 
 export const DEFAULT_CLUSTER = 'default';
-/** A folder is a cluster if it has this file. */
+/** A folder with this file is a cluster. */
 const STATE_FILE = 'cluster.json';
 
 /**
@@ -72,7 +70,7 @@ export function usualCluster(environment: Readonly<Record<string, string | undef
   return only !== undefined && others.length === 0 ? only : DEFAULT_CLUSTER;
 }
 
-/** Returns the folder below which every local cluster keeps its state. */
+/** Returns the folder with the state of all local clusters. */
 export function stateRoot(): string {
   return process.env['FAIRLEAD_STATE'] ?? '/var/lib/fairlead';
 }
@@ -87,7 +85,7 @@ export function clusterPaths(name: string) {
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),
-    /** Put in front of the PATH of `exec` on nodes and outside. */
+    /** Prepended to the PATH of `exec` on nodes and outside. */
     bin: join(root, 'bin'),
     /** Images that are not built in, shared by the nodes. */
     images: join(root, 'images'),
@@ -113,7 +111,7 @@ export function checkClusterName(name: string): string {
   return name;
 }
 
-/** Reads the state of a cluster; null: no such cluster. */
+/** Reads the state of a cluster; returns null if it does not exist. */
 export function readCluster(name: string): ClusterState | null {
   try {
     const stored = JSON.parse(readFileSync(clusterPaths(name).state, 'utf8')) as ClusterState;
@@ -186,7 +184,7 @@ export function listClusters(): string[] {
   }
 }
 
-/** Returns whether a cluster's folder exists without its state, as after an `up` that was killed at its first write. */
+/** Reports whether a cluster's folder exists without its state, as after an `up` that was killed at its first write. */
 export function isUnfinished(name: string): boolean {
   const { root } = clusterPaths(name);
   return (
@@ -212,7 +210,7 @@ export function removeClusterFolder(name: string): void {
 
 const READY = 'ready.json';
 
-/** Records that this agent's node is ready; if the disk is full, an `up` that waits for it waits longer. */
+/** Records that this agent's node is ready; on a full disk, an `up` that waits for it waits longer. */
 export function markReady(stateDir: string, logger: Logger): void {
   try {
     replaceFile(join(stateDir, READY), JSON.stringify(identify(process.pid)));
@@ -223,8 +221,8 @@ export function markReady(stateDir: string, logger: Logger): void {
 }
 
 /**
- * Returns whether this agent process has recorded its readiness. The Node object does not tell: it stays Ready while an
- * agent restarts, since traffic continues.
+ * Reports whether this agent process has recorded its readiness. The Node object does not show it: it remains Ready
+ * while an agent restarts, since traffic continues.
  */
 export function isReady(stateDir: string, agent: ProcessIdentity | null): boolean {
   try {

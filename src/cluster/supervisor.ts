@@ -16,7 +16,7 @@ export interface SupervisorOptions {
   readonly wanted: () => readonly string[];
   /** Starts a process. Throws on failure. */
   readonly start: (name: string) => StartedProcess;
-  /** Returns whether a process of an earlier supervisor is still running. */
+  /** Reports whether a process of an earlier supervisor is still running. */
   readonly isRunning: (identity: ProcessIdentity) => boolean;
   /** The records of an earlier supervisor, whose processes are adopted. */
   readonly records: Readonly<Record<string, ProcessRecord>>;
@@ -25,11 +25,11 @@ export interface SupervisorOptions {
   readonly logger: Logger;
 }
 
-/** Keeps a cluster's processes running. */
+/** Restarts a cluster's processes when they exit. */
 export interface Supervisor {
   /** Detects exits and starts due processes. Called periodically, and after each change of the wanted processes. */
   look(): void;
-  /** Starts waiting processes at once. */
+  /** Starts waiting processes immediately. */
   hurry(): void;
   /** Stops supervising; the processes keep running. */
   close(): void;
@@ -91,7 +91,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       options.save(contents);
       saved = text;
     } catch (error) {
-      // For example a full disk: supervision continues without its file, and tries again at the next look.
+      // For example on a full disk: supervision continues without its file, and retries at the next check.
       if (text !== unsaved)
         logger.error({ err: error }, `failed to save the state of the processes: ${messageOf(error)}`);
       unsaved = text;

@@ -13,10 +13,13 @@ export interface UserKubeconfig {
   readonly file: string;
 }
 
-/** The lists of a kubeconfig that hold what a context needs. */
+/** The lists of a kubeconfig that contain the parts of a context. */
 const LISTS = ['clusters', 'users', 'contexts'] as const;
 
-/** Finds the kubeconfig of the user who ran sudo, by the variables that sudo sets; null: no user other than root did. */
+/**
+ * Finds the kubeconfig of the user who ran sudo, by the variables that sudo sets; null if that user is root or sudo was
+ * not used.
+ */
 export function sudoKubeconfig(
   environment: Readonly<Record<string, string | undefined>>,
   passwd = readFileSync('/etc/passwd', 'utf8'),
@@ -30,8 +33,8 @@ export function sudoKubeconfig(
 }
 
 /**
- * Merges a kubeconfig with one context into the user's, in place of entries of the same name, and makes the context the
- * current one. Comments and other entries stay as they are.
+ * Merges a kubeconfig with one context into the user's, replacing entries of the same name, and makes the context the
+ * current one. Comments and other entries are preserved.
  */
 export function addContext(user: UserKubeconfig, kubeconfig: string): void {
   asUser(user, () => {
@@ -49,7 +52,7 @@ export function addContext(user: UserKubeconfig, kubeconfig: string): void {
   });
 }
 
-/** Removes a context, its cluster and its user from the user's kubeconfig, if they are there. */
+/** Removes a context, its cluster and its user from the user's kubeconfig, if present. */
 export function removeContext(user: UserKubeconfig, name: string): void {
   asUser(user, () => {
     if (readOptionalFile(user.file) === null) return;
@@ -63,7 +66,7 @@ export function removeContext(user: UserKubeconfig, name: string): void {
   });
 }
 
-/** Reads a kubeconfig for changing it; a missing or empty file becomes an empty kubeconfig. */
+/** Reads a kubeconfig for changes; a missing or empty file becomes an empty kubeconfig. */
 function readDocument(file: string): Document {
   const text = readOptionalFile(file)?.trim() || 'apiVersion: v1\nkind: Config\npreferences: {}\n';
   const document = parseDocument(text);
@@ -82,7 +85,9 @@ function entriesOf(document: Document, list: (typeof LISTS)[number]): YAMLMap[] 
   return isSeq(found) ? (found as YAMLSeq).items.filter((item): item is YAMLMap => isMap(item)) : [];
 }
 
-/** Runs a synchronous function with the rights of a user, so that links in the user's home lead no further than these. */
+/**
+ * Runs a synchronous function with the rights of a user, so that links in the user's home cannot exceed these rights.
+ */
 function asUser<T>({ uid, gid }: UserKubeconfig, act: () => T): T {
   const { geteuid, getegid, getgroups, seteuid, setegid, setgroups } = process;
   if (!geteuid || !getegid || !getgroups || !seteuid || !setegid || !setgroups || geteuid() === uid)
