@@ -10,9 +10,9 @@ export interface Destined {
   readonly address: string;
   readonly port: number;
   readonly protocol: Protocol;
-  /** The Service of the endpoint; null: none. */
+  /** The Service of the endpoint; null if none. */
   readonly service: Service | null;
-  /** Index of the Service's port; -1: unknown. */
+  /** Index of the Service's port; -1 if unknown. */
   readonly portIndex: number;
 }
 
@@ -41,7 +41,7 @@ export function arriveFrom(view: ExplainView, node: string, to: Destined): Arriv
   return arriveByRoute(view, node, to, podNetworkNode(view, address));
 }
 
-/** Follows the routes to an address that no known host has. */
+/** Follows the routes to an address that belongs to no known host. */
 function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: string | null): Arrived {
   const { address } = to;
   const place: Place = { kind: 'node', node };
@@ -99,7 +99,7 @@ export function arriveAt(view: ExplainView, place: Place, label: string, to: Des
   return { arrival: 'refused', ...whyNothingTakesIt(sockets, at, label, to) };
 }
 
-/** Returns whether a socket accepts packets to an address. */
+/** Reports whether a socket accepts packets to an address. */
 export function takes(socket: ListeningSocket, address: string): boolean {
   if (socket.address === address || socket.address === `::ffff:${address}`) return true;
   if (socket.address === '::') return address.includes(':') || !socket.v6Only;

@@ -62,7 +62,7 @@ function causesOf(
         },
       ];
     case 'no-service':
-      // A headless Service has no address of its own.
+      // A headless Service has no cluster IP.
       return service ? [wrongPort(service, packet)] : noService(view, packet);
     case 'martian':
       return [
@@ -157,7 +157,7 @@ function wrongPort(service: Service, { port, protocol }: Packet): Cause {
   return { ...cause, text: listed, fix };
 }
 
-/** The destination is a node: perhaps a node port was meant. */
+/** The destination is a node: perhaps a node port was intended. */
 function noService(view: ExplainView, { destination, port, protocol }: Packet): Cause[] {
   const node = [...view.nodes()].find((candidate) => nodeAddresses(candidate).includes(destination));
   if (!node) return [];

@@ -20,7 +20,7 @@ import {
 import type { Target } from './explain-target.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 
-/** The address and port that a flow goes to and how they were found, or the reason why there are none. */
+/** The destination address and port of a flow and how they were found, or the reason why there are none. */
 export type Destination =
   | {
       readonly found: true;
@@ -81,11 +81,11 @@ interface Context {
   readonly view: ExplainView;
   readonly origin: Origin;
   readonly target: Target;
-  /** Null: either. */
+  /** Null: any. */
   readonly family: IPFamily | null;
 }
 
-/** Returns the Service "shop/web" if there is no pod of this name. */
+/** Returns the Service "shop/web" if no pod has this name. */
 function serviceMeant(view: ExplainView, { namespace, name }: Target): Service | null {
   const isNamed = ({ metadata }: Pod | Service) =>
     metadata?.namespace === namespace && metadata?.name === name;
@@ -211,7 +211,7 @@ function toAddress(
   const wanted = target.port === null ? ports : ports.filter(({ name }) => name === target.port);
   const numbers = new Set(wanted.map(({ containerPort }) => containerPort));
   if (numbers.size === 0 && target.port === null && pod && protocol !== 'SCTP') {
-    // Pods need not list their ports: if processes listen on one port only, use that.
+    // Pods need not list their ports: if processes listen on one port only, that port is used.
     const place = placeOfPod(pod);
     const sockets = place && view.facts.sockets(place, protocol);
     if (place && !sockets) return null;
@@ -223,7 +223,7 @@ function toAddress(
   throw portNeeded(target, (known.length > 0 ? known : [...numbers]).join(', '));
 }
 
-/** The port meant: by number (which need not be listed), by name, or the only one. */
+/** Returns the intended port: by number (which need not be listed), by name, or the only one. */
 function portOf(
   service: Service,
   { port, protocol, text }: Target,

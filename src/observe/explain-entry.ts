@@ -10,7 +10,7 @@ import type { Place } from './facts.ts';
 export type Entered =
   /** It enters the Service rules of a node. */
   | { readonly kind: 'node'; readonly node: string; readonly steps: readonly ExplainStep[] }
-  /** It stays in its network namespace, or goes to a neighbour that is not a node: no table is involved. */
+  /** It stays in its network namespace, or goes to a neighbour that is not a node: no table applies. */
   | {
       readonly kind: 'itself';
       readonly place: Place;
@@ -74,7 +74,7 @@ function withoutPlace(view: ExplainView, address: string): Entered {
   return { kind: 'node', node, steps: step === null ? [] : [step] };
 }
 
-/** Describes how packets from outside reach the node of a load-balancer address; null: unknown. */
+/** Describes how packets from outside reach the node of a load-balancer address; null if unknown. */
 function entryStep(view: ExplainView, address: string): ExplainStep | null {
   const node = view.entryNode?.(address) ?? null;
   if (node === null) return null;

@@ -42,7 +42,7 @@ export function kernelSteps(
   return [matched, ...kernel];
 }
 
-/** Describes the endpoints that may get the packet, and the reason for the choice. */
+/** Describes the endpoints that may receive the packet, and the reason for the choice. */
 export function endpointStep(
   view: ExplainView,
   map: ServiceMap,
@@ -86,7 +86,7 @@ export function endpointStep(
   return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
-/** Describes the source address that the servers see; `mode` null: unknown, as in most modes. */
+/** Describes the source address that the servers see; null `mode`: unknown, which most modes treat alike. */
 export function sourceStep(
   mode: Mode | null,
   map: ServiceMap,

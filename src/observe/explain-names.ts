@@ -59,7 +59,7 @@ export function nameFailure(view: ExplainView, origin: Origin, name: string, log
 const isAnswer = (result: string) => /^[A-Z]+$/.test(result) && !result.startsWith('E');
 const isFound = ({ tries }: NameLog) => tries.some(({ result }) => result === 'NOERROR');
 
-/** Returns whether one of the servers knows the names of Services. */
+/** Reports whether one of the servers knows the names of Services. */
 function asksClusterDns(view: ExplainView, { servers }: NameLog): boolean {
   const known = new Set<string>();
   for (const { metadata, spec } of view.services()) {
@@ -73,7 +73,7 @@ function asksClusterDns(view: ExplainView, { servers }: NameLog): boolean {
   for (const { metadata } of view.nodes()) {
     for (const address of view.map(metadata?.name ?? '')?.node.ownServiceAddresses ?? []) known.add(address);
   }
-  // Without such a Service the address of the cluster's DNS is unknown, and any server may know the names.
+  // Without such a Service, the address of the cluster's DNS is unknown, and any server may know the names.
   return known.size === 0 || servers.some((server) => known.has(server));
 }
 
@@ -183,7 +183,7 @@ function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
   };
 }
 
-/** Returns the Service that a name stands for, by its first two labels and the search path. */
+/** Returns the Service that a name denotes, by its first two labels and the search path. */
 function serviceNamed(view: ExplainView, origin: Origin, name: string, log: NameLog): Service | null {
   const [first = '', second] = name.split('.');
   const namespace = second ?? log.search[0]?.split('.')[0] ?? namespaceOf(origin);

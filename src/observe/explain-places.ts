@@ -68,7 +68,7 @@ export function findPod(view: ExplainView, target: Target, usualNamespace: strin
 function isOf({ metadata }: Pod, workload: WorkloadKind, name: string): boolean {
   return (metadata?.ownerReferences ?? []).some((owner) =>
     workload === 'Deployment'
-      ? // The name of a ReplicaSet is that of its Deployment and a hash.
+      ? // The name of a ReplicaSet is that of its Deployment plus a hash.
         owner.kind === 'ReplicaSet' && owner.name.replace(/-[a-z0-9]+$/, '') === name
       : owner.kind === workload && owner.name === name,
   );

@@ -6,7 +6,7 @@ import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { familyName, nameOf } from './explain-places.ts';
 import type { Cause, ExplainView } from './explain-view.ts';
 
-/** Finds out why a Service has no endpoint for a port, from its selector and pods to their EndpointSlices. */
+/** Determines why a Service has no endpoint for a port, from its selector and pods to their EndpointSlices. */
 export function noEndpoints(view: ExplainView, service: Service, port: PortRef, family: IPFamily): Cause[] {
   const object = `Service ${nameOf(service)}`;
   const selector = Object.entries(service.spec?.selector ?? {});
@@ -66,7 +66,10 @@ function nothingSelected(
   };
 }
 
-/** Returns the pod that is closest to matching the selector: with the fewest differing labels, then the most similar value. */
+/**
+ * Returns the pod that is closest to matching the selector: with the fewest differing labels, then the most similar
+ * value.
+ */
 function nearestPod(
   selector: readonly (readonly [string, string])[],
   pods: readonly Pod[],

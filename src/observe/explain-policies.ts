@@ -8,7 +8,7 @@ import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts'
 export interface PolicyEnd {
   readonly address: string;
   readonly port: number;
-  /** Its node; null: unknown. */
+  /** Its node; null if unknown. */
   readonly node: string | null;
   /** The source is rewritten to an address of the sending node. */
   readonly isRewritten: boolean;
@@ -45,7 +45,7 @@ export function explainPolicies(
       port: end.port,
       ...(origin.kind === 'node' && origin.node !== null ? { fromNode: origin.node } : {}),
     };
-    // A proxy asks the policies about its client, whatever address the endpoint sees.
+    // A proxy applies the policies to its client, whichever address the endpoint sees.
     const isSeenFromNode = end.isRewritten && !isProxied && end.node !== node;
     const address = map.node[end.address.includes(':') ? 'ipv6' : 'ipv4'] ?? packet.source;
     const seen = isSeenFromNode ? { ...sent, seenFrom: address } : sent;

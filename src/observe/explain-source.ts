@@ -8,7 +8,7 @@ import { hostAt, nodeAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
-/** Returns the client address that an endpoint of a Service sees; null: unknown. */
+/** Returns the client address that an endpoint of a Service sees; null if unknown. */
 export function sourceSeenBehind(
   view: ExplainView,
   origin: Origin,
@@ -21,8 +21,8 @@ export function sourceSeenBehind(
   const behindTables = sourceBehindTables(view, origin, map, packet, frontend, candidate);
   const isAtSocket = view.mode(name) === 'ebpf' && frontend !== null && mayForwardAtSocket(frontend);
   if (origin.kind !== 'node' || !isAtSocket) return behindTables;
-  // The kernel chooses the source after the programs have replaced the destination, for processes of pods; for others of
-  // the node it depends on their control group whether the programs see them.
+  // For processes of pods, the kernel chooses the source after the programs have replaced the destination; for other
+  // processes of the node, it depends on their control group whether the programs apply.
   const atSocket = localSource(view, name, candidate.endpoint.ip);
   return origin.pod || atSocket === behindTables ? atSocket : null;
 }
@@ -51,14 +51,20 @@ function sourceBehindTables(
   return sourceSeenAt(view, origin, node, packet.source, endpoint.ip);
 }
 
-/** Returns whether packets to cluster IPs keep a source address: one of the pod network does, without masqueradeAll. */
+/**
+ * Reports whether packets to cluster IPs keep a source address: an address of the pod network is kept, without
+ * masqueradeAll.
+ */
 function isUnmasqueraded({ node: { masqueradeAll, localDetection } }: ServiceMap, source: string): boolean {
   if (masqueradeAll || !('ipv4' in localDetection)) return false;
   const cidr = localDetection[familyOf(source) ?? 'ipv4'];
   return cidr !== null && cidrContains(cidr, source);
 }
 
-/** Returns whether a pod sees itself as the client if it is chosen as the endpoint: only if its socket was connected to it. */
+/**
+ * Reports whether a pod sees itself as the client if it is chosen as the endpoint: only if its socket was connected to
+ * it.
+ */
 export function keepsHairpinSource(
   mode: Mode | null,
   frontend: Frontend | null,
@@ -69,7 +75,7 @@ export function keepsHairpinSource(
   return mayForwardAtSocket(frontend) && route.action === 'forward' && !route.masquerade;
 }
 
-/** Returns the client address that a host sees if no Service is involved; null: unknown. */
+/** Returns the client address that a host sees if no Service is involved; null if unknown. */
 export function sourceSeenAt(
   view: ExplainView,
   origin: Origin,
@@ -83,7 +89,10 @@ export function sourceSeenAt(
   return source;
 }
 
-/** Returns whether a pod's packets leave with the node's address: those to other hosts than pods and nodes (src/network/egress.ts). */
+/**
+ * Reports whether a pod's packets leave with the node's address: those to hosts other than pods and nodes
+ * (src/network/egress.ts).
+ */
 function leavesCluster(view: ExplainView, destination: string): boolean {
   if (hostAt(view, destination) !== null) return true;
   if (nodeAt(view, destination)) return false;

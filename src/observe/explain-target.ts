@@ -7,11 +7,11 @@ export type WorkloadKind = 'Deployment' | 'StatefulSet' | 'DaemonSet' | 'Replica
 /** FROM or TO of `explain`, parsed but not resolved. */
 export interface Target {
   readonly kind: 'pod' | 'workload' | 'node' | 'outside' | 'service' | 'address' | 'dns';
-  /** Namespace of a pod, workload or Service; null: not given, or of another kind. */
+  /** Namespace of a pod, workload or Service; null: not given, or not applicable. */
   readonly namespace: string | null;
   /** Name of the object, the DNS name, or canonical address text. */
   readonly name: string;
-  /** Of a workload; else null. */
+  /** Kind of a workload; else null. */
   readonly workload: WorkloadKind | null;
   /** A number, the name of a Service's port, or null. */
   readonly port: number | string | null;

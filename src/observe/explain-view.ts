@@ -11,10 +11,10 @@ export interface Origin {
   /** The name for messages: "pod default/client". */
   readonly label: string;
   readonly addresses: readonly string[];
-  /** The node whose tables its packets pass; null: it depends on the node where they enter. */
+  /** The node whose tables its packets pass; null: depends on the node through which they enter. */
   readonly node: string | null;
   readonly pod: Pod | null;
-  /** Null: it cannot be inspected. */
+  /** Null: cannot be inspected. */
   readonly place: Place | null;
 }
 
@@ -39,23 +39,23 @@ export interface ExplainView {
   slices(): Iterable<EndpointSlice>;
   pods(): Iterable<Pod>;
   nodes(): Iterable<Node>;
-  /** The forwarding table of a node, or null if it is unknown. */
+  /** Returns the forwarding table of a node; null if it is unknown. */
   map(node: string): ServiceMap | null;
-  /** The proxy mode of a node, or null if it is unknown. */
+  /** Returns the proxy mode of a node; null if it is unknown. */
   mode(node: string): Mode | null;
-  /** `Dataplane.locate` of the node's active mode; empty if the mode is unknown. */
+  /** Returns `Dataplane.locate` of the node's active mode; empty if the mode is unknown. */
   locate(node: string, frontend: Frontend, packet: Packet): readonly KernelStep[];
   readonly facts: Facts;
-  /** Every host on the nodes' link besides the nodes themselves. */
+  /** Every host on the nodes' link except the nodes themselves. */
   readonly hosts: readonly LinkHost[];
-  /** What network policies decide by; null: they are not enforced. */
+  /** Returns the network policies; null if they are not enforced. */
   policies?(): PolicyMap | null;
-  /** The node through which packets to an address enter the cluster (its announcer); null: unknown. */
+  /** Returns the node through which packets to an address enter the cluster (its announcer); null if unknown. */
   entryNode?(address: string): string | null;
 }
 
 export interface ExplainStep {
-  /** The API object behind the step: "Service default/web", "Node node-1"; null: none. */
+  /** The API object behind the step: "Service default/web", "Node node-1"; null if none. */
   readonly object: string | null;
   /** The kernel rule or map key, or the field, that decides it. */
   readonly ruleOrKey: string | null;
@@ -79,7 +79,7 @@ export interface ExplainedEndpoint {
   /** "bridge of node-1" or "route to node-2 (192.168.0.2)". */
   readonly nextHop: string;
   readonly arrival: Arrival;
-  /** The client address that the server sees; null: unknown. */
+  /** The client address that the server sees; null if unknown. */
   readonly clientSeen: string | null;
 }
 
@@ -94,9 +94,9 @@ export interface Cause {
 }
 
 /**
- * `delivered`: a process accepts it; `partial`: some endpoints accept it, others do not; `rejected`: refused (a reset or an
- * ICMP error); `dropped`: no answer; `unreachable`: no route; `unresolved`: no packet is sent, since the name does not
- * resolve; `unknown`: something that decides the outcome cannot be checked.
+ * `delivered`: a process accepts it; `partial`: some endpoints accept it, others do not; `rejected`: refused (a reset
+ * or an ICMP error); `dropped`: no answer; `unreachable`: no route; `unresolved`: no packet is sent, since the name
+ * does not resolve; `unknown`: a fact that determines the outcome cannot be checked.
  */
 export type ExplainVerdict =
   | 'delivered'
@@ -121,13 +121,13 @@ export interface Explanation {
   } | null;
   readonly steps: readonly ExplainStep[];
   readonly endpoints: readonly ExplainedEndpoint[];
-  /** The client address that the server sees, if no Service is involved; null: unknown. */
+  /** The client address that the server sees, if no Service is involved; null if unknown. */
   readonly clientSeen: string | null;
   readonly verdict: ExplainVerdict;
   readonly reason: string;
   readonly causes: readonly Cause[];
-  /** Facts to collect; the explanation is to be computed again with them. */
+  /** Facts to collect; the explanation must then be computed again. */
   readonly missing: readonly FactRequest[];
-  /** The node whose agent has the forwarding table that is missing here; null: none is missing. */
+  /** The node whose agent has the missing forwarding table; null if none is missing. */
   readonly askNode: string | null;
 }

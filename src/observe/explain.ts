@@ -27,9 +27,9 @@ import type {
 type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonly askNode?: string | null };
 
 /**
- * Explains what would happen to a packet that opens a flow: each step with the object and the rule or map key behind it
- * and, if it is not delivered, the reason and the fix. If facts are missing, the result names them, and is to be computed
- * again with them. Throws FairleadError if FROM or TO are invalid ("bad-argument") or name an object that does not exist
+ * Explains the path of a packet that opens a flow: each step with the object and the rule or map key behind it and, if
+ * it is not delivered, the reason and the fix. If facts are missing, the result names them, and must be computed again
+ * with them. Throws FairleadError if FROM or TO are invalid ("bad-argument") or name an object that does not exist
  * ("not-found").
  */
 export function explain(view: ExplainView, { from, to, family }: ExplainRequest): Explanation {
@@ -288,7 +288,7 @@ function passed(
   );
 }
 
-/** Returns the pod that a port of its node is forwarded to (containers[].ports[].hostPort), or null. */
+/** Returns the pod to which a port of its node is forwarded (containers[].ports[].hostPort); null if none. */
 function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet): Destined | null {
   const node = nodeAt(view, destination)?.metadata?.name;
   if (node === undefined) return null;
@@ -308,7 +308,7 @@ function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet)
   return null;
 }
 
-/** Packets that policies deny do not arrive. */
+/** Applies the verdict of policies: denied packets do not arrive. */
 function afterPolicies(policy: 'allowed' | 'denied' | 'refused' | undefined, arrive: () => Arrived): Arrived {
   if (policy === undefined || policy === 'allowed') return arrive();
   const text = 'denied by network policies';

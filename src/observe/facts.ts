@@ -1,13 +1,13 @@
 import type { IPFamily } from '../lib/address.ts';
 
 /**
- * The inputs of `explain` besides API objects and forwarding tables. An explanation is computed from the known facts; it
- * names the missing ones, another part collects them, and it is computed again.
+ * The inputs of `explain` in addition to API objects and forwarding tables. An explanation is computed from the known
+ * facts; it names the missing ones, the caller collects them, and it is computed again.
  */
 
 /** A network namespace with its resolver. */
 export type Place =
-  /** A pod with a network namespace of its own. `name`: "namespace/name". */
+  /** A pod with its own network namespace. `name`: "namespace/name". */
   | { readonly kind: 'pod'; readonly node: string; readonly uid: string; readonly name: string }
   /** A pod with hostNetwork: it has the node's routes and sockets, and its own resolver. */
   | { readonly kind: 'host-pod'; readonly node: string; readonly uid: string; readonly name: string }
@@ -30,7 +30,7 @@ export type FactRequest =
 
 /** A socket that accepts new connections, or datagrams from any peer. */
 export interface ListeningSocket {
-  /** Canonical; "0.0.0.0" and "::" stand for every address. */
+  /** Canonical; "0.0.0.0" and "::" mean every address. */
   readonly address: string;
   readonly port: number;
   /** A socket on "::" does not accept IPv4 (IPV6_V6ONLY). */
@@ -42,15 +42,17 @@ export interface RouteFound {
   readonly type: string;
   /** Null: the destination is on the link. */
   readonly via: string | null;
-  /** The source address that a process there gets. */
+  /** The source address of a process that uses the route. */
   readonly source: string | null;
-  /** The source address of masqueraded packets: of the device, whatever the route prefers. */
+  /**
+   * The source address of masqueraded packets: an address of the device, independent of the route's preferred source.
+   */
   readonly masqueradeSource: string | null;
 }
 
 /** One question to a name server and its result. */
 export interface NameTry {
-  /** The full name in the question, without the last dot. */
+  /** The full name in the question, without the final dot. */
   readonly name: string;
   /** The name server's address. */
   readonly server: string;
@@ -75,10 +77,10 @@ export interface NameLog {
 
 export type FactAnswer =
   | { readonly kind: 'sockets'; readonly sockets: readonly ListeningSocket[] }
-  /** Null: there is no route. */
+  /** Null: no route exists. */
   | { readonly kind: 'route'; readonly route: RouteFound | null }
   | { readonly kind: 'names'; readonly log: NameLog }
-  /** It could not be collected. */
+  /** The fact could not be collected. */
   | { readonly kind: 'failed'; readonly reason: string };
 
 /** A request and its answer. */

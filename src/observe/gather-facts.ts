@@ -24,7 +24,7 @@ import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-s
 /** A place on this machine. */
 export interface LocalPlace {
   readonly netns: NetnsRef;
-  /** The control group of its processes, which eBPF programs match; null: none of a node's. */
+  /** The control group of its processes, which eBPF programs match; null if they belong to no node. */
   readonly controlGroup: string | null;
   readonly resolvConf: () => string;
   readonly hosts: () => string;
@@ -40,8 +40,8 @@ const UDP_UNCONNECTED = 7;
 const RCODES_OF_FAILED_SERVERS: ReadonlySet<string> = new Set(['SERVFAIL', 'REFUSED', 'NOTIMP', 'FORMERR']);
 
 /**
- * Reads sockets and routes through netlink, and resolves names by real questions from the place to its own name servers;
- * sends nothing else. Does not reject: errors are answers of the kind `failed`.
+ * Reads sockets and routes through netlink, and resolves names with real queries from the place to its own name
+ * servers; sends no other packets. Does not reject: errors are answers of the kind `failed`.
  */
 export async function gatherFact(
   request: FactRequest,
@@ -101,8 +101,9 @@ function routeFrom(netns: NetnsRef, destination: string) {
 }
 
 /**
- * Returns the address that masquerading puts in for IPv4 (inet_select_addr in net/ipv4/devinet.c): of the primary global
- * addresses of the device the one whose network has the next hop, else the first. IPv6 has the route's; null.
+ * Returns the source address that masquerading uses for IPv4 (inet_select_addr in net/ipv4/devinet.c): of the primary
+ * global addresses of the device, the one whose network contains the next hop, else the first. Null for IPv6, which
+ * uses the route's source.
  */
 function masqueradeSource(socket: NetlinkSocket, { device, via }: Route, destination: string): string | null {
   if (device === undefined || familyOf(destination) !== 'ipv4') return null;
@@ -116,7 +117,7 @@ function masqueradeSource(socket: NetlinkSocket, { device, via }: Route, destina
   return (near ?? own[0])?.address ?? null;
 }
 
-/** Resolves a name as glibc does (res_nsearch): full names one after the other, servers in turn for each. */
+/** Resolves a name as glibc does (res_nsearch): full names in order, servers in order for each. */
 async function resolveName(place: LocalPlace, name: string, family: IPFamily | null): Promise<NameLog> {
   const settings = readResolverSettings(place.resolvConf());
   const families = family === null ? (['ipv4', 'ipv6'] as const) : [family];

@@ -1,13 +1,13 @@
 import { canonicalAddress } from '../lib/address.ts';
 
-/** The settings of a resolv.conf that decide which questions are sent (resolver(5)). */
+/** The settings of a resolv.conf that determine the queries (resolver(5)). */
 export interface ResolverSettings {
   readonly servers: readonly string[];
   readonly search: readonly string[];
   readonly ndots: number;
 }
 
-/** glibc uses at most so many name servers (MAXNS). */
+/** Maximum number of name servers that glibc uses (MAXNS). */
 const MAX_SERVERS = 3;
 
 export function readResolverSettings(text: string): ResolverSettings {
@@ -26,7 +26,7 @@ export function readResolverSettings(text: string): ResolverSettings {
   return { servers: servers.slice(0, MAX_SERVERS), search, ndots };
 }
 
-/** Returns the full names to ask for, in order: the search path first if the name has fewer dots than `ndots`. */
+/** Returns the full names to query, in order: the search path first if the name has fewer dots than `ndots`. */
 export function namesToAsk(name: string, { search, ndots }: ResolverSettings): string[] {
   if (name.endsWith('.')) return [name.slice(0, -1)];
   const searched = search.filter((domain) => domain !== '.').map((domain) => `${name}.${domain}`);
