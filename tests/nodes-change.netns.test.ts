@@ -55,7 +55,7 @@ test('a node changes its address: its connections live on, and others notice not
   }
   const nodes = state.nodes.map((one) => (one === node ? { ...one, addresses: [address] } : one));
   writeFileSync(join(cluster.stateRoot, cluster.name, 'cluster.json'), JSON.stringify({ ...state, nodes }));
-  assert.match(await up(), new RegExp(`started again: ${node.name}`));
+  assert.match(await up(), new RegExp(`restarted: ${node.name}`));
   const shown = JSON.parse(await cluster.ask('get', 'node', node.name, '-o', 'json')) as Node;
   assert.ok(shown.status?.addresses?.some((one) => one.type === 'InternalIP' && one.address === address));
   for (const resource of ['cpu', 'memory', 'ephemeral-storage', 'pods'])

@@ -252,7 +252,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
 /** Returns the kind whose objects are stored in a collection. Throws Error if there is none. */
 function storedKind(collection: string): Kind {
   const found = KINDS.find((kind) => kind.collection === collection && !kind.view);
-  if (!found) throw new Error(`no kind is kept in ${collection}`);
+  if (!found) throw new Error(`no kind is stored in ${collection}`);
   return found;
 }
 

@@ -24,7 +24,7 @@ export function installBuiltins(
 ): void {
   const kindOf = (collection: string): Kind => {
     const found = kinds.find((kind) => kind.collection === collection);
-    if (!found) throw new Error(`no kind is kept in ${collection}`);
+    if (!found) throw new Error(`no kind is stored in ${collection}`);
     return found;
   };
   /** Creates the object, or updates the existing one to this state. */

@@ -109,7 +109,7 @@ function read(document: Json, path: readonly string[], text: string): Json {
   for (const token of path) {
     if (Array.isArray(value)) value = value[index(token, value.length - 1, text)];
     else value = isObject(value) && Object.hasOwn(value, token) ? value[token] : undefined;
-    if (value === undefined) throw doesNotApply(`there is nothing at ${text}`);
+    if (value === undefined) throw doesNotApply(`no value at ${text}`);
   }
   return value;
 }
@@ -145,7 +145,6 @@ function remove(document: Json, path: readonly string[], text: string): Json {
 
 function index(token: string, most: number, text: string): number {
   const value = Number(token);
-  if (!/^(0|[1-9][0-9]*)$/.test(token) || value > most)
-    throw doesNotApply(`${text}: there is no item ${token}`);
+  if (!/^(0|[1-9][0-9]*)$/.test(token) || value > most) throw doesNotApply(`${text}: no item ${token}`);
   return value;
 }

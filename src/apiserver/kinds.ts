@@ -234,7 +234,7 @@ export const KINDS: readonly Kind[] = [
   defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', {
     shortNames: ['ing'],
     status: true,
-    notice: 'no ingress controller is part of this cluster: install one, or nothing carries this object out',
+    notice: 'this cluster has no ingress controller: without one, this object has no effect',
   }),
   defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', {
     namespaced: false,

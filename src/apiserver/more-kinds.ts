@@ -10,8 +10,8 @@ const extension = {
   anyFinalizers: true,
   categories: ['api-extensions'],
 } as const;
-const NO_DRIVER = 'volumes are local: no CSI driver runs here, and nothing reads this object';
-const NO_DEVICES = 'no device driver runs here: nothing allocates devices, and nothing reads this object';
+const NO_DRIVER = 'volumes are local and this cluster runs no CSI driver: this object has no effect';
+const NO_DEVICES = 'this cluster does not allocate devices: this object has no effect';
 
 /** The kinds of upstream's other groups, as its discovery lists them. */
 export const MORE_KINDS: readonly Kind[] = [
@@ -69,13 +69,13 @@ export const MORE_KINDS: readonly Kind[] = [
     ...cluster,
     needsVersion: false,
     status: true,
-    notice: 'requests have no priorities here: nothing reads this object',
+    notice: 'this API server does not prioritize requests: this object has no effect',
   }),
   defineKind('flowcontrol.apiserver.k8s.io/v1', 'PriorityLevelConfiguration', 'prioritylevelconfigurations', {
     ...cluster,
     needsVersion: false,
     status: true,
-    notice: 'requests have no priorities here: nothing reads this object',
+    notice: 'this API server does not prioritize requests: this object has no effect',
   }),
   defineKind('certificates.k8s.io/v1', 'CertificateSigningRequest', 'certificatesigningrequests', {
     ...cluster,

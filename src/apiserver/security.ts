@@ -178,7 +178,7 @@ function kindOf({ registry }: ServerParts, collection: string): Kind {
   const found = registry
     .all()
     .find(({ kind, stored }) => stored && kind.collection === collection && !kind.view);
-  if (!found) throw new Error(`the server has no kind that is kept in ${collection}`);
+  if (!found) throw new Error(`no kind is stored in ${collection}`);
   return found.kind;
 }
 

@@ -90,7 +90,7 @@ function mergeList(
   }
   const result = [...list];
   for (const item of patch) {
-    if (!isObject(item)) throw badRequest(`${path}: a list merged by ${key} holds objects only`);
+    if (!isObject(item)) throw badRequest(`${path}: a list merged by ${key} must contain only objects`);
     const id = item[key];
     if (id === undefined)
       throw badRequest(`map: ${JSON.stringify(item)} does not contain declared merge key: ${key}`);

@@ -95,7 +95,7 @@ export async function resumeCluster(
   const added = state.nodes.slice(existing.nodes.length).map((node) => node.name);
   await hurrySupervisor(state);
   const said = [
-    ...(stopped.length > 0 ? [`started again: ${stopped.join(', ')}`] : []),
+    ...(stopped.length > 0 ? [`restarted: ${stopped.join(', ')}`] : []),
     ...(added.length > 0 ? [`added: ${added.join(', ')}`] : []),
   ];
   progress.step(`cluster ${name}`, said.join('; ') || 'is running');

@@ -73,7 +73,7 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
   ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
   ['a pool that is none', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
-  ['a pool of another family', { lbPool: 'fd00::/120' }, /is ipv6, which this cluster lacks/],
+  ['a pool of another family', { lbPool: 'fd00::/120' }, /is ipv6, which this cluster does not use/],
 ];
 for (const [what, changes, message] of refused) {
   test(`refuses ${what}`, () => {

@@ -115,7 +115,11 @@ export function planNodes(state: ClusterState, count: number): NodeState[] {
     const pods = parseCidr(text);
     const problem = pods && roomProblem(pods, count);
     if (problem)
-      throw refusal('--nodes', problem, `fairlead down --name ${state.name}, and up with a --pod-cidr`);
+      throw refusal(
+        '--nodes',
+        problem,
+        `fairlead down --name ${state.name}, then fairlead up with a larger --pod-cidr`,
+      );
   }
   const wires = state.wireCidrs.flatMap((text) => parseCidr(text) ?? []);
   const known = new Set(state.nodes.map(({ name }) => name));
@@ -223,7 +227,7 @@ function poolTexts(given: string | null, wires: readonly Cidr[], families: reado
         `${JSON.stringify(text)} is not a network (10.0.0.0/28) or a range (10.0.0.1-10.0.0.9)`,
       );
     if (!families.includes(cidr.family))
-      throw refusal('--lb-pool', `${text} is ${cidr.family}, which this cluster lacks`);
+      throw refusal('--lb-pool', `${text} is ${cidr.family}, which this cluster does not use`);
   }
   return texts;
 }

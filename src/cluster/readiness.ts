@@ -98,7 +98,7 @@ export function podsRestarted(watch: ClusterWatch, since: number): Requirement[]
         const starts = (pod.status?.containerStatuses ?? []).map(({ state }) => state?.running?.startedAt);
         // The API writes whole seconds.
         const isFresh = starts.every((at) => Date.parse(String(at)) >= Math.floor(since / 1000) * 1000);
-        return isFresh && isReady(pod) ? null : `Pod ${key}: not started again yet`;
+        return isFresh && isReady(pod) ? null : `Pod ${key}: not restarted yet`;
       };
     });
 }

@@ -178,7 +178,7 @@ function choose(
   );
   if (address === undefined) {
     const has = addresses.length > 0 ? `only ${addresses.join(', ')}` : 'no address';
-    const wanted = family === null ? '' : `; ${familyName(family)} was asked for`;
+    const wanted = family === null ? '' : `; ${familyName(family)} was requested`;
     const text = `${label} has ${has}, and ${origin.label} has ${origin.addresses.join(', ') || 'none'}${wanted}`;
     return failure(
       text,

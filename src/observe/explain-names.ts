@@ -15,7 +15,7 @@ export function nameSteps(name: string, log: NameLog): ExplainStep[] {
     return [{ ...base, text: `no name server is configured`, ruleOrKey: 'resolv.conf' }];
   return log.tries.map((one) => ({
     ...base,
-    ruleOrKey: `DNS ${one.name}, asked of ${one.server}`,
+    ruleOrKey: `DNS query for ${one.name} to ${one.server}`,
     text: `${one.name}: ${tryText(one)}`,
   }));
 }

@@ -199,7 +199,7 @@ function notFound(
   meant: string | null = null,
 ): FairleadError {
   const like = meant ?? closestName(name, known);
-  const some = known.slice(0, 5).join(', ') || 'none at all';
+  const some = known.slice(0, 5).join(', ') || 'none';
   return new FairleadError(`there is no ${kind} ${name}`, {
     op: 'explain',
     code: 'not-found',

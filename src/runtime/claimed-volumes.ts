@@ -34,7 +34,7 @@ export async function boundVolume(client: Client, pod: Pod, claim: string): Prom
     `persistentvolume ${JSON.stringify(name)} of claim ${JSON.stringify(claim)} not found`,
   );
   if (volume.spec?.claimRef?.uid !== found.metadata?.uid) {
-    throw failedMount(`persistentvolume ${JSON.stringify(name)} is bound to another claim than ${claim}`);
+    throw failedMount(`persistentvolume ${JSON.stringify(name)} is bound to a claim other than ${claim}`);
   }
   return volume;
 }

@@ -167,7 +167,7 @@ export async function startContainer(
     throw runtimeError('create', id, answer.message);
   }
   const process = identify(answer.pid);
-  if (!process) throw runtimeError('create', id, 'its process ended at once');
+  if (!process) throw runtimeError('create', id, 'its process ended immediately');
   onCreated(process);
   const started = await runCommand(paths.program, [...crunArgs(paths), 'start', id]);
   if (started.code !== 0) {

@@ -187,7 +187,7 @@ function subPathSource(
   const sub = subPathExpr ? expand(subPathExpr, env) : (mount.subPath ?? '');
   if (sub === '') return volume;
   if (sub.startsWith('/') || sub.split('/').includes('..')) {
-    throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} leads out of the volume`);
+    throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is outside the volume`);
   }
   const top = realpathSync(volume);
   const { mode } = statSync(top);
@@ -205,7 +205,9 @@ function subPathSource(
     }
     const real = realpathSync(at);
     if (real !== top && !real.startsWith(top === '/' ? top : `${top}/`)) {
-      throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is a link out of the volume`);
+      throw refusal(
+        `volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is a link to a path outside the volume`,
+      );
     }
   }
   return at;
@@ -358,7 +360,7 @@ function writeFiles(folder: string, files: readonly VolumeFile[], group: number 
   mkdirSync(fresh, { mode: 0o755 });
   for (const { path, content, mode } of files) {
     if (normalize(path).startsWith('..') || path.startsWith('/'))
-      throw refusal(`volume item path ${JSON.stringify(path)} leads out of the volume`);
+      throw refusal(`volume item path ${JSON.stringify(path)} is outside the volume`);
     const file = join(fresh, path);
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, content);

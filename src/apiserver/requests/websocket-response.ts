@@ -65,7 +65,7 @@ export function sendOverWebSocket({ message, socket, head }: Upgrade, outgoing: 
 
 function refusalOf(offered: readonly string[], protocol: string | undefined, type: string): string | null {
   if (offered.length > 0 && protocol === undefined) {
-    return `unknown WebSocket protocol "${offered.join(', ')}": ask for ${PROTOCOLS.join(' or ')}, or for none`;
+    return `unknown WebSocket protocol "${offered.join(', ')}": use ${PROTOCOLS.join(' or ')}, or none`;
   }
   return type.includes('protobuf') ? 'a watch over a WebSocket is in JSON: ask for application/json' : null;
 }

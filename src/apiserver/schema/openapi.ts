@@ -61,7 +61,7 @@ const SPECIAL: Readonly<Partial<Record<Scalar, { readonly name: string; readonly
   },
   '@RawExtension': {
     name: 'io.k8s.apimachinery.pkg.runtime.RawExtension',
-    schema: { description: 'RawExtension is any object, of a kind of its own.', type: 'object' },
+    schema: { description: 'RawExtension is an object of any kind.', type: 'object' },
   },
 };
 

@@ -124,7 +124,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     try {
       await local.create(path);
     } catch (error) {
-      sayOfClaim(claim, 'Warning', 'ProvisioningFailed', `failed to make ${path}: ${messageOf(error)}`);
+      sayOfClaim(claim, 'Warning', 'ProvisioningFailed', `failed to create ${path}: ${messageOf(error)}`);
       throw error;
     }
     const made = await createVolume(volume);

@@ -32,7 +32,7 @@ export async function pullImage(
   const listDigest = digest;
   let manifest: ImageManifest | null = null;
   for (let depth = 0; !manifest; depth++) {
-    if (depth > MAX_LISTS) throw badImage(`image ${name} is a list of too many nested lists`);
+    if (depth > MAX_LISTS) throw badImage(`image ${name} has too many levels of nested lists`);
     const found = readManifest(text, `image ${name}`, machineArchitecture());
     if ('image' in found) manifest = found.image;
     else ({ text, digest } = await registry.manifest(found.entry.digest));

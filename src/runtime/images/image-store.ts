@@ -184,7 +184,7 @@ async function unpack(
   const contents = config.rootfs?.diff_ids ?? [];
   if (contents.length !== manifest.layers.length) {
     throw badImage(
-      `image ${name} has ${manifest.layers.length} layers and names ${contents.length} in its configuration`,
+      `image ${name} has ${manifest.layers.length} layers; its configuration names ${contents.length}`,
     );
   }
   const root = createHash('sha256').update(contents.join(' ')).digest('hex');
@@ -199,7 +199,7 @@ async function unpack(
       const digest = `sha256:${hash.digest('hex')}`;
       if (digest !== contents[i]) {
         throw badImage(
-          `layer ${i} of image ${name} unpacks to ${digest}, not to ${contents[i]} as its configuration says`,
+          `layer ${i} of image ${name} has the contents of ${digest}; its configuration names ${contents[i]}`,
         );
       }
     }

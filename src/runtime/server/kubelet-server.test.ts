@@ -118,7 +118,7 @@ describe('requests', () => {
     ['/containerLogs/ns/other/main', 404],
     ['/containerLogs', 404],
     ['/containerLogs/%25/x/y', 404],
-    ['/containerLogs/%/x/y', 400, /cannot read the path/],
+    ['/containerLogs/%/x/y', 400, /malformed path/],
     ['/%E0%A4%A', 400],
     ['//', 400],
     ['/__proto__', 404],

@@ -39,7 +39,7 @@ export function parseLogQuery(query: URLSearchParams, clock: Pick<Clock, 'now'>)
         ? null
         : new Date(sinceText);
   if (sinceTime && Number.isNaN(sinceTime.getTime())) {
-    throw requestError('Invalid', `sinceTime: must be a time as in RFC 3339: ${JSON.stringify(sinceText)}`);
+    throw requestError('Invalid', `sinceTime: must be an RFC 3339 time: ${JSON.stringify(sinceText)}`);
   }
   const stream = query.get('stream') ?? '';
   if (!['', 'All', 'Stdout', 'Stderr'].includes(stream)) {

@@ -22,7 +22,7 @@ export function parseRequestPath(target: string | undefined): RequestPath {
   } catch (error) {
     // URIError: a bad escape; TypeError: not a URL.
     if (!(error instanceof URIError || error instanceof TypeError)) throw error;
-    throw requestError('BadRequest', `cannot read the path ${JSON.stringify(target)}`);
+    throw requestError('BadRequest', `malformed path ${JSON.stringify(target)}`);
   }
 }
 

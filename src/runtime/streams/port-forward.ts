@@ -30,7 +30,7 @@ export async function acceptPortForward(
     const offered = listed(request, 'x-stream-protocol-version');
     const protocol = choose(offered, [SPDY_PROTOCOL], true);
     if (protocol === null) {
-      throw refuse(socket, 403, `none of the stream protocols ${offered.join(', ')} is spoken here`);
+      throw refuse(socket, 403, `none of the stream protocols ${offered.join(', ')} is supported`);
     }
     openSpdy(socket, protocol);
     await serveSpdy(socket, head, dial);
@@ -44,7 +44,7 @@ export async function acceptPortForward(
   }
   const protocol = choose(offered, CHANNEL_PROTOCOLS, true);
   if (protocol === null) {
-    throw refuse(socket, 400, `none of the subprotocols ${offered.join(', ')} is spoken here`);
+    throw refuse(socket, 400, `none of the subprotocols ${offered.join(', ')} is supported`);
   }
   const ports = queryPorts(request);
   if (ports === null || ports.length === 0) {

@@ -89,7 +89,7 @@ async function acceptWebSocket(
   const offered = listed(request, 'sec-websocket-protocol');
   const protocol = choose(offered, WEBSOCKET_PROTOCOLS, true);
   if (protocol === null) {
-    throw refuse(socket, 400, `none of the subprotocols ${offered.join(', ')} is spoken here`);
+    throw refuse(socket, 400, `none of the subprotocols ${offered.join(', ')} is supported`);
   }
   const webSocket = await openWebSocket(request, socket, head, protocol);
   const channels = new WebSocketChannels(webSocket, {
@@ -130,7 +130,7 @@ async function acceptSpdy(
   const offered = listed(request, 'x-stream-protocol-version');
   const protocol = choose(offered, SPDY_PROTOCOLS, true);
   if (protocol === null) {
-    throw refuse(socket, 403, `none of the stream protocols ${offered.join(', ')} is spoken here`);
+    throw refuse(socket, 403, `none of the stream protocols ${offered.join(', ')} is supported`);
   }
   openSpdy(socket, protocol);
   const version = Number(/^v(\d)/.exec(protocol)?.[1] ?? 1);

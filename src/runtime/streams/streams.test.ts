@@ -133,14 +133,14 @@ test('what cannot be had is refused with a reason', async (t) => {
       'exec',
       { upgrade: 'h2c' },
       400,
-      /"h2c" is not known, ask for websocket or SPDY\/3.1/,
+      /"h2c" is not supported, use websocket or SPDY\/3.1/,
     ],
     [
       'an unknown stream protocol',
       'exec',
       { upgrade: 'SPDY/3.1', 'x-stream-protocol-version': 'v9.channel.k8s.io' },
       403,
-      /none of the stream protocols v9.channel.k8s.io is spoken here/,
+      /none of the stream protocols v9.channel.k8s.io is supported/,
     ],
     [
       'an unknown subprotocol',

@@ -8,7 +8,7 @@ export function wantsWebSocket(request: IncomingMessage, socket: Duplex): boolea
   const upgrade = (request.headers.upgrade ?? '').toLowerCase();
   if (upgrade === 'websocket') return true;
   if (upgrade === 'spdy/3.1') return false;
-  throw refuse(socket, 400, `unable to upgrade: "${upgrade}" is not known, ask for websocket or SPDY/3.1`);
+  throw refuse(socket, 400, `unable to upgrade: "${upgrade}" is not supported, use websocket or SPDY/3.1`);
 }
 
 /** Refuses a client's request, and returns the error to throw. */
