@@ -29,7 +29,8 @@ const VIP = '10.96.0.60';
 const OUTER = '203.0.113.60';
 const PLACES: readonly Place[] = ['pod1', 'pod2'];
 
-const LEFT = 'open connections stay, new ones and UDP are the other mode’s, and nothing remains in the end';
+const LEFT =
+  'open connections continue, the other mode handles new ones and UDP, and finally no IPVS state remains';
 
 describe('from IPVS to another mode and back, with open connections', () => {
   let topology: Topology;
@@ -114,7 +115,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     open.splice(open.indexOf(before), 1);
   }
 
-  /** A client that keeps its port; resolves to the answer's first word. */
+  /** A client that keeps its port; resolves to the first word of the answer. */
   function udpClient() {
     const socket = createSocket('udp4');
     socket.bind({ fd: bindUdpIn(topology.namespace('pod3'), '0.0.0.0', 0), exclusive: true });
@@ -156,7 +157,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     const before = connectionsOf(topology);
     const fresh = await connectAll();
     for (const connection of fresh) assert.ok(await connection.says('a new one'));
-    assert.equal(connectionsOf(topology), before, 'none of the new connections is IPVS’s');
+    assert.equal(connectionsOf(topology), before, 'no new connection goes through IPVS');
     for (const connection of old) await connection.end();
     await eventually(() => !/fairlead-ipvs/.test(topology.run('node', 'ip', 'link')));
     assert.equal(listServers(topology).size, 0);
@@ -182,12 +183,12 @@ describe('from IPVS to another mode and back, with open connections', () => {
     assert.deepEqual(await again.verify(), []);
     assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs-drain/);
   }
-  test('there and back: virtual servers that still have connections are taken over', () =>
+  test('to another mode and back: virtual servers that still have connections are adopted', () =>
     thereAndBack(OTHERS['nftables']?.() ?? assert.fail()));
 
   for (const [what, walk] of [
     [LEFT, leaveFor],
-    ['there and back', thereAndBack],
+    ['to another mode and back', thereAndBack],
   ] as const) {
     test(`ebpf: ${what}`, async (t) => {
       await using group = joinTestGroup();
@@ -199,7 +200,8 @@ describe('from IPVS to another mode and back, with open connections', () => {
       try {
         await probe.sync(serviceMap([]));
       } catch (error) {
-        // User-mode kernels load no programs that read numbers where they happen to stand (README of tests/vm).
+        // User-mode kernels do not load programs that read numbers at unaligned addresses (README of
+        // tests/vm).
         if (!hasCode(error, 'EACCES')) throw error;
         return t.skip('this kernel refuses the programs');
       } finally {
@@ -215,7 +217,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     });
   }
 
-  test('what one process left when it ended, the next looks after', async () => {
+  test('the next process continues a drain that the previous one left', async () => {
     const ipvs = openIpvs();
     open.push(ipvs);
     await ipvs.sync(map);
@@ -232,7 +234,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead-ipvs/);
   });
 
-  test('removing it altogether takes that away as well', async () => {
+  test('removing the mode ends the drain too', async () => {
     const ipvs = openIpvs();
     open.push(ipvs);
     await ipvs.sync(map);
@@ -251,7 +253,7 @@ function connectionsOf(topology: Topology): number {
   return topology.run('node', 'ipvsadm', '-Lnc').split('\n').length;
 }
 
-/** Puts this process into a control group of its own, until it is disposed of. */
+/** Moves this process into a separate control group until disposal. */
 function joinTestGroup() {
   const before = readFileSync('/proc/self/cgroup', 'utf8').match(/^0::(.*)$/m)?.[1] ?? '/';
   const path = makeTestGroup();

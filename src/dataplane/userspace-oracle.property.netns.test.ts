@@ -22,16 +22,16 @@ import { readListenerKey } from './userspace/render.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace/userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-/** The mode cannot carry SCTP, and says so. */
+/** The mode does not support SCTP, and reports it. */
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'TCP', 'UDP'];
 const ROUNDS = 30;
 const EDITS = 4;
 const PACKETS = 40;
-/** Every how many rounds the kernel is compared with a fresh start. */
+/** Interval, in rounds, at which the kernel is compared with a fresh start. */
 const COMPARED = 3;
 
 for (let seed = 31; seed <= 33; seed++) {
-  test(`random cluster ${seed}: increments equal a fresh start in rules and listeners, and packets reach the endpoints that the oracle names`, async () => {
+  test(`random cluster ${seed}: incremental changes yield the rules and listeners of a fresh start, and packets reach the oracle’s endpoints`, async () => {
     const id = randomBytes(3).toString('hex');
     const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
     for (const name of [netns, other]) createNetns(name);
@@ -51,7 +51,7 @@ for (let seed = 31; seed <= 33; seed++) {
         for (let i = 0; i < EDITS; i++) applyEdit(table, cluster.edit());
         const { map, change } = table.commit();
         assert.deepEqual((await dataplane.apply(change, map)).failed, []);
-        // Listeners that nothing leads to any more close.
+        // Listeners without rules close.
         clock.advance(2000);
         if (round % COMPARED !== 0) continue;
         assert.deepEqual(await dataplane.verify(), [], `round ${round}`);
@@ -77,7 +77,7 @@ for (let seed = 31; seed <= 33; seed++) {
         }
       }
       for (const action of ['forward', 'reject', 'drop', 'pass']) {
-        assert.ok((actions[action] ?? 0) > 5, `too few packets to say much: ${JSON.stringify(actions)}`);
+        assert.ok((actions[action] ?? 0) > 5, `too few packets for a result: ${JSON.stringify(actions)}`);
       }
     } finally {
       connection.close();
@@ -89,7 +89,7 @@ for (let seed = 31; seed <= 33; seed++) {
   });
 }
 
-/** Listeners use the node's addresses. */
+/** Adds the addresses that listeners use to the node. */
 function giveAddresses(netns: string, addresses: readonly (string | null)[]): void {
   using socket = openRouteSocket(netns);
   const device = getLink(socket, 'lo').index;
@@ -101,14 +101,14 @@ function giveAddresses(netns: string, addresses: readonly (string | null)[]): vo
 
 const sorted = <T>(map: ReadonlyMap<string, T>): Map<string, T> => new Map([...map].sort());
 
-/** Pool → protocol and endpoints. Ports differ from run to run. */
+/** Returns protocol and endpoints by pool. Ports differ from run to run. */
 function poolsOf(dataplane: UserspaceDataplane): Map<string, unknown> {
   return sorted(
     new Map(dataplane.listeners().map(({ pool, protocol, endpoints }) => [pool, { protocol, endpoints }])),
   );
 }
 
-/** What the kernel's sets hold, with pools in place of the ports that their listeners have in this run. */
+/** Returns the contents of the kernel's sets, with pools in place of the ports of their listeners. */
 function elementsOf(
   table: KernelTable,
   family: IPFamily,
@@ -126,7 +126,7 @@ function elementsOf(
         );
       } else if (/^(services|nodeports)-(pod|node|external)$/.test(set)) {
         const bytes = Buffer.from(value, 'hex');
-        // Data have no protocol between address and port: as a listener's key has.
+        // Data have no protocol between address and port, unlike a listener's key.
         const at = Buffer.concat([bytes.subarray(0, -4), Buffer.alloc(4), bytes.subarray(-4)]);
         elements.set(`${set} ${key}`, pools.get(hostPort(readListenerKey(at, family))) ?? 'none');
       } else elements.set(`${set} ${key}`, value);
@@ -136,8 +136,8 @@ function elementsOf(
 }
 
 /**
- * Asserts that the listener which receives the packet by the rules has the endpoints that the oracle names, or that none
- * receives it. Returns the action.
+ * Asserts that the listener which receives the packet through the rules has the oracle's endpoints, or that
+ * none receives it. Returns the action.
  */
 function agree(map: ServiceMap, packet: Packet, kernel: KernelTable, dataplane: UserspaceDataplane): string {
   const verdict = decide(map, packet);

@@ -8,10 +8,10 @@ import { ALIAS } from './frontend-plan.ts';
 const OVER: ReadonlySet<string> = new Set(['TIME_WAIT', 'CLOSE', 'CLOSED', 'NONE']);
 
 /**
- * Reads the real servers with open IPVS connections: "10.244.1.2 8080", and with the virtual address and port
- * "10.96.0.1 80 10.244.1.2 8080". Unlike the counters of real servers, it leaves out closed connections, which IPVS keeps
- * for minutes, and those redirected to the alias address: once IPVS has written the real server to their connection
- * tracking entry, only that entry translates them (nf_nat_packet).
+ * Reads the real servers with open IPVS connections: "10.244.1.2 8080", and with the virtual address and
+ * port "10.96.0.1 80 10.244.1.2 8080". Unlike the counters of real servers, it excludes closed connections,
+ * which IPVS keeps for minutes, and those redirected to the alias address: once IPVS has written the real
+ * server to their connection tracking entry, only that entry translates them (nf_nat_packet).
  */
 export function readConnected(netns?: NetnsRef): Set<string> {
   const text = netns === undefined ? read() : inNetns(netns, read);
@@ -40,7 +40,7 @@ function read(): string {
   }
 }
 
-/** "0AF40102", or all eight groups of an IPv6 address. */
+/** Parses "0AF40102", or all eight groups of an IPv6 address. */
 function readAddress(text: string): string {
   if (/^[0-9A-Fa-f]{8}$/.test(text)) return formatAddress(Uint8Array.from(Buffer.from(text, 'hex')));
   const bytes = addressBytes(text.replace(/^\[|\]$/g, ''));

@@ -64,7 +64,7 @@ export async function resumeDrain(
   if (!(await endIdle(all, false))) drain(all);
 }
 
-/** Returns true if nothing is left, or the mode is in use again. */
+/** Removes idle servers. Returns true if none are left, or the mode is in use again. */
 async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
   const { families, netns } = options;
   using tables = openDrainTables(families, netns);
@@ -107,7 +107,7 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
 export const openDrainTables = (families: readonly IPFamily[], netns: NetnsRef | undefined): Tables =>
   new Tables({ families, netns, name: DRAIN_TABLE, owned: false });
 
-/** Ends the drain of this or another process; returns whether there was one. */
+/** Ends the drain of this or another process. Returns true if there was one. */
 export async function endDraining(
   families: readonly IPFamily[],
   netns: NetnsRef | undefined,

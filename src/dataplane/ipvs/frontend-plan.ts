@@ -12,9 +12,9 @@ import type { NumberTable } from './marks.ts';
 import { SCHEDULERS, type Scheduler } from './schedulers.ts';
 
 /**
- * The alias address on our interface, which no Service has, for redirected packets: the kernel does not translate ports
- * for persistent servers behind a mark, so these are behind ports of this address. RFC 7600's dummy address, and one of
- * RFC 6666's discard prefix: neither is ever used on a link.
+ * The alias address on the mode's interface, which no Service has, for redirected packets: the kernel does
+ * not translate ports for persistent servers behind a mark, so these are behind ports of this address. RFC
+ * 7600's dummy address, and one of RFC 6666's discard prefix: neither is ever used on a link.
  */
 export const ALIAS: Readonly<Record<IPFamily, string>> = { ipv4: '192.0.0.8', ipv6: '100::8' };
 
@@ -45,7 +45,10 @@ export interface FrontendPlan {
 }
 
 export interface PlanOptions {
-  /** Whether the frontend's address is on our interface, so that virtual servers on it are ours. */
+  /**
+   * Whether the frontend's address is on the mode's interface, so that virtual servers on it belong to the
+   * mode.
+   */
   readonly bound: boolean;
   readonly marks: NumberTable;
   /** Ports of the alias address. */
@@ -55,9 +58,10 @@ export interface PlanOptions {
 }
 
 /**
- * Plans the virtual servers of a frontend. IPVS does not distinguish sources: the pool that most source classes share is
- * behind the frontend's address, others behind a mark. A node port has no address, and an address that is the node's own
- * may have virtual servers of other programs: all servers of these frontends are behind marks or, with affinity, alias ports.
+ * Plans the virtual servers of a frontend. IPVS does not distinguish sources: the pool that most source
+ * classes share is behind the frontend's address, others behind a mark. A node port has no address, and an
+ * address of the node itself may have virtual servers of other programs: all servers of these frontends are
+ * behind marks or, with affinity, alias ports.
  */
 export function planFrontend(frontend: Frontend, options: PlanOptions): FrontendPlan {
   const { bound, marks, aliases } = options;
@@ -110,13 +114,13 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
   return { frontend, servers: [...servers.values()], orders };
 }
 
-/** "KEY cluster", "KEY local masquerade": stable while the frontend exists. */
+/** Returns "KEY cluster", "KEY local masquerade": stable while the frontend exists. */
 export function holderOf(frontend: Frontend, pool: Pool, masquerade: boolean): string {
   const scope = pool.id.slice(pool.id.lastIndexOf('/') + 1);
   return `${frontend.key} ${scope}${masquerade ? ' masquerade' : ''}`;
 }
 
-/** The node's own processes have the largest pool. */
+/** Returns the pool behind the frontend's address; the node's processes come first, since they have the largest pool. */
 function sharedPool(frontend: Frontend): Pool | null {
   for (const source of ['node', ...SOURCE_CLASSES] as const) {
     const route = frontend.routes[source];

@@ -95,7 +95,7 @@ describe('virtual servers', () => {
     return connection;
   }
 
-  test('ipvsadm shows what the map says, addresses by address and node ports by mark', async () => {
+  test('ipvsadm lists Services by address and node ports by mark', async () => {
     const endpoints = at(TARGET, 'pod1', 'far');
     const shared = { service: 'web', endpoints } as const;
     const report = await sync([
@@ -130,7 +130,7 @@ describe('virtual servers', () => {
   });
 
   for (const name of Object.keys(SCHEDULERS)) {
-    test(`scheduler ${name} serves, also while an endpoint drains`, async () => {
+    test(`scheduler ${name} serves, even while an endpoint drains`, async () => {
       await sync([withScheduler(clusterIP(PLACES), name)]);
       assert.equal(list().get(`TCP ${VIP}:80`)?.scheduler, name);
       for (let i = 0; i < 8; i++) assert.ok(PLACES.includes((await ask('pod3')) as Place));
@@ -139,27 +139,27 @@ describe('virtual servers', () => {
     });
   }
 
-  test('a changed scheduler is changed in place', async () => {
+  test('a scheduler is changed in place', async () => {
     await sync([clusterIP(PLACES)]);
     await apply([withScheduler(clusterIP(PLACES), 'wlc')]);
     assert.equal(list().get(`TCP ${VIP}:80`)?.scheduler, 'wlc');
   });
 
-  test('a scheduler that does not exist is an error that names it; the Service is served by the default', async () => {
+  test('an unknown scheduler is an error naming it; the Service uses the default one', async () => {
     const { failed } = await sync([withScheduler(clusterIP(['pod1']), 'fastest')]);
     assert.equal(failed.length, 1);
     assert.match(failed[0]?.error.message ?? '', /no such IPVS scheduler: "fastest"; rr is used instead/);
     assert.equal(await ask('pod3'), 'pod1');
   });
 
-  test('a default scheduler that does not exist fails with the names of those that do', async () => {
+  test('an unknown default scheduler is an error with the names of the known ones', async () => {
     await assert.rejects(sync([], { ...NODE, ipvsScheduler: 'fastest' }), {
       code: 'no-scheduler',
       hint: /rr, wrr, lc/,
     });
   });
 
-  test('it is an error at once where it is asked for, and one without its module is named by that', async () => {
+  test('the check of a scheduler fails at once, naming a missing kernel module', async () => {
     await dataplane.requireScheduler('wlc');
     await assert.rejects(dataplane.requireScheduler('fastest'), { code: 'no-scheduler', object: 'fastest' });
     const connection = new IpvsConnection(topology.namespace('node'));
@@ -176,10 +176,10 @@ describe('virtual servers', () => {
     } finally {
       connection.close();
     }
-    assert.equal(list().size, 0, 'nothing is left of asking');
+    assert.equal(list().size, 0, 'the check leaves no server behind');
   });
 
-  test('an endpoint that goes keeps its open connections, and takes no new ones', async () => {
+  test('a removed endpoint keeps its open connections and accepts no new ones', async () => {
     await sync([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
     const connections = [await connect('pod3', VIP, 80), await connect('pod3', VIP, 80)];
     const gone = connections.find(({ place }) => place === 'pod1');
@@ -192,7 +192,7 @@ describe('virtual servers', () => {
     assert.ok(await gone.says('still here'));
   });
 
-  test('one that comes back while it drains keeps them too', async () => {
+  test('an endpoint that returns while it drains keeps its open connections', async () => {
     await sync([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
     const connections = [await connect('pod3', VIP, 80), await connect('pod3', VIP, 80)];
     await apply([clusterIP(['pod2'], { target: ECHO })]);
@@ -201,7 +201,7 @@ describe('virtual servers', () => {
     for (const connection of connections) assert.ok(await connection.says('still here'));
   });
 
-  test('an endpoint without connections is gone at the next look', async () => {
+  test('an endpoint without connections is removed at the next check', async () => {
     await sync([clusterIP(PLACES)]);
     await apply([clusterIP(['pod1'])]);
     assert.equal(list().get(`TCP ${VIP}:80`)?.reals.size, 3);
@@ -210,7 +210,7 @@ describe('virtual servers', () => {
     assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.11:8080']);
   });
 
-  test('draining ends after its time, and at once for endpoints that are gone for good', async () => {
+  test('draining ends after its timeout, and at once for endpoints that no longer exist', async () => {
     await sync([clusterIP(['pod1', 'pod2'], { target: ECHO })]);
     await connect('pod3', VIP, 80);
     await connect('pod3', VIP, 80);
@@ -220,14 +220,14 @@ describe('virtual servers', () => {
     assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:9000']);
     clock.advance(3_600_000);
     await dataplane.verify();
-    // The next look for drained servers.
+    // The next check for drained servers.
     clock.advance(2000);
     await dataplane.verify();
     assert.equal(list().has(`TCP ${VIP}:80`), false);
     assert.deepEqual(await dataplane.verify(), []);
   });
 
-  test('a Service that goes keeps its open connections, and refuses new ones, until they are closed', async () => {
+  test('a deleted Service keeps its open connections and rejects new ones until they are closed', async () => {
     await sync([clusterIP(['pod1'], { target: ECHO })]);
     const connection = await connect('pod3', VIP, 80);
     await apply([]);
@@ -243,7 +243,7 @@ describe('virtual servers', () => {
     assert.deepEqual(await dataplane.verify(), []);
   });
 
-  test('UDP is not waited for: its flows go to another endpoint', async () => {
+  test('UDP does not drain: its flows go to another endpoint', async () => {
     const frontends = (places: readonly Place[]) => [clusterIP(places, { protocol: 'UDP' })];
     await sync(frontends(['pod1']));
     assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod1');
@@ -252,7 +252,7 @@ describe('virtual servers', () => {
     assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod2');
   });
 
-  test('a restart takes over: open connections, marks and what drains', async () => {
+  test('a restart adopts open connections, marks and draining endpoints', async () => {
     const shared = { service: 'web', endpoints: at(ECHO, 'pod1', 'pod2') } as const;
     const frontends = [
       clusterIP(['pod1', 'pod2'], { target: ECHO }),
@@ -280,7 +280,7 @@ describe('virtual servers', () => {
     for (const connection of connections) assert.ok(await connection.says('with another one'));
   });
 
-  test('virtual servers of others are left alone, and nothing of ours remains', async () => {
+  test('removing the mode keeps virtual servers of other programs', async () => {
     const ours = [clusterIP(['pod1']), clusterIP(['pod1'], { protocol: 'UDP' })];
     const add = (...words: string[]) => topology.run('node', 'ipvsadm', ...words);
     add('-A', '-t', '198.51.100.1:80', '-s', 'wlc');
@@ -299,13 +299,13 @@ describe('virtual servers', () => {
     assert.equal(
       topology.run('node', 'sysctl', '-n', 'net.ipv4.vs.conntrack').trim(),
       '1',
-      'others may need it',
+      'other programs may need it',
     );
     add('-C');
     await dataplane.remove();
   });
 
-  test('where another program has the virtual server that a Service wants, it is told and left alone', async () => {
+  test('a virtual server of another program at a Service’s address is reported and kept', async () => {
     const add = (...words: string[]) => topology.run('node', 'ipvsadm', ...words);
     const theirs = () => [...list()].filter(([, { scheduler }]) => scheduler === 'sh');
     add('-A', '-t', `${VIP}:80`, '-s', 'sh');
@@ -322,7 +322,7 @@ describe('virtual servers', () => {
       assert.equal(await ask('pod3', VIP, 81), 'pod1');
       assert.deepEqual(await dataplane.verify(), []);
     }
-    // And one that comes later, to an address of ours.
+    // A server that is created later, at an address of the mode's interface.
     add('-A', '-t', `${VIP}:82`, '-s', 'sh');
     const both = theirs();
     const more = serviceMap([...wanted, clusterIP(['pod1'], { port: 82 })]);
@@ -340,7 +340,7 @@ describe('virtual servers', () => {
     add('-C');
   });
 
-  test('an address that the node has itself is left alone, and served all the same', async () => {
+  test('an address that the node already has is not changed, and its Service works', async () => {
     const own = '192.0.2.10';
     const frontends = [
       frontend({ kind: 'ExternalIP', service: 'web', address: own, port: 80, endpoints: at(TARGET, 'pod1') }),
@@ -358,7 +358,7 @@ describe('virtual servers', () => {
     assert.match(topology.run('node', 'ip', '-br', 'addr'), /192\.0\.2\.10/);
   });
 
-  test('an address that comes to another device of the node is given up here', async () => {
+  test('an address that appears on another device of the node is removed from the interface', async () => {
     await dataplane.close();
     let noticed = 0;
     start({ onForeignChange: () => noticed++ });
@@ -390,7 +390,7 @@ describe('virtual servers', () => {
     assert.equal(await ask('outside', OUTER), 'pod1');
   });
 
-  test('the node’s own ports and node ports do not answer on Services’ addresses', async () => {
+  test('the node’s ports and node ports do not answer on Services’ addresses', async () => {
     await topology.serve('node', 7070);
     await sync([
       clusterIP(['pod1']),
@@ -472,7 +472,7 @@ s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
     assert.equal(list().get(`SCTP ${VIP}:3868`)?.reals.size, 1);
   });
 
-  test('timeouts are set where they are asked for', async () => {
+  test('configured timeouts are set', async () => {
     await dataplane.close();
     start({ timeouts: { udp: 77 } });
     const [tcp] = timeouts();
@@ -483,7 +483,7 @@ s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
   const timeouts = () =>
     /Timeout.*: (\d+) (\d+) (\d+)/.exec(topology.run('node', 'ipvsadm', '-L', '--timeout'))?.slice(1) ?? [];
 
-  test('the kernel objects that a packet meets are named', async () => {
+  test('explain names the kernel objects that a packet passes', async () => {
     await sync([clusterIP(PLACES)]);
     const packet = {
       source: '192.0.2.20',

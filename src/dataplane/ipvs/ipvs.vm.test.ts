@@ -33,12 +33,12 @@ describe('IPVS mode', () => {
   testChangesInPlace(scene);
   testNodeSettings(scene);
   testAffinityToLostEndpoint(scene);
-  test('affinity is the persistence of virtual servers', async () => {
+  test('affinity is implemented as persistence of virtual servers', async () => {
     await scene.sync(scene.service(84, ALL, 'plain', { affinitySeconds: 1 }));
     await scene.ask('outside', 'TCP', ...scene.destination('NodePort', 'ipv4', 84));
     assert.match(scene.topology.run('node', 'ipvsadm', '-Ln'), /192\.0\.0\.8:\d+ rr persistent 1$/m);
   });
-  // A first packet that meets a commit may be dropped.
+  // A first packet that arrives during a commit may be dropped.
   testChangesUnderLoad(scene, { silent: 2 });
   testRestart(scene);
   testListing(scene, 'refuse');

@@ -5,11 +5,11 @@ import { FairleadError } from '../../lib/errors.ts';
 import { INTERFACE } from './service-interface.ts';
 
 const ARP_IGNORE = 'net.ipv4.conf.all.arp_ignore';
-/** Do not answer ARP for addresses of scope host, such as ours. */
+/** Do not answer ARP for addresses of scope host, such as those of the mode's interface. */
 const NOT_HOST_SCOPE = '3';
 
 const routeLocalnet = (device: string) => `net/ipv4/conf/${device}/route_localnet`;
-/** Any number but 0 means on; this one marks the settings as ours. */
+/** Any number but 0 means on; this one identifies settings made by this mode. */
 const ON = '2';
 
 /**
@@ -24,8 +24,8 @@ const NEEDED = {
 } as const;
 
 /**
- * Applies the settings of this mode; our interface has to exist. `localhostNodePorts`: IPv4 node ports answer on loopback
- * addresses. Throws FairleadError when the kernel lacks a setting.
+ * Applies the settings of this mode; its interface has to exist. `localhostNodePorts`: IPv4 node ports
+ * answer on loopback addresses. Throws FairleadError if the kernel lacks a setting.
  */
 export function applySettings(localhostNodePorts: boolean, netns?: NetnsRef): void {
   const [missing] = writeSysctls(NEEDED, netns);
@@ -52,8 +52,9 @@ export function restoreSettings({ shared }: { shared: boolean }, netns?: NetnsRe
 }
 
 /**
- * Routes packets from and to 127.0.0.0/8 on each device. With `route_localnet` on for a device, arp_ignore no longer
- * covers its addresses of scope host (confirm_addr_indev in net/ipv4/devinet.c): it has to be off for ours, and for `all`.
+ * Routes packets from and to 127.0.0.0/8 on each device. With `route_localnet` on for a device, arp_ignore
+ * no longer covers its addresses of scope host (confirm_addr_indev in net/ipv4/devinet.c): it has to be off
+ * for the mode's interface, and for `all`.
  */
 function allowLoopback(netns?: NetnsRef): void {
   // The default first, since new devices inherit it.

@@ -40,13 +40,19 @@ import type { MarkScheme } from './marks.ts';
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead-ipvs';
 
-/** Map from frontends to the marks of their virtual servers: "service-marks", "nodeport-marks-pod", … */
+/**
+ * Returns the map from frontends to the marks of their virtual servers: "service-marks",
+ * "nodeport-marks-pod", …
+ */
 export function markMap(keying: Keying, scope: Scope): string {
   const name = keying === 'port' ? 'nodeport-marks' : 'service-marks';
   return scope === 'any' ? name : `${name}-${scope}`;
 }
 
-/** Map from frontends to ports of the alias address: "redirects-pod", "nodeport-redirects-external", … */
+/**
+ * Returns the map from frontends to ports of the alias address: "redirects-pod",
+ * "nodeport-redirects-external", …
+ */
 export function redirectMap(keying: Keying, source: SourceClass): string {
   return `${keying === 'port' ? 'nodeport-' : ''}redirects-${source}`;
 }
@@ -54,7 +60,7 @@ export function redirectMap(keying: Keying, source: SourceClass): string {
 /** Map from node ports to their verdict on loopback addresses. */
 export const LOCALHOST_MAP = 'localhost-nodeports';
 
-/** The chain that sets the mark of the virtual server. */
+/** Returns the chain that sets the mark of the virtual server. */
 export const steerChain = (keying: Keying, scope: Scope): string => `steer-by-${markMap(keying, scope)}`;
 
 /** The part of the rules of one family that depends only on the node. */
@@ -67,9 +73,9 @@ export interface Layout {
   pick(pick: Pick): PickTarget;
 }
 
-// IPVS processes packets to this node after the packet filter, at NF_IP_PRI_NAT_SRC - 2 and - 1, and packets of local
-// processes at NF_IP_PRI_NAT_DST + 1 and + 2 (net/netfilter/ipvs/ip_vs_core.c): our rules are directly before it.
-// Packets that it has translated pass the output hook again.
+// IPVS processes packets to this node after the packet filter, at NF_IP_PRI_NAT_SRC - 2 and - 1, and
+// packets of local processes at NF_IP_PRI_NAT_DST + 1 and + 2 (net/netfilter/ipvs/ip_vs_core.c): the rules
+// are directly before it. Packets that it has translated pass the output hook again.
 export const BEFORE_IPVS_INPUT = 97;
 const BEFORE_IPVS_OUTPUT = -99;
 
@@ -144,7 +150,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       name: 'input',
       base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
       rules: [
-        // The node's own packets have passed the output hook.
+        // Packets of the node itself have passed the output hook.
         [is('meta.iifname', deviceName('lo')), accept],
         restricted,
         ...fromPods('from-pod'),
@@ -226,7 +232,7 @@ function classChains(rules: ServiceRules, name: 'pod' | 'node' | 'external'): Ch
       name: `from-${name}`,
       rules: [
         ...look('address'),
-        // The node's own ports do not answer on Services' addresses.
+        // The node's ports do not answer on Services' addresses.
         [inSet('addresses', rules.destination), goto('refuse')],
         [destinationIsLocal, goto(ports)],
       ],

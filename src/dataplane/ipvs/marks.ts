@@ -5,7 +5,7 @@ import { FairleadError } from '../../lib/errors.ts';
  * other programs' rules do not see it.
  */
 export interface MarkScheme extends NumberScheme {
-  /** The bits that identify our marks, and their value. */
+  /** The bits that identify the mode's marks, and their value. */
   readonly prefixMask: number;
   readonly prefix: number;
   readonly masqueradeBit: number;
@@ -20,7 +20,10 @@ const PREFIX_MASK = 0xff000000;
 /** Bits of kube-proxy and the kubelet: older kubelets' rules drop packets whose mark has bit 15. */
 const AVOIDED = [14, 15];
 
-/** `masqueradeBit`: the number of the bit that is set in marks of servers whose packets are masqueraded. */
+/**
+ * Returns the marks for a masquerade bit. `masqueradeBit`: the number of the bit that is set in marks of
+ * servers whose packets are masqueraded.
+ */
 export function markScheme(masqueradeBit: number): MarkScheme {
   const bit = (1 << masqueradeBit) >>> 0;
   const prefixMask = (PREFIX_MASK & ~bit) >>> 0;
@@ -67,8 +70,8 @@ export interface NumberScheme {
 }
 
 /**
- * Assigns numbers to holders: combinations of a frontend, a pool and masquerading ("KEY local masquerade"). A holder keeps
- * its number until it is removed.
+ * Assigns numbers to holders: combinations of a frontend, a pool and masquerading ("KEY local masquerade").
+ * A holder keeps its number until it is removed.
  */
 export class NumberTable {
   readonly #scheme: NumberScheme;
@@ -93,7 +96,10 @@ export class NumberTable {
     this.#used.add(this.#scheme.idOf(number));
   }
 
-  /** Throws FairleadError (ENOSPC) when all numbers are in use. */
+  /**
+   * Returns the holder's number, assigned if necessary. Throws FairleadError (ENOSPC) if all numbers are in
+   * use.
+   */
   take(holder: string, masquerade: boolean): number {
     const known = this.#numbers.get(holder);
     if (known !== undefined) return known;

@@ -13,6 +13,6 @@ export interface IpvsOptions extends DataplaneOptions {
 export interface IpvsDataplane extends Dataplane {
   /** Throws FairleadError (no-scheduler) for a scheduler that does not exist, or that the kernel does not support. */
   requireScheduler(name: string): Promise<void>;
-  /** Ends TCP and SCTP connections to endpoints that are gone, instead of waiting for them to close. */
+  /** Ends TCP and SCTP connections to removed endpoints instead of waiting for them to close. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): Promise<void>;
 }

@@ -18,17 +18,17 @@ import {
   type KernelState,
   openKernelReader,
 } from './testing/kernel-state.ts';
-import { wayOf } from './testing/way.ts';
+import { walkPacket } from './testing/packet-walk.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ROUNDS = 30;
 const EDITS = 4;
 const PACKETS = 80;
-/** Every how many rounds the kernel is compared with a fresh start. */
+/** Interval, in rounds, at which the kernel is compared with a fresh start. */
 const COMPARED = 5;
 
 for (let seed = 31; seed <= 32; seed++) {
-  test(`random cluster ${seed}: virtual servers, addresses and tables equal a fresh start, and packets go where the oracle says`, async () => {
+  test(`random cluster ${seed}: virtual servers, addresses and tables equal a fresh start, and packets follow the oracle`, async () => {
     const id = randomBytes(3).toString('hex');
     const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
     for (const name of [netns, other]) {
@@ -127,7 +127,8 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelState): void {
   const verdict = decide(map, packet);
   // The kernel's routing drops them, or guard-loopback with route_localnet.
   if (verdict.reason === 'martian') return;
-  // A Service has the address of an endpoint: addresses on our interface are not reachable on other hosts.
+  // A Service has the address of an endpoint: addresses on the mode's interface are not reachable on other
+  // hosts.
   if (verdict.candidates.some(({ endpoint }) => kernel.bound.has(endpoint.ip))) return;
   const expected = new Set(
     verdict.candidates.map(
@@ -135,10 +136,10 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelState): void {
         `forward ${endpoint.ip} ${endpoint.port} ${masquerade ? 'masqueraded' : ''}`,
     ),
   );
-  // Addresses on our interface are local: this mode rejects packets that other modes route.
+  // Addresses on the mode's interface are local: this mode rejects packets that other modes route.
   const refused = verdict.action === 'pass' && kernel.bound.has(packet.destination);
   if (verdict.action !== 'forward') expected.add(refused ? 'reject' : verdict.action);
-  const seen = wayOf(kernel, packet, inInterface(packet, map)).map(({ action, target, masquerade }) =>
+  const seen = walkPacket(kernel, packet, inInterface(packet, map)).map(({ action, target, masquerade }) =>
     action === 'forward' ? `forward ${target} ${masquerade ? 'masqueraded' : ''}` : action,
   );
   const context = `${JSON.stringify(packet)} ${verdict.reason} ${verdict.frontend?.key} ${JSON.stringify(seen)}`;

@@ -10,13 +10,13 @@ export interface Owner {
   readonly families: readonly IPFamily[];
   readonly netns: NetnsRef | undefined;
   readonly scheme: MarkScheme;
-  /** Known servers of other programs on addresses of our interface, by `serverKey`. */
+  /** Known servers of other programs on addresses of the mode's interface, by `serverKey`. */
   readonly foreign: ReadonlySet<string>;
 }
 
 /**
- * Returns a function that recognizes Fairlead's virtual servers: those with its marks, and those on addresses of its
- * interface. `bound`: the addresses of the interface in the kernel.
+ * Returns a function that recognizes Fairlead's virtual servers: those with its marks, and those on
+ * addresses of its interface. `bound`: the addresses of the interface in the kernel.
  */
 export function ownership(
   { families, scheme, foreign }: Omit<Owner, 'netns'>,

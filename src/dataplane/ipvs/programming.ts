@@ -31,7 +31,7 @@ import { type Commands, newCommands, ServerTable, send, serverKey, serverOrder }
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
 
-/** The number of addresses from which one listing is cheaper than single lookups. */
+/** From this number of addresses on, one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 50;
 
 /** The kernel objects that are programmed. */
@@ -55,14 +55,16 @@ export interface Programmed {
   readonly aliases: NumberTable;
   readonly layouts: ReadonlyMap<IPFamily, Layout>;
   readonly plans: Map<FrontendKey, FrontendPlan>;
-  /** Addresses of our interface. */
+  /** Addresses of the mode's interface. */
   readonly bound: Set<string>;
   /** Addresses of the node's other devices at the last check. */
   others: ReadonlySet<string>;
   /** The number of frontends and cluster IPs that use each address. */
   readonly uses: Map<string, number>;
   readonly failed: Map<FrontendKey, Error>;
-  /** Virtual servers of other programs, by `serverKey`: never changed, even if a Service needs the same. */
+  /**
+   * Virtual servers of other programs, by `serverKey`: never changed, even if a Service needs the same one.
+   */
   readonly foreign: Set<string>;
   /** Whether all existing servers have been read. */
   isListed: boolean;
@@ -259,7 +261,7 @@ export async function collectDrained(
   if (held.size > 0) await releaseAddresses(kernel, state, held);
 }
 
-/** Records which addresses, that are not on our interface, other devices of the node have. */
+/** Records which addresses that are not on the mode's interface belong to other devices of the node. */
 function noteOthers(state: Programmed, addresses: readonly string[], netns: NetnsRef | undefined): void {
   if (addresses.length > MAX_LOOKUPS) {
     state.others = readAddresses(state.device, netns).others;
@@ -274,7 +276,7 @@ function noteOthers(state: Programmed, addresses: readonly string[], netns: Netn
   state.others = others;
 }
 
-/** Removes unused addresses from our interface. */
+/** Removes unused addresses from the mode's interface. */
 async function releaseAddresses(
   kernel: Kernel,
   state: Programmed,
@@ -308,7 +310,7 @@ function drop(state: Programmed, id: ServerId, drains: boolean, now: number, rem
   if (gone) freeNumber(state, id);
 }
 
-/** Returns the number of a server without its own address. */
+/** Returns the number of a server without a frontend address. */
 function numbersOf(state: Programmed, id: ServerId): { table: NumberTable; number: number } | null {
   if ('mark' in id) return { table: state.marks, number: id.mark };
   return id.address === ALIAS[id.family] ? { table: state.aliases, number: id.port } : null;
@@ -319,7 +321,7 @@ function freeNumber(state: Programmed, id: ServerId): void {
   numbers?.table.free(numbers.number);
 }
 
-/** Marks are always ours; on addresses of our interface other programs may have their own servers. */
+/** Marks always belong to this mode; on addresses of its interface other programs may have servers too. */
 function isKnown({ servers }: Programmed, id: ServerId): boolean {
   return 'mark' in id || servers.has(id);
 }
@@ -331,7 +333,7 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   if (scheduler !== standard) {
     const error = await kernel.probe.check(scheduler);
     if (error) {
-      // Served anyway: another scheduler is better than no Service. A retry would change nothing.
+      // Served anyway: another scheduler is better than no Service. A retry would not help.
       state.failed.set(
         frontend.key,
         new FairleadError(`${error.message}; ${standard} is used instead`, {

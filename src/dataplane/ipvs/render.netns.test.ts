@@ -10,7 +10,7 @@ import { createLayout, TABLE } from './layout.ts';
 import { markScheme, NumberTable, PORTS } from './marks.ts';
 import { renderTable } from './render.ts';
 
-// The rules around IPVS need no IPVS: kernels without it take them too.
+// The rules around IPVS do not use IPVS: kernels without it accept them too.
 
 let netns: string;
 beforeEach(() => {
@@ -19,8 +19,11 @@ beforeEach(() => {
 });
 afterEach(() => removeNetns(netns));
 
-for (const [name, change] of Object.entries({ 'an ordinary': {}, 'a particular': PARTICULAR_NODE })) {
-  test(`the kernel has the table of ${name} node as it was written, and nothing after its removal`, async () => {
+for (const [name, change] of Object.entries({
+  'an ordinary': {},
+  'a specially configured': PARTICULAR_NODE,
+})) {
+  test(`the kernel’s table of ${name} node equals the written one, and is gone after removal`, async () => {
     const tables = new Tables({ families: ['ipv4', 'ipv6'], name: TABLE, netns });
     try {
       const map = goldenServices(change);
@@ -50,7 +53,7 @@ for (const [name, change] of Object.entries({ 'an ordinary': {}, 'a particular':
   });
 }
 
-test('the kernel has the drain table as it was written', async () => {
+test('the kernel’s drain table equals the written one', async () => {
   const tables = new Tables({ families: ['ipv4', 'ipv6'], name: DRAIN_TABLE, netns, owned: false });
   try {
     await tables.replace((family) => renderDrainTable(family, ['10.96.0.1', 'fd00:96::1']));

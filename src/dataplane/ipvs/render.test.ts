@@ -11,7 +11,7 @@ import { renderTable } from './render.ts';
 /** `node --test --test-update-snapshots FILE` updates the files. */
 const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
 
-test('the ruleset is as golden/table.nft shows', (t) => {
+test('the ruleset equals golden/table.nft', (t) => {
   const map = goldenServices();
   const scheme = markScheme(map.node.masqueradeBit);
   const options = { marks: new NumberTable(scheme), aliases: new NumberTable(PORTS), scheduler: 'rr' };
@@ -29,7 +29,7 @@ test('the ruleset is as golden/table.nft shows', (t) => {
   t.assert.fileSnapshot(printTable(spec), file('table'), { serializers: [String] });
 });
 
-test('the ruleset of a mode that is being drained is as golden/drain.nft shows', (t) => {
+test('the ruleset of a draining mode equals golden/drain.nft', (t) => {
   const spec = renderDrainTable('ipv6', ['fd00:96::1', '10.96.0.1']);
   t.assert.fileSnapshot(printTable(spec), file('drain'), { serializers: [String] });
 });

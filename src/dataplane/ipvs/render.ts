@@ -31,7 +31,7 @@ import { sizeClass } from '../rules/size-class.ts';
 import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import { type Layout, LOCALHOST_MAP, markMap, redirectMap, steerChain, TABLE } from './layout.ts';
 
-/** The addresses of our interface, on which only Services' ports answer. */
+/** The addresses of the mode's interface, on which only Services' ports answer. */
 export const ADDRESSES: AddressSet = { set: 'addresses', times: 1 };
 
 /** The entry of a frontend in one map: for all sources, or for a class with an exception. */
@@ -42,7 +42,7 @@ export interface Entry {
   readonly mark: number | null;
 }
 
-/** Renders one family's table. `bound`: the addresses of our interface. */
+/** Renders one family's table. `bound`: the addresses of the mode's interface. */
 export function renderTable(
   layout: Layout,
   node: NodeView,
@@ -99,8 +99,9 @@ const aliasKey = ({ family, protocol }: Frontend, port: number): Uint32Array =>
   frontendKey({ address: ALIAS[family], family, protocol, port });
 
 /**
- * The node's own order applies to all source classes with the same order, where pods may be exempt from masquerading;
- * exceptions are in maps that a class looks up first.
+ * Renders a frontend's orders: the order for the node's processes applies to all source classes with the
+ * same order, where pods may be exempt from masquerading; exceptions are in maps that a class looks up
+ * first.
  */
 export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean): Entry[] {
   const keying = keyingOf(frontend);
@@ -121,7 +122,7 @@ export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean):
   ];
 }
 
-/** The redirects by source class. Pods that cannot be recognized are external. */
+/** Renders the redirects by source class. Pods that cannot be recognized are external. */
 function redirectsOf(
   { orders }: FrontendPlan,
   hasPods: boolean,
@@ -135,7 +136,9 @@ function redirectsOf(
   return redirects;
 }
 
-/** On loopback addresses the client is always the same: with affinity, so is the endpoint of a node port. */
+/**
+ * On loopback addresses the client is always the same: with affinity, so is the endpoint of a node port.
+ */
 function localhostOf(
   frontend: Frontend,
   layout: Layout,

@@ -6,7 +6,7 @@ import { SCHEDULERS } from './schedulers.ts';
 
 /** Checks whether the kernel has a scheduler, by creating a virtual server for a mark that no packet has. */
 export interface SchedulerProbe {
-  /** Returns null if it can be used, else the reason. Caches positive results. */
+  /** Returns null if the scheduler can be used, otherwise the reason. Caches positive results. */
   check(name: string): Promise<FairleadError | null>;
 }
 

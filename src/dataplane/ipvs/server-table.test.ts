@@ -18,7 +18,7 @@ const IDS: readonly ServerId[] = [
 ];
 const names = (ids: readonly ServerId[]) => ids.map(describeServer);
 
-test('servers have one order, whatever the kernel lists them in, and its opposite is as certain', () => {
+test('servers have a total order that does not depend on the order of the kernel’s list', () => {
   const mixed = [5, 2, 7, 0, 6, 3, 1, 4].flatMap((i) => IDS[i] ?? []);
   assert.deepEqual(names(mixed.toSorted(serverOrder)), names(IDS));
   assert.deepEqual(names(mixed.toSorted((a, b) => serverOrder(b, a))), names(IDS).reverse());
@@ -40,7 +40,7 @@ const planned = (scheduler: string, ...ips: string[]): PlannedServer => ({
   holder: null,
 });
 
-/** What a call writes, as errors name it: additions and changes first. */
+/** Returns the writes of a call, in the words of error messages: additions and changes first. */
 function written(call: (add: Commands, remove: Commands) => void): string[] {
   let sequence = 0;
   const commands = (): Commands => ({
@@ -50,14 +50,14 @@ function written(call: (add: Commands, remove: Commands) => void): string[] {
   const [add, remove] = [commands(), commands()];
   call(add, remove);
   return [add, remove].flatMap(({ batch, owners }) => {
-    assert.equal(owners.length, batch.length, 'a refusal is told to the right Service');
+    assert.equal(owners.length, batch.length, 'a refusal is assigned to the right Service');
     return Array.from({ length: batch.length }, (_, i) =>
       batch.object(i).replace('real server ', '').replace(' of TCP 10.96.0.1:80', ''),
     );
   });
 }
 
-test('one change costs its own commands', () => {
+test('a change writes only the commands that it needs', () => {
   const table = new ServerTable();
   const set = (plan: PlannedServer, drains = true) =>
     written((add, remove) => table.set(plan, 'web', drains, 0, add, remove));
@@ -68,7 +68,7 @@ test('one change costs its own commands', () => {
   ]);
   assert.deepEqual(set(planned('rr', '10.0.0.1', '10.0.0.2')), []);
   assert.deepEqual(set(planned('rr', '10.0.0.2', '10.0.0.3')), ['add 10.0.0.3:8080', 'change 10.0.0.1:8080']);
-  assert.deepEqual(set(planned('rr', '10.0.0.3', '10.0.0.2')), [], 'what drains, drains');
+  assert.deepEqual(set(planned('rr', '10.0.0.3', '10.0.0.2')), [], 'a draining server needs no commands');
   assert.deepEqual(set(planned('rr', '10.0.0.1', '10.0.0.2', '10.0.0.3')), ['change 10.0.0.1:8080']);
   assert.deepEqual(set(planned('wlc', '10.0.0.1', '10.0.0.2', '10.0.0.3')), ['change TCP 10.96.0.1:80']);
   assert.deepEqual(set(planned('wlc', '10.0.0.1', '10.0.0.2'), false), ['delete 10.0.0.3:8080']);

@@ -17,7 +17,9 @@ interface RealState {
   readonly address: string;
   readonly port: number;
   weight: number;
-  /** When it stopped accepting new connections, by the caller's clock; null: it accepts them. */
+  /**
+   * The time at which it stopped accepting new connections, by the caller's clock; null: it accepts them.
+   */
   drainingSince: number | null;
 }
 
@@ -68,8 +70,9 @@ export const serverKey = (id: ServerId): string =>
   'mark' in id ? `${id.family} ${id.mark}` : `${id.family} ${id.protocol} ${id.address} ${id.port}`;
 
 /**
- * Orders servers for creation; they are deleted in the reverse order. The kernel keeps deleted real servers for two
- * minutes, the latest first, and searches them for each new one (dest_trash): in this order the first one matches.
+ * Orders servers for creation; they are deleted in the reverse order. The kernel keeps deleted real servers
+ * for two minutes, the latest first, and searches them for each new one (dest_trash): in this order the
+ * first one matches.
  */
 export function serverOrder(a: ServerId, b: ServerId): number {
   if (a.family !== b.family) return a.family < b.family ? -1 : 1;
@@ -126,7 +129,7 @@ export class ServerTable {
     return this.#draining.size > 0;
   }
 
-  /** Addresses of servers that wait for their connections to close, without a frontend. */
+  /** Returns the addresses of servers without a frontend that wait for their connections to close. */
   heldAddresses(): Set<string> {
     const held = new Set<string>();
     for (const key of this.#draining) {
@@ -242,7 +245,7 @@ export class ServerTable {
     return deleted;
   }
 
-  /** Compares with the kernel's servers. `isOurs`: Fairlead created it. */
+  /** Compares the table with the kernel's servers. `isOurs`: Fairlead created the server. */
   compare(
     shown: readonly VirtualServer[],
     read: (id: ServerId) => readonly ShownRealServer[],
@@ -270,7 +273,7 @@ export class ServerTable {
     return drifts;
   }
 
-  /** Returns true if these commands delete it, false if it is deleted when idle. */
+  /** Removes a real server. Returns true if these commands delete it, false if it is deleted when idle. */
   #retire(state: ServerState, real: RealState, waits: boolean, now: number, remove: Commands): boolean {
     const { id } = state.server;
     if (!waits) {

@@ -8,15 +8,18 @@ import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Drift } from '../dataplane.ts';
 import { forgetSource } from './source-addresses.ts';
 
-/** The device with Services' addresses, so that the node accepts packets to them and IPVS processes these. */
+/**
+ * The device with Services' addresses, so that the node accepts packets to them and IPVS processes them.
+ */
 export const INTERFACE = 'fairlead-ipvs';
 
 /**
- * A host-only address: with RT_SCOPE_HOST it is not chosen as a source, and with arp_ignore 3 not answered for.
+ * A host-only address: with RT_SCOPE_HOST it is not chosen as a source, and with arp_ignore 3 the node does
+ * not answer ARP for it.
  */
 const SCOPE_HOST = 254;
 
-/** The addresses of other devices of the node, and of ours. */
+/** The addresses of other devices of the node, and those of the mode's interface. */
 export interface BoundAddresses {
   readonly ours: ReadonlySet<string>;
   readonly others: ReadonlySet<string>;
@@ -62,7 +65,7 @@ function makeInterface(socket: NetlinkSocket): void {
   if (made) setLink(socket, made.index, { linkLocalAddress: false });
 }
 
-/** Returns the device's index; null: no such device. */
+/** Returns the device's index; null if it does not exist. */
 export function findInterface(netns?: NetnsRef): number | null {
   using socket = openRouteSocket(netns);
   const link = findLink(socket, INTERFACE);
@@ -79,7 +82,7 @@ export function readAddresses(device: number | null, netns?: NetnsRef): BoundAdd
   return { ours, others };
 }
 
-/** Returns whether an address is local. */
+/** Returns true if an address is local. */
 export function isLocal(address: string, netns?: NetnsRef): boolean {
   using socket = openRouteSocket(netns);
   return findRoute(socket, address)?.type === 'local';
@@ -130,7 +133,7 @@ export function watchAddresses(
   );
 }
 
-/** Compares the addresses of our interface with `wanted`. */
+/** Compares the addresses of the mode's interface with `wanted`. */
 export function compareAddresses(
   wanted: ReadonlySet<string>,
   shown: ReadonlySet<string>,

@@ -14,8 +14,9 @@ const METRIC = 1024;
 const OVER: ReadonlySet<number | null> = new Set([7, 8]);
 
 /**
- * Makes this node's processes use another address of the node as the source of connections to addresses of a device.
- * Otherwise the source is the destination itself, and a connection breaks when that address leaves the node, in any mode.
+ * Makes this node's processes use another address of the node as the source of connections to addresses of
+ * a device. Otherwise the source is the destination itself, and a connection breaks when that address
+ * leaves the node, in any mode.
  */
 export function preferSources(
   device: number,
@@ -36,13 +37,16 @@ export function preferSources(
         deleteRoute(socket, { ...route, protocol: ROUTE_PROTOCOL.kernel });
       }
     } catch (error) {
-      // The node has just lost the source address, and its connections with it.
+      // The node has just lost the source address, and the connections that used it.
       if (!hasCode(error, 'EINVAL', 'ENODEV', 'ENETDOWN')) throw error;
     }
   }
 }
 
-/** The mode is in use again: IPv4's routes are those of the kernel, which are removed with their addresses. */
+/**
+ * Reverts `preferSources` when the mode is in use again: IPv4's routes are those of the kernel, which are
+ * removed with their addresses.
+ */
 export function restoreSources(device: number, addresses: Iterable<string>, netns?: NetnsRef): void {
   using socket = openRouteSocket(netns);
   for (const address of addresses) {
@@ -58,7 +62,7 @@ export function forgetSource(socket: NetlinkSocket, device: number, address: str
   deleteRoute(socket, { ...routeTo(address, device), protocol: ROUTE_PROTOCOL.fairlead, metric: METRIC });
 }
 
-/** Returns those of the addresses that are the source of open TCP connections. */
+/** Returns the addresses that are the source of open TCP connections. */
 export function sourcesInUse(
   addresses: ReadonlySet<string>,
   families: readonly IPFamily[],

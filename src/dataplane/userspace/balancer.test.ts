@@ -35,7 +35,7 @@ function balancerOf(
 
 const times = <T>(count: number, make: () => T): T[] => Array.from({ length: count }, make);
 
-test('connections take turns', () => {
+test('connections go to the endpoints in turn', () => {
   const { connect } = balancerOf();
   assert.deepEqual(
     times(7, () => connect()),
@@ -43,12 +43,12 @@ test('connections take turns', () => {
   );
 });
 
-test('where the turns begin is random', () => {
+test('the first endpoint is random', () => {
   assert.equal(balancerOf([A, B, C], { random: 0.4 }).connect(), B);
   assert.equal(balancerOf([A, B, C], { random: 0.99 }).connect(), C);
 });
 
-test('every endpoint is a candidate, once', () => {
+test('every endpoint is a candidate exactly once', () => {
   const { balancer } = balancerOf();
   balancer.failed(A);
   for (let i = 0; i < 5; i++) {
@@ -56,7 +56,7 @@ test('every endpoint is a candidate, once', () => {
   }
 });
 
-test('two living endpoints share what a dead one does not take', () => {
+test('two live endpoints share the connections of a dead one', () => {
   const { connect } = balancerOf();
   const counts = new Map<unknown, number>();
   for (const taken of times(100, () => connect('c', [A]))) counts.set(taken, (counts.get(taken) ?? 0) + 1);
@@ -74,21 +74,21 @@ test('an endpoint that failed is tried last for five seconds', () => {
   assert.ok(times(3, () => connect()).includes(A));
 });
 
-test('and is as good as the others again once it has answered', () => {
+test('an endpoint that answers after a failure is used like the others again', () => {
   const { balancer, connect } = balancerOf();
   balancer.failed(A);
   balancer.answered(A);
   assert.ok(times(3, () => connect()).includes(A));
 });
 
-test('when all have failed, all are tried', () => {
+test('if all have failed, all are tried', () => {
   const { balancer, connect } = balancerOf();
   for (const one of [A, B, C]) balancer.failed(one);
   assert.deepEqual([...balancer.candidates('c')], [A, B, C]);
   assert.notEqual(connect(), null);
 });
 
-test('without failover no endpoint is shunned', () => {
+test('without failover failed endpoints are not tried last', () => {
   const { balancer } = balancerOf([A, B, C], { failover: false });
   balancer.failed(A);
   assert.deepEqual([...balancer.candidates('c')], [A, B, C]);
@@ -101,7 +101,7 @@ test('a pool without endpoints has no candidates', () => {
   assert.equal(connect(), A);
 });
 
-test('a client with affinity comes back to its endpoint, others take turns', () => {
+test('a client with affinity returns to its endpoint, others go to the endpoints in turn', () => {
   const { connect } = balancerOf([A, B, C], { affinitySeconds: 10 });
   assert.equal(connect('one'), A);
   assert.equal(connect('two'), B);
@@ -112,7 +112,7 @@ test('a client with affinity comes back to its endpoint, others take turns', () 
   assert.equal(connect('three'), C);
 });
 
-test('affinity counts from the last new connection', () => {
+test('the affinity timeout starts with the last new connection', () => {
   const { connect, clock } = balancerOf([A, B, C], { affinitySeconds: 10 });
   assert.equal(connect('one'), A);
   clock.advance(9000);
@@ -123,7 +123,7 @@ test('affinity counts from the last new connection', () => {
   assert.equal(connect('one'), B);
 });
 
-test('a client whose endpoint is gone gets another and keeps that', () => {
+test('a client whose endpoint was removed gets another one and keeps it', () => {
   const { connect, configure } = balancerOf([A, B, C], { affinitySeconds: 10 });
   assert.equal(connect('one'), A);
   configure([B, C]);
@@ -133,7 +133,7 @@ test('a client whose endpoint is gone gets another and keeps that', () => {
   assert.equal(connect('one'), next);
 });
 
-test('a client whose endpoint is dead gets another and keeps that', () => {
+test('a client whose endpoint is dead gets another one and keeps it', () => {
   const { connect } = balancerOf([A, B, C], { affinitySeconds: 10 });
   assert.equal(connect('one'), A);
   const next = connect('one', [A]);
@@ -141,7 +141,7 @@ test('a client whose endpoint is dead gets another and keeps that', () => {
   assert.equal(connect('one'), next);
 });
 
-test('turning affinity off frees the clients', () => {
+test('turning affinity off ends it for all clients', () => {
   const { balancer, connect } = balancerOf([A, B, C], { affinitySeconds: 10 });
   assert.equal(connect('one'), A);
   balancer.configure({ endpoints: [A, B, C], affinitySeconds: null, failover: true });

@@ -24,13 +24,13 @@ export interface Balancer {
   candidates(client: string): Generator<Endpoint, void>;
   /** Records the client's endpoint for session affinity. */
   bind(client: string, endpoint: Endpoint): void;
-  /** Records that the endpoint has answered. Returns whether it had failed before. */
+  /** Records that the endpoint has answered. Returns true if it had failed before. */
   answered(endpoint: Endpoint): boolean;
   /** Records that the endpoint refused or did not answer. */
   failed(endpoint: Endpoint): void;
 }
 
-/** How long after a failure an endpoint is tried only after the others. */
+/** Time after a failure during which an endpoint is tried only after the others. */
 const SHUN_MS = 5000;
 /** The maximum number of clients with affinity per pool; about 150 bytes each. */
 const MAX_CLIENTS = 1 << 18;

@@ -34,7 +34,7 @@ export const listenerMap = (keying: Keying, source: SourceClass): string =>
 export const refusalMap = (keying: Keying, source: SourceClass): string =>
   `${keying === 'port' ? 'nodeports-' : ''}refused-${source}`;
 
-/** Set of the listeners' own addresses; an element's comment is the id of its pool. */
+/** Set of the addresses of the listeners; an element's comment is the id of its pool. */
 export const LISTENERS = 'listeners';
 
 /** Renders the rules of one family, which depend only on the node: Services are elements of the sets. */
@@ -87,8 +87,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     {
       name: 'output',
       base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
-      // The proxy's own connections are not translated: if an endpoint has the address of a frontend, such as a host's
-      // server behind a node port with the same number, they would loop back to the proxy forever.
+      // Connections of the proxy are not translated: if an endpoint has the address of a frontend, such as
+      // a host's server behind a node port with the same number, they would loop back to the proxy forever.
       rules: [
         [hasAny('meta.mark', 1 << node.masqueradeBit), accept],
         rules.restricted,
@@ -99,7 +99,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     {
       name: 'clear-dscp',
       base: { type: 'filter', hook: 'output', priority: PRIORITY.filter },
-      // Other nodes let connections with this code point pass to isolated pods: only the proxy may open such.
+      // Other nodes let connections with this code point pass to isolated pods: only the proxy may open
+      // them.
       rules: [
         [
           hasAny('ct.state', CT_NEW),
@@ -112,7 +113,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     {
       name: 'guard-listeners',
       base: { type: 'filter', hook: 'input', priority: PRIORITY.filter },
-      // A client that connects to a listener's own port would bypass the source ranges and the traffic policies.
+      // A client that connects directly to a listener's port would bypass the source ranges and the traffic
+      // policies.
       rules: [[inSet(LISTENERS, ...rules.key('address')), hasNone('ct.status', IPS_DST_NAT), goto('reject')]],
     },
   ];

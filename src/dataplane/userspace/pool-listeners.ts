@@ -14,7 +14,7 @@ import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
 import { createUdpProxy } from './udp-proxy.ts';
 
-/** Whether network policies allow a client's address to connect to an endpoint. */
+/** Returns true if network policies allow a client's address to connect to an endpoint. */
 export type UserspaceAdmission = (
   client: string,
   endpoint: { readonly ip: string; readonly port: number },

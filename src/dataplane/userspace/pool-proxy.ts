@@ -12,10 +12,10 @@ export interface ProxyOptions {
   readonly fd: number;
   readonly family: IPFamily;
   readonly balancer: Balancer;
-  /** Opens a socket for an endpoint of the family. Throws if the process has no descriptors left. */
+  /** Opens a socket for an endpoint of the family. Throws if the process has no free descriptors. */
   readonly open: () => number;
   readonly clock: Clock;
-  /** The name of the Service. */
+  /** Its context has the name of the Service. */
   readonly logger: Logger;
   /** Called for events of each client's connection or UDP flow; `micros` since its start. */
   readonly onFlow?: (kind: FlowEventKind, endpoint: Endpoint, client: SocketAddress, micros: number) => void;
@@ -31,11 +31,11 @@ export interface PoolProxy {
   readonly listening: boolean;
   /** The current number of connections, or of UDP clients. */
   readonly active: number;
-  /** Applies a change of the pool: leaves endpoints that may not keep their UDP flows. */
+  /** Applies a change of the pool: ends UDP flows to endpoints that no longer serve. */
   poolChanged(isServing: (endpoint: string) => boolean): void;
   /** Ends the connections to this endpoint ("address:port"). Returns their number. */
   end(endpoint: string): number;
-  /** Stops accepting. Established connections continue; UDP flows end. */
+  /** Stops accepting connections. Established connections continue; UDP flows end. */
   closeListener(): void;
   /** Ends all connections. */
   close(): void;

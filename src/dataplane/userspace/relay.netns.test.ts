@@ -16,7 +16,7 @@ import { createUserspace, type UserspaceDataplane } from './userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const TARGET = 8080;
-/** Nothing listens here: pods refuse. */
+/** A port without a listener: pods refuse connections. */
 const CLOSED = 8099;
 
 const vip = (family: IPFamily) => (family === 'ipv4' ? '10.96.0.50' : 'fd00:96::50');
@@ -25,7 +25,7 @@ const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 describe('the proxy of the userspace mode', () => {
   let topology: Topology;
   let dataplane: UserspaceDataplane;
-  /** Moved by hand for what it is asked for; timers run by the real one. */
+  /** The test advances the time; timers use the real clock. */
   const clock = manualClock(Date.now());
   const closers: (() => void)[] = [];
 
@@ -73,7 +73,7 @@ describe('the proxy of the userspace mode', () => {
       }),
     );
 
-  /** A server of a test's own in a place; returns its port. */
+  /** Starts a server in a place; returns its port. */
   async function serveTcp(
     place: Place,
     family: IPFamily,
@@ -128,9 +128,9 @@ describe('the proxy of the userspace mode', () => {
         assert.deepEqual([...answers], [['pod1', 1000]]);
       });
 
-      test(`${family}: each side’s end of data is passed on by itself`, async () => {
+      test(`${family}: the end of data is passed on separately for each direction`, async () => {
         const port = await serveTcp('pod1', family, (socket) => {
-          // Speaks only after it has heard all.
+          // Answers only after it has received everything.
           void readAll(socket).then((all) => socket.end(`heard ${all.length}`));
         });
         await dataplane.sync(serviceMap(web((f) => [living('pod1', f, port)])));
@@ -158,7 +158,7 @@ describe('the proxy of the userspace mode', () => {
       });
     }
 
-    test('bytes arrive as they were sent, both ways at once', async () => {
+    test('bytes arrive unchanged in both directions concurrently', async () => {
       const port = await serveTcp('pod2', 'ipv4', (socket) => socket.pipe(socket));
       await dataplane.sync(serviceMap(web((f) => [living('pod2', f, port)])));
       const sent = randomBytes(8 << 20);
@@ -167,7 +167,7 @@ describe('the proxy of the userspace mode', () => {
       assert.ok((await readAll(socket)).equals(sent));
     });
 
-    test('a client that does not read holds its server back, and gets everything in the end', async () => {
+    test('a client that does not read slows down its server, and finally receives everything', async () => {
       const total = 64 << 20;
       let written = 0;
       const port = await serveTcp('pod1', 'ipv4', (socket) => {
@@ -193,7 +193,10 @@ describe('the proxy of the userspace mode', () => {
         before = written;
         await pause(50);
       }
-      assert.ok(written < total / 2, `${written} of ${total} bytes were taken for a client that reads none`);
+      assert.ok(
+        written < total / 2,
+        `${written} of ${total} bytes were accepted for a client that does not read`,
+      );
       let received = 0;
       socket.on('data', (chunk) => {
         received += chunk.length;
@@ -230,13 +233,13 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(await topology.ask('pod3', 'TCP', vip('ipv4'), 80), 'ECONNRESET');
     });
 
-    test('an endpoint that is slow to come up is tried again', async () => {
+    test('an endpoint that starts slowly is tried again', async () => {
       await dataplane.sync(serviceMap(web((f) => [silent(f)])));
       const socket = connectTcp('pod3', 'ipv4');
       const answer = readAll(socket);
       await once(socket, 'connect');
       await pause(300);
-      // The address moves to a pod that lives, as when a pod's network is late.
+      // The address moves to a live pod, as when a pod's network is configured late.
       topology.configure('pod2', 'addr add 10.244.1.99/32 dev eth0');
       topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
       assert.match((await answer).toString(), /^pod2 /);
@@ -253,7 +256,7 @@ describe('the proxy of the userspace mode', () => {
       );
     });
 
-    test('2,000 connections at once, all alive', async () => {
+    test('2,000 connections are open at the same time', async () => {
       const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
       const port2 = await serveTcp('pod2', 'ipv4', (socket) => socket.pipe(socket));
       await dataplane.sync(
@@ -283,7 +286,7 @@ describe('the proxy of the userspace mode', () => {
       );
     });
 
-    test('connections continue when their endpoint or their Service is gone, and end when asked to', async () => {
+    test('connections continue after their endpoint or Service is removed, until they are ended', async () => {
       const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
       const map = serviceMap(web((f) => [living('pod1', f, port)]));
       await dataplane.sync(map);
@@ -303,9 +306,9 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 0);
     });
 
-    test('connections outlive the mode, for another one to take over', async () => {
+    test('established connections continue after a switch to another mode', async () => {
       const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
-      // Stands for the mode that follows: with no rule left that translates, the kernel does not for old flows either.
+      // The rule of the next mode: without any NAT rule, the kernel does not translate old flows either.
       topology.run('node', 'nft', 'add table ip next');
       topology.run('node', 'nft', 'add chain ip next nat { type nat hook prerouting priority 0; }');
       topology.run('node', 'nft', 'add rule ip next nat ip daddr 198.18.0.1 dnat to 198.18.0.2');
@@ -324,18 +327,18 @@ describe('the proxy of the userspace mode', () => {
   });
 
   describe('UDP', () => {
-    /** A client with one port for all that it sends. */
+    /** A client that uses one port for all its datagrams. */
     async function client(family: IPFamily, from: Place = 'pod3') {
       const socket: UdpSocket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
       socket.on('error', () => {});
       const fd = bindUdpIn(topology.namespace(from), family === 'ipv4' ? '0.0.0.0' : '::', 0);
       socket.bind({ fd, exclusive: true });
-      // Connected: answers from any other address than the one asked are not for it.
+      // A connected socket ignores replies from any address but the peer's.
       socket.connect(80, vip(family));
       await once(socket, 'connect');
       closers.push(() => socket.close());
       return {
-        /** Who answers, "refused", or "silence". */
+        /** Resolves to the place that answers, "refused", or "silence". */
         async ask(): Promise<string> {
           const answer = new Promise<string>((resolve) => {
             socket.once('message', (bytes) => resolve(bytes.toString().split(' ')[0] ?? ''));
@@ -350,7 +353,7 @@ describe('the proxy of the userspace mode', () => {
     }
 
     for (const family of FAMILIES) {
-      test(`${family}: a client keeps its endpoint, the next one has the next, both hear the address that they asked`, async () => {
+      test(`${family}: a client keeps its endpoint, the next client gets the next one, and replies come from the address they sent to`, async () => {
         await dataplane.sync(serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP')));
         const clients = await Promise.all(
           ['pod3', 'outside', 'pod3', 'outside'].map((from) => client(family, from as Place)),
@@ -364,7 +367,7 @@ describe('the proxy of the userspace mode', () => {
         assert.deepEqual(seen.sort(), ['pod1', 'pod1', 'pod2', 'pod2']);
       });
 
-      test(`${family}: an endpoint that refuses costs no datagram`, async () => {
+      test(`${family}: a refusing endpoint loses no datagram`, async () => {
         await dataplane.sync(serviceMap(web((f) => [refusing(f), living('pod2', f)], 'UDP')));
         for (let i = 0; i < 6; i++) assert.equal(await (await client(family)).ask(), 'pod2');
       });
@@ -380,7 +383,7 @@ describe('the proxy of the userspace mode', () => {
         assert.equal(await one.ask(), other);
       });
 
-      test(`${family}: a client that keeps sending finds a Service that was gone for a while`, async () => {
+      test(`${family}: a client that keeps sending reaches a Service that was removed and added again`, async () => {
         const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
         const none = serviceMap([]);
         await dataplane.sync(map);
@@ -393,7 +396,7 @@ describe('the proxy of the userspace mode', () => {
       });
     }
 
-    test('when all refuse there is silence, and the next datagram tries again', async () => {
+    test('if all endpoints refuse, the datagram is lost and the next one is tried again', async () => {
       const map = serviceMap(web((f) => [refusing(f)], 'UDP'));
       await dataplane.sync(map);
       const one = await client('ipv4');
@@ -403,7 +406,7 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(await one.ask(), 'pod2');
     });
 
-    test('a client that keeps sending finds the proxy that was restarted', async () => {
+    test('a client that keeps sending reaches the restarted proxy', async () => {
       const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
       await dataplane.sync(map);
       const one = await client('ipv4', 'outside');
@@ -415,9 +418,9 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(await one.ask(), 'pod1');
     });
 
-    test('clients are forgotten when they are idle: soon after one exchange, later after more', async () => {
+    test('idle clients expire: soon after one exchange, later after several', async () => {
       await dataplane.close();
-      // Timers that are due run at once; others never: expiry is looked at with each.
+      // Due timers run at once, others never: every step checks expiry.
       let due: { at: number; run: () => void }[] = [];
       const manual = {
         now: clock.now,

@@ -6,7 +6,7 @@ import { goldenServices } from '../testing/golden-services.ts';
 import { renderFrontend, renderTable, type Target } from './render.ts';
 
 /** Listeners at ports in the order of the frontends. `node --test --test-update-snapshots FILE` updates the file. */
-test('the ruleset is as golden/table.nft shows', (t) => {
+test('the ruleset equals golden/table.nft', (t) => {
   const map = goldenServices();
   const frontends = [...map.frontends.values()];
   const target = (frontend: Frontend, source: SourceClass): Target => {

@@ -70,7 +70,9 @@ export function renderFrontend({ frontend, targets }: ProgrammedFrontend): Eleme
   ]);
 }
 
-/** Renders a listener's own address, to which only translated packets may be sent; the comment is its pool. */
+/**
+ * Renders the address of a listener, to which only translated packets may be sent; the comment is its pool.
+ */
 export function renderListener({ pool, family, protocol, at }: ProgrammedListener): ElementGroup {
   const key = frontendKey({ address: at.ip, port: at.port, protocol, family });
   return group([elements(LISTENERS, key, { comment: pool })]);

@@ -8,13 +8,16 @@ import type { IPFamily } from '../../lib/address.ts';
 const SOL_SOCKET = 1;
 const SO_MARK = 36;
 
-/** The namespace of the proxy's own sockets, and the mark of their packets. */
+/** The namespace of the proxy's sockets, and the mark of their packets. */
 export interface SocketOptions {
   /** Default: the namespace of this thread. */
   readonly netns: NetnsRef | undefined;
-  /** The node's masquerade mark, by which the rules recognize and accept the proxy's own connections. */
+  /** The node's masquerade mark, by which the rules recognize and accept the proxy's connections. */
   readonly mark: number;
-  /** The network policies are asked before: a mark tells the endpoint's node so, since it does not see the client. */
+  /**
+   * Whether the network policies are checked before: a mark tells this to the endpoint's node, which does
+   * not see the client.
+   */
   readonly isJudged: boolean;
 }
 
@@ -23,7 +26,7 @@ export function openTcp(family: IPFamily, options: SocketOptions): number {
   return marked(openTcpIn(options.netns ?? { path: '/proc/thread-self/ns/net' }, family), family, options);
 }
 
-/** Opens a UDP socket with its own port, for a client's datagrams to an endpoint. */
+/** Opens a UDP socket with a separate port, for a client's datagrams to an endpoint. */
 export function openUdp(family: IPFamily, options: SocketOptions): number {
   return marked(bindUdpIn(options.netns ?? null, family === 'ipv4' ? '0.0.0.0' : '::', 0), family, options);
 }

@@ -72,7 +72,7 @@ export function createTcpProxy({
     join(client, socket, endpoint, () => tell('closed', endpoint));
   }
 
-  /** Tries endpoints until one answers: each at least once, and repeatedly while some may only be slow. */
+  /** Tries endpoints until one answers: each at least once, and again while some may only be slow. */
   async function dial(
     source: string,
     client: Socket,

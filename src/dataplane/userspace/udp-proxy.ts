@@ -34,8 +34,8 @@ interface Session {
 }
 
 /**
- * Proxies a UDP listener: each client address and port gets its own socket to one endpoint. Replies are sent from the
- * listener's address, which connection tracking translates back to the Service's.
+ * Proxies a UDP listener: each client address and port gets a separate socket to one endpoint. Replies are
+ * sent from the listener's address, which connection tracking translates back to the Service's.
  */
 export function createUdpProxy({
   fd,

@@ -45,7 +45,7 @@ describe('userspace mode', () => {
   after(() => scene.close());
 
   testReach(scene, () => {
-    test('node ports answer on the loopback address, and on the others of the node', async () => {
+    test('node ports answer on loopback and on the node’s other addresses', async () => {
       for (const protocol of PROTOCOLS) {
         for (const address of ['127.0.0.1', '127.1.2.3', '::1', '10.244.1.1', 'fd00:244:1::1']) {
           await expectPlaces('node', protocol, [address, 30020], ALL);
@@ -54,7 +54,7 @@ describe('userspace mode', () => {
       }
     });
     testLoopbackServers(scene);
-    test('a listener’s own port is closed to everybody who goes there directly', async () => {
+    test('a listener’s port rejects clients that connect to it directly', async () => {
       for (const { at: listener, protocol } of scene.dataplane.listeners()) {
         for (const from of ['pod3', 'node', 'outside'] as const) {
           const answer = await scene.ask(from, protocol, listener.ip, listener.port);
@@ -69,7 +69,7 @@ describe('userspace mode', () => {
   });
   testRefusals(scene);
 
-  test('a frontend that cannot be carried here is named and refused, the rest works', async () => {
+  test('an unsupported frontend is reported and rejected, and the others work', async () => {
     const shared = { kind: 'ClusterIP', service: 'signal', port: 3868 } as const;
     const bad = endpoint('10.244.1.999', 80);
     const report = await scene.sync([
@@ -89,7 +89,7 @@ describe('userspace mode', () => {
     await scene.expectVerified();
   });
 
-  test('an address that the node does not have is named', async () => {
+  test('a listener address that the node does not have is reported', async () => {
     const report = await scene.sync(service(83, ['pod1']), { ...NODE, ipv4: '192.0.2.77', ipv6: null });
     const codes = new Set(report.failed.map(({ error }) => (error as { code?: string }).code));
     assert.deepEqual(codes, new Set(['EADDRNOTAVAIL', 'no-node-address']));
@@ -98,7 +98,7 @@ describe('userspace mode', () => {
     await expectPlaces('pod3', 'TCP', destination('ClusterIP', 'ipv6', 83), ['pod1']);
   });
 
-  test('pods are told from others by their interface too, and node ports kept to some addresses', async () => {
+  test('pods are recognized by interface too, and node ports can be limited to some addresses', async () => {
     await scene.sync(service(84, ALL, 'external-local'), {
       ...NODE,
       localDetection: { mode: 'InterfaceNamePrefix', prefix: 'v' },
@@ -113,7 +113,7 @@ describe('userspace mode', () => {
     await scene.expectVerified();
   });
 
-  test('an endpoint with the address of a frontend is reached, and not the frontend again', async () => {
+  test('an endpoint with the address of a frontend is reached directly', async () => {
     await scene.topology.serve('node', 30085);
     await scene.sync(
       FAMILIES.flatMap((family) =>
@@ -135,7 +135,7 @@ describe('userspace mode', () => {
     );
   });
 
-  test('a client stays with its endpoint until it was away for too long', async () => {
+  test('a client keeps its endpoint until the affinity timeout', async () => {
     await scene.dataplane.close();
     const clock = manualClock(Date.now());
     scene.reopen((netns) =>
@@ -162,7 +162,7 @@ describe('userspace mode', () => {
     scene.reopen();
   });
 
-  test('changes are applied in place, and cost what changes', async () => {
+  test('changes are applied in place, with a cost proportional to the change', async () => {
     const rest = Array.from({ length: 300 }, (_, i) =>
       frontend({
         kind: 'ClusterIP',
@@ -177,7 +177,7 @@ describe('userspace mode', () => {
       // The kernel does not know the endpoints.
       [[...rest, ...service(50, ['pod2'])], 0],
       [[...rest, ...service(50, ALL)], 0],
-      // Twelve frontends of three classes leave a map and enter another, set by set.
+      // Twelve frontends of three classes are removed from one map and added to another, set by set.
       [[...rest, ...service(50, [])], 110],
       [[...rest, ...service(50, ['far'], 'external-local')], 110],
       [[...rest, ...service(50, ['far'], 'external-local', { affinitySeconds: 50 })], 0],
@@ -194,7 +194,7 @@ describe('userspace mode', () => {
 
   testChangesUnderLoad(scene, { policies: ['internal-local', 'external-local'] });
 
-  test('a restart listens where the run before did', async () => {
+  test('a restarted process listens on the same ports', async () => {
     const frontends = service(87, ALL, 'external-local');
     await scene.sync(frontends);
     const before = scene.dataplane.listeners();
@@ -211,7 +211,7 @@ describe('userspace mode', () => {
     createUserspace({ ...options, netns, owned: false, onForeignChange }),
   );
 
-  test('the way of a packet can be told', async () => {
+  test('explain shows the path of a packet', async () => {
     const frontends = service(88, ALL, 'external-local', {
       affinitySeconds: 5,
       allowedSources: ['192.0.2.0/24'],
@@ -253,7 +253,7 @@ describe('userspace mode', () => {
     assert.ok(JSON.parse(scene.topology.run('node', 'nft', '-j', 'list', 'ruleset')).nftables.length > 0);
   });
 
-  test('removing leaves what others made, and nothing else', async () => {
+  test('removing the mode removes all of its state and keeps that of other programs', async () => {
     const { topology } = scene;
     await scene.sync(service(89, ALL));
     assert.equal(scene.dataplane.listeners().length, 4);

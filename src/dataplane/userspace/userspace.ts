@@ -58,7 +58,7 @@ export interface UserspaceDataplane extends Dataplane {
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
 }
 
-/** How long a listener without rules still accepts connections in flight. */
+/** Time during which a listener without rules still accepts connections in flight. */
 const LINGER_MS = 1000;
 /** A frontend in the tables. */
 interface Programmed extends ProgrammedFrontend {
@@ -88,12 +88,12 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   });
   const programmed = new Map<FrontendKey, Programmed>();
   const failures = new Map<FrontendKey, Error>();
-  /** Listeners without rules, which are still listening or still have connections. */
+  /** Listeners without rules that are still listening or still have connections. */
   const retired = new Map<PoolListener, () => void>();
-  /** Those of `retired` that still accept connections. */
+  /** Listeners in `retired` that still accept connections. */
   const lingering = new Map<string, PoolListener>();
   let lingered: PromiseWithResolvers<void> | null = null;
-  /** The flows of closed listeners, while they are being deleted. */
+  /** Settles when the flows of closed listeners have been deleted. */
   let forgetting: Promise<void> = Promise.resolve();
   let succeeded = false;
   let unused: PoolListener[] = [];
@@ -101,7 +101,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   let removed = false;
   const calls = createMutex();
 
-  /** The listeners of an earlier process. */
+  /** Returns the listeners of an earlier process. */
   function earlierListeners(): Map<string, SocketAddress> {
     const earlier = new Map<string, SocketAddress>();
     for (const table of tables) {
@@ -179,7 +179,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       const ofFamily = groups.get((after ?? before)?.family ?? 'ipv4');
       if (!ofFamily) continue;
       failures.delete(key);
-      // Acquired before it is released, so that unchanged listeners stay open.
+      // Acquired before the previous one is released, so that unchanged listeners stay open.
       const state = after && program(after);
       for (const pool of programmed.get(key)?.pools ?? []) listeners.release(pool);
       if (state) programmed.set(key, state);

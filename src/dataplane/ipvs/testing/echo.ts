@@ -2,9 +2,9 @@ import { createServer, Socket } from 'node:net';
 import { listenTcpIn, openTcpIn } from '../../../kernel/netns.ts';
 import type { Place, Topology } from '../../testing/topology.ts';
 
-/** Answers on a TCP port of a place with the place's name, then with what it is told. */
+/** Answers on a TCP port of a place with the place's name, then echoes what it receives. */
 export function serveEcho(topology: Topology, place: Place, port: number): { close(): void } {
-  /** Their clients may have gone while nothing translated their farewells. */
+  /** Clients may have ended while no rule translated their last packets. */
   const accepted = new Set<Socket>();
   const server = createServer((socket) => {
     accepted.add(socket);
@@ -24,11 +24,11 @@ export function serveEcho(topology: Topology, place: Place, port: number): { clo
 
 /** A connection to an echo server through a Service. */
 export interface EchoConnection {
-  /** The server that answers; an error's code where none does. */
+  /** The server that answers; an errno code if none does. */
   readonly place: Place;
-  /** True when it comes back. */
+  /** Sends a text. Resolves to true if it comes back. */
   says(text: string): Promise<boolean>;
-  /** Closes it in good order. */
+  /** Closes the connection with FIN. */
   end(): Promise<void>;
   destroy(): void;
 }

@@ -24,12 +24,12 @@ export interface KernelServer {
   readonly reals: readonly ShownRealServer[];
 }
 
-/** Everything that the mode has in the kernel. */
+/** All state of the mode in the kernel. */
 export interface KernelState {
   readonly tables: Readonly<Record<IPFamily, KernelTable>>;
   /** By `serverKey`. */
   readonly servers: ReadonlyMap<string, KernelServer>;
-  /** Addresses of our interface, and of others. */
+  /** Addresses of the mode's interface, and of others. */
   readonly bound: ReadonlySet<string>;
   readonly others: ReadonlySet<string>;
 }
@@ -66,15 +66,15 @@ export function openKernelReader(netns: string): KernelReader {
   };
 }
 
-/** What must not depend on how it came to be. */
+/** The state that must not depend on the order of changes. */
 export interface KernelContent {
   readonly tables: readonly TableContent[];
-  /** Servers with their own addresses by name, and how many others there are. */
+  /** Servers with a frontend address by name, and the number of others. */
   readonly servers: ReadonlyMap<string, string>;
   readonly bound: readonly string[];
 }
 
-/** Reads a state without the numbers that servers got by chance: in their place stands what they lead to. */
+/** Returns a state without the arbitrary numbers of servers: each is replaced by its server. */
 export function contentOfState(state: KernelState): KernelContent {
   const named = new Map<string, string>();
   let numbered = 0;
@@ -121,7 +121,7 @@ function withoutNumbers(state: KernelState, family: IPFamily): KernelTable {
       }
       return [key, element];
     });
-    // Entries of the alias address by what they are, not by their ports.
+    // Entries of the alias address by their contents, not by their ports.
     const aliases = replaced.filter(([key]) => key.startsWith('alias'));
     const rest = replaced.filter(([key]) => !key.startsWith('alias'));
     const sorted = aliases.sort(([, a], [, b]) => textOf(a).localeCompare(textOf(b)));

@@ -1,6 +1,9 @@
 import type { Topology } from '../../testing/topology.ts';
 
-/** What `ipvsadm -Ln` prints: virtual servers with their options, and real servers with weight and connections. */
+/**
+ * A virtual server as printed by `ipvsadm -Ln`: with its options, and real servers with weight and
+ * connections.
+ */
 export interface ListedServer {
   readonly name: string;
   readonly scheduler: string;

@@ -12,10 +12,10 @@ import { serverKey } from '../server-table.ts';
 import type { KernelState } from './kernel-state.ts';
 
 /**
- * Walks a flow's first packet through the kernel as netfilter and IPVS would, following every choice. `inInterface`
- * null: this node's own process sends it.
+ * Walks a flow's first packet through the kernel as netfilter and IPVS would, following every choice.
+ * `inInterface` null: sent by a process of this node.
  */
-export function wayOf(kernel: KernelState, packet: Packet, inInterface: string | null): Outcome[] {
+export function walkPacket(kernel: KernelState, packet: Packet, inInterface: string | null): Outcome[] {
   const family = familyOf(packet.destination) ?? 'ipv4';
   const table = kernel.tables[family];
   const isLocal = (state: State): boolean => {
@@ -26,7 +26,7 @@ export function wayOf(kernel: KernelState, packet: Packet, inInterface: string |
   const arriving = createWalk(table, packet, { inInterface, isLocal });
   const leaving = createWalk(table, packet, { inInterface: null, isLocal });
 
-  /** Goes on with those that a chain lets through. */
+  /** Continues with the states that a chain accepts. */
   const then = (steps: readonly Step[], next: (state: State) => Outcome[]): Outcome[] =>
     steps.flatMap(({ state, end }) =>
       end === 'drop' || end === 'reject' ? [outcome(state, end)] : next(state),
@@ -34,7 +34,7 @@ export function wayOf(kernel: KernelState, packet: Packet, inInterface: string |
   const last = (state: State): Outcome[] =>
     then(leaving('postrouting', state), (end) => [outcome(end, end.target === null ? 'pass' : 'forward')]);
 
-  /** What IPVS makes of a packet for this node, which passes the output hook once it is translated. */
+  /** Applies IPVS to a packet for this node; once translated, it passes the output hook. */
   function balance(state: State): Outcome[] {
     const found = serverOf(kernel, packet, family, state);
     if (!found) return last(state);
@@ -57,7 +57,7 @@ export function wayOf(kernel: KernelState, packet: Packet, inInterface: string |
   );
 }
 
-/** IPVS looks for a server of the packet's mark first, then for one of its destination. */
+/** Returns the server of the packet's mark, otherwise that of its destination, in the order of IPVS. */
 function serverOf({ servers }: KernelState, packet: Packet, family: IPFamily, state: State) {
   const marked = state.mark === 0 ? undefined : servers.get(serverKey({ family, mark: state.mark }));
   if (marked) return marked;
