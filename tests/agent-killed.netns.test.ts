@@ -7,7 +7,10 @@ import { pinPathOf } from '../src/dataplane/ebpf/pins.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
-/** An agent that dies takes nothing along; `cleanup` takes away what it left, and nothing of others'. */
+/**
+ * Traffic survives a killed agent; `cleanup` removes the state that it left, and keeps that of other
+ * programs.
+ */
 
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
@@ -44,7 +47,7 @@ for (const mode of MODES) {
       assert.equal(status, 0, error);
     });
 
-    // Its connections are the userspace mode's own: they end with it, as docs/modes.md says.
+    // Connections belong to the process of the userspace mode: they end with it, as docs/modes.md says.
     if (mode !== 'userspace') {
       test('kill -9 of the agent: traffic continues, and a new agent takes over without interrupting it', async () => {
         const load = cluster.load('node/node-1', `http://${service}`);
@@ -59,7 +62,7 @@ for (const mode of MODES) {
         assert.match(await modeOfNode(), new RegExp(`^${mode}$`));
       });
     } else {
-      test('kill -9 of the agent: a new one carries Services again', async () => {
+      test('kill -9 of the agent: Services work again with a new one', async () => {
         await killAgent();
         await startAgain();
         const { failures } = await cluster.request('node/node-1', `http://${service}`, '--count', '60');
@@ -67,7 +70,7 @@ for (const mode of MODES) {
       });
     }
 
-    test('cleanup takes away all that the mode wrote, and nothing else', async () => {
+    test('cleanup removes all state of the mode, and nothing else', async () => {
       onNode('nft', 'add', 'table', 'ip', 'theirs');
       onNode('iptables', '-t', 'nat', '-N', 'THEIRS');
       await killAgent();
@@ -87,7 +90,7 @@ for (const mode of MODES) {
       assert.doesNotMatch(onNode('ip', '-brief', 'link'), /^(fl0|fl\.vxlan|fairlead)/m);
       onNode('nft', 'delete', 'table', 'ip', 'theirs');
       onNode('iptables', '-t', 'nat', '-X', 'THEIRS');
-      // A new agent rewrites all of it, and the pods that are there have their network again.
+      // A new agent programs everything again, and existing pods get their network back.
       await startAgain();
       await eventually(
         () => cluster.request('client', `http://${service}`, '--count', '30'),

@@ -18,7 +18,7 @@ function deployment(name: string, replicas: number, image: string): Deployment {
   };
 }
 
-/** A generator of numbers that is the same each time (mulberry32). */
+/** Returns a deterministic random number generator (mulberry32). */
 function seeded(seed: number): () => number {
   let state = seed;
   return () => {
@@ -44,7 +44,10 @@ function refusal(status: number, reason: string): ApiResponse {
   return { status, headers: {}, body: once(body) };
 }
 
-/** Of the writes some are refused as conflicts, some fail, and some are carried out but their answers get lost; watches break. */
+/**
+ * Disturbs a transport: some writes are rejected as conflicts, some fail, and some succeed but their
+ * answers get lost; watches break.
+ */
 function disturbed(random: () => number): (transport: Transport) => Transport {
   return (transport) => async (request) => {
     if (request.method === 'GET') {
@@ -115,7 +118,7 @@ describe('controllers', { timeout: 120_000 }, () => {
     });
   }
 
-  test('make no pod twice, though they are restarted again and again', async () => {
+  test('create no duplicate pods when they are restarted repeatedly', async () => {
     const plane = await startControlPlane();
     try {
       for (const name of ['a', 'b']) await plane.addNode(name);
@@ -136,7 +139,7 @@ describe('controllers', { timeout: 120_000 }, () => {
     }
   });
 
-  test('take a silent node’s pods out of Services, and let them in again', async () => {
+  test('remove the pods of a silent node from Services, and add them again when it returns', async () => {
     const plane = await startControlPlane({ nodeGraceSeconds: 1 });
     try {
       await plane.addNode('a');

@@ -38,7 +38,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     assert.equal(new Set(cidrs).size, 3);
   });
 
-  test('namespaces get a service account and the authority', async () => {
+  test('namespaces get a service account and the CA certificate', async () => {
     await plane.until(RESOURCES.serviceAccounts, 'default account', (accounts) =>
       accounts.find(({ metadata }) => metadata?.namespace === 'default' && metadata.name === 'default'),
     );
@@ -86,7 +86,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     );
   });
 
-  test('a rolling update replaces the pods, keeps the old ReplicaSet, and never lacks more than allowed', async () => {
+  test('a rolling update replaces the pods, keeps the old ReplicaSet, and never exceeds maxUnavailable', async () => {
     let fewest = 3;
     let most = 0;
     const watching = plane.until(RESOURCES.pods, 'new pods only', (pods) => {
@@ -118,7 +118,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     assert.deepEqual(sets.map(({ spec }) => spec?.replicas).sort(), [0, 3]);
   });
 
-  test('an undo brings the old ReplicaSet back as a new revision', async () => {
+  test('an undo makes the old ReplicaSet the new revision', async () => {
     const patch = { spec: { template: { spec: { containers: [{ name: 'main', image: 'host:1' }] } } } };
     await plane.client.patch(RESOURCES.deployments, 'web', 'strategic', patch, { namespace: 'default' });
     await plane.until(RESOURCES.deployments, 'revision 3 complete', ([found]) =>
@@ -144,7 +144,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     await plane.until(RESOURCES.pods, 'one pod', (pods) => (pods.length === 1 ? true : undefined));
   });
 
-  test('a DaemonSet runs on each node, also on one that comes later', async () => {
+  test('a DaemonSet runs on each node, including nodes added later', async () => {
     const template = deployment('agent').spec?.template;
     assert.ok(template);
     await plane.client.create(RESOURCES.daemonSets, {
@@ -169,7 +169,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     );
   });
 
-  test('a StatefulSet names its pods, in order, and updates them', async () => {
+  test('a StatefulSet creates its pods in order with stable names, and updates them', async () => {
     const template = deployment('db').spec?.template;
     assert.ok(template);
     await plane.client.create(RESOURCES.statefulSets, {
@@ -225,7 +225,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     );
   });
 
-  test('hand-made Endpoints are mirrored, and go with their Service', async () => {
+  test('manually created Endpoints are mirrored, and deleted with their Service', async () => {
     const metadata = { name: 'outside', namespace: 'default' };
     await plane.client.create(RESOURCES.services, { metadata, spec: { ports: [{ port: 80 }] } });
     await plane.client.create(RESOURCES.endpoints, {
@@ -242,7 +242,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     );
   });
 
-  test('a pod that fits nowhere says why, and is placed when there is room', async () => {
+  test('a pod that fits on no node reports why, and is scheduled when there is room', async () => {
     const pod = (name: string, cpu: string) => ({
       metadata: { name, namespace: 'default' },
       spec: {
@@ -271,7 +271,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     await plane.until(RESOURCES.pods, 'placed', (pods) =>
       pods.find(({ metadata, spec }) => metadata?.name === 'large' && spec?.nodeName === 'b'),
     );
-    // One of a higher class takes the place of the other, which says why it goes.
+    // A pod of a higher priority class preempts the other, which reports the reason.
     const critical = pod('critical', '3');
     await plane.client.create(RESOURCES.pods, {
       ...critical,
@@ -318,7 +318,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     assert.equal((await plane.client.list(RESOURCES.replicaSets)).items.length, 1);
   });
 
-  test('a namespace goes with all that is in it', async () => {
+  test('deleting a namespace deletes its objects', async () => {
     await plane.client.create(RESOURCES.namespaces, { metadata: { name: 'brief' } });
     const object = deployment('brief');
     await plane.client.create(RESOURCES.deployments, {
@@ -335,7 +335,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     assert.deepEqual((await plane.client.list(RESOURCES.pods, { namespace: 'brief' })).items, []);
   });
 
-  test('pods of a deleted node go', async () => {
+  test('pods of a deleted node are deleted', async () => {
     await plane.client.delete(RESOURCES.nodes, 'd');
     await plane.until(RESOURCES.pods, 'gone from d', (pods) =>
       pods.some(({ spec }) => spec?.nodeName === 'd') ? undefined : true,
@@ -345,7 +345,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     );
   });
 
-  test('nothing was complained of', () => {
+  test('no warning or error was logged', () => {
     assert.deepEqual(plane.complaints, []);
   });
 });

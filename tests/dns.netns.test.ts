@@ -109,8 +109,8 @@ const sorted = (texts: readonly string[]) => [...texts].sort().join(' ');
 const addressesOf = async (app: string) =>
   Object.fromEntries((await cluster.pods(`app=${app}`)).map(({ name, ips }) => [name, ips]));
 
-describe('names, asked from a pod by its own resolver', () => {
-  test('its resolv.conf: the own node first, then others', async () => {
+describe('names resolved by a pod’s resolver', () => {
+  test('resolv.conf lists the pod’s node first, then others', async () => {
     const { out } = await cluster.fairlead('exec', 'client', '--', 'cat', '/etc/resolv.conf');
     assert.match(
       out,
@@ -154,7 +154,7 @@ describe('names, asked from a pod by its own resolver', () => {
       async () => {
         const answers = await ask(...Object.keys(wanted));
         return Object.keys(wanted).flatMap((question) =>
-          // c-ares' order of the fields of an SRV record is its own.
+          // The order of fields in c-ares' SRV records varies.
           answers[question]?.split(' ').sort().join() === wanted[question]?.split(' ').sort().join()
             ? []
             : [`${question}: ${answers[question]}, not ${wanted[question]}`],
@@ -164,14 +164,14 @@ describe('names, asked from a pod by its own resolver', () => {
     );
   });
 
-  test('a StatefulSet that grows and shrinks', async () => {
+  test('a StatefulSet is scaled up and down', async () => {
     await cluster.ask('scale', 'statefulset/db', '--replicas=3');
     await untilAsked('lookup db-2.db', /^10\.244\.\d+\.\d+ fd00/);
     await cluster.ask('scale', 'statefulset/db', '--replicas=2');
     await untilAsked('lookup db-2.db.default.svc.cluster.local.', 'ENOTFOUND');
   });
 
-  test('a Service that changes its type, there and back', async () => {
+  test('a Service changes its type and back', async () => {
     const web = (await service('web')).spec?.clusterIPs ?? [];
     const patch = (spec: object) =>
       cluster.ask('patch', 'service', 'alias', '--type=merge', '-p', JSON.stringify({ spec }));
@@ -194,9 +194,9 @@ describe('names, asked from a pod by its own resolver', () => {
     await untilAsked('lookup alias', sorted(web));
   });
 
-  test('getaddrinfo has both families at once, many times over (glibc asks for A and AAAA from one socket)', async () => {
+  test('getaddrinfo has both families at once, repeatedly (glibc queries A and AAAA from one socket)', async () => {
     const web = sorted((await service('web')).spec?.clusterIPs ?? []);
-    // Different spellings, so that each is a question of its own.
+    // Different spellings, so that each query is distinct.
     const spelt = (i: number) =>
       [...'webserv']
         .map((letter, bit) => (i & (1 << bit) ? letter.toUpperCase() : letter))
@@ -211,7 +211,7 @@ describe('names, asked from a pod by its own resolver', () => {
     for (const question of questions) assert.equal(answers[question], web, question);
   });
 
-  test('both of two questions from one socket are answered, each time (as musl asks every server at once)', async () => {
+  test('two queries from one socket are both answered (musl sends them to every server at once)', async () => {
     assert.equal(await askAsMusl(cluster, 'client', 'web.default.svc.cluster.local'), 0);
   });
 });
@@ -242,21 +242,22 @@ describe('no address is translated between a pod and its name server', () => {
 });
 
 describe('the name servers', () => {
-  test("count what they do under CoreDNS's names", async () => {
+  test("have metrics with CoreDNS's names", async () => {
     const script = `fetch('http://127.0.0.1:10249/metrics').then((r) => r.text()).then((t) => console.log(t.match(/^coredns.*/gm).join('\\n')))`;
     const { out } = await cluster.fairlead('exec', 'node/node-1', '--', process.execPath, '-e', script);
     assert.match(out, /coredns_dns_requests_total\{[^}]*zone="cluster\.local\."[^}]*type="AAAA"\} [1-9]/);
     assert.match(out, /coredns_dns_responses_total\{[^}]*rcode="NXDOMAIN"[^}]*\} [1-9]/);
   });
 
-  test('names resolve on a node whose agent is dead, and it asks its own node again afterwards', async () => {
+  test('names resolve on a node whose agent is dead, and its pods use their own node again afterwards', async () => {
     const web = sorted((await service('web')).spec?.clusterIPs ?? []);
     const agent = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent;
     assert.ok(agent);
     await cluster.stopSupervisor();
     process.kill(agent.pid, 'SIGKILL');
     try {
-      // More at once than the kernel refuses to one pod by default, when the others would wait for their timeout.
+      // More concurrent queries than the kernel rejects for one pod by default; the others would wait for
+      // their timeout.
       const names = ['web', 'Web', 'wEb', 'weB', 'WEb', 'WeB', 'wEB', 'WEB'].map((name) => `lookup ${name}`);
       for (let i = 0; i < 3; i++) {
         const answers = await ask(...names);

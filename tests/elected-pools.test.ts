@@ -7,7 +7,7 @@ import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
 import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
-/** Agents of a cluster whose control plane gives no addresses away. */
+/** Agents of a cluster whose control plane does not allocate addresses. */
 
 const POOLS = [{ name: 'public', ranges: ['192.0.2.1-192.0.2.9'] }];
 
@@ -53,7 +53,7 @@ async function addressOf(name: string): Promise<string> {
   );
 }
 
-test('one of the agents assigns addresses; when it ends, another takes over, and assigns none twice', async () => {
+test('one of the agents assigns addresses; when it ends, another takes over, and assigns no address twice', async () => {
   const stopFirst = startAgent('node-1');
   await holder('node-1');
   const stopSecond = startAgent('node-2');

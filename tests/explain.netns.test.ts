@@ -11,16 +11,17 @@ import { sceneObjects, UNREADY } from './testing/question-scene.ts';
 import { QUESTIONS, type QuestionRow, type Reality, VARIATIONS } from './testing/questions.ts';
 
 /**
- * `explain` against reality: each question is put to it, and to the cluster itself by a client in the same place. The modes
- * that work each in a way of its own, unless FAIRLEAD_QUESTION_MODES names others ("iptables,ipvs"): iptables differs from
- * nftables in its rules alone, which the check compares, and ipvs needs a kernel with ip_vs.
+ * Compares `explain` with reality: each question is answered by it, and by a client that connects in the
+ * same place. Runs in the modes that differ most, unless FAIRLEAD_QUESTION_MODES lists others
+ * ("iptables,ipvs"): iptables differs from nftables only in its rules, which the check compares, and ipvs
+ * needs a kernel with ip_vs.
  */
 const MODES = (process.env['FAIRLEAD_QUESTION_MODES'] ?? 'nftables,userspace,ebpf').split(',') as Mode[];
 const ROWS = [...QUESTIONS, ...VARIATIONS];
-/** Requests to a Service of several endpoints, and others. */
+/** Number of requests to a Service with several endpoints. */
 const MANY = 16;
 const FEW = 2;
-/** A drop is silent at once; an answer may wait for a busy machine. */
+/** A dropped packet gets no answer at once; an answer may take long on a busy machine. */
 const SILENCE_MS = 1000;
 const PATIENCE_MS = 10_000;
 
@@ -40,7 +41,7 @@ after(async () => {
   await cluster?.down();
 });
 
-/** Pods that are to become ready and have not. */
+/** Returns the pods that should become ready and are not yet. */
 async function notReady(): Promise<string[]> {
   const { items } = JSON.parse(await cluster.ask('get', 'pods', '-A', '-o', 'json')) as {
     items: { metadata: { name: string }; status: { conditions?: { type: string; status: string }[] } }[];
@@ -95,7 +96,7 @@ async function compare(mode: Mode, row: QuestionRow, loadBalancers: ReadonlyMap<
   const text = renderExplanation(explanation);
   assert.equal(seen, expected, `the scene is not what it should be: ${JSON.stringify(met[0])}\n${text}`);
   assert.equal(SAID[explanation.verdict], seen, `explain is wrong: ${JSON.stringify(met[0])}\n${text}`);
-  // Whether the programs see a process of the node depends on its control group.
+  // The programs see a process of the node or not, depending on its control group.
   compareAnswers(met, explanation, mode === 'ebpf' && row.from.startsWith('node/'));
   const short = renderShort(explanation).trimEnd();
   assert.ok(short.split('\n').length <= SHORT_LINES, short);
@@ -103,7 +104,7 @@ async function compare(mode: Mode, row: QuestionRow, loadBalancers: ReadonlyMap<
   if (row.says) assert.match(short, row.says);
 }
 
-/** Who answers, and whom they see as the client, is what was said. */
+/** Compares the answering endpoints and the source address that they see with the explanation. */
 function compareAnswers(
   met: readonly Met[],
   { endpoints, clientSeen }: Explanation,
@@ -133,7 +134,7 @@ const SAID: Readonly<Record<Explanation['verdict'], Reality | 'unknown'>> = {
   unknown: 'unknown',
 };
 
-/** What a client there is told to connect to. A name is left for its own resolver. */
+/** Returns the address that a client in this place connects to. Names are left to its resolver. */
 function addressed(
   to: string,
   { packet }: Explanation,
@@ -157,7 +158,10 @@ function realityOf(met: readonly Met[], isProxied: boolean): Reality | string {
     : [...kinds].sort().join(' and ');
 }
 
-/** A proxy has accepted the connection before it knows whether an endpoint does: it can only reset it, or be silent. */
+/**
+ * A proxy has accepted the connection before it knows whether an endpoint will: it can only reset the
+ * connection or not answer.
+ */
 const BEHIND_PROXY: Partial<Record<Met['kind'], Reality>> = { reset: 'refused', accepted: 'silence' };
 
 async function loadBalancers(): Promise<Map<string, string>> {

@@ -15,7 +15,10 @@ import {
 /** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
-/** Connects until it has a connection to the server of that name, says so, then waits in silence; says how it ends. */
+/**
+ * Connects until a connection to the server of that name is open, reports it, then waits without sending;
+ * reports the end.
+ */
 const WAIT_FOR_END = `
 const { connect } = require('node:net');
 const [name, host, port] = process.argv.slice(1);
@@ -34,7 +37,7 @@ attempt();
 
 const PRINT_METRICS = `fetch('http://127.0.0.1:10249/metrics').then((r) => r.text()).then(console.log)`;
 
-/** Servers that can be taken off the network, or ended, without their pod noticing. */
+/** Servers that can be disconnected from the network, or stopped, without their pod's status changing. */
 const FRAGILE = `
 apiVersion: apps/v1
 kind: Deployment
@@ -93,7 +96,7 @@ describe('connections to a dead endpoint reach another one', () => {
     const { status, error } = await cluster.fairlead('exec', pod.name, '--', ...command);
     assert.equal(status, 0, error);
   };
-  /** Asks on and on until a node has said that the endpoint is out; all that was asked. */
+  /** Sends requests until a node has ejected the endpoint. Returns all requests. */
   async function askUntilEjected(pod: RunningPod, place: string, url: string): Promise<Counts[]> {
     const all: Counts[] = [];
     await eventually(
@@ -106,7 +109,7 @@ describe('connections to a dead endpoint reach another one', () => {
     );
     return all;
   }
-  /** A client that is connected to this pod, and only waits. */
+  /** Starts a client that is connected to this pod and only waits. */
   async function waitForEnd(pod: RunningPod, address: string): Promise<{ end: Promise<string> }> {
     const child = spawnFairlead(cluster.stateRoot, [
       ...['exec', '--name', cluster.name, 'outside', '--'],
@@ -120,7 +123,7 @@ describe('connections to a dead endpoint reach another one', () => {
   }
   const failuresOf = (all: readonly Counts[]) => Object.assign({}, ...all.map(({ failures }) => failures));
 
-  /** How many endpoints all nodes together have taken out of use. */
+  /** Returns the total number of endpoints that nodes have ejected. */
   async function ejections(): Promise<number> {
     let count = 0;
     for (const { name } of cluster.state().nodes) {
@@ -136,7 +139,7 @@ describe('connections to a dead endpoint reach another one', () => {
   }
 
   for (const mode of MODES) {
-    test(`${mode}: an endpoint vanishes, another ends`, async () => {
+    test(`${mode}: one endpoint becomes unreachable, another one stops`, async () => {
       const { status, error } = await cluster.fairlead('mode', mode);
       assert.equal(status, 0, error);
       const countBefore = await ejections();

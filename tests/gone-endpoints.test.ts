@@ -13,7 +13,7 @@ type Result = 'timeout' | 'reset' | 'success';
 
 interface Row {
   readonly name: string;
-  /** What happens to the endpoint 10.244.1.2 of node-1. */
+  /** The change to the endpoint 10.244.1.2 of node-1. */
   readonly change:
     | 'removed'
     | 'slice deleted'
@@ -21,7 +21,7 @@ interface Row {
     | 'not ready'
     | 'draining'
     | 'not ready on a dead node';
-  /** How attempts to connect to it end; the last stays. */
+  /** The outcomes of attempts to connect to it; the last one repeats. */
   readonly dials: readonly Result[];
   readonly connected?: boolean;
   readonly ended: boolean;
@@ -30,14 +30,14 @@ interface Row {
 const ROWS: readonly Row[] = [
   { name: 'removed, and it does not answer', change: 'removed', dials: ['timeout'], ended: true },
   {
-    name: 'its slice deleted, and it does not answer',
+    name: 'its slice is deleted, and it does not answer',
     change: 'slice deleted',
     dials: ['timeout'],
     ended: true,
   },
   { name: 'removed, but the pod lives on', change: 'removed', dials: ['success'], ended: false },
   {
-    name: 'removed, its port closed: its pod resets by itself',
+    name: 'removed, with a closed port: its pod resets connections itself',
     change: 'removed',
     dials: ['reset'],
     ended: false,
@@ -118,10 +118,10 @@ describe('connections to endpoints are ended', () => {
         },
       });
       await change(row.change);
-      // What is decided, is decided by then: the copy knows all, and the time has passed.
+      // By then the decision is final: the informer has the change, and the time has passed.
       await eventually(() => slices.list(), settledAfter(row.change));
       clock.advance(500);
-      // Attempts to connect end in microtasks here.
+      // Here, attempts to connect end in microtasks.
       await new Promise((resolve) => setImmediate(resolve));
       await watch.close();
       assert.deepEqual(ended, row.ended ? [{ ip: '10.244.1.2', port: 8080 }] : []);
@@ -174,7 +174,7 @@ describe('connections to endpoints are ended', () => {
     }
   }
 
-  /** True when the copy has the change. */
+  /** Returns true when the informer has the change. */
   function settledAfter(kind: Row['change']): (slices: EndpointSlice[]) => boolean {
     const find = (slices: EndpointSlice[], name: string) =>
       slices.find(({ metadata }) => metadata?.name === name);

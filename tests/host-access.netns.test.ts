@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { createNetns, removeNetns } from '../src/kernel/netns.ts';
 import { HELLO, LAUNCHER, reserveCluster } from './testing/cluster.ts';
 
-/** `up --host-access=services`, in a namespace that stands for the machine's own. */
+/** Tests `up --host-access=services` in a namespace that represents the machine. */
 
 const machine = `flt-${randomBytes(3).toString('hex')}-machine`;
 const { name, stateRoot } = reserveCluster();
@@ -37,7 +37,7 @@ after(() => {
   }
 });
 
-test('the machine’s programs reach node ports, load-balancer addresses, cluster IPs and names, and down takes the device away', () => {
+test('the machine’s programs reach node ports, load-balancer addresses, cluster IPs and names, and down removes the device', () => {
   const kubeconfig = here(LAUNCHER, 'kubeconfig', '--name', name).trim();
   const kubectl = (...words: string[]) => here('kubectl', '--kubeconfig', kubeconfig, ...words);
   kubectl(

@@ -45,7 +45,7 @@ test('each file imports only what its room may import', () => {
   assert.deepEqual(violations, []);
 });
 
-test('the folders of src/ are the rooms that the architecture document names', () => {
+test('the folders of src/ are the rooms in the architecture document', () => {
   const folders = readdirSync(source, { withFileTypes: true })
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name);
@@ -56,7 +56,7 @@ test('the folders of src/ are the rooms that the architecture document names', (
   assert.deepEqual(unknown, [], 'rooms without a folder');
 });
 
-/** Why one file must not import another; null: it may. */
+/** Returns the reason why one file must not import another; null if it may. */
 function violationOf(from: readonly string[], to: readonly string[]): string | null {
   const [room = '', mode = ''] = from;
   const [target = '', targetMode = ''] = to;
@@ -71,7 +71,7 @@ function violationOf(from: readonly string[], to: readonly string[]): string | n
   return `dataplane/${mode} must not import from mode ${targetMode}`;
 }
 
-/** Each import of a file below `folder` that stays below it; paths relative to it. */
+/** Yields each import of a file below `folder` that stays below it; paths relative to it. */
 function* importsOf(folder: string): Generator<{ readonly file: string; readonly imported: string }> {
   for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
     if (!entry.isFile() || !entry.name.endsWith('.ts')) continue;

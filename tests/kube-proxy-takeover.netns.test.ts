@@ -7,7 +7,10 @@ import { after, before, describe, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
-/** An agent takes a node over from kube-proxy, and refuses while kube-proxy runs; `cleanup` leaves a running one alone. */
+/**
+ * An agent takes over a node from kube-proxy, and refuses to start while kube-proxy runs; `cleanup` leaves
+ * a running kube-proxy alone.
+ */
 
 const program = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kube-proxy');
 const skip = existsSync(program) ? false : 'KUBEBUILDER_ASSETS names no folder with kube-proxy';
@@ -20,9 +23,9 @@ interface AgentFile {
 
 let cluster: Cluster;
 let service: string;
-/** A configuration of the proxy alone: what else the agent made stays when it is cleaned up. */
+/** A configuration with only the proxy: cleanup keeps the rest of the agent's state. */
 let proxyOnly: string;
-/** A configuration of the network policies alone. */
+/** A configuration with only network policies. */
 let policyOnly: string;
 let kubeconfig: string;
 
@@ -86,7 +89,7 @@ async function stopKubeProxy(child: ChildProcess): Promise<void> {
   await once(child, 'exit');
 }
 
-describe('a node that kube-proxy carries', { skip }, () => {
+describe('a node with kube-proxy', { skip }, () => {
   before(async () => {
     cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
     service = await clusterIP('hello');
@@ -106,7 +109,7 @@ describe('a node that kube-proxy carries', { skip }, () => {
     ['iptables', 'iptables'],
     ['nftables', 'iptables'],
   ] as const) {
-    test(`kube-proxy in ${theirs} mode → ${ours} mode: nothing is lost, nothing of it stays`, async () => {
+    test(`kube-proxy in ${theirs} mode → ${ours} mode: no request fails, and no state of kube-proxy remains`, async () => {
       assert.equal((await cluster.fairlead('mode', ours, '--node', 'node-1')).status, 0);
       await cluster.ask('create', 'service', 'clusterip', 'stale', '--tcp=80:8080');
       await cluster.ask('set', 'selector', 'service', 'stale', 'app=hello');
@@ -147,7 +150,7 @@ describe('a node that kube-proxy carries', { skip }, () => {
     });
   }
 
-  test('an agent with policy alone enforces policies beside kube-proxy, and its cleanup removes just these', async () => {
+  test('an agent with only policies enforces them alongside kube-proxy, and its cleanup removes only them', async () => {
     await cluster.apply(NEAR);
     await cluster.ask('wait', '--for=condition=Ready', 'pod', 'near', '--timeout=60s');
     await killAgent();

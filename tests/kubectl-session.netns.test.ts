@@ -7,7 +7,10 @@ import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 
-/** One step of a session with pods that run: a command line (words with spaces in single quotes), and what must be seen. */
+/**
+ * One step of a session with running pods: a command line (words with spaces in single quotes), and its
+ * expected output.
+ */
 interface Step {
   readonly run: string;
   readonly sees?: RegExp;
@@ -131,7 +134,7 @@ const STEPS: readonly Step[] = [
   { run: 'get namespace shop', fails: /namespaces "shop" not found/ },
   { run: 'apply -f -', input: ORDERED, sees: /pod\/held created/ },
   { run: 'delete namespace ordered --wait=false', sees: /namespace "ordered" deleted/ },
-  // Pods go first: while one lingers, the rest of the namespace stays.
+  // Pods first: a namespace cannot be deleted while a pod is terminating.
   {
     run: 'wait --for=condition=NamespaceContentRemaining namespace/ordered --timeout=30s',
     sees: /condition met/,
@@ -200,7 +203,7 @@ for (const { name, find } of PROGRAMS) {
       });
     }
 
-    test('get -w shows what happens', async () => {
+    test('get -w shows changes', async () => {
       const watch = follow(['get', 'deploy', 'hello', '-w']);
       await eventually(
         () => watch.text(),
@@ -249,7 +252,7 @@ for (const { name, find } of PROGRAMS) {
       assert.match(stdout, /\/dev\/pts\/\d+\r?\n33 99/);
     });
 
-    /** A kubectl that runs until it is stopped. */
+    /** Starts a kubectl that runs until it is stopped. */
     function follow(words: readonly string[]) {
       const child = spawn(program ?? '', words, {
         stdio: ['ignore', 'pipe', 'pipe'],

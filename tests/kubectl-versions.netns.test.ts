@@ -7,8 +7,9 @@ import { promisify } from 'node:util';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 
-// What users do with kubectl, by every version that is asked for: KUBECTL_VERSIONS='1.27 1.28 …'. Each is built by
-// tools/kubectl/build.sh, which takes minutes and the network the first time; docs/clients.md has the results.
+// Common uses of kubectl with each requested version: KUBECTL_VERSIONS='1.27 1.28 …'. Each is built by
+// tools/kubectl/build.sh, which takes minutes and the network the first time; docs/clients.md has the
+// results.
 
 const BUILD = join(import.meta.dirname, '..', 'tools', 'kubectl', 'build.sh');
 const versions = (process.env['KUBECTL_VERSIONS'] ?? '').split(/[ ,]+/).filter((one) => one !== '');
@@ -45,7 +46,7 @@ items:
     spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `;
 
-// kubectl gives up at the first connection that the pod refuses: it is ready once it listens.
+// kubectl gives up when the pod refuses the first connection: the pod becomes ready only when it listens.
 const SERVER = `
 apiVersion: v1
 kind: Pod
@@ -59,7 +60,10 @@ spec:
       readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
 `;
 
-/** A command line (words with spaces in single quotes), and what it answers: output, or exit status and output. */
+/**
+ * A command line (words with spaces in single quotes), and the expected result: output, or exit status and
+ * output.
+ */
 interface Step {
   readonly run: string;
   readonly input?: string;

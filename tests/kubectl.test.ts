@@ -15,11 +15,11 @@ interface Result {
   readonly error: string;
 }
 
-/** One step of a session: a command line, and what must be seen. */
+/** One step of a session: a command line, and its expected output. */
 interface Step {
   readonly run: string;
   readonly sees?: RegExp;
-  /** The command must fail and say this. */
+  /** The command must fail with this message. */
   readonly fails?: RegExp;
 }
 
@@ -233,7 +233,7 @@ describe('kubectl', { skip: missing }, () => {
     });
   }
 
-  test('kubectl get -w shows changes as they come', async () => {
+  test('kubectl get -w shows changes', async () => {
     const watching = spawn('kubectl', ['get', 'configmaps', '-w', '--no-headers'], {
       cwd: folder,
       env: environment(),
@@ -260,7 +260,7 @@ describe('kubectl', { skip: missing }, () => {
   });
 });
 
-/** A node, a pod on it and an event, as agents and controllers would write them. */
+/** Creates a node, a pod on it and an event, as agents and controllers would write them. */
 async function prepare(api: TestApi): Promise<void> {
   const node = { apiVersion: 'v1', kind: 'Node', metadata: { name: 'n1' } };
   await api.request('POST', '/api/v1/nodes', node);
@@ -291,7 +291,7 @@ async function prepare(api: TestApi): Promise<void> {
   });
 }
 
-/** Two ReplicaSets of the Deployment web, as its controller would leave them. */
+/** Creates two ReplicaSets of the Deployment web, as its controller would leave them. */
 async function writeRevisions(api: TestApi): Promise<void> {
   const { body: deployment } = await api.request('GET', `${APPS}/deployments/web`);
   const { name, uid } = deployment.metadata;
@@ -320,7 +320,7 @@ async function writeRevisions(api: TestApi): Promise<void> {
   }
 }
 
-/** The status of a Deployment whose rollout is complete. */
+/** Writes the status of a Deployment whose rollout is complete. */
 async function writeStatus(api: TestApi): Promise<void> {
   const { body } = await api.request('GET', `${APPS}/deployments/web`);
   const { replicas } = body.spec;
@@ -340,13 +340,13 @@ async function writeStatus(api: TestApi): Promise<void> {
 const LINES_MS = 60_000;
 
 /**
- * Resolves when the output of a process shows the first, and all, of what is awaited; rejects when it ends before, or
- * does not within a minute.
+ * Resolves when the output of a process contains the first, and all, of the expected lines; rejects if it
+ * ends before, or does not print them within a minute.
  */
 function waitForLines(process: ChildProcess, awaited: readonly RegExp[]) {
   let seen = '';
   let looks: (() => void)[] = [];
-  // Once for all who wait: a line may come in pieces.
+  // One listener for all callers: a line may arrive in pieces.
   process.stdout?.on('data', (chunk: Buffer) => {
     seen += chunk.toString();
     for (const look of looks) look();
@@ -369,7 +369,7 @@ function waitForLines(process: ChildProcess, awaited: readonly RegExp[]) {
     });
   const [first] = awaited;
   const all = until(awaited);
-  // A caller that waits for the first line hears of a failure there.
+  // A caller that waits for the first line gets a failure there.
   all.catch(() => {});
   return { first: until(first ? [first] : []), all };
 }

@@ -12,7 +12,7 @@ import { machineChanges, machineState } from './testing/machine.ts';
 
 describe('down', () => {
   for (const mode of ['nftables', 'iptables']) {
-    test(`leaves the machine as it was before up (${mode}, three nodes, both families)`, async () => {
+    test(`down restores the state of the machine before up (${mode}, three nodes, both families)`, async () => {
       const reserved = reserveCluster();
       const earlier = machineState(reserved.name, reserved.stateRoot);
       const cluster = await startCluster(
@@ -31,7 +31,7 @@ describe('down', () => {
   }
 
   for (const milliseconds of [150, 300, 500, 800, 1200]) {
-    test(`leaves nothing after a crash ${milliseconds} ms into up, and up works then`, async () => {
+    test(`no state remains after a crash ${milliseconds} ms into up, and up works again`, async () => {
       const { name, stateRoot } = reserveCluster();
       const earlier = machineState(name, stateRoot);
       try {
@@ -53,7 +53,7 @@ describe('down', () => {
     });
   }
 
-  test('Ctrl-C of an up in the foreground removes the cluster and leaves nothing', async () => {
+  test('Ctrl-C of an up in the foreground removes the cluster completely', async () => {
     const { name, stateRoot } = reserveCluster();
     const earlier = machineState(name, stateRoot);
     const up = spawnFairlead(stateRoot, ['up', '--name', name, '-f', HELLO]);
@@ -77,7 +77,7 @@ describe('down', () => {
     }
   });
 
-  test('interrupted while it starts, up leaves nothing either', async () => {
+  test('an interrupted up leaves no state', async () => {
     const { name, stateRoot } = reserveCluster();
     const earlier = machineState(name, stateRoot);
     const up = spawnFairlead(stateRoot, ['up', '--nodes', '3', '--name', name, '-f', HELLO]);
@@ -90,8 +90,8 @@ describe('down', () => {
   });
 });
 
-describe('a cluster that was stopped', () => {
-  test('comes back by up with its objects, names and addresses, also after a snapshot, or when the machine went down', async () => {
+describe('a stopped cluster', () => {
+  test('is started again by up with its objects, names and addresses, also after a snapshot or a reboot', async () => {
     const cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
     const facts = () =>
       cluster.kubectl(
@@ -114,7 +114,7 @@ describe('a cluster that was stopped', () => {
         await done('restore', archive);
       },
       async () => {
-        // As a reboot: nothing ends in good order.
+        // Simulates a reboot: no process ends gracefully.
         const doomed = () => findProcesses(cluster.name, listTopology(cluster.name)).filter(isRunning);
         for (let left = doomed(); left.length > 0; left = doomed())
           for (const { pid } of left) spawnSync('kill', ['-9', String(pid)]);
@@ -142,7 +142,7 @@ describe('two clusters', () => {
   test('run side by side, each with its own addresses, pods and API', async () => {
     const reserved = reserveCluster();
     const first = await startCluster(['-f', HELLO], reserved);
-    // Of one state folder, as a user's are.
+    // With one state folder, as for one user.
     const second = await startCluster(['--nodes', '2', '-f', HELLO], {
       name: `${reserved.name}b`,
       stateRoot: reserved.stateRoot,
@@ -166,7 +166,7 @@ describe('two clusters', () => {
   });
 });
 
-describe('bad input of up is refused in words, and nothing is made', () => {
+describe('up rejects invalid input with an explanation, and creates nothing', () => {
   const rows: { name: string; args: string[]; says: RegExp }[] = [
     {
       name: 'an unknown mode',
@@ -177,12 +177,12 @@ describe('bad input of up is refused in words, and nothing is made', () => {
     { name: 'too many nodes', args: ['--nodes', '5000'], says: /--nodes/ },
     { name: 'an unknown option', args: ['--colour'], says: /--colour/ },
     {
-      name: 'a name that cannot be',
+      name: 'an invalid name',
       args: ['--name', 'Not A Name'],
       says: /invalid cluster name "Not A Name"/,
     },
     {
-      name: 'a pod network that is none',
+      name: 'an invalid pod network',
       args: ['--pod-cidr', '10.244.0.0/99'],
       says: /--pod-cidr.*10\.244\.0\.0\/99/s,
     },
@@ -217,7 +217,7 @@ describe('bad input of up is refused in words, and nothing is made', () => {
     });
   }
 
-  test('not being root', (t) => {
+  test('missing root privileges', (t) => {
     const bundle = join(import.meta.dirname, '..', 'dist', 'fairlead.mjs');
     const unprivileged = ['--reuid=65534', '--regid=65534', '--clear-groups', '--'];
     if (spawnSync('setpriv', [...unprivileged, 'test', '-r', bundle]).status !== 0) {

@@ -67,7 +67,7 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     assert.equal(event.message, '192.0.2.1 from pool first, fd00:2::1 from pool first');
   });
 
-  test('the condition says which node announces, as the Leases have it', async () => {
+  test('the condition names the announcing node of each Lease', async () => {
     const until = (text: string) =>
       plane.until(RESOURCES.services, text, (all) =>
         conditionOf(find('a')(all), ADDRESS_ANNOUNCED) === text ? true : undefined,
@@ -85,7 +85,7 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     await until('False NoNodeAnnounces: 192.0.2.1 by node-1; fd00:2::1 by no node');
   });
 
-  test('another class is left alone', async () => {
+  test('a Service of another class is left alone', async () => {
     await create('other', { loadBalancerClass: 'example.com/cloud' });
     await create('b');
     await untilAllocated('b', 'True Allocated: 192.0.2.2 from pool first');
@@ -97,19 +97,19 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     await remove('other');
   });
 
-  test('an address that another has is refused by an event that says who', async () => {
+  test('an address in use is rejected with an event that names its Service', async () => {
     await create('c', {}, '192.0.2.2');
     await untilAllocated('c', 'False AddressTaken: 192.0.2.2 is in use by Service default/b');
     const event = await untilEvent('c', 'AddressTaken');
     assert.deepEqual([event.type, event.message], ['Warning', '192.0.2.2 is in use by Service default/b']);
   });
 
-  test('it is given as soon as the other is deleted', async () => {
+  test('it is assigned as soon as the other Service is deleted', async () => {
     await remove('b');
     await untilAllocated('c', 'True Allocated: 192.0.2.2 from pool first');
   });
 
-  test('an exhausted pool is told, and a type change frees an address for who waits', async () => {
+  test('an exhausted pool is reported, and a type change frees an address for a waiting Service', async () => {
     await create('d');
     await untilAllocated('d', 'True Allocated: 192.0.2.3 from pool first');
     await create('e');
@@ -148,7 +148,7 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     );
   });
 
-  test('addresses that leave the pools are replaced, and an event says so', async () => {
+  test('addresses removed from the pools are replaced, with an event', async () => {
     options.loadBalancerPools = [{ name: 'second', ranges: ['192.0.2.3-192.0.2.9', 'fd00:2::/64'] }];
     await plane.restartControllers();
     await untilAllocated('a', 'True Allocated: 192.0.2.4 from pool second; fd00:2::1 from pool second');
@@ -158,14 +158,14 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
       '192.0.2.1 is no longer in any pool; the Service now has 192.0.2.4 from pool second',
     );
     await untilAllocated('e', 'True Allocated: 192.0.2.3 from pool second');
-    // Asked for what is in no pool: it has none, rather than another.
+    // The requested address is in no pool: the Service gets none rather than another one.
     await untilAllocated(
       'c',
       'False AddressNotInPool: 192.0.2.2 is not in the pools for this Service (second: 192.0.2.3-192.0.2.9)',
     );
   });
 
-  test('500 Services made at once: no address twice', async () => {
+  test('500 Services created at once: no duplicate addresses', async () => {
     options.loadBalancerPools = [
       { name: 'big', ranges: ['198.51.100.0/24', '203.0.113.0/24', '192.0.2.0/24'] },
     ];

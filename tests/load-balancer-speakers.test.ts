@@ -15,7 +15,7 @@ const SERVICES = 8;
 const LEASE_MS = 300;
 
 interface Line {
-  /** "slow": every answer takes a while; "cut": none comes. */
+  /** "slow": every answer is delayed; "cut": there are no answers. */
   state: 'good' | 'slow' | 'cut';
 }
 
@@ -24,13 +24,13 @@ interface Member {
   readonly line: Line;
   readonly speaker: Speaker;
   readonly stop: () => void;
-  /** As the announcer was told. */
+  /** The addresses that the announcer has to announce. */
   readonly told: Set<string>;
 }
 
 const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
-/** Between one node and the API server. */
+/** Simulates the line between one node and the API server. */
 function disturbed(transport: Transport, line: Line): Transport {
   const pass = async (signal: AbortSignal | undefined): Promise<void> => {
     if (line.state === 'slow') await sleep(Math.random() * LEASE_MS);
@@ -43,7 +43,7 @@ function disturbed(transport: Transport, line: Line): Transport {
   return async (request: ApiRequest) => {
     await pass(request.signal);
     const response = await transport(request);
-    // What was written stands, even if its answer gets lost.
+    // The write succeeds even if its answer gets lost.
     await pass(request.signal);
     const body = async function* () {
       for await (const chunk of response.body) {
@@ -89,7 +89,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     speaker.setAnnouncer({ announce: (one) => told.add(one), withdraw: (one) => told.delete(one) });
     return { name, line, speaker, told, stop: () => ending.abort() };
   };
-  /** Who may answer for an address at this very moment. */
+  /** Returns the nodes that answer for an address at this moment. */
   const speaking = (address: string) =>
     members.filter(({ speaker, told }) => told.has(address) && speaker.mayAnnounce(address));
   const untilAllSpeak = async (among: readonly string[] = NODES) => {
@@ -140,7 +140,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     await plane?.close();
   });
 
-  test('each address is announced by one node, and all nodes have a share', async () => {
+  test('each address is announced by one node, and all nodes announce some', async () => {
     await untilAllSpeak();
     const shares = members.map(({ told }) => told.size);
     assert.equal(
@@ -150,12 +150,12 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     assert.ok(Math.min(...shares) >= 1, shares.join(', '));
   });
 
-  test('the Leases say who it is', async () => {
+  test('the Leases name the announcing node', async () => {
     const { items } = await plane.client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE });
     for (const address of addresses) assert.equal(announcingNode(items, address), speaking(address)[0]?.name);
   });
 
-  test('a node that cannot reach the API server falls silent before another takes over', async () => {
+  test('a node that cannot reach the API server stops announcing before another takes over', async () => {
     const [victim] = members;
     assert.ok(victim);
     const had = [...victim.told];
@@ -167,7 +167,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     assert.deepEqual(violations, []);
   });
 
-  test('an API server that pauses for longer than Leases last moves no address', async () => {
+  test('an API server that pauses for longer than Leases last does not move addresses', async () => {
     const owners = () =>
       addresses.map((address) =>
         speaking(address)
@@ -184,7 +184,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     assert.deepEqual(violations, []);
   });
 
-  test('a node that ends hands everything over', async () => {
+  test('a node that shuts down hands over its addresses', async () => {
     const last = members.at(-1);
     assert.ok(last);
     await last.speaker.close();
@@ -194,7 +194,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     assert.deepEqual(violations, []);
   });
 
-  test('two nodes never announce one address, whatever happens to their links', async () => {
+  test('two nodes never announce one address, regardless of failing links', async () => {
     for (let i = 0; i < 25; i++) {
       const member = members[Math.floor(Math.random() * members.length)];
       assert.ok(member);

@@ -10,7 +10,7 @@ import { type Cluster, startCluster } from './testing/cluster.ts';
 import { startConnections } from './testing/connection-starter.ts';
 
 const NODES = ['node-1', 'node-2', 'node-3', 'node-4'];
-/** The server's node, which announces nothing: what stops elsewhere takes no endpoint away. */
+/** The server's node, which announces no address: failures of other nodes do not affect the endpoint. */
 const SERVER = 'node-4';
 
 const server = (name: string, node: string) => `
@@ -66,7 +66,7 @@ const read = async (name: string) =>
 const addressesOf = (one: Service) => (one.status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) => ip ?? []);
 const announced = (one: Service) =>
   one.status?.conditions?.find(({ type }) => type === ADDRESS_ANNOUNCED) ?? { status: '', message: '' };
-/** Address → node, as the Service's condition has it; waits until all addresses have one. */
+/** Returns address → node, from the Service's condition; waits until all addresses have one. */
 const ownersOf = async (
   name: string,
   holds: (owners: ReadonlyMap<string, string>) => boolean = () => true,
@@ -103,7 +103,7 @@ const plug = (node: string, up: boolean) => {
 };
 
 describe('a Service of type LoadBalancer', () => {
-  test('has an address per family that outside, every node and pods reach', async () => {
+  test('has an address per family, reachable from outside, every node and pods', async () => {
     const owners = await ownersOf('a');
     const addresses = addressesOf(await read('a'));
     assert.deepEqual([...owners.keys()], addresses);
@@ -117,7 +117,7 @@ describe('a Service of type LoadBalancer', () => {
     }
   });
 
-  test('shows its addresses and who announces them to kubectl', async () => {
+  test('kubectl shows its addresses and the announcing nodes', async () => {
     const owners = await ownersOf('a');
     const addresses = [...owners.keys()];
     assert.match(await cluster.ask('get', 'service', 'a'), new RegExp(` ${addresses.join(',')} `));
@@ -134,11 +134,12 @@ describe('a Service of type LoadBalancer', () => {
     );
   });
 
-  test('shares the work with the others', async () => {
+  test('its addresses are distributed over the nodes', async () => {
     const count = new Map(NODES.slice(0, 3).map((node) => [node, 0]));
     for (const name of ['a', 'b', 'c', 'local'])
       for (const node of (await ownersOf(name)).values()) count.set(node, (count.get(node) ?? 0) + 1);
-    // Not the node that is left out. How even it is, is tested where nothing else takes the processors' time.
+    // Without the excluded node. How even the distribution is, is tested where no other load uses the
+    // processors.
     assert.deepEqual([...count.keys()].sort(), NODES.slice(0, 3));
     assert.ok(
       [...count.values()].filter((addresses) => addresses > 0).length >= 2,
@@ -146,14 +147,14 @@ describe('a Service of type LoadBalancer', () => {
     );
   });
 
-  test('fairlead status tells which node announces each address', async () => {
+  test('fairlead status shows which node announces each address', async () => {
     const owners = await ownersOf('a');
     const { out } = await cluster.fairlead('status');
     for (const [address, node] of owners)
       assert.match(out, new RegExp(`^${address} +default/a +${node}$`, 'm'));
   });
 
-  test('fairlead explain begins at the node that announces the address', async () => {
+  test('fairlead explain starts at the announcing node', async () => {
     for (const [address, node] of await ownersOf('a')) {
       const { out } = await cluster.fairlead('explain', 'outside', `${url(address).slice(7)}:80`, '--json');
       const explanation = JSON.parse(out) as { verdict: string; steps: { node?: string }[] };
@@ -167,7 +168,7 @@ describe('with externalTrafficPolicy Local', () => {
   const on = (node: string) => (owners: ReadonlyMap<string, string>) =>
     [...owners.values()].every((owner) => owner === node);
 
-  test('only a node with an endpoint announces, and the endpoint sees who asks', async () => {
+  test('only a node with an endpoint announces, and the endpoint sees the client’s address', async () => {
     await ownersOf('local', on('node-2'));
     const [ipv4 = '', ipv6 = ''] = cluster.state().outsideAddresses;
     for (const address of addressesOf(await read('local'))) {
@@ -178,7 +179,7 @@ describe('with externalTrafficPolicy Local', () => {
     }
   });
 
-  test('the addresses follow the endpoint to another node, one node speaking at a time', async () => {
+  test('the addresses follow the endpoint to another node, announced by one node at a time', async () => {
     const addresses = addressesOf(await read('local'));
     const watcher = watching(addresses);
     try {
@@ -216,14 +217,14 @@ describe('with externalTrafficPolicy Local', () => {
   });
 });
 
-describe('the node that announces is lost under load from outside', () => {
-  /** The addresses of "a" that one node has, and that node. */
+describe('the announcing node fails under load from outside', () => {
+  /** Returns the addresses of "a" that one node has, and that node. */
   const victimOf = async () => {
     const owners = await ownersOf('a', (all) => ![...all.values()].includes(''));
     const [node = ''] = owners.values();
     return { node, addresses: [...owners].filter(([, owner]) => owner === node).map(([address]) => address) };
   };
-  /** Resolves when new connections to all addresses work that were begun after `cut`: how long that took, in ms. */
+  /** Resolves when connections opened after `cut` succeed at all addresses: returns the duration in ms. */
   const recovery = async (
     starter: ReturnType<typeof startConnections>,
     addresses: readonly string[],
@@ -237,8 +238,8 @@ describe('the node that announces is lost under load from outside', () => {
     return at - cut;
   };
   /**
-   * Breaks the owner in a way, waits until another has its addresses, mends it, and looks on until it could take them
-   * back: on the wire one node at a time has spoken for each.
+   * Makes the owner fail, waits until another node has its addresses, repairs it, and watches until it
+   * could take them back: on the wire only one node at a time may have answered for each.
    */
   const breakOwner = async (
     t: TestContext,
@@ -286,7 +287,7 @@ describe('the node that announces is lost under load from outside', () => {
       for (const [i, address] of addresses.entries()) {
         const turns = watcher.turns(address);
         const moved = (await transitions(address)) - (earlier[i] ?? 0);
-        // Two nodes that answered at once would have taken turns at every question.
+        // If two nodes answered at the same time, they would alternate at every request.
         assert.ok(
           turns.length <= moved + 1,
           `${address} was handed over ${moved} times: ${turns.join(', ')}`,
@@ -299,14 +300,14 @@ describe('the node that announces is lost under load from outside', () => {
       await starter.stop();
     }
   };
-  /** How often an address has been taken so far, by its Lease. */
+  /** Returns how often an address has changed its owner, by its Lease. */
   const transitions = async (address: string) => {
     const lease = `lease/${addressLeaseMetadata(address).name}`;
     return Number(
       await cluster.ask('get', lease, '-n', 'kube-system', '-o', 'jsonpath={.spec.leaseTransitions}'),
     );
   };
-  /** Until the node could be chosen again. */
+  /** Resolves when the node could be chosen again. */
   const untilBack = (node: string) =>
     eventually(
       async () => {
@@ -325,9 +326,9 @@ describe('the node that announces is lost under load from outside', () => {
     assert.equal(up.status, 0, up.error);
   };
 
-  test('its cable pulled: another answers within a second', async (t) => {
+  test('unplugged cable: another node answers within a second', async (t) => {
     const times: number[] = [];
-    // On a machine that is busy with other things it may take longer, but not every time.
+    // On a busy machine it may take longer, but not every time.
     while (times.length === 0 || (Math.min(...times) >= 1000 && times.length < 3)) {
       let pulled = '';
       try {
@@ -343,16 +344,16 @@ describe('the node that announces is lost under load from outside', () => {
     assert.ok(Math.min(...times) < 1000, `new connections worked after ${times.join(', ')} ms`);
   });
 
-  test('its agent killed: connections continue, but for those under way when the address moves', async (t) => {
+  test('killed agent: connections continue, except those open when the address moves', async (t) => {
     const kill = (node: string) => void process.kill(agentOf(node), 'SIGKILL');
     await cluster.stopSupervisor();
     const { attempts } = await breakOwner(t, kill, startAgain);
-    // What was open when an address moved is not known to its new node.
+    // The new node does not know connections that were open when an address moved.
     const failed = attempts.filter(({ error }) => error !== null);
     assert.ok(failed.length <= attempts.length / 20, `${failed.length} of ${attempts.length} failed`);
   });
 
-  test('its agent suspended (SIGSTOP): silent when it resumes', async (t) => {
+  test('suspended agent (SIGSTOP): it does not announce when it resumes', async (t) => {
     let stopped = 0;
     try {
       const stop = (node: string) => {
@@ -365,7 +366,7 @@ describe('the node that announces is lost under load from outside', () => {
     }
   });
 
-  test('its agent ended in good order: it hands over at once', async (t) => {
+  test('agent shut down: it hands over at once', async (t) => {
     const end = async (node: string) => {
       const agent = cluster.state().nodes.find(({ name }) => name === node)?.agent ?? null;
       process.kill(agentOf(node), 'SIGTERM');
@@ -380,7 +381,7 @@ describe('the node that announces is lost under load from outside', () => {
     await breakOwner(t, end, startAgain);
   });
 
-  test('an event tells which node announces an address, and which one did before', async () => {
+  test('an event names the node that announces an address, and the previous one', async () => {
     const { items } = JSON.parse(await cluster.ask('get', 'events', '-o', 'json')) as { items: Event[] };
     const told = items.filter(
       ({ reason, message }) => reason === 'AddressAnnounced' && / announced it before/.test(message ?? ''),

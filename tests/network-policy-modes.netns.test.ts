@@ -12,7 +12,7 @@ import {
   ROWS,
 } from './testing/policy-traffic.ts';
 
-/** NetworkPolicies mean the same in every mode, also for what goes through Services. */
+/** NetworkPolicies have the same effect in every mode, including traffic through Services. */
 
 const MODES = ['nftables', 'ebpf', 'iptables', 'userspace'];
 
@@ -26,7 +26,7 @@ before(async () => {
 });
 after(() => cluster?.down());
 
-test('without policies all is answered', async () => {
+test('without policies all requests are answered', async () => {
   const rows = ROWS.map((row) => ({ ...row, isAllowed: true }));
   assert.deepEqual(await traffic.wrongRows(rows, ['4']), []);
   await cluster.apply(POLICIES);
@@ -47,7 +47,7 @@ for (const mode of MODES) {
   });
 }
 
-test('explain --who-can names the rule that admits, and the pods that it selects', async () => {
+test('explain --who-can names the rule that admits, and the selected pods', async () => {
   const { out, error } = await cluster.fairlead('explain', '--who-can', 'near:http', '--json');
   const reach = JSON.parse(out || error) as Reach;
   assert.deepEqual(reach.isolatedBy, ['default/servers']);
@@ -83,7 +83,7 @@ test('kill -9 of the agents: policies stay in force', async () => {
   assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
 });
 
-test('the first packets of a pod that starts are judged', async () => {
+test('policies apply to the first packets of a starting pod', async () => {
   const near = await traffic.urlOf('pod near', '4');
   const names = [1, 2, 3, 4].map((number) => `first-${number}`);
   await cluster.apply(

@@ -126,7 +126,7 @@ const tablesOf = (netns: string) =>
     .split('\n')
     .filter((line) => line.includes(POLICY_TABLE));
 
-/** Sends packets of both families at once, and compares what arrives with what is expected. */
+/** Sends packets of both families concurrently, and compares the arrivals with the expected ones. */
 async function check(packets: readonly { readonly text: string; readonly isAllowed: boolean }[]) {
   const outcomes = packets.flatMap(({ text, isAllowed }) =>
     FAMILIES.map(async (family) => {
@@ -137,7 +137,7 @@ async function check(packets: readonly { readonly text: string; readonly isAllow
   assert.deepEqual((await Promise.all(outcomes)).flat(), []);
 }
 
-describe('packets pass as policies say', () => {
+describe('packets pass according to policies', () => {
   for (const { name, policies, allowed = [], denied = [] } of POLICY_ROWS) {
     test(name, async () => {
       await apply(policies);
@@ -149,10 +149,10 @@ describe('packets pass as policies say', () => {
   }
 });
 
-test('packets of random policies pass as the oracle says', async () => {
+test('packets of random policies pass according to the oracle', async () => {
   const seen = { true: 0, false: 0 };
   for (let seed = 1; seed <= RANDOM_ROUNDS; seed++) {
-    // Which of its addresses a process of another node sends from is the routes' affair.
+    // The routes decide which of its addresses a process of another node sends from.
     const senders = [...places.keys()].filter((name) => name !== 'node-2');
     const { policies, packets } = randomPolicies(seed, senders);
     await apply(policies);
@@ -168,7 +168,7 @@ test('packets of random policies pass as the oracle says', async () => {
   assert.ok(seen.true > 30 && seen.false > 30, JSON.stringify(seen));
 });
 
-/** Both families agree, since each pod and place has an address of both. */
+/** Returns true if both families agree, since each pod and place has an address of both. */
 function allowedBy(table: PolicyTable, { from, to, port, protocol }: RowPacket): boolean {
   const [source = '', destination = ''] = [places.get(from)?.ips[0], places.get(to)?.ips[0]];
   const isNode = from.startsWith('node-');
@@ -176,7 +176,7 @@ function allowedBy(table: PolicyTable, { from, to, port, protocol }: RowPacket):
     .isAllowed;
 }
 
-test('packets that are dropped are counted, also across a new table', async () => {
+test('dropped packets are counted, also across a replaced table', async () => {
   const [node] = nodes;
   assert.ok(node);
   const { enforcement } = node;
@@ -193,7 +193,7 @@ test('packets that are dropped are counted, also across a new table', async () =
   assert.equal(enforcement.denied('ipv4', 'egress'), sent);
 });
 
-test('open connections continue when a policy arrives, new ones are denied', async () => {
+test('open connections continue when a policy is created, new ones are denied', async () => {
   await apply([]);
   const server = places.get('x/b');
   const client = places.get('x/a');
@@ -204,7 +204,7 @@ test('open connections continue when a policy arrives, new ones are denied', asy
   await check([{ text: 'x/a → x/b:80/TCP', isAllowed: false }]);
 });
 
-test('rules stay while no agent runs, the next one adopts them, and they go with the last policy', async () => {
+test('rules stay while no agent runs, the next agent adopts them, and they are removed with the last policy', async () => {
   await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
   const denied = { text: 'y/a → x/b:80/TCP', isAllowed: false };
   await Promise.all(nodes.map(({ enforcement }) => enforcement.close()));
@@ -217,7 +217,7 @@ test('rules stay while no agent runs, the next one adopts them, and they go with
   for (const { netns } of nodes) assert.deepEqual(tablesOf(netns), []);
 });
 
-test("what another node's proxy sends passes, and nothing else of that node", async () => {
+test("traffic of another node's proxy passes, other traffic of that node does not", async () => {
   await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
   const [node] = nodes;
   const [other, pod] = [places.get('node-2'), places.get('z/c')];

@@ -11,7 +11,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import { nodeNetns, UPLINK } from '../src/network/topology.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
-// Nodes that join, leave and change their address while those that stay are used.
+// Nodes join, leave and change their address while the others are in use.
 
 let cluster: Cluster;
 before(async () => {
@@ -25,7 +25,7 @@ const up = async (...args: readonly string[]) => {
   return error;
 };
 const nodeNames = () => cluster.state().nodes.map(({ name }) => name);
-/** Where the client is, and servers on two other nodes. */
+/** Returns the client's node, and servers on two other nodes. */
 async function places() {
   const [client] = await cluster.pods('app=client');
   const [first, second] = (await cluster.pods('app=hello')).filter(({ node }) => node !== client?.node);
@@ -33,7 +33,7 @@ async function places() {
   return { first, second };
 }
 
-test('a node changes its address: its connections live on, and others notice nothing', async () => {
+test('a node changes its address without interrupting its connections or those of others', async () => {
   const { first: moving, second: staying } = await places();
   const load = cluster.load('client', `http://${staying.ips[0]}:8080/hostname`);
   const connection = cluster.connect('client', moving.ips[0] ?? '', 8080);
@@ -73,7 +73,7 @@ test('a node changes its address: its connections live on, and others notice not
   assert.equal((await cluster.request('outside', `http://${address}:30080`, '--count', '10')).count, 10);
 });
 
-test('up asked for what the cluster is not says so, and changes nothing', async () => {
+test('up with options that differ from the running cluster reports it and changes nothing', async () => {
   for (const [option, value, hint] of [
     ['--mode', 'userspace', /fairlead mode userspace/],
     ['--overlay', 'routes', /fairlead down/],

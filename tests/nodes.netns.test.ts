@@ -7,7 +7,8 @@ import { buildImage, ociArchive } from '../src/runtime/images/testing/image-buil
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 import { programFiles } from './testing/program-files.ts';
 
-// Nodes that are emptied and tainted while their pods serve, and what a pod knows of its cluster.
+// Nodes that are drained and tainted while their pods serve, and the information that a pod has about its
+// cluster.
 
 let cluster: Cluster;
 before(async () => {
@@ -17,7 +18,7 @@ after(() => cluster?.down());
 
 const serving = async () => (await cluster.pods('app=hello')).map(({ node }) => node);
 const settled = () => cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
-/** A node with a server that the client, which asks all the time, is not on. */
+/** Returns a node with a server, but without the client, which sends requests continuously. */
 async function nodeToEmpty(): Promise<string> {
   const [client] = await cluster.pods('app=client');
   const node = (await serving()).find((name) => name !== client?.node);
@@ -25,7 +26,7 @@ async function nodeToEmpty(): Promise<string> {
   return node;
 }
 
-test('drain moves pods elsewhere, and their Service answers all the while', async () => {
+test('drain moves pods elsewhere, and their Service answers throughout', async () => {
   const node = await nodeToEmpty();
   const load = cluster.load('client', 'http://hello');
   const out = await cluster.ask(
@@ -45,7 +46,7 @@ test('drain moves pods elsewhere, and their Service answers all the while', asyn
   await cluster.ask('uncordon', node);
 });
 
-test('a PodDisruptionBudget holds evictions back, and says how many it allows', async () => {
+test('a PodDisruptionBudget limits evictions and reports how many it allows', async () => {
   await settled();
   await cluster.apply(`
 apiVersion: policy/v1
@@ -107,7 +108,7 @@ test('images: loaded from an archive, listed, used by every node, removed when n
   }
 });
 
-test('a pod may ask the API server what RBAC allows its service account', async () => {
+test('a pod may make the API requests that RBAC allows its service account', async () => {
   const folder = '/var/run/secrets/kubernetes.io/serviceaccount';
   const ask = (path: string, token = `$(cat ${folder}/token)`) =>
     cluster.ask(
@@ -139,8 +140,8 @@ test('a pod may ask the API server what RBAC allows its service account', async 
   assert.equal(await cluster.ask('exec', 'client', '--', 'cat', `${folder}/ca.crt`), authority);
 });
 
-// The last one: the client may be among those who go.
-test('a taint NoExecute ends pods that do not tolerate it, at once or when their time is over', async () => {
+// The last one: the client may be among the evicted pods.
+test('a taint NoExecute ends pods that do not tolerate it, at once or after tolerationSeconds', async () => {
   const pod = (name: string, tolerations: string) => `
 apiVersion: v1
 kind: Pod

@@ -11,12 +11,12 @@ before(async () => {
 });
 after(() => node?.close());
 
-test('pods come and go, many at once: no address is anybody’s twice, and nothing of them stays', async () => {
+test('many pods start and stop at once: no duplicate addresses, and no state remains', async () => {
   for (let round = 0; round < 2; round++) await churnPods(node, 20, `pod-${round}`);
   assert.deepEqual(podLeftovers(node), []);
 });
 
-test('pods whose agent dies while they come and go leave nothing either', async () => {
+test('no state remains of pods whose agent dies while they start and stop', async () => {
   const churn = churnPods(node, 10, 'hurt');
   for (let kill = 0; kill < 3; kill++) {
     await new Promise((resolve) => setTimeout(resolve, 400));

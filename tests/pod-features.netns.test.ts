@@ -6,7 +6,8 @@ import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 import { outFolder } from './testing/script-pods.ts';
 
-// What a pod's containers find: volumes, variables, users, logs and networks. The pods of all tests run on one node side by side.
+// The environment of a pod's containers: volumes, variables, users, logs and networks. The pods of all
+// tests run on one node concurrently.
 
 let node: PodNode;
 const out = outFolder(() => node.stateDir);
@@ -35,7 +36,7 @@ describe('volumes and variables', { concurrency: 4 }, () => {
       stringData: { word: 'hush' },
     });
   });
-  test('every kind of volume holds what it should', async () => {
+  test('every kind of volume has the expected contents', async () => {
     const mounts = ['empty', 'memory', 'config', 'chosen', 'secret', 'all', 'down'];
     const volumes = [
       { name: 'out', hostPath: { path: out.path, type: 'Directory' } },
@@ -107,7 +108,7 @@ describe('volumes and variables', { concurrency: 4 }, () => {
       /tmpfs\n.*No space/s,
     );
   });
-  test('two containers share an emptyDir; a fresh pod of the name has an empty one', async () => {
+  test('two containers share an emptyDir; a new pod of the same name has an empty one', async () => {
     const volumeMounts = [{ name: 'data', mountPath: '/data' }];
     const spec = {
       containers: [
@@ -171,7 +172,7 @@ describe('volumes and variables', { concurrency: 4 }, () => {
       assert.ok(env.includes(line), `${line} is missing`);
     }
   });
-  test('a container whose configMap is missing waits, names it, and starts once it is there', async () => {
+  test('a container whose configMap is missing waits, reports its name, and starts once it exists', async () => {
     const container = shell('exec sleep 1000', { envFrom: [{ configMapRef: { name: 'later' } }] });
     await node.createPod('missing', pod([container]));
     const waiting = await node.until(
@@ -183,7 +184,7 @@ describe('volumes and variables', { concurrency: 4 }, () => {
     await node.api.request('POST', `${CORE}/configmaps`, data);
     await node.untilRunning('missing');
   });
-  test('users, groups, capabilities and a read-only root are as the securityContext says', async () => {
+  test('users, groups, capabilities and a read-only root follow the securityContext', async () => {
     const container = shell('exec sleep 1000', {
       securityContext: {
         runAsUser: 1234,
@@ -246,7 +247,7 @@ describe('logs and networks', { concurrency: 4 }, () => {
     const none = await node.kubectl('logs', 'logs', '--previous');
     assert.match(none.stderr, /previous terminated container "main" in pod "logs" not found/);
   });
-  test("hostNetwork: the pod is in the node's network, beside other pods' names", async () => {
+  test("hostNetwork: the pod is in the node's network and resolves other pods' names", async () => {
     await node.createPod(
       'host-net',
       pod([shell('hostname; ip -o -4 addr show; exec sleep 1000')], { hostNetwork: true }),

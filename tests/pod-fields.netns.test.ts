@@ -7,7 +7,8 @@ import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 import { firstAnswer, server, shell } from './testing/script-pods.ts';
 
-// Fields of pods that touch the node or each other: ports of the node, its namespaces, storage, a change of image.
+// Fields of pods that affect the node or each other: ports of the node, its namespaces, storage, a change
+// of image.
 
 let node: PodNode;
 
@@ -32,7 +33,7 @@ describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
     server(`require('http').createServer((q, a) => a.end(require('os').hostname())).listen(8000)`, {
       ports: [{ containerPort: 8000, hostPort: port }],
     });
-  test('hostPort: answered at the node’s addresses; a second pod that wants it is refused', async () => {
+  test('hostPort: answers at the node’s addresses; a second pod with the same port is rejected', async () => {
     await node.createPod('web', { containers: [web(18080)] });
     await node.untilRunning('web');
     assert.equal(await textAt('http://172.30.9.11:18080/'), 'web');
@@ -47,7 +48,7 @@ describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
     await node.createPod('third', { containers: [web(18080)] });
     assert.equal(await textAt('http://172.30.9.11:18080/'), 'third');
   });
-  test('hostPID and hostIPC: the machine’s namespaces, else ones of its own', async () => {
+  test('hostPID and hostIPC: the machine’s namespaces, otherwise separate ones', async () => {
     await node.createPod('host-ns', { hostPID: true, hostIPC: true, containers: [shell(SLEEP)] });
     await node.createPod('own-ns', { containers: [shell(SLEEP)] });
     await node.untilRunning('host-ns');
@@ -93,7 +94,7 @@ describe('files', { concurrency: 4 }, () => {
     await logged('masked', /^1\n$/);
     await logged('unmasked', /^0\n$/);
   });
-  test('seccompProfile RuntimeDefault keeps dangerous system calls from containers, and from what is run in them', async () => {
+  test('seccompProfile RuntimeDefault blocks dangerous system calls in containers and in commands executed in them', async () => {
     const script = `grep -w Seccomp: /proc/self/status; unshare --user true 2>&1 && echo free || echo kept; ${SLEEP}`;
     const spec = { securityContext: { seccompProfile: { type: 'RuntimeDefault' } } };
     await node.createPod('filtered', {
@@ -109,7 +110,7 @@ describe('files', { concurrency: 4 }, () => {
   });
   for (const [what, script, fields, message] of [
     [
-      'an emptyDir over its size',
+      'an emptyDir larger than its limit',
       'head -c 3000000 /dev/zero > /data/big',
       {},
       /^Usage of EmptyDir volume "data" exceeds the limit "1Mi"\.$/,
@@ -136,8 +137,8 @@ describe('files', { concurrency: 4 }, () => {
   }
 });
 
-describe('changes to a pod that runs', { concurrency: 4 }, () => {
-  test('another image: the container is started again from it, even with restartPolicy Never', async () => {
+describe('changes to a running pod', { concurrency: 4 }, () => {
+  test('another image: the container is restarted from it, even with restartPolicy Never', async () => {
     await node.createPod('changes', {
       restartPolicy: 'Never',
       containers: [shell(`trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done`)],
@@ -177,7 +178,7 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
     await logged('groups', /^ro,\S* cgroup2\n/);
     await logged('groups', /^0::\/$/m);
   });
-  test('shareProcessNamespace: the containers see each other, and the pause process reaps', async () => {
+  test('shareProcessNamespace: the containers see each other, and the pause process reaps zombies', async () => {
     await node.createPod('shared-pids', {
       shareProcessNamespace: true,
       containers: [shell('exec sleep 4322'), { ...shell(SLEEP), name: 'other' }],
@@ -196,13 +197,13 @@ describe('changes to a pod that runs', { concurrency: 4 }, () => {
       'node-1\nnode-1\n',
     );
   });
-  test('without limits, the downward API gives what the node has', async () => {
+  test('without limits, the downward API returns the node’s resources', async () => {
     const resourceFieldRef = { resource: 'limits.cpu', divisor: '1m' };
     const env = [{ name: 'CPU', valueFrom: { resourceFieldRef } }];
     await node.createPod('limits', { containers: [{ ...shell('echo $CPU; exec sleep 1000'), env }] });
     await node.until('limits', async () => (await logs('limits')) === `${availableParallelism() * 1000}\n`);
   });
-  test('an ephemeral container looks into another one, and what it cannot have is said of it alone', async () => {
+  test('an ephemeral container can inspect another one, and is rejected alone for unsupported fields', async () => {
     await node.createPod('debugged', { containers: [shell('exec sleep 4321')] });
     await node.untilRunning('debugged');
     const look = {

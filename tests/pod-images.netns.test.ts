@@ -16,7 +16,8 @@ import { startRegistry, type TestRegistry } from '../src/runtime/images/testing/
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 import { programFiles } from './testing/program-files.ts';
 
-// Containers of images other than the built-in ones: what the image says counts, and how it comes to the node.
+// Containers of images other than the built-in ones: the settings of an image apply, and images are pulled
+// by the node.
 
 let node: PodNode;
 let registry: TestRegistry;
@@ -60,7 +61,7 @@ const done = (name: string) => node.until(name, (one) => one.status.phase === 'S
 const waiting = (name: string, reason: RegExp) =>
   node.until(name, (one) => reason.test(one.status.containerStatuses?.[0].state.waiting?.reason));
 
-describe('what the image says', () => {
+describe('settings of the image', () => {
   const script = 'cat greeting; id -u; id -g; id -G; echo "$GREETING $*"';
   before(() =>
     load(
@@ -82,16 +83,10 @@ describe('what the image says', () => {
       {},
       'hello from the layer\n1500\n1501\n1501 1600\nhi default\n',
     ],
-    ['args take the place of its command', 'args', { args: ['echo "$0"', 'mine'] }, {}, 'mine\n'],
+    ['args replace its command', 'args', { args: ['echo "$0"', 'mine'] }, {}, 'mine\n'],
+    ['command replaces both', 'command', { command: ['/bin/cat', 'greeting'] }, {}, 'hello from the layer\n'],
     [
-      'command takes the place of both',
-      'command',
-      { command: ['/bin/cat', 'greeting'] },
-      {},
-      'hello from the layer\n',
-    ],
-    [
-      'the pod’s variables and folder come first',
+      'the pod’s variables and folder take precedence',
       'env',
       {
         args: ['echo "$GREETING"; cat /srv/greeting'],
@@ -102,7 +97,7 @@ describe('what the image says', () => {
       'mine\nhello from the layer\n',
     ],
     [
-      'runAsUser leaves its user, and that user’s groups',
+      'runAsUser replaces its user and that user’s groups',
       'user',
       { args: ['id -u; id -g; id -G'], securityContext: { runAsUser: 1234 } },
       {},
@@ -124,7 +119,7 @@ describe('what the image says', () => {
       assert.match(status.containerStatuses[0].imageID, /^docker\.io\/library\/app@sha256:[0-9a-f]{64}$/);
     });
   }
-  test('its stop signal, that survives a restart of the agent', async () => {
+  test('its stop signal, even after a restart of the agent', async () => {
     const trap =
       'trap "echo quit > /out/signal; exit 0" QUIT; trap "echo term > /out/signal" TERM; echo up; while :; do /bin/sleep 0.1; done';
     await load('stops:1', image({ Entrypoint: ['/bin/sh', '-c', trap], StopSignal: '3' }));
@@ -140,7 +135,7 @@ describe('what the image says', () => {
     await node.until('stops', (one) => one === null);
     assert.equal(readFileSync(join(node.stateDir, 'signal'), 'utf8'), 'quit\n');
   });
-  test('a user that the image does not know, and root where root is forbidden, are errors by name', async () => {
+  test('an unknown user, and root with runAsNonRoot, are errors that name the user', async () => {
     await load('ghost:1', image({ Entrypoint: ['/bin/id'], User: 'ghost' }));
     await load('root:1', image({ Entrypoint: ['/bin/id'] }));
     await node.createPod('ghost', once('ghost:1'));
@@ -153,7 +148,7 @@ describe('what the image says', () => {
     const root = await waiting('root', /CreateContainerConfigError/);
     assert.match(root.status.containerStatuses[0].state.waiting.message, /runAsNonRoot/);
   });
-  test('what a container writes stays in it', async () => {
+  test('files that a container writes are not shared with others', async () => {
     await load(
       'writes:1',
       image({ Entrypoint: ['/bin/sh', '-c', 'echo mine >> /srv/greeting; cat /srv/greeting'] }),
@@ -166,7 +161,7 @@ describe('what the image says', () => {
   });
 });
 
-describe('how it comes to the node', () => {
+describe('images on the node', () => {
   const says = (word: string) => image({ Entrypoint: ['/bin/sh', '-c', `echo ${word}`] });
   const asked = (name: string) =>
     registry.requests.filter((url) => url.startsWith(`/v2/${name}/manifests`)).length;
@@ -188,7 +183,7 @@ describe('how it comes to the node', () => {
       [],
     );
   });
-  test('Always: the registry is asked each time, and a moved tag is followed', async () => {
+  test('Always: the registry is queried each time, and a moved tag is pulled again', async () => {
     const name = publish('moves:1', says('old'));
     await node.createPod('moves-1', once(name, { imagePullPolicy: 'Always' }));
     await done('moves-1');
@@ -198,20 +193,20 @@ describe('how it comes to the node', () => {
     assert.deepEqual([await node.logs('moves-1'), await node.logs('moves-2')], ['old\n', 'new\n']);
     assert.equal(asked('moves'), 2);
   });
-  test('a loaded image is used as it is, whatever the policy', async () => {
+  test('a loaded image is used with any pull policy', async () => {
     await load(`${registry.host}/loaded:latest`, says('loaded'));
     await node.createPod('loaded', once(`${registry.host}/loaded:latest`, { imagePullPolicy: 'Always' }));
     await done('loaded');
     assert.equal(asked('loaded'), 0);
   });
-  test('Never: an image that is not here is an error, until it is loaded', async () => {
+  test('Never: a missing image is an error until it is loaded', async () => {
     await node.createPod('never', once('never:1', { imagePullPolicy: 'Never' }));
     const { status } = await waiting('never', /ErrImageNeverPull/);
     assert.match(status.containerStatuses[0].state.waiting.message, /not present with pull policy of Never/);
     await load('never:1', says('never'));
     await done('never');
   });
-  test('one that cannot be pulled: ErrImagePull, then ImagePullBackOff, then it runs once it is there', async () => {
+  test('an image that cannot be pulled: ErrImagePull, then ImagePullBackOff, and the pod runs once it exists', async () => {
     const name = `${registry.host}/late:1`;
     await node.createPod('late', once(name));
     const { status } = await waiting('late', /^ErrImagePull$/);
@@ -225,11 +220,11 @@ describe('how it comes to the node', () => {
     await load(name, says('late'));
     await done('late');
   });
-  test('a name that is none: InvalidImageName', async () => {
+  test('an invalid name: InvalidImageName', async () => {
     await node.createPod('invalid', once('Not A Name'));
     await waiting('invalid', /^InvalidImageName$/);
   });
-  test('imagePullSecrets say who the node is', async () => {
+  test('imagePullSecrets authenticate the node', async () => {
     const guarded = await startRegistry();
     guarded.access = { user: 'me', password: 'secret', token: true };
     const built = says('guarded');
@@ -250,7 +245,7 @@ describe('how it comes to the node', () => {
     await done('allowed');
     await guarded.close();
   });
-  test('over HTTPS, with an authority that the node knows, and not from one that it does not', async () => {
+  test('over HTTPS, only with a certificate of an authority that the node trusts', async () => {
     const address = '172.30.9.11';
     const { authority } = node.api;
     const tls = {
@@ -279,7 +274,7 @@ describe('how it comes to the node', () => {
   });
   test('a pod can be deleted while its image is pulled', async () => {
     const name = publish('slow:1', says('slow'));
-    // The registry never gets to the end.
+    // The registry never completes the transfer.
     for (const { digest } of says('slow').layers) registry.breaks.set(digest, Array(50).fill(1));
     await node.createPod('slow', once(name));
     await node.api.request('DELETE', `${CORE}/pods/slow?gracePeriodSeconds=0`);

@@ -4,7 +4,8 @@ import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 import { firstAnswer, outFolder } from './testing/script-pods.ts';
 
-// How a pod's containers begin, are watched and end, one behaviour a test; the pods of all tests run on one node side by side.
+// Start, probes and end of a pod's containers, one behaviour per test; the pods of all tests run on one
+// node concurrently.
 
 let node: PodNode;
 const out = outFolder(() => node.stateDir);
@@ -20,7 +21,7 @@ before(async () => {
 after(() => node?.close());
 
 describe('the end of a pod', { concurrency: 4 }, () => {
-  test('TERM comes first, and what finishes in time is not killed', async () => {
+  test('TERM is sent first, and a container that ends in time is not killed', async () => {
     const script =
       'trap "echo term >> /out/term; sleep 0.3; echo done >> /out/term; exit 0" TERM; echo up; while :; do sleep 0.1; done';
     await node.createPod('term', pod([shell(script)], { terminationGracePeriodSeconds: 30 }));
@@ -29,7 +30,7 @@ describe('the end of a pod', { concurrency: 4 }, () => {
     await node.removePod('term');
     assert.equal(written('term'), 'term\ndone\n');
   });
-  test('after the grace period comes KILL', async () => {
+  test('KILL is sent after the grace period', async () => {
     const script = 'trap "echo term >> /out/kill" TERM; echo up; while :; do sleep 0.1; done';
     await node.createPod('kill', pod([shell(script)]));
     await node.until('kill', async () => (await node.logs('kill')) === 'up\n');
@@ -74,7 +75,7 @@ describe('the end of a pod', { concurrency: 4 }, () => {
     await node.removePod('hook-http');
     assert.equal(written('http'), '/bye stop\nterm\n');
   });
-  test('a pod that finishes its work while it ends is reported not ready', async () => {
+  test('a terminating pod that finishes its work is reported not ready', async () => {
     const script = 'trap "touch /tmp/stop" TERM; echo up; while :; do sleep 0.1; done';
     const readinessProbe = {
       exec: { command: ['sh', '-c', 'test ! -e /tmp/stop'] },
@@ -93,7 +94,7 @@ describe('the end of a pod', { concurrency: 4 }, () => {
     assert.ok(status.containerStatuses[0].state.running);
     await node.removePod('draining', 0);
   });
-  test('a pod that is told to go at once is killed at once', async () => {
+  test('a pod deleted with grace period 0 is killed at once', async () => {
     await node.createPod(
       'force',
       pod([shell('trap "" TERM; while :; do sleep 0.1; done')], { terminationGracePeriodSeconds: 300 }),
@@ -101,7 +102,7 @@ describe('the end of a pod', { concurrency: 4 }, () => {
     await node.untilRunning('force');
     await node.removePod('force', 0);
   });
-  test('activeDeadlineSeconds ends the pod and says so', async () => {
+  test('activeDeadlineSeconds ends the pod with the reason', async () => {
     await node.createPod('deadline', pod([shell('exec sleep 1000')], { activeDeadlineSeconds: 1 }));
     const failed = await node.until('deadline', (one) => one.status.phase === 'Failed');
     assert.equal(failed.status.reason, 'DeadlineExceeded');
@@ -110,7 +111,7 @@ describe('the end of a pod', { concurrency: 4 }, () => {
 
 describe('probes', { concurrency: 4 }, () => {
   const probe = (action: object, more: object = {}) => ({ ...action, periodSeconds: 1, ...more });
-  test('readiness by command: follows the answer both ways', async () => {
+  test('readiness by command follows the result in both directions', async () => {
     const readinessProbe = probe(
       { exec: { command: ['test', '-e', '/out/ready'] } },
       { failureThreshold: 1 },
@@ -123,7 +124,7 @@ describe('probes', { concurrency: 4 }, () => {
     await node.kubectl('exec', 'ready-exec', '--', 'rm', '/out/ready');
     await node.until('ready-exec', (one) => !one.status.conditions.some(isReady));
   });
-  test('readiness over HTTP: 2xx and 3xx are good, others not', async () => {
+  test('readiness over HTTP: 2xx and 3xx succeed, others fail', async () => {
     const script = `let good = false; require('http').createServer((q, a) => {
       if (q.url === '/flip') good = true; a.writeHead(good ? 302 : 500).end(); }).listen(8080)`;
     const container = server(script, { readinessProbe: probe({ httpGet: { port: 8080, path: '/z' } }) });
@@ -172,7 +173,7 @@ describe('probes', { concurrency: 4 }, () => {
     );
     assert.equal(unhealthy?.message, 'Liveness probe failed: unwell');
   });
-  test('liveness waits for the startup probe', async () => {
+  test('the liveness probe waits for the startup probe', async () => {
     const container = shell('sleep 1.5; touch /out/started; exec sleep 1000', {
       startupProbe: probe({ exec: { command: ['test', '-e', '/out/started'] } }, { failureThreshold: 20 }),
       livenessProbe: probe({ exec: { command: ['test', '-e', '/out/started'] } }, { failureThreshold: 1 }),
@@ -184,7 +185,7 @@ describe('probes', { concurrency: 4 }, () => {
     assert.equal(up.status.containerStatuses[0].restartCount, 0);
     assert.equal(up.status.containerStatuses[0].started, true);
   });
-  test('a command that takes longer than its time is a failure, and is ended', async () => {
+  test('a command that exceeds its timeout fails and is killed', async () => {
     const readinessProbe = probe({ exec: { command: ['sh', '-c', 'echo $$ >> /out/slow; exec sleep 777'] } });
     await node.createPod('slow', pod([shell('exec sleep 1000', { readinessProbe })]));
     await node.untilRunning('slow');
@@ -215,7 +216,7 @@ describe('the order of containers, and restarts', { concurrency: 4 }, () => {
     assert.equal(written('init'), 'one\ntwo\nmain\n');
     assert.equal(up.status.initContainerStatuses[1].state.terminated.reason, 'Completed');
   });
-  test('an init container that fails is tried again; the others wait', async () => {
+  test('an init container that fails is restarted, and the others wait', async () => {
     await node.createPod('init-fails', {
       ...pod([shell('exec sleep 1000')]),
       initContainers: [
@@ -239,7 +240,7 @@ describe('the order of containers, and restarts', { concurrency: 4 }, () => {
     await node.until('init-never', (one) => one.status.phase === 'Failed');
     assert.equal(written('init-never'), '');
   });
-  test('a sidecar runs beside, is up before, and ends after the pod’s work is done', async () => {
+  test('a sidecar starts before the other containers and ends after them', async () => {
     const sidecar = shell(
       'trap "echo side-end >> /out/side; exit 0" TERM; echo side >> /out/side; while :; do sleep 0.1; done',
       {
@@ -263,7 +264,7 @@ describe('the order of containers, and restarts', { concurrency: 4 }, () => {
     ['Never', 5, 'Failed'],
     ['OnFailure', 0, 'Succeeded'],
   ] as const) {
-    test(`restartPolicy ${policy}, exit code ${code}: the pod has ${phase}; its logs stay, its address goes`, async () => {
+    test(`restartPolicy ${policy}, exit code ${code}: the pod has ${phase}; its logs stay, and its address is released`, async () => {
       const name = `${policy}-${code}`.toLowerCase();
       await node.createPod(name, pod([shell(`echo said; exit ${code}`)], { restartPolicy: policy }));
       const done = await node.until(name, (one) => one.status.phase === phase);
@@ -272,13 +273,13 @@ describe('the order of containers, and restarts', { concurrency: 4 }, () => {
       assert.equal(await node.logs(name), 'said\n');
     });
   }
-  test('restartPolicy OnFailure starts a failed container again until it is well', async () => {
+  test('restartPolicy OnFailure restarts a failed container until it succeeds', async () => {
     const script = 'echo x >> /out/tries; [ $(wc -l < /out/tries) = 2 ]';
     await node.createPod('onfailure', pod([shell(script)], { restartPolicy: 'OnFailure' }));
     const done = await node.until('onfailure', (one) => one.status.phase === 'Succeeded');
     assert.equal(done.status.containerStatuses[0].restartCount, 1);
   });
-  test('a container that keeps ending is started again slower and slower: CrashLoopBackOff', async () => {
+  test('a container that keeps ending is restarted with increasing delays: CrashLoopBackOff', async () => {
     const script =
       'echo "run $(wc -l < /out/crash)"; echo x >> /out/crash; echo why > /dev/termination-log; exit 9';
     await node.createPod('crash', pod([shell(`touch /out/crash; ${script}`)]));

@@ -16,7 +16,7 @@ after(() => node?.close());
 
 const sleeper = (more: object = {}) => ({ name: 'main', image: 'host', command: ['sleep', '1000'], ...more });
 
-test('a pod of image host runs, has an address, logs, and leaves when deleted', async () => {
+test('a pod of image host runs, has an address and logs, and is removed when deleted', async () => {
   await node.createPod('first', {
     containers: [sleeper({ command: ['sh', '-c', 'echo hello; exec sleep 1000'] })],
   });
@@ -90,7 +90,7 @@ test("exec -it gives a terminal of the size of the user's", async () => {
   assert.match(output, /exit code 3/);
 });
 
-test('attach joins the streams of what runs', async () => {
+test('attach joins the streams of a running container', async () => {
   await node.createPod('attach', {
     containers: [
       sleeper({ stdin: true, command: ['sh', '-c', 'while read line; do echo "got $line"; done'] }),
@@ -132,7 +132,7 @@ test("port-forward reaches a server on the pod's loopback", async () => {
   forward.kill('SIGKILL');
 });
 
-test('containers of a pod share localhost; killed they come back, the address stays', async () => {
+test('containers of a pod share localhost; killed ones are restarted with the same address', async () => {
   const server = "require('net').createServer(s=>s.end('a')).listen(9090)";
   await node.createPod('shared', {
     containers: [
@@ -156,7 +156,7 @@ test('containers of a pod share localhost; killed they come back, the address st
   assert.equal(restarted.status.containerStatuses[0].lastState.terminated.exitCode, 137);
 });
 
-test('an agent that was killed takes its pods up again, and notices what ended meanwhile', async () => {
+test('a restarted agent adopts its pods, and detects containers that ended meanwhile', async () => {
   await node.createPod('adopted', {
     containers: [sleeper({ command: ['sh', '-c', 'echo begun; exec sleep 1000'] })],
   });
@@ -181,7 +181,7 @@ test('an agent that was killed takes its pods up again, and notices what ended m
   assert.equal(await node.logs('adopted'), 'begun\n');
 });
 
-test('a pod of an unknown image waits and says why; of an unsupported field waits and names it', async () => {
+test('a pod of an unknown image waits and reports the reason; one with an unsupported field names the field', async () => {
   await node.createPod('unknown', { containers: [sleeper({ image: 'registry.invalid/nothing:1' })] });
   await node.createPod('field', {
     hostUsers: false,
@@ -196,7 +196,7 @@ test('a pod of an unknown image waits and says why; of an unsupported field wait
     'field',
     (one) => one.status.containerStatuses?.[0]?.state.waiting?.reason === 'UnsupportedField',
   );
-  // Not Failed: its owner would make the next one at once.
+  // Not Failed: its owner would create the next one at once.
   assert.equal(refused.status.phase, 'Pending');
   assert.match((await node.kubectl('get', 'pod', 'field')).stdout, /^field +0\/1 +UnsupportedField /m);
   const { message } = refused.status.containerStatuses[0].state.waiting;

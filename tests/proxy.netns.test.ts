@@ -22,7 +22,7 @@ for (const mode of MODES) {
       assert.equal((await cluster.fairlead('mode', mode)).status, 0);
     });
 
-    test('connections are told of as they happen, with the names of pods and Services', async () => {
+    test('flows are shown as they happen, with the names of pods and Services', async () => {
       let over = false;
       const flows = cluster
         .fairlead(
@@ -40,7 +40,7 @@ for (const mode of MODES) {
         .finally(() => {
           over = true;
         });
-      // Until the command is there, no flow is watched.
+      // The command may not have started yet: until then no flow is watched.
       while (!over) await cluster.request('client', 'http://hello');
       const { status, out, error } = await flows;
       assert.equal(status, 0, error);
@@ -69,7 +69,7 @@ for (const mode of MODES) {
       }
     });
 
-    test('a Service without pods refuses at once, one that comes back answers at once, over TCP and UDP', async () => {
+    test('a Service without pods rejects at once, and answers at once when pods return, over TCP and UDP', async () => {
       await cluster.ask('scale', 'deployment/hello', '--replicas=0');
       const endpoints = () =>
         cluster.ask(
@@ -100,7 +100,7 @@ for (const mode of MODES) {
   });
 }
 
-test('load balancers learn from healthCheckNodePort which nodes have pods of the Service', async () => {
+test('healthCheckNodePort tells load balancers which nodes have pods of the Service', async () => {
   await cluster.ask('scale', 'deployment/hello', '--replicas=1');
   await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
   await eventually(
@@ -172,7 +172,7 @@ spec:
   await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
 });
 
-test('rules that somebody deletes are back within a second, and an event on the node says so', async () => {
+test('deleted rules are restored within a second, with an event on the node', async () => {
   assert.equal((await cluster.fairlead('mode', 'iptables')).status, 0);
   const rules = () =>
     onNode('node-1', 'iptables-save', '-t', 'nat')
@@ -197,11 +197,11 @@ test('rules that somebody deletes are back within a second, and an event on the 
   assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
 });
 
-test('an owned nf_tables table refuses the hand of others', () => {
+test('an owned nf_tables table rejects changes by other programs', () => {
   assert.throws(() => onNode('node-1', 'nft', 'flush', 'table', 'ip', 'fairlead'), /Operation not permitted/);
 });
 
-test('/healthz, /livez, /metrics and /proxyMode answer as those of kube-proxy', async () => {
+test('/healthz, /livez, /metrics and /proxyMode answer like those of kube-proxy', async () => {
   const get = (port: number, path: string) =>
     onNode('node-1', 'curl', '-s', '-m', '5', `http://127.0.0.1:${port}${path}`);
   await cluster.request('node/node-1', 'http://hello');
@@ -220,7 +220,7 @@ test('/healthz, /livez, /metrics and /proxyMode answer as those of kube-proxy', 
   }
 });
 
-test('two Services that want the same address: the older keeps it, the younger is told by an event', async () => {
+test('two Services request the same address: the older keeps it, the younger gets an event', async () => {
   const service = (name: string) => `
 apiVersion: v1
 kind: Service
@@ -246,7 +246,7 @@ spec: {selector: {app: hello}, ports: [{port: 80, targetPort: http}], externalIP
   await cluster.ask('delete', 'service', 'older', 'younger');
 });
 
-test('whatever a slice holds, the proxy continues', async () => {
+test('the proxy continues with any contents of a slice', async () => {
   await cluster.apply(`
 apiVersion: v1
 kind: Service
@@ -282,7 +282,7 @@ ${many.map((line) => line.replace('10.245.', `10.${250 + part - 4}.`)).join('\n'
   assert.equal((await cluster.fairlead('status')).status, 0);
 });
 
-/** A value that has stayed the same for half a second. */
+/** Resolves to a value that has stayed the same for half a second. */
 async function settled<T>(read: () => T): Promise<T> {
   for (let last = read(); ; ) {
     await new Promise((resolve) => setTimeout(resolve, 500));

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { test } from 'node:test';
 
-/** Words that the code, its messages and its documents no longer use, each with the term that took its place. */
+/** Words that the code, its messages and its documents no longer use, each with its replacement. */
 const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
   [/fairlead-floor/, 'fairlead-fallback'],
   [/(?<!'up', ')(?<!unknown option )--plug-in/, '--host-access'],
@@ -57,7 +57,7 @@ const PLACES = [
   'CONTRIBUTING.md',
 ];
 const TEXTS = /\.(ts|mjs|md|c|h|sh|yaml)$/;
-/** Texts of others: the descriptions of Kubernetes' fields, dependencies, and what tests produce. */
+/** Texts of others: the descriptions of Kubernetes' fields, dependencies, and files produced by tests. */
 const NOT_OURS = /(^|\/)(generated|node_modules|golden|dist)\//;
 
 test('no file uses a retired word', () => {

@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, type RunningPod, startCluster } from './testing/cluster.ts';
 
-// A cluster of five nodes whose pods' packets go by VXLAN, both families: the shop of the examples, and two
+// A cluster of five nodes that are connected over VXLAN, both families: the shop of the examples, and two
 // applications that call each other.
 
 const SHOP = join(import.meta.dirname, '..', 'examples', 'shop.yaml');
@@ -25,11 +25,11 @@ const curl = async (place: string, url: string) => {
 const bracketed = (ip: string) => (ip.includes(':') ? `[${ip}]` : ip);
 
 describe('the shop', () => {
-  // "web from web-… (you are …)" and, indented, who was asked for it.
+  // "web from web-… (you are …)" and, indented, the answers of the services behind it.
   const CHAIN =
     /^shop from (web-\S+) \(you are (\S+)\)\n {2}http:\/\/api: api from (api-\S+) \(you are (\S+)\)\n {4}http:\/\/cache: cache from (cache-\S+) .*\n {4}http:\/\/orders:8080: database from (database-0) .*\n$/;
 
-  test('outside reaches it by its load-balancer addresses, and every service behind it answers', async () => {
+  test('it is reachable from outside at its load-balancer addresses, and every service behind it answers', async () => {
     const ingress = await eventually(
       async () =>
         (await shop('get', 'service', 'web', '-o', 'jsonpath={.status.loadBalancer.ingress[*].ip}')).split(
@@ -38,7 +38,7 @@ describe('the shop', () => {
       (ips) => ips.length === 2,
     );
     for (const ip of ingress) {
-      // The address may still be on its way to the node that announces it.
+      // The node that announces the address may not have been chosen yet.
       const answer = await eventually(
         () => curl('outside', `http://${bracketed(ip)}/`),
         (text) => CHAIN.test(text),
@@ -46,7 +46,7 @@ describe('the shop', () => {
       assert.match(answer, CHAIN);
     }
   });
-  test('both pods of web are asked', async () => {
+  test('both pods of web get requests', async () => {
     const { answers, failures } = await cluster.request('shop/customer', 'http://web', '--count', '100');
     assert.deepEqual(failures, {});
     assert.equal(Object.keys(answers).length, 2);
@@ -58,7 +58,7 @@ describe('the shop', () => {
       }
     }
   });
-  test('a client of the cache stays with one pod of it', async () => {
+  test('a client of the cache keeps its pod', async () => {
     const { answers, failures } = await cluster.request(
       'shop/customer',
       'http://cache',
@@ -68,17 +68,17 @@ describe('the shop', () => {
     );
     assert.deepEqual([Object.values(answers), failures], [[60], {}]);
   });
-  test('each pod of the database has its own name, and the name without it stands for both', async () => {
+  test('each pod of the database has its own name, and the Service’s name has the addresses of both', async () => {
     for (const name of ['database-0', 'database-1']) {
       assert.equal(await curl('shop/customer', `http://${name}.database:8080/hostname`), `${name}\n`);
     }
     const { out } = await cluster.fairlead('exec', 'shop/customer', '--', 'getent', 'ahostsv4', 'database');
     assert.equal(new Set(out.split('\n').flatMap((line) => line.split(' ')[0] || [])).size, 2);
   });
-  test('another name leads to the first database', async () => {
+  test('an alias resolves to the first database', async () => {
     assert.equal(await curl('shop/customer', 'http://orders:8080/hostname'), 'database-0\n');
   });
-  test('a pod of the database that is deleted comes back under its name', async () => {
+  test('a deleted pod of the database is recreated with its name', async () => {
     const uid = () =>
       shop('get', 'pod', 'database-0', '--ignore-not-found', '-o', 'jsonpath={.metadata.uid}');
     const before = await uid();
@@ -94,7 +94,7 @@ describe('the shop', () => {
 });
 
 describe('two applications with two replicas each on four nodes, and a fifth node without any', () => {
-  /** A pod on a node of its own choice: its replicas keep apart. */
+  /** A pod on one of its nodes: its replicas run on different nodes. */
   const app = (name: string, nodes: string[]) => `
 apiVersion: apps/v1
 kind: Deployment
@@ -159,7 +159,7 @@ spec:
     ['right', 'left'],
   ] as const) {
     for (const family of ['-4', '-6']) {
-      test(`clients of ${from} call ${to} by its name (${family}): every node shares evenly, and so does the sum`, async () => {
+      test(`clients of ${from} call ${to} by its name (${family}): requests are distributed evenly on every node and in total`, async () => {
         const sum = new Map<string, number>();
         for (const { name } of pods[from] ?? []) {
           const { answers, failures } = await cluster.request(
@@ -196,7 +196,7 @@ spec:
       }
     });
   }
-  test('pods see each other’s own addresses over VXLAN: nothing is translated', async () => {
+  test('pods see each other’s addresses over VXLAN, without translation', async () => {
     const [target] = pods['right'] ?? [];
     const [visiting] = await cluster.pods('app=visitor');
     for (const [i, ip] of (target?.ips ?? []).entries()) {

@@ -26,7 +26,7 @@ let stateDisk = '';
 let cluster: Cluster;
 before(async () => {
   const reserved = reserveCluster();
-  // A disk of its own, that a test fills.
+  // A separate disk, which a test fills.
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_BYTES}`, 'state', reserved.stateRoot]);
   stateDisk = reserved.stateRoot;
   cluster = await startCluster(['--nodes', '2', '-f', HELLO], reserved);
@@ -60,7 +60,7 @@ const healthy = () =>
 
 describe('kill -9', () => {
   for (const name of ['node-1', CONTROL_PLANE]) {
-    test(`of ${name}: it is started again, and status tells how often and why`, async () => {
+    test(`of ${name}: it is restarted, and status shows how often and why`, async () => {
       const earlier = cluster.supervision().processes[name];
       kill(earlier?.identity);
       const shown = await eventually(
@@ -76,7 +76,7 @@ describe('kill -9', () => {
     });
   }
 
-  test('of the supervisor: its standby takes over, and restarts what ends afterwards', async () => {
+  test('of the supervisor: its standby takes over, and restarts processes that end later', async () => {
     const { supervisor, standby } = await eventually(
       () => cluster.supervision(),
       (now) => isRunning(now.standby),
@@ -100,7 +100,7 @@ describe('kill -9', () => {
     await healthy();
   });
 
-  test('of the standby: there is another soon', async () => {
+  test('of the standby: a new one starts soon', async () => {
     const { standby } = cluster.supervision();
     kill(standby);
     await eventually(
@@ -109,7 +109,7 @@ describe('kill -9', () => {
     );
   });
 
-  test('of supervisor and standby together: status says so, and up starts them again', async () => {
+  test('of supervisor and standby together: status reports it, and up restarts them', async () => {
     await cluster.stopSupervisor();
     const { out } = await cluster.fairlead('status');
     assert.match(
@@ -122,7 +122,7 @@ describe('kill -9', () => {
 });
 
 describe('up', () => {
-  test('in the foreground on a cluster that runs: Ctrl-C only detaches', async () => {
+  test('in the foreground on a running cluster: Ctrl-C only detaches', async () => {
     const up = spawnFairlead(cluster.stateRoot, ['up', '--name', cluster.name]);
     let text = '';
     up.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
@@ -139,7 +139,7 @@ describe('up', () => {
     await healthy();
   });
 
-  test('twice at once with one name: one starts the cluster, the other names it', async () => {
+  test('two concurrent runs with one name: one starts the cluster, the other reports it', async () => {
     const { name, stateRoot } = reserveCluster();
     const words = ['up', '--detach', '--name', name, '-f', HELLO];
     try {
@@ -165,7 +165,7 @@ describe('up', () => {
     ['--masquerade-all'],
     ['--service-cidr', '10.7.0.0/16'],
   ]) {
-    test(`${words.join(' ')}: refused for a cluster that runs without`, async () => {
+    test(`${words.join(' ')}: rejected for a cluster that runs without it`, async () => {
       const { status, error } = await cluster.fairlead('up', '--detach', ...words);
       assert.equal(status, 1);
       assert.match(error, new RegExp(`${words[0]}.*: cluster ${cluster.name} runs with`));
@@ -189,7 +189,7 @@ describe('a full disk', () => {
     return [supervisor?.pid, ...Object.values(processes).map(({ identity }) => identity?.pid)];
   };
 
-  test('reading, deleting and traffic continue, writes name the disk, no process ends, a killed agent comes back', async () => {
+  test('reading, deleting and traffic continue, failed writes name the disk, no process ends, and a killed agent restarts', async () => {
     await cluster.ask('create', 'configmap', 'early', '--from-literal=a=b');
     await cluster.ask('create', 'deployment', 'gone', '--image=fairlead', '--', 'fairlead', 'echo');
     await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=60s');
@@ -198,7 +198,7 @@ describe('a full disk', () => {
     try {
       let number = 0;
       const refused = await eventually(
-        // What the database has taken of the disk already is filled first.
+        // The part of the disk that the database has already allocated is filled first.
         () => cluster.kubectl('create', 'configmap', `late-${number++}`, `--from-literal=a=${LARGE_TEXT}`),
         ({ status }) => status !== 0,
       );
@@ -208,7 +208,7 @@ describe('a full disk', () => {
       assert.deepEqual(failures, {});
       const { out } = await cluster.fairlead('status');
       assert.match(out, /the disk of \S+data\.db is full/);
-      // What is logged meanwhile is lost, and holds up nothing.
+      // Log entries are lost meanwhile, but logging does not block.
       for (let i = 0; i < 20; i++) await cluster.kubectl('create', 'configmap', `no-${i}`);
       await cluster.ask('delete', 'configmap', 'early');
       await cluster.ask('delete', 'pod', '-l', 'app=gone', '--timeout=60s');
@@ -300,7 +300,7 @@ describe('a pod cannot read', () => {
     ['metrics of an agent', () => `http://${node()}:10249/metrics`, /^ECONNREFUSED$/],
     ['the configuration of an agent', () => `http://${node()}:10249/configz`, /^ECONNREFUSED$/],
     [
-      'a node’s pods',
+      'the pods of a node',
       () => `https://${node()}:10250/pods`,
       /^(401|EPROTO|ECONNRESET|ERR_SSL\w+|UND_ERR_SOCKET)$/,
     ],
@@ -324,7 +324,7 @@ test('a mode switch does not depend on the reader of its output', async () => {
   );
 });
 
-test('down --all takes clusters only, not the folder of an agent', async () => {
+test('down --all removes only clusters, not the folder of an agent', async () => {
   const { name, stateRoot } = reserveCluster();
   const agent = join(stateRoot, 'agent');
   mkdirSync(agent);

@@ -9,7 +9,7 @@ before(async () => {
 });
 after(() => cluster?.down());
 
-/** All three pods answer, each a third of the requests, give or take ten per cent. */
+/** Asserts that all three pods answer, each a third of the requests, give or take ten per cent. */
 function assertEven(counts: Counts): void {
   assert.deepEqual(counts.failures, {});
   const shares = Object.values(counts.answers).map((n) => (100 * n) / counts.count);
@@ -70,7 +70,7 @@ test('pods answer each other across nodes with their own addresses', async () =>
   }
 });
 
-test('rolling update, scaling and deletion under load lose no request; addresses of pods change, the Service stays', async () => {
+test('rolling update, scaling and deletion under load lose no request while addresses of pods change', async () => {
   const addresses = async () => (await cluster.pods('app=hello')).flatMap((pod) => pod.ips);
   const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
   const earlier = await addresses();
@@ -138,7 +138,8 @@ spec:
         ),
       (text) => !text.includes(`"${ip}"`),
     );
-    // The client's node hears of it at the same time as kubectl, and a busy machine may tell kubectl first.
+    // The client's node gets the change at the same time as kubectl, and on a busy machine kubectl may get
+    // it first.
     await eventually(
       () => cluster.fairlead('explain', 'client', 'abrupt:80', '--verbose'),
       ({ out }) => out.includes('DELIVERED') && !out.includes(`${ip}:8080`),
@@ -148,7 +149,7 @@ spec:
   }
 });
 
-test('kill -9 of a node agent: traffic continues; started again it adopts its pods, flushes nothing, and continues', async () => {
+test('kill -9 of a node agent: traffic continues; a restarted agent adopts its pods without flushing rules', async () => {
   const [node] = cluster.state().nodes;
   assert.ok(node?.agent);
   const pods = () =>
@@ -159,7 +160,7 @@ test('kill -9 of a node agent: traffic continues; started again it adopts its po
       'jsonpath={range .items[*]}{.metadata.uid} {.status.podIP} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].containerID}{"\\n"}{end}',
     );
   const earlier = await pods();
-  // By address: names are answered by the agent itself.
+  // By address, since the agent itself answers names.
   const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
   const load = cluster.load('node/node-1', `http://${service}`);
   const connection = cluster.connect('node/node-1', service, 80);
@@ -202,7 +203,7 @@ test('kill -9 of the control plane: nothing acknowledged is lost, traffic contin
   const names = await cluster.ask('get', 'configmaps', '-o', 'name');
   for (let n = 0; n < 20; n++) assert.match(names, new RegExp(`^configmap/kept-${n}$`, 'm'));
   assert.deepEqual((await load.stop()).failures, {});
-  // Nodes follow the server that came back.
+  // Nodes follow the restarted server.
   await cluster.ask('scale', 'deployment/hello', '--replicas=4');
   await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
 });

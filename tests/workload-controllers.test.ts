@@ -11,7 +11,7 @@ const template = (app: string) => ({
 
 describe('controllers of workloads and volumes', { timeout: 120_000 }, () => {
   let plane: ControlPlane;
-  /** Folders of volumes that are there. */
+  /** Existing folders of volumes. */
   const folders = new Set<string>();
   before(async () => {
     plane = await startControlPlane({
@@ -25,7 +25,7 @@ describe('controllers of workloads and volumes', { timeout: 120_000 }, () => {
   });
   after(() => plane?.close());
 
-  test('a StatefulSet gets its volumes, each on its pod’s node, and they go with it', async () => {
+  test('a StatefulSet gets its volumes, each on its pod’s node, and they are deleted with it', async () => {
     const { client } = plane;
     await client.create(RESOURCES.statefulSets, {
       metadata: { name: 'db', namespace },

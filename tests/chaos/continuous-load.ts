@@ -1,11 +1,11 @@
 import { spawn } from 'node:child_process';
 import { type Cluster, LAUNCHER } from '../testing/cluster.ts';
 
-/** What a client saw of a Service while something happened. */
+/** A client's observations of a Service during a disturbance. */
 export interface Experience {
   readonly sent: number;
   readonly failed: number;
-  /** Causes of failures, with how often. */
+  /** Causes of failures, with their counts. */
   readonly causes: Readonly<Record<string, number>>;
   /** The longest time without an answer, in milliseconds. */
   readonly longestGapMs: number;
@@ -48,8 +48,8 @@ Promise.all([work(), work(), work(), work()]).then(() => {
 `;
 
 /**
- * Sends requests from the pod "client" to a Service's cluster IP while `act` runs, and for a second after it. Names
- * are not looked up: each node's agent answers DNS, which is another matter.
+ * Sends requests from the pod "client" to a Service's cluster IP while `act` runs, and for a second after
+ * it. Uses addresses instead of names, because each node's agent answers DNS, which is tested separately.
  */
 export async function underLoad(
   cluster: Cluster,

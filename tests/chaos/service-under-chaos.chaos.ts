@@ -10,7 +10,7 @@ import { nodeNetns } from '../../src/network/topology.ts';
 import { type Cluster, HELLO, reserveCluster, startCluster } from '../testing/cluster.ts';
 import { type Experience, underLoad } from './continuous-load.ts';
 
-/** Servers that stop at once when they are told to: `preStop` seconds later if that is not null. */
+/** Servers that stop at once on SIGTERM, or `preStop` seconds later if that is not null. */
 const servers = (name: string, preStop: number | null) => `
 apiVersion: apps/v1
 kind: Deployment
@@ -87,7 +87,7 @@ const ROWS: readonly Chaos[] = [
   { what: 'three roll-outs without preStop', service: 'plain', act: rollOut('plain', 3), mayFail: {} },
   { what: 'two roll-outs with preStop', service: 'graceful', act: rollOut('graceful', 2), mayFail: {} },
   {
-    what: 'endpoints come and go',
+    what: 'endpoints are added and removed',
     service: 'graceful',
     async act() {
       for (const replicas of [8, 2, 6, 3]) {
@@ -148,7 +148,7 @@ for (const mode of modes) {
         );
         assert.ok(seen.sent > 100, `only ${seen.sent} requests were sent`);
         if (reason === undefined) assert.equal(seen.failed, 0, describeExperience(seen));
-        // Whatever happened is over.
+        // After the disturbance no request fails.
         const later = await underLoad(cluster, service, async () => {});
         assert.equal(later.failed, 0, describeExperience(later));
       });

@@ -4,9 +4,12 @@ type Json = Record<string, unknown>;
 
 const VOLATILE = ['uid', 'creationTimestamp', 'resourceVersion', 'managedFields', 'selfLink'];
 
-/** How two servers' answers to one request differ; null when they agree. `upstream` is the real one's. */
+/**
+ * Returns the difference between two servers' answers to one request; null if they agree. `upstream` is the
+ * answer of kube-apiserver.
+ */
 export function difference(upstream: ApiAnswer, ours: ApiAnswer): string | null {
-  // Where kube-apiserver panics there is nothing to compare with.
+  // If kube-apiserver panics, there is no answer to compare with.
   if (upstream.status === CONNECTION_CLOSED) return null;
   if (upstream.status !== ours.status) {
     return `status ${upstream.status} (${brief(upstream)}), ours ${ours.status} (${brief(ours)})`;
@@ -27,7 +30,7 @@ export function difference(upstream: ApiAnswer, ours: ApiAnswer): string | null 
   return firstDifference(stable(expected), stable(actual), '');
 }
 
-/** Whether the messages of two refusals are equal, too; random names apart. */
+/** Returns true if the messages of two rejections are equal too, except for random names. */
 export function sameMessage(upstream: ApiAnswer, ours: ApiAnswer): boolean {
   return (upstream.body as Json | null)?.['message'] === (ours.body as Json | null)?.['message'];
 }
@@ -42,16 +45,16 @@ function causes(status: Json): string[] {
   return [...new Set((details?.causes ?? []).map(({ reason, field }) => `${reason} ${field}`))].sort();
 }
 
-/** The object without what differs between two runs of one server. */
+/** Returns the object without the parts that differ between two runs of one server. */
 function stable(object: Json): Json {
   const copy = structuredClone(object);
   const metadata = copy['metadata'] as Json | undefined;
   const uid = metadata?.['uid'];
   for (const field of VOLATILE) delete metadata?.[field];
   const status = copy['status'] as Json | undefined;
-  // Of the client's credential: a token there, a certificate here.
+  // Depends on the client's credential: a token there, a certificate here.
   if (copy['kind'] === 'CertificateSigningRequest') delete (copy['spec'] as Json)['extra'];
-  // Written by controllers, which the real server has none of.
+  // Written by controllers, which the oracle does not run.
   for (const field of ['observedGeneration', 'typeChecking']) {
     if (copy['kind'] === 'ValidatingAdmissionPolicy') delete status?.[field];
   }

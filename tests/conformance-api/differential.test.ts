@@ -8,12 +8,12 @@ import { runVariations, startOurServer } from './tester.ts';
 const assets = process.env['KUBEBUILDER_ASSETS'];
 const skip = assets ? false : 'KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd';
 
-/** How many answers differ today, by kind and verb; see README.md. */
+/** The number of answers that differ today, by kind and verb; see README.md. */
 const known = JSON.parse(
   readFileSync(new URL('./known-differences.json', import.meta.url), 'utf8'),
 ) as Record<string, number>;
 
-/** A null in an applied map: upstream owns the map, we leave the field out. */
+/** A null in an applied map: upstream owns the map, this server leaves the field out. */
 const KNOWN_SEQUENCES = ['null for a value'];
 
 test('every kind answers variations of its objects as kube-apiserver does', { skip }, async (t) => {

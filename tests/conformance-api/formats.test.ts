@@ -31,9 +31,9 @@ interface Row {
   readonly method?: string;
   readonly path: string;
   readonly body?: object;
-  /** The answer is the same, byte by byte, on both servers. */
+  /** Both servers return exactly the same bytes. */
   readonly same?: boolean;
-  /** False: upstream has a table of it, we do not. */
+  /** False: upstream has a table for it, this server does not. */
   readonly table?: boolean;
 }
 
@@ -91,7 +91,7 @@ const ask = ({ sendRaw }: Oracle, { method = 'GET', path, body }: Row, accept: s
 
 const outline = ({ status, contentType }: RawAnswer) => `${status} ${contentType.replaceAll(' ', '')}`;
 
-test('every endpoint answers in the forms in which kube-apiserver answers', { skip }, async (t) => {
+test('every endpoint answers in the formats of kube-apiserver', { skip }, async (t) => {
   const oracle = await startOracle(assets ?? '');
   t.after(() => oracle.stop());
   const ours = await startOurServer();

@@ -28,7 +28,7 @@ export interface RawAnswer {
   readonly body: Buffer;
 }
 
-/** Sends a request as it is to an API server as an administrator. */
+/** Sends an unmodified request to an API server as an administrator. */
 export type RawClient = (
   method: string,
   path: string,
@@ -36,10 +36,10 @@ export type RawClient = (
   body?: string,
 ) => Promise<RawAnswer>;
 
-/** The status of an answer that never came: kube-apiserver panicked on the request. */
+/** The status of a missing answer: kube-apiserver panicked on the request. */
 export const CONNECTION_CLOSED = 0;
 
-/** An API server on loopback; the real kube-apiserver has an etcd of its own. */
+/** An API server on loopback; the real kube-apiserver has a separate etcd. */
 export interface Oracle {
   readonly send: ApiClient;
   readonly sendRaw: RawClient;
@@ -116,15 +116,15 @@ export async function startOracle(assets: string): Promise<Oracle> {
     '--authorization-mode=RBAC',
     `--token-auth-file=${tokens}`,
     '--allow-privileged=true',
-    // The tester posts more in a minute than the default shares let through.
+    // The tester sends more requests in a minute than the default limits allow.
     '--max-requests-inflight=0',
     '--max-mutating-requests-inflight=0',
     '--enable-priority-and-fairness=false',
   ]);
   const agent = new Agent({ keepAlive: true, maxSockets: 8, rejectUnauthorized: false });
   const once = sender(agent, secure, token);
-  // A kept connection may be closed in the moment it is used: dry runs and reads may be asked again. Where it is
-  // closed again, the request made the handler panic.
+  // A kept-alive connection may be closed just when it is used: dry runs and reads can be repeated. If it
+  // is closed again, the request made the handler panic.
   const send: ApiClient = (...request) =>
     once(...request)
       .catch(() => once(...request))
@@ -147,12 +147,12 @@ export async function startOracle(assets: string): Promise<Oracle> {
   }
 }
 
-/** The version of the binaries: "v1.36.0". */
+/** Returns the version of the binaries: "v1.36.0". */
 export function oracleVersion(assets: string): string {
   return execFileSync(join(assets, 'kube-apiserver'), ['--version'], { encoding: 'utf8' }).trim();
 }
 
-/** A client of an API server on loopback; without a token, by the agent's certificate. */
+/** Returns a client of an API server on loopback; without a token, it uses the agent's certificate. */
 export function sender(agent: Agent, port: number, token?: string): ApiClient {
   const send = rawSender(agent, port, token);
   return async (method, path, body, contentType = 'application/json') => {
@@ -167,7 +167,7 @@ export function sender(agent: Agent, port: number, token?: string): ApiClient {
   };
 }
 
-/** As `sender`, with the request's own headers and the answer's bytes. */
+/** Works like `sender`, with custom headers and the bytes of the answer. */
 export function rawSender(agent: Agent, port: number, token?: string): RawClient {
   return (method, path, headers, body) =>
     new Promise((resolve, reject) => {

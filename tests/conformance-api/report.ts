@@ -1,4 +1,5 @@
-// Prints how the embedded API server and kube-apiserver differ: node tests/conformance-api/report.ts [KIND…]
+// Prints the differences between the embedded API server and kube-apiserver: node
+// tests/conformance-api/report.ts [KIND…]
 import { startOracle } from './oracle.ts';
 import { runSequences } from './sequence-tester.ts';
 import { SEQUENCES } from './sequences.ts';

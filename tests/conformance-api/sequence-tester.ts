@@ -81,7 +81,7 @@ function owners(expected: ApiAnswer, actual: ApiAnswer): string | null {
     : `owners:\n  ${wanted.join('\n  ')}\nours:\n  ${got.join('\n  ')}`;
 }
 
-/** JSON with sorted keys. */
+/** Returns JSON with sorted keys. */
 function sorted(value: unknown): string {
   return JSON.stringify(value, (_key, one: unknown) =>
     typeof one === 'object' && one !== null && !Array.isArray(one)

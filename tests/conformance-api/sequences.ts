@@ -1,4 +1,4 @@
-/** One request of a sequence; `force` and `subresource` as in the query. */
+/** One request of a sequence; `force` and `subresource` are query parameters. */
 export interface Step {
   readonly verb: 'apply' | 'update' | 'patch' | 'json';
   readonly manager: string;
@@ -7,7 +7,10 @@ export interface Step {
   readonly status?: boolean;
 }
 
-/** Writes of several managers to one object; both servers must store and own the same after each. */
+/**
+ * Writes of several managers to one object; after each write both servers must store the same object and
+ * owners.
+ */
 export interface Sequence {
   readonly name: string;
   /** The collection's path and the object's type. */

@@ -12,7 +12,7 @@ interface Table {
   readonly rows?: readonly { readonly cells: readonly unknown[] }[];
 }
 
-/** Upstream writes a cell for the age of an IPAddress and no column for it. */
+/** Upstream writes a cell for the age of an IPAddress, but no column for it. */
 const WITHOUT_AGE_COLUMN = 'IPAddress';
 
 async function table({ sendRaw }: Oracle, path: string): Promise<Table> {
@@ -21,10 +21,10 @@ async function table({ sendRaw }: Oracle, path: string): Promise<Table> {
   return JSON.parse(answer.body.toString()) as Table;
 }
 
-/** Upstream's controller fills it, which does not run beside the oracle; ours is part of the server. */
+/** Upstream fills it by a controller, which does not run with the oracle; here the server fills it. */
 const FILLED_BY_CONTROLLER = 'secret-token';
 
-/** Ages, instants of creation and UIDs differ from one run to the next. */
+/** Ages, creation times and UIDs differ from one run to the next. */
 const stable = (cells: readonly unknown[]) =>
   cells.map((cell) =>
     typeof cell === 'string'

@@ -18,7 +18,7 @@ export interface Finding {
 export interface KindCount {
   asked: number;
   differ: number;
-  /** Refusals that agree, in other words. */
+  /** Rejections that agree except for the wording. */
   otherWords: number;
 }
 
@@ -36,13 +36,15 @@ export type BaseObject = Record<string, unknown> & {
   metadata: { name: string };
 };
 
-/** The valid objects that variations are made of. */
+/** Returns the valid objects that variations are made of. */
 export function baseObjects(): BaseObject[] {
   const source = readFileSync(new URL('./objects.yaml', import.meta.url), 'utf8');
   return parseAllDocuments(source).map((document) => document.toJS() as BaseObject);
 }
 
-/** Starts our server in this process, spoken to over HTTPS by an administrator's certificate. */
+/**
+ * Starts the embedded server in this process and connects over HTTPS with an administrator's certificate.
+ */
 export async function startOurServer(): Promise<Oracle> {
   const api = startApi();
   const [port = 0] = await api.server.listen([{ host: '127.0.0.1', port: 0 }]);
@@ -65,7 +67,10 @@ export async function startOurServer(): Promise<Oracle> {
   };
 }
 
-/** Where objects of its kind are, in the namespace default. Throws Error for a kind that is not served. */
+/**
+ * Returns the collection's path of an object in the namespace default. Throws Error for a kind that is not
+ * served.
+ */
 export function pathOf(object: BaseObject): string {
   const kind = KINDS.find(
     (one) =>
@@ -78,8 +83,8 @@ export function pathOf(object: BaseObject): string {
 }
 
 /**
- * Posts every variation of every base object to both servers, then puts every variation over the object itself; both
- * with dryRun, so that each is asked alone. `wanted` limits the kinds.
+ * Posts every variation of every base object to both servers, then replaces the object with every
+ * variation; both with dryRun, so that requests are independent. `wanted` limits the kinds.
  */
 export async function runVariations(
   oracle: Oracle,

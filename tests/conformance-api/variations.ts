@@ -1,8 +1,8 @@
-/** One changed form of a valid object. */
+/** One changed version of a valid object. */
 export interface Variation {
   /** Names the change: "spec.replicas = -1". */
   readonly name: string;
-  /** Makes the change on a copy of a form of the object: as written, or as a server stored it. */
+  /** Applies the change to a copy of the object, either as written or as stored by a server. */
   of(object: Record<string, unknown>): Record<string, unknown>;
 }
 
@@ -22,7 +22,10 @@ const NUMBERS: readonly Change[] = [
 
 const MISSING = Symbol('missing');
 
-/** Changes of every field below the metadata of `base`, one at a time, and of the metadata that all kinds share. */
+/**
+ * Returns changes of every field below the metadata of `base`, one at a time, and of the metadata that all
+ * kinds share.
+ */
 export function variationsOf(base: Record<string, unknown>): Variation[] {
   const result: Variation[] = [{ name: 'unchanged', of: (object) => structuredClone(object) }];
   const add = (path: readonly (string | number)[], label: string, value: unknown) => {
@@ -70,7 +73,7 @@ function changed(
   let parent: unknown = copy;
   for (const step of path.slice(0, -1)) {
     parent = (parent as Record<string | number, unknown>)[step];
-    // A server may store less than it was given (a write-only field): then there is nothing to change.
+    // A server may store less than it received (a write-only field): then there is nothing to change.
     if (typeof parent !== 'object' || parent === null) return copy;
   }
   const last = path.at(-1) ?? '';

@@ -72,5 +72,5 @@ function verdictOf(set: ResultSet, name: string): { verdict: Verdict; reason: st
   return { verdict: spec.state === 'skipped' ? 'not applicable' : 'failed', reason: spec.reason ?? '' };
 }
 
-/** Text that Markdown takes as it is inside a table. */
+/** Escapes text for a table in Markdown. */
 const text = (value: string) => value.replace(/\|/g, '\\|').replace(/</g, '&lt;');

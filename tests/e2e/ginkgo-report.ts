@@ -1,10 +1,10 @@
-/** How a spec ended. Specs that focus and skip left out are not reported at all. */
+/** The final state of a spec. Specs excluded by focus and skip are not reported at all. */
 export type SpecState = 'passed' | 'failed' | 'skipped';
 
 export interface SpecResult {
   readonly name: string;
   readonly state: SpecState;
-  /** Why it failed or skipped itself: the first line of the spec's own message, or "". */
+  /** The reason why it failed or skipped itself: the first line of the spec's message, or "". */
   readonly reason: string;
 }
 
@@ -38,7 +38,7 @@ export function readReport(text: string): SpecResult[] {
   return results.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
 }
 
-/** Lists the names of all specs of the suites, also of those that did not run. */
+/** Lists the names of all specs of the suites, including those that did not run. */
 export function specNames(text: string): string[] {
   return (JSON.parse(text) as Report[]).flatMap((suite) =>
     (suite.SpecReports ?? []).filter(({ LeafNodeType }) => LeafNodeType === 'It').map(nameOf),
@@ -48,8 +48,9 @@ export function specNames(text: string): string[] {
 const nameOf = (spec: SpecReport) => [...(spec.ContainerHierarchyTexts ?? []), spec.LeafNodeText].join(' ');
 
 /**
- * Tells how a spec ended, or null when it was not run to its end. A spec that skipped itself says why; one that was
- * filtered out has no message; one that ran when the time of the whole run was over proves nothing.
+ * Returns the final state of a spec, or null if it did not run to its end. A spec that skipped itself
+ * reports a reason; a spec that was filtered out has no message; a spec that was running when the time of
+ * the whole run was over proves nothing.
  */
 function stateOf(state: string, message: string): SpecState | null {
   switch (state) {
@@ -67,7 +68,10 @@ function stateOf(state: string, message: string): SpecState | null {
   }
 }
 
-/** Specs print what servers answered, Protobuf too: characters that are not text become spaces. */
+/**
+ * Returns the first line as text. Specs print answers of servers, including Protobuf: characters that are
+ * not text become spaces.
+ */
 function firstLine(message: string): string {
   const line = message.replace(/[\s\p{Cc}\uFFFD]+/gu, ' ').trim();
   return line.length > MAX_REASON ? `${line.slice(0, MAX_REASON - 1)}…` : line;

@@ -2,17 +2,20 @@
 export interface Group {
   readonly name: string;
   readonly title: string;
-  /** Regular expressions of whole spec names, as ginkgo takes them. */
+  /** A regular expression for whole spec names, for ginkgo's --focus. */
   readonly focus: string;
   readonly skip: string;
   readonly nodes: number;
-  /** Over how many zones the nodes are spread, by their label. None where left out. */
+  /** The number of zones that the nodes are spread over, by their label. None if omitted. */
   readonly zones?: number;
-  /** A few minutes' worth that CI runs. */
+  /** A subset of a few minutes for CI. */
   readonly quick?: boolean;
 }
 
-/** What upstream's default jobs leave out: features that are off by default, specs that need the cluster to themselves. */
+/**
+ * Specs that upstream's default jobs exclude: features that are off by default, specs that need the cluster
+ * to themselves.
+ */
 const NOT_DEFAULT = '\\[Feature:|\\[Serial\\]|\\[Disruptive\\]|\\[Slow\\]|\\[Flaky\\]';
 
 export const GROUPS: readonly Group[] = [
@@ -71,12 +74,12 @@ export const GROUPS: readonly Group[] = [
   },
 ];
 
-/** True for a spec that a whole run of the group runs. */
+/** Returns true for a spec that a complete run of the group runs. */
 export function isOfGroup({ focus, skip }: Group, spec: string): boolean {
   return new RegExp(focus).test(spec) && !new RegExp(skip).test(spec);
 }
 
-/** Finds a group by name. Throws with the known names when there is none. */
+/** Finds a group by name. Throws with the known names if there is none. */
 export function groupNamed(name: string): Group {
   const group = GROUPS.find((one) => one.name === name);
   if (!group) throw new Error(`unknown group ${name}; known: ${GROUPS.map((one) => one.name).join(', ')}`);

@@ -1,14 +1,17 @@
 import { closeSync } from 'node:fs';
 import { libc } from '../../src/kernel/libc.ts';
 
-/** Specs that cannot pass on `fairlead up` by its nature, the machine's or the images', and why. */
+/**
+ * Specs that cannot pass on `fairlead up`, because of its architecture, the machine or the images, with the
+ * reason.
+ */
 export interface NotApplicable {
   /** Part of the spec's name. */
   readonly name: string;
-  /** Part of the message that it fails with for this reason; failed with another, it has failed. */
+  /** Part of the failure message for this reason; a spec that fails with another message has failed. */
   readonly failure: string;
   readonly reason: string;
-  /** Only in these modes; all where left out. */
+  /** Only in these modes; all if omitted. */
   readonly modes?: readonly string[];
 }
 
@@ -57,11 +60,14 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
   },
 ];
 
-/** Specs that need something of the machine's kernel. They wait for minutes where it is missing, and are not run there. */
+/**
+ * Specs that need a feature of the machine's kernel. Without it they would wait for minutes, so they are
+ * not run.
+ */
 export interface KernelNeed {
   /** A regular expression of spec names. */
   readonly specs: string;
-  /** Whether the kernel has it. */
+  /** Returns true if the kernel has the feature. */
   readonly isThere: () => boolean;
   readonly reason: string;
 }
@@ -85,7 +91,9 @@ function canOpenSocket(family: number, type: number, protocol: number): boolean 
   return fd >= 0;
 }
 
-/** Why a spec that failed with a message is not applicable in a mode, or null when it is. */
+/**
+ * Returns the reason why a spec that failed with a message is not applicable in a mode, or null if it is.
+ */
 export function notApplicable(spec: string, mode: string, message: string): string | null {
   const row = NOT_APPLICABLE.find(
     ({ name, failure, modes }) =>

@@ -8,7 +8,7 @@ const skip = assets
   ? false
   : 'KUBEBUILDER_ASSETS does not name a folder with e2e.test, ginkgo, kubectl and images/';
 
-test("upstream's own specs pass, one for each kind of Service", { skip }, () => {
+test("upstream's specs pass, one for each kind of Service", { skip }, () => {
   const run = join(import.meta.dirname, 'run.ts');
   const { status, stdout, stderr } = spawnSync(
     process.execPath,

@@ -21,9 +21,9 @@ const states: readonly [what: string, state: string, message: string | undefined
     ['a spec that failed', 'failed', 'timed out', 'failed'],
     ['a spec that panicked', 'panicked', 'nil map', 'failed'],
     ['a spec that skipped itself, with its reason', 'skipped', 'needs SCTP', 'skipped'],
-    ['a spec that the focus left out', 'skipped', undefined, null],
-    ['a spec whose own time was over', 'timedout', 'A node timeout occurred', 'failed'],
-    ['a spec that ran when the time of the run was over', 'timedout', 'A suite timeout occurred', null],
+    ['a spec excluded by the focus', 'skipped', undefined, null],
+    ['a spec that exceeded its own timeout', 'timedout', 'A node timeout occurred', 'failed'],
+    ['a spec that was running at the timeout of the run', 'timedout', 'A suite timeout occurred', null],
     ['a spec that was interrupted', 'interrupted', 'Interrupted by User', null],
   ];
 for (const [what, state, message, expected] of states) {
@@ -45,14 +45,14 @@ test('set-up steps are not specs', () => {
   assert.deepEqual(readReport(JSON.stringify([{ SpecReports: [before] }])), []);
 });
 
-test('a spec that cannot pass for one reason has failed when it fails for another', () => {
+test('a spec that is not applicable for one reason has failed if it fails for another', () => {
   const spec = '[sig-node] Pod InPlace Resize Container resize pod via the replace endpoint';
   const reason = notApplicable(spec, 'nftables', 'Timed out: failed to read cgroup value "/sys/fs/cgroup/x"');
   assert.match(reason ?? '', /cgroup v1/);
   assert.equal(notApplicable(spec, 'nftables', 'timed out waiting for the condition'), null);
 });
 
-test('docs/conformance.md is what the results render to', () => {
+test('docs/conformance.md is rendered from the results', () => {
   const file = join(import.meta.dirname, '..', '..', 'docs', 'conformance.md');
   assert.equal(readFileSync(file, 'utf8'), conformanceDocument(loadResults()));
 });

@@ -7,7 +7,7 @@ export interface ResultSet {
   readonly group: string;
   readonly mode: string;
   readonly family: string;
-  /** The version of Kubernetes that the specs are from. */
+  /** The version of Kubernetes that the specs belong to. */
   readonly version: string;
   readonly specs: Readonly<Record<string, SavedSpec>>;
 }

@@ -88,7 +88,7 @@ function main(): number {
     );
     closeSync(log);
     const text = readFileSync(report, 'utf8');
-    // When the time is over, ginkgo also reports specs that were not to run.
+    // After its timeout ginkgo also reports specs that were not selected.
     const ran = readReport(text).filter(({ name }) => isOfGroup(group, name));
     const version = execFileSync(join(assets, 'e2e.test'), ['--version'], { encoding: 'utf8' }).trim();
     if (!values['no-save']) {
@@ -111,7 +111,7 @@ function main(): number {
   }
 }
 
-/** Lists the specs of a group that passed in a mode and IP family, or cannot apply there. */
+/** Lists the specs of a group that passed in a mode and IP family, or are not applicable there. */
 function finishedSpecs(group: string, mode: string, family: string): string[] {
   const set = loadResults().find((one) => one.group === group && one.mode === mode && one.family === family);
   return Object.entries(set?.specs ?? {}).flatMap(([name, { state, reason = '' }]) =>
@@ -119,7 +119,10 @@ function finishedSpecs(group: string, mode: string, family: string): string[] {
   );
 }
 
-/** A regular expression for one spec name; ginkgo matches it against the names of the suite and the spec. */
+/**
+ * Returns a regular expression for one spec name; ginkgo matches it against the names of the suite and the
+ * spec.
+ */
 const exactly = (name: string) => `${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
 
 function writeDocument(): number {

@@ -4,8 +4,8 @@ import { after, before, describe, test } from 'node:test';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import { type Cluster, startCluster } from '../testing/cluster.ts';
 
-// Manifests as people have them, on one cluster of two nodes with both families. Some are given to `up`, which waits
-// until all of them is ready; the others to kubectl. Each then does what it is for.
+// Typical manifests on one cluster of two nodes with both families. `up` gets some of them and waits until
+// all of these are ready; kubectl applies the others. Each test checks the purpose of one.
 
 const manifest = (name: string) => join(import.meta.dirname, `${name}.yaml`);
 const UP = ['guestbook', 'ingress-controller', 'ingress', 'wordpress', 'operator', 'pipeline'];
@@ -34,14 +34,14 @@ const rolledOut = (namespace: string, ...objects: string[]) =>
   Promise.all(
     objects.map((object) => cluster.ask('-n', namespace, 'rollout', 'status', object, '--timeout=120s')),
   );
-/** Asks for a URL from a place; throws on failure and statuses from 400. */
+/** Requests a URL from a place; throws on failure and statuses from 400. */
 async function curl(place: string, url: string, ...options: string[]): Promise<string> {
   const words = ['-sgS', '--fail-with-body', '--max-time', '10', ...options, url];
   const { status, out, error } = await cluster.fairlead('exec', place, '--', 'curl', ...words);
   if (status !== 0) throw new Error(`${url} from ${place}: ${error}${out}`);
   return out;
 }
-/** As `curl`, tried again for a while: what listens may be about to. */
+/** Works like `curl`, repeated for a while: the server may not listen yet. */
 async function answer(...request: Parameters<typeof curl>): Promise<string> {
   for (const end = Date.now() + 30_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
     try {
@@ -51,7 +51,7 @@ async function answer(...request: Parameters<typeof curl>): Promise<string> {
     }
   }
 }
-/** The first address, in brackets where URLs want them, at which a Service of type LoadBalancer is reached. */
+/** Returns the first address of a Service of type LoadBalancer, in brackets if URLs need them. */
 async function loadBalancer(namespace: string, service: string): Promise<string> {
   const path = 'jsonpath={.status.loadBalancer.ingress[0].ip}';
   const ip = await eventually(
@@ -63,7 +63,7 @@ async function loadBalancer(namespace: string, service: string): Promise<string>
 const jsonpath = (namespace: string, object: string, path: string) =>
   cluster.ask('-n', namespace, 'get', object, '-o', `jsonpath=${path}`);
 
-test('guestbook: what is written through the front end is read from every follower', async () => {
+test('guestbook: entries written through the front end are read from every follower', async () => {
   const address = await loadBalancer('guestbook', 'frontend');
   assert.equal(await answer('outside', `http://${address}/sign?message=hello`), 'written');
   const read = new Set<string>();
@@ -121,7 +121,7 @@ test('redis: a pod that is deleted comes back with its name and its volume', asy
   assert.equal(await jsonpath('redis', 'pdb/redis', '{.status.disruptionsAllowed}'), '1');
 });
 
-test("chart: its test pod's request succeeds, others' do not; budget and autoscaler know the pods", async () => {
+test('chart: the request of its test pod succeeds, others fail; budget and autoscaler select the pods', async () => {
   await rolledOut('chart', 'deployment/shop-storefront');
   await cluster.ask(
     ...['-n', 'chart', 'wait', '--for=jsonpath={.status.phase}=Succeeded', '--timeout=60s'],
@@ -131,7 +131,7 @@ test("chart: its test pod's request succeeds, others' do not; budget and autosca
     await cluster.ask('-n', 'chart', 'logs', 'shop-storefront-test-connection'),
     /^shop-storefront-\S+\n$/,
   );
-  // Its NetworkPolicy admits clients with a label alone.
+  // Its NetworkPolicy admits only clients with a label.
   await assert.rejects(
     curl('redis/redis-0', 'http://shop-storefront.chart', '--max-time', '2'),
     /timed out|refused/i,
@@ -148,7 +148,7 @@ test("chart: its test pod's request succeeds, others' do not; budget and autosca
   );
 });
 
-test('monitoring: it finds nodes and pods by the API with its token, and may not do more', async () => {
+test('monitoring: it discovers nodes and pods through the API with its token, and has no further rights', async () => {
   await rolledOut('monitoring', 'deployment/prometheus', 'deployment/exporter');
   interface Seen {
     targets?: { job: string; name: string; up: boolean }[];
@@ -223,7 +223,7 @@ describe('an API server behind the cluster’s', () => {
     await rolledOut('sea', 'deployment/sea-api');
     await cluster.ask('wait', '--for=condition=Available', 'apiservice/v1.sea.example.com', '--timeout=60s');
   });
-  test('its kinds are found and read as those of the cluster', async () => {
+  test('its kinds are discovered and read like those of the cluster', async () => {
     assert.match(
       await cluster.ask('api-resources', '--api-group=sea.example.com'),
       /fishes +fi +sea\.example\.com\/v1 +false +Fish/,
@@ -234,7 +234,7 @@ describe('an API server behind the cluster’s', () => {
     );
     assert.equal(await cluster.ask('get', 'fish', 'ray', '-o', 'jsonpath={.spec.fins}'), '2');
   });
-  test('it is told who asks', async () => {
+  test('it receives the user of a request', async () => {
     const path = '/apis/sea.example.com/v1/fishes';
     const list = await cluster.ask('get', '--raw', path, '--as=nemo', '--as-group=system:masters');
     assert.equal(JSON.parse(list).metadata.annotations.user, 'nemo');
@@ -243,13 +243,13 @@ describe('an API server behind the cluster’s', () => {
       /dory asked for eel/,
     );
   });
-  test('who may not is refused before', async () => {
+  test('an unauthorized request is rejected before it', async () => {
     await assert.rejects(
       cluster.ask('get', 'fishes', '--as=nemo'),
       /fishes\.sea\.example\.com is forbidden: User "nemo" cannot list resource "fishes"/,
     );
   });
-  test('while it is not there, its group alone is unavailable', async () => {
+  test('while it is down, only its group is unavailable', async () => {
     await cluster.ask('-n', 'sea', 'scale', 'deployment/sea-api', '--replicas=0');
     await cluster.ask(
       'wait',
@@ -281,7 +281,7 @@ describe('gateway definitions', () => {
       'Terminate',
     );
   });
-  test('the older version shows the same object and is said to be deprecated', async () => {
+  test('the older version returns the same object with a deprecation warning', async () => {
     const { out, error } = await cluster.kubectl(
       ...['-n', 'edge', 'get', 'gateways.v1beta1.edge.example.com', 'front', '-o', 'jsonpath={.apiVersion}'],
     );
@@ -298,12 +298,12 @@ describe('gateway definitions', () => {
     `apiVersion: edge.example.com/v1\nkind: Gateway\nmetadata: {name: bad, namespace: edge}\nspec: {gatewayClassName: example, listeners: ${listeners}}\n`;
   for (const [what, object, message] of [
     [
-      'two listeners of one port',
+      'two listeners with one port',
       gateway('[{name: a, port: 80, protocol: HTTP}, {name: b, port: 80, protocol: HTTP}]'),
       /spec\.listeners: Invalid value: .*Combination of port, protocol and hostname must be unique/,
     ],
     [
-      'TLS of a plain listener',
+      'TLS settings on a plain listener',
       gateway('[{name: a, port: 80, protocol: HTTP, tls: {certificateRefs: [{name: x}]}}]'),
       /tls must not be specified for protocols HTTP and TCP/,
     ],
@@ -326,7 +326,7 @@ describe('gateway definitions', () => {
 
 describe('operator', () => {
   const site = (path: string) => jsonpath('operator', 'website/welcome', path);
-  test("makes a website's objects and tells their state", async () => {
+  test("creates a website's objects and reports their status", async () => {
     await eventually(
       () => site('{.status.readyReplicas} {.status.conditions[0].status}'),
       (text) => text === '2 True',
@@ -345,14 +345,14 @@ describe('operator', () => {
       (text) => text === '1 1',
     );
   });
-  test('another of its pods leads when the leader goes', async () => {
+  test('another pod becomes leader when the leader is deleted', async () => {
     const leader = () => jsonpath('operator', 'lease/website-operator', '{.spec.holderIdentity}');
     const before = await leader();
     await cluster.ask('-n', 'operator', 'delete', 'pod', before);
     await eventually(leader, (now) => now !== before);
     assert.notEqual(await jsonpath('operator', 'lease/website-operator', '{.spec.leaseTransitions}'), '0');
   });
-  test('keeps a record of a website that is deleted, whose objects go with it', async () => {
+  test('keeps a record of a deleted website, whose objects are deleted with it', async () => {
     await cluster.ask('-n', 'operator', 'delete', 'website', 'welcome', '--timeout=60s');
     assert.equal(await jsonpath('operator', 'configmap/welcome-record', '{.data.text}'), 'welcome');
     await eventually(
@@ -393,7 +393,7 @@ test("log collector: every node's pod has the logs of that node's containers", a
   }
 });
 
-test('pipeline: init containers, sidecar and shares have done their work', async () => {
+test('pipeline: init containers, sidecar and shared volumes produce the result', async () => {
   const logs = (...words: string[]) => cluster.ask('-n', 'pipeline', 'logs', ...words);
   assert.equal(await logs('job/transform', '-c', 'load'), 'loaded 200\n');
   assert.equal(await logs('job/transform', '-c', 'uploader'), 'uploaded 1 2 3\n');
@@ -405,7 +405,7 @@ test('pipeline: init containers, sidecar and shares have done their work', async
   assert.equal(await jsonpath('pipeline', 'job/shares', '{.status.completedIndexes}'), '0-2');
 });
 
-test('backup: a run by hand and a run of the schedule leave their files in the volume', async () => {
+test('backup: a run by hand and a run of the schedule write their files to the volume', async () => {
   await rolledOut('backup', 'deployment/database', 'deployment/browser');
   await cluster.ask('-n', 'backup', 'create', 'job', 'by-hand', '--from=cronjob/backup');
   const files = async () =>
@@ -418,7 +418,7 @@ test('backup: a run by hand and a run of the schedule leave their files in the v
         '--',
         'sh',
         '-c',
-        // grep fails while there is no file.
+        // grep fails while the file does not exist.
         'cd /backups; grep -l database- *.dump || true',
       )
     ).split('\n');
@@ -430,7 +430,7 @@ test('backup: a run by hand and a run of the schedule leave their files in the v
   );
 });
 
-/** A Service's cluster IP and port. */
+/** Returns a Service's cluster IP and port. */
 async function clusterAddress(namespace: string, service: string): Promise<string> {
   const path = '{.spec.clusterIP} {.spec.ports[0].port}';
   const [ip, port] = (await jsonpath(namespace, `service/${service}`, path)).split(' ');

@@ -8,27 +8,30 @@ import {
   solicitationFrame,
 } from '../../src/loadbalancer/neighbour-discovery.ts';
 
-/** One who said on the wire that an address is at its node. */
+/** An announcement on the wire that an address is at a node. */
 export interface Said {
   readonly node: string;
   readonly at: number;
 }
 
 export interface AnnouncementWatcher {
-  /** Everything said about an address, in the order of the wire. */
+  /** Returns all announcements of an address, in the order on the wire. */
   said(address: string): readonly Said[];
-  /** The nodes that spoke for an address in turn: one entry for each stretch in which a single node did. */
+  /**
+   * Returns the nodes that announced an address in turn: one entry for each period in which a single node
+   * did.
+   */
   turns(address: string): string[];
   close(): void;
 }
 
-/** How often all hosts are asked who has the addresses. */
+/** Interval between the requests for the addresses to all hosts. */
 const ASK_MS = 15;
 const NO_MAC = new Uint8Array(6);
 
 /**
- * Lets ARP and ICMPv6 through that comes in from the cable. What the bridge sends out there is seen, too, by a socket
- * for all protocols; one for a single protocol would see nothing, since the bridge takes every frame away before.
+ * Passes ARP and ICMPv6 that comes in from the cable. A socket for all protocols also sees what the bridge
+ * sends there; a socket for a single protocol would see nothing, since the bridge takes every frame before.
  */
 const FROM_THE_NODE: readonly FilterInstruction[] = [
   // ldb [SKF_AD_OFF + SKF_AD_PKTTYPE]: PACKET_OUTGOING (linux/filter.h, linux/if_packet.h)
@@ -43,7 +46,7 @@ const FROM_THE_NODE: readonly FilterInstruction[] = [
   [0x06, 0, 0, 0],
 ];
 
-/** The address that the sender of a frame says is its own. */
+/** Returns the address that the sender of a frame claims. */
 function addressIn(frame: Uint8Array): string | null {
   const message = readNeighbourMessage(frame);
   if (message) return message.type === 'advertisement' ? message.target : null;
@@ -51,8 +54,8 @@ function addressIn(frame: Uint8Array): string | null {
 }
 
 /**
- * Listens at the wire's end of every node's cable, so that it is certain who said what, while it keeps asking from
- * `outside` who has the addresses.
+ * Listens at the outer end of every node's cable, which identifies the sender of each frame, while it keeps
+ * requesting the addresses from `outside`.
  */
 export function watchAnnouncements(
   clusterName: string,
@@ -66,7 +69,7 @@ export function watchAnnouncements(
   const sockets: { close(): void }[] = [];
   const ignore = () => {};
   const fail = (error: Error) => {
-    // A cable that is pulled ends nothing.
+    // An unplugged cable does not end the watch.
     if (!('code' in error) || error.code !== 'ENETDOWN') throw error;
   };
   const open = (...args: Parameters<typeof openPacketSocket>) => {

@@ -21,10 +21,10 @@ export interface Result {
   readonly error: string;
 }
 
-/** What `fairlead request --json` counts. */
+/** The counts of `fairlead request --json`. */
 export interface Counts {
   readonly count: number;
-  /** Answer → how often. */
+  /** Answer → count. */
   readonly answers: Readonly<Record<string, number>>;
   readonly failures: Readonly<Record<string, number>>;
 }
@@ -36,20 +36,22 @@ export interface RunningPod {
 }
 
 export interface Load {
-  /** What has failed until now: texts with how often. */
+  /** Failures so far: texts with their counts. */
   readonly failures: Readonly<Record<string, number>>;
-  /** Ends the load after what is under way, and says what came of it. */
+  /** Ends the load after pending requests; resolves to its counts. */
   stop(): Promise<Counts>;
 }
 
 export interface Connection {
-  /** How many requests have been answered. */
+  /** Returns the number of answered requests. */
   answered(): number;
-  /** Closes it; throws where it broke. */
+  /** Closes the connection; throws if it broke. */
   stop(): Promise<{ readonly requests: number; readonly answers: ReadonlySet<string> }>;
 }
 
-/** Asks over one connection every 20 ms until standard input ends; prints each answer in a line. */
+/**
+ * Sends a request over one connection every 20 ms until standard input ends; prints each answer in a line.
+ */
 const KEEP_ASKING = `
 const { Agent, get } = require('node:http');
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -68,15 +70,15 @@ ask();
 process.stdin.resume().on('end', () => process.exit(0));
 `;
 
-/** A cluster as a user has it: made by the launcher, spoken to by its commands and by kubectl. */
+/** A cluster as a user has it: created by the launcher, controlled by its commands and by kubectl. */
 export interface Cluster {
   readonly name: string;
   readonly stateRoot: string;
   readonly kubeconfig: string;
-  /** What `up` decided, with the processes that run now. */
+  /** Returns the plan of `up`, with the processes that run now. */
   state(): ClusterState;
   supervision(): Supervision;
-  /** Ends the supervisor and its standby, so that what is killed stays dead until the next `up`. */
+  /** Ends the supervisor and its standby, so that killed processes stay dead until the next `up`. */
   stopSupervisor(): Promise<void>;
   fairlead(...args: readonly string[]): Promise<Result>;
   kubectl(...args: readonly string[]): Promise<Result>;
@@ -84,21 +86,21 @@ export interface Cluster {
     options: { readonly input?: string; readonly env?: Record<string, string> },
     ...args: readonly string[]
   ): Promise<Result>;
-  /** kubectl's output; throws where it fails. */
+  /** Returns kubectl's output; throws if it fails. */
   ask(...args: readonly string[]): Promise<string>;
   apply(yaml: string): Promise<string>;
-  /** The pods with a label that are not about to go. */
+  /** Returns the pods with a label that are not terminating. */
   pods(selector: string): Promise<RunningPod[]>;
-  /** Asks `url` from a place ("client", "node/node-1", "outside"), each time on a new connection. */
+  /** Requests `url` from a place ("client", "node/node-1", "outside"), each time on a new connection. */
   request(place: string, url: string, ...options: readonly string[]): Promise<Counts>;
-  /** Keeps one connection open and asks over it again and again. */
+  /** Keeps one connection open and sends requests over it repeatedly. */
   connect(place: string, host: string, port: number): Connection;
-  /** The same as `request` without an end. */
+  /** Works like `request`, without end. */
   load(place: string, url: string, ...options: readonly string[]): Load;
   down(): Promise<void>;
 }
 
-/** A name of a cluster, unlike all others, and a folder of its own for its state. */
+/** Returns a unique name for a cluster, and a separate folder for its state. */
 export function reserveCluster(): { readonly name: string; readonly stateRoot: string } {
   const name = `t${randomBytes(3).toString('hex')}`;
   return { name, stateRoot: mkdtempSync(join(tmpdir(), 'flt-state-')) };
@@ -107,7 +109,7 @@ export function reserveCluster(): { readonly name: string; readonly stateRoot: s
 /** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
 const LOAD = { '--count': '300', '--concurrency': '4', '--rate': '100' };
 
-/** Runs ./fairlead with a state folder of the test's own. */
+/** Runs ./fairlead with a state folder for this test. */
 export function runFairlead(
   stateRoot: string,
   args: readonly string[],
@@ -123,7 +125,7 @@ export function spawnFairlead(stateRoot: string, args: readonly string[]): Child
   });
 }
 
-/** Starts a cluster with these options of `up`; throws with its words where that fails. */
+/** Starts a cluster with these options of `up`; throws with the output if that fails. */
 export async function startCluster(
   args: readonly string[],
   reserved = reserveCluster(),
@@ -188,7 +190,7 @@ export async function startCluster(
         name,
         place,
         '--',
-        // Where the image has its own; nodes and outside see the machine's.
+        // In pods, the path in the image; nodes and outside see the machine's files.
         ...(place.startsWith('node/') || place === 'outside' ? [process.execPath] : ['/opt/fairlead/node']),
         '-e',
         KEEP_ASKING,
@@ -284,7 +286,7 @@ function isSupervisor(pid: number): boolean {
 }
 
 async function stopSupervisor(name: string): Promise<void> {
-  // Again, until none is left: one may have been started meanwhile.
+  // Repeated until none remains: one may have been started meanwhile.
   await eventually(() => {
     const left = findProcesses(name, []).filter(({ pid }) => isSupervisor(pid));
     for (const identity of left) if (isRunning(identity)) process.kill(identity.pid, 'SIGTERM');

@@ -1,6 +1,9 @@
 import { spawnInNetns } from '../../src/kernel/netns.ts';
 
-/** One connection that was opened, asked over once and closed. Times are those of the machine's clock, in milliseconds. */
+/**
+ * One connection that was opened, used for one request and closed. Times are those of the machine's clock,
+ * in milliseconds.
+ */
 export interface Attempt {
   readonly host: string;
   readonly begun: number;
@@ -8,7 +11,7 @@ export interface Attempt {
   readonly error: string | null;
 }
 
-/** Opens a new connection to every host again and again, whatever became of the earlier ones. */
+/** Opens a new connection to every host repeatedly, regardless of the earlier ones. */
 const KEEP_STARTING = `
 const { get } = require('node:http');
 const [everyMs, patienceMs, ...hosts] = process.argv.slice(1);
@@ -33,12 +36,15 @@ process.stdin.resume().on('end', () => { ending = true; clearInterval(timer); if
 `;
 
 export interface ConnectionStarter {
-  /** What has ended so far. */
+  /** The attempts that have ended so far. */
   readonly attempts: readonly Attempt[];
   stop(): Promise<readonly Attempt[]>;
 }
 
-/** Starts connections to port 80 of `hosts` from a network namespace; an attempt is given up after ten seconds. */
+/**
+ * Starts connections to port 80 of `hosts` from a network namespace; an attempt times out after ten
+ * seconds.
+ */
 export function startConnections(netns: string, hosts: readonly string[], everyMs = 10): ConnectionStarter {
   const words = ['-e', KEEP_STARTING, String(everyMs), '10000', ...hosts];
   const child = spawnInNetns(netns, process.execPath, words, { stdio: ['pipe', 'pipe', 'inherit'] });

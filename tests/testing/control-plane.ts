@@ -13,29 +13,31 @@ import type { Logger } from '../../src/lib/log.ts';
 import { silentLogger } from '../../src/lib/log.ts';
 import type { LoadBalancerPool } from '../../src/loadbalancer/address-pools.ts';
 
-/** The embedded API server and the controllers in this process, with kubelets that only say what kubelets say. */
+/** The embedded API server and the controllers in this process, with kubelets that only write statuses. */
 export interface ControlPlane {
   readonly client: Client;
-  /** Straight into the server. */
+  /** A transport directly into the server. */
   readonly transport: Transport;
-  /** Adds a node whose kubelet runs pods at once, and renews nothing. */
+  /** Adds a node whose kubelet runs pods at once, and renews no Lease. */
   addNode(
     name: string,
     fields?: { labels?: Record<string, string>; allocatable?: Record<string, string> },
   ): Promise<void>;
-  /** Resolves to what `read` returns as soon as it is not undefined, looking after each change of the kind. */
+  /**
+   * Resolves to the result of `read` as soon as it is not undefined; reads after each change of the kind.
+   */
   until<T extends KubeObject, R>(
     resource: Resource<T>,
     what: string,
     read: (objects: T[]) => R | undefined,
   ): Promise<R>;
-  /** Ends the controllers, in the middle of whatever they do, and starts new ones. */
+  /** Ends the controllers immediately, and starts new ones. */
   restartControllers(): Promise<void>;
-  /** Kubelets say nothing while it is set. */
+  /** While it is set, kubelets write nothing. */
   freeze: boolean;
-  /** A node says that it is well. */
+  /** Renews the Lease of a node. */
   beat(name: string): Promise<void>;
-  /** Warnings and errors that were logged. */
+  /** Warnings and errors in the log. */
   readonly complaints: string[];
   close(): Promise<void>;
 }
@@ -44,11 +46,11 @@ export async function startControlPlane(
   options: {
     readonly clusterCidrs?: readonly string[];
     readonly nodeGraceSeconds?: number;
-    /** Where the local-path provisioner keeps volumes; absent: there is none. */
+    /** Where the local-path provisioner keeps volumes; absent: no provisioner. */
     readonly localVolumes?: LocalVolumes;
     /** Read again by `restartControllers`. */
     loadBalancerPools?: readonly LoadBalancerPool[];
-    /** Stands between the controllers and the server. */
+    /** Wraps the transport between the controllers and the server. */
     readonly disturb?: (transport: Transport) => Transport;
   } = {},
 ): Promise<ControlPlane> {
@@ -177,7 +179,7 @@ export async function startControlPlane(
   };
 }
 
-/** Starts bound pods at once, and lets deleted ones go at once. */
+/** Starts bound pods at once, and removes deleted ones at once. */
 function simulateKubelets(
   client: Client,
   pods: Informer<Pod>,

@@ -2,13 +2,13 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 /**
- * What a cluster could leave behind on this machine, as lines of text: links, routes, rules, namespaces, mounts,
- * nf_tables, control groups, and processes that belong to the cluster.
+ * Returns the state that a cluster could leave on this machine, as lines of text: links, routes, rules,
+ * namespaces, mounts, nf_tables, control groups, and processes that belong to the cluster.
  */
 export function machineState(cluster: string, stateRoot: string): string[] {
   const lines = (command: string) =>
     execFileSync('sh', ['-c', command], { encoding: 'utf8' }).split('\n').filter(Boolean);
-  // Other tests of this suite may come and go.
+  // Other tests of this suite may start and end concurrently.
   const others = (line: string) => !line.includes(cluster) && /\bflt?-/.test(line);
   const all = [
     ...lines('ip -o link | sed "s/^[0-9]*: //"').map((line) => `link ${line}`),
@@ -19,7 +19,7 @@ export function machineState(cluster: string, stateRoot: string): string[] {
     ...lines('ls /run/netns 2>/dev/null || true').map((line) => `netns ${line}`),
     ...lines('cut -d" " -f5 /proc/self/mountinfo').map((line) => `mount ${line}`),
     ...lines('nft list ruleset').map((line) => `nft ${line}`),
-    // Other clusters come and go: the control groups are the whole machine's.
+    // Other clusters may start and end: the control groups are those of the whole machine.
     ...lines(`find /sys/fs/cgroup -type d -name "fairlead-${cluster}*" 2>/dev/null || true`).map(
       (line) => `cgroup ${line}`,
     ),
@@ -31,7 +31,7 @@ export function machineState(cluster: string, stateRoot: string): string[] {
   return all.filter((line) => !others(line)).sort();
 }
 
-/** What came (+) and what went (-) between two states. */
+/** Returns the lines added (+) and removed (-) between two states. */
 export function machineChanges(before: readonly string[], after: readonly string[]): string[] {
   return [
     ...after.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),
@@ -39,7 +39,7 @@ export function machineChanges(before: readonly string[], after: readonly string
   ];
 }
 
-/** Processes with the cluster's mark, in its control groups, or that see its files. */
+/** Returns processes with the cluster's mark, in its control groups, or with access to its files. */
 function processes(cluster: string, stateRoot: string): string[] {
   const found: string[] = [];
   for (const pid of readdirSync('/proc').filter((entry) => /^[0-9]+$/.test(entry))) {
@@ -48,7 +48,7 @@ function processes(cluster: string, stateRoot: string): string[] {
       try {
         return readFileSync(`/proc/${pid}/${file}`, 'utf8');
       } catch {
-        // It ended while it was looked at.
+        // The process ended meanwhile.
         return '';
       }
     };
@@ -56,7 +56,7 @@ function processes(cluster: string, stateRoot: string): string[] {
       read('environ').includes(`FAIRLEAD_PROCESS_OF=${cluster}\0`) ||
       read('cgroup').includes(`/fairlead-${cluster}`) ||
       read('mountinfo').includes(`${stateRoot}/`);
-    // A zombie has no command line any more, and is its parent's business.
+    // A zombie has no command line; its parent has to reap it.
     const command = read('cmdline').replaceAll('\0', ' ');
     if (ours && command !== '') found.push(`${pid} ${command}`);
   }

@@ -1,11 +1,11 @@
 import type { Cluster } from './cluster.ts';
 
-/** Node.js where it is in a pod, and on a node. */
+/** The path of Node.js in a pod, and on a node. */
 const nodeAt = (place: string) => (place.includes('/') ? process.execPath : '/opt/fairlead/node');
 
-/** One question: "lookup web" is getaddrinfo for both families, "A web.shop" and the like ask for records. */
+/** One query: "lookup web" is getaddrinfo for both families, "A web.shop" and the like ask for records. */
 export type Question = string;
-/** What came of it, in words: addresses or records, sorted, or the error's code. */
+/** The results as text: addresses or records, sorted, or the error's code. */
 export type Answers = Readonly<Record<Question, string>>;
 
 const ASK = `
@@ -18,7 +18,7 @@ Promise.all(JSON.parse(process.argv[1]).map(async (question) => {
 })).then((all) => console.log(JSON.stringify(Object.fromEntries(all))));
 `;
 
-/** Asks all of them at once from a pod or a node ("node/node-1"), by its own resolv.conf. */
+/** Sends all queries concurrently from a pod or a node ("node/node-1"), by its resolv.conf. */
 export async function askNames(
   cluster: Cluster,
   place: string,
@@ -31,8 +31,8 @@ export async function askNames(
 }
 
 /**
- * As musl's resolver does: A and AAAA leave one socket at once, to every name server, and the first answer to each
- * counts.
+ * Works like musl's resolver: A and AAAA are sent from one socket to every name server at once, and the
+ * first answer to each counts.
  */
 const MUSL = `
 const fs = require('node:fs');
@@ -65,7 +65,10 @@ socket.on('message', (bytes) => {
 socket.bind(0, next);
 `;
 
-/** Looks a full name up a hundred times as musl does; how many times one of the two answers was missing. */
+/**
+ * Looks up a full name a hundred times as musl does. Returns how many times one of the two answers was
+ * missing.
+ */
 export async function askAsMusl(cluster: Cluster, pod: string, name: string): Promise<number> {
   const { out, error } = await cluster.fairlead('exec', pod, '--', nodeAt(pod), '-e', MUSL, name);
   if (out === '') throw new Error(`names from ${pod}: ${error}`);

@@ -7,7 +7,7 @@ import { NodeNetwork } from '../../src/network/node-network.ts';
 import { openPodNetwork } from '../../src/network/pod-network.ts';
 import { startKubelet } from '../../src/runtime/kubelet.ts';
 
-/** What a node's process of a test is told, as JSON in its last argument. */
+/** The options of a test's node process, as JSON in its last argument. */
 export interface NodeProcessInput {
   readonly nodeName: string;
   readonly addresses: readonly string[];
@@ -20,7 +20,7 @@ export interface NodeProcessInput {
   readonly serving: { readonly cert: string; readonly key: string };
 }
 
-// A process that runs the pods of one node, in whose network namespace it is started; tests kill it as they like.
+// A process that runs the pods of one node, started in the node's network namespace; tests may kill it.
 const input = JSON.parse(process.argv.at(-1) ?? '{}') as NodeProcessInput;
 const logger = {
   ...silentLogger,
@@ -45,7 +45,7 @@ const kubelet = await startKubelet({
   clusterDns: ['10.96.0.10'],
   clusterDomain: 'cluster.local',
   apiService: { host: '10.96.0.1', port: 443 },
-  // Node.js as every container sees it, wherever this machine keeps its own.
+  // Node.js at the path that containers see, regardless of its path on this machine.
   builtinImages: {
     node: { mounts: [{ source: process.execPath, destination: '/usr/local/bin/test-node', readonly: true }] },
   },

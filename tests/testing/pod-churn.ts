@@ -5,13 +5,13 @@ import { hasCode } from '../../src/lib/errors.ts';
 import { readControlGroups } from '../../src/runtime/control-groups.ts';
 import type { PodNode } from './pod-node.ts';
 
-/** What one round of starting and stopping pods took. Milliseconds. */
+/** The durations of one round of starting and stopping pods, in milliseconds. */
 export interface ChurnRound {
-  /** Of each pod, from its creation to its being ready, shortest first. */
+  /** For each pod, from its creation until it is ready, shortest first. */
   readonly started: readonly number[];
-  /** From the first creation to all being ready. */
+  /** From the first creation until all are ready. */
   readonly allStarted: number;
-  /** From the first deletion to all being gone. */
+  /** From the first deletion until all are gone. */
   readonly allStopped: number;
 }
 
@@ -27,8 +27,8 @@ interface SeenPod {
 }
 
 /**
- * Starts pods on a node, all at once, waits until they are ready, and stops them. Throws where two of them have one
- * address, or one was given out while another pod had it.
+ * Starts pods on a node concurrently, waits until they are ready, and stops them. Throws if two of them
+ * have the same address, or if an address was assigned while another pod had it.
  */
 export async function churnPods(node: PodNode, count: number, prefix: string): Promise<ChurnRound> {
   const names = Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
@@ -38,7 +38,8 @@ export async function churnPods(node: PodNode, count: number, prefix: string): P
   for (const name of names) {
     created.set(name, performance.now());
     await node.createPod(name, {
-      // An init that passes signals on: sleep alone, as process 1, would sit out the grace period.
+      // An init that passes signals on: sleep alone, as process 1, would wait for the end of the grace
+      // period.
       containers: [{ name: 'main', image: 'host', command: ['catatonit', '--', 'sleep', '1000'] }],
     });
   }
@@ -67,7 +68,9 @@ export async function churnPods(node: PodNode, count: number, prefix: string): P
   return { started: [...ready.values()].sort((a, b) => a - b), allStarted, allStopped };
 }
 
-/** Everything on the node that pods have left, in words; none when it is as it was before the first. */
+/**
+ * Describes all state that pods have left on the node; empty if it equals the state before the first pod.
+ */
 export function podLeftovers(node: PodNode): string[] {
   const processes = readdirSync('/proc')
     .filter((entry) => /^[0-9]+$/.test(entry))
@@ -76,13 +79,13 @@ export function podLeftovers(node: PodNode): string[] {
       const group = readOptional(`/proc/${pid}/cgroup`);
       const isTheirs =
         command.includes(`${node.stateDir}/runtime`) || group.includes(`:${node.cgroupParent}/`);
-      // A zombie has no command line any more, and is its parent's business.
+      // A zombie has no command line; its parent has to reap it.
       return isTheirs && command !== '' ? [`process ${pid}: ${command}`] : [];
     });
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8')
     .split('\n')
     .map((line) => line.split(' ')[4] ?? '')
-    // The layers of the built-in images are the node's, for all pods.
+    // The layers of the built-in images belong to the node, for all pods.
     .filter((target) => target.startsWith(`${node.stateDir}/pods/`));
   const root = readControlGroups()?.root ?? '';
   const groups = folders(join(root, node.cgroupParent));
@@ -101,7 +104,7 @@ export function podLeftovers(node: PodNode): string[] {
   ];
 }
 
-/** Devices of this thread's namespace: /sys is that of the namespace that it was mounted in. */
+/** Returns the devices of this thread's namespace: /sys shows the namespace that it was mounted in. */
 function netDevices(): string[] {
   return readFileSync('/proc/thread-self/net/dev', 'utf8')
     .split('\n')
@@ -115,7 +118,10 @@ interface Holder {
   held: boolean;
 }
 
-/** Who has had which addresses, by the node's own book. Throws where one was given out while somebody had it. */
+/**
+ * Returns the holders of addresses, by the node's journal. Throws if an address was assigned while it was
+ * in use.
+ */
 function journal(node: PodNode): Holder[] {
   const holders = new Map<string, Holder>();
   const byAddress = new Map<string, Holder>();

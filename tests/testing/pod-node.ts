@@ -13,12 +13,15 @@ import type { NodeProcessInput } from './node-process.ts';
 const CLONE_NEWNET = 0x40000000;
 const ADDRESS = '172.30.9.11';
 
-/** A node of a cluster of its own, whose pods are run by a process of its own. This process is in the node's network. */
+/**
+ * A node of a separate cluster whose pods are run by a separate process. This process is in the node's
+ * network.
+ */
 export interface PodNode {
   readonly api: TestApi;
   readonly stateDir: string;
   readonly cgroupParent: string;
-  /** Starts the node's process; resolves once it knows its pods. */
+  /** Starts the node's process; resolves once it has listed its pods. */
   startAgent(): Promise<void>;
   /** kill -9. */
   killAgent(): Promise<void>;
@@ -32,17 +35,19 @@ export interface PodNode {
   untilRunning(name: string): Promise<any>;
   /** Deletes a pod (`seconds`: its grace period) and waits until it is gone. */
   removePod(name: string, seconds?: number): Promise<void>;
-  /** What the log of a pod's container says; `query`: "?container=main". */
+  /** Returns the log of a pod's container; `query`: "?container=main". */
   // biome-ignore lint/suspicious/noExplicitAny: text, or the Status of an error
   logs(name: string, query?: string): Promise<any>;
-  /** Runs kubectl as the cluster's administrator to its end. */
+  /** Runs kubectl as the cluster's administrator until it exits. */
   kubectl(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }>;
-  /** Starts kubectl under a terminal of its own (script(1)) or with pipes. */
+  /** Starts kubectl with its own terminal (script(1)) or with pipes. */
   startKubectl(args: readonly string[], options?: { readonly terminal?: boolean }): ChildProcess;
   close(): Promise<void>;
 }
 
-/** Makes the node. While it lives this process is inside its network namespace: packets cannot go elsewhere. */
+/**
+ * Creates the node. While it exists this process is inside its network namespace: packets cannot leave it.
+ */
 export async function startPodNode(): Promise<PodNode> {
   const cluster = `flt${randomBytes(3).toString('hex')}`;
   const stateDir = mkdtempSync(join(tmpdir(), 'flt-node-'));
@@ -119,7 +124,7 @@ export async function startPodNode(): Promise<PodNode> {
     },
     async startAgent() {
       const child = fork(join(import.meta.dirname, 'node-process.ts'), [JSON.stringify(input)], {
-        // Whom else it believes, as an administrator says it.
+        // An additional certificate authority, configured as an administrator would.
         env: { ...process.env, NODE_EXTRA_CA_CERTS: join(stateDir, 'ca.pem') },
       });
       agent = child;

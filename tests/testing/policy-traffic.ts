@@ -1,6 +1,6 @@
 import type { Cluster } from './cluster.ts';
 
-/** Pods, Services and NetworkPolicies, and who of them reaches whom. */
+/** Pods, Services and NetworkPolicies, and the expected reachability between them. */
 
 /** A pod of the built-in image. */
 export const pod = (name: string, node: string, labels: string, command: string) => `
@@ -103,10 +103,10 @@ export interface PolicyTraffic {
   wrongRows(rows: readonly Row[], families?: readonly Family[]): Promise<string[]>;
 }
 
-/** A packet that is denied is not waited for as long as one that must arrive. */
+/** A denied packet needs a shorter timeout than one that must arrive. */
 const TIMEOUT_MS = { allowed: 5000, denied: 1000 };
 
-/** `isSlow`: on a machine where the requests of one place keep those of others waiting. */
+/** `isSlow`: on a machine where the requests of one place delay those of others. */
 export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): PolicyTraffic {
   async function urlOf(to: string, family: Family): Promise<string> {
     const [, what = '', name = ''] = /^(?:(pod|udp|node port) )?(\S+)$/.exec(to) ?? [];
@@ -120,7 +120,7 @@ export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): 
       const port = await cluster.ask('get', 'service', name, '-o', 'jsonpath={.spec.ports[0].nodePort}');
       return `http://${host(cluster.state().nodes[0]?.addresses.find(isOf))}:${port}`;
     }
-    // Not the name alone: the hosts file of the pod itself has that.
+    // Not the name alone: the hosts file of the pod itself contains it.
     return what === 'udp' ? `udp://${name}.default:80` : `http://${name}.default`;
   }
 

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, realpathSync } from 'node:fs';
 import type { LayerEntry } from '../../src/runtime/images/testing/image-builder.ts';
 
-/** A program of this machine with the libraries that it needs, as files of an image. */
+/** Returns a program of this machine with the libraries that it needs, as files of an image. */
 export function programFiles(path: string): LayerEntry[] {
   const file = realpathSync(path);
   const libraries = execFileSync('ldd', [file], { encoding: 'utf8' }).match(/\/[^ ]+\.so[^ ]*/g) ?? [];

@@ -9,17 +9,19 @@ export interface Question {
   readonly protocol: 'tcp' | 'udp';
   readonly family: 4 | 6;
   readonly count: number;
-  /** How long without an answer is silence, in milliseconds. */
+  /** Time without an answer that counts as silence, in milliseconds. */
   readonly patienceMs: number;
 }
 
-/** What one attempt met. */
+/** The outcome of one attempt. */
 export type Met =
   | { readonly kind: 'answer'; readonly server: string; readonly client: string }
   | { readonly kind: 'refused' | 'reset' | 'accepted' | 'silence' | 'unreachable' | 'unresolved' }
   | { readonly kind: 'failed'; readonly error: string };
 
-/** A process in a pod, on a node or outside that sends requests as any client there would: with its resolver. */
+/**
+ * A process in a pod, on a node or outside that sends requests like any client there, with its resolver.
+ */
 export interface Asker {
   ask(question: Question): Promise<Met[]>;
   stop(): void;
@@ -77,14 +79,15 @@ const once = (question) => new Promise((resolve) => {
 require('node:readline').createInterface({ input: process.stdin }).on('line', async (line) => {
   const { id, question } = JSON.parse(line);
   const first = await once(question);
-  // The count is for the choice among endpoints. ICMP errors are few: a kernel limits how many it sends (icmp_ratelimit).
+  // Repeated to see the choice among endpoints. ICMP errors are few: a kernel limits how many it sends
+  // (icmp_ratelimit).
   const isMore = first.kind === 'answer' || (first.kind === 'refused' && question.protocol === 'tcp');
   const more = !isMore ? [] : await Promise.all(Array.from({ length: question.count - 1 }, () => once(question)));
   console.log(JSON.stringify({ id, met: [first, ...more] }));
 }).on('close', () => process.exit(0));
 `;
 
-/** Starts one in `place`, as `fairlead exec` has it. */
+/** Starts one in `place`, as named by `fairlead exec`. */
 export function startAsker(cluster: { name: string; stateRoot: string }, place: string): Asker {
   const isPod = place !== 'outside' && !place.startsWith('node/');
   const node = isPod ? '/opt/fairlead/node' : process.execPath;

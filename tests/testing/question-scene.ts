@@ -1,4 +1,7 @@
-/** The objects that the questions to `explain` are about: pods, Services and policies, each with one fault at most. */
+/**
+ * The objects that the questions to `explain` are about: pods, Services and policies, each with at most one
+ * fault.
+ */
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -44,7 +47,7 @@ const NUMBERS: Readonly<Record<string, number>> = {
 
 export const clusterIp = (name: string) => `10.96.50.${NUMBERS[name]}`;
 export const clusterIp6 = (name: string) => `fd00:10:96::${5000 + (NUMBERS[name] ?? 0)}`;
-/** On the wire, but of no host. */
+/** On the wire, but not assigned to a host. */
 export const UNUSED_ON_WIRE = '172.30.0.77';
 /** Off the wire: TEST-NET-3. */
 export const OFF_WIRE = '203.0.113.77';
@@ -72,7 +75,7 @@ function pod(name: string, command: readonly string[], fields: PodFields = {}): 
   };
 }
 
-/** A resolver that gives up after a second. */
+/** A resolver with a timeout of one second. */
 const IMPATIENT = [
   { name: 'timeout', value: '1' },
   { name: 'attempts', value: '1' },
@@ -127,7 +130,7 @@ const nodePort = (number: number) => ({
   ports: [{ port: 80, targetPort: 8080, nodePort: number }],
 });
 
-/** Everything of the scene. `outside`: the address of the client outside. */
+/** Returns all objects of the scene. `outside`: the address of the client outside. */
 export function sceneObjects(outside: string): Json[] {
   return [
     { apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'lab' } },

@@ -1,19 +1,22 @@
 import type { Mode } from '../../src/dataplane/dataplane.ts';
 import { clusterIp, clusterIp6, OFF_WIRE, UNUSED_ON_WIRE } from './question-scene.ts';
 
-/** What really happens: `some`: a part of the connections is answered, and a part refused. */
+/** The actual outcome: `some`: part of the connections is answered, and part refused. */
 export type Reality = 'answer' | 'refused' | 'silence' | 'unreachable' | 'unresolved' | 'some';
 
 export interface QuestionRow {
   readonly name: string;
   readonly from: string;
-  /** As a person types it; NODE1 and NODE2 stand for nodes' addresses, LB(service) for a load balancer's. */
+  /**
+   * In the form that a user types; NODE1 and NODE2 are replaced by nodes' addresses, LB(service) by a load
+   * balancer's.
+   */
   readonly to: string;
   readonly real: Reality;
-  /** Modes in which something else happens. */
+  /** Modes with another outcome. */
   readonly in?: Partial<Record<Mode, Reality>>;
   readonly family?: 4 | 6;
-  /** What the short text names. */
+  /** A pattern that the short text must match. */
   readonly says?: RegExp;
 }
 
@@ -27,7 +30,7 @@ const row = (
 
 const ip = clusterIp;
 
-/** The questions of which a third was answered wrongly once. */
+/** Questions of which explain once answered a third wrongly. */
 export const QUESTIONS: readonly QuestionRow[] = [
   row('a pod to a Service by name', 'client', 'web', 'answer'),
   row('a Service of another namespace', 'client', 'api.lab', 'answer'),
@@ -81,7 +84,7 @@ export const QUESTIONS: readonly QuestionRow[] = [
   row('a node to its own node port', 'node/node-1', 'NODE1:30081', 'answer'),
 ];
 
-/** The same, with one thing changed in each. */
+/** The same, with one change in each. */
 export const VARIATIONS: readonly QuestionRow[] = [
   row('by the full name', 'client', 'web.default.svc.cluster.local', 'answer'),
   row('by a URL', 'client', 'http://web/path', 'answer'),

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** A container that runs a shell script. */
+/** Returns a container that runs a shell script. */
 export const shell = (script: string, more: object = {}) => ({
   name: 'main',
   image: 'host',
@@ -9,7 +9,7 @@ export const shell = (script: string, more: object = {}) => ({
   ...more,
 });
 
-/** A container that runs a script of Node's. */
+/** Returns a container that runs a Node.js script. */
 export const server = (script: string, more: object = {}) => ({
   name: 'main',
   image: 'node',
@@ -17,22 +17,22 @@ export const server = (script: string, more: object = {}) => ({
   ...more,
 });
 
-/** A folder of the node that containers see as /out, and write into what they have seen. */
+/** A folder of the node that containers see as /out, for their results. */
 export interface OutFolder {
   readonly path: string;
   make(): void;
-  /** As the containers above. */
+  /** Containers that have the folder mounted. */
   shell(script: string, more?: object): object;
   server(script: string, more?: object): object;
-  /** The spec of a pod with such containers. */
+  /** Returns the spec of a pod with such containers. */
   pod(containers: object[], more?: object): object;
-  /** What was written into a file; empty where there is none yet. */
+  /** Returns the contents of a file; empty if it does not exist yet. */
   written(file: string): string;
-  /** Resolves to what was written once it looks like that. */
+  /** Resolves to the contents of a file once they match. */
   untilWritten(file: string, what: RegExp): Promise<string>;
 }
 
-/** `stateDir`: of the node, once it is there. */
+/** `stateDir`: returns the node's state folder, once the node exists. */
 export function outFolder(stateDir: () => string): OutFolder {
   const mounted = { volumeMounts: [{ name: 'out', mountPath: '/out' }] };
   const folder: OutFolder = {
@@ -66,7 +66,7 @@ export function outFolder(stateDir: () => string): OutFolder {
   return folder;
 }
 
-/** The answer of a server that is about to listen. */
+/** Returns the first answer of a server that is about to listen. */
 export async function firstAnswer(url: string, options: RequestInit = {}): Promise<Response> {
   for (const end = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
     try {
