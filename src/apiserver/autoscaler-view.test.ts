@@ -68,7 +68,7 @@ for (const [i, [name, [spec, annotations], metrics]] of CREATED.entries()) {
   });
 }
 
-test('an autoscaling/v2 object shows its CPU target in v1, and all else in annotations', async () => {
+test('an autoscaling/v2 object shows its CPU target in v1, and its other fields in annotations', async () => {
   const behavior = { scaleDown: { stabilizationWindowSeconds: 60 } };
   const metrics = [cpu(50), memory];
   await api.request('POST', path('v2'), autoscaler('v2', 'shown', { metrics, behavior }));
@@ -109,7 +109,7 @@ test('an autoscaling/v2 object shows its CPU target in v1, and all else in annot
   assert.equal((read('behavior') as { ScaleDown: JsonObject }).ScaleDown['StabilizationWindowSeconds'], 60);
 });
 
-test('an update through v1 keeps what only v2 has', async () => {
+test('an update through v1 preserves fields that only v2 has', async () => {
   const metrics = [cpu(50), memory, external];
   await api.request('POST', path('v2'), autoscaler('v2', 'kept', { metrics, behavior: { scaleUp: {} } }));
   const before = (await api.request('GET', path('v2', 'kept'))).body;

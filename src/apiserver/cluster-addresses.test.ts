@@ -50,7 +50,7 @@ test('every cluster address of a Service has an IPAddress object that names the 
   assert.equal((await address('10.96.0.1')).body.spec.parentRef.name, 'kubernetes');
 });
 
-test('a deleted Service, or one that becomes ExternalName, gives its IPAddress back', async () => {
+test('a deleted Service, or one that becomes ExternalName, releases its IPAddress', async () => {
   await create('gone', { clusterIP: '10.96.4.4' });
   assert.equal((await address('10.96.4.4')).status, 200);
   await request('DELETE', `${CORE}/services/gone`);
@@ -77,7 +77,7 @@ const REFUSED: readonly [name: string, ip: string, message: RegExp][] = [
   ['of another Service', '10.96.0.1', /failed to allocate IP 10\.96\.0\.1: provided IP is already allocated/],
   ['of an IPAddress that somebody created', '10.96.8.8', /provided IP is already allocated/],
 ];
-test('an address cannot be had when it is …', async (t) => {
+test('an address is refused if it is …', async (t) => {
   await request('POST', `${NETWORKING}/ipaddresses`, {
     apiVersion: 'networking.k8s.io/v1',
     kind: 'IPAddress',
@@ -93,7 +93,7 @@ test('an address cannot be had when it is …', async (t) => {
   }
 });
 
-test('a further ServiceCIDR gives addresses while it is ready and not being deleted', async () => {
+test('an additional ServiceCIDR provides addresses while it is ready and not being deleted', async () => {
   assert.equal((await addCidr('more', '10.90.0.0/28')).status, 201);
   assert.equal((await create('in-more', { clusterIP: '10.90.0.2' })).status, 201);
   await setReady('more', 'False');
@@ -107,7 +107,7 @@ test('a further ServiceCIDR gives addresses while it is ready and not being dele
   assert.equal((await create('too-late', { clusterIP: '10.90.0.4' })).status, 422);
 });
 
-test('a full network is followed by the next one', async () => {
+test('when a network is full, the next one is used', async () => {
   const small = startApi({ serviceCidrs: ['10.0.0.0/30'], advertise: { addresses: [], port: 6443 } });
   try {
     for (const name of ['a', 'b']) assert.equal((await create(name, {}, small)).status, 201);
@@ -121,7 +121,7 @@ test('a full network is followed by the next one', async () => {
   }
 });
 
-test('the IPAddress of a Service, and the default ServiceCIDR, come back when they are deleted', async () => {
+test('the IPAddress of a Service, and the default ServiceCIDR, are recreated after deletion', async () => {
   const { body } = await create('kept');
   await request('DELETE', `${NETWORKING}/ipaddresses/${body.spec.clusterIP}`);
   await request('DELETE', `${NETWORKING}/servicecidrs/kubernetes`);
@@ -139,7 +139,7 @@ test('a dry run and a refused Service leave no IPAddress', async () => {
   assert.equal((await create('right', { clusterIP: '10.96.9.1' })).status, 201);
 });
 
-test('a data file without IPAddress objects gets them, and loses those without a Service', async () => {
+test('a data file without IPAddress objects gets them, and those without a Service are removed', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-addresses-'));
   try {
     const dataFile = join(folder, 'data.db');

@@ -7,7 +7,7 @@ import { Store } from './store.ts';
 
 const MINUTE = 60_000;
 
-test('Events go an hour after their last write; other objects stay', () => {
+test('Events are deleted an hour after their last write; other objects are not', () => {
   const store = new Store(':memory:');
   const clock = manualClock();
   const put = (collection: string, name: string) =>

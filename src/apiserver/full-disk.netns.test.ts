@@ -61,7 +61,7 @@ function fillWithFile(): string {
   return file;
 }
 
-test('writes are refused and change nothing, reading continues, and what was acknowledged is kept', () => {
+test('writes are refused and change nothing, reads continue, and acknowledged writes are kept', () => {
   const names = fillWithObjects();
   fillWithFile();
   const { version } = store;
@@ -76,7 +76,7 @@ test('writes are refused and change nothing, reading continues, and what was ack
   assert.equal(store.list('c').length, names.length);
 });
 
-test('deletions succeed, and changes of objects that are being deleted', () => {
+test('deletions and changes of objects that are being deleted succeed', () => {
   put('leaving', 10);
   const names = fillWithObjects();
   fillWithFile();
@@ -84,7 +84,7 @@ test('deletions succeed, and changes of objects that are being deleted', () => {
   for (const name of names) assert.ok(store.remove('c', `n/${name}`), name);
 });
 
-test('what was deleted makes room within the database', () => {
+test('deleted objects free space within the database', () => {
   const names = fillWithObjects();
   fillWithFile();
   assert.throws(() => put('more', 100_000), FULL);
@@ -92,7 +92,7 @@ test('what was deleted makes room within the database', () => {
   put('more', 100_000);
 });
 
-test('room on the disk ends it without a restart', () => {
+test('after space is freed on the disk, writes succeed without a restart', () => {
   fillWithObjects();
   const file = fillWithFile();
   store.remove('c', 'n/big-0');

@@ -163,7 +163,7 @@ const BODIES = [
   '[{"op":"add"}]',
 ];
 
-test('no request ends the server', async () => {
+test('no request stops the server', async () => {
   const seed = 20_261_122;
   const below = random(seed);
   const one = <T>(list: readonly T[]): T => list[below(list.length)] as T;
@@ -227,7 +227,7 @@ for (const [what, head, status] of [
   });
 }
 
-test('HTTP/2: streams that are reset, and a connection that is cut', async () => {
+test('HTTP/2: streams that are reset, and a connection that is closed', async () => {
   const session = connectHttp2(`https://127.0.0.1:${port}`, { ca: api.authority.cert, ...admin });
   session.on('error', () => {});
   for (let i = 0; i < 50; i++) {

@@ -48,7 +48,7 @@ async function call(
   return { status: response.statusCode, headers: response.headers, body: Buffer.concat(chunks) };
 }
 
-test('an anonymous client may read the health of the server and nothing else', async () => {
+test('an anonymous client may read only the health of the server', async () => {
   const refused = await call({ path: '/api/v1/namespaces' });
   assert.equal(refused.status, 403);
   assert.match(
@@ -75,7 +75,7 @@ test('a client certificate names its user and groups', async () => {
   assert.match(extra['authentication.kubernetes.io/credential-id'][0], /^X509SHA256=[0-9a-f]{64}$/);
 });
 
-test('a certificate of another authority is that of an anonymous client', async () => {
+test('a client with a certificate of another authority is anonymous', async () => {
   const other = startApi();
   const identity = other.authority.issue({
     commonName: 'admin',
@@ -86,7 +86,7 @@ test('a certificate of another authority is that of an anonymous client', async 
   await other.server.close();
 });
 
-test('a service account’s token is good until its account goes', async () => {
+test('a service account’s token is valid until its account is deleted', async () => {
   const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'robot' } };
   await api.request('POST', `${CORE}/serviceaccounts`, account);
   const { status, body } = await api.request('POST', `${CORE}/serviceaccounts/robot/token`, {
@@ -101,7 +101,7 @@ test('a service account’s token is good until its account goes', async () => {
   assert.equal((await call({ path: '/api', headers })).status, 401);
 });
 
-test('a token for somebody else is not for this server', async () => {
+test('a token for another audience is refused', async () => {
   const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'guest' } };
   await api.request('POST', `${CORE}/serviceaccounts`, account);
   const { body } = await api.request('POST', `${CORE}/serviceaccounts/guest/token`, {
@@ -115,7 +115,7 @@ test('a token for somebody else is not for this server', async () => {
   assert.equal(review.body.status.user.username, 'system:serviceaccount:default:guest');
 });
 
-test('long lists come compressed to those who take it', async () => {
+test('long lists are compressed for clients that accept it', async () => {
   for (let i = 0; i < 20; i++) {
     await api.request('POST', `${CORE}/configmaps`, configMap(`big-${i}`, { text: 'x'.repeat(10_000) }));
   }
@@ -156,7 +156,7 @@ async function podOn(name: string, kubeletPort: number): Promise<void> {
   await api.request('POST', `${CORE}/pods`, pod(`on-${name}`, { nodeName: name }));
 }
 
-test('logs and upgrades reach the node, the API server showing its certificate', async () => {
+test('logs and upgrades reach the node with the API server’s certificate', async () => {
   const own = api.authority.issue({ commonName: 'system:node:n1', names: ['127.0.0.1'], usage: 'both' });
   const seen: string[] = [];
   const node = createServer(
@@ -218,7 +218,7 @@ const socketMessages = async (path: string, protocols: string[], count: number) 
   return messages;
 };
 
-test('logs and watches come over a WebSocket to clients that ask for one', async () => {
+test('logs and watches are sent over a WebSocket to clients that request one', async () => {
   const own = api.authority.issue({ commonName: 'system:node:n3', names: ['127.0.0.1'], usage: 'both' });
   const node = createServer(
     { ...own, ca: api.authority.cert, requestCert: true, rejectUnauthorized: true },
@@ -245,7 +245,7 @@ test('logs and watches come over a WebSocket to clients that ask for one', async
   }
 });
 
-test('a node that does not answer is named', async () => {
+test('the error of a node that does not answer names it', async () => {
   // Port 1 of the loopback: no process listens there.
   await podOn('n2', 1);
   const { status, body } = await call({ path: `${CORE}/pods/on-n2/log`, identity: admin });
@@ -256,7 +256,7 @@ test('a node that does not answer is named', async () => {
   );
 });
 
-test('logs of a pod that is on no node yet', async () => {
+test('logs of a pod that is not on a node yet', async () => {
   await api.request('POST', `${CORE}/pods`, pod('nowhere'));
   const { status, body } = await call({ path: `${CORE}/pods/nowhere/log`, identity: admin });
   assert.equal(status, 400);

@@ -44,7 +44,7 @@ test('a binding keeps the generation', async () => {
   assert.equal(body.status.conditions[0].type, 'PodScheduled');
 });
 
-test('ephemeral containers are added by PATCH and PUT, and not removed', async () => {
+test('ephemeral containers can be added by PATCH and PUT, and not removed', async () => {
   const debug = { name: 'debug', image: 'host', terminationMessagePolicy: 'File' };
   const { status, body } = await patched('/ephemeralcontainers', { spec: { ephemeralContainers: [debug] } });
   assert.equal(status, 200);
@@ -57,7 +57,7 @@ test('ephemeral containers are added by PATCH and PUT, and not removed', async (
   assert.match(gone.body.message, /existing ephemeral containers "debug" may not be removed/);
 });
 
-test('a resize changes resources and nothing else', async () => {
+test('a resize changes only resources', async () => {
   const { status, body } = await patched('/resize', {
     spec: { containers: [{ name: 'c', image: 'other', resources: { requests: { cpu: '150m' } } }] },
   });
@@ -75,7 +75,7 @@ test('a resize changes resources and nothing else', async () => {
   assert.match(refused.body.message, /Pod QOS Class may not change/);
 });
 
-test('a node keeps the status that it is created with', async () => {
+test('a node keeps the status of its creation', async () => {
   const { body } = await request('POST', '/api/v1/nodes', {
     apiVersion: 'v1',
     kind: 'Node',
@@ -89,7 +89,7 @@ test('namespaces cannot be deleted all at once', async () => {
   assert.equal((await request('DELETE', '/api/v1/namespaces')).status, 405);
 });
 
-test('an answer comes in the form that the client accepts', async () => {
+test('the response has the format that the client accepts', async () => {
   await request('POST', `${CORE}/configmaps`, configMap('form', { a: 'b' }));
   const get = (accept: string, path = '/form') =>
     request('GET', `${CORE}/configmaps${path}`, undefined, { accept });
@@ -108,7 +108,7 @@ test('an answer comes in the form that the client accepts', async () => {
   }
 });
 
-test('an evicted pod ends with the condition DisruptionTarget; a dry run and a wrong version change nothing', async () => {
+test('an evicted pod has the condition DisruptionTarget; a dry run and a wrong version change nothing', async () => {
   await request('POST', `${CORE}/pods`, pod('moved'));
   const target = { kind: 'Node', name: 'n1' };
   const binding = { apiVersion: 'v1', kind: 'Binding', metadata: { name: 'moved' }, target };

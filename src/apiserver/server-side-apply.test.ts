@@ -27,7 +27,7 @@ test('apply creates, with an entry for the manager', async () => {
   assert.deepEqual(body.metadata.managedFields[0].fieldsV1, { 'f:data': { 'f:x': {} } });
 });
 
-test('managers share an object; each takes out only its own', async () => {
+test('managers share an object; each removes only its own fields', async () => {
   const path = `${CORE}/configmaps/b`;
   await apply(path, map('b', { x: '1', y: '1' }), 'one');
   await apply(path, map('b', { z: '2' }), 'two');
@@ -35,7 +35,7 @@ test('managers share an object; each takes out only its own', async () => {
   assert.deepEqual(body.data, { x: '1', z: '2' });
 });
 
-test('another value for another’s field is a conflict that names manager and field', async () => {
+test('a different value for another manager’s field is a conflict that names manager and field', async () => {
   const path = `${CORE}/configmaps/c`;
   await apply(path, map('c', { x: '1' }), 'one');
   const { status, body } = await apply(path, map('c', { x: '2' }), 'two');
@@ -46,7 +46,7 @@ test('another value for another’s field is a conflict that names manager and f
   ]);
 });
 
-test('the same value makes both owners', async () => {
+test('the same value makes both managers owners', async () => {
   const path = `${CORE}/configmaps/d`;
   await apply(path, map('d', { x: '1' }), 'one');
   assert.equal((await apply(path, map('d', { x: '1' }), 'two')).status, 200);
@@ -54,7 +54,7 @@ test('the same value makes both owners', async () => {
   assert.deepEqual(body.data, { x: '1' }, 'two still owns it');
 });
 
-test('force takes the field over', async () => {
+test('force takes over the field', async () => {
   const path = `${CORE}/configmaps/e`;
   await apply(path, map('e', { x: '1' }), 'one');
   const { status, body } = await apply(path, map('e', { x: '2' }), 'two', true);
@@ -93,7 +93,7 @@ test('list items merge by their keys: containers, ports', async () => {
   assert.deepEqual(names(await apply(path, without, 'two')), ['c']);
 });
 
-test('a Service’s ports are told apart by port and protocol', async () => {
+test('a Service’s ports are identified by port and protocol', async () => {
   const path = `${CORE}/services/dns`;
   const ports = [
     { name: 'tcp', port: 53, protocol: 'TCP' },
@@ -115,7 +115,7 @@ test('an object that was never applied belongs to before-first-apply', async () 
   assert.match(body.message, /conflict with "before-first-apply" using v1 at /);
 });
 
-test('the status has its own door: applying it leaves the spec alone', async () => {
+test('an apply to the status subresource does not change the spec', async () => {
   const path = `${APPS}/deployments/i`;
   await apply(path, deployment('i'), 'one');
   const status = {

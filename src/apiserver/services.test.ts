@@ -14,7 +14,7 @@ const create = (name: string, spec: object = {}) => request('POST', `${CORE}/ser
 const patch = (name: string, spec: object) => request('PATCH', `${CORE}/services/${name}`, { spec }, merge);
 const range = parseCidr('10.96.0.0/16');
 
-test('the Service kubernetes has the first address and leads to the server', async () => {
+test('the Service kubernetes has the first address and forwards to the server', async () => {
   const { body } = await request('GET', `${CORE}/services/kubernetes`);
   assert.equal(body.spec.clusterIP, '10.96.0.1');
   const slice = await request(
@@ -143,7 +143,7 @@ for (const [what, spec, message] of refusals) {
   });
 }
 
-test('a refused Service keeps nothing of what was allocated to it', async () => {
+test('the allocations of a refused Service are released', async () => {
   const bad = await create('half', {
     type: 'NodePort',
     clusterIP: '10.96.9.9',
@@ -154,14 +154,14 @@ test('a refused Service keeps nothing of what was allocated to it', async () => 
   assert.equal(good.status, 201, JSON.stringify(good.body));
 });
 
-test('an address cannot change while the type keeps it', async () => {
+test('an address is immutable while the type requires it', async () => {
   await create('kept');
   const { status, body } = await patch('kept', { clusterIP: '10.96.0.200' });
   assert.equal(status, 422);
   assert.match(body.message, /spec\.clusterIPs\[0\]: Invalid value: .*: may not change once set/);
 });
 
-test('an update that leaves out what was allocated keeps it', async () => {
+test('an update that omits allocated fields preserves them', async () => {
   const { body: before } = await create('replaced', { type: 'NodePort' });
   const { body: after } = await request(
     'PUT',
@@ -173,7 +173,7 @@ test('an update that leaves out what was allocated keeps it', async () => {
   assert.equal(after.metadata.resourceVersion, before.metadata.resourceVersion);
 });
 
-test('changes of type take and give back what each type needs', async () => {
+test('changes of type allocate and release the fields of each type', async () => {
   const { body: first } = await create('changing', {
     type: 'NodePort',
     ports: [{ port: 80, nodePort: 30555 }],
@@ -202,7 +202,7 @@ test('changes of type take and give back what each type needs', async () => {
   assert.equal(plain.spec.allocateLoadBalancerNodePorts, undefined);
 });
 
-test('a taken node port is refused, for every protocol; one Service may use it for two', async () => {
+test('a node port in use is refused for every protocol; one Service may use it for two', async () => {
   const both = {
     type: 'NodePort',
     ports: [
@@ -224,14 +224,14 @@ test('a taken node port is refused, for every protocol; one Service may use it f
   );
 });
 
-test('a deleted Service’s address and port are free', async () => {
+test('address and port of a deleted Service are free', async () => {
   const spec = { type: 'NodePort', clusterIP: '10.96.7.7', ports: [{ port: 80, nodePort: 30777 }] };
   assert.equal((await create('brief', spec)).status, 201);
   assert.equal((await request('DELETE', `${CORE}/services/brief`)).status, 200);
   assert.equal((await create('brief', spec)).status, 201);
 });
 
-test('many writers at once get different addresses and ports', async () => {
+test('concurrent writers get different addresses and ports', async () => {
   const answers = await Promise.all(
     Array.from({ length: 200 }, (_, i) => create(`many-${i}`, { type: 'NodePort' })),
   );
@@ -241,7 +241,7 @@ test('many writers at once get different addresses and ports', async () => {
   assert.equal(ports.size, 200);
 });
 
-test('a full range says so', async () => {
+test('a full range is reported', async () => {
   const small = startApi({ serviceCidrs: ['10.0.0.0/29'], nodePorts: { first: 30000, last: 30000 } });
   try {
     const answers = [];
@@ -257,7 +257,7 @@ test('a full range says so', async () => {
   }
 });
 
-test('what is allocated is known again after a restart', async () => {
+test('allocations are restored after a restart', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-services-'));
   try {
     const dataFile = join(folder, 'data.db');

@@ -15,7 +15,7 @@ const object = (name: string, value = ''): ApiObject => ({
   value,
 });
 
-test('every change has the next version, whatever its collection', () => {
+test('versions are consecutive across collections', () => {
   const store = new Store(':memory:');
   const start = store.version;
   store.put('a', 'ns/x', object('x'));
@@ -26,7 +26,7 @@ test('every change has the next version, whatever its collection', () => {
   store.close();
 });
 
-test('lists are in the order of keys, of all namespaces or of one', () => {
+test('lists are sorted by key, for all namespaces or one', () => {
   const store = new Store(':memory:');
   for (const key of ['b/y', 'a/z', 'b/x', 'a/a']) store.put('c', key, object(key));
   assert.deepEqual(
@@ -40,7 +40,7 @@ test('lists are in the order of keys, of all namespaces or of one', () => {
   store.close();
 });
 
-test('a list at an earlier version shows what was there then', () => {
+test('a list at an earlier version shows the objects of that time', () => {
   const store = new Store(':memory:');
   store.put('c', 'n/a', object('a', 'old'));
   store.put('c', 'n/b', object('b'));
@@ -58,7 +58,7 @@ test('a list at an earlier version shows what was there then', () => {
   store.close();
 });
 
-test('changes since a version are those after it; a deleted object bears the version of its deletion', () => {
+test('the changes since a version come after it; a deleted object has the version of its deletion', () => {
   const store = new Store(':memory:');
   const seen: StoreEvent[] = [];
   const end = store.listen('c', (event) => seen.push(event));
@@ -77,7 +77,7 @@ test('changes since a version are those after it; a deleted object bears the ver
   store.close();
 });
 
-test('history ends: a version from before it is not watchable any more', () => {
+test('history is limited: earlier versions cannot be watched', () => {
   const store = new Store(':memory:');
   const { version } = store;
   for (let i = 0; i < 31_000; i++) store.put('c', 'n/a', object('a', String(i)));
@@ -87,7 +87,7 @@ test('history ends: a version from before it is not watchable any more', () => {
   store.close();
 });
 
-test('history is bounded by bytes: few large changes are forgotten as many small ones', () => {
+test('history is limited by bytes: a few large changes are dropped like many small ones', () => {
   const store = new Store(':memory:');
   const { version } = store;
   for (let i = 0; i < 60; i++) store.put('c', 'n/a', object('a', `${i}`.padEnd(1_000_000)));
@@ -96,7 +96,7 @@ test('history is bounded by bytes: few large changes are forgotten as many small
   store.close();
 });
 
-test('a killed process loses nothing that it had acknowledged', async () => {
+test('a killed process loses no acknowledged write', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-store-'));
   try {
     const file = join(folder, 'data.db');

@@ -7,7 +7,7 @@ after(() => api.server.close());
 const { request } = api;
 const merge = { 'content-type': 'application/merge-patch+json' };
 
-test('create answers 201 with what the server filled in', async () => {
+test('create answers 201 with the fields that the server set', async () => {
   const { status, body } = await request('POST', `${CORE}/configmaps`, configMap('made', { a: 'b' }));
   assert.equal(status, 201);
   assert.equal(body.metadata.namespace, 'default');
@@ -25,7 +25,7 @@ test('generateName appends five characters', async () => {
   assert.match(body.metadata.name, /^gen-[a-z0-9]{5}$/);
 });
 
-test('a node that says nothing of it is schedulable by the field selector', async () => {
+test('a node without the field is schedulable for the field selector', async () => {
   const node = { apiVersion: 'v1', kind: 'Node', metadata: { name: 'plain' } };
   await request('POST', '/api/v1/nodes', node);
   const names = async (selector: string) => {
@@ -211,7 +211,7 @@ for (const { what, send, status, reason, message } of refusals) {
   });
 }
 
-test('an unknown field is dropped with a warning where validation only warns', async () => {
+test('an unknown field is dropped with a warning if validation only warns', async () => {
   const { status, headers, body } = await request('POST', `${CORE}/pods`, {
     ...pod('warned'),
     specc: {},
@@ -221,13 +221,13 @@ test('an unknown field is dropped with a warning where validation only warns', a
   assert.equal(body.specc, undefined);
 });
 
-test('a warning about a field outside ASCII is still a header', async () => {
+test('a warning with characters outside ASCII is a valid header', async () => {
   const { status, headers } = await request('POST', `${CORE}/pods`, { ...pod('umlaut'), spéc: {} });
   assert.equal(status, 201);
   assert.match(headers['warning'] ?? '', /^299 - "[\x20-\x7e]+"$/);
 });
 
-test('paths that name nothing', async () => {
+test('unknown paths', async () => {
   for (const [path, expected] of [
     ['/api/v1/%', 400],
     ['/api/v1/namespaces/%ff/pods/%fe', 400],
@@ -307,7 +307,7 @@ test('an update with an old version is refused, one without a version is not', a
   assert.equal(blind.status, 200);
 });
 
-test('an update that changes nothing makes no new version', async () => {
+test('an update without changes creates no new version', async () => {
   const { body: before } = await request('GET', `${CORE}/configmaps/made`);
   const { body: after } = await request('PUT', `${CORE}/configmaps/made`, before);
   assert.equal(after.metadata.resourceVersion, before.metadata.resourceVersion);
@@ -337,7 +337,7 @@ test('generation counts changes of the spec, not of labels or status', async () 
   assert.equal(scaled.status.replicas, 3, 'a write to the object leaves the status alone');
 });
 
-test('scale reads and writes the number of replicas', async () => {
+test('scale reads and writes the replica count', async () => {
   await request('POST', `${APPS}/deployments`, deployment('scaled'));
   const path = `${APPS}/deployments/scaled/scale`;
   const { body: scale } = await request('GET', path);
@@ -349,13 +349,13 @@ test('scale reads and writes the number of replicas', async () => {
   assert.equal(bad.status, 422);
 });
 
-test('a dry run answers as if, and stores nothing', async () => {
+test('a dry run returns the result, and stores nothing', async () => {
   const { status } = await request('POST', `${CORE}/configmaps?dryRun=All`, configMap('dry'));
   assert.equal(status, 201);
   assert.equal((await request('GET', `${CORE}/configmaps/dry`)).status, 404);
 });
 
-test('a running pod is given its grace period, then goes', async () => {
+test('a running pod is removed after its grace period', async () => {
   await request('POST', `${CORE}/pods`, pod('graceful', { nodeName: 'n1' }));
   const path = `${CORE}/pods/graceful`;
   const { body: asked } = await request('DELETE', path);
@@ -366,7 +366,7 @@ test('a running pod is given its grace period, then goes', async () => {
   assert.equal((await request('GET', path)).status, 404);
 });
 
-test('finalizers hold an object until the last is taken off', async () => {
+test('an object remains until its last finalizer is removed', async () => {
   const path = `${CORE}/configmaps/held`;
   const held = configMap('held');
   await request('POST', `${CORE}/configmaps`, {
@@ -396,7 +396,7 @@ test('deletion checks its preconditions', async () => {
   );
 });
 
-test('a namespace lingers as Terminating until it is finalised, and takes nothing new', async () => {
+test('a namespace remains Terminating until it is finalized, and accepts no new objects', async () => {
   await request('POST', '/api/v1/namespaces', {
     apiVersion: 'v1',
     kind: 'Namespace',
@@ -428,7 +428,7 @@ test('deletecollection deletes what the selector matches', async () => {
   );
 });
 
-test('binding puts a pod on a node, once', async () => {
+test('binding assigns a pod to a node, once', async () => {
   await request('POST', `${CORE}/pods`, pod('bound'));
   const binding = {
     apiVersion: 'v1',
@@ -444,7 +444,7 @@ test('binding puts a pod on a node, once', async () => {
   assert.equal(again.status, 409);
 });
 
-test('a pod’s spec cannot be changed but for its images', async () => {
+test('of a pod’s spec, only the images can be changed', async () => {
   await request('POST', `${CORE}/pods`, pod('fixed'));
   const strategic = { 'content-type': 'application/strategic-merge-patch+json' };
   const image = { spec: { containers: [{ name: 'c', image: 'other' }] } };
@@ -488,7 +488,7 @@ test('a lease is created by the first PUT', async () => {
   assert.equal(status, 201);
 });
 
-test('metadata alone is given to those who ask for it', async () => {
+test('clients can request only the metadata', async () => {
   const { body } = await request('GET', `${CORE}/configmaps/made`, undefined, {
     accept: 'application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1',
   });

@@ -51,7 +51,7 @@ test('a watch from a version shows the changes after it, in order', async () => 
   ]);
 });
 
-test('a watch that begins late is told what it missed', async () => {
+test('a watch that starts late receives the earlier changes', async () => {
   const from = await version();
   await request('POST', `${CORE}/configmaps`, configMap('w2'));
   await request('PATCH', `${CORE}/configmaps/w2`, { data: { a: 'b' } }, merge);
@@ -61,12 +61,12 @@ test('a watch that begins late is told what it missed', async () => {
   ]);
 });
 
-test('a watch without a version begins with what is there', async () => {
+test('a watch without a version starts with the existing objects', async () => {
   const query = 'fieldSelector=metadata.name%3Dw2';
   assert.deepEqual(await events(query, 1, async () => {}), [['ADDED', 'w2']]);
 });
 
-test('watch-list: what is there, then a bookmark that says so', async () => {
+test('watch-list: the existing objects, then a bookmark that marks their end', async () => {
   const query =
     'fieldSelector=metadata.name%3Dw2&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true';
   const end = new AbortController();
@@ -79,7 +79,7 @@ test('watch-list: what is there, then a bookmark that says so', async () => {
   await stream.return(undefined);
 });
 
-test('an object that leaves a selector is deleted for the watcher, one that enters is added', async () => {
+test('an object that no longer matches a selector is deleted for the watcher, one that starts to match is added', async () => {
   await request('POST', `${CORE}/configmaps`, configMap('w3', {}, { in: 'yes' }));
   const from = await version();
   const seen = await events(`labelSelector=in%3Dyes&resourceVersion=${from}`, 2, async () => {
@@ -93,7 +93,7 @@ test('an object that leaves a selector is deleted for the watcher, one that ente
   ]);
 });
 
-test('bookmarks come by the minute, and before the watch ends at its timeout', async () => {
+test('bookmarks are sent every minute, and before the watch ends at its timeout', async () => {
   const end = new AbortController();
   const from = await version();
   const stream = api.watch(
@@ -111,7 +111,7 @@ test('bookmarks come by the minute, and before the watch ends at its timeout', a
   assert.equal((await stream.next()).done, true);
 });
 
-test('a version from before the history is gone: 410, for watches and lists', async () => {
+test('a version before the history gets 410, for watches and lists', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-watch-'));
   try {
     const dataFile = join(folder, 'data.db');
@@ -135,7 +135,7 @@ test('a version from before the history is gone: 410, for watches and lists', as
   }
 });
 
-test('pages show one version, however much changes between them', async () => {
+test('all pages show one version, despite changes between them', async () => {
   for (const name of ['p1', 'p2', 'p3', 'p4', 'p5']) {
     await request('POST', `${CORE}/configmaps`, configMap(name, {}, { paged: 'yes' }));
   }
@@ -154,7 +154,7 @@ test('pages show one version, however much changes between them', async () => {
   assert.equal(third.metadata.continue, undefined);
 });
 
-test('without selectors a page says how many remain', async () => {
+test('without selectors, a page contains the number of remaining objects', async () => {
   const { body: all } = await request('GET', `${CORE}/configmaps`);
   const { body: page } = await request('GET', `${CORE}/configmaps?limit=1`);
   assert.equal(page.metadata.remainingItemCount, all.items.length - 1);
@@ -171,12 +171,12 @@ test('a list at an exact version shows that version', async () => {
   assert.ok(!body.items.some((item: { metadata: { name: string } }) => item.metadata.name === 'later'));
 });
 
-test('resourceVersion=0 takes no notice of the limit', async () => {
+test('resourceVersion=0 ignores the limit', async () => {
   const { body } = await request('GET', `${CORE}/configmaps?limit=1&resourceVersion=0`);
   assert.ok(body.items.length > 1);
 });
 
-test('a continue token that is none is refused', async () => {
+test('an invalid continue token is refused', async () => {
   assert.equal((await request('GET', `${CORE}/configmaps?limit=1&continue=xyz`)).status, 400);
 });
 

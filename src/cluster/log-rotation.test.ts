@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { rotateLogs } from './log-rotation.ts';
 
-test('a log over the limit is moved aside while its process keeps writing to it', () => {
+test('a log over the limit is rotated while its process keeps writing to it', () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-logs-'));
   const fd = openSync(join(folder, 'node-1.log'), 'a');
   const read = (name: string) => readFileSync(join(folder, name), 'utf8');

@@ -32,7 +32,7 @@ test('refuses a folder without manifests', () => {
   assert.throws(() => readManifests([folder]), { code: 'bad-manifest', message: /^no manifests in / });
 });
 
-test('reads the manifests of a folder by name, and nothing else in it', () => {
+test('reads the manifests of a folder by name, and no other files', () => {
   const inside = mkdtempSync(join(folder, 'many-'));
   const pod = (name: string) => `kind: Pod\napiVersion: v1\nmetadata: {name: ${name}}\n`;
   writeFileSync(join(inside, 'b.yaml'), pod('b'));

@@ -9,7 +9,7 @@ import { connectToRole, lockCluster, takeRole } from './name-lock.ts';
 
 const unique = () => `t${randomBytes(4).toString('hex')}`;
 
-test('a locked cluster names the process that has it, and is free after the release', async () => {
+test('a locked cluster names the process that holds the lock, and is free after the release', async () => {
   const name = unique();
   const lock = await lockCluster(name, 'fairlead up');
   await assert.rejects(lockCluster(name, 'fairlead up'), {
@@ -57,6 +57,6 @@ test('messages reach the holder; lines that are too long or not JSON do not', as
   role?.release();
 });
 
-test('no process has a role that was never taken', async () => {
+test('a role that was never taken has no holder', async () => {
   assert.equal(await connectToRole('up', unique()), null);
 });

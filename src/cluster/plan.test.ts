@@ -24,7 +24,7 @@ function plan(changes: Partial<ClusterRequest>, occupied = [uplink]) {
   return planCluster({ ...request, ...changes }, occupied, '0.0.0', new Date(0));
 }
 
-test('a plain cluster takes the usual networks', () => {
+test('a default cluster uses the default networks', () => {
   const state = plan({});
   assert.deepEqual(state.podCidrs, ['10.244.0.0/16']);
   assert.deepEqual(state.serviceCidrs, ['10.96.0.0/16']);
@@ -39,7 +39,7 @@ test('a plain cluster takes the usual networks', () => {
   );
 });
 
-test('the machine is on the wire where it is asked for only', () => {
+test('the machine is on the wire only if requested', () => {
   assert.deepEqual(plan({}).machineAddresses, []);
   assert.deepEqual(plan({ hostAccess: 'wire', ipFamily: 'dual' }).machineAddresses, [
     '172.30.0.3',
@@ -47,7 +47,7 @@ test('the machine is on the wire where it is asked for only', () => {
   ]);
 });
 
-test('a dual cluster has one network of each family, IPv4 first', () => {
+test('a dual-stack cluster has one network of each family, IPv4 first', () => {
   const state = plan({ ipFamily: 'dual' });
   assert.deepEqual(state.podCidrs, ['10.244.0.0/16', 'fd00:10:244::/56']);
   assert.deepEqual(state.dnsAddresses, ['10.96.0.10', 'fd00:10:96::a']);

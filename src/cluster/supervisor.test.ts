@@ -53,13 +53,13 @@ function supervise(): Supervisor {
 const exit = (name: string, reason = 'killed by SIGKILL') => exits.get(name)?.(reason);
 
 describe('the supervisor of a cluster', () => {
-  test('starts all processes at once', () => {
+  test('starts all processes immediately', () => {
     supervise();
     assert.deepEqual(starts, ['control-plane', 'node-1']);
     assert.deepEqual(records['node-1']?.identity, { pid: 2, startTime: '1' });
   });
 
-  test('restarts what ends, and keeps the reason', () => {
+  test('restarts processes that end, and records the reason', () => {
     supervise();
     exit('node-1');
     assert.equal(starts.length, 2);
@@ -70,7 +70,7 @@ describe('the supervisor of a cluster', () => {
     assert.equal(records['control-plane']?.restarts, 0);
   });
 
-  test('waits longer after each failure, half a minute at most', () => {
+  test('waits longer after each failure, at most half a minute', () => {
     supervise();
     const pauses = Array.from({ length: 10 }, () => {
       exit('node-1');
@@ -84,7 +84,7 @@ describe('the supervisor of a cluster', () => {
     assert.equal(records['node-1']?.restarts, 10);
   });
 
-  test('forgets earlier failures after a long run', () => {
+  test('resets the failure count after a long run', () => {
     supervise();
     for (let i = 0; i < 5; i++) {
       exit('node-1');
@@ -95,14 +95,14 @@ describe('the supervisor of a cluster', () => {
     assert.equal((records['node-1']?.startAt ?? 0) - clock.now(), 200);
   });
 
-  test('starts at once what waits, when it is told to hurry', () => {
+  test('starts waiting processes immediately on request', () => {
     const supervisor = supervise();
     exit('node-1');
     supervisor.hurry();
     assert.deepEqual(starts.slice(2), ['node-1']);
   });
 
-  test('tries again where a process cannot be started', () => {
+  test('retries a process that failed to start', () => {
     faults.push(new Error('address in use'));
     supervise();
     assert.deepEqual(starts, ['node-1']);
@@ -111,7 +111,7 @@ describe('the supervisor of a cluster', () => {
     assert.deepEqual(starts, ['node-1', 'control-plane']);
   });
 
-  test('starts a node that is added, and leaves one alone that is removed', () => {
+  test('starts an added node, and does not restart a removed one', () => {
     supervise();
     wanted = ['control-plane', 'node-2'];
     clock.advance(LOOK_MS);
@@ -134,7 +134,7 @@ describe('the supervisor of a cluster', () => {
     assert.match(records['node-1']?.lastExit?.reason ?? '', /^ended for an unknown reason: see node-1\.log$/);
   });
 
-  test('continues where its file cannot be written', () => {
+  test('continues if its file cannot be written', () => {
     saveFault = new Error('no space left');
     supervise();
     exit('node-1');

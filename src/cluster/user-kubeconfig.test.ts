@@ -55,7 +55,7 @@ test('the context is added as the current one, in a file of the user', () => {
   assert.equal(readKubeconfig(user.file).server, 'https://127.0.0.1:6445');
 });
 
-test('other contexts and comments stay, and removal leaves no trace', () => {
+test('other contexts and comments are preserved, and removal leaves no trace', () => {
   mkdirSync(join(home, '.kube'));
   const text = `# mine\n${kubeconfig('work', 1)}`;
   writeFileSync(user.file, text);
@@ -69,7 +69,7 @@ test('other contexts and comments stay, and removal leaves no trace', () => {
   assert.equal(readKubeconfig(user.file, 'work').server, 'https://127.0.0.1:1');
 });
 
-test('a file that is not a kubeconfig is left alone', () => {
+test('a file that is not a kubeconfig is not changed', () => {
   mkdirSync(join(home, '.kube'));
   writeFileSync(user.file, '- a\n- list\n');
   if (isRoot) for (const path of [join(home, '.kube'), user.file]) chownSync(path, user.uid, user.gid);
@@ -77,7 +77,7 @@ test('a file that is not a kubeconfig is left alone', () => {
   assert.equal(readFileSync(user.file, 'utf8'), '- a\n- list\n');
 });
 
-test('a link into a folder that the user may not write leads nowhere', {
+test('a link into a folder that the user may not write is refused', {
   skip: !isRoot && 'needs root',
 }, () => {
   const secret = mkdtempSync(join(tmpdir(), 'flt-root-'));

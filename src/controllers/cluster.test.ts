@@ -126,7 +126,7 @@ for (const [name, states, dependents, expected] of VERDICTS) {
   });
 }
 
-test('a namespace that is going says what holds it', () => {
+test('a namespace that is being deleted reports the remaining content', () => {
   const rest = {
     counts: new Map([['pods.', 2]]),
     finalizers: new Map([['example.com/f', 1]]),
@@ -144,7 +144,7 @@ test('a namespace that is going says what holds it', () => {
   assert.equal(conditions[1]?.message, 'Some resources are remaining: pods. has 2 resource instances');
 });
 
-test('a namespace gets its account and the authority; a changed authority is put right; one that goes gets nothing', () => {
+test('a namespace gets its account and the authority; a changed authority is restored; a deleted namespace gets nothing', () => {
   const namespace = { metadata: { name: 'n' } };
   const view = { namespace, account: undefined, rootCa: undefined, caBundle: 'PEM' };
   const plan = reconcileNamespaceDefaults(view);

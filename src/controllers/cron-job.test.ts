@@ -116,7 +116,7 @@ for (const row of ROWS) {
   });
 }
 
-test('a CronJob looks again at its next time, and names it by the clocks of its zone', () => {
+test('a CronJob checks again at its next time, computed in its time zone', () => {
   const plan = reconcileCronJob({
     cronJob: cronJob({ timeZone: 'Asia/Tokyo', schedule: '*/5 * * * *', startingDeadlineSeconds: 600 }),
     jobs: [],

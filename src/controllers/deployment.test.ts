@@ -193,7 +193,7 @@ for (const row of ROWS) {
   });
 }
 
-test('the name of a ReplicaSet depends on nothing but the template', () => {
+test('the name of a ReplicaSet depends only on the template', () => {
   const name = (object: Deployment) =>
     reconcileDeployment({ deployment: object, sets: [], runningPods: new Map() }).create?.metadata?.name;
   assert.equal(name(deployment(3, 'v1')), name(deployment(5, 'v1')));

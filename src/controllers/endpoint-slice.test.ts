@@ -120,7 +120,7 @@ for (const [name, object, pods, expected] of ROWS) {
   });
 }
 
-test('an endpoint carries its pod, node, zone and host name; the slice its labels and owner', () => {
+test('an endpoint contains its pod, node, zone and host name; the slice its labels and owner', () => {
   const object = service({ clusterIP: 'None' });
   const [slice] = slicesOf(object, [
     pod('db-0', { ip: '10.0.0.1', spec: { hostname: 'db-0', subdomain: 'web' } }),
@@ -185,7 +185,7 @@ describe('hints', () => {
       );
     });
   }
-  test('topology-mode Auto gives up with fewer endpoints than zones', () => {
+  test('topology-mode Auto is disabled with fewer endpoints than zones', () => {
     const [slice] = slicesOf(
       service({}, { 'service.kubernetes.io/topology-mode': 'Auto' }),
       pods.slice(0, 1),
@@ -263,7 +263,7 @@ describe('packing', () => {
   }
 });
 
-test('the legacy Endpoints list ready and not ready ones apart, without those that go', () => {
+test('the legacy Endpoints list ready and unready addresses separately, without terminating ones', () => {
   const view = {
     service: service(),
     pods: [
@@ -288,7 +288,7 @@ test('the legacy Endpoints list ready and not ready ones apart, without those th
   assert.equal(reconcileEndpoints({ ...view, current: made ?? undefined }), null);
 });
 
-test('hand-made Endpoints become slices of their families', () => {
+test('manually created Endpoints become slices of their families', () => {
   const writes = reconcileMirror(
     {
       metadata: { name: 'web', namespace: 'default', uid: 'e' },

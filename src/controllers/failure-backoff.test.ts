@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { createFailureBackoff } from './failure-backoff.ts';
 import { NOW, pod } from './testing/objects.ts';
 
-test('each failure of a place doubles the pause, and a long time without one ends it', () => {
+test('each failure of a place doubles the delay, and a long time without failures resets it', () => {
   let now = NOW;
   const backoff = createFailureBackoff({ now: () => now });
   const failed = pod('a', { phase: 'Failed', age: 0 });

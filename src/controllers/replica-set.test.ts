@@ -111,14 +111,14 @@ for (const row of ROWS) {
   });
 }
 
-test('a status that stands already is not written again', () => {
+test('an unchanged status is not written again', () => {
   const first = reconcileReplicaSet({ set: set(1), pods: [pod('a')], now: NOW });
   assert.ok(first.status);
   const again = reconcileReplicaSet({ set: { ...set(1), status: first.status }, pods: [pod('a')], now: NOW });
   assert.equal(again.status, null);
 });
 
-test('looks again when minReadySeconds are over', () => {
+test('checks again after minReadySeconds', () => {
   const plan = reconcileReplicaSet({
     set: set(1, { minReadySeconds: 30 }),
     pods: [pod('a', { readyFor: 10 })],
@@ -127,7 +127,7 @@ test('looks again when minReadySeconds are over', () => {
   assert.equal(plan.checkAgainIn, 20_000);
 });
 
-test('a refused creation shows as a condition until one succeeds', () => {
+test('a refused creation is shown as a condition until one succeeds', () => {
   const failing = reconcileReplicaSet({ set: set(1), pods: [], failure: 'no quota', now: NOW });
   assert.equal(failing.status?.conditions?.[0]?.message, 'no quota');
   const status = failing.status ?? undefined;
@@ -164,7 +164,7 @@ for (const [why, first, second] of RANKS) {
   });
 }
 
-test('deletion takes a pod whose node has more of its siblings', () => {
+test('deletion prefers a pod whose node has more of its siblings', () => {
   const pods = [pod('a', { node: 'one' }), pod('b', { node: 'two' }), pod('c', { node: 'two' })];
   assert.equal(byDeletionRank(pods)[0]?.spec?.nodeName, 'two');
 });

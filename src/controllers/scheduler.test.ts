@@ -232,7 +232,7 @@ for (const [name, asked, nodes, expected] of PREEMPTIONS) {
   });
 }
 
-test('an init container that needs more than the containers together counts', () => {
+test('an init container that requests more than all containers together counts', () => {
   const requests = requestsOf({
     spec: {
       containers: [

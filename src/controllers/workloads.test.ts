@@ -154,7 +154,7 @@ describe('a DaemonSet', () => {
       assert.deepEqual(names(plan.delete), remove);
     });
   }
-  test('counts as kubectl rollout status reads it', () => {
+  test('has the counters that kubectl rollout status reads', () => {
     const pods = [on('x', 'a'), on('y', 'b', 'old')];
     const { status } = reconcileDaemonSet({
       set: set(),
@@ -238,7 +238,7 @@ describe('a StatefulSet', () => {
       assert.deepEqual(names(plan.delete), remove);
     });
   }
-  test('a pod has its name as host name, below the Service', () => {
+  test('the name of a pod is its host name, below the Service', () => {
     const [made] = reconcileStatefulSet({
       set: set(1),
       pods: [],
@@ -250,7 +250,7 @@ describe('a StatefulSet', () => {
     assert.equal(made?.spec?.subdomain, 'peers');
     assert.equal(made?.metadata?.labels?.['statefulset.kubernetes.io/pod-name'], 'owner-0');
   });
-  test('a pod below the partition comes back as what it was', () => {
+  test('a pod below the partition is recreated with its old revision', () => {
     const [made] = reconcileStatefulSet({
       set: set(2, partition(1)),
       pods: [at(1)],
@@ -260,7 +260,7 @@ describe('a StatefulSet', () => {
     }).create;
     assert.equal(made?.spec?.containers[0]?.image, 'v0');
   });
-  test('when all are updated, the update is current', () => {
+  test('when all pods are updated, the update revision becomes current', () => {
     const { status } = reconcileStatefulSet({
       set: set(1),
       pods: [at(0)],
@@ -282,7 +282,7 @@ describe('revisions', () => {
     ...revisionHistory(owner(image), RESOURCES.statefulSets, [], new Set()).current,
     revision: number,
   });
-  test('a new template is a new revision, and comes back out of it', () => {
+  test('a new template creates a revision, from which it can be restored', () => {
     const { current, isNew } = revisionHistory(
       owner('v2'),
       RESOURCES.statefulSets,
@@ -293,7 +293,7 @@ describe('revisions', () => {
     assert.equal(current.revision, 2);
     assert.deepEqual(templateOf(current), template('v2'));
   });
-  test('an old template gets the newest number', () => {
+  test('an old template gets the highest number', () => {
     const history = revisionHistory(
       owner('v1'),
       RESOURCES.statefulSets,
@@ -302,7 +302,7 @@ describe('revisions', () => {
     );
     assert.deepEqual([history.isNew, history.raiseTo], [false, 3]);
   });
-  test('what is beyond the limit and not in use goes', () => {
+  test('unused revisions beyond the limit are deleted', () => {
     const all = [make('v1', 1), make('v2', 2), make('v3', 3), make('v4', 4)];
     const used = new Set([all[0]?.metadata?.name ?? '']);
     const { outdated } = revisionHistory(owner('v4'), RESOURCES.statefulSets, all, used);

@@ -141,7 +141,7 @@ const REQUESTS: readonly [
   ],
 ];
 
-test('requests as the API wants them', async () => {
+test('requests have the paths and bodies of the API', async () => {
   await withServer(ok({ items: [] }), async (client, seen) => {
     for (const [name, call, method, url, contentType] of REQUESTS) {
       await call(client);
@@ -176,7 +176,7 @@ test('a list fetches all pages', async () => {
   });
 });
 
-test('a refusal carries status, reason, details and causes', async () => {
+test('a refusal contains status, reason, details and causes', async () => {
   const causes = [{ field: 'spec.replicas', reason: 'FieldValueInvalid', message: 'must not be negative' }];
   const details = { name: 'd', kind: 'deployments', causes };
   await withServer(
@@ -194,7 +194,7 @@ test('a refusal carries status, reason, details and causes', async () => {
   );
 });
 
-test('an answer that is not a Status is an error with what it says', async () => {
+test('a response that is not a Status becomes an error with its text', async () => {
   await withServer(
     (_request, response) => {
       response.statusCode = 502;
@@ -211,7 +211,7 @@ test('an answer that is not a Status is an error with what it says', async () =>
   );
 });
 
-test('a busy server is asked again after the time it names, but not forever', async () => {
+test('a request to an overloaded server is retried after the delay that it requests, a limited number of times', async () => {
   const clock = manualClock();
   const asked: number[] = [];
   let busyFor = 2;
@@ -254,7 +254,7 @@ test('a busy server is asked again after the time it names, but not forever', as
   );
 });
 
-test('a watch yields events however the lines are cut, and throws what the server sends as an error', async () => {
+test('a watch yields events wherever lines are split, and throws errors that the server sends', async () => {
   await withServer(
     (_request, response) => {
       const lines =
@@ -296,7 +296,7 @@ test('an aborted watch ends', async () => {
   );
 });
 
-test('a token file is read again when it has changed', async () => {
+test('a token file is read again after a change', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'token-'));
   try {
     await withServer(ok({}), async (_client, seen, url) => {
@@ -320,7 +320,7 @@ test('a token file is read again when it has changed', async () => {
   }
 });
 
-test('a server that is not there is an error with its code', async () => {
+test('an unreachable server causes an error with its code', async () => {
   const transport = httpTransport({ server: 'http://127.0.0.1:1' });
   await assert.rejects(createClient(transport, 'tests/1').get(RESOURCES.nodes, 'a'), {
     code: 'ECONNREFUSED',

@@ -23,7 +23,7 @@ async function inFolder(work: (folder: string) => Promise<void>): Promise<void> 
   }
 }
 
-test('rotated certificates and authorities are used; a broken file changes nothing and is said once', () =>
+test('rotated certificates and authorities are used; a malformed file changes nothing and is reported once', () =>
   inFolder(async (folder) => {
     const problems: string[] = [];
     let now = 0;
@@ -72,7 +72,7 @@ test("a token file's path counts from the kubeconfig; a configured server beats 
     );
   }));
 
-test('an exec plugin is run for a token, again when it expires and when the server refuses it', () =>
+test('an exec plugin runs for a token, and again when the token expires or the server refuses it', () =>
   inFolder(async (folder) => {
     const plugin = join(folder, 'plugin');
     const print = (token: string, expires: string) => {

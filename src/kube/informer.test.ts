@@ -154,7 +154,7 @@ test('lists in pages, then follows changes from the version of the list', async 
   });
 });
 
-test('keeps and tells objects as the transform leaves them, listed, watched or recorded', async () => {
+test('stores and reports objects as transformed, whether listed, watched or recorded', async () => {
   const transform = ({ metadata }: ConfigMap) => ({ metadata: { ...metadata, labels: { seen: 'once' } } });
   const labels = (informer: Informer<ConfigMap>) => informer.list().map((one) => one.metadata?.labels);
   await bench(
@@ -206,7 +206,7 @@ test('an expired version leads to a new list, whose differences are reported', a
   });
 });
 
-test('a 410 in answer to the watch leads to a new list', async () => {
+test('a 410 in response to the watch leads to a new list', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer }) => {
     server.refusals.push(410);
     server.objects = [map('a', 50)];
@@ -219,7 +219,7 @@ test('a 410 in answer to the watch leads to a new list', async () => {
   });
 });
 
-test('events that come twice, or late, change nothing', async () => {
+test('duplicate and late events change nothing', async () => {
   await bench([map('a', 5)], async ({ server, events, informer }) => {
     server.watch?.send('MODIFIED', map('a', 11));
     server.watch?.send('MODIFIED', map('a', 11));
@@ -231,7 +231,7 @@ test('events that come twice, or late, change nothing', async () => {
   });
 });
 
-test('a silent watch is abandoned and restarted; lastContact shows the silence', async () => {
+test('a silent watch is ended and restarted; lastContact shows the silence', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer, watches }) => {
     const contact = informer.lastContact;
     clock.advance(149_000);
@@ -247,7 +247,7 @@ test('a silent watch is abandoned and restarted; lastContact shows the silence',
   });
 });
 
-test('an optional resource that is forbidden is asked for again after ten minutes, and followed then', async () => {
+test('a forbidden optional resource is requested again after ten minutes, and then followed', async () => {
   await bench(
     [map('a', 5)],
     async ({ server, clock, informer }) => {
@@ -272,7 +272,7 @@ test('an optional resource that is forbidden is asked for again after ten minute
   );
 });
 
-test('a server that is away is asked again with growing pauses, and the copy stays', async () => {
+test('an unreachable server is retried with increasing delays, and the copy remains', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer }) => {
     const at: number[] = [];
     const before = server.requests.length;
@@ -310,7 +310,7 @@ test("one's own write is in the copy at once, and the watch's event about it is 
   });
 });
 
-test('a handler that throws does not keep others from hearing', async () => {
+test('a handler that throws does not affect others', async () => {
   await bench([map('a', 5)], async ({ server, informer, events }) => {
     const late: string[] = [];
     informer.handle({
@@ -326,7 +326,7 @@ test('a handler that throws does not keep others from hearing', async () => {
   });
 });
 
-test('indices follow the objects', async () => {
+test('indexes follow the objects', async () => {
   await bench(
     [map('a', 5, 'a', { team: 'x' }), map('b', 6, 'b', { team: 'x' })],
     async ({ server, informer }) => {

@@ -95,7 +95,7 @@ function electionBench() {
   return { server, holders, most, join, advance };
 }
 
-test('one of several holds a lease, and keeps it', async () => {
+test('one of several candidates acquires a lease, and keeps it', async () => {
   const { holders, most, join, advance } = electionBench();
   const members = ['a', 'b', 'c'].map(join);
   await turns();
@@ -108,7 +108,7 @@ test('one of several holds a lease, and keeps it', async () => {
   await Promise.all(members.map(({ done }) => done));
 });
 
-test('a holder that is cut off stops before another begins', async () => {
+test('a disconnected holder stops before another starts', async () => {
   const { server, holders, most, join, advance } = electionBench();
   const a = join('a');
   await turns();
@@ -129,7 +129,7 @@ test('a holder that is cut off stops before another begins', async () => {
   await Promise.all([a.done, b.done]);
 });
 
-test('a holder that leaves gives the lease back at once', async () => {
+test('a holder that stops releases the lease immediately', async () => {
   const { holders, join, advance } = electionBench();
   const a = join('a');
   await turns();
@@ -181,7 +181,7 @@ test("a node's lease is renewed, also after the server was away", async () => {
   await done;
 });
 
-test('the same event counts up, and an object that says too much is not listened to', async () => {
+test('equal events increment a count, and an object with too many events is limited', async () => {
   const server = miniature();
   const clock = manualClock(1_000_000);
   const recorder = createEventRecorder({

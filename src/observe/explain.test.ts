@@ -522,7 +522,7 @@ test('a node with an unknown table is reported', () => {
   assert.match(explanation.reason, /table of node-1 is not known/);
 });
 
-test('packets to an address that no node announces do not enter the cluster, with the reason', () => {
+test('packets to an unannounced address do not enter the cluster, with the reason', () => {
   const local = service(
     'web',
     '10.96.0.1',
@@ -563,7 +563,7 @@ test('traffic from outside enters through the node that announces the address', 
   );
 });
 
-describe('what listens at the end', () => {
+describe('listening sockets at the destination', () => {
   const socket = (address: string, port: number, v6Only = false): ListeningSocket => ({
     address,
     port,
@@ -610,7 +610,7 @@ describe('what listens at the end', () => {
     });
   }
 
-  test('some endpoints accept: partly delivered, unless a proxy tries the next', () => {
+  test('some endpoints accept: partly delivered, unless a proxy tries the next one', () => {
     const facts = knownFactsOf(
       {},
       { sockets: (place) => (place.kind === 'pod' && place.name === 'shop/web-2' ? [] : LISTENING) },

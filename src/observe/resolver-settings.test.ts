@@ -6,7 +6,7 @@ const pod = readResolverSettings(
   'search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\nnameserver FD00::A\noptions ndots:5 timeout:1\n',
 );
 
-test('a resolv.conf is read: servers, search path, ndots', () => {
+test('a resolv.conf is parsed: servers, search path, ndots', () => {
   assert.deepEqual(pod, {
     servers: ['10.96.0.10', 'fd00::a'],
     search: ['shop.svc.cluster.local', 'svc.cluster.local', 'cluster.local'],
@@ -30,7 +30,7 @@ for (const [name, ndots, first, count] of rows) {
   });
 }
 
-test('a hosts file has names without regard to case, and comments', () => {
+test('names in a hosts file are case-insensitive, and comments are ignored', () => {
   const text = '127.0.0.1 localhost\n10.96.0.1\tMy-Web web # the shop\nfd00::1 my-web\n# 1.2.3.4 my-web\n';
   assert.deepEqual(addressesInHosts(text, 'my-web'), ['10.96.0.1', 'fd00::1']);
   assert.deepEqual(addressesInHosts(text, 'shop'), []);

@@ -60,17 +60,17 @@ for (const [what, options, out] of ROWS) {
   test(`log: ${what}`, async () => assert.equal(await read(options), out));
 }
 
-test('log: a line in parts has one time stamp, its first', async () => {
+test('log: a line in parts has one timestamp, that of its first part', async () => {
   const parts = join(folder, 'parts.log');
   writeFileSync(parts, `${at(1)} stdout P a\n${at(2)} stdout F b\n`);
   assert.equal(await read({ timestamps: true }, parts), `${at(1)} ab\n`);
 });
 
-test('the last lines of what has ended', () => {
+test('the last lines of a finished log', () => {
   assert.equal(lastLines(file, 2), '\nseven\n');
 });
 
-test('log: followed over the change to a new file, to the end', async () => {
+test('log: followed over a rotation, to the end', async () => {
   const path = join(folder, 'followed.log');
   writeFileSync(path, `${at(1)} stdout F one\n`);
   let ended = false;

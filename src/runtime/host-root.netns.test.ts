@@ -28,7 +28,7 @@ function mount(type: string, path: string, data: string): void {
   mounts.push(path);
 }
 
-test('a built-in image shows programs and what every user may read, and nothing else of the machine', () => {
+test('a built-in image contains programs and world-readable files, and nothing else of the machine', () => {
   const root = join(folder, 'root');
   // As overlayfs refuses layers that lie in each other, each in a separate file system.
   for (const name of ['root', 'over']) mount('tmpfs', join(folder, name), 'mode=755');

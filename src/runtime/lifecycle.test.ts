@@ -184,7 +184,7 @@ describe('a pod is over', () => {
   }
 });
 
-test('a pod whose one container has ended for its replacement is not over', () => {
+test('a pod whose only container has ended for its replacement is not over', () => {
   const pod = { spec: { restartPolicy: 'Never', containers: [{ name: 'main' }] } } as unknown as Pod;
   const state = after(STARTED, { type: 'replaced' }, exited(143));
   assert.equal(

@@ -8,7 +8,7 @@ import { containerLogFolder, linkLog, makeNodeLogs, nodePath, removePodLogs } fr
 const root = mkdtempSync(join(tmpdir(), 'flt-node-logs-'));
 after(() => rmSync(root, { recursive: true, force: true }));
 
-describe('the path of the node that a hostPath volume names', () => {
+describe('the path of a hostPath volume on this machine', () => {
   for (const [path, expected] of [
     ['/var/log', '/state/log'],
     ['/var/log/', '/state/log'],
@@ -44,7 +44,7 @@ describe('the logs of containers', () => {
       '/var/log/pods/shop_web_u1/main/0.log',
     );
   });
-  test('are linked for the latest run alone', () => {
+  test('only the latest run is linked', () => {
     linkLog(root, web, 'main', 'u1-1', join(containerLogFolder(root, web, 'main'), '1.log'));
     assert.equal(links().length, 2);
     assert.match(readlinkSync(join(root, 'log', 'containers', links()[1] ?? '')), /\/1\.log$/);

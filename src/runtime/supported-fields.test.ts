@@ -59,13 +59,13 @@ describe('refused by name', () => {
   ] as const) {
     test(path, () => assert.deepEqual(refused(spec), [path]));
   }
-  test('all of them at once', () => {
+  test('all of them together', () => {
     assert.deepEqual(refused({ hostUsers: false, resourceClaims: [{ name: 'y' }] }), [
       'spec.resourceClaims',
       'spec.hostUsers=false',
     ]);
   });
-  test('in an ephemeral container, by its own field', () => {
+  test('in an ephemeral container, by its own path', () => {
     assert.deepEqual(unsupportedInContainer({ name: 'e', livenessProbe: { exec: {} } }), ['livenessProbe']);
     assert.deepEqual(unsupportedInContainer({ name: 'e', targetContainerName: 'main' }), []);
   });

@@ -50,7 +50,7 @@ for (const [name, item, resources, refusal] of LIMITS) {
   });
 }
 
-test('a LimitRange gives its defaults, and a limit of one’s own counts as the request', async () => {
+test('a LimitRange sets its defaults, and a container’s own limit counts as the request', async () => {
   const remove = await limits({
     type: 'Container',
     default: { cpu: '500m' },
@@ -67,7 +67,7 @@ test('a LimitRange gives its defaults, and a limit of one’s own counts as the 
   assert.match(plain.body.metadata.annotations['kubernetes.io/limit-ranger'], /cpu request for container c/);
 });
 
-test('a quota counts what it admits at once, and refuses what would exceed it', async () => {
+test('a quota counts admitted objects immediately, and refuses what would exceed it', async () => {
   await api.request('POST', `${CORE}/resourcequotas`, {
     metadata: { name: 'q' },
     spec: { hard: { pods: '2', 'requests.cpu': '1' } },
@@ -138,7 +138,7 @@ test('a pod of an unknown account, class or runtime is refused', async () => {
 
 const AS_NODE = { 'impersonate-user': 'system:node:n1', 'impersonate-group': 'system:nodes' };
 
-test('a node reads only what its pods refer to', async () => {
+test('a node may read only objects that its pods refer to', async () => {
   for (const name of ['used', 'other']) {
     await api.request('POST', `${CORE}/secrets`, { metadata: { name } });
   }
@@ -155,7 +155,7 @@ test('a node reads only what its pods refer to', async () => {
   assert.equal((await read('used')).status, 403);
 });
 
-test('a node changes only its own Node, without reserved labels', async () => {
+test('a node may change only its own Node, without reserved labels', async () => {
   for (const name of ['n1', 'n2']) await api.request('POST', '/api/v1/nodes', { metadata: { name } });
   const label = (node: string, key: string) =>
     api.request(

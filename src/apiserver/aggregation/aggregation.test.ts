@@ -110,12 +110,12 @@ after(async () => {
   server.close();
 });
 
-test('an APIService is not available while its Service is not there, and its group answers 503', async () => {
+test('an APIService is not available while its Service is missing, and its group answers 503', async () => {
   await eventually(async () => (await condition('v1.sea.example.com'))['reason'] === 'ServiceNotFound');
   assert.equal((await request('GET', LIST)).status, 503);
 });
 
-test('it is available once its server answers', async () => {
+test('it becomes available when its server answers', async () => {
   const spec = { type: 'ExternalName', externalName: 'localhost' };
   const service = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'sample' }, spec };
   assert.equal((await request('POST', `${CORE}/services`, service)).status, 201);
@@ -123,7 +123,7 @@ test('it is available once its server answers', async () => {
   assert.equal((await condition('v1.sea.example.com'))['reason'], 'Passed');
 });
 
-test('requests reach the server with their path, body and user, by the front proxy’s certificate', async () => {
+test('requests reach the server with their path, body and user, authenticated by the front proxy’s certificate', async () => {
   asked.length = 0;
   const headers = {
     'impersonate-user': 'jane',
@@ -171,11 +171,11 @@ test('a user without the right does not reach the server', async () => {
   assert.deepEqual(asked, []);
 });
 
-test('the server’s refusals are passed on', async () => {
+test('the server’s refusals reach the client', async () => {
   assert.equal((await request('GET', `${LIST}/refused`)).status, 418);
 });
 
-test('discovery and OpenAPI show the group beside this server’s own', async () => {
+test('discovery and OpenAPI list the group with this server’s own', async () => {
   const groups = (await request('GET', '/apis')).body.groups as { name: string }[];
   const names = groups.map(({ name }) => name);
   assert.ok(names.indexOf('sea.example.com') > names.indexOf('apps'));
@@ -194,7 +194,7 @@ test('discovery and OpenAPI show the group beside this server’s own', async ()
   assert.equal((await request('GET', index.serverRelativeURL)).body.info.title, 'sea');
 });
 
-test('OpenAPI v2 has the definitions and paths of the group', async () => {
+test('OpenAPI v2 contains the definitions and paths of the group', async () => {
   const { body } = await request('GET', '/openapi/v2');
   assert.deepEqual(body.definitions['com.example.sea.v1.Fish'].properties, { fins: { type: 'integer' } });
   assert.ok(body.paths['/apis/sea.example.com/v1/']);
@@ -202,7 +202,7 @@ test('OpenAPI v2 has the definitions and paths of the group', async () => {
   assert.notEqual(body.paths['/api/v1/nodes'].get.description, 'not its own');
 });
 
-test('a server with a certificate of another authority is not available, unless it need not be checked', async () => {
+test('a server with a certificate of another authority is not available, unless verification is disabled', async () => {
   const spec = { caBundle: Buffer.from('').toString('base64') };
   const other = apiService('v2', spec);
   assert.equal((await request('POST', API_SERVICES, other)).status, 201);
@@ -236,14 +236,14 @@ for (const [name, object, field] of REFUSED) {
   });
 }
 
-test('every group of this server has a local APIService, which comes back', async () => {
+test('every group of this server has a local APIService, which is recreated after deletion', async () => {
   assert.equal((await condition('v1.apps'))['reason'], 'Local');
   await request('DELETE', `${API_SERVICES}/v1.apps`);
   await eventually(async () => (await condition('v1.apps'))['reason'] === 'Local');
   assert.equal((await request('GET', `${API_SERVICES}/v1.`)).status, 200);
 });
 
-test('aggregated servers find out how the front proxy speaks for users', async () => {
+test('aggregated servers can read how the front proxy identifies users', async () => {
   const { body } = await request(
     'GET',
     '/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication',
@@ -254,7 +254,7 @@ test('aggregated servers find out how the front proxy speaks for users', async (
   assert.equal(body.data['requestheader-allowed-names'], '["front-proxy-client"]');
 });
 
-test('a deleted APIService takes its group out of discovery', async () => {
+test('deletion of an APIService removes its group from discovery', async () => {
   for (const version of ['v1', 'v2']) await request('DELETE', `${API_SERVICES}/${version}.sea.example.com`);
   assert.equal((await request('GET', '/apis/sea.example.com')).status, 404);
   assert.equal((await request('GET', LIST)).status, 404);

@@ -92,7 +92,7 @@ function security(): Security {
   return captured;
 }
 
-test('a user without the right is told what the narrower one would be', async () => {
+test('the refusal of a user without the right names the narrower right', async () => {
   assert.equal(
     await asRobot({ 'impersonate-user': 'jane' }),
     'pods is forbidden: User "system:serviceaccount:default:robot" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "default"',
@@ -108,7 +108,7 @@ const review = async (token: string, audiences?: string[]) =>
   (await api.request('POST', '/apis/authentication.k8s.io/v1/tokenreviews', { spec: { token, audiences } }))
     .body.status;
 
-test('a token bound to a pod names it, and ends with it', async () => {
+test('a token bound to a pod names the pod, and is invalid after its deletion', async () => {
   const made = await api.request('POST', `${CORE}/pods`, pod('bearer', { serviceAccountName: 'robot' }));
   const { uid } = made.body.metadata;
   const { body } = await issue({ boundObjectRef: { kind: 'Pod', apiVersion: 'v1', name: 'bearer', uid } });
@@ -163,14 +163,14 @@ test('a Secret of a service account gets a token, which is valid as long as the 
   assert.equal((await review(token)).authenticated, undefined);
 });
 
-test('verifiers find the keys of tokens by the issuer', async () => {
+test('verifiers find the keys of tokens through the issuer', async () => {
   const { body } = await api.request('GET', '/.well-known/openid-configuration');
   assert.equal(body.issuer, 'https://kubernetes.default.svc.cluster.local');
   const keys = JSON.parse(String((await api.request('GET', '/openid/v1/jwks')).body));
   assert.equal(keys.keys[0].alg, 'ES256');
 });
 
-test('access reviews answer for others', async () => {
+test('access reviews work for other users', async () => {
   await grant('reader', { apiGroups: [''], resources: ['pods'], verbs: ['get'] });
   const ask = (verb: string) =>
     api.request('POST', '/apis/authorization.k8s.io/v1/subjectaccessreviews', {

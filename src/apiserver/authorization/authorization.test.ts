@@ -162,7 +162,7 @@ for (const [who, request, verdict, reason] of DECISIONS) {
   });
 }
 
-test('a server has the default roles from its start, and restores what was taken from them', async () => {
+test('a server has the default roles from its start, and restores removed rules', async () => {
   const api = startApi();
   const roles = await api.request('GET', `/apis/${GROUP}/v1/clusterroles`);
   const names = roles.body.items.map((item: ApiObject) => item.metadata.name);
@@ -173,7 +173,7 @@ test('a server has the default roles from its start, and restores what was taken
   await api.server.close();
 });
 
-test('users are refused what they may not do, in upstream’s words', async () => {
+test('forbidden requests are refused in upstream’s words', async () => {
   const api = startApi();
   const bob = { 'impersonate-user': 'bob' };
   const rows: [method: string, path: string, message: string][] = [
@@ -201,7 +201,7 @@ test('users are refused what they may not do, in upstream’s words', async () =
   await api.server.close();
 });
 
-test('roles cannot hold more than their writer may do', async () => {
+test('roles cannot contain rights that their writer does not have', async () => {
   const api = startApi();
   const rbacPath = `/apis/${GROUP}/v1`;
   const asAlice = { 'impersonate-user': 'alice' };

@@ -36,7 +36,7 @@ for (const [expression, self, result] of rows) {
   });
 }
 
-test('dates, bytes and durations are values of their own by the schema', () => {
+test('the schema determines dates, bytes and durations', () => {
   const self = toCelValue(
     { at: '2026-01-01T00:00:00Z', for: '1m' },
     {
@@ -47,15 +47,15 @@ test('dates, bytes and durations are values of their own by the schema', () => {
   assert.equal(evaluate({ self }), true);
 });
 
-test('an expression that cannot be read is refused', () => {
+test('an expression with a syntax error is refused', () => {
   assert.throws(() => compiler.compile('self.a ==='), /Unexpected/);
 });
 
-test('a function that does not exist is refused before it is evaluated', () => {
+test('an unknown function is refused before evaluation', () => {
   assert.throws(() => compiler.compile('"a".conjure()'), /conjure/);
 });
 
-test('nested loops over a large list are refused, not run', () => {
+test('nested loops over a large list are refused without running', () => {
   const self = Array.from({ length: 5000 }, (_, i) => BigInt(i));
   assert.throws(
     () => compiler.compile('self.all(x, self.all(y, x == y || true))').evaluate({ self }),
@@ -63,7 +63,7 @@ test('nested loops over a large list are refused, not run', () => {
   );
 });
 
-test('reserved words and signs have their own names', () => {
+test('reserved words and symbols have escaped names', () => {
   assert.deepEqual(['if', 'a.b', 'a/b', 'a__b', 'plain'].map(escapedName), [
     '__if__',
     'a__dot__b',

@@ -109,7 +109,7 @@ after(async () => {
   server.close();
 });
 
-test('an object created in one version is served in the other as the webhook converts it', async () => {
+test('an object created in one version is converted by the webhook for the other', async () => {
   await request('POST', path('v1'), host('v1', 'one', { hostPort: 'a.example:80' }));
   assert.deepEqual((await request('GET', path('v2', 'one'))).body.spec, { host: 'a.example', port: '80' });
   const created = await request('POST', path('v2'), host('v2', 'two', { host: 'b.example', port: '81' }));
@@ -131,7 +131,7 @@ test('patches and updates change an object in the version of the request', async
   assert.deepEqual((await request('GET', path('v1', 'changed'))).body.spec, { hostPort: 'd.example:1' });
 });
 
-test('field selectors name the fields of the version that is asked for', async () => {
+test('field selectors name the fields of the requested version', async () => {
   for (const [name, hostPort] of [
     ['selected-a', 'select.example:1'],
     ['selected-b', 'select.example:2'],
@@ -150,7 +150,7 @@ test('field selectors name the fields of the version that is asked for', async (
   assert.deepEqual(await names('v1', 'spec.hostPort=select.example:1'), ['selected-a']);
 });
 
-test('a list is converted by one request, and not again', async () => {
+test('a list is converted in one request, only once', async () => {
   await request('POST', path('v1'), host('v1', 'listed-a', { hostPort: 'e.example:1' }));
   await request('POST', path('v1'), host('v1', 'listed-b', { hostPort: 'e.example:2' }));
   const start = reviews.length;
@@ -207,7 +207,7 @@ const REFUSED: readonly [name: string, spoiled: Spoil, message: RegExp][] = [
     /expected response\.uid=/,
   ],
 ];
-test('a request fails, with the reason, when the webhook …', async (t) => {
+test('a request fails with the reason if the webhook …', async (t) => {
   await request('POST', path('v1'), host('v1', 'refused', { hostPort: 'g.example:1' }));
   for (const [name, spoiled, message] of REFUSED) {
     await t.test(name, async () => {
@@ -235,7 +235,7 @@ test('a request fails, with the reason, when the webhook …', async (t) => {
   });
 });
 
-test('labels and annotations are the only metadata that a webhook changes', async () => {
+test('a webhook can change only labels and annotations of the metadata', async () => {
   await request('POST', path('v1'), host('v1', 'labelled', { hostPort: 'h.example:1' }));
   spoil = ({ convertedObjects: [one] }) =>
     Object.assign(one?.metadata ?? {}, { labels: { added: 'yes' }, finalizers: ['example.com/x'] });
@@ -245,7 +245,7 @@ test('labels and annotations are the only metadata that a webhook changes', asyn
   assert.equal(body.metadata.finalizers, undefined);
 });
 
-test('objects of both storage versions are listed in either', async () => {
+test('objects of both storage versions are listed in either version', async () => {
   const spec = { versions: versions('v2') };
   assert.equal((await request('PATCH', `${DEFINITIONS}/hosts.example.com`, { spec }, MERGE)).status, 200);
   await eventually(async () => {
@@ -265,14 +265,14 @@ test('objects of both storage versions are listed in either', async () => {
   }
 });
 
-test('an object of an older storage version is changed through both versions', async () => {
+test('an object of an older storage version can be changed through both versions', async () => {
   const patched = await request('PATCH', path('v1', 'one'), { spec: { hostPort: 'z.example:80' } }, MERGE);
   assert.equal(patched.status, 200);
   assert.equal(patched.body.metadata.generation, 2);
   assert.deepEqual((await request('GET', path('v2', 'one'))).body.spec, { host: 'z.example', port: '80' });
 });
 
-test('a watch with a field selector sees objects enter and leave it after their conversion', async () => {
+test('a watch with a field selector applies it to converted objects', async () => {
   await request('POST', path('v1'), host('v1', 'selected', { hostPort: 'watch.example:1' }));
   const query = `?watch=true&timeoutSeconds=30&fieldSelector=${encodeURIComponent('spec.host=watch.example')}`;
   const ended = new AbortController();

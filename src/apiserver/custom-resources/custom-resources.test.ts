@@ -147,7 +147,7 @@ for (const [schema, value, error] of refused) {
   });
 }
 
-test('a rule that does not hold is told with its message, and sees the old value', () => {
+test('a violated rule is reported with its message, and sees the old value', () => {
   const rule = { rule: 'self == oldSelf', message: 'is immutable' };
   const schema = spec({ type: 'string', 'x-kubernetes-validations': [rule] });
   const seen: unknown[] = [];
@@ -192,7 +192,7 @@ for (const [path, values] of paths) {
     assert.deepEqual(parseJsonPath(path)(source), values));
 }
 
-test('columns show the first value if it has their type, else nothing', () => {
+test('columns show the first value if it has their type, else an empty cell', () => {
   const printer = createColumnPrinter([
     { name: 'Replicas', type: 'integer', jsonPath: '.spec.replicas' },
     { name: 'Wrong', type: 'boolean', jsonPath: '.spec.replicas' },
@@ -326,7 +326,7 @@ test('a definition whose names are free is established', () => {
   assert.equal(acceptedNames.listKind, 'WidgetList');
 });
 
-test('a definition whose kind another has is not', () => {
+test('a definition whose kind another definition has is not established', () => {
   const other = definition((spec) => {
     spec['names'] = { plural: 'gadgets', kind: 'Widget' };
   }, 'gadgets.example.com');

@@ -88,7 +88,7 @@ test('a definition is established and its kind discovered in every served versio
   assert.equal((await request('GET', '/apis/example.com/v2')).status, 200);
 });
 
-test('an object gets the defaults of its schema, and loses what the schema does not have', async () => {
+test('an object gets the defaults of its schema, and its unknown fields are dropped', async () => {
   const { status, body } = await request('POST', WIDGETS, widget('plain', { size: 1, extra: true }));
   assert.equal(status, 201);
   assert.deepEqual(body.spec, { size: 1, color: 'red' });
@@ -169,7 +169,7 @@ test('another version shows the same object', async () => {
   assert.equal(body.spec.size, 1);
 });
 
-test('status is written by its subresource alone', async () => {
+test('only the status subresource writes the status', async () => {
   const { body } = await request('GET', `${WIDGETS}/plain`);
   const written = await request('PUT', `${WIDGETS}/plain/status`, {
     ...body,
@@ -181,7 +181,7 @@ test('status is written by its subresource alone', async () => {
   assert.equal(written.body.metadata.generation, 1);
 });
 
-test('scale reads and writes where the definition says', async () => {
+test('scale reads and writes the paths of the definition', async () => {
   const merge = { 'content-type': 'application/merge-patch+json' };
   await request('PATCH', `${WIDGETS}/plain`, { spec: { replicas: 1 } }, merge);
   const { body } = await request('PATCH', `${WIDGETS}/plain/scale`, { spec: { replicas: 3 } }, merge);
@@ -207,7 +207,7 @@ test('a strategic merge patch is refused, since custom kinds have no merge keys'
   assert.equal(status, 415);
 });
 
-test('two managers apply items of one list of the map type', async () => {
+test('two managers apply items of one map-type list', async () => {
   const apply = (manager: string, name: string) =>
     request(
       'PATCH',
@@ -241,7 +241,7 @@ test('OpenAPI describes the kind', async () => {
   assert.equal(body.components.schemas['com.example.v1.Widget'].properties.spec.required[0], 'size');
 });
 
-test('metadata is described as that of every kind', async () => {
+test('metadata has the same schema as for every kind', async () => {
   const { body } = await request('GET', '/openapi/v3/apis/example.com/v1');
   const { schemas } = body.components;
   assert.match(
@@ -252,7 +252,7 @@ test('metadata is described as that of every kind', async () => {
   assert.match(properties.creationTimestamp.description, /^CreationTimestamp is a timestamp/);
 });
 
-test('OpenAPI 2 shows a kind that keeps unknown fields as any object', async () => {
+test('OpenAPI 2 shows a kind that preserves unknown fields as any object', async () => {
   const names = { plural: 'blobs', kind: 'Blob' };
   const open = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true };
   await request('POST', DEFINITIONS, {
@@ -275,7 +275,7 @@ test('OpenAPI 2 shows a kind that keeps unknown fields as any object', async () 
   });
 });
 
-test('a default that comes later shows in objects that were kept before', async () => {
+test('a default that is added later is shown in objects stored before', async () => {
   const names = { plural: 'lamps', kind: 'Lamp' };
   const withSchema = (spec: object) => ({
     ...definition,
@@ -314,7 +314,7 @@ test('a default that comes later shows in objects that were kept before', async 
   assert.equal(list.body.items[0].spec.color, 'warm');
 });
 
-test('versions are preferred by their stability and number; requests for deprecated ones are warned of', async () => {
+test('versions are ordered by stability and number; requests for deprecated ones cause a warning', async () => {
   const names = { plural: 'gears', kind: 'Gear' };
   const versions = [
     { ...version('v1beta1', true), deprecated: true },
@@ -344,7 +344,7 @@ test('versions are preferred by their stability and number; requests for depreca
   }
 });
 
-test('a definition that is deleted takes its objects with it, and its kind is gone', async () => {
+test('deletion of a definition deletes its objects and its kind', async () => {
   await request('DELETE', `${DEFINITIONS}/widgets.example.com`);
   await eventually(
     () => request('GET', `${DEFINITIONS}/widgets.example.com`),

@@ -28,7 +28,7 @@ for (const [what, header, isPassed] of ROWS) {
   });
 }
 
-test('a change of protocol is passed on where it is asked for', () => {
+test('a protocol upgrade is forwarded if requested', () => {
   const asked = { connection: 'Upgrade', upgrade: 'websocket' };
   assert.deepEqual(upgradeHeaders(asked), asked);
   assert.deepEqual(forwardedHeaders(asked), {});

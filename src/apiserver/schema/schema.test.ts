@@ -63,7 +63,7 @@ function officialSamples(): string | null {
   }
 }
 
-test('malformed Protobuf is refused in words', async (t) => {
+test('malformed Protobuf is refused with a description', async (t) => {
   const pod = Buffer.from(samples.find((one) => one.name === 'workloads Pod')?.protobuf ?? '', 'base64');
   const rows: [behaviour: string, bytes: Buffer, expected: RegExp][] = [
     ['not Protobuf of Kubernetes', Buffer.from('{"kind":"Pod"}'), /does not begin with the prefix/],
@@ -151,7 +151,7 @@ test('strict decoding names unknown and duplicate fields', async (t) => {
   }
 });
 
-test('pruning takes out what the kind does not have and evens out the rest', () => {
+test('pruning removes unknown fields and normalizes the rest', () => {
   const pod = {
     metadata: { name: 'x', creationTimestamp: null, labels: {} },
     spec: { nope: 1, containers: [{ name: 'a', resources: { limits: { cpu: 0.5, memory: '1024Mi' } } }] },
@@ -163,7 +163,7 @@ test('pruning takes out what the kind does not have and evens out the rest', () 
   });
 });
 
-test('values of the wrong type are refused in the words of Go', async (t) => {
+test('values of the wrong type are refused in Go’s words', async (t) => {
   const rows: [object: object, expected: string | null][] = [
     [{ spec: { replicas: 3, template: { spec: { containers: null } } } }, null],
     [
@@ -212,7 +212,7 @@ test('values of the wrong type are refused in the words of Go', async (t) => {
   });
 });
 
-test('quantities get their canonical form', async (t) => {
+test('quantities become canonical', async (t) => {
   const rows: [given: string | number, canonical: string | null][] = [
     ['0', '0'],
     ['1', '1'],
@@ -240,7 +240,7 @@ test('quantities get their canonical form', async (t) => {
   }
 });
 
-test('how patches treat fields', async (t) => {
+test('patches merge fields by their schema', async (t) => {
   const rows: [kind: string, path: string, expected: object][] = [
     ['v1 Service', 'spec.ports', { mergeKey: 'port', listType: 'map', listKeys: ['port', 'protocol'] }],
     ['v1 Service', 'spec.selector', { kind: 'map', atomic: true }],

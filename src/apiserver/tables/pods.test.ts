@@ -27,7 +27,7 @@ const ended = (exitCode: number, extra: object = {}) => ({
   state: { terminated: { exitCode, ...extra } },
 });
 
-test('pods say what is the matter', async (t) => {
+test('pods show what is wrong', async (t) => {
   const inits = { initContainers: [{ name: 'i' }, { name: 'j' }] };
   const sidecar = { initContainers: [{ name: 'i', restartPolicy: 'Always' }] };
   const completed = ended(0, { reason: 'Completed' });

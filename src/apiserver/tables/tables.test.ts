@@ -10,7 +10,7 @@ function headers(group: string, kind: string): string {
   return [names(0).join(' '), names(1).join(' ')].filter((text) => text !== '').join(' | ');
 }
 
-test('columns are the ones people know', async (t) => {
+test('columns equal upstream’s', async (t) => {
   const rows: [group: string, kind: string, columns: string][] = [
     ['', 'Pod', 'NAME READY STATUS RESTARTS AGE | IP NODE NOMINATED NODE READINESS GATES'],
     ['', 'Service', 'NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE | SELECTOR'],
@@ -38,7 +38,7 @@ test('columns are the ones people know', async (t) => {
   }
 });
 
-test('every kind that is served renders, even when it is all but empty', () => {
+test('every served kind renders, even with almost no fields', () => {
   for (const { group, kind } of KINDS) row(group, kind, {}, true);
 });
 

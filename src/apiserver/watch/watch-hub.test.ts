@@ -30,7 +30,7 @@ function counting(): { encoding: EventEncoding; count: () => number } {
 const everything = { namespace: undefined, converted: false, matches: () => true };
 const object = (name: string): ApiObject => ({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name } });
 
-test('a change is encoded once for all watchers, and many changes come in few writes', () => {
+test('a change is encoded once for all watchers, and many changes are combined into few writes', () => {
   const clock = manualClock(0);
   const hub = createWatchHub(store, clock);
   const { encoding, count } = counting();
@@ -51,7 +51,7 @@ test('a change is encoded once for all watchers, and many changes come in few wr
   }
 });
 
-test('two groups of one encoding share the encoded change', () => {
+test('two groups with the same encoding share the encoded change', () => {
   const clock = manualClock(0);
   const hub = createWatchHub(store, clock);
   const { encoding, count } = counting();
@@ -64,7 +64,7 @@ test('two groups of one encoding share the encoded change', () => {
   for (const group of groups) group.remove(watcher);
 });
 
-test('a watcher that joins does not see what the group held back before', () => {
+test('a new watcher does not receive events that the group buffered before', () => {
   const clock = manualClock(0);
   const hub = createWatchHub(store, clock);
   const { encoding } = counting();

@@ -210,7 +210,7 @@ describe('an autoscaler', () => {
     const found = plan.status.conditions?.find((one) => one.type === type);
     return found ? `${found.status} ${found.reason}` : undefined;
   };
-  test('scales, and says by what', () => {
+  test('scales, and reports the metric', () => {
     const plan = reconcile(3, { a: 0.9, b: 0.9, c: 0.9 });
     assert.equal(plan.scaleTo, 6);
     assert.equal(plan.reason, 'cpu resource utilization (percentage of request) above target');
@@ -218,25 +218,25 @@ describe('an autoscaler', () => {
     assert.equal(condition(plan, 'AbleToScale'), 'True SucceededRescale');
     assert.equal(condition(plan, 'ScalingActive'), 'True ValidMetricFound');
   });
-  test('keeps the number within a tolerance of its own', () => {
+  test('keeps the number within its own tolerance', () => {
     const behavior = { scaleUp: { tolerance: '500m' } };
     assert.equal(reconcile(3, { a: 0.7, b: 0.7, c: 0.7 }, { behavior }).scaleTo, null);
     assert.equal(reconcile(3, { a: 0.7, b: 0.7, c: 0.7 }).scaleTo, 5);
   });
-  test('leaves the number where nothing can be measured, and says why', () => {
+  test('keeps the number if no metric is available, and reports why', () => {
     const plan = reconcile(3, new Error('no node answers'));
     assert.equal(plan.scaleTo, null);
     assert.equal(condition(plan, 'ScalingActive'), 'False FailedGetResourceMetric');
     assert.match(plan.warnings[0]?.message ?? '', /no node answers/);
   });
-  test('is disabled for a target of no replicas', () => {
+  test('is disabled for a target with zero replicas', () => {
     assert.equal(condition(reconcile(0, {}), 'ScalingActive'), 'False ScalingDisabled');
   });
-  test('brings a number out of bounds back at once', () => {
+  test('corrects a number out of bounds immediately', () => {
     assert.equal(reconcile(20, {}).scaleTo, 10);
     assert.equal(reconcile(1, {}).scaleTo, 2);
   });
-  test('says that other metrics are not available', () => {
+  test('reports that other metrics are not available', () => {
     const metrics = [
       { type: 'Pods', pods: { metric: { name: 'x' }, target: { type: 'AverageValue', averageValue: '1' } } },
     ];

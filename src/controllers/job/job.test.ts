@@ -281,7 +281,7 @@ describe('a Job', () => {
       }
     });
   }
-  test('a pod of an index says how often it has failed before', () => {
+  test('a pod of an index records its earlier failures', () => {
     const [made] = reconcileJob({
       job: indexed({ completions: 1, backoffLimitPerIndex: 3 }),
       pods: [run('a', 'Failed', { index: 0, failures: 1 })],
@@ -290,7 +290,7 @@ describe('a Job', () => {
     assert.equal(made?.metadata?.annotations?.[FAILURE_COUNT], '2');
     assert.deepEqual(made?.metadata?.finalizers, [TRACKING]);
   });
-  test('is deleted when its time is over, not before', () => {
+  test('is deleted when its time to live expires, not before', () => {
     const at = (ttl: number) =>
       reconcileJob({ job: job({ ttlSecondsAfterFinished: ttl }, ended('Complete')), pods: [], now: NOW });
     assert.equal(at(40).deleteJob, true);
@@ -298,7 +298,7 @@ describe('a Job', () => {
   });
 });
 
-test('indexes are written as ranges, and read again', () => {
+test('indexes are formatted as ranges, and parsed again', () => {
   assert.equal(formatIndexes([7, 3, 1, 2]), '1-3,7');
   assert.equal(formatIndexes([4, 5]), '4,5');
   assert.deepEqual([...parseIndexes('1-3,7', 5)], [1, 2, 3]);

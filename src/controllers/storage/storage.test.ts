@@ -194,11 +194,11 @@ describe('a volume', () => {
       assert.equal(step.step === 'phase' ? `phase ${step.phase}` : step.step, expected);
     });
   }
-  test('that was chosen for a claim is free for any other afterwards', () => {
+  test('that was selected for a claim is free for others afterwards', () => {
     const free = unboundVolume(boundVolume(volume('a'), claim()));
     assert.equal(free.spec?.claimRef, undefined);
   });
-  test('that a person reserved stays reserved', () => {
+  test('that a user reserved remains reserved', () => {
     const free = unboundVolume(boundVolume(volume('a', reference('data')), claim()));
     assert.deepEqual([free.spec?.claimRef?.name, free.spec?.claimRef?.uid], ['data', undefined]);
   });
@@ -207,13 +207,13 @@ describe('a volume', () => {
 describe('the local-path provisioner', () => {
   const made = (accessModes: string[]) =>
     localVolume(claim({ accessModes }), storageClass(), node('a'), (name) => `/volumes/${name}`);
-  test('makes a volume that belongs to the node', () => {
+  test('provisions a volume that belongs to the node', () => {
     const { metadata, spec } = made(['ReadWriteOnce']);
     assert.equal(metadata?.annotations?.[PROVISIONED_BY], LOCAL_PATH);
     assert.equal(spec?.local?.path, '/volumes/pvc-uid of data');
     assert.equal(spec?.nodeAffinity?.required?.nodeSelectorTerms[0]?.matchExpressions?.[0]?.values?.[0], 'a');
   });
-  test('makes a volume for pods of all nodes where the claim wants that', () => {
+  test('provisions a volume for pods of all nodes if the claim requests it', () => {
     const { spec } = made(['ReadWriteMany']);
     assert.equal(spec?.hostPath?.path, '/volumes/pvc-uid of data');
     assert.equal(spec?.nodeAffinity, undefined);
@@ -293,7 +293,7 @@ describe('the node for a pod with volumes', () => {
       assert.equal(result, expected);
     });
   }
-  test('is none while another pod has a claim that one pod alone may use', () => {
+  test('does not exist while another pod has a claim that only one pod may use', () => {
     const needs = podVolumes(
       user(),
       sources(claim({ accessModes: ['ReadWriteOncePod'] }, bound, 'Bound'), []),
@@ -305,7 +305,7 @@ describe('the node for a pod with volumes', () => {
   });
 });
 
-test('the claims of ephemeral volumes are made once, and belong to the pod', () => {
+test('the claims of ephemeral volumes are created once, and belong to the pod', () => {
   const volumes = [
     { name: 'scratch', ephemeral: { volumeClaimTemplate: { spec: { storageClassName: 'x' } } } },
   ];
@@ -326,7 +326,7 @@ describe('the claims of a StatefulSet', () => {
       persistentVolumeClaimRetentionPolicy: { whenDeleted, whenScaled },
     },
   });
-  test('are named by template, set and ordinal, and mounted instead of other volumes', () => {
+  test('are named by template, set and ordinal, and mounted in place of other volumes', () => {
     assert.deepEqual(
       claimsAt(set(), 2).map(({ metadata }) => metadata?.name),
       ['data-db-2'],

@@ -110,7 +110,7 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
   }
 });
 
-describe('a layer that tries to get out by links stays inside', () => {
+describe('a layer with links to the outside stays inside', () => {
   const rows: readonly (readonly [what: string, entries: readonly LayerEntry[]])[] = [
     ['an absolute path', [{ path: '/escaped', contents: 'x' }]],
     [
@@ -150,7 +150,7 @@ describe('a layer that tries to get out by links stays inside', () => {
   }
 });
 
-test('archives with damaged bytes are read or refused, in bounded time', async () => {
+test('corrupt archives are read or refused in bounded time', async () => {
   const sound = tarOf([
     { path: 'folder', type: 'directory' },
     { path: 'folder/file', contents: 'x'.repeat(2000), pax: { mtime: '1.5', path: 'folder/longer' } },

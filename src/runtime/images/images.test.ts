@@ -104,7 +104,7 @@ describe('names', () => {
     test(`${JSON.stringify(name)} is refused`, () =>
       assert.throws(() => parseReference(name), { code: 'InvalidImageName', message: why }));
   }
-  test('only the tag "latest" is always asked for', () => {
+  test('only the tag "latest" is always pulled', () => {
     const policies = ['a', 'a:latest', 'a:1', `a@${digest}`].map((name) =>
       defaultPullPolicy(parseReference(name)),
     );
@@ -113,7 +113,7 @@ describe('names', () => {
 });
 
 describe('layers', () => {
-  test('later layers add, replace and remove; opaque folders hide what was below', async () => {
+  test('later layers add, replace and remove; opaque folders hide lower contents', async () => {
     const image = buildImage(
       [
         [
@@ -152,7 +152,7 @@ describe('layers', () => {
       turns: 'a file now',
     });
   });
-  test('owners, modes and times are the layer’s', async () => {
+  test('files have the owners, modes and times of the layer', async () => {
     const image = buildImage([
       [{ path: 'tool', contents: 'x', mode: 0o4751, uid: 12, gid: 34 }],
       [{ path: 'pipe', type: 'fifo', mode: 0o600 }],
@@ -166,7 +166,7 @@ describe('layers', () => {
     if (process.getuid?.() === 0) assert.deepEqual([uid, gid], [12, 34]);
     assert.ok(lstatSync(join(root, 'pipe')).isFIFO());
   });
-  test('a layer that GNU tar wrote, with long names in both of its ways', async () => {
+  test('a layer written by GNU tar, with long names in both formats', async () => {
     const long = `${'d'.repeat(90)}/${'e'.repeat(90)}/${'f'.repeat(90)}`;
     const source = join(folder, 'source');
     mkdirSync(join(source, long), { recursive: true });
@@ -219,7 +219,7 @@ describe('layers', () => {
       );
     });
   }
-  test('a hard link cannot take in a file of the machine', async () => {
+  test('a hard link cannot expose a file of the machine', async () => {
     const image = buildImage([[{ path: 'mine', type: 'link', linkPath: '/etc/hostname' }]]);
     await assert.rejects(load(archiveOf(image, 'evil:1')));
     assert.equal(store.find('evil:1'), null);
@@ -251,7 +251,7 @@ describe('archives', () => {
     );
     assert.deepEqual(tree('one:again'), { hello: 'there' });
   });
-  test('of a list the image for this machine', async () => {
+  test('a list of images yields the one for this machine', async () => {
     const other = buildImage([[{ path: 'wrong', contents: '' }]]);
     const { index, blobs } = buildIndex([
       { platform: 'linux/s390x', image: other },
@@ -261,19 +261,19 @@ describe('archives', () => {
     await load(ociArchive([{ descriptor: index, name: 'multi:1' }], blobs));
     assert.deepEqual(tree('multi:1'), { hello: 'there' });
   });
-  test('a list without one for this machine says what it has', async () => {
+  test('a list without an image for this machine names its platforms', async () => {
     const { index, blobs } = buildIndex([{ platform: 'linux/s390x', image: simple() }]);
     await assert.rejects(load(ociArchive([{ descriptor: index, name: 'x:1' }], blobs)), {
       message: new RegExp(`for linux/s390x, not for ${PLATFORM}`),
     });
   });
-  test('what docker save writes, packed with gzip', async () => {
+  test('the output of docker save, compressed with gzip', async () => {
     const image = buildImage([[{ path: 'd', contents: '1' }], [{ path: 'e', contents: '2' }]], {}, ['none']);
     await load(Buffer.from(gzipSync(dockerArchive(image, ['me/app:7', 'me/app:latest']))));
     assert.deepEqual(tree('me/app:7'), { d: '1', e: '2' });
     assert.equal(store.list().length, 2);
   });
-  test('an image without a name needs one', async () => {
+  test('an image without a name must be given one', async () => {
     await assert.rejects(load(archiveOf(simple())), { hint: /--as NAME:TAG/ });
     await load(archiveOf(simple()), 'given:3');
     assert.deepEqual(tree('given:3'), { hello: 'there' });
@@ -288,7 +288,7 @@ describe('archives', () => {
     });
     assert.deepEqual(store.list(), []);
   });
-  test('a layer that unpacks to something else than the configuration says is refused', async () => {
+  test('a layer whose contents differ from the configuration is refused', async () => {
     const [image, other] = [simple(), buildImage([[{ path: 'other', contents: '' }]])];
     const manifest = Buffer.from(JSON.stringify({ config: image.config, layers: other.layers }));
     const digest = `sha256:${createHash('sha256').update(manifest).digest('hex')}`;
@@ -318,12 +318,12 @@ describe('archives', () => {
       assert.deepEqual(readdirSync(join(folder, 'store', 'work')), []);
     });
   }
-  test('no such file', () =>
+  test('a missing file', () =>
     assert.rejects(loadImageArchive(store, join(folder, 'no'), { now }), { code: 'ENOENT' }));
 });
 
 describe('the store', () => {
-  test('what the configuration says is what containers get', async () => {
+  test('containers get the settings of the configuration', async () => {
     const config = {
       Entrypoint: ['/bin/app'],
       Cmd: ['serve'],
@@ -348,7 +348,7 @@ describe('the store', () => {
       mounts: [],
     });
   });
-  test('removing a name keeps what another name needs, and with the last one nothing is left', async () => {
+  test('removing a name keeps content that another name needs, and the last one removes everything', async () => {
     const image = simple();
     await load(archiveOf(image, 'one:1'));
     await load(archiveOf(image, 'two:1'));
@@ -360,7 +360,7 @@ describe('the store', () => {
     }
     assert.equal(store.remove('two:1'), null);
   });
-  test('what a process that has died left half done is swept', () => {
+  test('partial work of a dead process is removed', () => {
     writeFileSync(join(folder, 'store', 'work', '1.1.root.x'), '');
     openImageStore(join(folder, 'store'));
     assert.deepEqual(readdirSync(join(folder, 'store', 'work')), []);
@@ -387,7 +387,7 @@ describe('registries', () => {
   const pull = (name: string, credentials = { username: 'me', password: 'secret' }) =>
     pullImage(store, name, { now, credentials });
 
-  test('by tag and by digest; what is here is not fetched again', async () => {
+  test('by tag and by digest; present content is not fetched again', async () => {
     const image = simple();
     const name = publish(image);
     await pull(name);
@@ -400,7 +400,7 @@ describe('registries', () => {
     assert.equal(registry.requests.length, 5);
     assert.deepEqual(tree(byDigest), { hello: 'there' });
   });
-  test('of a list the image for this machine', async () => {
+  test('a list of images yields the one for this machine', async () => {
     const image = simple();
     const { index, blobs } = buildIndex([
       { platform: 'linux/s390x', image: buildImage([[{ path: 'wrong' }]]) },
@@ -412,7 +412,7 @@ describe('registries', () => {
     assert.deepEqual([stored.digest, stored.listDigest], [image.manifest.digest, index.digest]);
     assert.deepEqual(tree(`${registry.host}/multi:1`), { hello: 'there' });
   });
-  test('a tag that moved brings the new image', async () => {
+  test('a moved tag yields the new image', async () => {
     const name = publish(simple());
     await pull(name);
     publish(buildImage([[{ path: 'hello', contents: 'again' }]]));
@@ -433,7 +433,7 @@ describe('registries', () => {
       await assert.rejects(pull(name, { username: 'me', password: 'wrong' }), { code: 'ErrImagePull' });
     });
   }
-  test('a transfer that breaks off continues where it stopped', async () => {
+  test('an interrupted transfer is resumed', async () => {
     const image = buildImage([[{ path: 'big', contents: 'x'.repeat(200_000) }]], {}, ['none']);
     const layer = image.layers[0]?.digest ?? '';
     registry.breaks.set(layer, [70_000, 50_000]);
@@ -442,7 +442,7 @@ describe('registries', () => {
     assert.equal(registry.requests.filter((url) => url.endsWith(layer)).length, 3);
     assert.equal(tree(name)['big']?.length, 200_000);
   });
-  test('what is not what its digest says is refused', async () => {
+  test('content that does not match its digest is refused', async () => {
     const image = simple();
     const name = publish(image);
     const layer = image.layers[0];
@@ -473,12 +473,12 @@ describe('registries', () => {
       await assert.rejects(pull(`${registry.host}/none:1`), { code: 'ErrImagePull', message });
     });
   }
-  test('a registry that is not there', () =>
+  test('an unreachable registry', () =>
     assert.rejects(pull('127.0.0.1:1/none:1'), {
       code: 'ErrImagePull',
       message: /cannot reach 127.0.0.1:1/,
     }));
-  test('many pulls of one image at a time fetch it once', async () => {
+  test('concurrent pulls of one image fetch it once', async () => {
     const source = createImageSource({
       store,
       builtins: {},

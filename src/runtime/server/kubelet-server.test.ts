@@ -146,13 +146,13 @@ describe('requests', () => {
       if (body) assert.match(answer, body);
     });
   }
-  test('only GET and HEAD', async () => {
+  test('only GET and HEAD are supported', async () => {
     assert.match(
       await exchange('DELETE /pods HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n'),
       /^HTTP\/1.1 405 /,
     );
   });
-  test('without a certificate nothing is answered', async () => {
+  test('requests without a certificate are refused', async () => {
     authorized = false;
     try {
       assert.match(await get('/healthz'), /^HTTP\/1.1 401 /);
@@ -190,7 +190,7 @@ describe('upgrades', () => {
   }
 });
 
-test('random paths, headers and upgrades end no more than themselves', async () => {
+test('random paths, headers and upgrades affect only themselves', async () => {
   // A linear congruential generator (Numerical Recipes): the same requests at every run.
   let seed = 7;
   const random = (below: number) => {

@@ -49,7 +49,7 @@ for (const carrier of ['websocket', 'spdy/3.1'] as const) {
       return { code, stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr).toString() };
     }
 
-    test('output, error output and exit code come back', async () => {
+    test('output, error output and exit code are returned', async () => {
       const { code, stdout, stderr } = await run([
         'exec',
         'p',
@@ -65,19 +65,19 @@ for (const carrier of ['websocket', 'spdy/3.1'] as const) {
       assert.equal(server.upgrades.at(-1), `exec ${carrier}`);
     });
 
-    test('input reaches the command, and its end, too', async () => {
+    test('input and its end reach the command', async () => {
       const { code, stdout, stderr } = await run(['exec', '-i', 'p', '--', 'wc', '-c'], 'hello');
       assert.deepEqual([code, stdout.toString().trim(), stderr], [0, '5', '']);
     });
 
-    test('megabytes go both ways unharmed', async () => {
+    test('megabytes pass in both directions unchanged', async () => {
       const bytes = randomBytes(3_000_000);
       const { stdout } = await run(['exec', '-i', 'p', '--', 'cat'], bytes);
       assert.equal(stdout.length, bytes.length);
       assert.equal(digest(stdout), digest(bytes));
     });
 
-    test('a command that does not read its input ends all the same', async () => {
+    test('a command that does not read its input still ends', async () => {
       const { code, stdout } = await run(['exec', '-i', 'p', '--', 'echo', 'done'], randomBytes(2_000_000));
       assert.deepEqual([code, stdout.toString()], [0, 'done\n']);
     });
@@ -107,7 +107,7 @@ for (const carrier of ['websocket', 'spdy/3.1'] as const) {
       assert.equal(digest(readFileSync(join(folder, 'back'))), digest(bytes));
     });
 
-    test('ports are forwarded, many connections at once, and half closes with them', async () => {
+    test('ports are forwarded, with concurrent connections and half-closes', async () => {
       const echo = createServer({ allowHalfOpen: true }, (socket) => {
         const hash = createHash('sha256');
         socket.on('data', (chunk) => hash.update(chunk));

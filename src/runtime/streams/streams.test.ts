@@ -67,7 +67,7 @@ test('WebSocket channels of every version', async (t) => {
   }
 });
 
-test('v5: the end of the input is a message of its own', async () => {
+test('v5: the end of the input is a separate message', async () => {
   const { socket, channels, closed } = await open(exec('cat'), 'v5.channel.k8s.io');
   socket.send(Buffer.from('\0all', 'latin1'));
   socket.send(Uint8Array.of(255, 0));
@@ -76,7 +76,7 @@ test('v5: the end of the input is a message of its own', async () => {
   assert.deepEqual(JSON.parse(channels[3] ?? ''), { metadata: {}, status: 'Success' });
 });
 
-test('sizes of the terminal arrive', async () => {
+test('terminal sizes arrive', async () => {
   const { socket, closed } = await open(
     'exec?tty=true&stdin=true&stdout=true&command=cat',
     'v4.channel.k8s.io',
@@ -93,7 +93,7 @@ test('sizes of the terminal arrive', async () => {
   await closed;
 });
 
-test('port-forward over WebSocket channels: two channels a port, each beginning with the port', async () => {
+test('port-forward over WebSocket channels: two channels per port, each beginning with the port', async () => {
   const { port } = echo.address() as AddressInfo;
   const { socket, channels, closed } = await open(`portforward?ports=${port}&ports=1`, 'v4.channel.k8s.io');
   socket.send(Buffer.from('\0ping', 'latin1'));
@@ -120,7 +120,7 @@ test('port-forward over WebSocket channels ends when the pod ends its connection
   brief.close();
 });
 
-test('what cannot be had is refused with a reason', async (t) => {
+test('unsupported requests are refused with a reason', async (t) => {
   const rows: [
     behaviour: string,
     path: string,
@@ -182,7 +182,7 @@ test('what cannot be had is refused with a reason', async (t) => {
   }
 });
 
-test('SPDY frames are cut out of any chunks', () => {
+test('SPDY frames are parsed from any chunks', () => {
   const bytes = Buffer.concat([
     controlFrame(6, 0, 7),
     dataFrame(1, 0, Buffer.from('hello')),

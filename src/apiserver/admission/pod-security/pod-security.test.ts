@@ -82,7 +82,7 @@ for (const [level, name, spec, refusal] of ROWS) {
   });
 }
 
-test('a label that names no level is refused', async () => {
+test('a label that does not name a level is refused', async () => {
   const { status } = await api.request('POST', '/api/v1/namespaces', {
     metadata: { name: 'x', labels: { 'pod-security.kubernetes.io/enforce': 'strict' } },
   });

@@ -151,7 +151,7 @@ const ROWS: readonly Row[] = [
   ],
 ];
 
-test('bindings of the rows take their parameters from an object', async () => {
+test('bindings of the rows read their parameters from an object', async () => {
   const made = await api.request('POST', `${CORE}/configmaps`, configMap('wanted', { replicas: '5' }));
   assert.equal(made.status, 201);
 });
@@ -225,7 +225,7 @@ for (const [name, mutation, status, message] of REFUSALS) {
   });
 }
 
-test('a policy is carried out again for what a later one changed, with reinvocationPolicy IfNeeded', async () => {
+test('a policy with reinvocationPolicy IfNeeded is reinvoked after changes of a later one', async () => {
   const counting = apply('Object{spec: Object.spec{replicas: object.spec.replicas + 1}}');
   const labelling = apply('Object{metadata: Object.metadata{labels: {"late": "yes"}}}');
   for (const [reinvocationPolicy, expected] of [

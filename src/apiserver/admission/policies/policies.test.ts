@@ -127,7 +127,7 @@ for (const [name, spec, body, refusal] of ROWS) {
   });
 }
 
-test('a binding takes its parameters from an object', async () => {
+test('a binding reads its parameters from an object', async () => {
   await api.request('POST', `${CORE}/configmaps`, configMap('limits', { max: '2' }));
   const remove = await policy(
     'by-parameter',

@@ -148,7 +148,7 @@ for (const [name, hook, status, message] of VALIDATING) {
   });
 }
 
-test('a review carries the request, and its warnings reach the client', async () => {
+test('a review contains the request, and its warnings reach the client', async () => {
   const remove = await configure('Validating', [{ path: '/allow' }]);
   const answer = await create();
   await remove();
@@ -176,14 +176,14 @@ test('a review carries the request, and its warnings reach the client', async ()
   );
 });
 
-test('mutating webhooks see what those before them made of the object', async () => {
+test('mutating webhooks see the changes of previous ones', async () => {
   const remove = await configure('Mutating', [{ path: '/patch' }, { path: '/patch-again' }]);
   const answer = await create();
   await remove();
   assert.deepEqual(answer.body.data, { key: 'value', patched: 'yes', seen: 'yes' });
 });
 
-test('a webhook with reinvocationPolicy IfNeeded is asked again after a later change', async () => {
+test('a webhook with reinvocationPolicy IfNeeded is called again after a later change', async () => {
   const remove = await configure('Mutating', [
     { path: '/patch-again', reinvocationPolicy: 'IfNeeded' },
     { path: '/patch' },
