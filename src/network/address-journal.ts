@@ -7,7 +7,7 @@ import type { HostPort } from './host-ports.ts';
 /** The addresses of a pod. */
 export interface AddressRecord {
   readonly uid: string;
-  /** "namespace/name", for humans who read the file. */
+  /** "namespace/name", for people who read the file. */
   readonly pod: string;
   readonly ips: readonly string[];
   /** Host ports of the pod; absent: none. */
@@ -21,9 +21,10 @@ type Line = { readonly take: AddressRecord } | { readonly free: string };
 const SLACK = 1000;
 
 /**
- * An append-only file of allocated and released pod addresses, one JSON line per event. It survives a crash of the agent: a
- * truncated line is skipped. It need not survive a reboot, since pods do not either, so it is not synced. On a full disk
- * addresses cannot be allocated, but released; releases are written once there is room.
+ * An append-only file of allocated and released pod addresses, one JSON line per event. It survives a crash
+ * of the agent: a truncated line is skipped. It is not synced, since pods do not survive a reboot either.
+ * On a full disk addresses cannot be allocated, but they can be released; releases are written once there
+ * is room.
  */
 export class AddressJournal {
   readonly #file: string;

@@ -28,12 +28,12 @@ for (const [cidr, size, first, last] of rows) {
   });
 }
 
-test('a network too small has no addresses', () => {
+test('a network that is too small has no addresses', () => {
   assert.throws(() => pool('10.0.0.0/31').take(), { code: 'addresses-exhausted' });
   assert.throws(() => pool('10.0.0.0/32').take(), { code: 'addresses-exhausted' });
 });
 
-test('a returned address comes again only after all others', () => {
+test('a released address is reused only after all others', () => {
   const addresses = pool('10.0.0.0/29');
   assert.equal(addresses.take(), '10.0.0.2');
   addresses.release('10.0.0.2');
@@ -46,7 +46,7 @@ test('a returned address comes again only after all others', () => {
   assert.equal(addresses.take(), '10.0.0.4');
 });
 
-test('claimed addresses are skipped; others’ addresses are refused', () => {
+test('claimed addresses are skipped; addresses of other networks are refused', () => {
   const addresses = pool('10.0.0.0/29');
   assert.equal(addresses.claim('10.0.0.3'), true);
   for (const other of ['10.0.0.0', '10.0.0.1', '10.0.0.7', '10.0.1.2', 'fd00::2']) {

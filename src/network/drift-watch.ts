@@ -11,19 +11,19 @@ export interface KeptState {
   isPort(name: string): boolean;
   readonly bridge: number;
   isDestination(destination: string): boolean;
-  /** The MAC of the permanent neighbour entry of an address; null: none. */
+  /** Returns the MAC of the permanent neighbour entry of an address; null: none. */
   neighbourMac(address: string): string | null;
 }
 
 export interface DriftWatchOptions {
   readonly state: KeptState;
   readonly clock: Clock;
-  /** Checks and repairs the maintained state; resolves to whether anything was repaired. */
+  /** Checks and repairs the maintained state; resolves to true if something was repaired. */
   readonly check: () => Promise<boolean>;
   readonly netns?: NetnsRef | undefined;
 }
 
-/** One change is often followed by others: a device that goes down loses its routes. */
+/** One change is often followed by others: a device that is set down loses its routes. */
 const SETTLE_MS = 50;
 /** The delay after a check that repaired something: two programs that revert each other's changes must not spin. */
 const CONTEST_MS = 500;
@@ -80,7 +80,7 @@ export function watchDrift({ state, clock, check, netns }: DriftWatchOptions): {
   };
 }
 
-/** Returns whether an event may affect the maintained state. */
+/** Returns true if an event may affect the maintained state. */
 export function mayConcern(event: NetworkEvent, state: KeptState): boolean {
   switch (event.kind) {
     case 'overrun':

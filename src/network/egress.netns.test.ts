@@ -25,7 +25,7 @@ const undo = new Undo();
 afterEach(() => undo.run());
 
 for (const overlay of ['routes', 'vxlan'] as const) {
-  test(`pods reach what is outside by their node's address, pods and nodes by their own (${overlay})`, async () => {
+  test(`pods use their node's address to reach hosts outside, and their own to reach pods and nodes (${overlay})`, async () => {
     const topology = testTopology(undo, 2);
     const networks = [1, 2].map((number) => {
       const network = new NodeNetwork({
@@ -61,7 +61,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
         ['outside', outsideNetns(topology.cluster), topology.outsideAddresses[i] ?? '', node],
         ['a pod of the other node', b.netns, b.ips[i] ?? '', own],
         ['the other node', netnsOf(topology, 2), testNode(2).addresses[i] ?? '', own],
-        ['its own node', netnsOf(topology, 1), node, own],
+        ['its node', netnsOf(topology, 1), node, own],
       ];
       for (const [what, netns, address, seen] of rows) {
         const server = await echoServer(undo, netns, address);
@@ -69,7 +69,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
         assert.deepEqual(server.peers, [seen], what);
       }
     }
-    // An address that was a node's and is no longer one is outside the cluster.
+    // A former address of a node is outside the cluster.
     const [first] = networks;
     const former = testNode(2).addresses[0] ?? '';
     const server = await echoServer(undo, netnsOf(topology, 2), former);

@@ -31,7 +31,7 @@ export interface Egress {
 }
 
 export interface EgressOptions {
-  /** This node's own. */
+  /** The pod networks of this node. */
   readonly podCidrs: readonly Cidr[];
   readonly netns?: NetnsRef | undefined;
   readonly clock?: Clock | undefined;

@@ -71,7 +71,7 @@ const tables = () =>
     .split('\n')
     .filter((line) => line.includes(HOST_PORT_TABLE));
 
-/** Sends a datagram from a port that stays the same, again until it is answered, and resolves to the answer. */
+/** Sends a datagram from a constant port, repeated until it is answered, and resolves to the answer. */
 async function askUdp(netns: NetnsRef, address: string, to: number) {
   const v6 = address.includes(':');
   const fd = bindUdpIn(netns, v6 ? '::' : '0.0.0.0', 0);
@@ -102,11 +102,11 @@ async function udpServer(netns: NetnsRef, address: string, name: string): Promis
 }
 
 for (const [i, family] of (['ipv4', 'ipv6'] as const).entries()) {
-  test(`a node's port leads to its pod (${family}): from outside, nodes, pods, itself`, async () => {
+  test(`a host port leads to its pod (${family}): from outside, nodes, pods, the pod itself`, async () => {
     const netns = sandbox(undo);
     const [a = '', b = ''] = testNode(1).addresses;
     const nodeAddress = i === 0 ? a : b;
-    // The server listens before the pod is plugged in, on all addresses of its own.
+    // The server listens on all addresses of its namespace before the pod is attached.
     const server = await echoServer(undo, netns, i === 0 ? '0.0.0.0' : '::');
     const { ips } = await pods.attach(
       { uid: 'a', namespace: 'default', name: 'a', hostPorts: [port(8080, server.port)] },
@@ -149,7 +149,7 @@ for (const [i, family] of (['ipv4', 'ipv6'] as const).entries()) {
   });
 }
 
-test('a port with hostIP is one of that address alone; two pods share its number on two addresses', async () => {
+test('a port with hostIP answers only on that address; two pods share its number on two addresses', async () => {
   const [address = ''] = testNode(1).addresses;
   const one = sandbox(undo);
   const two = sandbox(undo);
@@ -173,7 +173,7 @@ test('a port with hostIP is one of that address alone; two pods share its number
   assert.deepEqual([first.peers.length, second.peers.length], [1, 1]);
 });
 
-test('pods do not reach what listens on the node’s loopback, which route_localnet would allow', async () => {
+test('pods do not reach listeners on the node’s loopback, which route_localnet would allow', async () => {
   const { netns, ips } = await startPod('a', [port(8080, 80)]);
   const hidden = await echoServer(undo, node, '127.0.0.1');
   execFileSync('ip', ['-n', netns, 'route', 'add', 'local', '192.0.2.0/24', 'dev', 'lo']);
@@ -199,7 +199,7 @@ test('pods do not reach what listens on the node’s loopback, which route_local
   assert.deepEqual(hidden.peers, []);
 });
 
-test('a UDP client that keeps its port follows the node’s port from pod to pod', async () => {
+test('a UDP client that keeps its port follows a host port from pod to pod', async () => {
   const [address = ''] = testNode(1).addresses;
   const [one, two] = [sandbox(undo), sandbox(undo)];
   const first = await udpServer(one, '0.0.0.0', 'first');
@@ -214,7 +214,7 @@ test('a UDP client that keeps its port follows the node’s port from pod to pod
   for (;;) if ((await ask()) === 'second') break;
 });
 
-test('a port that is taken is refused by name; restarting keeps the ports', async () => {
+test('a port in use is refused by name; a restart keeps the ports', async () => {
   const [address = ''] = testNode(1).addresses;
   const netns = sandbox(undo);
   const server = await echoServer(undo, netns, '0.0.0.0');
@@ -242,7 +242,7 @@ for (const [one, other, clash] of [
   [port(80, 1, { hostIP: '192.0.2.2' }), port(80, 1, { hostIP: '192.0.2.1' }), false],
   [port(80, 1, { hostIP: '::1' }), port(80, 1, { hostIP: '127.0.0.1' }), false],
 ] as const) {
-  test(`${one.hostIP}:${one.hostPort}/${one.protocol} and ${other.hostIP}:${other.hostPort}/${other.protocol} ${clash ? 'clash' : 'go together'}`, () => {
+  test(`${one.hostIP}:${one.hostPort}/${one.protocol} and ${other.hostIP}:${other.hostPort}/${other.protocol} ${clash ? 'conflict' : 'do not conflict'}`, () => {
     assert.equal(portsClash(one, other), clash);
     assert.equal(portsClash(other, one), clash);
   });

@@ -40,12 +40,12 @@ export interface HostPortPod {
   readonly hostPorts: readonly HostPort[];
 }
 
-/** The table of each family (`ip` and `ip6`); there is one while some pod has ports. */
+/** The table of each family (`ip` and `ip6`); it exists while any pod has ports. */
 export const HOST_PORT_TABLE = 'fairlead-hostports';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 const PRIORITY = { raw: -300, destinationNat: -100, sourceNat: 100 } as const;
-/** Returns whether two host ports conflict. */
+/** Returns true if two host ports conflict. */
 export function portsClash(one: HostPort, other: HostPort): boolean {
   if (one.protocol !== other.protocol || one.hostPort !== other.hostPort) return false;
   const [a, b] = [everywhere(one.hostIP) ? '' : one.hostIP, everywhere(other.hostIP) ? '' : other.hostIP];
@@ -208,7 +208,7 @@ const LOOPBACK_V4 = Uint8Array.of(127, 0, 0, 0);
 const LOOPBACK_V4_MASK = Uint8Array.of(255, 0, 0, 0);
 const LOOPBACK_V6 = addressBytes('::1') ?? new Uint8Array(16);
 
-/** Null: none of the ports is for this family. */
+/** Renders a pod's ports; null: none of the ports is for this family. */
 function renderPod(family: IPFamily, ip: string, hostPorts: readonly HostPort[]): ElementGroup | null {
   const pod = wordsOfAddress(ip, family);
   const list = hostPorts.flatMap(({ hostIP, protocol, hostPort, containerPort }) => {

@@ -30,11 +30,11 @@ afterEach(() => undo.run());
 const UID = 'kept';
 const port = podPort(UID);
 
-/** What another program does on the node, by commands there. */
+/** Changes by another program on the node, as commands. */
 const faults: readonly [what: string, command: string][] = [
   ['all nf_tables tables are flushed', 'nft flush ruleset'],
   ['a firewall is reloaded', 'nft -f - <<< "flush ruleset; table inet filter {}"'],
-  ['forwarding is switched off', 'sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0'],
+  ['forwarding is disabled', 'sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0'],
   ['the bridge is set down', 'ip link set fl0 down'],
   ['the bridge is removed', 'ip link delete fl0'],
   ['the addresses of the bridge are flushed', 'ip address flush dev fl0'],
@@ -55,10 +55,10 @@ const faults: readonly [what: string, command: string][] = [
   ['the neighbour entry of a pod is removed', 'ip neigh flush dev fl0 nud all'],
   ['the forwarding entry of a pod is removed', `bridge fdb del ${podMac(UID)} dev ${port} master`],
   ['the port of a pod is set down', `ip link set ${port} down`],
-  ['the port of a pod is taken from the bridge', `ip link set ${port} nomaster`],
+  ['the port of a pod is removed from the bridge', `ip link set ${port} nomaster`],
 ];
 
-test('what other programs change of a node is restored, and packets flow again', async () => {
+test('changes by other programs are reverted, and packets flow again', async () => {
   const topology = testTopology(undo, 2);
   const [first, second] = [1, 2].map((number) => {
     const network = new NodeNetwork({
@@ -113,7 +113,7 @@ test('what other programs change of a node is restored, and packets flow again',
   }
 });
 
-test('tables that the kernel cannot protect are restored when others flush them', async () => {
+test('tables that the kernel cannot protect are restored after other programs flush them', async () => {
   const { keepTables } = await import('../nft/kept-tables.ts');
   const netns = sandbox(undo);
   const tables = keepTables({ families: ['ipv4'], name: 'kept', netns, owned: false });
@@ -140,7 +140,10 @@ function inNode(netns: string, command: string): string {
   });
 }
 
-/** Link-local addresses, multicast and numbers of devices follow from how often a device was made. */
+/**
+ * Returns the node's state without link-local addresses, multicast and numbers of devices, which depend on
+ * how often a device was created.
+ */
 function nodeState(netns: string): Record<string, string[]> {
   const lines = (command: string, clean = (line: string) => line) =>
     inNode(netns, command)

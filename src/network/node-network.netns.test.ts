@@ -58,7 +58,7 @@ async function startPod(network: NodeNetwork, uid: string) {
   return { netns, ips, ip: (family: 'ipv4' | 'ipv6') => ips[family === 'ipv4' ? 0 : 1] ?? '' };
 }
 
-/** Two nodes that know each other, each with a pod. */
+/** Creates two nodes that know each other, each with a pod. */
 async function twoNodes(overlay: Overlay) {
   const topology = testTopology(undo, 2);
   const networks = [1, 2].map((number) => openNode(topology, number, overlay));
@@ -85,7 +85,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
       assert.deepEqual(await datagram(undo, from, to, payload), { length: payload, source: from.address });
       assert.deepEqual(await datagram(undo, to, from, payload), { length: payload, source: to.address });
       assert.deepEqual(namespaces.map(fragmentsMade), cutUp, 'no packet at the MTU is cut up');
-      // Larger ones are cut by the sender.
+      // The sender fragments larger ones.
       assert.equal((await datagram(undo, from, to, payload + 1)).length, payload + 1);
       // Each node reaches each pod, and pods reach nodes.
       for (const number of [1, 2]) {
@@ -101,7 +101,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     }
   });
 
-  test(`nodes join and leave (${overlay}) without disturbing a connection between others`, async () => {
+  test(`nodes join and leave (${overlay}) without affecting a connection between others`, async () => {
     const { topology, first, second, a, b } = await twoNodes(overlay);
     const server = await echoServer(undo, b.netns, b.ip('ipv4'));
     const socket = await connectFrom(undo, a.netns, b.ip('ipv4'), server.port);
@@ -124,7 +124,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
   });
 
   for (const agent of ['is started again', 'runs on'] as const)
-    test(`a node changes its address (${overlay}), its agent ${agent}, and its connections live on`, async () => {
+    test(`a node changes its address (${overlay}), its agent ${agent}, and its connections continue`, async () => {
       const { topology, first, second, a, b } = await twoNodes(overlay);
       const server = await echoServer(undo, b.netns, b.ip('ipv4'));
       const socket = await connectFrom(undo, a.netns, b.ip('ipv4'), server.port);
@@ -153,7 +153,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
       assert.ok(await echoBytes(await connectFrom(undo, a.netns, b.ip('ipv4'), server.port), 1000));
     });
 
-  test(`a restarted agent (${overlay}) adopts what is there and touches nothing`, async () => {
+  test(`a restarted agent (${overlay}) adopts the existing state without changes`, async () => {
     const { topology, first, a, b } = await twoNodes(overlay);
     const server = await echoServer(undo, b.netns, b.ip('ipv6'));
     const socket = await connectFrom(undo, a.netns, b.ip('ipv6'), server.port);
@@ -169,12 +169,12 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     assert.deepEqual(again.syncRoutes([1, 2].map(testPeer)), []);
     assert.ok(await echoBytes(socket, 1 << 16));
     assert.deepEqual(seen, []);
-    // Routes of nodes that left unnoticed go.
+    // Routes of nodes that left unnoticed are removed.
     assert.deepEqual(again.syncRoutes([testPeer(1)]), []);
     assert.deepEqual(shownRoutes(again), []);
   });
 
-  test(`what others remove of the routes (${overlay}) is repaired, and all is removed in the end`, async () => {
+  test(`routes that other programs remove (${overlay}) are restored, and finally all are removed`, async () => {
     const topology = testTopology(undo, 2);
     const links = () => {
       using socket = openRouteSocket(netnsOf(topology, 1));
@@ -203,7 +203,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
   });
 }
 
-test('a node goes from routes to VXLAN and back', async () => {
+test('a node switches from routes to VXLAN and back', async () => {
   const { topology, a, b, ...rest } = await twoNodes('routes');
   for (const overlay of ['vxlan', 'routes'] as const) {
     rest.first.close();
@@ -221,7 +221,7 @@ test('a node goes from routes to VXLAN and back', async () => {
   }
 });
 
-test('a next hop that is not on the link is told, with the way out, and the other routes are written', () => {
+test('a next hop that is not on the link is reported with a hint, and the other routes are written', () => {
   const topology = testTopology(undo, 1);
   const network = openNode(topology, 1, 'routes');
   const far = { name: 'far', addresses: ['198.51.100.7'], podCidrs: ['10.244.9.0/24'] };
@@ -233,7 +233,7 @@ test('a next hop that is not on the link is told, with the way out, and the othe
   assert.equal(shownRoutes(network).length, 2);
 });
 
-test('VXLAN whose outer packets are masqueraded carries TCP whole: checksums are right', async () => {
+test('TCP over VXLAN works with masqueraded outer packets: checksums are valid', async () => {
   const { topology, a, b } = await twoNodes('vxlan');
   execFileSync('ip', ['netns', 'exec', netnsOf(topology, 1), 'nft', '-f', '-'], {
     input: `table ip outer {
@@ -248,10 +248,10 @@ test('VXLAN whose outer packets are masqueraded carries TCP whole: checksums are
 });
 
 const refusals: [string, Partial<NodeNetworkOptions>, string, RegExp][] = [
-  ['a pod network that is none', { podCidrs: ['10.244.1.0'] }, 'bad-cidr', /podCidrs/],
-  ['a pod network without room', { podCidrs: ['10.244.1.0/31'] }, 'bad-cidr', /no room/],
+  ['an invalid pod network', { podCidrs: ['10.244.1.0'] }, 'bad-cidr', /podCidrs/],
+  ['a pod network that is too small', { podCidrs: ['10.244.1.0/31'] }, 'bad-cidr', /no room/],
   ['an address that the node does not have', { addresses: ['192.0.2.1'] }, 'EADDRNOTAVAIL', /192\.0\.2\.1/],
-  ['a Service network that is none', { serviceCidrs: ['x'] }, 'bad-cidr', /serviceCidrs/],
+  ['an invalid Service network', { serviceCidrs: ['x'] }, 'bad-cidr', /serviceCidrs/],
 ];
 for (const [name, options, code, message] of refusals) {
   test(`${name} is refused`, () => {

@@ -47,8 +47,8 @@ export interface NodeNetworkOptions {
   readonly podCidrs: readonly string[];
   readonly overlay: Overlay;
   /**
-   * Service networks that this node's own processes must reach. A packet needs a route before it reaches the rules that
-   * redirect it; a node with a default route does not need these. Default: none.
+   * Service networks that processes of this node must reach. A packet needs a route before it reaches the
+   * rules that redirect it; a node with a default route does not need these. Default: none.
    */
   readonly serviceCidrs?: readonly string[];
   /** Whether traffic from pods to addresses outside the cluster is masqueraded. Default: false. */
@@ -77,8 +77,8 @@ export interface PodGateway {
 }
 
 /**
- * A node's part of the pod network: the bridge of its pods and the routes to pods of other nodes. It stays when
- * this object is closed, and the next one adopts it: nothing is flushed.
+ * A node's part of the pod network: the bridge of its pods and the routes to pods of other nodes. The
+ * kernel's state stays when this object is closed, and the next one adopts it without flushing it.
  */
 export class NodeNetwork {
   readonly bridgeMac: string;
@@ -86,7 +86,7 @@ export class NodeNetwork {
   /** The maximum size of packets between pods of different nodes. */
   readonly mtu: number;
   readonly netns: NetnsRef | undefined;
-  /** For attaching devices to the bridge. */
+  /** A socket for attaching devices to the bridge. */
   readonly socket: NetlinkSocket;
   #options: NodeNetworkOptions;
   #tunnelFamily: IPFamily;
@@ -182,8 +182,8 @@ export class NodeNetwork {
   }
 
   /**
-   * Changes this node's addresses, the source of its tunnel and its own packets. The next `syncRoutes` updates the
-   * routes. Throws if no device has the first address (yet); then nothing changes.
+   * Changes this node's addresses, the source of its tunnel and of its packets. The next `syncRoutes`
+   * updates the routes. Throws if no device has the first address (yet); then nothing changes.
    */
   moveTo(addresses: readonly string[]): void {
     if (addresses.join() === this.#options.addresses.join()) return;
@@ -200,8 +200,9 @@ export class NodeNetwork {
   }
 
   /**
-   * Like `syncRoutes`, after comparing the whole node network with the kernel: reverts changes by other programs, and
-   * describes them. Throws if the node's own address is missing and this program does not own it.
+   * Works like `syncRoutes`, but first compares the whole node network with the kernel: reverts changes by
+   * other programs, and describes them. Throws if the node's address is missing and this program does not
+   * own it.
    */
   async repair(nodes: readonly PeerNode[]): Promise<{ repaired: string[]; failures: RouteFailure[] }> {
     this.#repaired = this.#options.ownsUplink ? restoreUplink(this.socket, this.#uplink) : [];
@@ -271,7 +272,7 @@ export class NodeNetwork {
       );
     }
     if (!found) {
-      // Without its own MAC, a bridge uses the lowest MAC of its ports, which changes with the pods.
+      // Without an assigned MAC, a bridge uses the lowest MAC of its ports, which changes with the pods.
       addLink(socket, {
         kind: 'bridge',
         name: POD_BRIDGE,
@@ -414,8 +415,8 @@ export class NodeNetwork {
   }
 
   /**
-   * Returns the source address of this node's own packets to pods. Through a tunnel it must be the bridge's address, whose
-   * replies return through the tunnel.
+   * Returns the source address of this node's packets to pods. Through a tunnel it must be the bridge's
+   * address, whose replies return through the tunnel.
    */
   #sourceAddress(family: IPFamily): string | null {
     const gateway = this.gateways.find((other) => other.cidr.family === family)?.address ?? null;

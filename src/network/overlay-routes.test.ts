@@ -19,19 +19,24 @@ const b = node('b', ['192.0.2.2', '2001:db8::2'], ['10.244.2.0/24', 'fd00:2::/64
 
 const rows: [string, RoutingNode, PeerNode[], Record<string, string>][] = [
   [
-    'by the node’s address of the same family',
+    'through the node’s address of the same family',
     self(),
     [b],
     { '10.244.2.0/24': '192.0.2.2', 'fd00:2::/64': '2001:db8::2' },
   ],
   [
-    'with VXLAN by what stands for the node’s device',
+    'with VXLAN through the address of the node’s device',
     self({ overlay: 'vxlan' }),
     [b],
     { '10.244.2.0/24': '10.244.2.0', 'fd00:2::/64': linkLocal(tunnelMac('b')) },
   ],
-  ['none to itself', self(), [node('a', ['192.0.2.1'], ['10.244.7.0/24'])], {}],
-  ['none to its own network that another claims', self(), [node('c', ['192.0.2.3'], ['10.244.1.0/24'])], {}],
+  ['none to the node itself', self(), [node('a', ['192.0.2.1'], ['10.244.7.0/24'])], {}],
+  [
+    'none to its own network if another node claims it',
+    self(),
+    [node('c', ['192.0.2.3'], ['10.244.1.0/24'])],
+    {},
+  ],
   ['none into part of its own network', self(), [node('c', ['192.0.2.3'], ['10.244.1.128/25'])], {}],
   ['none without an address of the family', self(), [node('c', ['192.0.2.3'], ['fd00:3::/64'])], {}],
   [
@@ -42,7 +47,7 @@ const rows: [string, RoutingNode, PeerNode[], Record<string, string>][] = [
   ],
   ['none before the node has a network', self(), [node('c', ['192.0.2.3'], [])], {}],
   [
-    'to the first by name of two that claim the same',
+    'to the first by name of two nodes with the same network',
     self(),
     [node('d', ['192.0.2.4'], ['10.244.3.0/24']), node('c', ['192.0.2.3'], ['10.244.3.0/24'])],
     { '10.244.3.0/24': '192.0.2.3' },
@@ -55,7 +60,7 @@ for (const [name, from, nodes, expected] of rows) {
   });
 }
 
-test('a Node object is read, and what is malformed in it is left out', () => {
+test('a Node object is read without its malformed parts', () => {
   assert.deepEqual(
     peerNode({
       metadata: { name: 'n' },
@@ -78,7 +83,7 @@ test('a Node object is read, and what is malformed in it is left out', () => {
   assert.deepEqual(peerNode({}), { name: '', addresses: [], podCidrs: [] });
 });
 
-test('a link-local address follows from a MAC', () => {
+test('a link-local address is derived from a MAC', () => {
   assert.equal(linkLocal('02:00:5e:10:00:01'), 'fe80::5eff:fe10:1');
   assert.match(tunnelMac('node-1'), /^02(:[0-9a-f]{2}){5}$/);
   assert.notEqual(tunnelMac('node-1'), tunnelMac('node-2'));

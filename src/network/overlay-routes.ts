@@ -10,8 +10,9 @@ export interface PodRoute {
   /** The pods' network. */
   readonly destination: string;
   /**
-   * Next hop: the node's own address. With VXLAN an address of the node's device: the first address of its pods'
-   * network (IPv4), or the device's link-local address (IPv6, whose next hop must not be covered by another route).
+   * Next hop: the node's address. With VXLAN an address of the node's device: the first address of its
+   * pods' network (IPv4), or the device's link-local address (IPv6, whose next hop must not be covered by
+   * another route).
    */
   readonly via: string;
   readonly node: string;
@@ -95,7 +96,7 @@ export function linkLocal(mac: string): string {
   return formatAddress(Uint8Array.of(0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f));
 }
 
-/** Returns whether two routes are equal in the kernel. */
+/** Returns true if two routes are equal in the kernel. */
 export function sameRoute(a: PodRoute, b: PodRoute): boolean {
   return a.via === b.via && a.tunnel?.mac === b.tunnel?.mac && a.tunnel?.remote === b.tunnel?.remote;
 }

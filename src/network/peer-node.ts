@@ -36,8 +36,8 @@ export function peerNode(node: NodeObject): PeerNode {
 }
 
 /**
- * Returns the source addresses of a node's own processes to pods of other nodes: its own, and over VXLAN the tunnel's (the
- * first of the pod network) or the bridge's (the second), which no pod has.
+ * Returns the source addresses of a node's processes to pods of other nodes: the node's addresses, and over
+ * VXLAN the tunnel's (the first of the pod network) or the bridge's (the second), which no pod has.
  */
 export function sourceAddresses({ addresses, podCidrs }: PeerNode): string[] {
   const networks = podCidrs.flatMap((text) => parseCidr(text) ?? []);

@@ -57,7 +57,7 @@ const ports = (network: NodeNetwork) =>
     .filter((name) => name.startsWith('flp'))
     .sort();
 
-test('a pod gets eth0 with an address of each network, and is unplugged without a trace', async () => {
+test('a pod gets eth0 with an address of each network, and is detached without leftovers', async () => {
   const { network, pods } = open();
   const netns = sandbox(undo);
   const { ips } = await pods.attach(pod('a'), netns);
@@ -87,7 +87,7 @@ test('a pod gets eth0 with an address of each network, and is unplugged without 
   assert.equal(findLink(inside, 'eth0'), null);
 });
 
-test('pods of a node, the node and its Services’ network reach each other by the addresses that they have', async () => {
+test('pods of a node, the node and its Services’ network reach each other at their addresses', async () => {
   const { network, pods } = open();
   const [a, b] = [sandbox(undo), sandbox(undo)];
   const { ips } = await pods.attach(pod('a'), a);
@@ -159,7 +159,7 @@ test('attaching again succeeds and keeps everything; a new sandbox of the pod ge
   assert.deepEqual(ports(network), [podPort('a')]);
 });
 
-test('a sandbox may be given by its process', async () => {
+test('a sandbox can be identified by its process', async () => {
   const { pods } = open();
   const pause = spawnInNewNamespaces('sleep', ['60'], { stdio: 'ignore' });
   undo.add(() => pause.kill('SIGKILL'));
@@ -169,7 +169,7 @@ test('a sandbox may be given by its process', async () => {
   assert.ok(await echoBytes(await connectFrom(undo, node, ips[0] ?? '', server.port), 100));
 });
 
-test('addresses are not used again at once, nor by two, also after a restart', async () => {
+test('addresses are not reused at once, nor twice, even after a restart', async () => {
   const seen: string[] = [];
   for (let round = 0; round < 3; round++) {
     const { network, pods } = open();
@@ -180,7 +180,7 @@ test('addresses are not used again at once, nor by two, also after a restart', a
       if (i % 2 === 0) await pods.detach(uid);
     }
     if (round === 1) assert.deepEqual(pods.addresses('pod-0-1'), ['10.244.1.3', 'fd00:10:244:1::3']);
-    // Started again, with the last line cut off by a crash.
+    // Restarted, with the last line truncated by a crash.
     pods.close();
     network.close();
     appendFileSync(join(stateDir, 'pod-addresses.jsonl'), '{"take":{"uid":"cut');
@@ -188,7 +188,7 @@ test('addresses are not used again at once, nor by two, also after a restart', a
   assert.equal(new Set(seen).size, 24);
 });
 
-test('when all addresses are taken, that is said, and nothing half-done is left', async () => {
+test('if all addresses are in use, that is reported, and no partial state is left', async () => {
   const { network, pods } = open(['10.244.1.0/29', 'fd00:10:244:1::/64']);
   for (let i = 0; i < 5; i++) await pods.attach(pod(String(i)), sandbox(undo));
   await assert.rejects(pods.attach(pod('one too many'), sandbox(undo)), {
@@ -201,7 +201,7 @@ test('when all addresses are taken, that is said, and nothing half-done is left'
   assert.equal((await pods.attach(pod('again'), sandbox(undo))).ips[0], '10.244.1.4');
 });
 
-test('a sandbox that is not there is refused by the pod’s name, and its address is free again', async () => {
+test('a missing sandbox is reported with the pod’s name, and its address is released', async () => {
   const { network, pods } = open();
   await assert.rejects(pods.attach(pod('a'), 'flt-no-such'), {
     code: 'ENOENT',
@@ -211,7 +211,7 @@ test('a sandbox that is not there is refused by the pod’s name, and its addres
   assert.deepEqual(ports(network), []);
 });
 
-test('what is not kept is collected, also devices without a record; many as fast as one', async () => {
+test('unknown pods and devices without a record are removed; many as fast as one', async () => {
   const { network, pods } = open();
   for (let i = 0; i < 12; i++) await pods.attach(pod(String(i)), sandbox(undo));
   rmSync(join(stateDir, 'pod-addresses.jsonl'));
@@ -225,7 +225,7 @@ test('what is not kept is collected, also devices without a record; many as fast
   assert.deepEqual(again.addresses('kept'), kept.ips);
 });
 
-test('pods come and go at the same time', async () => {
+test('pods are attached and detached concurrently', async () => {
   const { network, pods } = open();
   const uids = Array.from({ length: 20 }, (_, i) => `pod-${i}`);
   const all = await Promise.all(uids.map((uid) => pods.attach(pod(uid), sandbox(undo))));

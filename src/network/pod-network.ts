@@ -48,9 +48,10 @@ export interface NetworkPod {
 /** Attaches pods to a node's network. */
 export interface PodNetwork {
   /**
-   * Creates `eth0` in the namespace of a pod's sandbox with an address of each of the node's pod networks, and returns the
-   * addresses, in the order of the networks. A pod that has addresses keeps them; attaching it again is not an error. After
-   * an error no partial state is left. Throws "NodePorts" if another pod has one of its host ports.
+   * Creates `eth0` in the namespace of a pod's sandbox with an address of each of the node's pod networks,
+   * and returns the addresses, in the order of the networks. A pod that has addresses keeps them; attaching
+   * it again is not an error. After an error no partial state is left. Throws "NodePorts" if another pod
+   * has one of its host ports.
    */
   attach(pod: NetworkPod, netns: NetnsRef): Promise<{ ips: string[] }>;
   /** Detaches a pod and releases its addresses; an unknown pod is not an error. */
@@ -86,7 +87,7 @@ export interface PodNetworkOptions {
 export const POD_DEVICE = 'eth0';
 const PORT_PREFIX = 'flp';
 
-/** Returns whether this is the name of a pod's device on the node. */
+/** Returns true if this is the name of a pod's device on the node. */
 export const isPodPort = (name: string) => name.startsWith(PORT_PREFIX);
 
 /** Returns the name of a pod's device on the node. */
@@ -115,7 +116,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
     hostPorts.write(pods.map(({ ips, hostPorts: ports = [] }) => ({ ips, hostPorts: ports })));
   }
 
-  /** Returns what was wrong. */
+  /** Returns descriptions of the repaired differences. */
   function repairPorts(): string[] {
     const { socket, bridge } = network;
     const links = new Map(listLinks(socket).map((link) => [link.name, link]));
@@ -288,7 +289,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
   };
 }
 
-/** Returns whether a pod's device on the node is connected to this namespace. */
+/** Returns true if a pod's device on the node is connected to this namespace. */
 function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef, name = POD_DEVICE): boolean {
   const port = findLink(network.socket, podPort(uid));
   using inside = openRouteSocket(netns);

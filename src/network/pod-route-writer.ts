@@ -24,7 +24,7 @@ export interface KernelRoutes {
   readonly bridge: number;
   /** Index of the VXLAN device; null: plain routes. */
   readonly tunnel: number | null;
-  /** The source address of this node's own packets to pods. */
+  /** Returns the source address of this node's packets to pods. */
   sourceAddress(family: IPFamily): string | null;
 }
 

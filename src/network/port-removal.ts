@@ -13,8 +13,9 @@ export interface PortRemoval {
 const GROUP = 0x666c7064;
 
 /**
- * Removing a device takes the kernel tens of milliseconds, nearly all of it waiting for readers (RCU). A whole group
- * takes as long, so what comes while a removal is under way is removed together afterwards.
+ * Opens the removal for a namespace. Removing a device takes the kernel tens of milliseconds, nearly all of
+ * it waiting for RCU readers. A whole group takes as long, so requests during a removal are carried out
+ * together afterwards.
  */
 export function openPortRemoval(netns: NetnsRef | undefined): PortRemoval {
   const socket = openRouteSocket(netns);

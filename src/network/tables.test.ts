@@ -8,7 +8,7 @@ import { renderHostPorts } from './host-ports.ts';
 /** `node --test --test-update-snapshots FILE` updates the files. */
 const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
 
-test('host ports are as golden/host-ports.nft shows', (t) => {
+test('host ports equal golden/host-ports.nft', (t) => {
   const spec = renderHostPorts('ipv4', 'fl0', [
     {
       ips: ['10.244.1.5', 'fd00:244::5'],
@@ -22,7 +22,7 @@ test('host ports are as golden/host-ports.nft shows', (t) => {
   t.assert.fileSnapshot(spec && printTable(spec), file('host-ports'), { serializers: [String] });
 });
 
-test('egress is as golden/egress.nft shows: pods to the cluster keep their address', (t) => {
+test('egress equals golden/egress.nft: pods to the cluster keep their address', (t) => {
   const own = ['10.244.1.0/24'].flatMap((text) => parseCidr(text) ?? []);
   const peer = { name: 'node-2', podCidrs: ['10.244.2.0/24'], addresses: ['192.0.2.11'] };
   const spec = renderEgress('ipv4', own, [peer]);

@@ -35,7 +35,7 @@ import {
 const undo = new Undo();
 afterEach(() => undo.run());
 
-/** Links, addresses and routes of this thread's namespace. */
+/** Returns the links, addresses and routes of this thread's namespace. */
 function machineState(): string {
   return execFileSync(
     'sh',
@@ -46,7 +46,7 @@ function machineState(): string {
   ).replace(/(valid|preferred)_lft \S+|expires \S+/g, '');
 }
 
-test('every host on the wire reaches every other, in both families, and nothing leads elsewhere', async () => {
+test('every host on the wire reaches every other, in both families, and has no other routes', async () => {
   const topology = testTopology(undo, 3);
   const { cluster } = topology;
   const hosts = [
@@ -74,7 +74,7 @@ test('every host on the wire reaches every other, in both families, and nothing 
   }
 });
 
-test('the machine’s own network is the same before, while and after', () => {
+test('the machine’s network is the same before, during and after', () => {
   const before = machineState();
   const topology = testTopology(undo, 2);
   assert.equal(machineState(), before);
@@ -92,7 +92,7 @@ for (const [family, wire, at] of [
   ['IPv4', '10.99.0.0/24', (n: number) => [`10.99.0.${n}`]],
   ['IPv6', 'fd99::/64', (n: number) => [`fd99::${n}`]],
 ] as const) {
-  test(`a wire of ${family} alone`, () => {
+  test(`a wire with ${family} only`, () => {
     const cluster = `flt${randomBytes(3).toString('hex')}`;
     undo.add(() => removeTopology(cluster));
     createTopology({
@@ -111,7 +111,7 @@ for (const [family, wire, at] of [
   });
 }
 
-test('a node joins and leaves; its names on the wire go at once', async () => {
+test('a node joins and leaves; its device on the wire is removed at once', async () => {
   const topology = testTopology(undo, 1);
   const { cluster } = topology;
   const long = 'a-node-with-quite-a-long-name.example';
@@ -136,7 +136,7 @@ test('a node joins and leaves; its names on the wire go at once', async () => {
   }
 });
 
-test('what a crash in the middle left is found by name and removed', () => {
+test('leftovers of a crash are found by name and removed', () => {
   const cluster = `flt${randomBytes(3).toString('hex')}`;
   undo.add(() => removeTopology(cluster));
   createNetns(wireNetns(cluster));
@@ -146,7 +146,7 @@ test('what a crash in the middle left is found by name and removed', () => {
   createTopology({ ...EMPTY, cluster });
 });
 
-test('a plan that fails leaves nothing', () => {
+test('a failed creation leaves nothing', () => {
   const cluster = `flt${randomBytes(3).toString('hex')}`;
   const nodes = [testNode(1), { name: 'node-2', addresses: ['192.0.2.7'] }];
   assert.throws(() => createTopology({ ...EMPTY, cluster, nodes }), { message: /192\.0\.2\.7/ });
@@ -170,7 +170,7 @@ test('a cluster whose name begins with another’s is left alone', () => {
   assert.equal(listTopology(two).length, 3);
 });
 
-test('outside reaches a network by a node when asked', async () => {
+test('outside reaches a network through a node if routed', async () => {
   const topology = testTopology(undo, 1);
   const server = await echoServer(undo, netnsOf(topology, 1), '127.0.0.1');
   const outside = outsideNetns(topology.cluster);
@@ -181,7 +181,7 @@ test('outside reaches a network by a node when asked', async () => {
   assert.equal(listRoutes(socket).find((route) => route.destination === '10.244.1.0/24')?.via, '172.30.9.11');
 });
 
-test('the machine can be plugged in, reaches nodes, and is unplugged without a trace', async () => {
+test('the machine can be connected, reaches nodes, and is disconnected without leftovers', async () => {
   const topology = testTopology(undo, 1);
   const machine = sandbox(undo);
   plugMachine(topology.cluster, ['172.30.9.3', 'fd00:172:30:9::3'], topology.wireCidrs, machine);

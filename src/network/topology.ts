@@ -22,7 +22,7 @@ export interface Topology {
   readonly cluster: string;
   /** "172.30.0.0/24", "fd00:172:30::/64" */
   readonly wireCidrs: readonly string[];
-  /** Addresses of the wire's own namespace, in which the control plane runs. */
+  /** Addresses of the wire's namespace, in which the control plane runs. */
   readonly controlPlaneAddresses: readonly string[];
   readonly outsideAddresses: readonly string[];
   readonly nodes: readonly WireHost[];
@@ -38,8 +38,8 @@ export const outsideNetns = (cluster: string) => `fl-${cluster}-outside`;
 export const nodeNetns = (cluster: string, node: string) => `fl-${cluster}-${node}`;
 
 /**
- * Creates the namespaces of a local cluster and the wire between them, without a connection to the machine's own
- * network. After an error everything created is removed. Throws EEXIST if a part already exists.
+ * Creates the namespaces of a local cluster and the wire between them, without a connection to the
+ * machine's network. After an error everything created is removed. Throws EEXIST if a part already exists.
  */
 export function createTopology(topology: Topology): void {
   const { cluster } = topology;
@@ -57,11 +57,12 @@ export function createTopology(topology: Topology): void {
     );
   }
   try {
-    // The wire is created first and removed last: its existence tells to which cluster the others belong (see listTopology).
+    // The wire is created first and removed last: its existence shows which cluster the others belong to
+    // (see listTopology).
     createNetns(wireNetns(cluster));
     prepareNetns(wireNetns(cluster));
     using wire = openRouteSocket(wireNetns(cluster));
-    // Snooping would hold back neighbour discovery until reports were seen.
+    // With snooping, neighbour discovery would be blocked until reports were seen.
     addLink(wire, { kind: 'bridge', name: WIRE_BRIDGE, stp: false, multicastSnooping: false, up: true });
     const bridge = getLink(wire, WIRE_BRIDGE).index;
     for (const address of topology.controlPlaneAddresses) {
@@ -87,7 +88,7 @@ export function addTopologyNode(cluster: string, node: WireHost, wireCidrs: read
   }
 }
 
-/** Removes a node and its namespace from the wire; returns whether it existed. */
+/** Removes a node and its namespace from the wire. Returns true if it existed. */
 export function removeTopologyNode(cluster: string, node: string): boolean {
   const wireName = wireNetns(cluster);
   if (netnsExists(wireName)) {
@@ -172,7 +173,7 @@ export function routeMachine(
   addRoute(socket, { destination, via, device: getLink(socket, machineDevice(cluster)).index });
 }
 
-/** Disconnects the machine from the wire; returns whether it was connected. */
+/** Disconnects the machine from the wire. Returns true if it was connected. */
 export function unplugMachine(
   cluster: string,
   machine: string | { readonly path: string } = { path: '/proc/thread-self/ns/net' },
@@ -213,8 +214,9 @@ function plugHost(wire: NetlinkSocket, cluster: string, host: WireHost, wireCidr
 }
 
 /**
- * Sets what devices made afterwards inherit, and the loopback up. No router advertisements are sent here, and none of its devices uses an
- * address twice; without detection, link-local addresses are usable at once.
+ * Sets the defaults for devices created later, and sets the loopback device up. No router advertisements
+ * are sent here, and no two devices have the same address; without duplicate address detection, link-local
+ * addresses are usable at once.
  */
 function prepareNetns(netns: string): void {
   writeSysctls(

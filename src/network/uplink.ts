@@ -74,9 +74,9 @@ export function prepareForwarding(
     // device's own setting is on, so other devices keep theirs.
     wanted['net.ipv4.conf.all.send_redirects'] = 0;
     wanted[`net/ipv4/conf/${uplink}/send_redirects`] = 0;
-    // Packets from a pod to this node's own address arrive by the uplink, while the route back is the tunnel: strict
-    // reverse path filtering would drop them. The kernel uses the maximum of "all" and the device's value, so 2 (loose)
-    // overrides 1.
+    // Packets from a pod to this node's address arrive on the uplink, while the route back is the tunnel:
+    // strict reverse path filtering would drop them. The kernel uses the maximum of "all" and the device's
+    // value, so 2 (loose) overrides 1.
     if (tunnelled) {
       const own = `net/ipv4/conf/${uplink}/rp_filter`;
       const values = [readSysctl(own, netns), readSysctl('net.ipv4.conf.all.rp_filter', netns)];

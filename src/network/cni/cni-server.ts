@@ -81,7 +81,7 @@ export function serveCni(options: CniServerOptions): { close(): void } {
         });
         return;
       }
-      // GC is for all attachments and waits for none: one that is being added is on its list, or newer.
+      // GC concerns all attachments and waits for none: an attachment being added is on its list, or newer.
       oneAtATime(`${request.containerId} ${request.ifname}`, () => carryOut(options, request)).then(
         reply,
         (error) => {
@@ -105,7 +105,10 @@ export function serveCni(options: CniServerOptions): { close(): void } {
   };
 }
 
-/** Parses a request; null: the line is not a JSON object with an identifier of a container and an interface. */
+/**
+ * Parses a request; returns null if the line is not a JSON object with an identifier of a container and an
+ * interface.
+ */
 function parseRequest(line: string): CniRequest | null {
   try {
     const request = JSON.parse(line) as Partial<CniRequest> | null;
@@ -201,7 +204,7 @@ const attachmentPrefix = (network: string) => `cni/${network}/`;
 const attachmentUid = (network: string, containerId: string, ifname: string) =>
   `${attachmentPrefix(network)}${containerId}/${ifname}`;
 
-/** Opens the container's namespace, which must exist and must not be the node's own. */
+/** Opens the container's namespace, which must exist and must not be that of the node. */
 function containerNetns(path: string, node: NetnsRef | undefined): { path: string } {
   let found: Stats | undefined;
   try {

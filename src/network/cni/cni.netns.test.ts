@@ -14,22 +14,22 @@ import { addressesIn, environment, pluginNode } from './testing/plugin-calls.ts'
 const node = pluginNode();
 const { undo, add, call, config, ours, ports } = node;
 
-describe('calls that cannot be carried out', () => {
+describe('invalid calls', () => {
   const good = () => environment('ADD', 'c', 'missing');
   for (const [what, variables, input, code] of [
     ['no command', { CNI_COMMAND: '' }, {}, 4],
     ['an unknown command', { CNI_COMMAND: 'MOVE' }, {}, 4],
     ['no container', { CNI_CONTAINERID: '' }, {}, 4],
-    ['a container’s name that leads elsewhere', { CNI_CONTAINERID: '../x' }, {}, 4],
+    ['a container ID with a path', { CNI_CONTAINERID: '../x' }, {}, 4],
     ['no namespace', { CNI_NETNS: '' }, {}, 4],
-    ['an interface’s name that is too long', { CNI_IFNAME: 'a234567890123456' }, {}, 4],
-    ['a namespace that is not there', {}, {}, 3],
+    ['an interface name that is too long', { CNI_IFNAME: 'a234567890123456' }, {}, 4],
+    ['a missing namespace', {}, {}, 3],
     ['an input that is not JSON', {}, 'name: x', 6],
-    ['a version that is not spoken', {}, { cniVersion: '0.2.0' }, 1],
-    ['a version of the future', {}, { cniVersion: '9.0.0' }, 1],
+    ['an unsupported version', {}, { cniVersion: '0.2.0' }, 1],
+    ['a future version', {}, { cniVersion: '9.0.0' }, 1],
     ['a network without a name', {}, { name: '' }, 7],
     ['an IPAM plugin', {}, { ipam: { type: 'host-local' } }, 2],
-    ['another plugin’s interface before', {}, { prevResult: { cniVersion: '1.1.0' } }, 7],
+    ['the interface of a previous plugin', {}, { prevResult: { cniVersion: '1.1.0' } }, 7],
   ] as const) {
     test(what, async () => {
       const { status, answer } = await call(
@@ -43,7 +43,7 @@ describe('calls that cannot be carried out', () => {
       assert.deepEqual(ports(), []);
     });
   }
-  test('the node’s own namespace', async () => {
+  test('the namespace of the node', async () => {
     const { answer } = await call(node.plugin, environment('ADD', 'c', node.netns), config());
     assert.equal(answer.code, 4);
     assert.match(answer.msg, /own network namespace/);
@@ -56,7 +56,7 @@ test('VERSION needs no agent', async () => {
   assert.deepEqual([status, answer], [0, { cniVersion: '1.0.0', supportedVersions: [...CNI_VERSIONS] }]);
 });
 
-test('STATUS says whether the agent is there', async () => {
+test('STATUS reports whether the agent runs', async () => {
   assert.deepEqual(await call(node.plugin, { CNI_COMMAND: 'STATUS' }, config()), { status: 0, answer: null });
   node.stopAgent();
   const { status, answer } = await call(node.plugin, { CNI_COMMAND: 'STATUS' }, config());
@@ -64,7 +64,7 @@ test('STATUS says whether the agent is there', async () => {
 });
 
 for (const cniVersion of CNI_VERSIONS) {
-  test(`ADD, CHECK and DEL by version ${cniVersion}`, async () => {
+  test(`ADD, CHECK and DEL with version ${cniVersion}`, async () => {
     const netns = sandbox(undo);
     const result = await add(netns, { cniVersion });
     assert.equal(result.cniVersion, cniVersion);
@@ -100,7 +100,7 @@ for (const cniVersion of CNI_VERSIONS) {
 describe('CHECK finds', () => {
   for (const [what, spoil, message] of [
     [
-      'an address that is lost',
+      'a missing address',
       (netns: string) => ['-n', netns, 'addr', 'del', '10.244.1.2/24', 'dev', 'eth0'],
       /address 10\.244\.1\.2/,
     ],
@@ -110,11 +110,11 @@ describe('CHECK finds', () => {
       /eth0 is down/,
     ],
     [
-      'a default route that is lost',
+      'a missing default route',
       (netns: string) => ['-n', netns, 'route', 'del', 'default'],
       /no default route via 10\.244\.1\.1/,
     ],
-    ['an interface that is gone', (netns: string) => ['-n', netns, 'link', 'del', 'eth0'], /no device/],
+    ['a missing interface', (netns: string) => ['-n', netns, 'link', 'del', 'eth0'], /no device/],
   ] as const) {
     test(what, async () => {
       const netns = sandbox(undo);
@@ -125,7 +125,7 @@ describe('CHECK finds', () => {
       assert.match(answer.msg, message);
     });
   }
-  test('a container that it does not know, and other addresses than it gave', async () => {
+  test('an unknown container, and addresses that it did not allocate', async () => {
     const netns = sandbox(undo);
     const prevResult = await add(netns);
     assert.match((await ours('CHECK', 'unknown', { prevResult }, netns)).answer.msg, /unknown container/);
@@ -138,7 +138,7 @@ describe('CHECK finds', () => {
   });
 });
 
-test('DEL may be repeated, come without ADD, without a namespace, and after the namespace has gone', async () => {
+test('DEL may be repeated, without ADD, without a namespace, and after the namespace was removed', async () => {
   const netns = `${sandbox(undo)}x`;
   createNetns(netns);
   undo.add(() => removeNetns(netns));
@@ -151,7 +151,7 @@ test('DEL may be repeated, come without ADD, without a namespace, and after the 
   assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
-test('an interface’s name that is taken is an error that leaves nothing', async () => {
+test('an interface name in use is an error that leaves no partial state', async () => {
   const netns = sandbox(undo);
   execFileSync('ip', ['-n', netns, 'link', 'add', 'eth0', 'type', 'bridge']);
   const { status } = await ours('ADD', netns);
@@ -159,12 +159,12 @@ test('an interface’s name that is taken is an error that leaves nothing', asyn
   assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
-test('a version that is refused is told with those that are not', async () => {
+test('an unsupported version is refused with a list of the supported ones', async () => {
   const { answer } = await call(node.plugin, environment('ADD', 'c'), config({ cniVersion: '0.2.0' }));
   assert.match(answer.msg, /"0\.2\.0" is not supported; this plugin supports 0\.3\.0, .*1\.1\.0/);
 });
 
-test('a file that is not a namespace is refused in words', async () => {
+test('a file that is not a namespace is refused with an explanation', async () => {
   const path = join(node.folder, 'cni-1234');
   writeFileSync(path, '');
   const { answer } = await call(node.plugin, { ...environment('ADD', 'c'), CNI_NETNS: path }, config());
@@ -177,7 +177,7 @@ for (const [who, mapping] of [
   ['libcni', { hostPort: 8080, containerPort: 0, protocol: 'tcp' }],
   ['containerd', { HostPort: 8080, ContainerPort: 0, Protocol: 'TCP', HostIP: '' }],
 ] as const)
-  test(`a port of the node as ${who} writes it leads to the container`, async () => {
+  test(`a host port in the format of ${who} leads to the container`, async () => {
     const netns = sandbox(undo);
     const server = await echoServer(undo, netns, '0.0.0.0');
     const name = Object.keys(mapping).find((key) => /^containerPort$/i.test(key)) ?? '';
@@ -187,7 +187,7 @@ for (const [who, mapping] of [
     assert.ok(await echoBytes(await connectFrom(undo, outside, address, 8080), 1000));
   });
 
-test('ports of the node by runtimeConfig.portMappings; one that is taken is an error', async () => {
+test('host ports in runtimeConfig.portMappings; a port in use is an error', async () => {
   const netns = sandbox(undo);
   const server = await echoServer(undo, netns, '0.0.0.0');
   const mappings = (...portMappings: object[]) => ({ runtimeConfig: { portMappings } });
@@ -202,7 +202,7 @@ test('ports of the node by runtimeConfig.portMappings; one that is taken is an e
   assert.match(answer.msg, /in use by pod default\//);
 });
 
-test('many at once: every container has its own addresses, and all of them go again', async () => {
+test('many at once: every container has different addresses, and all of them are removed', async () => {
   const containers = Array.from({ length: 12 }, () => sandbox(undo));
   const results = await Promise.all(containers.map((netns) => add(netns)));
   const addresses = results.flatMap(({ ips }) => ips.map(({ address }: { address: string }) => address));
@@ -212,7 +212,7 @@ test('many at once: every container has its own addresses, and all of them go ag
   assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
-test('ADD and DEL of one container at once come in turn', async () => {
+test('concurrent ADD and DEL of one container are serialized', async () => {
   const netns = sandbox(undo);
   const outcomes = await Promise.all(
     ['ADD', 'DEL', 'ADD', 'DEL', 'ADD'].map((command) => ours(command, netns)),
@@ -231,13 +231,13 @@ test('ADD and DEL of one container at once come in turn', async () => {
   assert.deepEqual([ports(), node.pods.uids()], [[], []]);
 });
 
-test('GC takes what is not on the list, of this network alone', async () => {
+test('GC removes attachments that are not on the list, of this network only', async () => {
   const [kept, lost, other] = [sandbox(undo), `${sandbox(undo)}y`, sandbox(undo)];
   createNetns(lost);
   undo.add(() => removeNetns(lost));
   for (const netns of [kept, lost]) await add(netns);
   await add(other, { name: 'other' });
-  // The pod is lost without a DEL, as when a machine's runtime loses its state.
+  // The pod disappears without a DEL, as when a machine's runtime loses its state.
   removeNetns(lost);
   const valid = { 'cni.dev/valid-attachments': [{ containerID: kept, ifname: 'eth0' }] };
   for (let round = 0; round < 2; round++) {
@@ -251,7 +251,7 @@ test('GC takes what is not on the list, of this network alone', async () => {
   assert.deepEqual(await node.pods.collect(new Set()), [], 'a kubelet beside it leaves its containers alone');
 });
 
-test('a second interface, by another name', async () => {
+test('a second interface with another name', async () => {
   const netns = sandbox(undo);
   const second = { ...environment('ADD', netns), CNI_IFNAME: 'net1' };
   await add(netns);
@@ -262,12 +262,12 @@ test('a second interface, by another name', async () => {
   assert.equal(ports().length, 1);
 });
 
-test('an agent that is started again is waited for, and knows what it gave', async () => {
+test('calls wait for a restarting agent, which knows its allocations', async () => {
   const [first, second] = [sandbox(undo), sandbox(undo)];
   const result = await add(first);
   node.stopAgent();
   const waiting = [ours('ADD', second), ours('DEL', 'never'), ours('CHECK', first, { prevResult: result })];
-  // A request that meets an agent's end gets no answer, and is repeated.
+  // A request during an agent's exit gets no answer, and is repeated.
   const brief = createServer((connection) => connection.destroy());
   await new Promise<void>((resolve) => brief.listen(node.socket, resolve));
   await new Promise((resolve) => setTimeout(resolve, 150));
@@ -282,7 +282,7 @@ test('an agent that is started again is waited for, and knows what it gave', asy
   assert.equal(existsSync(node.socket), true);
 });
 
-test('a loopback plugin of others stays', () => {
+test('a loopback plugin of another program stays', () => {
   const folder = (name: string) => join(node.folder, name);
   mkdirSync(folder('bin'));
   writeFileSync(join(folder('bin'), 'loopback'), 'theirs');
@@ -297,7 +297,7 @@ test('a loopback plugin of others stays', () => {
   assert.equal(readFileSync(join(folder('bin'), 'loopback'), 'utf8'), 'theirs');
 });
 
-test('the plugin is installed with its configuration, and taken away with nothing else', async () => {
+test('the plugin is installed with its configuration, and nothing else is removed with it', async () => {
   const [binDir, confDir, libDir] = ['bin', 'conf', 'lib'].map((name) => join(node.folder, name)) as [
     string,
     string,

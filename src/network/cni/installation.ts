@@ -19,7 +19,10 @@ export interface CniInstallation {
   readonly binDir: string;
   /** "/etc/cni/net.d" */
   readonly confDir: string;
-  /** The folder of the plugin's program, which the command in `binDir` runs. It has the same path on the node. */
+  /**
+   * The folder of the plugin's program, which the command in `binDir` runs. Its path on the node is the
+   * same.
+   */
   readonly libDir: string;
   /** The agent's CNI socket. */
   readonly socket: string;
@@ -27,7 +30,7 @@ export interface CniInstallation {
 
 /** The plugin's type: its command's name. */
 export const CNI_TYPE = 'fairlead';
-/** The loopback plugin, which containerd calls first, and which a bare node does not have. */
+/** The loopback plugin, which containerd calls first, and which a newly installed node does not have. */
 export const LOOPBACK_TYPE = 'loopback';
 /** Runtimes take the first configuration by name. */
 export const CONFLIST = '10-fairlead.conflist';
@@ -59,7 +62,7 @@ export function installCni(
     const quote = (path: string) => `'${path.replaceAll("'", "'\\''")}'`;
     const run = `exec ${quote(node)} ${quote(bundle)} "$@"\n`;
     replace(join(binDir, CNI_TYPE), `#!/bin/sh\n${run}`, 0o755);
-    // Its configuration comes from the runtime and has no field "socket".
+    // The loopback plugin's configuration comes from the runtime and has no field "socket".
     if (isOursOrMissing(join(binDir, LOOPBACK_TYPE)))
       replace(
         join(binDir, LOOPBACK_TYPE),

@@ -11,12 +11,12 @@ import {
   SOCKET_VARIABLE,
 } from './specification.ts';
 
-// The CNI plugin, which a container runtime starts for each call. It forwards the call to the node's agent, and
-// imports as little as possible, since every start of a container waits for it.
+// The CNI plugin, which a container runtime starts for each call. It forwards the call to the node's agent,
+// and imports as little as possible, since every start of a container waits for it.
 
 /** The default of the configuration's field "socket", the agent's socket. */
 const DEFAULT_SOCKET = '/var/lib/fairlead/agent/cni.sock';
-/** How long to wait for an agent that is restarting. STATUS does not wait. */
+/** Time to wait for a restarting agent. STATUS does not wait. */
 const PATIENCE_MS = 60_000;
 const PATIENCE_STATUS_MS = 1000;
 const RETRY_MS = 50;
@@ -92,7 +92,9 @@ function parse(input: string): unknown {
   }
 }
 
-/** The required variables of each call (SPEC.md, section 2): GC and STATUS none, DEL no namespace. */
+/**
+ * Returns a required variable of a call (SPEC.md, section 2): GC and STATUS need none, DEL no namespace.
+ */
 function variable(environment: Environment, name: string, command: string, form: RegExp): string {
   const value = environment[name] ?? '';
   if (command === 'GC' || command === 'STATUS' || (command === 'DEL' && name === 'CNI_NETNS')) return value;

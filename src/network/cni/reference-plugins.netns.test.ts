@@ -9,7 +9,7 @@ import { DEBIAN, environment, type Program, pluginNode } from './testing/plugin-
 const node = pluginNode();
 const { undo, add, call, ports } = node;
 
-test('results look like those of the reference plugins', async () => {
+test('results have the format of the reference plugins', async () => {
   const [one, two] = [sandbox(undo), sandbox(undo)];
   const mine = await add(one, { cniVersion: '1.0.0' });
   const { status, answer: theirs } = await call([join(DEBIAN, 'bridge')], environment('ADD', two), {
@@ -49,7 +49,7 @@ test('results look like those of the reference plugins', async () => {
   assert.equal(mine.ips[0].interface, theirs.ips[0].interface);
 });
 
-/** What a runtime does with a list of plugins (SPEC.md, section 3): ADD in order, DEL in reverse. */
+/** Runs a list of plugins as a runtime does (SPEC.md, section 3): ADD in order, DEL in reverse. */
 async function runChain(
   command: 'ADD' | 'CHECK' | 'DEL',
   netns: string,
@@ -93,7 +93,7 @@ test('a chain with the reference plugins portmap, bandwidth and tuning', async (
   const ttl = execFileSync('ip', ['netns', 'exec', netns, 'cat', '/proc/sys/net/ipv4/ip_default_ttl']);
   assert.equal(String(ttl), '77\n');
   assert.match(inNode('tc', 'qdisc', 'show', 'dev', ports()[0] ?? ''), /tbf .* rate 8Mbit/);
-  // By portmap the node's port leads to the pod.
+  // Through portmap the node's port leads to the pod.
   const child = spawn('ip', ['netns', 'exec', netns, process.execPath, '-e', ECHO], { stdio: 'ignore' });
   undo.add(() => child.kill('SIGKILL'));
   const outside = outsideNetns(node.topology.cluster);
@@ -106,7 +106,7 @@ test('a chain with the reference plugins portmap, bandwidth and tuning', async (
       if (Date.now() > end) throw error;
     }
   }
-  // The reference portmap's own CHECK (1.1.1) wants a container's IPv4 rules in ip6tables, too.
+  // CHECK of the reference portmap (1.1.1) expects a container's IPv4 rules in ip6tables, too.
   await runChain('CHECK', netns, plugins.slice(0, 3), result);
   await runChain('DEL', netns, plugins, result);
   await runChain('DEL', netns, plugins, result);

@@ -4,7 +4,7 @@ import { POD_BRIDGE } from '../node-network.ts';
 import { podMac, podPort } from '../pod-network.ts';
 import { atLeast, type CniConfig, type CniVersion } from './specification.ts';
 
-/** The result of an ADD (SPEC.md, "Add Success"), in the shape of the configuration's version. */
+/** Returns the result of an ADD (SPEC.md, "Add Success"), in the format of the configuration's version. */
 export function addResult(
   network: Pick<NodeNetwork, 'gateways' | 'mtu' | 'bridgeMac'>,
   config: CniConfig,
@@ -47,7 +47,7 @@ export function addResult(
   };
 }
 
-/** The result of an ADD of the loopback plugin. `addresses`: "127.0.0.1/8". */
+/** Returns the result of an ADD of the loopback plugin. `addresses`: "127.0.0.1/8". */
 export function loopbackResult(cniVersion: CniVersion, addresses: readonly string[], netns: string): object {
   const old = !atLeast(cniVersion, '1.0.0');
   return {

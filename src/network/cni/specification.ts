@@ -9,7 +9,7 @@ export const NEWEST_CNI_VERSION: CniVersion = '1.1.0';
 /** The environment variable with the agent's socket if the configuration has none. */
 export const SOCKET_VARIABLE = 'FAIRLEAD_CNI_SOCKET';
 
-/** Well-known error codes; 100 and above are a plugin's own. */
+/** Well-known error codes; 100 and above are specific to a plugin. */
 export const CNI_CODE = {
   incompatibleVersion: 1,
   unsupportedField: 2,
@@ -24,7 +24,7 @@ export const CNI_CODE = {
   broken: 100,
   /** Another pod has a requested host port. */
   portTaken: 101,
-  /** No address is left in the node's pod network. */
+  /** The node's pod network has no free address. */
   exhausted: 102,
 } as const;
 
@@ -68,8 +68,8 @@ export interface CniConfig {
 }
 
 /**
- * A mapping as libcni writes it. containerd's go-cni writes its fields without JSON names, so in capitals: both are
- * taken, as Go's decoder does, which does not compare case.
+ * A mapping as libcni writes it. containerd's go-cni writes its fields without JSON names, hence with
+ * capitals: both are accepted, as in Go's decoder, which ignores case.
  */
 export type CniPortMapping = Readonly<Record<string, unknown>>;
 
@@ -124,6 +124,6 @@ export function readConfig(document: unknown): CniConfig {
   };
 }
 
-/** Whether version `a` is `b` or newer. */
+/** Returns true if version `a` is `b` or newer. */
 export const atLeast = (a: CniVersion, b: CniVersion): boolean =>
   CNI_VERSIONS.indexOf(a) >= CNI_VERSIONS.indexOf(b);

@@ -15,11 +15,11 @@ import {
 } from '../../kernel/netns.ts';
 import { createTopology, nodeNetns, removeTopology, type Topology } from '../topology.ts';
 
-/** What tests of this room share: clusters and pods of their own, and packets between them. */
+/** Helpers for tests of this room: separate clusters and pods, and packets between them. */
 
 const isV6 = (address: string) => address.includes(':');
 
-/** Things to undo, last first. */
+/** Actions to undo, in reverse order. */
 export class Undo {
   readonly #steps: (() => unknown)[] = [];
 
@@ -32,7 +32,10 @@ export class Undo {
   }
 }
 
-/** A wire with nodes of random cluster name. Node n has 172.30.9.(10+n) and fd00:172:30:9::1n. */
+/**
+ * Creates a wire whose cluster has a random name, with nodes. Node n has 172.30.9.(10+n) and
+ * fd00:172:30:9::1n.
+ */
 export function testTopology(undo: Undo, nodes: number): Topology {
   const topology: Topology = {
     cluster: `flt${randomBytes(3).toString('hex')}`,
@@ -50,7 +53,7 @@ export function testNode(number: number) {
   return { name: `node-${number}`, addresses: [`172.30.9.1${number}`, `fd00:172:30:9::1${number}`] };
 }
 
-/** Pod networks of node n: 10.244.n.0/24 and fd00:10:244:n::/64. */
+/** Returns the pod networks of node n: 10.244.n.0/24 and fd00:10:244:n::/64. */
 export function testPodCidrs(number: number): string[] {
   return [`10.244.${number}.0/24`, `fd00:10:244:${number}::/64`];
 }
@@ -61,7 +64,7 @@ export function testPeer(number: number) {
 
 export const netnsOf = (topology: Topology, number: number) => nodeNetns(topology.cluster, `node-${number}`);
 
-/** An empty namespace, as a pod's sandbox is before it is plugged in. */
+/** Creates an empty namespace, like a pod's sandbox before it is attached. */
 export function sandbox(undo: Undo): string {
   const name = `flt-${randomBytes(4).toString('hex')}`;
   createNetns(name);
@@ -69,14 +72,14 @@ export function sandbox(undo: Undo): string {
   return name;
 }
 
-/** A TCP server that sends back what it gets; `peers` are the addresses that connected, as the server sees them. */
+/** Starts a TCP server that echoes; `peers` are the addresses that connected, as the server sees them. */
 export async function echoServer(undo: Undo, netns: NetnsRef, address: string) {
   const fd = listenTcpIn(netns, address, 0);
   const port = localPort(fd);
   const peers: string[] = [];
   const server: Server = createServer((socket) => {
     peers.push(socket.remoteAddress ?? '');
-    // Where a network is taken away, no end of a connection hears of the other's.
+    // When a network is removed, neither end of a connection is notified.
     undo.add(() => socket.destroy());
     socket.on('error', () => {});
     socket.pipe(socket);
@@ -87,7 +90,7 @@ export async function echoServer(undo: Undo, netns: NetnsRef, address: string) {
   return { port, peers };
 }
 
-/** Connects from a namespace; rejects when that fails. */
+/** Connects from a namespace; rejects if that fails. */
 export async function connectFrom(
   undo: Undo,
   netns: NetnsRef,
@@ -102,7 +105,7 @@ export async function connectFrom(
   return socket;
 }
 
-/** Sends bytes through an echo server and checks that they come back whole. */
+/** Sends bytes through an echo server and checks that they come back complete. */
 export async function echoBytes(socket: Socket, length: number): Promise<boolean> {
   const sent = randomBytes(length);
   const hash = createHash('sha256');
@@ -142,7 +145,7 @@ export async function datagram(
         // Closed below.
       }
     });
-    // With a descriptor the event comes before bind() returns.
+    // With a descriptor the event is emitted before bind() returns.
     const listening = once(socket, 'listening');
     socket.bind({ fd });
     await listening;
@@ -158,7 +161,7 @@ export async function datagram(
   return { length: data.length, source: remote.address };
 }
 
-/** How many packets a namespace had to cut up, of both families. */
+/** Returns how many packets a namespace had to fragment, of both families. */
 export function fragmentsMade(netns: NetnsRef): number {
   const [snmp, snmp6] = inNetns(netns, () => [
     readFileSync('/proc/thread-self/net/snmp', 'utf8'),

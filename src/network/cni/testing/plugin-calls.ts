@@ -14,7 +14,7 @@ import { netnsOf, testNode, testPodCidrs, testTopology, Undo } from '../../testi
 import type { Topology } from '../../topology.ts';
 import { serveCni } from '../cni-server.ts';
 
-/** Where Debian has the reference plugins. */
+/** The folder of the reference plugins on Debian. */
 export const DEBIAN = '/usr/lib/cni';
 
 export interface Outcome {
@@ -27,8 +27,8 @@ export interface Outcome {
 export type Program = readonly [string, ...string[]];
 
 /**
- * A node, new for every test, with what an agent does for the plugin, which is called as container runtimes call it: a
- * process, with variables and standard input.
+ * A node, new for every test, with the part of an agent that the plugin needs. The plugin is called as
+ * container runtimes call it: a process, with variables and standard input.
  */
 export interface PluginNode {
   readonly undo: Undo;
@@ -38,21 +38,24 @@ export interface PluginNode {
   readonly folder: string;
   readonly socket: string;
   readonly pods: PodNetwork;
-  /** The plugin, bundled as it is shipped, which starts in a third of the time. */
+  /** The bundled plugin as released, which starts in a third of the time. */
   readonly bundle: string;
   readonly plugin: Program;
   stopAgent(): void;
-  /** Again after `stopAgent`. */
+  /** Starts the agent again after `stopAgent`. */
   startAgent(): void;
   /** Runs a plugin inside the node's namespace, as the runtime there does. */
   call(program: Program, environment: Record<string, string>, config: object | string): Promise<Outcome>;
-  /** Our plugin's configuration. */
+  /** Returns the configuration of Fairlead's plugin. */
   config(more?: object): object;
-  /** Calls our plugin for a container; `netns`: its network namespace, of the same name if not told. */
+  /**
+   * Calls Fairlead's plugin for a container; `netns`: its network namespace; default: the one with the same
+   * name.
+   */
   ours(command: string, container: string, more?: object, netns?: string): Promise<Outcome>;
-  /** ADD that succeeds: its result. */
+  /** Calls ADD, which has to succeed. Returns its result. */
   add(container: string, more?: object): Promise<Outcome['answer']>;
-  /** The node's ends of the pods' links. */
+  /** Returns the node's ends of the pods' links. */
   ports(): string[];
 }
 
@@ -72,7 +75,7 @@ export const addressesIn = (netns: string, device = 'eth0'): string[] =>
     .filter(({ scope }) => scope === 'global')
     .map(({ local, prefixlen }) => `${local}/${prefixlen}`);
 
-/** To be called once by a test file: made before each of its tests, gone after it. */
+/** Must be called once per test file: the node is created before each of its tests and removed after it. */
 export function pluginNode(): PluginNode {
   const undo = new Undo();
   const bundled = mkdtempSync(join(tmpdir(), 'flt-cni-'));
